@@ -8,11 +8,20 @@ PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 # Most tests spend part of their time waiting, so use more runners than cores.
 PYTEST := $(BIN)/pytest -n 4 --dist loadgroup
 
+# Tests start thousands of Python processes, and without bytecode files each compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Keep the arguments of this machine out of the header of the pinned files.
 export CUSTOM_COMPILE_COMMAND := make requirements
 
+# The versions of Claude Code that are tested: the oldest with teams, one in between, the newest.
+CLAUDE := 2.1.177 2.1.197 2.1.330
+
+BERNSTEIN := bernstein-3.23.0
+CCMANAGER := ccmanager-4.4.3
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check lint words types imports docs screenshots bench format requirements clean
+.PHONY: help demo test test-long check lint words types imports docs claude screenshots bench peers format requirements clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -20,7 +29,7 @@ help: ## list the targets
 demo: $(STAMP) ## show a team at work, without a key and a network
 	@$(BIN)/crewboard demo
 
-test: $(STAMP) ## run the tests, about ten minutes on two cores
+test: $(STAMP) ## run the tests, about five minutes on two cores
 	@$(PYTEST)
 
 test-long: $(STAMP) ## run the long fault and soak tests
@@ -54,11 +63,33 @@ docs: $(STAMP) ## write the generated parts of docs/reference, then check all pa
 	@$(BIN)/python -m tests.docs.reference
 	@$(BIN)/pytest tests/docs -q
 
+claude: $(STAMP) ## test with the real Claude Code, without a network; installs it from npm, under its own licence
+	@chosen=; \
+	for version in $(CLAUDE); do \
+		folder=.cache/claude-$$version; \
+		if test -x $$folder/node_modules/@anthropic-ai/claude-code-linux-x64/claude \
+			|| npm install --prefix $$folder --no-save --no-audit --no-fund --loglevel=error \
+				@anthropic-ai/claude-code-linux-x64@$$version; \
+		then chosen="$${chosen:+$$chosen or }$$version"; \
+		else echo "left out: npm cannot install Claude Code $$version"; fi; \
+	done; \
+	test -z "$$chosen" || $(BIN)/pytest -m claude -n 0 -k "$$chosen" tests/attach
+
 screenshots: $(STAMP) ## paint screenshots/
 	@$(BIN)/python -m tests.screenshots
 
-bench: $(STAMP) ## measure against baselines, print a table, write .bench.json
-	@$(BIN)/pytest tests/bench -m bench --timeout 900
+# The page tells of missed goals too, so it is written in any case.
+bench: $(STAMP) ## measure against baselines, print a table, write docs/performance.md
+	@$(BIN)/pytest tests/bench -m bench --timeout 900; status=$$?; $(BIN)/python -m tests.bench.page; exit $$status
+
+peers: ## install other programs for `make bench` to measure too, under their own licences
+	@for python in python3.14 python3.13 python3.12; do $$python -c "" 2>/dev/null && break; done; \
+		$$python -m venv --clear .cache/$(BERNSTEIN) \
+		&& .cache/$(BERNSTEIN)/bin/pip -qq --disable-pip-version-check install bernstein==$(BERNSTEIN:bernstein-%=%) \
+		|| { rm -rf .cache/$(BERNSTEIN); echo "left out: bernstein, which needs Python 3.12 or newer and a package index"; }
+	@npm install --prefix .cache/$(CCMANAGER) --no-save --no-audit --no-fund --loglevel=error \
+		@kodaikabasawa/ccmanager-linux-x64@$(CCMANAGER:ccmanager-%=%) \
+		|| echo "left out: ccmanager, which needs npm and its registry"
 
 requirements: $(STAMP) ## pin the dependencies; UPGRADE=--upgrade takes the newest versions
 	@$(BIN)/pip-compile --quiet $(UPGRADE) --output-file requirements.txt pyproject.toml

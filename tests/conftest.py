@@ -1,23 +1,34 @@
 """Fixtures that most tests share."""
 
 import gc
+import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from crewboard.offline.reply import Reply
 from crewboard.offline.service import Fault
+from crewboard.protocol import supervisor_client
 from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory
 from tests.crew import Crew
 from tests.model import ModelServer
+from tests.preloaded import Preloaded, start_new_interpreters
 
 # A shell ignores SIGINT for background jobs, and the commands under test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# No test depends on the speed of the machine.
+settings.register_profile("crewboard", deadline=None)
+settings.load_profile("crewboard")
+
+_MEMORY = Path("/dev/shm")
 
 _TEAMS_OF_MODULES = {"shared_crew", "shared"}
 
@@ -36,6 +47,34 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Start the supervisors of teams by a fork, because the imports of a new interpreter take most of a test's time."""
+    folder = tmp_path_factory.getbasetemp()
+    # The runners of pytest-xdist have a folder each in the one of the whole run.
+    shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    with Preloaded(shared) as processes, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(supervisor_client, "_spawn", processes.spawn)
+        yield
+
+
+@pytest.fixture
+def new_interpreters() -> Iterator[None]:
+    """Start supervisors, and what they start, as new interpreters, for a test of just that."""
+    with start_new_interpreters():
+        yield
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[Path]:
+    """Make a folder in memory, where there is one: small files are made and replaced there in half the time."""
+    if not os.access(_MEMORY, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="crewboard-", dir=_MEMORY) as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

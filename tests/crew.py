@@ -14,7 +14,7 @@ from crewboard.commands import hire as hiring
 from crewboard.linux import process
 from crewboard.protocol import requests, supervisor_client
 from crewboard.protocol.results import Follower
-from crewboard.readmodel.reader import read_team
+from crewboard.readmodel.reader import TeamReader, read_team
 from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.records import Answer, Event, HireOptions, Lease, Request
 from crewboard.store import agents, journal, leases
@@ -31,11 +31,13 @@ def eventually(condition: Callable[[], T | None], what: str = "the condition", s
     """Wait until `condition` returns a true value, and return it."""
     deadline = time.monotonic() + seconds
     while True:
+        asked = time.thread_time()
         if found := condition():
             return found
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not come true within {seconds:g} s")
-        time.sleep(0.01)
+        # A condition that reads a whole team would take a core from the processes that it waits for.
+        time.sleep(max(0.01, 4 * (time.thread_time() - asked)))
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
@@ -99,9 +101,16 @@ class Crew:
     def wait_for(self, name: str, *states: str) -> AgentView:
         """Wait until an agent is in one of `states`."""
 
+        reader = TeamReader(self.directory)
+
         def look() -> AgentView | None:
-            seen = self.see(name)
-            return seen if seen.state in states else None
+            seen = reader.read().agent(name)
+            assert seen is not None
+            if seen.state not in states:
+                return None
+            # What a reader remembers may be older than what it has just read.
+            fresh = self.see(name)
+            return fresh if fresh.state in states else None
 
         return eventually(look, f"{name} being {' or '.join(states)}")
 

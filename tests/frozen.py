@@ -5,8 +5,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import JsonValue
-
 from crewboard.commands.context import Team
 from crewboard.protocol import approvals
 from crewboard.readmodel.processes import ProcessNode, Usage
@@ -18,6 +16,7 @@ from crewboard.records import (  # fmt: skip
     Exit,
     HireOptions,
     Intake,
+    JsonValue,
     Member,
     Reply,
     RequestType,
@@ -32,7 +31,7 @@ from crewboard.records import (  # fmt: skip
     ToolResult,
     ToolStart,
 )
-from crewboard.store import agents, journal, json_files, mailbox, roster
+from crewboard.store import Key, agents, journal, json_files, mailbox, roster
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 NOW = datetime(2026, 11, 20, 15, 4, 22, tzinfo=UTC).timestamp()
@@ -89,10 +88,10 @@ class FrozenProbe:
     def is_stopped(self, worker: Status) -> bool:
         return False
 
-    def is_locked(self, path: Path) -> bool:
-        return self.supervisor_pid is not None if path.name == "supervisor.lock" else self.offline
+    def is_locked(self, lease: Key) -> bool:
+        return self.supervisor_pid is not None if lease.name == "supervisor.lock" else self.offline
 
-    def supervisor(self, path: Path) -> Supervisor | None:
+    def supervisor(self, lease: Key) -> Supervisor | None:
         return Supervisor(pid=self.supervisor_pid) if self.supervisor_pid else None
 
     def measure(self, workers: dict[str, Status]) -> dict[str, Usage]:
@@ -127,7 +126,7 @@ class Frozen:
             run=1, pid=pid, state=state, since=NOW - ago, doing=doing, beat=NOW, model=_MODELS[kind], boot_id="boot",
             sandbox="bubblewrap",
         )  # fmt: skip
-        json_files.save(agent.status, status.model_copy(update=more))
+        json_files.save(agent.status, status.replace(**more))
         journal.append(
             agent.journal,
             RunStarted(ts=NOW - 900, run=1, pid=pid, type=kind, model=_MODELS[kind], fresh=True, prompt_id=f"p-{name}"),
@@ -155,9 +154,7 @@ class Frozen:
     def task(self, ident: int, subject: str, status: TaskStatus = "pending", **more: Any) -> None:
         """Add a task to the board."""
         fields: dict[str, object] = {"created_at": NOW - 900, "updated_at": NOW - 720, **more}
-        json_files.save(
-            self.directory.task(ident), Task(id=ident, subject=subject, status=status).model_copy(update=fields)
-        )
+        json_files.save(self.directory.task(ident), Task(id=ident, subject=subject, status=status).replace(**fields))
 
     def mail(self, number: int, author: str, to: str, kind: str, text: str, ago: float, **metadata: JsonValue) -> str:
         """Put a message into a mailbox and return its id."""

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from msgspec import to_builtins
+
 from crewboard.offline import http
 from crewboard.offline.reply import Reply
 from crewboard.offline.scenario import Scenario, load_all
@@ -61,7 +63,7 @@ class Script:
 
 
 def _key(agent: str, request: MessagesRequest) -> str:
-    said = json.dumps([message.model_dump(exclude={"cache_control"}) for message in request.messages])
+    said = json.dumps([to_builtins(message) for message in request.messages])
     return hashlib.sha256(f"{agent}\0{request.system_text}\0{said}".encode()).hexdigest()
 
 

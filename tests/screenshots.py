@@ -12,15 +12,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from tests.frozen import Frozen, make_team
+from crewboard import store
+from crewboard.records import AttachedTeam
+from tests.frozen import PLAN, Frozen, make_empty, make_team
 from tests.tui.stage import Stage, opened
+from tests.tui.test_changes import AFTER, Repository
 
 HERE = Path(__file__).parent.parent / "screenshots"
 
 
 @dataclass(frozen=True)
 class Shot:
-    """One picture: the keys to press, the text to type, and the words that must be on the screen."""
+    """One picture: the keys to press, the text to type, and the words that must be on the screen.
+
+    With `worktrees`, two agents have changed files in checkouts of their own. With `attached`, the agents are those of
+    Claude Code.
+    """
 
     name: str
     keys: str
@@ -28,6 +35,8 @@ class Shot:
     writes: tuple[str, ...] = ()
     width: int = 120
     height: int = 36
+    worktrees: bool = False
+    attached: bool = False
 
 
 _TO_API = "j j j j j"
@@ -51,6 +60,8 @@ SHOTS = (
     Shot("processes", "5 j j j j j", "SANDBOX"),
     Shot("feed", "6", "Feed"),
     Shot("cost", "7", "TEAM"),
+    Shot("changes", "8", "⚠ conflicts", worktrees=True),
+    Shot("changes-diff", "8 enter ] enter j j", "Changes › api", worktrees=True),
     Shot("agent", f"{_TO_API} enter", "[Now]"),
     Shot("agent-mail", f"{_TO_API} enter ]", "[Mail]"),
     Shot("agent-transcript", f"{_TO_API} enter ] ] g j j j j j j j enter", "[Transcript]"),
@@ -58,6 +69,8 @@ SHOTS = (
     Shot("agent-cost", f"{_TO_API} enter [", "[Cost]"),
     Shot("help", "?", "Keys that work here"),
     Shot("teams", "t", "Teams"),
+    Shot("attached", "j", "Claude Code 2.1.330", attached=True),
+    Shot("attached-plan", "!", "PLAN v1", attached=True),
 )  # fmt: skip
 
 
@@ -70,9 +83,37 @@ async def _write(stage: Stage, text: str) -> None:
 
 async def paint(shot: Shot, home: Path) -> str:
     """Return the picture as SVG."""
-    frozen = make_team(home / "inkpot")
-    with contextlib.chdir(frozen.directory.root):
-        return await _paint(shot, frozen)
+    frozen = make_attached(home) if shot.attached else make_team(home / "inkpot")
+    if shot.worktrees:
+        repository = Repository(frozen)
+        repository.snapshot("api", {"src/pages.py": AFTER, "src/cursor.py": "A = 1\n"})
+        repository.snapshot("ui", {"README.md": "# Ink\n"})
+        repository.write({"README.md": "# Inkpot 2\n"})
+        repository.commit("meanwhile")
+    # Nothing of Claude Code is here that could be mirrored.
+    mirrors = store.leases.take(frozen.directory.mirror_lock)
+    assert mirrors is not None
+    try:
+        with contextlib.chdir(frozen.directory.root):
+            return await _paint(shot, frozen)
+    finally:
+        os.close(mirrors.descriptor)
+
+
+def make_attached(home: Path) -> Frozen:
+    """Make the mirror of a team of Claude Code: a teammate works, another one waits with a plan."""
+    frozen = make_empty(home / "inkpot", "claude-5d9dbff2")
+    frozen.probe.offline = False
+    attached = AttachedTeam(
+        program="claude-code", team="inkpot", config_dir=str(home / ".claude"), version="2.1.330", hooks=True
+    )
+    store.roster.change(frozen.directory, lambda config: setattr(config, "attached", attached))
+    frozen.hire("team-lead", "lead", "idle", "", ago=41, pid=0)
+    frozen.hire("alpha", "code", "waiting", "waits for a yes", ago=66, pid=0, waiting_for="plan-1")
+    frozen.hire("beta", "explore", "working", "grep JWT_KEY", ago=12, pid=0)
+    frozen.mail(1, "team-lead", "alpha", "message", "Rotate the signing keys. Plan it first.", 130)
+    frozen.asks("plan-1", "plan_approval", "alpha", 66, {"plan": PLAN, "plan_file_path": "plans/rotate.md"})
+    return frozen
 
 
 async def _paint(shot: Shot, frozen: Frozen) -> str:

@@ -5,13 +5,18 @@
 package and most need little of it.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from crewboard.lazy import lazy
 
 if TYPE_CHECKING:
     from crewboard import agent_types as agent_types
+    from crewboard import attach as attach
     from crewboard import commands as commands
     from crewboard import env as env
     from crewboard import linux as linux
+    from crewboard import media as media
+    from crewboard import models as models
     from crewboard import pricing as pricing
     from crewboard import protocol as protocol
     from crewboard import readmodel as readmodel
@@ -43,6 +48,27 @@ if TYPE_CHECKING:
     )
     from crewboard.readmodel import AgentView, Need, NeedKind, TeamReader, TeamView, read_team
     from crewboard.records import LEAD, OPERATOR, HireOptions, Message, Request, Status, Task
+else:
+    __getattr__ = lazy(
+        __name__,
+        {
+            "commands.answers": "answer approve reject",
+            "commands.context": "Team choose_team create_team=create",
+            "commands.control": "interrupt pause unpause",
+            "commands.hire": "Assignment Hire resume spawn",
+            "commands.messages": "acknowledge broadcast send",
+            "commands.stop": "delete_team=delete remove stop stop_now",
+            "commands.tasks": "add_task update_task",
+            "errors": "BadDataError CredentialsError CrewboardError ExitCode LimitError LostLeaseError NoSandboxError "
+            "StorageError TryLaterError UntrustedError UsageError",
+            "readmodel": "AgentView Need NeedKind TeamReader TeamView read_team",
+            "records": "LEAD OPERATOR HireOptions Message Request Status Task",
+        },
+        modules=(
+            "agent_types attach commands env linux media models pricing protocol readmodel records "
+            "redaction sandbox store"
+        ),
+    )
 
 __version__ = "0.2.0"
 
@@ -95,40 +121,3 @@ __all__ = [
     "unpause",
     "update_task",
 ]
-
-_PLACES = {
-    "commands.answers": ("answer", "approve", "reject"),
-    "commands.context": ("Team", "choose_team", "create_team"),
-    "commands.control": ("interrupt", "pause", "unpause"),
-    "commands.hire": ("Assignment", "Hire", "resume", "spawn"),
-    "commands.messages": ("acknowledge", "broadcast", "send"),
-    "commands.stop": ("delete_team", "remove", "stop", "stop_now"),
-    "commands.tasks": ("add_task", "update_task"),
-    "errors": (
-        "BadDataError", "CredentialsError", "CrewboardError", "ExitCode", "LimitError", "LostLeaseError",
-        "NoSandboxError", "StorageError", "TryLaterError", "UntrustedError", "UsageError",
-    ),
-    "readmodel": ("AgentView", "Need", "NeedKind", "TeamReader", "TeamView", "read_team"),
-    "records": ("LEAD", "OPERATOR", "HireOptions", "Message", "Request", "Status", "Task"),
-}  # fmt: skip
-"""The module that defines each public name."""
-
-_PACKAGES = (
-    "agent_types", "commands", "env", "linux", "pricing", "protocol", "readmodel", "records", "redaction", "sandbox",
-    "store",
-)  # fmt: skip
-"""Packages and modules that are reached as attributes."""
-
-_OTHERWISE = {"create_team": "create", "delete_team": "delete"}
-"""Names that are shorter in their own module."""
-
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401  whatever is public
-    import importlib
-
-    if name in _PACKAGES:
-        return importlib.import_module(f"{__name__}.{name}")
-    place = next((place for place, names in _PLACES.items() if name in names), None)
-    if place is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{place}"), _OTHERWISE.get(name, name))

@@ -18,23 +18,26 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from msgspec import Meta, Struct, ValidationError, convert
 
 from crewboard import env
 from crewboard.records import (
     RESERVED_AGENTS,
     BadDataError,
     Definition,
+    Effort,
     StorageError,
+    Thinking,
     UntrustedError,
     UsageError,
+    describe_invalid,
     is_name,
 )
 
 READ_TOOLS = ("read_file", "glob", "grep", "list_dir")
-TEAM_TOOLS = ("send_message", "read_inbox", "task_list", "task_claim", "task_update", "ask_operator")
+TEAM_TOOLS = ("send_message", "read_inbox", "task_list", "task_claim", "task_update", "todo", "ask_operator")
 LEAD_TOOLS = (
     "task_create", "create_team", "spawn_agent", "list_team", "broadcast", "request_shutdown", "request_plan",
     "review_plan", "list_changes", "read_diff", "accept_changes", "delete_team",
@@ -50,8 +53,9 @@ class AgentType:
     """One agent type. `tools` are those of the type; every agent has the team tools in addition.
 
     `left_out` are tools that the type's file names and that crewboard does not have. `worktree` says whether its agents
-    get checkouts of their own; None leaves that to the team's setting. `file` is that file, relative to
-    the root, and `sha256` its contents; both are empty for a built-in type.
+    get checkouts of their own; None leaves that to the team's setting. `effort` and `thinking` are used where the
+    model takes them and the hire names none; None leaves them to the model. `file` is that file, relative to the root,
+    and `sha256` its contents; both are empty for a built-in type.
     """
 
     name: str
@@ -63,6 +67,8 @@ class AgentType:
     prompt: str
     left_out: tuple[str, ...] = ()
     worktree: bool | None = None
+    effort: Effort | None = None
+    thinking: Thinking | None = None
     file: str = ""
     sha256: str = ""
 
@@ -77,6 +83,8 @@ _ALL = (
         summary="reads the workspace; writes and runs nothing",
         prompt="You survey code and answer questions about it. You cannot write files or run commands. "
         "Read what you need, then answer precisely, naming files and lines.",
+        # Its work is to look and to quote. A fast answer is worth more than a deep one.
+        effort="low",
     ),
     AgentType(
         "plan",
@@ -87,6 +95,9 @@ _ALL = (
         summary="reads the workspace and submits plans for approval; writes and runs nothing",
         prompt="You design changes; you do not make them. Read what you need, then hand in a plan with submit_plan. "
         "If it is rejected, revise it by the feedback and hand it in again.",
+        # All later work follows the plan, and there is one of it: this is where thinking pays most.
+        effort="high",
+        thinking="adaptive",
     ),
     AgentType(
         "code",
@@ -96,6 +107,9 @@ _ALL = (
         model="claude-sonnet-5-5",
         summary="reads, writes and runs in the workspace; no network",
         prompt="You change code. Read before you write, keep changes small, and check them by running the tests.",
+        # It decides between tool calls what their results mean. The model thinks only where it needs to.
+        effort="high",
+        thinking="adaptive",
     ),
     AgentType(
         "test",
@@ -106,6 +120,9 @@ _ALL = (
         summary="reads the workspace and runs commands; writes nothing in it",
         prompt="You run and judge tests. You do not change files of the workspace. "
         "Report which command you ran, what passed, what failed and why.",
+        # To run a command takes little thought, to explain a failure some.
+        effort="medium",
+        thinking="adaptive",
     ),
     AgentType(
         "lead",
@@ -118,6 +135,9 @@ _ALL = (
         "reads, plan designs, code changes, test runs), give each one clear prompt, and put tasks on the board. Their "
         "results reach you as mail; a foreground hire gives you its result at once. Check what they report before you "
         "report it. Ask the operator when a decision is theirs. End agents that are no longer needed.",
+        # It splits the work and judges what comes back; a mistake costs the work of a whole team.
+        effort="high",
+        thinking="adaptive",
     ),
 )
 
@@ -162,33 +182,36 @@ _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 """How YAML writes that there is no value. Every scalar is read as text, because dates and numbers can be malformed."""
 
 
-class _Front(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+_Isolation = Literal["always", "never"]
 
+
+class _Front(Struct, kw_only=True):
     name: str
-    description: str = Field(min_length=1)
-    tools: list[str] | None = None
+    description: Annotated[str, Meta(min_length=1)]
+    tools: list[str] | str | None = None
     model: str | None = None
-    worktree: Literal["always", "never"] | None = None
+    worktree: _Isolation | None = None
+    effort: Effort | None = None
+    thinking: Thinking | None = None
 
-    @field_validator("tools", "model", "worktree", mode="before")
-    @classmethod
-    def _none(cls, value: Any) -> Any:  # noqa: ANN401  whatever the file says
-        return None if isinstance(value, str) and value in _NULL else value
+    def __post_init__(self) -> None:
+        if not is_name(self.name) or self.name in RESERVED_AGENTS:
+            raise ValueError(f"name: {self.name!r} cannot name a type")
+        if self.name in TYPES:
+            raise ValueError(f"name: {self.name!r} is a built-in type; choose another name")
 
-    @field_validator("tools", mode="before")
-    @classmethod
-    def _split(cls, value: Any) -> Any:  # noqa: ANN401  whatever the file says
-        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    @property
+    def tool_names(self) -> list[str] | None:
+        """Return the tools that the file names, in either form; None if it does not say."""
+        if isinstance(self.tools, str):
+            return [part.strip() for part in self.tools.split(",") if part.strip()]
+        return self.tools
 
-    @field_validator("name")
-    @classmethod
-    def _usable(cls, value: str) -> str:
-        if not is_name(value) or value in RESERVED_AGENTS:
-            raise ValueError(f"{value!r} cannot name a type")
-        if value in TYPES:
-            raise ValueError(f"{value!r} is a built-in type; choose another name")
-        return value
+
+_NULLABLE = ("tools", "model", "worktree", "effort", "thinking")
+
+_CHOICES = {"worktree": get_args(_Isolation), "effort": get_args(Effort), "thinking": get_args(Thinking)}
+"""The values of each field that has a fixed set of them."""
 
 
 @dataclass(frozen=True)
@@ -204,13 +227,13 @@ def find_all(root: Path) -> tuple[dict[str, AgentType], list[InvalidFile]]:
     types, broken = dict(TYPES), []
     for folder in FOLDERS:
         try:
-            with _opened(root, folder) as opened:
+            with open_folder(root, folder) as opened:
                 names = sorted(entry for entry in os.listdir(opened) if entry.endswith(".md"))  # noqa: PTH208  a descriptor
                 too_many = f"the folder has more than {MAX_FILES} types"
                 broken += [InvalidFile(root / folder / name, too_many) for name in names[MAX_FILES:]]
                 for name in names[:MAX_FILES]:
                     try:
-                        own = _parse(_read(opened, name), f"{folder}/{name}")
+                        own = _parse(read_regular(opened, name), f"{folder}/{name}")
                     except BadDataError as error:
                         broken.append(InvalidFile(root / folder / name, str(error)))
                     else:
@@ -223,7 +246,7 @@ def find_all(root: Path) -> tuple[dict[str, AgentType], list[InvalidFile]]:
 
 
 @contextlib.contextmanager
-def _opened(root: Path, folder: str) -> Iterator[int]:
+def open_folder(root: Path, folder: str) -> Iterator[int]:
     """Open a folder below the root; follow no link on the way.
 
     Raises:
@@ -241,7 +264,7 @@ def _opened(root: Path, folder: str) -> Iterator[int]:
         os.close(opened)
 
 
-def _read(folder: int, name: str) -> bytes:
+def read_regular(folder: int, name: str) -> bytes:
     """Return the contents of a file in an open folder.
 
     Raises:
@@ -293,7 +316,10 @@ def definition(own: AgentType) -> Definition | None:
     """
     if own.name in TYPES:
         return None
-    return Definition(tools=list(own.tools), model=own.model, summary=own.summary, prompt=own.prompt)
+    return Definition(
+        tools=list(own.tools), model=own.model, summary=own.summary, prompt=own.prompt,
+        effort=own.effort, thinking=own.thinking,
+    )  # fmt: skip
 
 
 def type_of(name: str, carried: Definition | None) -> AgentType:
@@ -304,7 +330,8 @@ def type_of(name: str, carried: Definition | None) -> AgentType:
     """
     if carried is None:
         return agent_type(name)
-    return _make(name, tuple(carried.tools), carried.model, carried.summary, carried.prompt)
+    made = _make(name, tuple(carried.tools), carried.model, carried.summary, carried.prompt)
+    return replace(made, effort=carried.effort, thinking=carried.thinking)
 
 
 def _parse(data: bytes, file: str) -> AgentType:
@@ -317,21 +344,44 @@ def _parse(data: bytes, file: str) -> AgentType:
         found = _FRONT.match(data.decode().replace("\r\n", "\n"))
         if found is None:
             raise BadDataError("no front matter between two lines of ---")
-        front = _Front.model_validate(_load_front(found[1]))
+        front = convert(_without_null(_load_front(found[1])), _Front)
     except UnicodeDecodeError as error:
         raise BadDataError(str(error)) from error
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise BadDataError(f"{'.'.join(map(str, first['loc'])) or 'front matter'}: {first['msg']}"[:300]) from error
+        raise BadDataError(describe_invalid(error, "front matter", _CHOICES)[:300]) from error
     model = _MODELS.get(front.model or "", front.model) if front.model != "inherit" else None
     fallback = TYPES["code"]
-    named = front.tools or []
+    named = front.tool_names or []
     mapped = tuple(dict.fromkeys(ours for tool in named for ours in _map_tool(tool)))
-    tools = fallback.tools if front.tools is None else mapped
+    tools = fallback.tools if front.tool_names is None else mapped
     made = _make(front.name, tools, model or fallback.model, front.description, (found[2] or "").strip())
     left_out = tuple(tool for tool in named if not _map_tool(tool))
     worktree = None if front.worktree is None else front.worktree == "always"
-    return replace(made, left_out=left_out, worktree=worktree, file=file, sha256=hashlib.sha256(data).hexdigest())
+    return replace(
+        made, left_out=left_out, worktree=worktree, effort=front.effort, thinking=front.thinking,
+        file=file, sha256=hashlib.sha256(data).hexdigest(),
+    )  # fmt: skip
+
+
+def front_matter(text: str) -> tuple[dict[str, Any], str]:
+    """Return the front matter of a Markdown file, with every scalar as text, and the rest; none if it has none.
+
+    Raises:
+        BadDataError: It is no valid YAML, or too large.
+    """
+    found = _FRONT.match(text.replace("\r\n", "\n"))
+    front = _load_front(found[1]) if found is not None else {}
+    return (front if isinstance(front, dict) else {}), (found[2] or "").lstrip("\n") if found is not None else text
+
+
+def _without_null(front: Any) -> Any:  # noqa: ANN401  whatever the file says
+    if not isinstance(front, dict):
+        return front
+    return {
+        key: value
+        for key, value in front.items()
+        if key not in _NULLABLE or not isinstance(value, str) or value not in _NULL
+    }
 
 
 def _load_front(text: str) -> Any:  # noqa: ANN401  whatever the file says

@@ -1,9 +1,14 @@
 """Every environment variable of crewboard: its name, and how its value is read (docs/reference/environment.md)."""
 
+from __future__ import annotations
+
 import os
 import pwd
 from collections.abc import Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ROOT = "CREWBOARD_ROOT"
 TEAM = "CREWBOARD_TEAM"
@@ -131,6 +136,9 @@ def visits_folder(environment: Mapping[str, str]) -> Path:
 
 
 def _user_folder(environment: Mapping[str, str], variable: str, default: str) -> Path:
+    # `--version` and `--help` load this module, and need no path.
+    from pathlib import Path
+
     # Not platformdirs: it reads the environment of this process, and a team may have a different one.
     # The XDG specification says to ignore a relative path.
     given = Path(environment.get(variable, ""))

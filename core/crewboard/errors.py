@@ -46,7 +46,7 @@ class StorageError(CrewboardError):
 
 
 class LostLeaseError(CrewboardError):
-    """This process's lease is no longer at its path: the directory was removed, moved or replaced."""
+    """This process may not write any more: the directory was removed, moved or replaced, or another process writes."""
 
     exit_code = ExitCode.IO
 

@@ -1,13 +1,10 @@
 """The rule for names of agents and teams. Checked in the command line, in tools and in each file that is read."""
 
 import re
-from typing import Annotated
-
-from pydantic import AfterValidator
 
 from crewboard.errors import UsageError
 
-NAME_RULE = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+NAME_PATTERN = r"^[a-z][a-z0-9_-]{0,31}\Z"
 
 TEAMS_FOLDER = ".crewboard"
 """The folder of a workspace that holds its teams."""
@@ -23,22 +20,14 @@ EVERYONE = "all"
 RESERVED_AGENTS = frozenset({OPERATOR, LEAD, EVERYONE, SYSTEM})
 RESERVED_TEAMS = frozenset({"agents"})
 
-_RULE_IN_WORDS = "a name starts with a-z and has at most 32 of a-z 0-9 _ -"
+_NAME = re.compile(NAME_PATTERN)
+
+NAME_RULE = "a name starts with a-z and has at most 32 of a-z 0-9 _ -"
 
 
 def is_name(text: str) -> bool:
     """Return True if `text` has the form of a name. Reserved names have it too."""
-    return NAME_RULE.fullmatch(text) is not None
-
-
-def _must_be_name(text: str) -> str:
-    if not is_name(text):
-        raise ValueError(_RULE_IN_WORDS)
-    return text
-
-
-Name = Annotated[str, AfterValidator(_must_be_name)]
-"""A pydantic field that holds a name."""
+    return _NAME.match(text) is not None
 
 
 def check_agent(name: str, agent_type: str) -> str:
@@ -48,7 +37,7 @@ def check_agent(name: str, agent_type: str) -> str:
         UsageError: The name breaks the rule or is reserved.
     """
     if not is_name(name):
-        raise UsageError(f"{name!r} cannot name an agent: {_RULE_IN_WORDS}")
+        raise UsageError(f"{name!r} cannot name an agent: {NAME_RULE}")
     if name in RESERVED_AGENTS and not (name == LEAD and agent_type == LEAD):
         raise UsageError(f"{name!r} is reserved; choose another name for the agent")
     return name
@@ -61,7 +50,7 @@ def check_team(name: str) -> str:
         UsageError: The name breaks the rule or is reserved.
     """
     if not is_name(name):
-        raise UsageError(f"{name!r} cannot name a team: {_RULE_IN_WORDS}")
+        raise UsageError(f"{name!r} cannot name a team: {NAME_RULE}")
     if name in RESERVED_TEAMS:
         raise UsageError(f"{name!r} is reserved; choose another name for the team")
     return name

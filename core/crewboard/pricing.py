@@ -1,11 +1,10 @@
 """The cost of model calls, from an editable price table. A model that is not in the table has no price."""
 
 import re
-import tomllib
-from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from msgspec import Struct, convert
 
 from crewboard.records import BadDataError, Tokens, UsageError
 
@@ -14,10 +13,8 @@ _MILLION = 1_000_000
 _DATED = re.compile(r"-\d{8}$")
 
 
-class Band(BaseModel):
+class Band(Struct, forbid_unknown_fields=True):
     """Dollars per million tokens, for requests of up to `up_to` prompt tokens."""
-
-    model_config = ConfigDict(extra="forbid")
 
     input: float
     output: float
@@ -35,11 +32,7 @@ class Band(BaseModel):
         ) / _MILLION
 
 
-_BANDS = TypeAdapter(dict[str, list[Band]])
-
-
-@dataclass(frozen=True)
-class Prices:
+class Prices(Struct, frozen=True):
     """A price table: price bands by model, and the date of the prices."""
 
     bands: dict[str, list[Band]]
@@ -53,13 +46,19 @@ class Prices:
         return None if band is None else band.cost(used)
 
 
+@cache
+def load_shipped() -> Prices:
+    """Return the table that comes with crewboard."""
+    return _read(_SHIPPED)
+
+
 def load(root: Path) -> Prices:
     """Return the shipped table, overridden by the project's `.crewboard/prices.toml` if there is one.
 
     Raises:
         BadDataError: The project's table is damaged.
     """
-    shipped = _read(_SHIPPED)
+    shipped = load_shipped()
     own = root / ".crewboard" / "prices.toml"
     if not own.exists():
         return shipped
@@ -70,10 +69,12 @@ def load(root: Path) -> Prices:
 
 
 def _read(path: Path) -> Prices:
+    import tomllib
+
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
         as_of = str(table.pop("as_of", ""))
-        return Prices(_BANDS.validate_python(table), as_of)
+        return Prices(convert(table, dict[str, list[Band]]), as_of)
     # Invalid UTF-8, invalid TOML and invalid prices are all ValueErrors.
     except (OSError, ValueError, RecursionError) as error:
         raise BadDataError(f"the price table {path} cannot be used: {str(error).splitlines()[0]}") from error
@@ -82,8 +83,7 @@ def _read(path: Path) -> Prices:
 _CENT = 0.01
 
 
-@dataclass(frozen=True)
-class Budget:
+class Budget(Struct, frozen=True):
     """A limit, in tokens of any kind or in dollars."""
 
     tokens: int | None = None

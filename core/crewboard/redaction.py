@@ -1,10 +1,7 @@
 """Redaction: find keys and passwords, and keep them out of everything that is shown or logged."""
 
-import base64
 import contextlib
-import json
 import re
-import urllib.parse
 from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
@@ -56,6 +53,11 @@ def register_secrets(environment: Mapping[str, str]) -> None:
 
 def _encodings(value: str) -> Iterator[str]:
     """Yield a value as it stands, escaped for JSON and for URLs, in hexadecimal and in base64."""
+    # Imported here: every command loads this module, and few environments hold a secret.
+    import base64
+    import json
+    import urllib.parse
+
     yield value
     data = value.encode("utf-8", "surrogateescape")
     for ascii_only in (True, False):

@@ -8,7 +8,8 @@ type, id and text, so that no text can contain its own closing mark or, without 
 import hashlib
 import hmac
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 _DELIMITED = (
     r'<{tag} from="(?P<author>[^"]*)" type="(?P<kind>[^"]*)" id="(?P<id>[^"]*)" fence="(?P<code>[0-9a-f]{{16}})">\n'
@@ -19,8 +20,7 @@ _MAIL = re.compile(_DELIMITED.format(tag="mail"), re.DOTALL)
 _DATA = re.compile(_DELIMITED.format(tag="data"), re.DOTALL)
 
 
-@dataclass(frozen=True)
-class UntrustedText:
+class UntrustedText(Struct, frozen=True):
     """One delimited text, parsed. `whole` is the text with its marks."""
 
     author: str

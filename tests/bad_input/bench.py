@@ -63,7 +63,7 @@ class Bench:
     def receive(self, *raw: bytes, to: str = "scout") -> None:
         """Append lines to a mailbox as another program does."""
         for data in raw:
-            append(self.team.inbox(to), data + b"\n")
+            append(self.team.inbox(to).on_disk, data + b"\n")
 
     def inbox(self, name: str = "scout") -> list[str]:
         """Return what the user is shown of a mailbox."""

@@ -14,14 +14,14 @@ def _huge_body(bench: Bench) -> None:
 
 
 def _half_a_line(bench: Bench) -> None:
-    append(bench.team.inbox("scout"), line("torn")[:40])
+    append(bench.team.inbox("scout").on_disk, line("torn")[:40])
     assert bench.cli("send", "scout", "behind it").code == 0
     assert bench.inbox() == ["behind it"]
     assert bench.see().damaged == 1
 
 
 def _foreign_behind_half_a_line(bench: Bench) -> None:
-    append(bench.team.inbox("scout"), line("torn")[:40])
+    append(bench.team.inbox("scout").on_disk, line("torn")[:40])
     bench.receive(line("whole", "behind it"))
     assert bench.inbox() == ["behind it"]
 

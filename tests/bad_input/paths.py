@@ -14,11 +14,11 @@ def _file_in_the_way(bench: Bench) -> None:
 
 
 def _mailbox_is_a_folder(bench: Bench) -> None:
-    bench.team.inbox("scout").mkdir()
+    bench.team.inbox("scout").on_disk.mkdir()
 
 
 def _lock_is_a_folder(bench: Bench) -> None:
-    bench.team.lock("inbox-scout").mkdir()
+    bench.team.lock("inbox-scout").on_disk.mkdir()
 
 
 def _odd_root(bench: Bench) -> None:
@@ -38,7 +38,10 @@ def _stray_folder(bench: Bench) -> None:
 
 
 def _stray_files(bench: Bench) -> None:
-    for path in (bench.team.task(1).with_name("².json"), bench.team.request("x").with_name("not an id.json")):
+    for path in (
+        bench.team.task(1).on_disk.with_name("².json"),
+        bench.team.request("x").on_disk.with_name("not an id.json"),
+    ):
         path.write_bytes(b"{}")
     assert bench.cli("task", "add", "second", "--json").json["id"] == 2
     assert [task["id"] for task in bench.cli("tasks", "--json").json] == [1, 2]

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from unittest import mock
 
-from crewboard.records import Cursor, Exit, Lease, Spec, Status, Task
+from crewboard.records import Cursor, Exit, Lease, Spec, Status, Task, convert
 from crewboard.store import agents, json_files, leases, roster, tasks
 from tests.bad_input.bench import Bench, Entry, kept
 from tests.store.raw_mail import line
@@ -14,8 +14,8 @@ from tests.store.raw_mail import line
 def _status_says(**fields: object) -> Callable[[Bench], None]:
     def arrange(bench: Bench) -> None:
         agent = bench.team.agent("scout")
-        agent.exit.unlink()
-        status = Status.model_validate({"run": 1, "pid": 1, "state": "working", "since": 1, "beat": 1, **fields})
+        agent.exit.on_disk.unlink()
+        status = convert({"run": 1, "pid": 1, "state": "working", "since": 1, "beat": 1, **fields}, Status)
         json_files.save(agent.status, status)
 
     return arrange
@@ -37,24 +37,24 @@ def _other_boot(bench: Bench) -> None:
 def _held_lease(bench: Bench, content: bytes) -> None:
     held = leases.take(bench.team.agent("scout").lease)
     assert held is not None
-    os.pwrite(held, content, 0)
+    os.pwrite(held.descriptor, content, 0)
     _status_says(state="idle")(bench)
     assert leases.holder(bench.team.agent("scout").lease, Lease) is None
     assert bench.see().alive
     assert bench.see().state not in ("crashed", "vanished", "exited")
     bench.cli("remove", "scout").refused(75, "scout is alive")
-    os.close(held)
+    os.close(held.descriptor)
 
 
 def _damaged_status(bench: Bench) -> None:
-    bench.team.agent("scout").status.write_bytes(b"\x00" * 100)
+    bench.team.agent("scout").status.on_disk.write_bytes(b"\x00" * 100)
     seen = bench.see()
     assert (seen.damaged, seen.alive) == (1, False)
     assert seen.state == "exited", "the exit record still says how it ended"
 
 
 def _damaged_end(bench: Bench) -> None:
-    bench.team.agent("scout").exit.write_bytes(b"{")
+    bench.team.agent("scout").exit.on_disk.write_bytes(b"{")
     assert bench.see().damaged == 1
     assert bench.see().state == "vanished", "never healthy, never done"
     agents.write_exit(bench.team.agent("scout"), Exit(run=1, signal=9, reason="died", at=3))
@@ -63,21 +63,21 @@ def _damaged_end(bench: Bench) -> None:
 
 
 def _damaged_spec(bench: Bench) -> None:
-    bench.team.agent("scout").spec.write_bytes(b"[]")
+    bench.team.agent("scout").spec.on_disk.write_bytes(b"[]")
     assert (bench.see().state, bench.see().damaged) == ("unknown", 1)
     bench.cli("resume", "scout", ANTHROPIC_API_KEY="x").refused(65, "spec.json is damaged")
-    assert bench.team.agent("scout").spec.read_bytes() == b"[]"
+    assert bench.team.agent("scout").spec.on_disk.read_bytes() == b"[]"
 
 
 def _damaged_cursor(bench: Bench) -> None:
     bench.receive(line("a"), line("b"))
-    bench.team.agent("scout").cursor.write_bytes(b'{"offset": "far"}')
+    bench.team.agent("scout").cursor.on_disk.write_bytes(b'{"offset": "far"}')
     assert (bench.see().unread, bench.see().damaged) == (2, 1)
 
 
 def _damaged_task(bench: Bench) -> None:
     tasks.add(bench.team, "second", 1.0)
-    bench.team.task(1).write_bytes(b'{"id": 1}')
+    bench.team.task(1).on_disk.write_bytes(b'{"id": 1}')
     assert [task["id"] for task in bench.cli("tasks", "--json").json] == [2]
     bench.cli("task", "update", "1", "--status", "failed").refused(65, "is damaged")
     assert bench.cli("task", "add", "third", "--json").json["id"] == 3
@@ -85,14 +85,14 @@ def _damaged_task(bench: Bench) -> None:
 
 def _swapped_task(bench: Bench) -> None:
     tasks.add(bench.team, "second", 1.0)
-    bench.team.task(2).write_bytes(bench.team.task(1).read_bytes())
+    bench.team.task(2).on_disk.write_bytes(bench.team.task(1).on_disk.read_bytes())
     bench.cli("task", "update", "2", "--status", "failed").refused(65, "says that it is task 1")
     assert tasks.load(bench.team, 1).status == "pending"
 
 
 def _roster_with_twins(bench: Bench) -> None:
-    twins = bench.team.config.read_bytes().replace(b'"fixer"', b'"scout"')
-    bench.team.config.write_bytes(twins)
+    twins = bench.team.config.on_disk.read_bytes().replace(b'"fixer"', b'"scout"')
+    bench.team.config.on_disk.write_bytes(twins)
     roster._CACHE.clear()
     assert [agent.name for agent in bench.view().agents] == ["scout"]
     assert bench.cli("status").code == 0
@@ -102,7 +102,7 @@ def _emptied_mailbox(bench: Bench) -> None:
     for number in range(9):
         bench.receive(line(f"m{number}"))
     json_files.save(bench.team.agent("scout").cursor, Cursor(offset=900))
-    bench.team.inbox("scout").write_bytes(b"")
+    bench.team.inbox("scout").on_disk.write_bytes(b"")
     bench.receive(line("new", "new"))
     assert bench.inbox() == ["new"]
     assert bench.see().unread <= 1
@@ -122,19 +122,19 @@ def _clock_went_back(bench: Bench) -> None:
     ran = bench.cli("status")
     assert ran.code == 0
     assert "-" not in [word[0] for word in ran.out.split() if word[:-1].lstrip("-").isdigit()], "no negative age"
-    os.close(held)
+    os.close(held.descriptor)
 
 
 def _replaced_within_a_tick(bench: Bench) -> None:
     """A reader notices a replacement with the same size and time."""
     path = bench.team.task(1)
-    before = path.stat()
+    before = path.on_disk.stat()
     reader = json_files.CachedFile(path, Task)
     # The reader looks within the clock tick of the first replacement.
     with mock.patch.object(time, "time_ns", return_value=before.st_mtime_ns):
         reader.get()
-    path.write_bytes(path.read_bytes().replace(b"first", b"other"))
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    path.on_disk.write_bytes(path.on_disk.read_bytes().replace(b"first", b"other"))
+    os.utime(path.on_disk, ns=(before.st_atime_ns, before.st_mtime_ns))
     seen = reader.get()
     assert seen is not None
     assert seen.subject == "other"

@@ -2,6 +2,7 @@
 
 import subprocess
 from functools import cache
+from pathlib import Path
 
 import psutil
 
@@ -17,7 +18,40 @@ class Empty(App):
 Empty().run()
 """
 
+_KEYS = """
+from textual.app import App
+from textual.widgets import Static
+class Keys(App):
+    pressed = 0
+    def compose(self): yield Static("pressed 0 times")
+    def on_key(self):
+        self.pressed += 1
+        self.query_one(Static).update("ab"[self.pressed % 2] * 20)
+Keys().run()
+"""
+
+_ECHO = """
+import ctypes, os, sys
+path = sys.argv[1]
+libc = ctypes.CDLL(None)
+events = libc.inotify_init1(0)
+file = os.open(path, os.O_RDONLY | os.O_CREAT, 0o600)
+libc.inotify_add_watch(events, path.encode(), 2)
+os.write(1, b"ready")
+while os.read(events, 4096):
+    os.write(1, os.read(file, 65536))
+"""
+
 EMPTY_APP = python(_APP)
+KEY_APP = python(_KEYS)
+"""A Textual app whose one line changes with each key."""
+
+
+def echo(path: Path) -> list[str]:
+    """Return the command that writes to the terminal what is appended to a file, and `ready` at the start."""
+    return [*python(_ECHO), str(path)]
+
+
 EMPTY_WORDS = "nothing here"
 
 
@@ -41,6 +75,11 @@ def import_mib() -> float:
 def private_mib(pid: int) -> float:
     """Return the memory that would be free if the process ended."""
     return float(psutil.Process(pid).memory_full_info().uss) / 2**20
+
+
+def family(pid: int) -> list[int]:
+    """Return a process and all that descend from it."""
+    return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
 
 
 def python_ms(imports: str) -> float:

@@ -4,13 +4,19 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-REPORT = Path(__file__).parents[2] / ".bench.json"
+import psutil
+
+ROOT = Path(__file__).parents[2]
+
+REPORT = ROOT / ".bench.json"
 """The file with the figures of the last run."""
 
 
@@ -28,6 +34,7 @@ class Figure:
     base: float = 0.0
     target: float | None = None
     more_is_better: bool = False
+    section: str = ""
 
     @property
     def ratio(self) -> float | None:
@@ -46,12 +53,27 @@ class Figure:
             return self.compared * tolerance >= self.target
         return self.compared <= self.target * tolerance
 
+    def row(self) -> tuple[str, str, str, str, str, str]:
+        """Return its cells: name, measured, baseline, the baseline's value, ratio, target."""
+        sign = "≥" if self.more_is_better else "≤"
+        target = "" if self.target is None else f"{sign} {self.target:g}" + ("" if self.ratio else f" {self.unit}")
+        return (
+            self.name,
+            f"{_number(self.value)} {self.unit}",
+            self.baseline,
+            f"{_number(self.base)} {self.unit}" if self.base else "",
+            "" if self.ratio is None else f"{self.ratio:.3g}",
+            target + ("" if self.within() else "  MISSED"),
+        )
+
 
 @dataclass
 class Figures:
     """All figures of one run."""
 
     all: list[Figure] = field(default_factory=list)
+    section: str = ""
+    """The heading under which the next figures stand."""
 
     def add(
         self,
@@ -63,34 +85,33 @@ class Figures:
         target: float | None = None,
         more_is_better: bool = False,
     ) -> Figure:
-        figure = Figure(name, value, unit, *against, target=target, more_is_better=more_is_better)
+        figure = Figure(name, value, unit, *against, target=target, more_is_better=more_is_better, section=self.section)
         self.all.append(figure)
         return figure
 
     def table(self) -> list[str]:
         """Return the figures as text, one per line."""
         rows = [("figure", "measured", "baseline", "", "ratio", "target")]
-        rows += [_row(figure) for figure in self.all]
+        rows += [figure.row() for figure in self.all]
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         return ["  ".join(_cell(*cell) for cell in zip(row, widths, range(6), strict=True)).rstrip() for row in rows]
 
     def save(self, path: Path = REPORT) -> None:
-        machine = {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.release()}
         figures = [{**asdict(figure), "ratio": figure.ratio, "met": figure.within()} for figure in self.all]
-        path.write_text(json.dumps({"at": time.time(), "machine": machine, "figures": figures}, indent=1) + "\n")
+        path.write_text(json.dumps({"at": time.time(), "machine": machine(), "figures": figures}, indent=1) + "\n")
 
 
-def _row(figure: Figure) -> tuple[str, str, str, str, str, str]:
-    sign = "≥" if figure.more_is_better else "≤"
-    target = "" if figure.target is None else f"{sign} {figure.target:g}" + ("" if figure.ratio else f" {figure.unit}")
-    return (
-        figure.name,
-        f"{_number(figure.value)} {figure.unit}",
-        figure.baseline,
-        f"{_number(figure.base)} {figure.unit}" if figure.base else "",
-        "" if figure.ratio is None else f"{figure.ratio:.3g}",
-        target + ("" if figure.within() else "  MISSED"),
-    )
+def machine() -> dict[str, Any]:
+    """Describe the machine: its processor, cores, memory, kernel and Python."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    told = dict(line.split("\t: ", 1) for line in lines if "\t: " in line)
+    return {
+        "processor": told.get("model name", platform.machine()),
+        "cores": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()}",
+    }
 
 
 def _number(value: float) -> str:
@@ -110,6 +131,23 @@ def _ms(action: Callable[[], object]) -> float:
     began = time.perf_counter()
     action()
     return (time.perf_counter() - began) * 1e3
+
+
+def cpu_ms(commands: Sequence[Sequence[str]], times: int, **how: Any) -> list[float]:
+    """Return the median processor time of each command, in milliseconds.
+
+    The commands take turns, so that other work on the machine slows all of them alike.
+    """
+    turns = [[_cpu_ms(command, **how) for command in commands] for _ in range(times)]
+    return [statistics.median(column) for column in zip(*turns, strict=True)]
+
+
+def _cpu_ms(command: Sequence[str], **how: Any) -> float:
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, **how)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return (used.ru_utime + used.ru_stime) * 1e3
 
 
 def median(values: Sequence[float]) -> float:

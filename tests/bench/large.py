@@ -20,17 +20,18 @@ def turn(number: int, run: int) -> Iterator[dict[str, object]]:
     use = {"type": "tool_use", "id": call, "name": "read_file", "input": {"path": f"src/module_{number}.py"}}
     usage = {"input": 900, "output": 80, "cache_read": 40000, "cache_write": 500}
     common = {"ts": ts, "run": run}
-    yield {**common, "kind": "reply", "content": [say, use], "stop_reason": "tool_use", "usage": usage, "model": "m"}
-    yield {**common, "kind": "tool_start", "tool_use_id": call, "name": "read_file", "input": use["input"]}
-    yield {**common, "kind": "tool_result", "tool_use_id": call, "name": "read_file", "content": RESULT + str(number)}
+    # The kind comes first, as in the lines that a worker writes.
+    yield {"kind": "reply", **common, "content": [say, use], "stop_reason": "tool_use", "usage": usage, "model": "m"}
+    yield {"kind": "tool_start", **common, "tool_use_id": call, "name": "read_file", "input": use["input"]}
+    yield {"kind": "tool_result", **common, "tool_use_id": call, "name": "read_file", "content": RESULT + str(number)}
 
 
 def conversation(run: int, size: int) -> Iterator[bytes]:
     """Return the lines of a run with a fresh conversation of about `size` bytes, without its end."""
     prompt = f"prompt-{run}"
-    begun = {"ts": 1.0, "run": run, "kind": "run_started", "pid": 1, "type": "explore", "model": "m", "fresh": True,
+    begun = {"kind": "run_started", "ts": 1.0, "run": run, "pid": 1, "type": "explore", "model": "m", "fresh": True,
              "prompt_id": prompt, "mail_from": 0, "boot_id": "b", "start_ticks": 1}  # fmt: skip
-    asked = {"ts": 1.0, "run": run, "kind": "intake", "messages": [], "cursor": 0, "entered": [], "prompt": "Work.",
+    asked = {"kind": "intake", "ts": 1.0, "run": run, "messages": [], "cursor": 0, "entered": [], "prompt": "Work.",
              "prompt_from": "operator", "assignment": prompt}  # fmt: skip
     written = 0
     for event in (begun, asked):
@@ -47,7 +48,7 @@ def conversation(run: int, size: int) -> Iterator[bytes]:
 def write_journal(agent: AgentDirectory, size: int, runs: int = 1) -> None:
     """Write a journal of about `size` bytes in `runs` runs, each with a conversation of its own."""
     agent.path.mkdir(parents=True, exist_ok=True)
-    with agent.journal.open("wb") as file:
+    with agent.journal.on_disk.open("wb") as file:
         for run in range(1, runs + 1):
             file.writelines(conversation(run, size // runs))
 
@@ -64,6 +65,6 @@ def enlist(team: TeamDirectory, name: str, runs: int = 1) -> Spec:
 def copy_journal(source: Path, agent: AgentDirectory) -> None:
     """Give another agent the same journal."""
     agent.path.mkdir(parents=True, exist_ok=True)
-    with source.open("rb") as original, agent.journal.open("wb") as copy:
+    with source.open("rb") as original, agent.journal.on_disk.open("wb") as copy:
         while piece := original.read(1 << 24):
             copy.write(piece)

@@ -1,5 +1,6 @@
 """The cost of everyday commands, next to a Python that loads the same libraries and does nothing."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,10 @@ import pytest
 from crewboard.commands import messages
 from crewboard.commands.context import Team
 from crewboard.store.layout import TeamDirectory
+from tests.attach.session import plan_event
 from tests.bench.baselines import python_ms
-from tests.bench.figures import Figures, median_ms
+from tests.bench.figures import Figures, cpu_ms, median_ms, python
+from tests.cli.files import enlist
 from tests.cli.shell import COMMAND, clean_environment
 
 pytestmark = [pytest.mark.bench, pytest.mark.long, pytest.mark.xdist_group("bench")]
@@ -55,4 +58,29 @@ def test_everyday_commands(figures: Figures, team: Team, arguments: list[str]) -
     figure = figures.add(
         f"crewboard {arguments[0]}", median_ms(command, 15), "ms", ("python -c, same libraries", bare), target=2.5
     )
+    assert figure.within(TOLERANCE)
+
+
+def test_ratios_to_click(figures: Figures, team: Team) -> None:
+    for number in range(30):
+        enlist(team, f"agent{number}", "explore")
+    calls = {"--version": 1.5, "--help": 1.5, "status": 2.5}
+    commands = [python("import click"), *([*COMMAND, call] for call in calls)]
+    # The first turn writes bytecode.
+    cpu_ms(commands, 1, cwd=team.directory.root, env=clean_environment())
+    bare, *ours = cpu_ms(commands, 15, cwd=team.directory.root, env=clean_environment())
+    for (call, target), value in zip(calls.items(), ours, strict=True):
+        name = f"crewboard {call}" + (" of 30 agents" if call == "status" else "") + ", processor time"
+        figure = figures.add(name, value, "ms", ('python -c "import click"', bare), target=target)
+        assert figure.within(TOLERANCE)
+
+
+def test_the_hook_of_a_session_that_no_team_wants(figures: Figures, tmp_path: Path) -> None:
+    event = json.dumps(plan_event(tmp_path)).encode()
+
+    def hook() -> None:
+        subprocess.run([sys.executable, "-m", "crewboard_tui.cli", "hook"], input=event, check=True)
+
+    # Claude Code waits for it: 60 ms at most, where Python alone takes 15.
+    figure = figures.add("crewboard hook", median_ms(hook, 15), "ms", ("python -c pass", python_ms("pass")), target=4)
     assert figure.within(TOLERANCE)

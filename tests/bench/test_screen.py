@@ -11,7 +11,7 @@ from crewboard.commands.context import Team
 from crewboard.store.layout import TeamDirectory
 from tests.bench.baselines import EMPTY_APP, EMPTY_WORDS
 from tests.bench.figures import Figures, median
-from tests.bench.terminal import painted_ms, terminal
+from tests.bench.terminal import painted_ms, rest, terminal
 from tests.cli.files import alive, enlist, set_status
 from tests.cli.shell import COMMAND, clean_environment
 
@@ -22,9 +22,9 @@ TOLERANCE = 2.0
 CHANGES = 40
 BETWEEN = 0.3
 """Seconds of rest before each change: changes in bursts are painted together on purpose."""
-REST = 10.0
-BEHIND = 2.0
-"""Seconds in which the other views are loaded after the first screen is painted."""
+REST = 20.0
+BEHIND = 7.0
+"""Seconds after the first picture in which the other views are loaded, and CPU and memory are measured again."""
 
 
 @pytest.fixture
@@ -36,12 +36,17 @@ def team(tmp_path: Path) -> Iterator[Team]:
         yield team
 
 
-def test_the_first_paint(figures: Figures, team: Team) -> None:
-    root, environment = team.directory.root, clean_environment()
-    empty = median([painted_ms(EMPTY_APP, root, environment, EMPTY_WORDS) for _ in range(5)])
-    ours = median([painted_ms(BOARD, root, environment, "scout") for _ in range(5)])
-    figure = figures.add("dashboard to its first picture", ours, "ms", ("an empty Textual app", empty), target=1.5)
-    assert figure.within(TOLERANCE * 1.25)
+def test_the_first_paint(figures: Figures, idle: Team) -> None:
+    root, environment = idle.directory.root, clean_environment()
+    # They take turns, so that other work on the machine slows both alike.
+    turns = [
+        (painted_ms(EMPTY_APP, root, environment, EMPTY_WORDS), painted_ms(BOARD, root, environment, "agent10"))
+        for _ in range(7)
+    ]
+    empty, ours = (median(column) for column in zip(*turns, strict=True))
+    name = "dashboard to the first picture of 30 agents"
+    figure = figures.add(name, ours, "ms", ("an empty Textual app", empty), target=1.5)
+    assert figure.within(1.6)
 
 
 def test_from_a_file_to_the_screen(figures: Figures, team: Team) -> None:
@@ -59,14 +64,19 @@ def test_from_a_file_to_the_screen(figures: Figures, team: Team) -> None:
     figures.add("a change of status to the terminal, slowest", max(took), "ms")
 
 
-def test_an_idle_dashboard(figures: Figures, team: Team) -> None:
-    with terminal(BOARD, team.directory.root, clean_environment()) as board:
-        board.expect_exact("scout")
-        time.sleep(BEHIND)
+def test_an_idle_dashboard(figures: Figures, idle: Team) -> None:
+    with terminal(BOARD, idle.directory.root, clean_environment()) as board:
+        board.expect_exact("agent10")
+        rest(board, BEHIND)
         process = psutil.Process(board.pid)
         before, began = process.cpu_times(), time.monotonic()
         # The rest itself is measured.
-        time.sleep(REST)
+        count = rest(board, REST)
         after = process.cpu_times()
+        pss = process.memory_full_info().pss / 2**20
     used = after.user + after.system - before.user - before.system
-    figures.add("dashboard at rest", used / (time.monotonic() - began) * 100, "% of a core", target=1)
+    figures.add("dashboard at rest, 30 agents", used / (time.monotonic() - began) * 100, "% of a core", target=0.5)
+    memory = figures.add("dashboard at rest, proportional memory", pss, "MiB", target=55)
+    figures.add("dashboard at rest, to the terminal", count, "bytes", target=0)
+    assert count == 0
+    assert memory.within()

@@ -11,7 +11,7 @@ from crewboard.protocol import approvals
 from crewboard.store import mailbox, tasks
 from crewboard.store.layout import TeamDirectory
 from tests.bench.acts import naive_drain
-from tests.bench.figures import Figures
+from tests.bench.figures import Figures, median_ms
 from tests.bench.parallel import rate
 
 pytestmark = [pytest.mark.bench, pytest.mark.long, pytest.mark.xdist_group("bench")]
@@ -90,7 +90,7 @@ def test_mail_is_read_while_it_arrives_and_none_is_lost(figures: Figures, direct
 def test_drain(figures: Figures, directory: TeamDirectory) -> None:
     rate("send", 4, 5000, directory.path, False)
     began = time.perf_counter()
-    count = sum(1 for line in directory.inbox("sink").read_bytes().splitlines() if json.loads(line))
+    count = sum(1 for line in directory.inbox("sink").on_disk.read_bytes().splitlines() if json.loads(line))
     bare = count / (time.perf_counter() - began)
     began = time.perf_counter()
     read = len(mailbox.read(directory, "sink").messages)
@@ -132,3 +132,37 @@ def test_decisions(figures: Figures, directory: TeamDirectory, tmp_path: Path) -
         ("write and os.replace", replaced),
         more_is_better=True,
     )
+
+
+def test_a_board_of_a_thousand_tasks(figures: Figures, directory: TeamDirectory, tmp_path: Path) -> None:
+    """What one step costs with a thousand tasks, next to the same with a hundred."""
+    small, large = _steps(directory, 100), _steps(directory, 1000)
+    for name, cost in large.items():
+        # Listing is linear, so ten times as long is the least that a step may take that looks at all tasks.
+        figure = figures.add(f"{name}, 1,000 tasks", cost, "ms", ("the same, 100 tasks", small[name]), target=10)
+        assert figure.within(TOLERANCE)
+
+
+def _steps(directory: TeamDirectory, count: int) -> dict[str, float]:
+    """Fill the board up to `count` tasks; return the milliseconds of each kind of step."""
+    for number in range(len(tasks.ids(directory)) + 1, count - 20):
+        tasks.add(directory, f"task {number}", now=1.0)
+    added = iter(range(100))
+    found = {"a task added": median_ms(lambda: tasks.add(directory, f"task {next(added)}", now=1.0), 20)}
+    free = iter([task.id for task in tasks.load_all(directory) if task.status == "pending"])
+    claimed: list[int] = []
+
+    def claim() -> None:
+        claimed.append(next(free))
+        tasks.claim(directory, claimed[-1], f"agent{claimed[-1]}", "explore", 1.0)
+
+    found["a task claimed"] = median_ms(claim, 20)
+    found["all tasks listed"] = median_ms(lambda: tasks.load_all(directory), 20)
+    done = iter(claimed)
+
+    def complete() -> None:
+        number = next(done)
+        tasks.update(directory, number, f"agent{number}", 1.0, status="completed")
+
+    found["a task completed"] = median_ms(complete, 20)
+    return found

@@ -43,4 +43,4 @@ class TimedServer(ModelServer):
 
 def written_at(agent: AgentDirectory) -> float:
     """Return when an agent's spec was written."""
-    return agent.spec.stat().st_mtime
+    return agent.spec.on_disk.stat().st_mtime

@@ -29,12 +29,17 @@ def note(event, arguments):
 
 sys.addaudithook(note)
 sys.executable = {script!r}
-at = sys.argv.index("-m")
+at = next(at for at, each in enumerate(sys.argv) if each in ("-m", "-c"))
 isolated = "-I" in sys.argv[:at]
-module, sys.argv[:] = sys.argv[at + 1], sys.argv[at + 1 :]
+how, what = sys.argv[at : at + 2]
 if not isolated:
     sys.path.insert(0, os.getcwd())
-runpy.run_module(module, run_name="__main__", alter_sys=True)
+if how == "-m":
+    sys.argv[:] = sys.argv[at + 1 :]
+    runpy.run_module(what, run_name="__main__", alter_sys=True)
+else:
+    sys.argv[:] = ["-c", *sys.argv[at + 2 :]]
+    exec(what)
 """
 
 

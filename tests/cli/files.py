@@ -1,19 +1,33 @@
 """Agents that are only files, for tests that need no worker."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
-
-from pydantic import JsonValue
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from crewboard.commands.context import Team
 from crewboard.protocol import requests
-from crewboard.records import HireOptions, Member, Request, RequestType, Spec, Status
+from crewboard.records import Config, HireOptions, JsonValue, Member, Request, RequestType, Spec, Status, convert
 from crewboard.store import agents, json_files, leases, roster
 
 
 def enlist(team: Team, name: str, kind: str = "code", **status: object) -> None:
     """Put an agent that has run once on the roster."""
-    roster.put(team.directory, Member(name=name, type=kind, model="m"))
+    enlist_all(team, [name], kind, **status)
+
+
+def enlist_all(team: Team, names: Iterable[str], kind: str = "code", **status: object) -> None:
+    """Put agents that have run once on the roster, which is written once for all of them."""
+    new = {name: Member(name=name, type=kind, model="m") for name in names}
+
+    def add(config: Config) -> None:
+        config.members = [*(member for member in config.members if member.name not in new), *new.values()]
+
+    roster.change(team.directory, add)
+    for name in new:
+        _write(team, name, kind, **status)
+
+
+def _write(team: Team, name: str, kind: str, **status: object) -> None:
+    """Write the files of an agent that has run once."""
     spec = Spec(prompt="work", prompt_id=f"p-{name}", type=kind, model="m", flags=HireOptions(), at=1)
     agents.change_spec(team.directory.agent(name), lambda _: spec)
     set_status(team, name, **status)
@@ -22,16 +36,18 @@ def enlist(team: Team, name: str, kind: str = "code", **status: object) -> None:
 def set_status(team: Team, name: str, **status: object) -> None:
     """Write the status as a worker would."""
     whole = {"run": 1, "pid": 1, "state": "idle", "since": 1, **status}
-    json_files.save(team.directory.agent(name).status, Status.model_validate(whole))
+    json_files.save(team.directory.agent(name).status, convert(whole, Status))
 
 
 @contextmanager
 def alive(team: Team, name: str) -> Iterator[None]:
     """Hold the lease of an agent as its worker would."""
-    fd = leases.take(team.directory.agent(name).lease)
-    assert fd is not None
-    with closing(open(fd, "rb")):  # noqa: PTH123  the descriptor is the lock
+    held = leases.take(team.directory.agent(name).lease)
+    assert held is not None
+    try:
         yield
+    finally:
+        leases.release(held)
 
 
 def ask(team: Team, ident: str, kind: RequestType, payload: Mapping[str, JsonValue]) -> Request:

@@ -17,6 +17,9 @@ BY_WORKERS = {"spawn", "resume", "lead", "check"}
 """Commands that need a real worker; `test_a_hire_by_a_lead_is_no_act_of_the_user` has them. `check` needs a
 process of its own: test_commands.py."""
 
+BY_CLAUDE_CODE = {"hook"}
+"""Commands that Claude Code runs, not the user."""
+
 WITH_WORKTREES = {"merge", "undo", "discard", "worktree"}
 """Commands that need a repository; tests/worktrees has them."""
 
@@ -77,7 +80,7 @@ def test_a_command_is_recorded_once(
     (seen,) = found
     assert (seen["who"], seen["act"], seen["target"]) == ("kim", act, target)
     assert seen["ts"] > 0
-    assert b"secret words" not in directory.audit.read_bytes()
+    assert b"secret words" not in directory.audit.on_disk.read_bytes()
 
 
 def test_the_audit_says_what_was_changed_of_a_task(kim: Cli) -> None:
@@ -91,7 +94,7 @@ def test_the_audit_says_what_was_changed_of_a_task(kim: Cli) -> None:
 def test_every_command_that_changes_a_team_is_covered() -> None:
     context = click.Context(crewboard)
     changing = set(crewboard.list_commands(context)) - READING
-    assert changing == {arguments[0] for arguments, _, _ in COMMANDS} | BY_WORKERS | WITH_WORKTREES
+    assert changing == {arguments[0] for arguments, _, _ in COMMANDS} | BY_WORKERS | BY_CLAUDE_CODE | WITH_WORKTREES
 
 
 def test_a_refused_command_is_not_recorded(kim: Cli) -> None:
@@ -121,14 +124,14 @@ def test_what_a_lead_does_is_in_its_journal_and_not_here(team: Team) -> None:
 
 
 def test_what_cannot_be_recorded_is_done_all_the_same(team: Team) -> None:
-    team.directory.audit.mkdir()
+    team.directory.audit.on_disk.mkdir()
     answers.set_budget(team, "$20")
     assert roster.load(team.directory).budget == "$20"
 
 
 def test_a_damaged_line_is_counted(cli: Cli, team: Team) -> None:
     team.note("pause", "fixer")
-    with team.directory.audit.open("ab") as file:
+    with team.directory.audit.on_disk.open("ab") as file:
         file.write(b"{not json\n")
     seen = cli("audit")
     assert "pause" in seen.out
@@ -147,11 +150,12 @@ def test_team_commands_are_recorded(cli: Cli, directory: TeamDirectory, monkeypa
 
 
 def test_a_hire_and_a_resume_are_recorded(offline: Cli) -> None:
-    assert offline("spawn", "scout", "--type", "explore", "--once", "--prompt", "hello").code == 0
+    assert offline("spawn", "scout", "--type", "explore", "--prompt", "hello").code == 0
+    assert offline("stop", "scout", "--now").code == 0
     assert offline("resume", "scout").code == 0
     assert offline("resume", "scout").code == 0
     seen = [(act["act"], act["target"], act["detail"]) for act in offline("audit", "--json").json]
-    assert seen == [("hire", "scout", "explore, run 1"), ("resume", "scout", "run 2")]
+    assert seen == [("hire", "scout", "explore, run 1"), ("stop", "scout", "now"), ("resume", "scout", "run 2")]
 
 
 def test_an_accepted_type_is_recorded_also_before_there_is_a_team(cli: Cli, directory: TeamDirectory) -> None:

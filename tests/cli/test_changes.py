@@ -61,10 +61,10 @@ def test_a_message_once(team: Team, reader: ChangeReader, name: str) -> None:
 def test_half_a_line_is_no_message_yet(team: Team, reader: ChangeReader) -> None:
     mailbox.send(team.directory, mailbox.compose("scout", "operator", "message", "whole"))
     box = team.directory.inbox("operator")
-    whole = box.read_bytes()
-    box.write_bytes(whole[:-10])
+    whole = box.on_disk.read_bytes()
+    box.on_disk.write_bytes(whole[:-10])
     assert reader.read() == []
-    box.write_bytes(whole)
+    box.on_disk.write_bytes(whole)
     assert only(reader.read(), "message").what["content"] == "whole"
 
 

@@ -40,12 +40,35 @@ def test_a_command_names_offline_only_where_it_starts_workers(
     monkeypatch.chdir(cli.root)
     keyless, keyed = (Team(team.directory, environment=each) for each in ({}, {"ANTHROPIC_API_KEY": "k"}))
     assert CommandLine.of(keyless)("resume w2") == "crewboard resume w2"
-    team.directory.model_lock.touch()
+    team.directory.model_lock.on_disk.touch()
     assert CommandLine.of(keyless)("resume w2") == "crewboard --offline resume w2"
     assert CommandLine.of(keyless)("ack w2") == "crewboard ack w2"
-    assert CommandLine.of(keyed)("resume w2") == "crewboard resume w2"
+    assert CommandLine.of(keyed)("resume w2") == "crewboard --offline resume w2"
     monkeypatch.setenv("CREWBOARD_OFFLINE", "1")
     assert CommandLine.of(Team(team.directory))("resume w2") == "crewboard resume w2"
+
+
+def test_a_resume_without_a_key_names_the_offline_model(team: Team, cli: Cli) -> None:
+    enlist(team, "dee")
+    cli("resume", "dee").refused(78, "no API key", "try the offline model with --offline")
+
+
+def test_an_offline_team_stays_offline_in_a_shell_with_a_key_or_without(offline: Cli) -> None:
+    keyless = offline.with_environment(CREWBOARD_OFFLINE="")
+    # An address that answers nothing: an agent that used the key would fail.
+    keyed = keyless.with_environment(
+        ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL="http://127.0.0.1:9", CREWBOARD_RETRY_BUDGET="1"
+    )
+    assert keyed("--offline", "spawn", "first", "--type", "explore", "--prompt", "list the files").code == 0
+    for number, shell in enumerate((keyed, keyless)):
+        assert shell("stop", "first", "--now").code == 0
+        assert shell("resume", "first").code == 0
+        hired = shell("spawn", f"more{number}", "--type", "explore", "--prompt", "list the files", "--once")
+        assert hired.code == 0, hired.err
+        assert ("does not use your API key" in hired.err) == (shell is keyed)
+    status = keyed("status", "--json").json
+    assert status["model_backend"] == "offline"
+    assert [each["cost_usd"] for each in status["agents"]] == [None] * 3
 
 
 @pytest.mark.usefixtures("team")

@@ -3,14 +3,12 @@
 import os
 import stat
 from collections import Counter
-from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.shell_completion import ShellComplete
-from pydantic import JsonValue
+from msgspec.structs import replace
 
 from crewboard import env
 from crewboard.agent_types import TYPES
@@ -20,7 +18,7 @@ from crewboard.errors import BadDataError
 from crewboard.linux import process
 from crewboard.protocol import requests
 from crewboard.readmodel import format_minute
-from crewboard.records import Checked, Exit, Intake, Message
+from crewboard.records import Checked, Exit, Intake, JsonValue, Message, convert
 from crewboard.store import agents, codec, files, journal, json_files, leases, mailbox, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import program
@@ -64,8 +62,8 @@ def test_status_json_keeps_its_promise(cli: Cli, team: Team) -> None:
 def test_a_supervisor_that_has_not_said_who_it_is_comes_up(cli: Cli, team: Team) -> None:
     held = leases.take(team.directory.supervisor_lock)
     assert held is not None
-    with closing(open(held, "rb")):  # noqa: PTH123  the descriptor is the lock
-        assert "· supervisor starting ·" in cli("status").out
+    assert "· supervisor starting ·" in cli("status").out
+    leases.release(held)
 
 
 def test_status_names_each_need_and_the_command_that_answers_it(cli: Cli, team: Team) -> None:
@@ -103,7 +101,7 @@ def test_a_live_agent_cannot_be_acknowledged_in_advance(cli: Cli, team: Team) ->
 
 def test_who_never_ran_has_no_end_to_acknowledge(cli: Cli, team: Team) -> None:
     enlist(team, "courier")
-    team.directory.agent("courier").status.unlink()
+    team.directory.agent("courier").status.on_disk.unlink()
     cli("ack", "courier").refused(2, "courier has not run yet")
 
 
@@ -122,7 +120,7 @@ def test_sending_prints_the_message_that_lies_in_the_mailbox(cli: Cli, team: Tea
     ran = cli("send", "fixer", "naïve 日本 \U0001f600", "--json")
     sent = ran.json
     assert (sent["from"], sent["to"], sent["type"], sent["v"]) == ("operator", "fixer", "message", 1)
-    assert mailbox.read(team.directory, "fixer").messages == [Message.model_validate(sent)]
+    assert mailbox.read(team.directory, "fixer").messages == [convert(sent, Message)]
     assert sent["content"] == "naïve 日本 \U0001f600"
     assert "fixer is not running: the message is kept" in ran.err
 
@@ -134,16 +132,16 @@ def test_mail_to_who_runs_is_not_called_kept(cli: Cli, team: Team) -> None:
     assert cli("send", "lead", "hi").err == ""
 
 
-def test_a_huge_text_arrives_whole(shell: Cli, team: Team) -> None:
+def test_a_huge_text_arrives_whole(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
     text = "x" * 100_000 + "é" * 1000
-    assert shell("send", "fixer", text).code == 0
+    assert cli("send", "fixer", text).code == 0
     assert mailbox.read(team.directory, "fixer").messages[0].content == text
 
 
-def test_bytes_that_are_no_text_do_not_end_a_send(shell: Cli, team: Team) -> None:
+def test_bytes_that_are_no_text_do_not_end_a_send(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
-    assert shell("send", "fixer", b"caf\xe9".decode("utf-8", "surrogateescape")).code == 0
+    assert cli("send", "fixer", b"caf\xe9".decode("utf-8", "surrogateescape")).code == 0
     assert mailbox.read(team.directory, "fixer").messages[0].content == "caf?"
 
 
@@ -163,14 +161,14 @@ def test_the_inbox_shows_three_times_and_drains_nothing(cli: Cli, team: Team) ->
     third = mailbox.send(team.directory, mailbox.compose("operator", "fixer", "message", "third", ts=12.0))
     event = Intake(ts=20.0, run=1, messages=[first, second], cursor=1, entered=[first.id], assignment="a")
     journal.append(team.directory.agent("fixer").journal, event)
-    before = team.directory.inbox("fixer").read_bytes()
+    before = team.directory.inbox("fixer").on_disk.read_bytes()
     seen = cli("inbox", "fixer", "--json").json
     assert [(m["picked_up_at"], m["entered_turn_at"]) for m in seen] == [(20.0, 20.0), (20.0, None), (None, None)]
-    assert [Message.model_validate(m).id for m in seen] == [first.id, second.id, third.id]
+    assert [convert(m, Message).id for m in seen] == [first.id, second.id, third.id]
     text = cli("inbox", "fixer").out
     assert "operator → fixer · message · sent 1970-01-01" in text
     assert "picked up – · in turn –" in text
-    assert team.directory.inbox("fixer").read_bytes() == before
+    assert team.directory.inbox("fixer").on_disk.read_bytes() == before
 
 
 def test_a_response_that_decided_nothing_is_called_so(cli: Cli, team: Team) -> None:
@@ -229,6 +227,21 @@ def test_a_permission_is_listed_with_its_whole_call_and_its_rule(cli: Cli, team:
     assert "p-3 --rule" not in text
 
 
+def test_a_permission_names_the_collision_that_has_it_asked_for(cli: Cli, team: Team) -> None:
+    why = "cy changed it in work that is not finished"
+    call: JsonValue = {"path": "note.txt", "content": "x"}
+    ask(team, "p-1", "permission", {"tool": "write_file", "input": call, "summary": "note.txt", "collision": why})
+    assert f"    {why}\n    tool: write_file\n" in cli("requests").out
+    (need,) = [each for each in cli("status").out.splitlines() if "wants to run" in each]
+    assert "cy changed it" in need
+
+
+def test_text_is_cut_only_for_a_terminal(cli: Cli, team: Team) -> None:
+    tasks.add(team.directory, "a subject of many words " * 10 + "and its end", 1.0)
+    assert "and its end" not in cli("tasks").out
+    assert "and its end" in Cli(cli.root)("tasks").out
+
+
 def test_answers_change_the_request_and_tell_who_asked(cli: Cli, team: Team) -> None:
     plan = ask(team, "plan-1", "plan_approval", {"plan": "all at once"})
     ask(team, "plan-2", "plan_approval", {"plan": "slowly"})
@@ -245,7 +258,7 @@ def test_answers_change_the_request_and_tell_who_asked(cli: Cli, team: Team) -> 
     assert len(cli("requests", "--all", "--json").json) == 3
 
 
-def test_a_unique_prefix_of_a_pending_request_id_is_enough(cli: Cli, team: Team) -> None:
+def test_a_unique_prefix_of_a_request_id_is_enough(cli: Cli, team: Team) -> None:
     ask(team, "plan-46aa01", "plan_approval", {"plan": "all at once"})
     ask(team, "plan-46ab02", "plan_approval", {"plan": "slowly"})
     ask(team, "plan-46", "plan_approval", {"plan": "well"})
@@ -257,7 +270,7 @@ def test_a_unique_prefix_of_a_pending_request_id_is_enough(cli: Cli, team: Team)
     assert cli("approve", "plan-46aa", "--json").json["id"] == "plan-46aa01"
     assert cli("approve", "plan-46a", "--json").json["id"] == "plan-46ab02", "the other one does not wait any more"
     assert cli("answer", "ask", "spaces", "--json").json["status"] == "answered"
-    cli("answer", "ask-7", "tabs").refused(65, "there is no request ask-7; pending: none")
+    cli("answer", "ask-7", "tabs").refused(65, "ask-77 is already answered by operator")
 
 
 def test_a_lead_names_a_request_whole(team: Team) -> None:
@@ -337,7 +350,7 @@ def test_a_task_has_a_check(cli: Cli, team: Team) -> None:
     cli("settings", "check", " ").refused(2, "give a command")
     for failures, code, shown in ((2, 1, "✗ {} make lint (2)"), (0, 0, "✓ {} make lint")):
         checked = Checked(at=5.0, command="make lint", exit_code=code)
-        found = tasks.load(team.directory, 1).model_copy(update={"checked": checked, "check_failures": failures})
+        found = tasks.load(team.directory, 1).replace(checked=checked, check_failures=failures)
         json_files.save(team.directory.task(1), found)
         assert f"find ({shown.format(format_minute(5.0))})" in cli("tasks").out
 
@@ -375,14 +388,14 @@ def test_a_check_without_a_command_or_a_sandbox_says_so(cli: Cli, team: Team) ->
     cli("check", "who").refused(2, "no agent 'who'")
 
 
-def test_a_check_prints_its_output_and_ends_with_1_if_it_fails(shell: Cli, team: Team) -> None:
+def test_a_check_prints_its_output_and_ends_with_1_if_it_fails(cli: Cli, shell: Cli, team: Team) -> None:
     for name in ("fixer", "tester"):
         enlist(team, name, "code" if name == "fixer" else "test")
-    shell("settings", "check", "echo default; exit 3")
+    cli("settings", "check", "echo default; exit 3")
     ran = shell("check", "tester")
     assert (ran.code, ran.out) == (1, "$ echo default; exit 3\ndefault\n[exit code 3]\n")
     check = "printf 'a\\033[31mb\\a\\n'; pwd; cat .crewboard/default/config.json"
-    shell("task", "add", "find", "--owner", "fixer", "--check", check)
+    cli("task", "add", "find", "--owner", "fixer", "--check", check)
     tasks.claim(team.directory, 1, "fixer", "code", 2.0)
     ran = shell("check", "fixer", "--json")
     assert ran.code == 1, "the team's files are hidden in the sandbox"
@@ -396,7 +409,7 @@ def test_a_check_prints_its_output_and_ends_with_1_if_it_fails(shell: Cli, team:
     assert (team.directory.path / task.checked.result).read_text() == ran.out
     found = shell("check", "fixer", "--json").json
     assert (found["agent"], found["task"], found["passed"], found["command"]) == ("fixer", 1, True, "pwd")
-    acts = [(act["act"], act["target"], act["detail"]) for act in shell("audit", "--json").json]
+    acts = [(act["act"], act["target"], act["detail"]) for act in cli("audit", "--json").json]
     assert [act for act in acts if act[0] == "check"][:2] == [
         ("check", "tester", "failed"),
         ("check", "fixer", "failed"),
@@ -518,7 +531,13 @@ def test_types_names_every_type_and_what_it_may(cli: Cli) -> None:
     assert listed.keys() == TYPES.keys()
     assert (listed["explore"]["writes"], listed["test"]["executes"]) == (False, True)
     assert "bash" not in listed["plan"]["tools"]
-    assert "explore  reads the workspace" in cli("types").out
+    assert {name: (each["effort"], each["thinking"]) for name, each in listed.items()} == {
+        name: (kind.effort, kind.thinking) for name, kind in TYPES.items()
+    }
+    shown = cli("types").out
+    assert "explore  reads the workspace" in shown
+    assert f"model: {TYPES['lead'].model}, effort: high, thinking: adaptive\n" in shown
+    assert f"model: {TYPES['explore'].model}, effort: low\n" in shown
 
 
 def test_doctor_says_what_works_and_how_to_fix_the_rest(cli: Cli) -> None:
@@ -543,7 +562,7 @@ def test_journal_and_log(cli: Cli, team: Team) -> None:
     assert "fixer has done nothing yet" in cli("journal", "fixer").err
     assert "fixer has written no log" in cli("log", "fixer").err
     journal.append(agent.journal, Intake(ts=1.0, run=1, prompt="fix it\nall"))
-    files.append_unlocked(agent.journal, b"torn\n")
+    files.append_unlocked(agent.journal.on_disk, b"torn\n")
     agent.log.write_text("one\ntwo")
     ran = cli("journal", "fixer")
     assert "you: fix it" in ran.out
@@ -634,7 +653,7 @@ def test_the_shell_completes_names_ids_and_states(
 def test_a_long_mailbox_is_shown_in_pages(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
     texts = [f"message {number}" for number in range(450)]
-    append(team.directory.inbox("fixer"), b"".join(line(f"m{n}", text) + b"\n" for n, text in enumerate(texts)))
+    append(team.directory.inbox("fixer").on_disk, b"".join(line(f"m{n}", text) + b"\n" for n, text in enumerate(texts)))
 
     def shown(*arguments: str) -> tuple[list[str], str]:
         ran = cli("inbox", "fixer", *arguments)
@@ -659,7 +678,7 @@ def test_the_newest_page_of_a_huge_mailbox_reads_its_end_alone(
     cli: Cli, team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     enlist(team, "fixer")
-    append(team.directory.inbox("fixer"), b"".join(line(f"m{n}", "x" * 200) + b"\n" for n in range(4000)))
+    append(team.directory.inbox("fixer").on_disk, b"".join(line(f"m{n}", "x" * 200) + b"\n" for n in range(4000)))
     parsed = Counter[str]()
     decode = codec.decode
 

@@ -11,7 +11,7 @@ import pytest
 from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.readmodel.reader import read_team
-from crewboard.records import Answer, Lease, Message, Request, Sent, Spec
+from crewboard.records import Answer, Lease, Message, Request, Sent, Spec, convert
 from crewboard.store import agents, journal, json_files, leases, mailbox
 from crewboard.store.layout import TeamDirectory
 from tests.cli.shell import Cli, finish
@@ -230,7 +230,7 @@ def test_the_journal_tells_the_same_as_its_events(shared: Cli, shared_directory:
     lines = shared("journal", "writer", "--json").out.splitlines()
     assert len(lines) == len(list(journal.read(shared_directory.agent("writer").journal)))
     answer = next(json.loads(line) for line in lines if json.loads(line)["kind"] == "answer")
-    assert Answer.model_validate(answer).text == ran.out.strip()
+    assert convert(answer, Answer).text == ran.out.strip()
     assert "answer" in shared("journal", "writer").out
     assert agents.last_run(shared_directory.agent("writer")) == 1
 
@@ -251,12 +251,12 @@ def test_a_damaged_spec_does_not_prevent_a_stop_and_is_repaired(
     before = json_files.load(spec, Spec)
     assert before is not None
     if damage == "torn":
-        spec.write_bytes(spec.read_bytes()[:40])
+        spec.on_disk.write_bytes(spec.on_disk.read_bytes()[:40])
     else:
-        spec.unlink()
+        spec.on_disk.unlink()
     assert agent_of(shared, "repaired")["state"] == "unknown"
     assert shared("stop", "repaired", "--now").code == 0
-    assert len(list(spec.parent.glob("spec.json.damaged-*"))) == (damage == "torn")
+    assert len(list(spec.on_disk.parent.glob("spec.json.damaged-*"))) == (damage == "torn")
     after = json_files.load(spec, Spec)
     assert after is not None
     assert (after.prompt, after.prompt_id, after.type) == (before.prompt, before.prompt_id, before.type)

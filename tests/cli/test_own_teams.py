@@ -44,4 +44,4 @@ def test_a_planted_supervisor_is_refused_in_one_sentence(cli: Cli, directory: Te
     leases.sign(lock, planted)
     ran = cli.with_environment(ANTHROPIC_API_KEY="sk-ant-none")("spawn", "scout", "--type", "plan", "--prompt", "look")
     ran.refused(77, "in no folder of this user's own", "set that here too", "nothing was sent")
-    os.close(lock)
+    os.close(lock.descriptor)

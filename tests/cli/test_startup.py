@@ -1,29 +1,118 @@
 """The imports of a command: without the screen and the SDK, so that it starts quickly."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
+import click
+import pytest
+
+import crewboard as core
+import crewboard_tui as tui
 from crewboard.commands.context import Team
+from crewboard.store import leases
+from crewboard_tui.cli.common import LazyGroup
+from crewboard_tui.cli.program import SECTIONS, crewboard
 from tests.cli.shell import Cli, clean_environment
+
+SOURCES = [Path(package.__file__).parent.parent for package in (core, tui) if package.__file__]
+
+COMMANDS = [name for section in SECTIONS.values() for name in section]
 
 PROBE = """
 import sys
 from crewboard_tui.cli.program import run
 for command in sys.argv[1:]:
     code = run(command.split())
-    heavy = [name for name in ("textual", "rich.console", "anthropic", "asyncio", "watchdog") if name in sys.modules]
-    print(command, code, *heavy, file=sys.stderr)
+    print(command, code, *sorted(set(sys.modules) & HEAVY), file=sys.stderr)
+"""
+
+HEAVY = {
+    "anthropic", "asyncio", "ctypes", "logging", "psutil", "pydantic", "rich.console", "socket", "subprocess",
+    "textual", "tomllib", "watchdog",
+}  # fmt: skip
+"""Modules that take long to load and that everyday commands do without."""
+
+LIGHTEST = {*HEAVY, "json", "msgspec", "pathlib", "urllib.parse"}
+
+STATUS = {
+    "crewboard.agent_types", "crewboard.readmodel.activity", "crewboard.readmodel.changes",
+    "crewboard.readmodel.file_activity", "crewboard.readmodel.watcher", "crewboard_tui.cli.mail",
+    "crewboard_tui.cli.tasks", "crewboard_tui.render.diff", "statistics",
+}  # fmt: skip
+"""Own and other modules that `status` does without while nothing needs the user."""
+
+OWN = {
+    "crewboard.env", "crewboard.errors", "crewboard.lazy", "crewboard.redaction",
+    "crewboard_tui.cli", "crewboard_tui.cli.common", "crewboard_tui.cli.program",
+}  # fmt: skip
+"""All own modules behind `--version` and `--help`."""
+
+PICTURE = """
+import sys
+from crewboard_tui import session
+from crewboard_tui.app import CrewboardApp
+from crewboard_tui.views import registry
+registry.load("board")
+print(*sorted(set(sys.modules) & HEAVY))
+"""
+
+ALL = """
+import importlib, sys
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+    print(name, *sorted(heavy for heavy in ("pydantic", "anthropic") if heavy in sys.modules))
 """
 
 
-def test_everyday_commands_load_no_screen_and_no_sdk(shell: Cli, team: Team) -> None:
-    commands = ("send operator hi", "status", "inbox operator", "tasks", "requests")
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", PROBE, *commands],
+def test_only_workers_load_the_sdk_and_pydantic() -> None:
+    paths = [path.relative_to(root) for root in SOURCES for path in root.rglob("*.py") if "sample" not in path.parts]
+    names = [".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in paths]
+    modules = [name for name in names if not name.startswith(("crewboard.worker", "crewboard_tui.cli.__main__"))]
+    modules.append("crewboard.worker.tools.file_server")
+    done = subprocess.run([sys.executable, "-I", "-c", ALL, *modules], capture_output=True, text=True, check=True)
+    assert [line for line in done.stdout.splitlines() if " " in line][:1] == []
+    assert {"crewboard_tui.app", "crewboard.supervisor.__main__", "crewboard.attach.mirror"} <= set(modules)
+
+
+def loaded(code: str, heavy: set[str], shell: Cli, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run code that prints which of the modules `heavy` it loaded."""
+    return subprocess.run(
+        [sys.executable, "-I", "-c", f"HEAVY = {heavy!r}\n{code}", *arguments],
         cwd=shell.root, env=clean_environment(), capture_output=True, text=True, check=True,
     )  # fmt: skip
-    said = done.stderr.splitlines()
-    assert [line for line in said if line.startswith(commands)] == [f"{command} 0" for command in commands]
+
+
+def test_everyday_commands_load_no_screen_and_no_sdk(shell: Cli, team: Team) -> None:
+    commands = ("status", "send operator hi", "inbox operator", "tasks", "requests")
+    said = loaded(PROBE, {"anthropic", "asyncio", "pydantic", "rich.console", "textual", "watchdog"}, shell, *commands)
+    lines = [line for line in said.stderr.splitlines() if line.startswith(commands)]
+    assert lines == [f"{command} 0" for command in commands]
+
+
+def test_status_loads_only_what_it_prints(shell: Cli, team: Team) -> None:
+    # Another process holds the supervisor's lock, so that none is started.
+    lock = leases.take(team.directory.supervisor_lock)
+    assert lock is not None
+    try:
+        said = loaded(PROBE, HEAVY | STATUS, shell, "status")
+    finally:
+        os.close(lock.descriptor)
+    assert said.stderr.splitlines() == ["status 0"]
+
+
+def test_version_and_help_load_no_records_and_no_command(shell: Cli) -> None:
+    assert loaded(PROBE, LIGHTEST, shell, "--version", "--help").stderr.splitlines() == ["--version 0", "--help 0"]
+    own = "\nprint(*sorted(name for name in sys.modules if name.startswith(('crewboard.', 'crewboard_tui.'))))"
+    assert set(loaded(PROBE + own, set(), shell, "--help").stdout.splitlines()[-1].split()) == OWN
+
+
+def test_the_first_picture_loads_no_reader_of_journals(shell: Cli) -> None:
+    late = {"anthropic", "psutil", "pydantic", "statistics", "tomllib", "watchdog"}
+    late |= {f"crewboard_tui.views.{name}" for name in ("agent", "feed", "help", "hire", "inbox", "needs", "palette")}
+    late |= {f"crewboard.readmodel.{name}" for name in ("activity", "changes", "crash_report", "file_activity")}
+    assert loaded(PICTURE, late, shell).stdout.strip() == ""
 
 
 def test_nothing_of_the_users_directory_is_imported(shell: Cli) -> None:
@@ -37,11 +126,22 @@ def test_version(shell: Cli) -> None:
 
 
 def test_help_names_every_command_and_works_for_each(cli: Cli) -> None:
-    from crewboard_tui.cli.program import SECTIONS
-
     text = cli("--help").out
-    for command in (name for section in SECTIONS.values() for name in section):
+    for command in COMMANDS:
         assert f"  {command} " in text
         own = cli(command, "--help")
         assert own.code == 0
         assert own.out.startswith(f"Usage: crewboard {command}")
+
+
+@pytest.mark.parametrize("path", [[], ["task"], ["team"], ["worktree"]], ids=" ".join)
+def test_the_help_has_the_first_sentence_of_each_command(path: list[str]) -> None:
+    group: click.Command | None = crewboard
+    for name in path:
+        assert isinstance(group, click.Group)
+        group = group.get_command(click.Context(group), name)
+    assert isinstance(group, LazyGroup)
+    context = click.Context(group)
+    commands = {name: group.get_command(context, name) for name in group.list_commands(context)}
+    sentences = {name: command.get_short_help_str(80) for name, command in commands.items() if command}
+    assert group.summaries == sentences

@@ -179,7 +179,7 @@ def test_the_caps_of_a_team(cli: Cli, directory: TeamDirectory) -> None:
         cli("settings").out
         == caps
         + "on_outage wait\noutage_hours 12\nresult_needs on\napproval_hours none\nworktree never\ncheck none\n"
-        "lead_merges off\nworktree_copy none\nworktree_setup none\n"
+        "lead_merges off\ncollisions warn\nworktree_copy none\nworktree_setup none\n"
     )
     assert cli("settings", "min_free_memory", "1.5G").out == "min_free_memory 1.5G\n"
     assert cli("settings", "max_agents", "8", "--json").json == {"max_agents": 8}
@@ -193,6 +193,7 @@ def test_the_caps_of_a_team(cli: Cli, directory: TeamDirectory) -> None:
         "worktree": "never",
         "check": None,
         "lead_merges": False,
+        "collisions": "warn",
         "worktree_copy": None,
         "worktree_setup": None,
     }
@@ -221,7 +222,7 @@ def test_ack_takes_tasks_and_what_concerns_no_agent(cli: Cli, team: Team) -> Non
     task = tasks.add(team.directory, "fix it", 1.0, owner="fixer")
     assert cli("ack", str(task.id)).code == 75
     tasks.update(team.directory, task.id, "operator", 2.0, status="failed")
-    team.directory.task(9).write_text("{")
+    team.directory.task(9).on_disk.write_text("{")
     mailbox.send(team.directory, mailbox.compose("fixer", "lead", "result", "half of it"))
     with alive(team, "fixer"):
         assert [need["kind"] for need in cli("status", "--json").json["needs_you"]] == [

@@ -186,7 +186,7 @@ def test_wait_ends_where_the_start_came_to_nothing(cli: Cli, team: Team, monkeyp
 
 def _wanted_anew(spec: Spec | None, at: float) -> Spec:
     assert spec is not None
-    return spec.model_copy(update={"run": 2, "at": at})
+    return spec.replace(run=2, at=at)
 
 
 def test_a_death_that_was_acknowledged_is_still_dead(cli: Cli, team: Team) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
 from crewboard.errors import CrewboardError, ExitCode
@@ -16,13 +16,14 @@ from crewboard.records import Event, HireOptions, Member, Reply, RunStarted, Spe
 from crewboard.store import agents, journal, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard.untrusted import undelimit
-from crewboard.worker import loop
 from crewboard.worker.interrupts import Interrupts, WorkerExit
-from crewboard.worker.llm.model import Model
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.base import FileToolClient, Outcome
 from tests.crash.faults import Disk, Fault, Killed
 from tests.crash.scenarios import message
+
+if TYPE_CHECKING:
+    from crewboard.worker.llm.model import Model
 
 SCRIPT: tuple[tuple[dict[str, Any], ...], ...] = (
     (
@@ -35,12 +36,24 @@ SCRIPT: tuple[tuple[dict[str, Any], ...], ...] = (
 """The replies of the model, turn by turn."""
 
 
+READS: tuple[dict[str, Any], ...] = (
+    {"type": "tool_use", "id": "r1", "name": "list_dir", "input": {}},
+    {"type": "tool_use", "id": "r2", "name": "read_file", "input": {"path": "x"}},
+    {"type": "tool_use", "id": "r3", "name": "read_file", "input": {"paths": "no such input"}},
+    {"type": "tool_use", "id": "r4", "name": "grep", "input": {"pattern": "x"}},
+)
+"""Calls that run at once. The first one ends last, the third one is refused."""
+
+
 class ScriptedModel:
     """A model that follows `SCRIPT` and records its requests."""
 
-    def __init__(self, stop: Sequence[str] = ("tool_use", "tool_use", "end_turn")) -> None:
+    def __init__(
+        self, stop: Sequence[str] = ("tool_use", "tool_use", "end_turn"), script: Sequence[Sequence[Any]] = SCRIPT
+    ) -> None:
         self.asked: list[list[dict[str, Any]]] = []
         self._stop = stop
+        self._script = script
 
     async def window(self) -> int:
         return 200_000
@@ -48,8 +61,9 @@ class ScriptedModel:
     async def reply(self, system: str, tools: list[Any], messages: list[dict[str, Any]], longest: int) -> Reply:
         self.asked.append(json.loads(json.dumps(messages)))
         turn = sum(one["role"] == "assistant" for one in messages)
-        content = [dict(block) for block in SCRIPT[turn]] if turn < len(SCRIPT) else [{"type": "text", "text": "noted"}]
-        stop = self._stop[turn] if turn < len(SCRIPT) else "end_turn"
+        script = self._script
+        content = [dict(block) for block in script[turn]] if turn < len(script) else [{"type": "text", "text": "noted"}]
+        stop = self._stop[turn] if turn < len(script) else "end_turn"
         return Reply(ts=1, content=content, stop_reason=stop, usage=Tokens(input=10, output=1))
 
 
@@ -65,10 +79,20 @@ class TalkativeModel(ScriptedModel):
 
 
 class NoFileTools:
-    """File tools that find no file."""
+    """File tools that find no file. A list_dir ends after a grep that began at the same time."""
+
+    def __init__(self) -> None:
+        self._searched = asyncio.Event()
 
     async def ask(self, name: str, arguments: dict[str, Any]) -> Outcome:
+        if name == "grep":
+            self._searched.set()
+        elif name == "list_dir":
+            await self._searched.wait()
         return Outcome("there is no such file", is_error=True)
+
+    async def end(self) -> bool:
+        return False
 
 
 def arrange(team: TeamDirectory) -> None:
@@ -107,7 +131,13 @@ def _work_and_end(run_state: RunState, model: ScriptedModel) -> int:
 
 
 async def _live(run_state: RunState, model: ScriptedModel) -> None:
+    # It loads the SDK, which most test runners do without.
+    from crewboard.worker import loop
+
     helper = cast("FileToolClient", NoFileTools())
+    # asyncio logs what a killed task raised when the task is collected. That parses source, and CPython 3.11 fails if
+    # other source is being parsed then.
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
     # A worker waits for the storage, and gives up: both in no time.
     with mock.patch.multiple(loop, FIRST_DELAY=0.0005, RETRY_BUDGET=0.002):
         await loop.Loop(run_state, Interrupts(run_state), cast("Model", model), helper, {}).run()
@@ -121,7 +151,7 @@ def resume(team: TeamDirectory) -> None:
 
 def _next_run(old: Spec | None, last: int) -> Spec:
     assert old is not None
-    return old.model_copy(update={"run": max(old.run, last) + 1})
+    return old.replace(run=max(old.run, last) + 1)
 
 
 def work_until_done(team: TeamDirectory, model: ScriptedModel, fault: Fault | None) -> tuple[list[str], list[int]]:

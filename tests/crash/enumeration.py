@@ -11,7 +11,7 @@ from crewboard.errors import CrewboardError, StorageError
 from crewboard.records import Config, Cursor, Exit, OperatorState, Record, Request, Spec, Status, Task
 from crewboard.store import codec, mailbox, roster
 from crewboard.store.layout import TeamDirectory
-from tests.crash.faults import Disk, Fault, Killed, kinds_for
+from tests.crash.faults import Disk, Fault, Killed, kinds_for, some_kinds_for
 from tests.crash.scenarios import Outcome, Scenario, damaged_events
 
 _FORMS: dict[str, type[Record]] = {
@@ -20,7 +20,7 @@ _FORMS: dict[str, type[Record]] = {
 }  # fmt: skip
 
 
-_DIFFERS = re.compile(rb'"(pid|start_ticks|beat|since|ts|at)": [0-9.]+')
+_DIFFERS = re.compile(rb'"(pid|start_ticks|beat|since|ended|ts|at)": [0-9.]+')
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,16 @@ def new_team(root: Path) -> TeamDirectory:
     return team
 
 
-def enumerate_faults(scenario: Scenario, folder: Path) -> list[Run]:
-    """Return every run of `scenario`; raise an AssertionError that names the fault if a check fails."""
+def enumerate_faults(scenario: Scenario, folder: Path, *, every_kind: bool = False) -> list[Run]:
+    """Run `scenario` with faults at each operation: a few kinds in turn, or every kind. Return the runs.
+
+    Raises:
+        AssertionError: A check failed; it names the fault.
+    """
     undisturbed = run(scenario, folder / "0", None)
     runs = [undisturbed]
     for number, operation in enumerate(undisturbed.calls, start=1):
-        for kind, part in kinds_for(operation):
+        for kind, part in kinds_for(operation) if every_kind else some_kinds_for(operation, number):
             fault = Fault(number, kind, part)
             runs.append(run(scenario, folder / str(len(runs)), fault))
     return runs

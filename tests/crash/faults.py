@@ -9,6 +9,7 @@ call has no effect, and its descriptors are closed, which drops its locks.
 import contextlib
 import errno
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,9 +58,26 @@ def kinds_for(operation: str) -> list[tuple[Kind, Part]]:
     return everywhere
 
 
+def some_kinds_for(operation: str, number: int) -> list[tuple[Kind, Part]]:
+    """Return a kill after the operation `number`, and others that are possible, in turn from operation to operation."""
+    parts: tuple[Part, ...] = ("a byte", "half", "all but a byte")
+    part = parts[number % 3]
+    others: list[tuple[Kind, Part]] = [("refused", "half"), ("killed before", "half")]
+    if operation in _NEED_ROOM:
+        others.append(("full from here", "half"))
+    chosen: list[tuple[Kind, Part]] = [("killed after", "half"), others[number % len(others)]]
+    if operation in WRITES:
+        chosen += [("short, killed", part), ("short, full", part)]
+        chosen += [("short", part)] if number % 3 == 0 else []
+    return chosen
+
+
 @dataclass
 class Disk:
     """Wrap `os` for the length of a `with` block; `calls` names the operations in order.
+
+    What threads do that were there before is not counted, nor that a descriptor from before is closed: the garbage
+    collector does that at any moment.
 
     With `really`, a kill ends this process, for tests that have forked one for that.
     """
@@ -74,11 +92,13 @@ class Disk:
     _short: bool = False
     _opened: dict[int, os.stat_result] = field(default_factory=dict)
     _elsewhere: set[int] = field(default_factory=set)
+    _other_threads: set[int | None] = field(default_factory=set)
     _real: dict[str, Callable[..., Any]] = field(default_factory=dict)
     _patches: list[Any] = field(default_factory=list)
 
     def __enter__(self) -> Self:
         self._real = {name: getattr(os, name) for name in OPERATIONS}
+        self._other_threads = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
         for name in OPERATIONS:
             patch = mock.patch.object(os, name, self._wrapped(name))
             patch.start()
@@ -103,6 +123,8 @@ class Disk:
         return call
 
     def _call(self, name: str, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401  as above
+        if threading.get_ident() in self._other_threads or (name == "close" and self._is_from_before(arguments[0])):
+            return self._real[name](*arguments, **named)
         if self._dead:
             raise Killed
         if self._is_elsewhere(name, arguments):
@@ -121,6 +143,9 @@ class Disk:
         if self._full and name in _NEED_ROOM and not _is_harmless(name, arguments):
             raise _no_room()
         return self._do(name, *arguments, **named)
+
+    def _is_from_before(self, fd: int) -> bool:
+        return fd not in self._opened and fd not in self._elsewhere
 
     def _is_elsewhere(self, name: str, arguments: tuple[Any, ...]) -> bool:
         """Return True if this call only reads from /proc, which is no file of a team."""

@@ -19,7 +19,7 @@ from crewboard.protocol import requests
 from crewboard.readmodel.processes import KernelProbe
 from crewboard.readmodel.reader import TeamReader
 from crewboard.records import Exit, Lease, Member, Message, Spec, Status
-from crewboard.store import agents, codec, json_files, leases, mailbox, roster, tasks
+from crewboard.store import Held, agents, codec, json_files, leases, mailbox, roster, tasks
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.worker import __main__ as worker_main
 from tests.crash.scenarios import at_work, message, received
@@ -128,15 +128,15 @@ def two_senders(team: TeamDirectory) -> None:
 
 def unterminated_tail(team: TeamDirectory) -> None:
     """A line without its newline does not spoil the next one, and is whole once that is there."""
-    append(team.inbox("scout"), line("open"))
+    append(team.inbox("scout").on_disk, line("open"))
     mailbox.send(team, message("next"))
     assert [m.id for m in mailbox.read(team, "scout").messages] == ["open", "next"]
 
 
 def foreign_behind_half_a_line(team: TeamDirectory) -> None:
     """A sender was killed in the middle of a line, and a program without our lock appends directly after it."""
-    append(team.inbox("scout"), line("torn")[:60])
-    append(team.inbox("scout"), line("foreign") + b"\n")
+    append(team.inbox("scout").on_disk, line("torn")[:60])
+    append(team.inbox("scout").on_disk, line("foreign") + b"\n")
     assert [m.id for m in mailbox.read(team, "scout").messages] == ["foreign"]
 
 
@@ -173,7 +173,7 @@ def refused_line(team: TeamDirectory) -> None:
 
 def refused_line_with_another_behind_it(team: TeamDirectory) -> None:
     """A line that another program appended after a withdrawn line stays."""
-    _refused(team, message("refused"), 30, lambda: append(team.inbox("scout"), line("foreign") + b"\n"))
+    _refused(team, message("refused"), 30, lambda: append(team.inbox("scout").on_disk, line("foreign") + b"\n"))
     mailbox.send(team, message("next"))
     assert [m.id for m in mailbox.read(team, "scout").messages] == ["foreign", "next"]
 
@@ -185,7 +185,7 @@ def refused_while_another_appends(team: TeamDirectory) -> None:
         real = getattr(os, name)
 
         def call(*arguments: Any) -> Any:  # noqa: ANN401  what `os` takes and gives
-            append(team.inbox("scout"), line(f"foreign-{name}") + b"\n")
+            append(team.inbox("scout").on_disk, line(f"foreign-{name}") + b"\n")
             return real(*arguments)
 
         return call
@@ -200,7 +200,7 @@ def refused_while_another_appends(team: TeamDirectory) -> None:
 def foreign_line_in_the_middle_of_ours(team: TeamDirectory) -> None:
     """A program that takes no lock writes after a short write: both lines arrive whole."""
     foreign = line("foreign") + b"\n"
-    with mock.patch.object(os, "write", _write_by([30, 1000], lambda: append(team.inbox("scout"), foreign))):
+    with mock.patch.object(os, "write", _write_by([30, 1000], lambda: append(team.inbox("scout").on_disk, foreign))):
         mailbox.send(team, message("ours"))
     assert {m.id for m in mailbox.read(team, "scout").messages} == {"foreign", "ours"}
 
@@ -223,9 +223,9 @@ def reader_between_line_and_sync(team: TeamDirectory) -> None:
 def reader_in_the_middle_of_a_line(team: TeamDirectory) -> None:
     """Half a line is not read; when it is whole, it is one message."""
     half = line("m1")
-    append(team.inbox("scout"), half[:50])
+    append(team.inbox("scout").on_disk, half[:50])
     early = mailbox.read(team, "scout")
-    append(team.inbox("scout"), half[50:] + b"\n")
+    append(team.inbox("scout").on_disk, half[50:] + b"\n")
     late = mailbox.read(team, "scout", early.offset)
     assert early.messages == []
     assert (early.damaged, late.damaged) == (0, 0)
@@ -246,7 +246,7 @@ def much_mail(team: TeamDirectory) -> None:
     """More mail than one entry of a journal can hold arrives completely and once, also after a death."""
     at_work(team, "scout")
     bodies = [line(f"m{number}", "x" * 250_000) for number in range(70)]
-    append(team.inbox("scout"), b"\n".join(bodies) + b"\n")
+    append(team.inbox("scout").on_disk, b"\n".join(bodies) + b"\n")
     assert received(team, "scout") == [f"m{number}" for number in range(70)]
 
 
@@ -256,7 +256,7 @@ def mailbox_replaced(team: TeamDirectory) -> None:
     for number in range(5):
         mailbox.send(team, message(f"m{number}"))
     assert len(received(team, "scout")) == 5
-    team.inbox("scout").write_bytes(b"")
+    team.inbox("scout").on_disk.write_bytes(b"")
     mailbox.send(team, message("m5"))
     assert received(team, "scout")[5:] == ["m5"]
     mailbox.send(team, message("m6", content="x" * 2000))
@@ -281,7 +281,7 @@ def two_spec_changes(team: TeamDirectory) -> None:
 
     def next_run(old: Spec | None) -> Spec:
         assert old is not None
-        return old.model_copy(update={"run": old.run + 1})
+        return old.replace(run=old.run + 1)
 
     interleaving = Interleaving("replace")
     interleaving.run(lambda: agents.change_spec(agent, next_run).run, lambda: agents.change_spec(agent, next_run).run)
@@ -345,9 +345,9 @@ def reader_during_a_replacement(team: TeamDirectory) -> None:
 
 def damaged_roster(team: TeamDirectory) -> None:
     """A writer leaves a damaged file as it is, keeps a copy, and reports it."""
-    team.config.write_bytes(b'{"members": [')
+    team.config.on_disk.write_bytes(b'{"members": [')
     assert isinstance(_outcome(lambda: roster.put(team, Member(name="a", type="code"))), CrewboardError)
-    assert team.config.read_bytes() == b'{"members": ['
+    assert team.config.on_disk.read_bytes() == b'{"members": ['
     assert [path.read_bytes() for path in team.path.glob("config.json.damaged-*")] == [b'{"members": [']
 
 
@@ -356,7 +356,7 @@ def damaged_while_in_use(team: TeamDirectory) -> None:
     at_work(team, "scout")
     reader = TeamReader(team)
     assert [agent.name for agent in reader.read().agents] == ["scout"]
-    team.config.write_bytes(b"{")
+    team.config.on_disk.write_bytes(b"{")
     view = reader.read()
     assert [agent.name for agent in view.agents] == ["scout"]
     assert view.damaged == 1
@@ -370,8 +370,8 @@ def taker_during_a_probe(team: TeamDirectory) -> None:
     """A worker that starts while its lease is probed gets the lease."""
     path = team.agent("scout").lease
     at_work(team, "scout")
-    path.touch()
-    taken: list[int | None] = []
+    path.on_disk.touch()
+    taken: list[Held | None] = []
     real = os.close
 
     def close(fd: int) -> None:
@@ -383,7 +383,7 @@ def taker_during_a_probe(team: TeamDirectory) -> None:
     with mock.patch.object(os, "close", close):
         leases.is_held(path)
     assert taken[0] is not None
-    os.close(taken[0])
+    leases.release(taken[0])
 
 
 class _Ending(KernelProbe):
@@ -407,7 +407,7 @@ def reader_during_an_end(team: TeamDirectory) -> None:
     at_work(team, "scout")
     held = leases.take(team.agent("scout").lease)
     assert held is not None
-    view = TeamReader(team, probe=_Ending(held, Exit(run=1, code=0, reason="finished", at=1.0))).read()
+    view = TeamReader(team, probe=_Ending(held.descriptor, Exit(run=1, code=0, reason="finished", at=1.0))).read()
     (agent,) = view.agents
     assert agent.state in ("stopping", "exited"), agent.state
     assert view.needs == ()
@@ -425,7 +425,7 @@ def run_started_twice(team: TeamDirectory) -> None:
     assert holder is not None
     assert (holder.pid, holder.run) == (os.getpid(), 2)
     json_files.save(agent.status, Status(run=2, pid=1, state="working", since=1))
-    os.close(first[1])
+    os.close(first[1].descriptor)
     assert worker_main._begin(agent) is None, "after it has ended"
 
 

@@ -17,7 +17,7 @@ from crewboard.names import LEAD
 from crewboard.protocol import approvals, requests
 from crewboard.records import Exit, HireOptions, Intake, Lease, Member, Message, RunStarted, Spec, Status, describe_exit
 from crewboard.sandbox import scratch
-from crewboard.store import agents, journal, json_files, leases, mailbox, roster, tasks
+from crewboard.store import agents, journal, json_files, key_of, leases, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.launcher import Ended
@@ -124,7 +124,7 @@ class Send(Scenario):
     def arrange(self, team: TeamDirectory) -> None:
         at_work(team, "scout")
         mailbox.send(team, message("old"))
-        append(team.inbox("scout"), self.tail)
+        append(team.inbox("scout").on_disk, self.tail)
 
     def act(self, team: TeamDirectory) -> None:
         mailbox.send(team, message("new", content=self.content), durable=True)
@@ -134,7 +134,7 @@ class Send(Scenario):
             mailbox.send(team, message("new", content=self.content), durable=True)
         foreign = [] if self.opened else ["foreign"]
         for ident in foreign:
-            append(team.inbox("scout"), line(ident) + b"\n")
+            append(team.inbox("scout").on_disk, line(ident) + b"\n")
         mailbox.send(team, message("next"))
         seen = received(team, "scout")
         new = ["new"] if outcome == "done" or self.again else []
@@ -151,7 +151,7 @@ class Receive(Scenario):
         at_work(team, "scout")
         for number in range(2):
             mailbox.send(team, message(f"m{number}"))
-        append(team.inbox("scout"), b"no message\n" + line("foreign") + b"\n")
+        append(team.inbox("scout").on_disk, b"no message\n" + line("foreign") + b"\n")
         mailbox.send(team, message("task", kind="task_assignment"))
         mailbox.send(team, message("aside", kind="shutdown_response"))
         mailbox.send(team, message("m2", kind="idle_notification"))
@@ -247,7 +247,7 @@ class Acknowledge(Scenario):
     def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
         messages.mark_read(Team(team), "operator", 10)
         messages.acknowledge(Team(team), "scout")
-        assert team.operator.read_bytes().count(b'"scout": 1') == 1
+        assert team.operator.on_disk.read_bytes().count(b'"scout": 1') == 1
 
 
 class Want(Scenario):
@@ -295,7 +295,7 @@ class TakeLease(Scenario):
         fd = leases.take(team.agent("scout").lease)
         assert fd is not None
         leases.sign(fd, Lease(pid=4711, run=1))
-        os.close(fd)
+        os.close(fd.descriptor)
 
     def act(self, team: TeamDirectory) -> None:
         fd = leases.take(team.agent("scout").lease)
@@ -311,7 +311,7 @@ class TakeLease(Scenario):
         assert leases.holder(path, Lease) is None, "a dead holder is still shown"
         leases.sign(fd, Lease(pid=4713, run=3))
         assert leases.holder(path, Lease) == Lease(pid=4713, run=3)
-        os.close(fd)
+        os.close(fd.descriptor)
 
 
 # ------------------------------------------------------------------------------------------------------- board
@@ -462,7 +462,8 @@ class Finalize(Scenario):
         assert known is not None or outcome != "done"
         # The next supervisor cannot learn how the worker ended.
         record = known or finalizer.record_exit(agent, 1, Ended(), 6.0)
-        finalizer.finalize(agent, record, 6.0)
+        with mock.patch.object(scratch, "sweep"):
+            finalizer.finalize(agent, record, 6.0)
         finalized = agents.exit_record(agent)
         assert finalized is not None
         assert finalized.buried
@@ -471,7 +472,7 @@ class Finalize(Scenario):
         assert {request.id: request.status for request in requests.load_all(team)} == {
             "q1": "cancelled", "q2": "pending", "s1": "cancelled",
         }  # fmt: skip
-        os.close(self._held_lease)
+        os.close(self._held_lease.descriptor)
         assert len(received(team, "other")) == 1
         told = [mail for mail in mailbox.read(team, LEAD).messages if mail.type == "teammate_terminated"]
         assert [mail.content for mail in told] == [f"scout ended: {describe_exit(record)}"]
@@ -525,4 +526,4 @@ SCENARIOS: dict[str, Scenario] = {
 
 def damaged_events(team: TeamDirectory) -> int:
     """Return the number of damaged lines in all journals."""
-    return sum(event is None for path in team.agents.glob("*/journal.jsonl") for event, _ in journal.read(path))
+    return sum(event is None for path in team.agents.glob("*/journal.jsonl") for event, _ in journal.read(key_of(path)))

@@ -18,7 +18,7 @@ from crewboard.commands import hire
 from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.protocol.prefork import SERVER_MODULE
-from crewboard.records import Lease, Supervisor
+from crewboard.records import Lease, RunStarted, Sent, Supervisor
 from crewboard.store import journal, leases, mailbox
 from crewboard.untrusted import undelimit
 from tests.crash.other_processes import read_endlessly, send_endlessly
@@ -218,9 +218,9 @@ class StressRun:
     def _check_journal(self, name: str) -> None:
         events = [event for event, _ in journal.read(self.crew.agent(name).journal)]
         assert events.count(None) <= self.killed["worker"]
-        runs = [event.run for event in events if event is not None and event.kind == "run_started"]
+        runs = [event.run for event in events if isinstance(event, RunStarted)]
         assert runs == sorted(set(runs)), "no run began twice"
-        sent = [event.message.id for event in events if event is not None and event.kind == "sent"]
+        sent = [event.message.id for event in events if isinstance(event, Sent)]
         delivered = Counter(message.id for message in mailbox.read(self.crew.directory, "lead").messages)
         assert all(delivered[ident] == 1 for ident in sent)
 

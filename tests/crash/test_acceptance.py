@@ -38,7 +38,7 @@ def _shown(model_requests: list[dict[str, Any]]) -> list[list[str]]:
 
 
 @pytest.mark.timeout(240)
-def test_two_thousand_foreign_lines_and_five_deaths(crew_on: Callable[..., Crew]) -> None:
+def test_foreign_lines_and_five_deaths_lose_no_mail(crew_on: Callable[..., Crew]) -> None:
     crew = crew_on()
     crew.hire("scout", "explore", "say hello")
     sent: list[str] = []
@@ -66,19 +66,19 @@ def test_two_thousand_foreign_lines_and_five_deaths(crew_on: Callable[..., Crew]
     first = list(dict.fromkeys(ident for ids in shown for ident in ids))
     assert first == [message.id for message in mailbox.read(crew.directory, "scout").messages], "out of order"
     damaged = mailbox.read(crew.directory, "scout").damaged
-    assert damaged == 3 * WRITERS * (EACH // 50)
+    assert damaged == 3 * WRITERS
     eventually(lambda: crew.see("scout").damaged == damaged, "every damaged line counted where a person sees it")
 
 
-def test_twenty_four_commands_at_once(tmp_path: Path) -> None:
+def test_twelve_commands_at_once(tmp_path: Path) -> None:
     assert Inside(tmp_path)("team", "create", "default").code == 0
-    assert set(together(run_a_command, tmp_path, 24)) == {"0 "}
+    assert set(together(run_a_command, tmp_path, 12)) == {"0 "}
     team = TeamDirectory(tmp_path / ".crewboard" / "default")
-    assert tasks.ids(team) == list(range(1, 9))
-    assert len(mailbox.read(team, "operator").messages) == 8
-    assert {member.name for member in roster.load(team).members} == {f"a{number}" for number in range(2, 24, 3)}
+    assert tasks.ids(team) == list(range(1, 5))
+    assert len(mailbox.read(team, "operator").messages) == 4
+    assert {member.name for member in roster.load(team).members} == {f"a{number}" for number in range(2, 12, 3)}
 
 
 def test_many_commands_at_once_where_there_is_no_team_yet(tmp_path: Path) -> None:
-    assert set(together(add_a_task, tmp_path, 12)) == {"0 "}
-    assert tasks.ids(TeamDirectory(tmp_path / ".crewboard" / "default")) == list(range(1, 13))
+    assert set(together(add_a_task, tmp_path, 6)) == {"0 "}
+    assert tasks.ids(TeamDirectory(tmp_path / ".crewboard" / "default")) == list(range(1, 7))

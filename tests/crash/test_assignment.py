@@ -10,14 +10,18 @@ from unittest import mock
 import pytest
 
 from crewboard.names import LEAD
+from crewboard.records import ToolResult, ToolStart
 from crewboard.store import mailbox, tasks
 from crewboard.store.layout import TeamDirectory
 from tests.crash.assignment import (
+    READS,
+    SCRIPT,
     ScriptedModel,
     TalkativeModel,
     arrange,
     check,
     check_request,
+    events_of,
     mails,
     run,
     work_until_done,
@@ -25,6 +29,8 @@ from tests.crash.assignment import (
 from tests.crash.enumeration import new_team
 from tests.crash.faults import Fault, Kind
 from tests.store.raw_mail import append, line
+
+pytestmark = pytest.mark.xdist_group("sdk")
 
 CUT = ("tool_use", "max_tokens", "end_turn")
 """The second reply is cut off in the middle of its tool call."""
@@ -37,18 +43,22 @@ def hired(root: Path) -> TeamDirectory:
 
 
 def at_each_operation(
-    memory: Path, kind: Kind, model: Callable[[], ScriptedModel], look: Callable[[TeamDirectory, ScriptedModel], None]
+    memory: Path,
+    kind: Kind,
+    model: Callable[[], ScriptedModel],
+    look: Callable[[TeamDirectory, ScriptedModel], None],
+    step: int = 1,
 ) -> int:
-    """Run once for every file operation of an undisturbed run, with a fault there; return how many were reached.
+    """Run once for every `step`th file operation of an undisturbed run, with a fault there; return how many ran.
 
     A worker writes its status by the clock too, so a run may have an operation less.
     """
     reached = 0
     with mock.patch.object(os, "fsync"):
         calls, _ = work_until_done(hired(memory / "undisturbed"), model(), None)
-        for number, operation in enumerate(calls, start=1):
-            if "short" in kind and operation != "write":
-                continue
+        # Only a write can be short.
+        operations = [each for each in enumerate(calls, start=1) if "short" not in kind or each[1] == "write"]
+        for number, operation in operations[::step]:
             fault, asked, team = Fault(number, kind, "all but a byte"), model(), hired(memory / str(number))
             try:
                 made, ends = work_until_done(team, asked, fault)
@@ -70,11 +80,54 @@ def test_an_undisturbed_assignment_is_done_in_three_calls(memory: Path) -> None:
     assert len(calls) > 100
 
 
+# An append takes three operations and a replacement more, so every second one lies in each gap between two commits.
 @pytest.mark.parametrize(
-    ("kind", "least"), [("killed after", 100), ("short, killed", 30), ("refused", 100), ("full from here", 100)]
+    ("kind", "step", "least"),
+    [
+        ("killed after", 2, 50),
+        ("short, killed", 2, 10),
+        ("refused", 7, 14),
+        ("full from here", 7, 14),
+        *[
+            pytest.param(kind, 1, least, marks=pytest.mark.long)
+            for kind, least in (("killed after", 100), ("short, killed", 30), ("refused", 100), ("full from here", 100))
+        ],
+    ],
 )
-def test_an_assignment_is_done_once_despite_a_fault_anywhere(memory: Path, kind: Kind, least: int) -> None:
-    assert at_each_operation(memory, kind, ScriptedModel, check) >= least
+def test_an_assignment_is_done_once_despite_a_fault_anywhere(memory: Path, kind: Kind, step: int, least: int) -> None:
+    assert at_each_operation(memory, kind, ScriptedModel, check, step) >= least
+
+
+def both() -> ScriptedModel:
+    """Return a model that reads at once before and after what it writes."""
+    again = tuple({**call, "id": f"{call['id']}b"} for call in READS)
+    return ScriptedModel(script=((*READS, *SCRIPT[0], *again), *SCRIPT[1:]))
+
+
+def test_calls_that_only_read_begin_at_once_and_end_in_order(memory: Path) -> None:
+    team = hired(memory / "undisturbed")
+    model = both()
+    assert run(team, model) == 0
+    check(team, model)
+    order = [
+        (type(event).__name__, event.tool_use_id)
+        for event in events_of(team)
+        if isinstance(event, ToolStart | ToolResult) and event.tool_use_id.startswith("r")
+    ]
+    begun, ended = ("r1", "r2", "r4"), ("r1", "r2", "r3", "r4")
+    assert order[:7] == [("ToolStart", each) for each in begun] + [("ToolResult", each) for each in ended]
+    assert [each for _, each in order[7:]] == [f"{each}b" for each in (*begun, *ended)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "step", "least"),
+    [
+        ("killed after", 5, 30),
+        *[pytest.param(kind, 1, 100, marks=pytest.mark.long) for kind in ("killed after", "refused", "full from here")],
+    ],
+)
+def test_calls_at_once_are_journalled_once_despite_a_fault(memory: Path, kind: Kind, step: int, least: int) -> None:
+    assert at_each_operation(memory, kind, both, check, step) >= least
 
 
 def check_burst(root: Path) -> None:
@@ -82,7 +135,7 @@ def check_burst(root: Path) -> None:
     team = new_team(root)
     arrange(team)
     many = [f"b{number}" for number in range(600)]
-    append(team.inbox("scout"), b"".join(line(ident, "text " * 50) + b"\n" for ident in many))
+    append(team.inbox("scout").on_disk, b"".join(line(ident, "text " * 50) + b"\n" for ident in many))
     model = TalkativeModel()
     assert run(team, model) == 0
     conversations = [asked for asked in model.asked if not asked[0]["content"][0]["text"].startswith("Summarise")]
@@ -96,7 +149,8 @@ def test_mail_beyond_the_context_window_is_shown_in_parts(memory: Path) -> None:
     check_burst(memory / "root")
 
 
-def test_an_interrupted_tool_call_is_never_run_by_the_next_run(memory: Path) -> None:
+@pytest.mark.parametrize(("step", "least"), [(6, 16), pytest.param(1, 100, marks=pytest.mark.long)])
+def test_an_interrupted_tool_call_is_never_run_by_the_next_run(memory: Path, step: int, least: int) -> None:
     def look(team: TeamDirectory, model: ScriptedModel) -> None:
         for asked in model.asked:
             check_request(asked)
@@ -105,4 +159,4 @@ def test_an_interrupted_tool_call_is_never_run_by_the_next_run(memory: Path) -> 
         results = [mail.content for mail in mailbox.read(team, LEAD).messages if mail.type == "result"]
         assert results[0] == "it is done"
 
-    assert at_each_operation(memory, "killed after", lambda: ScriptedModel(CUT), look) > 100
+    assert at_each_operation(memory, "killed after", lambda: ScriptedModel(CUT), look, step) > least

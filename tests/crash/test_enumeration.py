@@ -11,13 +11,17 @@ from tests.crash.faults import DIED, Disk, Fault, Killed
 from tests.crash.scenarios import SCENARIOS, Scenario
 
 
+@pytest.mark.parametrize("every_kind", [False, pytest.param(True, marks=pytest.mark.long)], ids=["", "every kind"])
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_another_process_finishes_after_a_fault_at_any_operation(name: str, memory: Path) -> None:
-    runs = enumerate_faults(SCENARIOS[name], memory)
+def test_another_process_finishes_after_a_fault_at_any_operation(name: str, every_kind: bool, memory: Path) -> None:
+    runs = enumerate_faults(SCENARIOS[name], memory, every_kind=every_kind)
     assert {run.outcome for run in runs} == {"done", "refused", "killed"}
 
 
-@pytest.mark.parametrize("name", ["send behind half a line", "receive", "answer", "claim a task", "decide"])
+_LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("answer", "claim a task", "decide")]
+
+
+@pytest.mark.parametrize("name", ["send behind half a line", "receive", *_LONG])
 def test_a_process_that_is_really_killed_leaves_the_same_files(name: str, memory: Path) -> None:
     """A kill by an exception, which the enumeration uses because it is faster, equals a real kill."""
     with mock.patch.object(os, "fsync"):
@@ -57,7 +61,7 @@ def _killed(scenario: Scenario, root: Path, fault: Fault, *, really: bool = Fals
 
 
 def test_the_enumeration_is_as_thorough_as_it_says(memory: Path) -> None:
-    runs: list[Run] = enumerate_faults(SCENARIOS["send"], memory)
-    assert runs[0].calls == ("open", "open", "write", "fsync", "close", "close")
+    runs: list[Run] = enumerate_faults(SCENARIOS["send"], memory, every_kind=True)
+    assert runs[0].calls == ("open", "open", "write", "close", "fsync", "close")
     kinds = {(run.fault.number, run.fault.kind, run.fault.part) for run in runs[1:] if run.fault}
     assert len(kinds) == len(runs) - 1 == 6 * 3 + 4 + 9

@@ -109,11 +109,16 @@ def test_moved_directory_ends_its_processes_and_resumes_there(crew: Crew, tmp_pa
     assert not (crew.root / ".crewboard").exists()
 
 
+def copy_team(crew: Crew, to: Path) -> None:
+    """Copy a team whose processes live: at any moment they write temporary files, and rename them."""
+    shutil.copytree(crew.root / ".crewboard", to, symlinks=True, ignore=shutil.ignore_patterns(".*.tmp"))
+
+
 def test_looking_at_a_copy_ends_nothing_of_the_original(crew: Crew, tmp_path: Path) -> None:
     start_busy_agent(crew)
     found = processes(crew)
     copy = tmp_path / "copy"
-    shutil.copytree(crew.root / ".crewboard", copy / ".crewboard", symlinks=True)
+    copy_team(crew, copy / ".crewboard")
     team = other_view(crew, copy)
     team.directory.adopt()
     assert not supervisor_client.is_alive(team.directory)
@@ -129,7 +134,7 @@ def test_looking_at_a_copy_ends_nothing_of_the_original(crew: Crew, tmp_path: Pa
 def test_backup_restored_over_a_live_team_ends_its_processes(crew: Crew, tmp_path: Path, in_place: bool) -> None:
     crew.run("bob", "explore", "say hello")
     backup = tmp_path / "backup"
-    shutil.copytree(crew.root / ".crewboard", backup)
+    copy_team(crew, backup)
     sent = messages.send(crew.team, "bob", "say hello")
     crew.answer_to("bob", sent.id)
     crew.wait_for("bob", "idle")
@@ -156,7 +161,7 @@ def test_backup_restored_over_a_live_team_ends_its_processes(crew: Crew, tmp_pat
 
 def test_removed_lease_ends_the_worker_and_the_supervisor_says_why(shared_crew: Crew) -> None:
     shared_crew.run("unleased", "explore", "say hello")
-    shared_crew.agent("unleased").lease.unlink()
+    shared_crew.agent("unleased").lease.on_disk.unlink()
     record = eventually(lambda: agents.exit_record(shared_crew.agent("unleased")), "the record of its end", GONE_WITHIN)
     assert (record.code, record.reason) == (74, "lost")
     assert "removed, moved or replaced" in shared_crew.agent("unleased").log.read_text()
@@ -166,7 +171,7 @@ def test_removed_lease_ends_the_worker_and_the_supervisor_says_why(shared_crew: 
 def test_removed_supervisor_lock_leaves_workers_and_one_supervisor(shared_crew: Crew) -> None:
     shared_crew.run("kept", "explore", "say hello")
     worker, old = shared_crew.pid("kept"), shared_crew.supervisor_pid()
-    shared_crew.directory.supervisor_lock.unlink()
+    shared_crew.directory.supervisor_lock.on_disk.unlink()
     eventually(lambda: not process.start_ticks(old), "the end of the first supervisor", GONE_WITHIN)
     supervisor_client.ensure_running(shared_crew.directory)
     sent = messages.send(shared_crew.team, "kept", "say hello")
@@ -194,12 +199,12 @@ def test_a_run_writes_nothing_once_the_lease_names_a_later_run(shared_crew: Crew
         lambda: any(m.type == "idle_notification" for m in mailbox.read(shared_crew.directory, "lead").messages), "rest"
     )
     shared_crew.kill("fenced", signal.SIGSTOP)
-    before = shared_crew.agent("fenced").journal.read_bytes()
+    before = shared_crew.agent("fenced").journal.on_disk.read_bytes()
     lease = shared_crew.agent("fenced").lease
     holder = leases.holder(lease, Lease)
     assert holder is not None
-    lease.write_bytes(codec.encode(holder.model_copy(update={"run": 2})))
+    lease.on_disk.write_bytes(codec.encode(holder.replace(run=2)))
     messages.send(shared_crew.team, "fenced", "say hello")
     process.send_signal(holder.pid, signal.SIGCONT)
     eventually(lambda: not leases.is_held(shared_crew.agent("fenced").lease), "its end", GONE_WITHIN)
-    assert shared_crew.agent("fenced").journal.read_bytes() == before
+    assert shared_crew.agent("fenced").journal.on_disk.read_bytes() == before

@@ -10,25 +10,16 @@ from tests.crew import Crew, eventually
 ROUND: tuple[Target, ...] = ("sender", "worker", "supervisor", "worker", "prefork", "reader", "sender", "worker")
 
 
-def test_fifteen_kills(crew_on: Callable[..., Crew]) -> None:
+def test_eight_kills_and_a_moved_directory_lose_no_mail(crew_on: Callable[..., Crew]) -> None:
     stress = StressRun(crew_on(window=50_000_000), ("scout", "other"), seed=4)
     stress.begin()
-    for number in range(15):
-        stress.kill(ROUND[number % len(ROUND)])
-    stress.settle()
-    stress.check()
-    assert stress.total == 15
-    assert stress.killed["worker"] >= 5
-
-
-def test_a_directory_that_is_moved_away_and_back_loses_no_mail(crew_on: Callable[..., Crew]) -> None:
-    stress = StressRun(crew_on(window=50_000_000), ("scout", "other"), seed=8)
-    stress.begin()
-    for target in ("worker", "directory"):
+    for target in (*ROUND, "directory"):
         stress.kill(target)
     eventually(lambda: stress.acknowledged > 20, "enough mail")
     stress.settle()
     stress.check()
+    assert stress.total == 9
+    assert stress.killed["worker"] == 3
 
 
 @pytest.mark.long

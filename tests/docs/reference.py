@@ -96,6 +96,9 @@ def _tool(definition: dict[str, Any]) -> str:
 def _form(field: dict[str, Any]) -> str:
     if "anyOf" in field:
         return " or ".join(_form(each) for each in field["anyOf"])
+    if "$ref" in field:
+        # An object of its own: the page describes it in words.
+        return "object"
     if "enum" in field:
         return " ".join(f"`{each}`" for each in field["enum"])
     if field.get("type") == "array":
@@ -111,16 +114,18 @@ def agent_types() -> str:
     """Return the built-in types."""
     rows = [
         f"| `{each.name}` | {' '.join(f'`{tool}`' for tool in each.tools)} "
-        f"| {_yes(each.writes)} | {_yes(each.executes)} | `{each.model}` |"
+        f"| {_yes(each.writes)} | {_yes(each.executes)} | `{each.model}` "
+        f"| {each.effort or ''} | {each.thinking or ''} |"
         for each in TYPES.values()
     ]
     return "\n".join(
         [
-            "| type | tools | writes | executes | default model |",
-            "|---|---|---|---|---|",
+            "| type | tools | writes | executes | default model | effort | thinking |",
+            "|---|---|---|---|---|---|---|",
             *rows,
             "",
             f"Every type also has {' '.join(f'`{tool}`' for tool in TEAM_TOOLS)}.",
+            "Those with `bash` also have `bash_output` and `bash_kill`.",
         ]
     )
 

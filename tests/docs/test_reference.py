@@ -7,7 +7,7 @@ from typing import get_args
 
 import click
 import pytest
-from pydantic import BaseModel
+from msgspec import Struct
 
 from crewboard import records
 from crewboard.errors import ExitCode
@@ -15,7 +15,7 @@ from crewboard.pricing import Band
 from crewboard.readmodel import as_json
 from crewboard.readmodel.changes import Kind
 from crewboard.readmodel.team import NeedKind
-from crewboard.records import EXIT_REASONS, STARTS_WORK, State
+from crewboard.records import EXIT_REASONS, STARTS_WORK, Record, State
 from crewboard.worker.tools.registry import TOOLS
 from crewboard_tui.cli.program import crewboard
 from crewboard_tui.render.looks import LOOKS, TASK_LOOKS
@@ -35,8 +35,9 @@ def test_a_generated_page_is_up_to_date(name: str) -> None:
 
 
 def _fields(name: str) -> list[str]:
-    model: type[BaseModel] = Band if name == "Band" else getattr(records, name)
-    return [field.alias or key for key, field in model.model_fields.items()]
+    model: type[Struct] = Band if name == "Band" else getattr(records, name)
+    tag = model.__struct_config__.tag_field
+    return [*([tag] if tag else []), *(field for field in model.__struct_encode_fields__ if field != "source")]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_the_table_of_a_record_names_its_fields(page: str, name: str) -> None:
 
 def test_every_record_has_a_table() -> None:
     public = {name: getattr(records, name) for name in records.__all__}
-    classes = {name for name, what in public.items() if inspect.isclass(what) and issubclass(what, BaseModel)}
+    classes = {name for name, what in public.items() if inspect.isclass(what) and issubclass(what, Record)}
     told = {name for page in _WITH_RECORDS for name in marks(REFERENCE / f"{page}.md", "record")}
     assert told == classes - {"Record"} | {"Band"}
 
@@ -119,5 +120,5 @@ def test_keys_of_status_json_are_told(name: str, function: object) -> None:
     source = inspect.getsource(function)  # type: ignore[arg-type]  # each is a function
     keys = re.findall(r'^\s+"(\w+)": ', source, re.MULTILINE)
     shown = marked_names(REFERENCE / "json.md", "keys", name)
-    not_in_all = {"log", "code", "task", "file", "waiting"} if name == "need" else set()
+    not_in_all = {"log", "code", "task", "file", "other", "files", "waiting"} if name == "need" else set()
     assert [key for key in shown if key not in not_in_all] == keys

@@ -7,14 +7,15 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
-
-from anthropic import Anthropic
-from anthropic.types import Message
+from typing import TYPE_CHECKING, Any, cast
 
 from crewboard.untrusted import delimit
 from crewboard.worker.tools.file_server import answer
 from crewboard.worker.tools.workspace import Workspace
+
+if TYPE_CHECKING:
+    from anthropic import Anthropic
+    from anthropic.types import Message
 
 LOOK = ("read_file", "glob", "grep", "list_dir")
 TEAM = ("send_message", "read_inbox", "task_list", "task_claim", "task_update", "ask_operator")
@@ -31,7 +32,7 @@ def definition(name: str) -> dict[str, Any]:
 
 @dataclass
 class MinimalAgent:
-    client: Anthropic
+    client: "Anthropic"
     root: Path
     name: str = "ada"
     type: str = "explore"
@@ -66,7 +67,7 @@ class MinimalAgent:
             self.run_tools(reply)
         return "".join(block.text for block in reply.content if block.type == "text")
 
-    def reply(self) -> Message:
+    def reply(self) -> "Message":
         with self.client.messages.stream(
             model="claude-sonnet-5-5",
             max_tokens=16_000,
@@ -79,7 +80,7 @@ class MinimalAgent:
         self._add("assistant", [block.to_dict(mode="json") for block in message.content])
         return message
 
-    def run_tools(self, reply: Message) -> None:
+    def run_tools(self, reply: "Message") -> None:
         results = []
         for block in reply.content:
             if block.type == "tool_use":

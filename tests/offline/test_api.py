@@ -5,25 +5,30 @@ import threading
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import pytest
-from anthropic import Anthropic
 
 from crewboard.offline.reply import Reply
 from tests.model import ModelServer, calls, says
+
+if TYPE_CHECKING:
+    from anthropic import Anthropic
+
+pytestmark = pytest.mark.xdist_group("sdk")
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 ASKED: dict[str, Any] = {"model": "claude-sonnet-5-5", "max_tokens": 1000, "messages": HELLO}
 TOOLS: list[Any] = [{"name": "bash", "description": "run", "input_schema": {"type": "object"}}]
 
 
-def connect(server: ModelServer, **given: Any) -> Anthropic:
+def connect(server: ModelServer, **given: Any) -> "Anthropic":
+    from anthropic import Anthropic
+
     return Anthropic(**{"base_url": server.url, "api_key": "offline", "max_retries": 0, **given})
 
 
-def test_a_streamed_reply_is_the_same_as_a_whole_one(client: Anthropic) -> None:
+def test_a_streamed_reply_is_the_same_as_a_whole_one(client: "Anthropic") -> None:
     whole = client.messages.create(**ASKED)
     with client.messages.stream(**ASKED) as stream:
         pieces = list(stream.text_stream)
@@ -53,20 +58,20 @@ def test_tool_input_arrives_in_pieces_and_whole() -> None:
     assert answer.stop_reason == "end_turn"
 
 
-def test_the_same_request_gets_the_same_reply_and_ids(client: Anthropic) -> None:
+def test_the_same_request_gets_the_same_reply_and_ids(client: "Anthropic") -> None:
     first, again = client.messages.create(**ASKED), client.messages.create(**ASKED)
     assert first == again
     other = client.messages.create(**{**ASKED, "messages": [{"role": "user", "content": "hello!"}]})
     assert other.id != first.id
 
 
-def test_a_longer_answer_than_allowed_is_cut(client: Anthropic) -> None:
+def test_a_longer_answer_than_allowed_is_cut(client: "Anthropic") -> None:
     cut = client.messages.create(**{**ASKED, "max_tokens": 5})
     assert cut.stop_reason == "max_tokens"
     assert len(cut.content[0].text) == 20
 
 
-def test_what_an_earlier_request_held_is_read_from_the_cache(client: Anthropic) -> None:
+def test_what_an_earlier_request_held_is_read_from_the_cache(client: "Anthropic") -> None:
     system = "x" * 8000
     marked: Any = {"cache_control": {"type": "ephemeral"}}
     first = client.messages.create(**ASKED, system=system, **marked).usage
@@ -80,16 +85,20 @@ def test_what_an_earlier_request_held_is_read_from_the_cache(client: Anthropic) 
     assert plain.input_tokens == first.cache_creation_input_tokens
 
 
-def test_models_can_be_looked_up(client: Anthropic) -> None:
+def test_models_can_be_looked_up(client: "Anthropic") -> None:
     assert client.models.retrieve("claude-opus-5-5").max_input_tokens == 200_000
-    with pytest.raises(anthropic.NotFoundError, match="gpt"):
+    from anthropic import NotFoundError
+
+    with pytest.raises(NotFoundError, match="gpt"):
         client.models.retrieve("gpt")
 
 
 def test_a_prompt_beyond_the_window_is_refused() -> None:
+    from anthropic import BadRequestError
+
     with ModelServer(window=100) as server, connect(server) as client:
         assert client.models.retrieve("claude-opus-5-5").max_input_tokens == 100
-        with pytest.raises(anthropic.BadRequestError, match=r"prompt is too long: \d+ tokens > 100 maximum"):
+        with pytest.raises(BadRequestError, match=r"prompt is too long: \d+ tokens > 100 maximum"):
             client.messages.create(**{**ASKED, "messages": [{"role": "user", "content": "word " * 200}]})
 
 

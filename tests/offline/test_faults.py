@@ -2,15 +2,18 @@
 
 import time
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-import anthropic
-import httpx2
 import pytest
-from anthropic import Anthropic
 
 from crewboard.offline.service import Fault, Faults
 from tests.model import ModelServer, says
+
+if TYPE_CHECKING:
+    from anthropic import Anthropic
+
+pytestmark = pytest.mark.xdist_group("sdk")
 
 ASKED: dict[str, Any] = {
     "model": "claude-sonnet-5-5",
@@ -20,11 +23,13 @@ ASKED: dict[str, Any] = {
 WHOLE = "one two three four five"
 
 
-def connect(server: ModelServer, **given: Any) -> Anthropic:
+def connect(server: ModelServer, **given: Any) -> "Anthropic":
+    from anthropic import Anthropic
+
     return Anthropic(**{"base_url": server.url, "api_key": "offline", "max_retries": 0, **given})
 
 
-def ask(client: Anthropic) -> tuple[str, str | None]:
+def ask(client: "Anthropic") -> tuple[str, str | None]:
     """What was said, and why it stopped."""
     with client.messages.stream(**ASKED) as stream:
         text = "".join(stream.text_stream)
@@ -34,18 +39,18 @@ def ask(client: Anthropic) -> tuple[str, str | None]:
 @pytest.mark.parametrize(
     ("status", "error", "kind"),
     [
-        (400, anthropic.BadRequestError, "invalid_request_error"),
-        (401, anthropic.AuthenticationError, "authentication_error"),
-        (403, anthropic.PermissionDeniedError, "permission_error"),
-        (413, anthropic.APIStatusError, "request_too_large"),
-        (429, anthropic.RateLimitError, "rate_limit_error"),
-        (500, anthropic.InternalServerError, "api_error"),
-        (529, anthropic.APIStatusError, "overloaded_error"),
+        (400, "BadRequestError", "invalid_request_error"),
+        (401, "AuthenticationError", "authentication_error"),
+        (403, "PermissionDeniedError", "permission_error"),
+        (413, "APIStatusError", "request_too_large"),
+        (429, "RateLimitError", "rate_limit_error"),
+        (500, "InternalServerError", "api_error"),
+        (529, "APIStatusError", "overloaded_error"),
     ],
 )
-def test_a_status(status: int, error: type[anthropic.APIStatusError], kind: str) -> None:
+def test_a_status(sdk: ModuleType, status: int, error: str, kind: str) -> None:
     with ModelServer(faults=[Fault(kind="status", status=status)]) as server, connect(server) as client:
-        with pytest.raises(error) as caught:
+        with pytest.raises(getattr(sdk, error)) as caught:
             ask(client)
         assert ask(client) == (WHOLE, "end_turn")
     assert caught.value.status_code == status
@@ -53,20 +58,20 @@ def test_a_status(status: int, error: type[anthropic.APIStatusError], kind: str)
     assert "retry-after" not in caught.value.response.headers
 
 
-def test_a_status_that_says_when_to_come_again() -> None:
+def test_a_status_that_says_when_to_come_again(sdk: ModuleType) -> None:
     fault = Fault(kind="status", status=429, retry_after=0.5, message="not so fast")
     with (
         ModelServer(faults=[fault]) as server,
         connect(server) as client,
-        pytest.raises(anthropic.RateLimitError, match="not so fast") as caught,
+        pytest.raises(sdk.RateLimitError, match="not so fast") as caught,
     ):
         ask(client)
     assert caught.value.response.headers["retry-after"] == "0.5"
 
 
-def test_a_slow_first_byte() -> None:
+def test_a_slow_first_byte(sdk: ModuleType) -> None:
     with ModelServer(faults=[Fault(kind="slow", seconds=30)]) as server, connect(server) as client:
-        with pytest.raises(anthropic.APITimeoutError):
+        with pytest.raises(sdk.APITimeoutError):
             ask(client.with_options(timeout=0.2))
         assert ask(client) == (WHOLE, "end_turn")
     with ModelServer(faults=[Fault(kind="slow", seconds=0.1)]) as server, connect(server) as client:
@@ -76,6 +81,8 @@ def test_a_slow_first_byte() -> None:
 
 
 def test_a_cut_in_the_middle() -> None:
+    import httpx2
+
     heard: list[str] = []
     with ModelServer(faults=[Fault(kind="cut", after=2)]) as server, connect(server) as client:
         with pytest.raises(httpx2.RemoteProtocolError), client.messages.stream(**ASKED) as stream:
@@ -95,23 +102,23 @@ def test_a_cut_behind_the_last_word() -> None:
         assert ask(client) == (WHOLE, None)
 
 
-def test_an_error_event_in_the_middle() -> None:
+def test_an_error_event_in_the_middle(sdk: ModuleType) -> None:
     with ModelServer(faults=[Fault(kind="error_event")]) as server, connect(server) as client:
-        with pytest.raises(anthropic.APIStatusError) as caught:
+        with pytest.raises(sdk.APIStatusError) as caught:
             ask(client)
         assert ask(client) == (WHOLE, "end_turn")
     assert caught.value.status_code == 200
     assert caught.value.type == "overloaded_error"
 
 
-def test_a_request_that_is_never_answered() -> None:
+def test_a_request_that_is_never_answered(sdk: ModuleType) -> None:
     with ModelServer(faults=[Fault(kind="hang")]) as server, connect(server) as client:
-        with pytest.raises(anthropic.APITimeoutError):
+        with pytest.raises(sdk.APITimeoutError):
             ask(client.with_options(timeout=0.2))
         assert ask(client) == (WHOLE, "end_turn")
 
 
-def test_faults_come_in_order_and_null_is_none() -> None:
+def test_faults_come_in_order_and_null_is_none(sdk: ModuleType) -> None:
     faults = [None, Fault(kind="status", status=500), None, Fault(kind="status", status=529)]
     seen: list[int] = []
     with ModelServer(faults=faults) as server, connect(server) as client:
@@ -119,7 +126,7 @@ def test_faults_come_in_order_and_null_is_none() -> None:
             try:
                 ask(client)
                 seen.append(200)
-            except anthropic.APIStatusError as error:
+            except sdk.APIStatusError as error:
                 seen.append(error.status_code)
     assert seen == [200, 500, 200, 529, 200]
 
@@ -135,6 +142,8 @@ def test_a_fault_can_be_meant_for_one_agent() -> None:
 
 
 def test_a_reply_that_was_cut_is_given_again() -> None:
+    import httpx2
+
     script = [says("a b c d e"), says("next")]
     with ModelServer(faults=[Fault(kind="cut")], script=script) as server, connect(server) as client:
         with pytest.raises(httpx2.RemoteProtocolError):

@@ -1,21 +1,25 @@
 """What the offline model does with free prompts: which tools it calls, and what it then says."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from anthropic import Anthropic
 
 from crewboard.untrusted import delimit
 from tests.offline.conftest import NewAgent
 from tests.offline.minimal_agent import APPROVED, CODE, LOOK, PLAN_REQUIRED, TEAM, MinimalAgent, rejected
+
+if TYPE_CHECKING:
+    from anthropic import Anthropic
+
+pytestmark = pytest.mark.xdist_group("sdk")
 
 CODER: dict[str, Any] = {"type": "code", "tools": (*CODE, *TEAM)}
 TESTER: dict[str, Any] = {"type": "test", "tools": ("bash", *LOOK, *TEAM)}
 
 
 @pytest.fixture
-def client(module_client: Anthropic) -> Anthropic:
+def client(module_client: "Anthropic") -> "Anthropic":
     return module_client
 
 

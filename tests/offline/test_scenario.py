@@ -7,7 +7,6 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from anthropic import Anthropic
 
 from crewboard.agent_types import TEAM_TOOLS, TYPES
 from crewboard.offline import conversation
@@ -17,6 +16,8 @@ from crewboard.offline.scenario import Branch, ScenarioAgent, ScriptedCall, Turn
 from tests.model import ModelServer
 from tests.offline.conftest import NewAgent
 from tests.offline.minimal_agent import APPROVED, PLAN_REQUIRED, MinimalAgent, rejected, run
+
+pytestmark = pytest.mark.xdist_group("sdk")
 
 DEMO = load("demo")
 AGENTS = {agent.name: agent for agent in DEMO.agents}
@@ -344,6 +345,8 @@ def test_the_pace_stretches_all_but_the_least_delay() -> None:
 
 
 def test_a_paced_server_takes_its_time(project: Path) -> None:
+    from anthropic import Anthropic
+
     with ModelServer(pace=0.2) as server, Anthropic(base_url=server.url, api_key="offline") as client:
         began = monotonic()
         hired(lambda **given: MinimalAgent(client, **given), project, "scout").ask("say hi")

@@ -6,11 +6,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import pytest
-from anthropic import Anthropic
 
 from crewboard.offline import __main__ as standalone
 from crewboard.offline.__main__ import is_needed
@@ -19,7 +17,13 @@ from crewboard.store import leases
 from crewboard.store.layout import TeamDirectory
 from tests.crew import eventually
 
+if TYPE_CHECKING:
+    from anthropic import Anthropic
+
+pytestmark = pytest.mark.xdist_group("sdk")
+
 SOON = ("--grace", "0.2", "--look", "0.02")
+LATE = ("--grace", "600")
 ASKED: dict[str, Any] = {
     "model": "claude-sonnet-5-5",
     "max_tokens": 1000,
@@ -37,7 +41,7 @@ class Servers:
 
     def start(self, *arguments: str, **environment: str) -> Process:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-m", "crewboard.offline", str(self.team.path), *arguments],
+            [sys.executable, "-I", "-m", "crewboard.offline", str(self.team.path), *(arguments or LATE)],
             env={**os.environ, "CREWBOARD_OFFLINE_PACE": "0", **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -50,7 +54,9 @@ class Servers:
     def info(self) -> ModelServerInfo:
         return eventually(lambda: leases.holder(self.team.model_lock, ModelServerInfo), "the server's signature")
 
-    def client(self) -> Anthropic:
+    def client(self) -> "Anthropic":
+        from anthropic import Anthropic
+
         return Anthropic(base_url=self.info().url, api_key="offline", max_retries=0)
 
 
@@ -112,7 +118,7 @@ def test_it_stays_as_long_as_it_is_needed(servers: Servers, who: str) -> None:
     servers.info()
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.6)
-    os.close(held)
+    os.close(held.descriptor)
     assert not is_needed(servers.team)
     assert ended(process) == (0, "")
 
@@ -128,14 +134,14 @@ async def test_who_comes_at_the_last_moment_is_still_served(
     sizes: list[int] = []
 
     def needed_once(team: TeamDirectory) -> bool:
-        sizes.append(team.model_lock.stat().st_size)
+        sizes.append(team.model_lock.on_disk.stat().st_size)
         return len(sizes) == 2
 
     monkeypatch.setattr(standalone, "is_needed", needed_once)
     await standalone._until_unneeded(directory, held, info, grace=0.001, look=0.01)
     assert sizes[1] == sizes[-1] == 0
     assert sizes[0] == sizes[2] > 0
-    os.close(held)
+    os.close(held.descriptor)
 
 
 def test_it_outlives_its_parent_process(servers: Servers) -> None:
@@ -146,16 +152,18 @@ def test_it_outlives_its_parent_process(servers: Servers) -> None:
     subprocess.run([sys.executable, "-c", program, *command], check=True)
     with servers.client() as client:
         assert client.messages.create(**ASKED).stop_reason == "end_turn"
-    os.close(held)
+    os.close(held.descriptor)
     eventually(lambda: not leases.is_held(servers.team.model_lock), "its end")
 
 
 def test_it_misbehaves_by_the_file_that_the_environment_names(servers: Servers, tmp_path: Path) -> None:
+    from anthropic import APIStatusError
+
     file = tmp_path / "faults.json"
     file.write_text('[{"kind": "status", "status": 529}]')
     servers.start(CREWBOARD_OFFLINE_FAULTS=str(file))
     with servers.client() as client:
-        with pytest.raises(anthropic.APIStatusError, match="Overloaded"):
+        with pytest.raises(APIStatusError, match="Overloaded"):
             client.messages.create(**ASKED)
         assert client.messages.create(**ASKED).stop_reason == "end_turn"
 

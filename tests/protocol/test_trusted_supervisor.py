@@ -9,8 +9,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,7 +20,7 @@ from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.protocol.supervisor_client import Peer, request_exit, request_start, wake_supervisor
 from crewboard.records import Supervisor
-from crewboard.store import leases
+from crewboard.store import Held, leases
 from crewboard.store.layout import TeamDirectory
 from tests.crew import eventually
 
@@ -76,7 +77,7 @@ def listening(address: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
             listener.kill()
 
 
-def plant(team: TeamDirectory, address: Path, pid: int) -> int:
+def plant(team: TeamDirectory, address: Path, pid: int) -> Held:
     """Hold the team's lock and name process `pid` at `address` as the supervisor."""
     lock = leases.take(team.supervisor_lock)
     assert lock is not None
@@ -106,7 +107,7 @@ def test_a_socket_outside_the_runtime_directory_gets_no_key(
     with listening(address) as listener:
         lock = plant(directory, address, listener.pid)
         refused(directory, address, listener, "in no folder of this user's own")
-        os.close(lock)
+        leases.release(lock)
 
 
 def test_a_socket_path_with_dots_gets_no_key(directory: TeamDirectory, short: Path, runtime: Path) -> None:
@@ -114,7 +115,7 @@ def test_a_socket_path_with_dots_gets_no_key(directory: TeamDirectory, short: Pa
     with listening(address) as listener:
         lock = plant(directory, address, listener.pid)
         refused(directory, address, listener, "in no folder of this user's own")
-        os.close(lock)
+        leases.release(lock)
 
 
 @pytest.mark.parametrize("state", ["open to others", "a link"])
@@ -130,7 +131,7 @@ def test_a_runtime_directory_that_is_not_private_is_not_used(
             runtime.chmod(0o711)
         lock = plant(directory, address, listener.pid)
         refused(directory, address, listener, "in no folder of this user's own")
-        os.close(lock)
+        leases.release(lock)
 
 
 def test_a_process_that_does_not_hold_the_lock_gets_no_key(directory: TeamDirectory, runtime: Path) -> None:
@@ -138,7 +139,7 @@ def test_a_process_that_does_not_hold_the_lock_gets_no_key(directory: TeamDirect
     with listening(address) as listener:
         lock = plant(directory, address, os.getpid())
         refused(directory, address, listener, f"answered by process {listener.pid} of uid {os.geteuid()}")
-        os.close(lock)
+        leases.release(lock)
 
 
 def test_a_process_that_took_the_pid_of_the_holder_gets_no_key(directory: TeamDirectory, runtime: Path) -> None:
@@ -149,7 +150,7 @@ def test_a_process_that_took_the_pid_of_the_holder_gets_no_key(directory: TeamDi
         before = Supervisor(pid=listener.pid, socket=str(address), boot_id=process.boot_id(), start_ticks=ticks)
         leases.sign(lock, before)
         refused(directory, address, listener, f"answered by process {listener.pid}")
-        os.close(lock)
+        leases.release(lock)
 
 
 @only_root
@@ -158,7 +159,7 @@ def test_a_process_of_another_user_gets_no_key(directory: TeamDirectory, runtime
     with listening(address, "65534") as listener:
         lock = plant(directory, address, listener.pid)
         refused(directory, address, listener, "of uid 65534")
-        os.close(lock)
+        leases.release(lock)
 
 
 def test_this_users_supervisor_gets_the_environment(directory: TeamDirectory, runtime: Path) -> None:
@@ -178,7 +179,7 @@ def test_this_users_supervisor_gets_the_environment(directory: TeamDirectory, ru
         lock = plant(directory, runtime / "own.sock", os.getpid())
         request_start(directory, "scout", 1, {"ANTHROPIC_API_KEY": KEY})
         thread.join()
-        os.close(lock)
+        leases.release(lock)
     assert json.loads(heard[0])["environment"] == {"ANTHROPIC_API_KEY": KEY}
 
 
@@ -197,7 +198,7 @@ def test_a_supervisor_that_is_killed_while_it_is_asked_is_replaced(
             if listener.poll() is None:
                 listener.kill()
                 listener.wait()
-                os.close(lock)
+                leases.release(lock)
             return peer_of(connection)
 
         monkeypatch.setattr(supervisor_client, "peer_of", die_then_look)
@@ -272,3 +273,37 @@ def test_the_folders_are_derived_from_user_and_environment() -> None:
         Path(f"/tmp/crewboard-{uid}")
     ]
     assert Path("crewboard") not in supervisor_client.socket_folders({"XDG_RUNTIME_DIR": ""})
+
+
+def test_a_supervisor_is_started_without_secrets(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Mapping[str, str]] = []
+    monkeypatch.setattr(supervisor_client, "_spawn", lambda _, environment, __: given.append(environment))
+    for name in ("ANTHROPIC_API_KEY", "GITHUB_TOKEN", "A_PASSWORD"):
+        monkeypatch.setenv(name, "secret")
+    monkeypatch.setenv("PLAIN", "1")
+    supervisor_client._start(directory)
+    (environment,) = given
+    assert environment["PLAIN"] == "1"
+    assert "secret" not in environment.values()
+
+
+def test_a_supervisor_that_starts_late_still_has_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the process alone may take longer to start than a running supervisor may take to answer."""
+    now, starts = [0.0], list[float]()
+
+    def start(team: TeamDirectory) -> None:
+        starts.append(now[0])
+        now[0] += 60
+
+    def holder(*_: object) -> Supervisor | None:
+        return Supervisor(pid=1, socket="socket") if now[0] >= 65 else None
+
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + max(seconds, 0.5)))
+    monkeypatch.setattr(supervisor_client, "time", clock)
+    monkeypatch.setattr(supervisor_client, "_start", start)
+    monkeypatch.setattr(supervisor_client, "_deliver", lambda *_: True)
+    monkeypatch.setattr(supervisor_client, "silent_for", lambda _: None)
+    monkeypatch.setattr(leases, "holder", holder)
+    now[0] = 5.0
+    supervisor_client._send(TeamDirectory(tmp_path / ".crewboard/default"), supervisor_client.ControlRequest())
+    assert starts[0] == 5.0

@@ -122,6 +122,6 @@ def test_an_absence_is_told_on_one_line() -> None:
 
 def test_a_damaged_journal_hides_nothing_else(team: Team) -> None:
     fixer = team.directory.agent("fixer")
-    fixer.journal.write_bytes(b'{"kind": "run_ended", broken\n')
+    fixer.journal.on_disk.write_bytes(b'{"kind": "run_ended", broken\n')
     put_result(team, "scout-1-1.md", "found it", LEFT + 1)
     assert told(absence(team)) == [("result", "scout", "found it")]

@@ -62,7 +62,7 @@ def test_without_any_file_it_still_says_what_it_can(tmp_path: Path) -> None:
     agent = frozen.hire("ghost", "code", "working", "bash ls", ago=5, pid=9)
     frozen.probe.held.clear()
     frozen.probe.supervisor_pid = None
-    agent.journal.unlink()
+    agent.journal.on_disk.unlink()
     autopsy = _examine(frozen, "ghost")
     assert "without an exit record" in autopsy.how
     assert autopsy.log_lines == ()

@@ -1,18 +1,30 @@
 """File events: each change is noticed, however folders come and go, and none of them at all is no error."""
 
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from watchdog.observers.inotify_c import InotifyConstants, InotifyEvent, Mask, WatchDescriptor
 
 from crewboard.readmodel import watcher
 from crewboard.readmodel.watcher import FileEvents, Watcher
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import doctor
 from tests.crew import eventually
+
+HOLD = """
+import sys
+from pathlib import Path
+from crewboard.store import key_of, leases
+fd = leases.take(key_of(Path(sys.argv[1])))
+print("held", flush=True)
+sys.stdin.read()
+"""
 
 
 @pytest.fixture
@@ -59,7 +71,7 @@ def test_folders_that_come_while_watching_begins(directory: TeamDirectory, stack
     for _ in range(30):
         events = FileEvents(directory, wake)
         stack.callback(events.stop)
-        assert wakes(wake, directory.config)
+        assert wakes(wake, directory.config.on_disk)
         assert events.is_alive()
     ended.set()
     busy.join()
@@ -70,9 +82,48 @@ def test_new_and_renamed_folders_are_watched(directory: TeamDirectory, stack: Ex
     stack.callback(FileEvents(directory, wake).stop)
     agent = directory.agent("scout")
     agent.path.mkdir()
-    eventually(lambda: wakes(wake, agent.status), "an event of a new agent")
+    eventually(lambda: wakes(wake, agent.status.on_disk), "an event of a new agent")
     agent.path.rename(directory.agent("guide").path)
-    assert wakes(wake, directory.agent("guide").status)
+    assert wakes(wake, directory.agent("guide").status.on_disk)
+
+
+def test_events_name_the_agents_whose_files_changed(directory: TeamDirectory, stack: ExitStack) -> None:
+    wake = threading.Event()
+    for name in ("scout", "guide", "rest.er"):
+        directory.agent(name).path.mkdir()
+    events = FileEvents(directory, wake)
+    stack.callback(events.stop)
+
+    def told(path: Path, *names: str) -> bool:
+        """Return True if writing to `path` is told as a change of these agents; an earlier write may be told late."""
+        return wakes(wake, path) and events.take_changed() == frozenset(names)
+
+    eventually(lambda: told(directory.agent("scout").status.on_disk, "scout"), "a change of an agent")
+    eventually(lambda: told(directory.inbox("rest.er").on_disk, "rest.er"), "a change of a mailbox")
+    eventually(lambda: told(directory.config.on_disk), "the files of the team are read in any case")
+    directory.agent("scout").path.rename(directory.agent("seeker").path)
+    eventually(lambda: events.take_changed() is None, "folders changed: all agents may have")
+    eventually(lambda: told(directory.agent("seeker").status.on_disk, "seeker"), "a change of an agent with a new name")
+
+
+def test_a_file_that_is_not_renamed_yet_is_no_change(directory: TeamDirectory, stack: ExitStack) -> None:
+    wake = threading.Event()
+    events = FileEvents(directory, wake)
+    stack.callback(events.stop)
+    for name, is_change in ((b".status.json.1.tmp", False), (b"status.json", True)):
+        events.on_event(InotifyEvent(WatchDescriptor(1), Mask(InotifyConstants.IN_MOVED_TO), 0, name))
+        assert wake.is_set() == is_change
+
+
+def test_after_lost_events_all_agents_are_read(directory: TeamDirectory, stack: ExitStack) -> None:
+    wake = threading.Event()
+    directory.agent("scout").path.mkdir()
+    events = FileEvents(directory, wake)
+    stack.callback(events.stop)
+    overflow = InotifyEvent(WatchDescriptor(-1), Mask(InotifyConstants.IN_Q_OVERFLOW), 0, b"")
+    events._inotify.handle_event(overflow)
+    assert wake.is_set()
+    assert events.take_changed() is None
 
 
 def test_a_team_made_anew_is_watched(
@@ -89,7 +140,75 @@ def test_a_team_made_anew_is_watched(
         directory.make()
         eventually(lambda: watching.hinted, "file events of the new team")
         # The first may still belong to the directory that is gone.
-        eventually(lambda: wakes(wake, directory.config), "an event of the new team")
+        eventually(lambda: wakes(wake, directory.config.on_disk), "an event of the new team")
+
+
+def test_a_lease_that_the_kernel_frees_is_noticed(directory: TeamDirectory, stack: ExitStack) -> None:
+    wake = threading.Event()
+    agent = directory.agent("scout")
+    agent.path.mkdir()
+    for lease in (agent.lease, directory.supervisor_lock, directory.model_lock):
+        command = [sys.executable, "-I", "-c", HOLD, str(lease)]
+        holder = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        events = FileEvents(directory, wake)
+        stack.callback(events.stop)
+        assert wakes(wake, agent.status.on_disk)
+        wake.clear()
+        holder.kill()
+        assert wake.wait(10)
+
+
+def test_a_calm_team_is_rarely_read(
+    directory: TeamDirectory, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher, "SWEEP", 0.02)
+    monkeypatch.setattr(watcher, "CALM_SWEEP", 600.0)
+    looks, calm = threading.Semaphore(0), threading.Event()
+    calm.set()
+    watching = Watcher(directory.path, looks.release, is_calm=calm.is_set)
+    stack.callback(watching.stop)
+    watching.start()
+    assert looks.acquire(timeout=10)
+    assert not looks.acquire(timeout=0.5), "nothing changed"
+    directory.config.on_disk.write_text("x")
+    assert looks.acquire(timeout=10), "a file event is still noticed at once"
+    calm.clear()
+    watching.poke()
+    for _ in range(5):
+        assert looks.acquire(timeout=10), "a team at work is swept"
+
+
+@pytest.mark.parametrize("pace", [0.0, 600.0])
+def test_a_question_is_answered_without_a_reading(
+    directory: TeamDirectory, stack: ExitStack, monkeypatch: pytest.MonkeyPatch, pace: float
+) -> None:
+    monkeypatch.setattr(watcher, "SWEEP", 600.0)
+    reads, answers = threading.Semaphore(0), threading.Semaphore(0)
+    watching = Watcher(directory.path, reads.release, answer=answers.release, pace=lambda: pace)
+    stack.callback(watching.stop)
+    watching.start()
+    assert reads.acquire(timeout=10)
+    for _ in range(2):
+        watching.look()
+        assert answers.acquire(timeout=10)
+    assert not reads.acquire(blocking=False)
+    watching.poke()
+    assert reads.acquire(timeout=10), "what the user has just changed is read at once"
+
+
+def test_questions_that_keep_coming_put_off_no_sweep(
+    directory: TeamDirectory, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher, "SWEEP", 0.05)
+    reads = threading.Semaphore(0)
+    watching = Watcher(directory.path, reads.release, answer=lambda: watching.look())  # noqa: PLW0108  it is not there yet
+    stack.callback(watching.stop)
+    watching.start()
+    watching.look()
+    for _ in range(5):
+        assert reads.acquire(timeout=10)
 
 
 @pytest.mark.usefixtures("no_instance")
@@ -98,7 +217,7 @@ def test_without_inotify_a_reader_sweeps(
 ) -> None:
     monkeypatch.setattr(watcher, "SWEEP", 0.05)
     looks = threading.Semaphore(0)
-    watching = Watcher(directory.path, looks.release)
+    watching = Watcher(directory.path, looks.release, is_calm=lambda: True)
     stack.callback(watching.stop)
     watching.start()
     for _ in range(3):

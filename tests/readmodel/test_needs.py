@@ -12,10 +12,10 @@ from crewboard.commands import tasks as board
 from crewboard.commands.context import Team
 from crewboard.errors import TryLaterError
 from crewboard.protocol import requests
-from crewboard.readmodel.needs import to_acknowledge, waiting_behind
+from crewboard.readmodel.needs import CHECK_FAILURES, to_acknowledge, waiting_behind
 from crewboard.readmodel.reader import read_team
-from crewboard.records import Exit
-from crewboard.store import agents, mailbox
+from crewboard.records import OPERATOR, SYSTEM, Checked, Exit
+from crewboard.store import agents, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from tests.cli.files import alive, enlist, set_status
 
@@ -114,6 +114,22 @@ def test_an_unread_result_needs_you_until_read_or_acknowledged(team: Team) -> No
     assert kinds(team) == []
 
 
+def test_needs_of_tasks_name_no_agent_that_was_removed(team: Team) -> None:
+    for name in ("gone", "left"):
+        finish(team, name)
+    failed = tasks.add(team.directory, "fails", 1.0, owner="gone")
+    checked = tasks.add(team.directory, "is checked", 1.0, owner="left", check="make")
+    for run in range(CHECK_FAILURES):
+        tasks.note_check(
+            team.directory, checked.id, "left", Checked(at=float(run), command="make", exit_code=1, result="x")
+        )
+    tasks.update(team.directory, failed.id, OPERATOR, 2.0, status="failed")
+    assert kinds(team) == [("task_failed", "gone"), ("check_failed", "left")]
+    for name in ("gone", "left"):
+        roster.drop(team.directory, name)
+    assert kinds(team) == [("task_failed", SYSTEM), ("check_failed", SYSTEM)]
+
+
 def test_result_needs_can_be_switched_off(team: Team) -> None:
     send_result(team, "scout", "41 modules")
     answers.change_setting(team, "result_needs", "off")
@@ -151,24 +167,24 @@ def test_a_failed_task_needs_you_until_it_is_tried_again(team: Team) -> None:
 def test_a_file_that_cannot_be_read_needs_you_until_acknowledged(team: Team) -> None:
     finish(team, "scout")
     status = team.directory.agent("scout").status
-    status.write_text("{")
-    team.directory.task(3).write_text("{")
+    status.on_disk.write_text("{")
+    team.directory.task(3).on_disk.write_text("{")
     found = {need.file: need for need in read_team(team.directory).needs}
     assert {place: (need.kind, need.agent) for place, need in found.items()} == {
         "agents/scout/status.json": ("damaged", "scout"),
         "tasks/3.json": ("damaged", "system"),
     }
     assert found["tasks/3.json"].summary == "cannot read tasks/3.json"
-    assert found["tasks/3.json"].since == team.directory.task(3).stat().st_mtime
+    assert found["tasks/3.json"].since == team.directory.task(3).on_disk.stat().st_mtime
     for need in found.values():
         messages.acknowledge_marks(team, dict(need.marks))
     assert kinds(team) == []
-    os.utime(status, (time.time() + 9, time.time() + 9))
+    os.utime(status.on_disk, (time.time() + 9, time.time() + 9))
     assert kinds(team) == [("damaged", "scout")], "it was damaged again"
 
 
 def test_unreadable_lines_of_mail_need_you(team: Team) -> None:
-    with team.directory.inbox("operator").open("ab") as file:
+    with team.directory.inbox("operator").on_disk.open("ab") as file:
         file.write(b"{no json}\n")
     (need,) = read_team(team.directory).needs
     assert (need.kind, need.summary) == ("damaged", "1 unreadable line in mail of operator")

@@ -46,7 +46,7 @@ def test_removing_an_agent_keeps_the_acknowledgements_of_others(frozen: Frozen) 
 
 
 def test_an_agent_is_removed_despite_a_damaged_operator_file(frozen: Frozen) -> None:
-    frozen.directory.operator.write_text("{")
+    frozen.directory.operator.on_disk.write_text("{")
     stop.remove(frozen.team, "parser")
     assert _view(frozen).agent("parser") is None
 
@@ -74,7 +74,7 @@ def test_unread_mail_is_recounted_when_a_mailbox_is_replaced(frozen: Frozen) -> 
     reader = TeamReader(frozen.directory, clock=frozen.team.now, probe=frozen.probe)
     assert reader.read().unread["lead"] == 2
     box = frozen.directory.inbox("lead")
-    box.rename(box.with_name("lead.before"))
+    box.on_disk.rename(box.on_disk.with_name("lead.before"))
     for number in range(90, 95):
         frozen.mail(number, "ui", "lead", "message", "of another team of the same name " + "long " * 40, 9)
     assert reader.read().unread["lead"] == 5

@@ -17,7 +17,7 @@ def _spec(run: int = 1) -> Spec:
 
 def _status(state: str = "working", run: int = 1, **more: object) -> Status:
     status = Status(run=run, pid=77, state="working", since=NOW - 9, doing="bash ls")
-    return status.model_copy(update={"state": state, **more})
+    return status.replace(state=state, **more)
 
 
 def _see(**facts: object) -> tuple[str, str]:
@@ -56,7 +56,7 @@ def test_a_clock_that_jumps_makes_no_agent_stuck_and_hides_none(day: float) -> N
     status = _status(boot_id="b", deadline=NOW + 60, deadline_monotonic=1060.0)
     assert _see(status=status, now=NOW + day, monotonic=1000.0)[0] == "working"
     assert _see(status=status, now=NOW + day, monotonic=1061.0)[0] == "stuck"
-    after_a_boot = status.model_copy(update={"boot_id": "before"})
+    after_a_boot = status.replace(boot_id="before")
     assert _see(status=after_a_boot, now=NOW + 61, monotonic=1000.0)[0] == "stuck"
 
 

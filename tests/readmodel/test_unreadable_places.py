@@ -68,7 +68,7 @@ def test_an_unreadable_place_is_named_and_the_rest_shown(team: TeamDirectory, pl
 
 
 def test_an_agent_with_an_unreadable_lease_is_neither_dead_nor_alive(team: TeamDirectory) -> None:
-    unreadable(team.agent("bob").lease)
+    unreadable(team.agent("bob").lease.on_disk)
     view = TeamReader(team).read()
     bob = view.agent("bob")
     assert bob is not None
@@ -79,5 +79,5 @@ def test_an_agent_with_an_unreadable_lease_is_neither_dead_nor_alive(team: TeamD
 def test_records_that_were_read_stay_while_their_folder_is_unreadable(team: TeamDirectory) -> None:
     reader = TeamReader(team)
     before = reader.read()
-    unreadable(team.tasks)
+    unreadable(team.tasks.on_disk)
     assert reader.read().tasks == before.tasks

@@ -7,6 +7,10 @@ Scope = Literal["readers", "everyone", "commands"]
 """Types that may not write, all types, or all that run commands."""
 
 
+SCRIPT_IMPORT = "from crewboard import Team, choose_team, send"
+"""What a script of an agent would import."""
+
+
 @dataclass(frozen=True)
 class Attempt:
     """A command that prints ESCAPED if it thinks that it succeeded; the targets are checked in any case."""
@@ -16,11 +20,18 @@ class Attempt:
     scope: Scope = "everyone"
     open_at: frozenset[tuple[str, str]] = field(default=frozenset())
     """Level and type where SECURITY.md says that this is possible."""
+    code: str = ""
+    """The same as Python, for an attempt in Python."""
 
 
 def _python(name: str, code: str, scope: Scope = "everyone", **more: frozenset[tuple[str, str]]) -> Attempt:
-    body = "import ctypes, errno, fcntl, mmap, os, resource, signal, socket, struct, sys\n" + code
-    return Attempt(name, f"{{python}} -I -S - <<'PYTHON'\n{body}\nprint('ESCAPED')\nPYTHON\n", scope, **more)
+    body = f"import ctypes, errno, fcntl, mmap, os, resource, signal, socket, struct, sys\n{code}\nprint('ESCAPED')"
+    return Attempt(name, f"{{python}} -I -S - <<'PYTHON'\n{body}\nPYTHON\n", scope, code=body, **more)
+
+
+def _script(name: str, code: str) -> Attempt:
+    body = f"from pathlib import Path\n{SCRIPT_IMPORT}\n{code}\nprint('ESCAPED')"
+    return Attempt(name, f"{{python}} -I - <<'PYTHON'\n{body}\nPYTHON", code=body)
 
 
 _WRITES = [
@@ -146,15 +157,13 @@ _TEAM = [
     Attempt("mail of a team below", "echo x >> pkg/.crewboard/default/inbox/scout.jsonl && echo ESCAPED"),
     Attempt("a team below, moved away", "mv pkg old; cat old/.crewboard/default/config.json && echo ESCAPED"),
     # A script is refused twice: it sees no files of the team, nor the secret without which each team is foreign to it.
-    Attempt(
+    _script(
         "mail in another's name by a script",
-        "{python} -I - <<'PYTHON'\nfrom pathlib import Path\nfrom crewboard import Team, choose_team, send\n"
-        "send(Team(choose_team(Path('{root}'), None), by='lead'), 'operator', 'x')\nprint('ESCAPED')\nPYTHON",
+        "send(Team(choose_team(Path('{root}'), None), by='lead'), 'operator', 'x')",
     ),
-    Attempt(
+    _script(
         "mail to a team below by a script",
-        "{python} -I - <<'PYTHON'\nfrom pathlib import Path\nfrom crewboard import Team, choose_team, send\n"
-        "send(Team(choose_team(Path('{root}/pkg'), None)), 'operator', 'x')\nprint('ESCAPED')\nPYTHON",
+        "send(Team(choose_team(Path('{root}/pkg'), None)), 'operator', 'x')",
     ),
 ]
 

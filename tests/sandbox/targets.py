@@ -18,7 +18,7 @@ from pathlib import Path
 
 from crewboard.agent_types import TYPES
 from crewboard.linux import process
-from crewboard.records import HireOptions, Spec
+from crewboard.records import HireOptions, Spec, convert
 from crewboard.sandbox import shell
 from crewboard.sandbox.git import git_files
 from crewboard.sandbox.host_paths import HostPaths
@@ -132,13 +132,13 @@ def built(base: Path) -> Iterator[Targets]:
     (base / "root/src/main.py").write_text("print('hello')\n")
     team = TeamDirectory(base / "root/.crewboard/default")
     team.make()
-    team.config.write_text(f'{{"name": "default", "secret": "{SECRET}"}}\n')
-    team.inbox("scout").write_text(f"{SECRET}\n")
+    team.config.on_disk.write_text(f'{{"name": "default", "secret": "{SECRET}"}}\n')
+    team.inbox("scout").on_disk.write_text(f"{SECRET}\n")
     (team.results / "scout-1-1.md").write_text("a result\n")
     (base / "root/pkg").mkdir()
     below = TeamDirectory(base / "root/pkg/.crewboard/default")
     below.make()
-    below.config.write_text(f'{{"name": "default", "secret": "{SECRET}"}}\n')
+    below.config.on_disk.write_text(f'{{"name": "default", "secret": "{SECRET}"}}\n')
     _repository(base / "root")
     environment = {"PATH": os.environ["PATH"], "A_TOKEN": SECRET}
     with contextlib.ExitStack() as stack:
@@ -233,4 +233,4 @@ def run_as_file_server(sandbox: Sandbox, text: str) -> CommandResult:
 
 
 def spec(kind: str, **flags: bool) -> Spec:
-    return Spec(prompt="x", prompt_id="p", type=kind, flags=HireOptions.model_validate(flags))
+    return Spec(prompt="x", prompt_id="p", type=kind, flags=convert(flags, HireOptions))

@@ -73,7 +73,7 @@ def test_commands_see_no_credentials(targets: Targets, level: Level, kind: str, 
 
 
 @pytest.mark.parametrize("level", ["bubblewrap", "landlock", "none"])
-@pytest.mark.parametrize("kind", ["explore", "code"])
+@pytest.mark.parametrize("kind", [pytest.param("explore", marks=pytest.mark.long), "code"])
 def test_file_tools_see_no_credentials(
     targets: Targets, works: dict[Level, str | None], level: Level, kind: str, place: tuple[Path, str]
 ) -> None:
@@ -235,24 +235,23 @@ def test_without_the_list_credentials_are_seen(targets: Targets, root: Path, mon
     assert SECRET in answer.content
 
 
-READS = {
-    "read_file": {"path": "linked"},
-    "grep of the file": {"pattern": "sk-ant", "path": "linked"},
-    "grep of all": {"pattern": "sk-ant"},
-    "edit_file": {"path": "linked", "old_text": "s", "new_text": "x"},
-}
+READS = (
+    ("read_file", {"path": "linked"}),
+    ("grep", {"pattern": "sk-ant", "path": "linked"}),
+    ("grep", {"pattern": "sk-ant"}),
+    ("edit_file", {"path": "linked", "old_text": "s", "new_text": "x"}),
+)
 
 
 @pytest.mark.parametrize("level", ["bubblewrap", "landlock", "none"])
-@pytest.mark.parametrize("tool", READS)
 def test_file_tools_read_no_hard_link_to_an_outside_file(
-    targets: Targets, works: dict[Level, str | None], level: Level, tool: str, tmp_path: Path
+    targets: Targets, works: dict[Level, str | None], level: Level, tmp_path: Path
 ) -> None:
     need(level, works)
     sandbox, _ = _linked(targets, level, tmp_path)
-    (answer,) = ask_file_server(sandbox, (tool.split(maxsplit=1)[0], READS[tool]))
-    assert SECRET not in answer.content
-    assert answer.is_error or answer.content == "no line matches sk-ant"
+    for answer in ask_file_server(sandbox, *READS):
+        assert SECRET not in answer.content
+        assert answer.is_error or answer.content == "no line matches sk-ant"
 
 
 def _linked(targets: Targets, level: Level, base: Path) -> tuple[Sandbox, Path]:

@@ -71,6 +71,18 @@ def test_a_path_out_is_refused(workspace: Workspace, root: Path, tool: str, path
     assert (root.parent / "outside").read_text() == SECRET
 
 
+def test_the_folder_of_a_checkout_is_made_but_never_opened_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    checkout = tmp_path / "checkout"
+    (checkout / "pkg").mkdir(parents=True)
+    (checkout / "pkg/app").symlink_to(tmp_path / "outside")
+    with pytest.raises(NotADirectoryError):
+        Workspace(checkout, checkout / "results", "pkg/app")
+    (checkout / "pkg/app").unlink()
+    assert Workspace(checkout, checkout / "results", "pkg/app").root == checkout.resolve() / "pkg/app"
+    assert (checkout / "pkg/app").is_dir()
+
+
 def test_the_file_server_ends_quietly_without_its_worker(root: Path) -> None:
     ours, theirs = socket.socketpair()
     with theirs:
@@ -80,6 +92,7 @@ def test_the_file_server_ends_quietly_without_its_worker(root: Path) -> None:
             "crewboard.worker.tools.file_server",
             str(root),
             str(root / ".crewboard/default/results"),
+            "",
         ]
         child = subprocess.Popen(
             [sys.executable, *arguments], stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.PIPE
@@ -315,6 +328,33 @@ def test_a_pattern_that_hangs_costs_one_call(targets: Targets, level: Level) -> 
     assert "took longer than 0.4 s" in slow.content
     assert after.content == "1\tone\n2\ttwo"
     (targets.root / "src/slow").unlink()
+
+
+def test_a_quick_call_does_not_wait_for_slow_ones(targets: Targets, level: Level) -> None:
+    slow_file = targets.root / "src/slow"
+    slow_file.write_text("a" * 40 + "!\n")
+
+    async def ask() -> tuple[Outcome, list[bool]]:
+        client = FileToolClient(targets.sandbox("explore", level))
+        try:
+            slow = [
+                asyncio.ensure_future(client.ask("grep", {"pattern": "(a+)+$", "path": "src/slow"})) for _ in range(2)
+            ]
+            quick = await client.ask("read_file", {"path": "file"})
+            unfinished = [not each.done() for each in slow]
+            for each in slow:
+                each.cancel()
+            await asyncio.gather(*slow, return_exceptions=True)
+            assert (await client.ask("read_file", {"path": "file"})).content == quick.content
+            assert not client._more, "servers that nothing needs are left"
+            return quick, unfinished
+        finally:
+            await client.end()
+
+    quick, unfinished = asyncio.run(ask())
+    assert quick.content == "1\tone\n2\ttwo"
+    assert unfinished == [True, True]
+    slow_file.unlink()
 
 
 def test_file_tools_work_in_the_sandbox(targets: Targets, level: Level) -> None:

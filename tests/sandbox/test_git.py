@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,8 +23,8 @@ from crewboard.sandbox.host_paths import HostPaths
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.sandbox import Sandbox
-from tests.crew import eventually
-from tests.sandbox.conftest import need
+from tests.crew import WAIT_TIMEOUT, eventually
+from tests.sandbox.conftest import LEVELS, need
 from tests.sandbox.targets import Targets, run
 from tests.sandbox.test_file_server import ask_file_server
 from tests.system import need_program
@@ -315,11 +314,30 @@ ATTACKS = [
 ]  # fmt: skip
 
 
+ON_LANDLOCK = {
+    "a bare repository in place of .git", "commondir", "commondir of a linked worktree", "settings replaced",
+    "the .git file of a submodule", "an unfinished rebase", "an included file that is missing", "a hook elsewhere",
+    "a program with arguments", "an embedded repository in an index behind a link",
+}  # fmt: skip
+"""One attack for each way in which the rules of git's files hold at this level; `make test-long` makes all."""
+
+
 def text_of(attack: Attack, project: Project) -> str:
     return attack.command.format(root=project.root, evil=project.evil)
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name.replace(" ", "_"))
+@pytest.mark.parametrize(
+    ("level", "attack"),
+    [
+        pytest.param(
+            level, attack, id=f"{level}-{attack.name.replace(' ', '_')}",
+            marks=[pytest.mark.long] if level == "landlock" and attack.name not in ON_LANDLOCK else [],
+        )
+        for level in LEVELS
+        for attack in ATTACKS
+    ],
+    indirect=["level"],
+)  # fmt: skip
 def test_git_runs_nothing_of_an_agent(targets: Targets, level: Level, project: Project, attack: Attack) -> None:
     attack.arrange(project)
     run(sandbox_of(targets, level, project), text_of(attack, project))
@@ -327,6 +345,7 @@ def test_git_runs_nothing_of_an_agent(targets: Targets, level: Level, project: P
     assert not project.mark.exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name.replace(" ", "_"))
 def test_each_attack_succeeds_without_protection(project: Project, attack: Attack) -> None:
     attack.arrange(project)
@@ -502,16 +521,18 @@ WRITTEN = {
 }
 
 
-@pytest.mark.parametrize("tool", ["write_file", "edit_file"])
 @pytest.mark.parametrize(("arrange", "path"), WRITTEN.values(), ids=WRITTEN.keys())
 def test_file_tools_do_not_write_what_git_runs(
-    targets: Targets, project: Project, arrange: Callable[[Project], None], path: str, tool: str
+    targets: Targets, project: Project, arrange: Callable[[Project], None], path: str
 ) -> None:
     arrange(project)
     before = (project.root / path).read_text() if (project.root / path).exists() else None
-    given: dict[str, Any] = {"content": "x\n"} if tool == "write_file" else {"old_text": "a", "new_text": "b"}
-    (answer,) = ask_file_server(sandbox_of(targets, "none", project), (tool, {"path": path, **given}))
-    assert answer.is_error
+    answers = ask_file_server(
+        sandbox_of(targets, "none", project),
+        ("write_file", {"path": path, "content": "x\n"}),
+        ("edit_file", {"path": path, "old_text": "a", "new_text": "b"}),
+    )
+    assert [answer.is_error for answer in answers] == [True, True]
     assert ((project.root / path).read_text() if (project.root / path).exists() else None) == before
 
 
@@ -532,6 +553,32 @@ def test_a_rebase_of_the_user_stays(targets: Targets, level: Level, project: Pro
     outcome = run(sandbox_of(targets, level, project), "echo x > .git/rebase-merge/git-rebase-todo")
     assert "renamed" not in outcome.content
     assert (state / "git-rebase-todo").read_text() == "pick 1\n"
+
+
+def test_a_command_in_the_background_leaves_git_to_the_user(targets: Targets, level: Level, project: Project) -> None:
+    """It may run for hours: a rebase and settings of the user in that time are no plant of the agent."""
+    state, go = project.root / ".git/rebase-merge", project.root / "go"
+    text = f"echo x > .git/new; echo x >> .git/config; echo up; until [ -e {go} ]; do sleep 0.02; done; git log"
+
+    async def follow() -> shell.CommandResult:
+        command = shell.BackgroundCommand(text, sandbox_of(targets, level, project), 60, set())
+        while "up" not in command.read():
+            await command.wait(WAIT_TIMEOUT)
+        state.mkdir()
+        project.git("config", "user.note", "mine")
+        go.touch()
+        while command.result is None:
+            await command.wait(WAIT_TIMEOUT)
+            command.read()
+        return command.result
+
+    before = (project.root / ".git/config").read_text()
+    result = asyncio.run(follow())
+    assert result.ending == "[exit code 0]"
+    assert state.is_dir()
+    assert not (project.root / ".git/new").exists()
+    assert (project.root / ".git/config").read_text().startswith(before.rstrip("x\n"))
+    assert "note = mine" in (project.root / ".git/config").read_text()
 
 
 def _change_project_file(targets: Targets, level: Level, project: Project) -> str:
@@ -628,6 +675,7 @@ MUTANTS: dict[str, tuple[Patch, Level, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("mutate", "level", "attack"), MUTANTS.values(), ids=MUTANTS.keys())
 def test_without_a_rule_for_git(
     targets: Targets,

@@ -54,6 +54,26 @@ def test_where_neither_works_there_is_none(policy: Policy, tmp_path: Path, monke
     assert found.reasons == ("bubblewrap is not installed", "Landlock is of ABI 2, which is older than 3")
 
 
+def test_a_fork_does_not_try_again_what_was_tried_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = tmp_path / "runs"
+    monkeypatch.setattr(bubblewrap, "_tried", set())
+    monkeypatch.setenv("PATH", with_bwrap(tmp_path / "bin", f"echo run >> {runs}"))
+    bubblewrap.try_for_forks(tmp_path / "root")
+    tried = runs.read_text().count("run")
+    for writes in (False, True):
+        assert bubblewrap.unavailable_reason(Policy(tmp_path / "root", writes=writes)) is None
+    assert runs.read_text().count("run") == tried
+    assert bubblewrap.unavailable_reason(Policy(tmp_path / "root", writes=False, network=True)) is None
+    assert runs.read_text().count("run") == tried + 1
+
+
+def test_a_sandbox_that_failed_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bubblewrap, "_tried", set())
+    monkeypatch.setenv("PATH", with_bwrap(tmp_path / "bin", "echo denied >&2; exit 1"))
+    bubblewrap.try_for_forks(tmp_path / "root")
+    assert bubblewrap.unavailable_reason(Policy(tmp_path / "root", writes=False)) == "denied"
+
+
 def test_a_bubblewrap_in_the_workspace_is_not_taken(
     policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,3 +126,19 @@ def test_tools_below_the_home_are_seen(targets: Targets, level: Level, monkeypat
     (tools / "hello").unlink()
     tools.rmdir()
     tools.parent.rmdir()
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_landlock_lets_no_command_write_in_the_repository(tmp_path: Path, linked: bool) -> None:
+    for name in ("real/hooks", "src"):
+        (tmp_path / name).mkdir(parents=True)
+    if linked:
+        (tmp_path / ".git").symlink_to("real")
+    else:
+        (tmp_path / "real").rename(tmp_path / ".git")
+    granted = dict(landlock.grants(Policy(tmp_path, writes=True)))
+    below = {path.relative_to(tmp_path): rights for path, rights in granted.items() if path.is_relative_to(tmp_path)}
+    assert below[Path("src")] & syscalls.WRITE == syscalls.WRITE
+    assert below[Path(".git")] == syscalls.READ
+    fixed = {(), (".git",), ("real",)}
+    assert not [path for path, rights in below.items() if path.parts[:1] in fixed and rights & syscalls.WRITE]

@@ -61,6 +61,7 @@ def test_every_rule_of_bubblewrap_is_tried(targets: Targets) -> None:
     assert named - NOT_PROTECTIVE - ROOT_ONLY == {rule for rule, _ in BUBBLEWRAP} - ROOT_ONLY
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("rule", "attempt"), BUBBLEWRAP)
 def test_without_a_rule_of_bubblewrap(
     targets: Targets, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch, rule: str, attempt: str
@@ -77,6 +78,7 @@ def test_without_a_rule_of_bubblewrap(
     (targets.root / ".git/hooks/pre-commit").unlink(missing_ok=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("attempt", ["a team in a folder below", "mail of a team below"])
 def test_without_hiding_teams_below(
     targets: Targets, level: Level, monkeypatch: pytest.MonkeyPatch, attempt: str
@@ -86,6 +88,7 @@ def test_without_hiding_teams_below(
     assert succeeds(targets, level, "code", attempt)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("rule", "attempt"), [("host", "new file outside"), ("workspace", "new file")])
 def test_with_a_writable_mount(
     targets: Targets, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch, rule: str, attempt: str
@@ -111,6 +114,7 @@ def test_every_filter_used_in_bubblewrap_is_tried() -> None:
     assert set(seccomp.in_bubblewrap()) - {"terminals"} == {rule for rule, _ in IN_BUBBLEWRAP}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("rule", "attempt"), IN_BUBBLEWRAP)
 def test_without_a_filter_used_in_bubblewrap(
     targets: Targets, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch, rule: str, attempt: str
@@ -139,6 +143,7 @@ def test_every_filter_used_with_landlock_is_tried() -> None:
     assert set(named) - {"signals"} == {name for name, _, _ in FILTERS}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("rule", "attempt", "kind"), FILTERS)
 def test_without_a_filter_used_with_landlock(
     targets: Targets,
@@ -161,6 +166,7 @@ def without(patch: pytest.MonkeyPatch, rule: str) -> None:
     patch.setattr(landlock, "filters", lambda policy: {k: v for k, v in real(policy).items() if k != rule})
 
 
+@pytest.mark.long
 def test_without_landlock_itself(
     targets: Targets, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +176,7 @@ def test_without_landlock_itself(
     assert succeeds(targets, "landlock", "test", "a key in the home")
 
 
+@pytest.mark.long
 def test_without_the_gaps_in_what_landlock_grants(
     targets: Targets, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,6 +187,7 @@ def test_without_the_gaps_in_what_landlock_grants(
     assert succeeds(targets, "landlock", "test", "read the team's roster")
 
 
+@pytest.mark.long
 def test_without_keeping_signals_in(
     targets: Targets, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +199,7 @@ def test_without_keeping_signals_in(
     assert succeeds(targets, "landlock", "test", "see a process outside")
 
 
+@pytest.mark.long
 def test_without_dropping_capabilities(
     targets: Targets, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

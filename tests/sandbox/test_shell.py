@@ -11,6 +11,7 @@ import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -22,6 +23,10 @@ from crewboard.store.layout import TeamDirectory
 from tests.crew import WAIT_TIMEOUT, eventually
 from tests.sandbox.conftest import need
 from tests.sandbox.targets import Targets, run
+
+if TYPE_CHECKING:
+    from crewboard.sandbox.git import GitGuard
+    from crewboard.sandbox.process import Child
 
 
 def running(mark: str) -> list[int]:
@@ -244,3 +249,63 @@ def test_a_socket_that_the_host_opens_during_a_command_is_out_of_reach(
     (targets.scratch / "begun").unlink()
     assert "ESCAPED" not in outcome[0]
     assert "Permission denied" in outcome[0]
+
+
+def test_a_command_that_plants_what_git_runs_is_ended_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless:
+        pid = 1
+
+        async def wait(self) -> None:
+            await asyncio.Event().wait()
+
+    found = iter([[], [Path("post-checkout")]])
+    guard = SimpleNamespace(planted=lambda: next(found))
+    monkeypatch.setattr(shell, "COUNT_INTERVAL", 0.001)
+    monkeypatch.setattr(process, "descendants", lambda _: [])
+    why = asyncio.run(shell._watch(cast("Child", Endless()), 30, None, cast("GitGuard", guard), {}))
+    assert why == "because git outside the sandbox would run programs that post-checkout names"
+
+
+def test_a_command_in_the_background_is_read_while_it_runs(targets: Targets, level: Level) -> None:
+    mark, go = long_sleep(), targets.root / "go"
+
+    async def follow() -> None:
+        text = f"echo one; until [ -e {go} ]; do sleep 0.02; done; echo two; (setsid sleep {mark} &); sleep {mark}"
+        command = shell.BackgroundCommand(text, targets.sandbox("test", level), 60, set())
+        await command.wait(WAIT_TIMEOUT)
+        assert (command.read(), command.result) == ("one\n", None)
+        go.touch()
+        await command.wait(WAIT_TIMEOUT)
+        assert command.read() == "two\n"
+        await command.end()
+        assert command.result is not None
+        assert command.result.ending == "[ended by bash_kill]"
+
+    asyncio.run(follow())
+    go.unlink()
+    assert not running(mark)
+
+
+def test_commands_at_the_same_time_spare_each_other(targets: Targets, level: Level) -> None:
+    """Without processes of its own, the cleanup after one command must not end those of another."""
+    mark, go = long_sleep(), targets.root / "go"
+    sandbox = targets.sandbox("test", level)
+
+    async def both() -> shell.CommandResult:
+        command = shell.BackgroundCommand(f"echo up; sleep {mark}", sandbox, 60, set())
+        await command.wait(WAIT_TIMEOUT)
+        await shell.run("sleep 0; echo short", sandbox, 60, set())
+        assert command.result is None
+        assert running(mark)
+        waiting = f"echo begun; until [ -e {go} ]; do sleep 0.02; done; echo ended"
+        begun = asyncio.Event()
+        other = asyncio.ensure_future(shell.run(waiting, sandbox, 60, set(), lambda _: begun.set()))
+        await begun.wait()
+        await command.end()
+        assert not running(mark)
+        go.touch()
+        return await other
+
+    result = asyncio.run(both())
+    go.unlink()
+    assert result.content == "begun\nended\n[exit code 0]"

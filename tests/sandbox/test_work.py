@@ -61,26 +61,39 @@ def sandbox_of(
 
 COPY = "import os, shutil; shutil.copy('sums.py', os.environ['TMPDIR'] + '/b')"
 THREADS = "from concurrent.futures import ThreadPoolExecutor as P; P().submit(int).result()"
+SMALL = [
+    '[ -z "$(git status --short)" ] && git log --oneline && git diff HEAD',
+    f'cp -p sums.py $TMPDIR/a && python3 -S -c "{COPY}"',
+    "f=$(mktemp) && echo x > $f && cat $f",
+    "diff <(echo a) <(echo a) && cat <<< x > /dev/null",
+    "python3 -S -c \"import subprocess; subprocess.run(['true'], check=True)\"",
+    'python3 -S -c "import asyncio; asyncio.run(asyncio.sleep(0))"',
+    f'python3 -S -c "{THREADS}"',
+    f"{BIN}/ruff check .",
+]
 COMMANDS = {
+    "small": " && ".join(f"{{ {command}; }}" for command in SMALL),
     "pytest": f"export PYTEST_DISABLE_PLUGIN_AUTOLOAD=1; {BIN}/python -m pytest -q && {BIN}/python -m pytest -q --lf",
-    "ruff": f"{BIN}/ruff check .",
     "mypy": f"{BIN}/mypy sums.py",
-    "git status": '[ -z "$(git status --short)" ] && git log --oneline && git diff HEAD',
-    "a copy of a file": f'cp -p sums.py $TMPDIR/a && python3 -S -c "{COPY}"',
-    "a temporary file": "f=$(mktemp) && echo x > $f && cat $f",
-    "a pipe of bash": "diff <(echo a) <(echo a) && cat <<< x > /dev/null",
-    "subprocesses of Python": "python3 -S -c \"import subprocess; subprocess.run(['true'], check=True)\"",
-    "asyncio": 'python3 -S -c "import asyncio; asyncio.run(asyncio.sleep(0))"',
-    "threads": f'python3 -S -c "{THREADS}"',
 }
+_HEAVY = [
+    pytest.param(level, name, marks=pytest.mark.long)
+    for level, name in (
+        ("bubblewrap", "small"), ("landlock", "pytest"), ("bubblewrap", "mypy"), ("landlock", "mypy"),
+    )
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS.keys())
+@pytest.mark.parametrize(
+    ("level", "name"),
+    [("landlock", "small"), ("bubblewrap", "pytest"), *_HEAVY],
+    indirect=["level"],
+)
 def test_a_read_only_workspace_is_good_to_work_in(
-    targets: Targets, level: Level, project: Path, scratch: Path, command: str
+    targets: Targets, level: Level, project: Path, scratch: Path, name: str
 ) -> None:
     before = fingerprint(project)
-    outcome = run(sandbox_of(targets, "test", level, project, scratch), command)
+    outcome = run(sandbox_of(targets, "test", level, project, scratch), COMMANDS[name])
     assert outcome.content.endswith("[exit code 0]"), outcome.content
     for word in ("ermission denied", "ead-only", "arning", "not permitted"):
         assert word not in outcome.content

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from crewboard.errors import BadDataError
-from crewboard.records import Message, Reply, Task, Tokens
+from crewboard.records import Config, Intake, Message, Record, Reply, Sent, Spec, Task, Tokens
 from crewboard.store import codec
 
 WHOLE: dict[str, Any] = {
@@ -44,6 +44,64 @@ def test_fields_of_a_later_version_survive() -> None:
     read = codec.decode(message(mood="good", seen={"by": ["a"]}), Message)
     again = json.loads(codec.encode(read))
     assert (again["mood"], again["seen"]) == ("good", {"by": ["a"]})
+
+
+@pytest.mark.parametrize(
+    ("model", "known", "path"),
+    [
+        (Config, {"name": "default", "members": [{"name": "scout", "type": "code"}]}, ["members", 0]),
+        (Config, {"name": "default", "removed": {"scout": {"tokens": {"input": 1}}}}, ["removed", "scout", "tokens"]),
+        (
+            Spec,
+            {"prompt": "x", "prompt_id": "p", "type": "code", "worktree": {"branch": "b", "base": "c"}},
+            ["worktree"],
+        ),
+        (Sent, {"kind": "sent", "ts": 1, "message": WHOLE}, ["message"]),
+        (Intake, {"kind": "intake", "ts": 1, "messages": [WHOLE, {**WHOLE, "content": "\u00e9"}]}, ["messages", 1]),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+def test_fields_of_a_later_version_survive_inside_others(
+    model: type[Record], known: dict[str, Any], path: list[Any]
+) -> None:
+    whole = json.loads(json.dumps(known))
+    inner = whole
+    for step in path:
+        inner = inner[step]
+    inner.update({"names": [1], "from_": {"later": True}, "été": None})
+    data = json.dumps(whole).encode()
+    for read in (codec.decode(data, model), codec.decode(data, model).replace()):
+        again = json.loads(codec.encode(read, indent=1))
+        for step in path:
+            again = again[step]
+        assert {key: again[key] for key in inner} == inner
+
+
+def test_a_changed_copy_keeps_the_fields_of_a_later_version() -> None:
+    read = codec.decode(message(mood="good"), Message)
+    assert read.replace(content="bye").as_dict() == {**WHOLE, "content": "bye", "mood": "good"}
+    assert read.content == "hello"
+    with pytest.raises(TypeError, match="a Message has no field 'text'"):
+        read.replace(text="bye")
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("subject", ["plain", "naïve"])
+def test_records_are_written_as_json_of_the_standard_library(subject: str, indent: int | None) -> None:
+    task = Task(id=3, subject=subject, blocked_by=[1, 2], created_at=1.5)
+    assert codec.encode(task, indent=indent).decode() == json.dumps(task.as_dict(), indent=indent) + "\n"
+
+
+@pytest.mark.parametrize(("field", "value"), [("owner", "No Good"), ("created_at", -1), ("subject", None), ("id", 0)])
+def test_an_invalid_record_is_not_written(field: str, value: object) -> None:
+    task = Task(id=3, subject="x")
+    setattr(task, field, value)
+    with pytest.raises(BadDataError, match=f"a Task cannot be written: {field}: "):
+        codec.encode(task)
+
+
+def test_numbers_may_be_texts() -> None:
+    assert codec.decode(message(ts="1.5"), Message) == codec.decode(message(), Message)
 
 
 @pytest.mark.parametrize(
@@ -157,6 +215,6 @@ def test_everything_that_can_be_read_can_be_written() -> None:
 def test_an_event_is_read_by_its_kind() -> None:
     line = codec.encode(Reply(ts=1, content=[], stop_reason="end_turn", usage=Tokens()))
     assert isinstance(codec.decode_event(line), Reply)
-    for damaged in (b"{}", b'{"kind": "other"}', line[:-2], b'{"kind": "reply"}'):
+    for damaged in (b"{}", b'{"kind": "other"}', b'{"kind": ["reply"]}', b"[]", line[:-2], b'{"kind": "reply"}'):
         with pytest.raises(BadDataError):
             codec.decode_event(damaged)

@@ -157,7 +157,7 @@ def _send(path: Path, number: int) -> list[str]:
     for turn in range(MAIL):
         text = f"{number}-{turn} " + "x" * (turn * 131 % 3000)
         if number % 2:
-            append(team.inbox("scout"), line(f"{number}-{turn}", text) + b"\n")
+            append(team.inbox("scout").on_disk, line(f"{number}-{turn}", text) + b"\n")
         else:
             mailbox.send(team, mailbox.compose("ci", "scout", "message", text, ident=f"{number}-{turn}"))
     return [f"{number}-{turn}" for turn in range(MAIL)]
@@ -193,7 +193,7 @@ def _send_on_a_full_disk(path: Path, number: int) -> list[str]:
     for turn in range(MAIL // 2):
         ident = f"{number}-{turn}"
         if number % 2:
-            append(team.inbox("scout"), line(ident, "x" * (turn % 500)) + b"\n")
+            append(team.inbox("scout").on_disk, line(ident, "x" * (turn % 500)) + b"\n")
         else:
             try:
                 with mock.patch.object(os, "write", stingy):

@@ -7,7 +7,7 @@ import pytest
 
 from crewboard.commands.context import create, name_team
 from crewboard.errors import StorageError, UsageError
-from crewboard.store import roster
+from crewboard.store import Key, roster
 from crewboard.store.layout import TeamDirectory, find_root, team_directories
 from crewboard.store.roster import find_team
 
@@ -35,7 +35,7 @@ def test_paths_are_those_of_the_reference(tmp_path: Path) -> None:
     team = TeamDirectory(tmp_path / ".crewboard" / "t")
     agent = team.agent("scout")
     assert team.root == tmp_path
-    assert [str(path.relative_to(team.path)) for path in (
+    assert [path.name if isinstance(path, Key) else str(path.relative_to(team.path)) for path in (
         team.config, team.inbox("scout"), team.results, team.task(3), team.request("q1"), team.operator, agent.spec,
         agent.journal, agent.status, agent.cursor, agent.exit, agent.lease, agent.log, agent.live,
         team.supervisor_lock, team.supervisor_log, team.lock("x"),
@@ -73,7 +73,7 @@ def test_a_team_is_found_by_its_name_else_by_its_directory(tmp_path: Path) -> No
 
 def test_a_damaged_team_is_found_by_directory_and_hides_no_other(tmp_path: Path) -> None:
     damaged, whole = made(tmp_path, "a"), made(tmp_path, "b")
-    damaged.config.write_bytes(b"{")
+    damaged.config.on_disk.write_bytes(b"{")
     assert find_team(tmp_path, "b") == whole
     assert find_team(tmp_path, "a") == damaged
 

@@ -10,18 +10,18 @@ import pytest
 
 from crewboard.errors import BadDataError, StorageError, UsageError
 from crewboard.records import OperatorState, Task
-from crewboard.store import json_files
+from crewboard.store import Key, json_files, key_of
 from crewboard.store.json_files import CachedFile
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "7.json"
+def path(tmp_path: Path) -> Key:
+    return key_of(tmp_path / "7.json")
 
 
 @pytest.fixture
-def lock(tmp_path: Path) -> Path:
-    return tmp_path / "lock"
+def lock(tmp_path: Path) -> Key:
+    return key_of(tmp_path / "lock")
 
 
 DAMAGE = [b"", b"{", b"null", b"[]", b'{"id": "x"}', b"\x00" * 40, b'{"id": NaN, "subject": "x"}', b"{" * 5000]
@@ -29,22 +29,22 @@ DAMAGE = [b"", b"{", b"null", b"[]", b'{"id": "x"}', b"\x00" * 40, b'{"id": NaN,
 
 def renamed(task: Task | None) -> Task:
     assert task is not None
-    return task.model_copy(update={"subject": "new"})
+    return task.replace(subject="new")
 
 
-def test_a_record_is_saved_and_loaded(path: Path) -> None:
+def test_a_record_is_saved_and_loaded(path: Key) -> None:
     assert json_files.load(path, Task) is None
     json_files.save(path, Task(id=7, subject="old"))
     assert json_files.load(path, Task) == Task(id=7, subject="old")
 
 
-def test_a_change_gets_the_present_record(path: Path, lock: Path) -> None:
+def test_a_change_gets_the_present_record(path: Key, lock: Key) -> None:
     json_files.save(path, Task(id=7, subject="old"))
     changed = json_files.change(path, lock, Task, renamed)
     assert json_files.load(path, Task) == changed == Task(id=7, subject="new")
 
 
-def test_a_change_may_create_the_file(path: Path, lock: Path) -> None:
+def test_a_change_may_create_the_file(path: Key, lock: Key) -> None:
     def create(old: Task | None) -> Task:
         assert old is None
         return Task(id=7, subject="first")
@@ -54,7 +54,7 @@ def test_a_change_may_create_the_file(path: Path, lock: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [UsageError("no"), BadDataError("no"), ZeroDivisionError()])
-def test_a_change_that_raises_leaves_everything_as_it_is(path: Path, lock: Path, error: Exception) -> None:
+def test_a_change_that_raises_leaves_everything_as_it_is(path: Key, lock: Key, error: Exception) -> None:
     json_files.save(path, Task(id=7, subject="old"))
 
     def refuse(old: Task | None) -> Task:
@@ -63,10 +63,10 @@ def test_a_change_that_raises_leaves_everything_as_it_is(path: Path, lock: Path,
     with pytest.raises(type(error)):
         json_files.change(path, lock, Task, refuse)
     assert json_files.load(path, Task) == Task(id=7, subject="old")
-    assert {left.name for left in path.parent.iterdir()} == {"7.json", "lock"}
+    assert {left.name for left in path.on_disk.parent.iterdir()} == {"7.json", "lock"}
 
 
-def test_an_unreadable_change_never_replaces_a_record(path: Path, lock: Path) -> None:
+def test_an_unreadable_change_never_replaces_a_record(path: Key, lock: Key) -> None:
     json_files.save(path, Task(id=7, subject="old"))
 
     def misname(old: Task | None) -> Task:
@@ -80,65 +80,65 @@ def test_an_unreadable_change_never_replaces_a_record(path: Path, lock: Path) ->
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda data: repr(data[:12]))
-def test_a_damaged_file_is_copied_and_never_overwritten(path: Path, lock: Path, damage: bytes) -> None:
-    path.write_bytes(damage)
+def test_a_damaged_file_is_copied_and_never_overwritten(path: Key, lock: Key, damage: bytes) -> None:
+    path.on_disk.write_bytes(damage)
     for _ in range(2):
         with pytest.raises(BadDataError, match=r"7\.json is damaged: .*; a copy is kept as 7\.json\.damaged-"):
             json_files.change(path, lock, Task, renamed)
-    assert path.read_bytes() == damage
-    assert [aside.read_bytes() for aside in path.parent.glob("7.json.damaged-*")] == [damage]
-    assert len(list(path.parent.iterdir())) == 3, "one copy, however often a change is tried"
+    assert path.on_disk.read_bytes() == damage
+    assert [aside.read_bytes() for aside in path.on_disk.parent.glob("7.json.damaged-*")] == [damage]
+    assert len(list(path.on_disk.parent.iterdir())) == 3, "one copy, however often a change is tried"
 
 
-def test_loading_a_damaged_file_says_which_and_why(path: Path) -> None:
-    path.write_bytes(b'{"id": 0, "subject": "x"}')
+def test_loading_a_damaged_file_says_which_and_why(path: Key) -> None:
+    path.on_disk.write_bytes(b'{"id": 0, "subject": "x"}')
     with pytest.raises(BadDataError, match=r"7\.json is damaged: id: Input should be greater than or equal to 1"):
         json_files.load(path, Task)
 
 
-def test_load_or_none_returns_none_for_a_damaged_file(path: Path) -> None:
+def test_load_or_none_returns_none_for_a_damaged_file(path: Key) -> None:
     assert json_files.load_or_none(path, Task) is None
-    path.write_bytes(b"{")
+    path.on_disk.write_bytes(b"{")
     assert json_files.load_or_none(path, Task) is None
     json_files.save(path, Task(id=7, subject="x"))
     assert json_files.load_or_none(path, Task) == Task(id=7, subject="x")
 
 
-def test_a_rebuilt_record_replaces_a_damaged_one_after_a_copy(path: Path, lock: Path) -> None:
-    path.write_bytes(b"{")
+def test_a_rebuilt_record_replaces_a_damaged_one_after_a_copy(path: Key, lock: Key) -> None:
+    path.on_disk.write_bytes(b"{")
     json_files.change(path, lock, Task, lambda old: old or Task(id=7, subject="known"), replace_damaged=True)
     assert json_files.load(path, Task) == Task(id=7, subject="known")
-    (aside,) = path.parent.glob("*.damaged-*")
+    (aside,) = path.on_disk.parent.glob("*.damaged-*")
     assert aside.read_bytes() == b"{"
 
 
-def test_a_damaged_projection_is_copied_before_it_is_rewritten(path: Path) -> None:
+def test_a_damaged_projection_is_copied_before_it_is_rewritten(path: Key) -> None:
     json_files.quarantine_if_damaged(path, Task)
     json_files.save(path, Task(id=7, subject="x"))
     json_files.quarantine_if_damaged(path, Task)
-    assert [left.name for left in path.parent.iterdir()] == ["7.json"]
-    path.write_bytes(b"damage")
+    assert [left.name for left in path.on_disk.parent.iterdir()] == ["7.json"]
+    path.on_disk.write_bytes(b"damage")
     json_files.quarantine_if_damaged(path, Task)
-    (aside,) = path.parent.glob("*.damaged-*")
+    (aside,) = path.on_disk.parent.glob("*.damaged-*")
     assert aside.read_bytes() == b"damage"
 
 
-def test_fields_of_a_later_version_survive_a_change(path: Path, lock: Path) -> None:
-    path.write_bytes(b'{"id": 7, "subject": "old", "colour": "red"}')
+def test_fields_of_a_later_version_survive_a_change(path: Key, lock: Key) -> None:
+    path.on_disk.write_bytes(b'{"id": 7, "subject": "old", "colour": "red"}')
     json_files.change(path, lock, Task, renamed)
-    assert b'"colour": "red"' in path.read_bytes()
+    assert b'"colour": "red"' in path.on_disk.read_bytes()
 
 
 # ------------------------------------------------------------------------------------------------------ cached
 
 
-def settle(path: Path) -> None:
+def settle(path: Key) -> None:
     """Make a file look as if it was written a while ago."""
     long_ago = time.time() - 60
-    os.utime(path, (long_ago, long_ago))
+    os.utime(path.on_disk, (long_ago, long_ago))
 
 
-def test_a_reader_sees_each_replacement(path: Path) -> None:
+def test_a_reader_sees_each_replacement(path: Key) -> None:
     reader = CachedFile(path, Task)
     assert reader.get() is None
     for number in range(50):
@@ -148,7 +148,7 @@ def test_a_reader_sees_each_replacement(path: Path) -> None:
         assert seen.subject == f"{number:02}"
 
 
-def test_an_unchanged_file_is_read_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unchanged_file_is_read_once(path: Key, monkeypatch: pytest.MonkeyPatch) -> None:
     json_files.save(path, Task(id=7, subject="x"))
     settle(path)
     reader = CachedFile(path, Task)
@@ -157,17 +157,17 @@ def test_an_unchanged_file_is_read_once(path: Path, monkeypatch: pytest.MonkeyPa
     assert reader.get() is first
 
 
-def test_a_replacement_within_one_clock_tick_is_not_missed(path: Path) -> None:
+def test_a_replacement_within_one_clock_tick_is_not_missed(path: Key) -> None:
     """Two replacements in a row can have the same time, size and inode."""
-    path.write_bytes(b'{"id": 7, "subject": "one"}')
-    before = path.stat()
+    path.on_disk.write_bytes(b'{"id": 7, "subject": "one"}')
+    before = path.on_disk.stat()
     reader = CachedFile(path, Task)
     # The reader looks within the clock tick of the first replacement.
     with mock.patch.object(time, "time_ns", return_value=before.st_mtime_ns):
         reader.get()
-    path.write_bytes(b'{"id": 7, "subject": "two"}')
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    now = path.stat()
+    path.on_disk.write_bytes(b'{"id": 7, "subject": "two"}')
+    os.utime(path.on_disk, ns=(before.st_atime_ns, before.st_mtime_ns))
+    now = path.on_disk.stat()
     assert (now.st_mtime_ns, now.st_size, now.st_ino) == (before.st_mtime_ns, before.st_size, before.st_ino)
     seen = reader.get()
     assert seen is not None
@@ -175,11 +175,11 @@ def test_a_replacement_within_one_clock_tick_is_not_missed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda data: repr(data[:12]))
-def test_the_last_good_state_is_used_while_a_file_is_damaged(path: Path, damage: bytes) -> None:
+def test_the_last_good_state_is_used_while_a_file_is_damaged(path: Key, damage: bytes) -> None:
     json_files.save(path, Task(id=7, subject="good"))
     reader = CachedFile(path, Task)
     good = reader.get()
-    path.write_bytes(damage)
+    path.on_disk.write_bytes(damage)
     for _ in range(2):
         assert reader.get() == good
         assert reader.damaged
@@ -188,14 +188,14 @@ def test_the_last_good_state_is_used_while_a_file_is_damaged(path: Path, damage:
     assert not reader.damaged
 
 
-def test_a_file_damaged_from_the_start_is_none_and_damaged(path: Path) -> None:
-    path.write_bytes(b"{")
+def test_a_file_damaged_from_the_start_is_none_and_damaged(path: Key) -> None:
+    path.on_disk.write_bytes(b"{")
     reader = CachedFile(path, Task)
     assert reader.get() is None
     assert reader.damaged
 
 
-def test_a_file_that_cannot_be_read_counts_as_damaged_not_absent(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_read_counts_as_damaged_not_absent(path: Key, monkeypatch: pytest.MonkeyPatch) -> None:
     json_files.save(path, Task(id=7, subject="good"))
     settle(path)
     reader = CachedFile(path, Task)
@@ -212,16 +212,16 @@ def test_a_file_that_cannot_be_read_counts_as_damaged_not_absent(path: Path, mon
     assert not reader.damaged
 
 
-def test_a_removed_file_is_none_and_not_damaged(path: Path) -> None:
+def test_a_removed_file_is_none_and_not_damaged(path: Key) -> None:
     json_files.save(path, OperatorState())
     reader = CachedFile(path, OperatorState)
     assert reader.get() is not None
-    path.unlink()
+    path.on_disk.unlink()
     assert reader.get() is None
     assert not reader.damaged
 
 
-def test_a_failed_write_leaves_the_record_unchanged(path: Path, lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_record_unchanged(path: Key, lock: Key, monkeypatch: pytest.MonkeyPatch) -> None:
     json_files.save(path, Task(id=7, subject="old"))
 
     def refuse(*_: object) -> None:

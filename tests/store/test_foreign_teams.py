@@ -5,10 +5,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import crewboard
 from crewboard import Hire, HireOptions, Team, protocol, store
@@ -21,7 +21,7 @@ from crewboard.sandbox.sandbox import open_sandbox
 from crewboard.store import layout as layout_module
 from crewboard.store import ownership
 from crewboard.store.layout import TeamDirectory, find_root
-from tests.cli.shell import Cli
+from tests.cli.shell import Cli, Inside
 from tests.crew import eventually
 
 
@@ -47,7 +47,7 @@ def foreign(own: TeamDirectory, tmp_path: Path) -> TeamDirectory:
 
 
 def cli_in(folder: Path, tmp_path: Path) -> Cli:
-    return Cli(folder, {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "CREWBOARD_OFFLINE": "1"})
+    return Inside(folder, {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "CREWBOARD_OFFLINE": "1"})
 
 
 def test_a_team_is_its_makers_own(own: TeamDirectory) -> None:

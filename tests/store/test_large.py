@@ -47,8 +47,8 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamDirectory]:
     roster.create(team, "", 1.0)
     roster.put(team, Member(name="scout", type="code"))
     agents.change_spec(team.agent("scout"), lambda _: Spec(prompt="x", prompt_id="p", type="code"))
-    fill(team.inbox("operator"), mail, HUNDRED_MB)
-    fill(team.agent("scout").journal, event, HUNDRED_MB)
+    fill(team.inbox("operator").on_disk, mail, HUNDRED_MB)
+    fill(team.agent("scout").journal.on_disk, event, HUNDRED_MB)
     yield team
     shutil.rmtree(root)
 
@@ -73,7 +73,7 @@ def test_opening_reads_only_the_end_of_a_log(what: str, large: TeamDirectory) ->
 
 
 def test_unread_mail_of_a_hundred_megabytes_is_counted(large: TeamDirectory) -> None:
-    lines = large.inbox("operator").read_bytes().count(b"\n")
+    lines = large.inbox("operator").on_disk.read_bytes().count(b"\n")
     assert TeamReader(large).read().unread["operator"] == pytest.approx(lines, abs=2 * BLOCK)
 
 

@@ -12,28 +12,28 @@ import pytest
 
 from crewboard.errors import StorageError
 from crewboard.records import Lease
-from crewboard.store import leases
+from crewboard.store import Key, key_of, leases
 
 HOLDER = """
 import sys
 from pathlib import Path
 from crewboard.records import Lease
-from crewboard.store import leases
-fd = leases.take(Path(sys.argv[1]))
-if fd is not None:
-    leases.sign(fd, Lease(pid=1, run=2))
-print("held" if fd is not None else "refused", flush=True)
+from crewboard.store import key_of, leases
+held = leases.take(key_of(Path(sys.argv[1])))
+if held is not None:
+    leases.sign(held, Lease(pid=1, run=2))
+print("held" if held is not None else "refused", flush=True)
 sys.stdin.read()
 """
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "lease"
+def path(tmp_path: Path) -> Key:
+    return key_of(tmp_path / "lease")
 
 
 @pytest.fixture
-def other(path: Path) -> Iterator[subprocess.Popen[str]]:
+def other(path: Key) -> Iterator[subprocess.Popen[str]]:
     """Start another process that holds the lease."""
     with subprocess.Popen(
         [sys.executable, "-I", "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -44,59 +44,59 @@ def other(path: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def test_a_missing_lease_is_not_held(path: Path) -> None:
+def test_a_missing_lease_is_not_held(path: Key) -> None:
     assert not leases.is_held(path)
     assert leases.holder(path, Lease) is None
-    assert not leases.is_held(path / "below")
+    assert not leases.is_held(key_of(path.on_disk / "below"))
 
 
-def test_a_held_lease_cannot_be_taken(path: Path) -> None:
-    fd = leases.take(path)
-    assert fd is not None
+def test_a_held_lease_cannot_be_taken(path: Key) -> None:
+    held = leases.take(path)
+    assert held is not None
     assert leases.is_held(path)
     assert leases.take(path) is None
-    os.close(fd)
+    leases.release(held)
     assert not leases.is_held(path)
 
 
-def test_a_lease_names_its_holder(path: Path) -> None:
-    fd = leases.take(path)
-    assert fd is not None
+def test_a_lease_names_its_holder(path: Key) -> None:
+    held = leases.take(path)
+    assert held is not None
     assert leases.holder(path, Lease) is None, "not signed yet"
-    leases.sign(fd, Lease(pid=42, run=7))
-    leases.sign(fd, Lease(pid=4, run=8))
+    leases.sign(held, Lease(pid=42, run=7))
+    leases.sign(held, Lease(pid=4, run=8))
     assert leases.holder(path, Lease) == Lease(pid=4, run=8)
-    os.close(fd)
+    leases.release(held)
     assert leases.holder(path, Lease) is None, "what a dead holder wrote does not count"
 
 
-def test_the_last_holder_is_not_taken_for_the_next_one(path: Path) -> None:
-    path.write_bytes(b'{"pid": 42, "run": 7}\n')
-    fd = leases.take(path)
-    assert fd is not None
+def test_the_last_holder_is_not_taken_for_the_next_one(path: Key) -> None:
+    path.on_disk.write_bytes(b'{"pid": 42, "run": 7}\n')
+    held = leases.take(path)
+    assert held is not None
     assert leases.holder(path, Lease) is None
-    os.close(fd)
+    leases.release(held)
 
 
-def test_closing_another_descriptor_keeps_the_lease(path: Path) -> None:
-    fd = leases.take(path)
-    assert fd is not None
-    os.close(os.open(path, os.O_RDWR))
-    path.read_bytes()
+def test_closing_another_descriptor_keeps_the_lease(path: Key) -> None:
+    held = leases.take(path)
+    assert held is not None
+    os.close(os.open(path.on_disk, os.O_RDWR))
+    path.on_disk.read_bytes()
     assert leases.is_held(path)
-    os.close(fd)
+    leases.release(held)
 
 
-def test_a_started_program_does_not_inherit_the_lease(path: Path) -> None:
-    fd = leases.take(path)
-    assert fd is not None
+def test_a_started_program_does_not_inherit_the_lease(path: Key) -> None:
+    held = leases.take(path)
+    assert held is not None
     with subprocess.Popen(["sleep", "60"], close_fds=False) as child:
-        os.close(fd)
+        leases.release(held)
         assert not leases.is_held(path)
         child.kill()
 
 
-def test_death_releases_the_lease(path: Path, other: subprocess.Popen[str]) -> None:
+def test_death_releases_the_lease(path: Key, other: subprocess.Popen[str]) -> None:
     assert leases.is_held(path)
     assert leases.take(path) is None
     assert leases.holder(path, Lease) == Lease(pid=1, run=2)
@@ -105,13 +105,13 @@ def test_death_releases_the_lease(path: Path, other: subprocess.Popen[str]) -> N
     assert not leases.is_held(path)
 
 
-def test_a_stopped_process_still_holds_its_lease(path: Path, other: subprocess.Popen[str]) -> None:
+def test_a_stopped_process_still_holds_its_lease(path: Key, other: subprocess.Popen[str]) -> None:
     other.send_signal(signal.SIGSTOP)
     assert leases.is_held(path)
     assert leases.take(path) is None
 
 
-def test_an_unreadable_lease_is_an_error_not_a_death(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_lease_is_an_error_not_a_death(path: Key, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
         raise OSError(errno.EMFILE, "Too many open files")
 
@@ -123,21 +123,21 @@ def test_an_unreadable_lease_is_an_error_not_a_death(path: Path, monkeypatch: py
             leases.take(path)
 
 
-def test_a_holder_that_cannot_be_written_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_holder_that_cannot_be_written_is_an_error(path: Key, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    fd = leases.take(path)
-    assert fd is not None
+    held = leases.take(path)
+    assert held is not None
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", refuse)
         with pytest.raises(StorageError, match="cannot write the holder of a lease: No space left"):
-            leases.sign(fd, Lease(pid=1))
+            leases.sign(held, Lease(pid=1))
     assert leases.is_held(path)
-    os.close(fd)
+    leases.release(held)
 
 
-def test_a_file_system_without_ofd_locks_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_ofd_locks_is_an_error(path: Key, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> bytes:
         raise OSError(errno.ENOLCK, "No locks available")
 

@@ -5,9 +5,8 @@ import threading
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
-from crewboard.errors import StorageError, UsageError
+from crewboard.errors import BadDataError, StorageError, UsageError
 from crewboard.records import Message
 from crewboard.store import files, mailbox
 from crewboard.store.layout import TeamDirectory
@@ -36,7 +35,7 @@ def test_a_message_is_read_as_it_was_sent(directory: TeamDirectory) -> None:
 
 def test_a_message_is_one_line_in_the_documented_form(directory: TeamDirectory) -> None:
     sent = mailbox.send(directory, mailbox.compose("ci", "scout", "message", "a\nb", ident="m", ts=2.5))
-    (raw,) = directory.inbox("scout").read_bytes().splitlines()
+    (raw,) = directory.inbox("scout").on_disk.read_bytes().splitlines()
     assert json.loads(raw) == {
         "v": 1, "id": "m", "ts": 2.5, "from": "ci", "to": "scout", "type": "message", "content": "a\nb", "metadata": {},
     }  # fmt: skip
@@ -68,8 +67,9 @@ def test_lone_surrogates_of_a_broken_argument_become_marks(directory: TeamDirect
     ("author", "to", "kind"), [("../x", "scout", "message"), ("ci", "a/b", "message"), ("ci", "scout", "")]
 )
 def test_a_name_that_breaks_the_rule_reaches_no_file(directory: TeamDirectory, author: str, to: str, kind: str) -> None:
-    with pytest.raises(ValidationError):
-        mailbox.compose(author, to, kind, "x")
+    with pytest.raises(BadDataError):
+        mailbox.send(directory, mailbox.compose(author, to, kind, "x"))
+    assert not list(directory.inboxes.iterdir())
 
 
 def test_a_body_over_the_limit_is_stored_apart_and_linked(directory: TeamDirectory) -> None:
@@ -77,7 +77,7 @@ def test_a_body_over_the_limit_is_stored_apart_and_linked(directory: TeamDirecto
     sent = send(directory, body, task_id=4)
     (read,) = mailbox.read(directory, "scout").messages
     assert read == sent
-    assert len(directory.inbox("scout").read_bytes()) <= mailbox.MAX_MESSAGE
+    assert len(directory.inbox("scout").on_disk.read_bytes()) <= mailbox.MAX_MESSAGE
     assert read.metadata["task_id"] == 4
     assert (directory.path / str(read.metadata["body"])).read_text() == body
     assert f".crewboard/default/{read.metadata['body']}" in read.content
@@ -128,9 +128,9 @@ def test_reading_continues_at_the_offset(directory: TeamDirectory) -> None:
 
 def test_reading_removes_nothing(directory: TeamDirectory) -> None:
     send(directory, "one")
-    before = directory.inbox("scout").read_bytes()
+    before = directory.inbox("scout").on_disk.read_bytes()
     contents(directory)
-    assert directory.inbox("scout").read_bytes() == before
+    assert directory.inbox("scout").on_disk.read_bytes() == before
 
 
 def test_a_line_whose_id_was_delivered_is_dropped(directory: TeamDirectory) -> None:
@@ -142,15 +142,15 @@ def test_a_line_whose_id_was_delivered_is_dropped(directory: TeamDirectory) -> N
 
 
 def test_lines_of_other_programs_are_messages(directory: TeamDirectory) -> None:
-    append(directory.inbox("scout"), line("a", "plain") + b"\n" + line("b", "tabs\t", colour="red") + b"\n")
+    append(directory.inbox("scout").on_disk, line("a", "plain") + b"\n" + line("b", "tabs\t", colour="red") + b"\n")
     send(directory, "ours")
-    append(directory.inbox("scout"), line("c", "last") + b"\n")
+    append(directory.inbox("scout").on_disk, line("c", "last") + b"\n")
     assert contents(directory) == ["plain", "tabs\t", "ours", "last"]
 
 
 @pytest.mark.parametrize("blank", [b"", b" ", b"\t", b"\r"])
 def test_empty_lines_are_ignored(directory: TeamDirectory, blank: bytes) -> None:
-    append(directory.inbox("scout"), blank + b"\n" + line("a") + b"\r\n" + blank + b"\n")
+    append(directory.inbox("scout").on_disk, blank + b"\n" + line("a") + b"\r\n" + blank + b"\n")
     assert contents(directory) == ["hello"]
     assert damage(directory) == 0
 
@@ -179,34 +179,34 @@ DAMAGED = {
 @pytest.mark.parametrize("kind", DAMAGED)
 def test_a_damaged_line_is_set_aside_and_counted(directory: TeamDirectory, kind: str) -> None:
     send(directory, "before")
-    append(directory.inbox("scout"), DAMAGED[kind] + b"\n")
+    append(directory.inbox("scout").on_disk, DAMAGED[kind] + b"\n")
     send(directory, "after")
     assert contents(directory) == ["before", "after"]
     assert damage(directory) == 1
 
 
 def test_an_escaped_lone_surrogate_is_a_message_with_a_mark(directory: TeamDirectory) -> None:
-    append(directory.inbox("scout"), line("s", "a\ud800b") + b"\n")
+    append(directory.inbox("scout").on_disk, line("s", "a\ud800b") + b"\n")
     assert contents(directory) == ["a?b"]
 
 
 def test_a_line_without_newline_is_not_read_yet(directory: TeamDirectory) -> None:
     whole = line("a")
-    append(directory.inbox("scout"), whole[:30])
+    append(directory.inbox("scout").on_disk, whole[:30])
     assert mailbox.read(directory, "scout") == mailbox.Batch(0)
-    append(directory.inbox("scout"), whole[30:] + b"\n")
+    append(directory.inbox("scout").on_disk, whole[30:] + b"\n")
     assert contents(directory) == ["hello"]
 
 
 def test_half_a_line_does_not_damage_the_next_message(directory: TeamDirectory) -> None:
-    append(directory.inbox("scout"), line("t")[:40])
+    append(directory.inbox("scout").on_disk, line("t")[:40])
     send(directory, "ours")
     assert contents(directory) == ["ours"]
     assert damage(directory) == 1
 
 
 def test_a_line_without_newline_is_a_message_once_followed(directory: TeamDirectory) -> None:
-    append(directory.inbox("scout"), line("a", "no newline"))
+    append(directory.inbox("scout").on_disk, line("a", "no newline"))
     send(directory, "ours")
     assert contents(directory) == ["no newline", "ours"]
     assert damage(directory) == 0
@@ -215,20 +215,20 @@ def test_a_line_without_newline_is_a_message_once_followed(directory: TeamDirect
 @pytest.mark.parametrize("cut", [1, 20, 60, 100])
 def test_a_foreign_line_behind_half_a_line_is_delivered(directory: TeamDirectory, cut: int) -> None:
     """A sender was killed in the middle of a line, and a program without locks appended directly after it."""
-    append(directory.inbox("scout"), line("t", metadata={"a": {"b": 1}})[:cut])
-    append(directory.inbox("scout"), line("f", "foreign", metadata={"x": {"y": {}}}) + b"\n")
+    append(directory.inbox("scout").on_disk, line("t", metadata={"a": {"b": 1}})[:cut])
+    append(directory.inbox("scout").on_disk, line("f", "foreign", metadata={"x": {"y": {}}}) + b"\n")
     assert contents(directory) == ["foreign"]
     assert damage(directory) == 1
 
 
 def test_a_foreign_line_behind_two_halves_is_delivered(directory: TeamDirectory) -> None:
-    append(directory.inbox("scout"), line("t")[:50] + line("u")[:50] + line("f", "foreign") + b"\n")
+    append(directory.inbox("scout").on_disk, line("t")[:50] + line("u")[:50] + line("f", "foreign") + b"\n")
     assert contents(directory) == ["foreign"]
 
 
 def test_text_that_quotes_a_message_is_no_message(directory: TeamDirectory) -> None:
     quoting = line("q", content=line("inner").decode())
-    append(directory.inbox("scout"), quoting[:-20] + b"\n")
+    append(directory.inbox("scout").on_disk, quoting[:-20] + b"\n")
     assert contents(directory) == []
     assert damage(directory) == 1
 
@@ -237,8 +237,8 @@ def test_a_mailbox_replaced_by_a_shorter_one_is_read_again(directory: TeamDirect
     for number in range(20):
         send(directory, f"old {number}", ident=f"m{number}")
     read = mailbox.read(directory, "scout")
-    kept = directory.inbox("scout").read_bytes().splitlines(keepends=True)[-2:]
-    directory.inbox("scout").write_bytes(b"".join(kept) + line("new", "new") + b"\n")
+    kept = directory.inbox("scout").on_disk.read_bytes().splitlines(keepends=True)[-2:]
+    directory.inbox("scout").on_disk.write_bytes(b"".join(kept) + line("new", "new") + b"\n")
     after = mailbox.read(directory, "scout", read.offset, known={message.id for message in read.messages})
     assert [message.content for message in after.messages] == ["new"]
     assert after.offset == mailbox.size(directory, "scout")
@@ -263,7 +263,7 @@ def test_a_batch_fits_into_one_line_of_a_journal(directory: TeamDirectory) -> No
 
     body = "🦊" * 60_000
     raw = line("x", "BODY").replace(b"BODY", body.encode()) + b"\n"
-    with directory.inbox("scout").open("ab") as file:
+    with directory.inbox("scout").on_disk.open("ab") as file:
         for number in range(20):
             file.write(raw.replace(b'"x"', b'"x%d"' % number))
     batch = mailbox.read(directory, "scout", limit=mailbox.MAX_BATCH)

@@ -15,7 +15,7 @@ from crewboard.errors import BadDataError, StorageError, UntrustedError
 from crewboard.readmodel.crash_report import log_end
 from crewboard.records import OperatorState, Spec
 from crewboard.sandbox.sandbox import open_sandbox
-from crewboard.store import files, json_files, leases, mailbox, roster
+from crewboard.store import files, json_files, key_of, leases, mailbox, roster
 from crewboard.store import layout as layout_module
 from crewboard.store.layout import TeamDirectory, find_root, team_directories
 from crewboard.store.roster import find_team
@@ -99,32 +99,32 @@ USES: dict[str, Callable[[Path], object]] = {
     "append": lambda path: files.append_unlocked(path, b"{}\n"),
     "seal": files.seal,
     "lock": lambda path: files.locked(path).__enter__(),
-    "take a lease": leases.take,
-    "look at a lease": leases.is_held,
-    "load": lambda path: json_files.load(path, OperatorState),
+    "take a lease": lambda path: leases.take(key_of(path)),
+    "look at a lease": lambda path: leases.is_held(key_of(path)),
+    "load": lambda path: json_files.load(key_of(path), OperatorState),
 }
 
 
 @pytest.mark.parametrize("use", USES)
 def test_a_link_in_the_place_of_a_file_is_not_followed(team: TeamDirectory, private: Path, use: str) -> None:
     path = team.inbox("operator")
-    path.symlink_to(private / "secret")
+    path.on_disk.symlink_to(private / "secret")
     with pytest.raises(StorageError, match="it is a symbolic link"):
-        USES[use](path)
+        USES[use](path.on_disk)
     assert (private / "secret").read_text() == "secret\n"
 
 
 @pytest.mark.parametrize("use", [name for name in USES if name not in {"read", "read lines", "find the tail", "seal"}])
 def test_a_dangling_link_makes_no_file_outside(team: TeamDirectory, private: Path, use: str) -> None:
     path = team.inbox("operator")
-    path.symlink_to(private / "made")
+    path.on_disk.symlink_to(private / "made")
     with pytest.raises(StorageError, match="it is a symbolic link"):
-        USES[use](path)
+        USES[use](path.on_disk)
     assert not (private / "made").exists()
 
 
 def test_mail_does_not_reach_the_file_behind_a_linked_mailbox(team: TeamDirectory, private: Path) -> None:
-    team.inbox("operator").symlink_to(private / "secret")
+    team.inbox("operator").on_disk.symlink_to(private / "secret")
     with pytest.raises(StorageError, match="it is a symbolic link"):
         mailbox.send(team, mailbox.compose("scout", "operator", "message", "$(touch owned)"))
     assert (private / "secret").read_text() == "secret\n"
@@ -132,15 +132,15 @@ def test_mail_does_not_reach_the_file_behind_a_linked_mailbox(team: TeamDirector
 
 def test_a_linked_temporary_file_is_not_written_through(team: TeamDirectory, private: Path) -> None:
     path = team.operator
-    path.with_name(f".{path.name}.{threading.get_native_id()}.tmp").symlink_to(private / "secret")
+    path.on_disk.with_name(f".{path.name}.{threading.get_native_id()}.tmp").symlink_to(private / "secret")
     with pytest.raises(StorageError, match="it is a symbolic link"):
-        files.replace_file(path, b"{}")
+        files.replace_file(path.on_disk, b"{}")
     assert (private / "secret").read_text() == "secret\n"
 
 
 def test_a_link_in_the_place_of_a_cached_record_is_damage(team: TeamDirectory, private: Path) -> None:
     (private / "spec.json").write_text('{"operator": 1}')
-    team.operator.symlink_to(private / "spec.json")
+    team.operator.on_disk.symlink_to(private / "spec.json")
     cached = json_files.CachedFile(team.operator, OperatorState)
     assert cached.get() is None
     assert cached.damaged
@@ -158,10 +158,10 @@ def test_logs_and_live_text_never_go_through_a_link(team: TeamDirectory, private
 
 
 def test_a_named_pipe_in_the_place_of_a_file_does_not_hang(team: TeamDirectory) -> None:
-    os.mkfifo(team.inbox("operator"))
+    os.mkfifo(team.inbox("operator").on_disk)
     with pytest.raises(StorageError, match="not seekable"):
-        list(files.read_lines(team.inbox("operator")))
-    assert files.read_file(team.inbox("operator")) == b""
+        list(files.read_lines(team.inbox("operator").on_disk))
+    assert files.read_file(team.inbox("operator").on_disk) == b""
 
 
 def test_a_linked_price_table_is_refused(team: TeamDirectory, private: Path) -> None:
@@ -191,7 +191,7 @@ def test_file_tools_do_not_enter_a_linked_crewboard(tmp_path: Path) -> None:
     (tmp_path / ".crewboard").symlink_to("data")
     workspace = Workspace(tmp_path, tmp_path / ".crewboard/default/results")
     with pytest.raises(RefusedError, match="belongs to the team's own files"):
-        edit_file(workspace, ".crewboard/default/request.json", "pending", "approved")
+        edit_file(workspace, ".crewboard/default/request.json", old_text="pending", new_text="approved")
 
 
 @pytest.mark.parametrize("program", ["crewboard.supervisor", "crewboard.worker", "crewboard.offline"])

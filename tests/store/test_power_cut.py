@@ -106,11 +106,11 @@ def test_tasks_requests_and_acknowledgements_survive(disk: Disk, team: Team) -> 
     answers.approve(team, "p1")
     messages.acknowledge(team, "scout")
     left = left_of(disk)
-    assert left.task(task.id).read_bytes() == team.directory.task(task.id).read_bytes()
+    assert left.task(task.id).on_disk.read_bytes() == team.directory.task(task.id).on_disk.read_bytes()
     kept = requests.load(left, "p1")
     assert kept is not None
     assert kept.status == "approved"
-    assert left.operator.read_bytes() == team.directory.operator.read_bytes()
+    assert left.operator.on_disk.read_bytes() == team.directory.operator.on_disk.read_bytes()
 
 
 def _started(ts: float) -> RunStarted:

@@ -34,7 +34,7 @@ def board(directory: TeamDirectory) -> CachedFolder[Task]:
 def age(directory: TeamDirectory) -> None:
     """Make all changes of the board look a minute old."""
     past = time.time() - 60
-    for path in (*directory.tasks.iterdir(), directory.tasks):
+    for path in (*directory.tasks.on_disk.iterdir(), directory.tasks.on_disk):
         os.utime(path, (past, past))
 
 
@@ -50,7 +50,7 @@ def test_an_unchanged_folder_is_not_read_again(board: CachedFolder[Task], reads:
 def test_only_what_was_replaced_is_read_again(
     board: CachedFolder[Task], directory: TeamDirectory, reads: mock.Mock
 ) -> None:
-    changed = tasks.load(directory, 2).model_copy(update={"subject": "two again"})
+    changed = tasks.load(directory, 2).replace(subject="two again")
     reads.reset_mock()
     json_files.save(directory.task(2), changed)
     assert subjects(board) == ["one", "two again", "three"]
@@ -60,22 +60,22 @@ def test_only_what_was_replaced_is_read_again(
 def test_changes_within_one_clock_tick_are_all_noticed(board: CachedFolder[Task], directory: TeamDirectory) -> None:
     task = tasks.load(directory, 2)
     for number in range(200):
-        json_files.save(directory.task(2), task.model_copy(update={"subject": f"two {number}"}))
+        json_files.save(directory.task(2), task.replace(subject=f"two {number}"))
         assert subjects(board)[1] == f"two {number}"
 
 
 def test_removed_files_and_folders_are_left_out(board: CachedFolder[Task], directory: TeamDirectory) -> None:
-    directory.task(1).unlink()
+    directory.task(1).on_disk.unlink()
     assert subjects(board) == ["two", "three"]
-    for path in directory.tasks.iterdir():
+    for path in directory.tasks.on_disk.iterdir():
         path.unlink()
-    directory.tasks.rmdir()
+    directory.tasks.on_disk.rmdir()
     assert board.all() == []
     assert board.intact() == {}
 
 
 def test_a_damaged_file_shows_its_last_good_state(board: CachedFolder[Task], directory: TeamDirectory) -> None:
-    files.replace_file(directory.task(2), b"{")
+    files.replace_file(directory.task(2).on_disk, b"{")
     assert subjects(board) == ["one", "two", "three"]
     assert sorted(board.intact()) == ["1.json", "3.json"]
     assert len(board.damaged) == 1
@@ -84,7 +84,7 @@ def test_a_damaged_file_shows_its_last_good_state(board: CachedFolder[Task], dir
 def test_a_file_edited_in_place_is_noticed_at_the_recheck(
     board: CachedFolder[Task], directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    edited = tasks.load(directory, 3).model_copy(update={"subject": "3, by hand"})
-    directory.task(3).write_bytes(codec.encode(edited))
+    edited = tasks.load(directory, 3).replace(subject="3, by hand")
+    directory.task(3).on_disk.write_bytes(codec.encode(edited))
     monkeypatch.setattr("crewboard.store.json_files._RECHECK_INTERVAL", 0.0)
     assert subjects(board)[2] == "3, by hand"

@@ -5,9 +5,10 @@ from typing import get_args
 import pytest
 
 from crewboard.errors import BadDataError, UsageError
-from crewboard.records import Config, Member, Rule, RuleEffect
-from crewboard.store import roster
+from crewboard.records import Config, Member, Record, Rule, RuleEffect, Tokens
+from crewboard.store import Key, json_files, roster
 from crewboard.store.layout import TeamDirectory
+from tests.bench import large
 
 
 def names(team: TeamDirectory) -> list[str]:
@@ -22,7 +23,7 @@ def test_a_team_is_created_once(tmp_path: object, directory: TeamDirectory) -> N
 
 def test_ensure_keeps_an_existing_team(directory: TeamDirectory) -> None:
     assert roster.ensure(directory, 2.0).created_at == 1.0
-    directory.config.unlink()
+    directory.config.on_disk.unlink()
     assert roster.ensure(directory, 2.0) == Config(name="default", created_at=2.0)
 
 
@@ -67,7 +68,7 @@ def test_a_missing_team_is_one_sentence(tmp_path: object, directory: TeamDirecto
     nowhere = TeamDirectory(directory.path / "nowhere")
     with pytest.raises(UsageError, match="there is no team in"):
         roster.load(nowhere)
-    directory.config.unlink()
+    directory.config.on_disk.unlink()
     with pytest.raises(UsageError, match="there is no team in"):
         roster.drop(directory, "a")
 
@@ -75,16 +76,31 @@ def test_a_missing_team_is_one_sentence(tmp_path: object, directory: TeamDirecto
 def test_a_damaged_roster_is_kept_and_its_last_good_state_used(directory: TeamDirectory) -> None:
     roster.put(directory, Member(name="a", type="code"))
     assert names(directory) == ["a"]
-    directory.config.write_bytes(b'{"name": "default", "members": [{"name": "../x"')
+    directory.config.on_disk.write_bytes(b'{"name": "default", "members": [{"name": "../x"')
     assert names(directory) == ["a"], "for those who have read it"
     with pytest.raises(BadDataError, match="is damaged"):
         roster.put(directory, Member(name="b", type="code"))
-    assert directory.config.read_bytes().startswith(b'{"name": "default", "members": [{"name": "../x"')
+    assert directory.config.on_disk.read_bytes().startswith(b'{"name": "default", "members": [{"name": "../x"')
 
 
 def test_a_roster_damaged_from_the_start_is_bad_data(directory: TeamDirectory) -> None:
-    directory.config.write_bytes(b"\x00")
+    directory.config.on_disk.write_bytes(b"\x00")
     with pytest.raises(BadDataError, match=r"config\.json is damaged"):
         roster.load(directory)
     with pytest.raises(BadDataError):
         roster.ensure(directory, 1.0)
+
+
+def test_without_a_budget_no_other_agent_is_read(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        large.enlist(directory, f"agent{number}")
+    read: list[Key] = []
+    load = json_files.load_or_none
+
+    def noted(path: Key, model: type[Record]) -> Record | None:
+        read.append(path)
+        return load(path, model)
+
+    monkeypatch.setattr(json_files, "load_or_none", noted)
+    assert roster.budgets(directory, "agent0", (Tokens(), 0.0)) == []
+    assert read == [directory.agent("agent0").spec]

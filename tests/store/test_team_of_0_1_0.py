@@ -30,6 +30,8 @@ def old_team(tmp_path: Path, crew_on: Callable[..., Crew]) -> Crew:
     """The stored team in a workspace, with no process."""
     team = tmp_path / ".crewboard/default"
     shutil.copytree(STORED / "team", team)
+    # Its agents used the offline model, and would stay on it. Here a server with a script answers in its place.
+    (team / "model.lock").unlink()
     # Lock files are empty, and so are not stored.
     (team / ".locks").mkdir()
     for folder in (team.parent, *(path for path in team.rglob("*") if path.is_dir()), team):

@@ -80,7 +80,7 @@ def test_a_successor_keeps_the_queue_and_says_what_is_missing(directory: TeamDir
 
 
 def test_a_damaged_queue_is_written_anew(directory: TeamDirectory) -> None:
-    directory.starts.write_bytes(b"{")
+    directory.starts.on_disk.write_bytes(b"{")
     assert agents.held_starts(directory).held == []
     queue = StartQueue(directory)
     assert queue.find("a", 1) is None

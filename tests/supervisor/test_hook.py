@@ -19,6 +19,7 @@ from crewboard.commands import messages
 from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.records import ToldNeeds
+from crewboard.store import codec
 from crewboard.supervisor.notifier import Hook, events_due, read_hook
 from tests.crew import Crew, eventually
 from tests.docs.pages import ROOT
@@ -41,7 +42,7 @@ class Told:
     def at(self, seconds: float, *names: str) -> list[str]:
         events, after = events_due(self.told, needs(*names), self.hook, NOON + seconds)
         # What a supervisor that is killed now leaves is what its successor reads.
-        self.told = ToldNeeds.model_validate_json(after.model_dump_json())
+        self.told = codec.decode(codec.encode(after), ToldNeeds)
         return [f"{event['event']} {event['agent']}" for event in events]
 
 

@@ -2,31 +2,187 @@
 
 import asyncio
 import errno
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
+from crewboard.protocol import requests
+from crewboard.records import Config, Member
+from crewboard.store import leases, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
+from crewboard.supervisor import notifier as module
 from crewboard.supervisor.notifier import ChangeNotifier
 
+WAIT = 10.0
 
-async def test_without_an_inotify_instance_it_starts_and_stops(
-    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+
+class Listener:
+    """A notifier on a team, and what it told: names of agents, `all`, `board`, `team`."""
+
+    def __init__(self, directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, *claiming: str) -> None:
+        self.directory = directory
+        self.told: asyncio.Queue[str] = asyncio.Queue()
+        self._probes: list[str] = []
+        monkeypatch.setattr(module, "wake_worker", lambda _, name: self.told.put_nowait(name))
+        self.notifier = ChangeNotifier(
+            directory,
+            wake_all=lambda: self.told.put_nowait("all"),
+            on_board=lambda: self.told.put_nowait("board"),
+            on_team=lambda: self.told.put_nowait("team"),
+            claims=lambda name: name in claiming,
+        )
+        self.notifier.start(asyncio.get_running_loop())
+
+    async def hears(self, *expected: str) -> set[str]:
+        """Wait until all of `expected` were told; return all that was told."""
+        heard: set[str] = set()
+        async with asyncio.timeout(WAIT):
+            while not heard.issuperset(expected):
+                heard.add(await self.told.get())
+        return heard
+
+    async def hears_of_mail(self) -> set[str]:
+        """Send mail; return what was told until its recipient was, which is left out.
+
+        Each call has a recipient of its own: one mail can cause several events, and an agent is told of each.
+        """
+        probe = f"probe{len(self._probes)}"
+        self._probes.append(probe)
+        mailbox.send(self.directory, mailbox.compose("operator", probe, "message", "x"))
+        return await self.hears(probe) - set(self._probes)
+
+    @property
+    def workers_rely_on_it(self) -> bool:
+        return leases.is_held(self.directory.notifier_lock)
+
+
+@pytest.fixture
+async def listener(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Listener]:
+    for name in ("ann", "ben", "cleo"):
+        directory.agent(name).path.mkdir(parents=True)
+    listener = Listener(directory, monkeypatch, "ben")
+    assert listener.workers_rely_on_it
+    yield listener
+    listener.notifier.stop()
+    assert not listener.workers_rely_on_it
+
+
+@pytest.fixture
+def no_instance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the kernel refuse another inotify instance."""
+
     def refuse(_: object) -> int:
         raise OSError(errno.EMFILE, "inotify instance limit reached")
 
     monkeypatch.setattr("watchdog.observers.inotify_c.InotifyFD._create_inotify_fd", refuse)
-    notifier = ChangeNotifier(directory)
-    notifier.start(asyncio.get_running_loop())
-    notifier.stop()
+
+
+@pytest.mark.usefixtures("no_instance")
+async def test_without_an_inotify_instance_it_starts_and_stops(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    listener = Listener(directory, monkeypatch)
     assert "inotify instance limit reached" in caplog.text
+    assert not listener.notifier.is_working
+    assert not listener.workers_rely_on_it
+    listener.notifier.stop()
+
+
+async def test_file_events_are_asked_for_again_after_a_refusal(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as refusing:
+        refusing.setattr(module, "InotifyFD", lambda: os.open("/nonexistent", os.O_RDONLY))
+        listener = Listener(directory, monkeypatch)
+    listener.notifier.check()
+    assert not listener.notifier.is_working, "not at once"
+    monkeypatch.setattr(module, "RETRY_INTERVAL", 0)
+    listener.notifier.check()
+    assert listener.workers_rely_on_it
+    await listener.hears_of_mail()
+    listener.notifier.stop()
 
 
 async def test_without_a_watch_for_a_folder_it_starts_and_stops(
     directory: TeamDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    directory.requests.rmdir()
+    directory.requests.on_disk.rmdir()
     notifier = ChangeNotifier(directory)
     notifier.start(asyncio.get_running_loop())
+    assert not leases.is_held(directory.notifier_lock)
     notifier.stop()
     assert "no file events" in caplog.text
+
+
+async def test_when_file_events_end_all_workers_look_themselves(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener.notifier._inotify, "is_alive", lambda: False)
+    listener.notifier.check()
+    assert not listener.workers_rely_on_it
+    await listener.hears("all")
+
+
+async def test_lost_events_make_all_look(listener: Listener) -> None:
+    listener.notifier.on_queue_overflow()
+    await listener.hears("all", "team")
+    assert listener.workers_rely_on_it
+    await listener.hears_of_mail()
+
+
+async def test_a_folder_made_anew_is_watched(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RETRY_INTERVAL", 0)
+    shutil.rmtree(listener.directory.inboxes)
+    await listener.hears("all", "team")
+    listener.directory.inboxes.mkdir(exist_ok=True)
+    listener.notifier.check()
+    assert listener.workers_rely_on_it
+    await listener.hears_of_mail()
+
+
+@pytest.mark.parametrize("moved", ["team", "teams", "root"])
+async def test_a_moved_team_is_noticed(listener: Listener, moved: str) -> None:
+    team = listener.directory
+    folder: Path = {"team": team.path, "teams": team.path.parent, "root": team.root}[moved]
+    folder.rename(folder.with_name("elsewhere"))
+    await listener.hears("all", "team")
+    folder.with_name("elsewhere").rename(folder)
+
+
+async def test_settings_wake_all_and_a_hire_wakes_none(listener: Listener) -> None:
+    roster.put(listener.directory, Member(name="dora", type="explore"))
+    assert await listener.hears_of_mail() == set()
+
+    def limit(config: Config) -> None:
+        config.max_agents = 3
+
+    roster.change(listener.directory, limit)
+    await listener.hears("all", "team")
+
+
+async def test_a_task_wakes_those_that_may_work_on_it(listener: Listener) -> None:
+    team = listener.directory
+    first = tasks.add(team, "first", now=1.0)
+    assert await listener.hears_of_mail() == {"ben", "board"}, "only ben claims tasks"
+    tasks.add(team, "second", now=1.0, owner="cleo", blocked_by=[first.id])
+    assert await listener.hears_of_mail() == {"cleo", "board"}
+    tasks.claim(team, first.id, "ann", "explore", 1.0)
+    assert await listener.hears_of_mail() == {"ann", "board"}
+    tasks.update(team, first.id, "ann", 1.0, status="completed")
+    assert await listener.hears_of_mail() == {"ann", "cleo", "board"}, "the second task is free now"
+
+
+async def test_the_task_of_a_dead_owner_wakes_others_too(listener: Listener) -> None:
+    task = tasks.add(listener.directory, "first", now=1.0)
+    tasks.claim(listener.directory, task.id, "ann", "explore", 1.0)
+    await listener.hears_of_mail()
+    tasks.release(listener.directory, "ann", 1.0)
+    assert await listener.hears_of_mail() == {"ann", "ben", "board"}
+
+
+async def test_a_request_wakes_both_its_parties(listener: Listener) -> None:
+    requests.open_request(listener.directory, "r1", "question", "ann", "cleo", {"question": "?"}, 1.0)
+    assert await listener.hears_of_mail() == {"ann", "cleo", "board"}

@@ -1,6 +1,7 @@
 """Workers forked by the prefork server start clean: no secrets, files, random state or signals of another process."""
 
-import dataclasses
+import asyncio
+import gc
 import os
 import signal
 import socket
@@ -9,9 +10,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from unittest import mock
 
 import psutil
 import pytest
+from msgspec.structs import replace
+from pydantic import BaseModel
 
 import crewboard
 from crewboard.commands import hire as hiring
@@ -20,11 +24,14 @@ from crewboard.linux import process
 from crewboard.offline.http import Incoming
 from crewboard.offline.service import Fault
 from crewboard.protocol import supervisor_client
-from crewboard.protocol.prefork import FORK, READY, SERVER_MODULE
+from crewboard.protocol.prefork import FORK, READY, SERVER_MODULE, SpawnRequest
 from crewboard.records import Retry
+from crewboard.sandbox.host_paths import TOOL_VARIABLES
 from crewboard.supervisor.prefork_launcher import can_prefork
+from crewboard.worker import prefork_server
 from tests.crew import Crew, eventually
 from tests.model import ModelServer, says
+from tests.preloaded import start_new_interpreters
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only"),
@@ -36,8 +43,9 @@ COLD = {"CREWBOARD_WARM": "0"}
 
 @pytest.fixture
 def warm(crew: Crew) -> Crew:
-    """A crew whose warm parent is ready."""
-    parent_of(crew)
+    """A crew whose warm parent is ready, started as users start it."""
+    with start_new_interpreters():
+        parent_of(crew)
     return crew
 
 
@@ -46,7 +54,8 @@ def prefork_crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
     """The same for tests that hire under names of their own, and leave a parent that is ready."""
     with ModelServer() as model:
         crew = Crew(tmp_path_factory.mktemp("prefork"), model)
-        parent_of(crew)
+        with start_new_interpreters():
+            parent_of(crew)
         yield crew
         crew.end()
 
@@ -68,7 +77,7 @@ def parent_of(crew: Crew) -> int:
 
 def hire(crew: Crew, name: str, **environment: str) -> int:
     """Hire an agent with more in its environment, and wait for its answer; returns its worker's pid."""
-    team = dataclasses.replace(crew.team, environment={**crew.environment, **environment})
+    team = replace(crew.team, environment={**crew.environment, **environment})
     crew.answer(hiring.spawn(team, hiring.Hire(name, "explore", "List all Python files")))
     crew.wait_for(name, "idle")
     return crew.pid(name)
@@ -113,8 +122,12 @@ def traits(pid: int) -> dict[str, str]:
 def opened(crew: Crew, name: str) -> list[str]:
     """What a worker has open, and where it stands, without the numbers that the kernel gave."""
     folder = Path(f"/proc/{crew.pid(name)}")
-    links = [folder / "cwd", *(folder / "fd").iterdir()]
-    return sorted(str(link.readlink()).partition(":[")[0].replace(name, "NAME") for link in links)
+    found = []
+    for link in (folder / "cwd", *(folder / "fd").iterdir()):
+        # A file can be closed after it was listed.
+        with suppress(FileNotFoundError):
+            found.append(str(link.readlink()).partition(":[")[0].replace(name, "NAME"))
+    return sorted(found)
 
 
 # ---------------------------------------------------------------------------------------------------- as good as new
@@ -134,10 +147,15 @@ def test_a_forked_worker_and_a_new_one_are_alike_to_the_kernel(prefork_crew: Cre
     forked, new = hire(prefork_crew, "forked"), hire(prefork_crew, "new", **COLD)
     assert is_forked(forked)
     assert not is_forked(new)
+    assert os.getsid(new) == new
     assert traits(forked) == traits(new)
     with insight():  # a worker that has just become idle may still have its mail open
         eventually(lambda: opened(prefork_crew, "forked") == opened(prefork_crew, "new"), "the same open files")
         assert "/" in opened(prefork_crew, "forked")
+    prefork_crew.kill("new")
+    seen = prefork_crew.wait_for("new", "crashed")
+    assert seen.exit is not None
+    assert seen.exit.signal == signal.SIGKILL
 
 
 def test_the_end_of_a_forked_worker_has_its_code_or_signal(prefork_crew: Crew) -> None:
@@ -147,7 +165,7 @@ def test_the_end_of_a_forked_worker_has_its_code_or_signal(prefork_crew: Crew) -
     assert seen.exit is not None
     assert seen.exit.signal == signal.SIGABRT
     broken = prefork_crew.agent("broken")
-    broken.journal.mkdir(parents=True)  # so that the worker cannot begin, nor write down how it ended
+    broken.journal.on_disk.mkdir(parents=True)  # so that the worker cannot begin, nor write down how it ended
     prefork_crew.hire("broken", "explore", "List all Python files")
     seen = prefork_crew.wait_for("broken", "crashed")
     assert seen.exit is not None
@@ -156,6 +174,20 @@ def test_the_end_of_a_forked_worker_has_its_code_or_signal(prefork_crew: Crew) -
 
 
 @pytest.mark.long
+def classes_below(base: type) -> set[type]:
+    """Return all classes that are derived from `base`."""
+    found: set[type] = set(base.__subclasses__())
+    return found.union(*map(classes_below, found))
+
+
+def test_a_call_of_the_model_builds_no_class_again() -> None:
+    asyncio.run(prefork_server._make_requests())
+    gc.collect()
+    before = classes_below(BaseModel)
+    asyncio.run(prefork_server._make_requests())
+    assert classes_below(BaseModel) == before
+
+
 def test_forked_workers_throw_dice_of_their_own(tmp_path: Path) -> None:
     refused = Fault(kind="status", status=500)
     with ModelServer(faults=[refused, None, refused, None], script=[says("one"), says("two")]) as model:
@@ -211,7 +243,9 @@ def test_the_prefork_server_has_one_thread_and_no_secrets(prefork_crew: Crew) ->
     assert psutil.Process(parent).num_threads() == 1
     with insight():
         names = {entry.partition(b"=")[0].decode() for entry in process.environment(parent).split(b"\0") if entry}
-    assert names <= {"PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR"}
+    language = {"LANG", "LC_ALL", "LC_CTYPE", "TZ"}
+    folders = {"PATH", "HOME", "TMPDIR", "XDG_RUNTIME_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR", *TOOL_VARIABLES}
+    assert names <= language | folders
 
 
 def test_import_time_settings_need_a_new_interpreter() -> None:
@@ -222,16 +256,6 @@ def test_import_time_settings_need_a_new_interpreter() -> None:
 
 
 # -------------------------------------------------------------------------------------------- where there is no warmth
-
-
-def test_without_a_prefork_server_workers_are_new_interpreters(prefork_crew: Crew) -> None:
-    pid = hire(prefork_crew, "cold", **COLD)
-    assert not is_forked(pid)
-    assert os.getsid(pid) == pid
-    prefork_crew.kill("cold")
-    seen = prefork_crew.wait_for("cold", "crashed")
-    assert seen.exit is not None
-    assert seen.exit.signal == signal.SIGKILL
 
 
 @pytest.mark.long
@@ -253,6 +277,7 @@ def test_a_hanging_prefork_server_delays_but_fails_no_start(warm: Crew) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("new_interpreters")
 def test_a_prefork_server_that_hangs_at_start_is_not_waited_for(crew: Crew) -> None:
     supervisor_client.wake_supervisor(crew.directory)
     supervisor = psutil.Process(crew.supervisor_pid())
@@ -264,14 +289,14 @@ def test_a_prefork_server_that_hangs_at_start_is_not_waited_for(crew: Crew) -> N
     assert crew.see("scout").run == 1
 
 
-def test_code_that_changed_is_never_run_by_an_old_parent(prefork_crew: Crew) -> None:
-    old = parent_of(prefork_crew)
-    scout = hire(prefork_crew, "older")
+def test_code_that_changed_is_never_run_by_an_old_parent(crew: Crew) -> None:
+    old = parent_of(crew)
+    scout = hire(crew, "older")
     os.utime(Path(crewboard.__file__).with_name("py.typed"))
-    hire(prefork_crew, "younger")
+    hire(crew, "younger")
     eventually(lambda: not process.start_ticks(old), "its end")
     assert process.start_ticks(scout)
-    assert parent_of(prefork_crew) != old
+    assert parent_of(crew) != old
 
 
 # --------------------------------------------------------------------------------------------------------- the ends
@@ -305,6 +330,21 @@ def parent(tmp_path: Path) -> Iterator[socket.socket]:
         assert child.wait(10) == 0
 
 
+def test_a_worker_with_half_a_request_exits() -> None:
+    ours, theirs = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        ours.close()
+        prefork_server._receive(theirs)
+        os._exit(99)
+    theirs.close()
+    with ours:
+        assert int(ours.recv(16)) == child
+        ours.sendall(b'{"agent": "/nowhere", ')
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.long
 def test_a_child_that_gets_no_order_begins_nothing(parent: socket.socket) -> None:
     ours, theirs = socket.socketpair()
     with ours:
@@ -315,3 +355,17 @@ def test_a_child_that_gets_no_order_begins_nothing(parent: socket.socket) -> Non
         assert process.start_ticks(pid)
         ours.sendall(b'{"agent": "/nowhere", ')  # the supervisor is killed in the middle of it
     eventually(lambda: not process.start_ticks(pid), "its end")
+
+
+def test_a_forked_worker_has_only_the_environment_that_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefork_server, "_redirect", lambda *_: None)
+    monkeypatch.setattr(process, "rename", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["python"])
+    monkeypatch.setattr("tempfile.tempdir", None)
+    request = SpawnRequest(tmp_path / "scout", {"PATH": "/bin", "OF_THE_WORKER": "1"})
+    with mock.patch.dict(os.environ, {"OF_THE_SERVER": "1"}):
+        prefork_server._become_worker(request)
+        assert dict(os.environ) == request.environment
+    assert sys.argv == ["python", str(request.agent)]

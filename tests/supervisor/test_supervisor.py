@@ -8,30 +8,36 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from crewboard.commands import hire, stop
-from crewboard.errors import TryLaterError, UntrustedError
+from crewboard.errors import LostLeaseError, TryLaterError, UntrustedError
 from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.protocol.supervisor_client import ControlRequest
 from crewboard.readmodel import SupervisorView
 from crewboard.readmodel.reader import TeamReader
-from crewboard.records import Exit, RunStarted, Spec, Status, Supervisor
+from crewboard.records import Exit, Member, Message, RunStarted, Spec, Status, Supervisor
 from crewboard.records.agents import Want
-from crewboard.store import agents, codec, json_files, leases
+from crewboard.store import Held, Key, agents, codec, files, json_files, leases, mailbox, roster
 from crewboard.store.json_files import CachedFile
 from crewboard.store.layout import TeamDirectory
-from crewboard.supervisor import reconciler
+from crewboard.supervisor import __main__ as supervisor_main
+from crewboard.supervisor import finalizer, reconciler
 from crewboard.supervisor import server as control_server
+from crewboard.supervisor.launcher import Ended, PopenLauncher, Ref
 from crewboard.supervisor.offline_model import OfflineModel
 from crewboard.supervisor.prefork_launcher import PreforkLauncher
 from crewboard.supervisor.reconciler import Watched, drop_obsolete_request
 from tests.cli.shell import Inside
 from tests.crew import Crew, eventually
+
+STATUS = Status(run=1, pid=1, state="working", since=1)
 
 
 def runs(crew: Crew, name: str) -> list[int]:
@@ -50,9 +56,10 @@ def test_many_callers_at_once_get_one_supervisor(crew: Crew) -> None:
     assert "Traceback" not in log
 
 
-def test_the_supervisor_has_no_key_and_runs_in_the_root_folder(shared_crew: Crew) -> None:
-    supervisor_client.wake_supervisor(shared_crew.directory)
-    pid = shared_crew.supervisor_pid()
+@pytest.mark.usefixtures("new_interpreters")
+def test_the_supervisor_has_no_key_and_runs_in_the_root_folder(crew: Crew) -> None:
+    supervisor_client.wake_supervisor(crew.directory)
+    pid = crew.supervisor_pid()
     # The kernel shows these to root alone.
     if os.geteuid() == 0:
         assert b"ANTHROPIC" not in process.environment(pid)
@@ -150,11 +157,11 @@ def test_resume_returns_the_run_that_another_caller_started(shared_crew: Crew, m
     first: list[int] = []
     is_held = leases.is_held
 
-    def held(path: Path) -> bool:
+    def held(lease: Key) -> bool:
         if not first:
             first.append(0)
             first[0] = hire.resume(shared_crew.team, "raised")  # between two looks of the second caller
-        return is_held(path)
+        return is_held(lease)
 
     monkeypatch.setattr(leases, "is_held", held)
     assert hire.resume(shared_crew.team, "raised") == first[0] == 2
@@ -164,7 +171,7 @@ def test_a_live_worker_is_ended_whatever_run_is_wanted(shared_crew: Crew) -> Non
     shared_crew.run("wedged", "explore", "List all Python files")
     spec = agents.spec(shared_crew.agent("wedged"))
     assert spec is not None
-    agents.change_spec(shared_crew.agent("wedged"), lambda _: spec.model_copy(update={"run": 7}))
+    agents.change_spec(shared_crew.agent("wedged"), lambda _: spec.replace(run=7))
     stop.stop_now(shared_crew.team, "wedged")
     eventually(
         lambda: shared_crew.see("wedged").exit, "the record of its end"
@@ -271,7 +278,7 @@ def test_an_orderly_shutdown_of_the_machine_is_no_crash(shared_crew: Crew) -> No
     agent = shared_crew.agent("rebooted")
     status = agents.status(agent)
     assert status is not None
-    json_files.save(agent.status, status.model_copy(update={"boot_id": "the boot before"}))
+    json_files.save(agent.status, status.replace(boot_id="the boot before"))
     assert shared_crew.see("rebooted").state == "exited"
     supervisor_client.ensure_running(shared_crew.directory)
     eventually(lambda: not supervisor_client.is_unfinalized(agent), "the finalized end")
@@ -321,7 +328,7 @@ def test_a_bug_that_one_agent_meets_leaves_the_others_supervised(
     assert lock is not None
     launcher = PreforkLauncher(directory)
     supervisor = reconciler.Supervisor(directory, launcher, OfflineModel(directory, launcher), lock, lambda: None)
-    monkeypatch.setattr(supervisor, "_finalize", adopt)
+    monkeypatch.setattr(supervisor, "_record_end", adopt)
     for _ in range(2):
         asyncio.run(supervisor._reconcile_all())
     assert looked == ["bad", "good"] * 2
@@ -329,7 +336,53 @@ def test_a_bug_that_one_agent_meets_leaves_the_others_supervised(
     assert (need.kind, need.agent) == ("failed", "bad")
     asyncio.run(supervisor._reconcile_all())
     assert TeamReader(directory).read().needs == ()
-    os.close(lock)
+    os.close(lock.descriptor)
+
+
+def unstarted(directory: TeamDirectory) -> reconciler.Supervisor:
+    """Return a supervisor that holds the team's lock and has not begun to run."""
+    lock = leases.take(directory.supervisor_lock)
+    assert lock is not None
+    launcher = PreforkLauncher(directory)
+    return reconciler.Supervisor(directory, launcher, OfflineModel(directory, launcher), lock, lambda: None)
+
+
+async def test_a_supervisor_looks_often_unless_events_tell_all(directory: TeamDirectory) -> None:
+    supervisor = unstarted(directory)
+    assert not supervisor._is_calm(), "no file events"
+    supervisor._notifier.start(asyncio.get_running_loop())
+    assert supervisor._is_calm()
+    supervisor._has_waiting = True
+    assert not supervisor._is_calm(), "a start waits"
+    supervisor._has_waiting, supervisor._hook.is_configured = False, True
+    assert not supervisor._is_calm(), "the user has a hook"
+    supervisor._hook.is_configured = False
+    supervisor._notifier.stop()
+    assert not supervisor._is_calm()
+
+
+def test_a_pass_wakes_a_worker_whose_files_were_changed_by_hand(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor, agent = unstarted(directory), directory.agent("scout")
+    spec = agents.change_spec(agent, lambda _: Spec(prompt="x", prompt_id="x", type="explore", at=1))
+    signals: list[int] = []
+    monkeypatch.setattr(supervisor._launcher, "signal", lambda _, number: signals.append(number))
+    watched = supervisor._watch("scout")
+    watched.ref = Ref(os.getpid(), process.start_ticks(os.getpid()))
+
+    def woken() -> bool:
+        signals.clear()
+        supervisor._reconcile(watched)
+        return signals == [supervisor_client.WAKE_SIGNAL]
+
+    # The cache of a file trusts its time only once it is older than a moment.
+    eventually(lambda: not woken(), "a pass that finds nothing new")
+    agent.spec.on_disk.write_bytes(codec.encode(spec) + b"\n")
+    assert woken()
+    eventually(lambda: not woken(), "a pass that finds nothing new")
+    agent.status.on_disk.write_bytes(b"{")
+    assert woken()
 
 
 # ------------------------------------------------------------------------------------------------- hung supervisors
@@ -379,7 +432,7 @@ def test_a_slow_supervisor_is_not_called_hung(tmp_path: Path) -> None:
     silence = supervisor_client.silent_for(holder)
     assert silence is not None
     assert 16 <= silence < 60
-    assert supervisor_client.silent_for(holder.model_copy(update={"boot_id": "the boot before"})) is None
+    assert supervisor_client.silent_for(holder.replace(boot_id="the boot before")) is None
 
 
 def test_only_the_process_behind_the_socket_is_killed(crew: Crew) -> None:
@@ -389,7 +442,7 @@ def test_only_the_process_behind_the_socket_is_killed(crew: Crew) -> None:
     process.send_signal(holder.pid, signal.SIGSTOP)
     with subprocess.Popen(["sleep", "60"]) as other:
         named = {"pid": other.pid, "start_ticks": process.start_ticks(other.pid)}
-        crew.directory.supervisor_lock.write_bytes(codec.encode(holder.model_copy(update=named)))
+        crew.directory.supervisor_lock.on_disk.write_bytes(codec.encode(holder.replace(**named)))
         with pytest.raises(UntrustedError, match="not by the one that"):
             supervisor_client.restart(crew.directory)
         assert other.poll() is None
@@ -421,3 +474,149 @@ def test_a_supervisor_whose_socket_was_removed_is_replaced(crew: Crew) -> None:
     assert crew.supervisor_pid() != holder.pid
     assert crew.pid("scout") == worker
     crew.run("second", "explore", "say hello")
+
+
+def test_a_supervisor_whose_lock_was_removed_writes_nothing(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What concerns this whole process is left out.
+    monkeypatch.setattr(files, "_ownership_checks", [])
+    monkeypatch.setattr(os, "umask", lambda _: 0)
+    for name in ("keep_memory_private", "adopt_orphans"):
+        monkeypatch.setattr(process, name, lambda: None)
+
+    async def supervise(team: TeamDirectory, lock: Held) -> None:
+        json_files.save(team.agent("scout").status, STATUS)
+        team.supervisor_lock.on_disk.unlink()
+        with pytest.raises(LostLeaseError):
+            json_files.save(team.agent("scout").status, STATUS)
+        os.close(lock.descriptor)
+
+    monkeypatch.setattr(supervisor_main, "supervise", supervise)
+    (directory.agent("scout").path).mkdir(parents=True)
+    assert supervisor_main.run(directory) == 0
+    assert len(files._ownership_checks) == 1
+
+
+def test_a_run_that_a_reboot_ended_says_so(directory: TeamDirectory) -> None:
+    agent = directory.agent("scout")
+    agent.path.mkdir(parents=True)
+    json_files.save(agent.status, STATUS.replace(boot_id="another boot", beat=5.0))
+    record = finalizer.record_exit(agent, 1, Ended(), 9.0)
+    assert (record.reason, record.at) == ("reboot", 5.0)
+
+
+def test_a_run_that_was_finalized_is_not_finalized_again(directory: TeamDirectory) -> None:
+    agent = directory.agent("scout")
+    agent.path.mkdir(parents=True)
+    finalizer.finalize(agent, Exit(run=1, reason="died", buried=True), 9.0)
+    assert mailbox.read(directory, "lead").messages == []
+    assert mailbox.read(directory, "operator").messages == []
+    finalizer.finalize(agent, Exit(run=1, reason="died"), 9.0)
+    assert [each.type for each in mailbox.read(directory, "lead").messages] == ["teammate_terminated"]
+
+
+@contextmanager
+def ended_and_living(team: TeamDirectory, **wants: Want) -> Iterator[None]:
+    """Make agents whose names begin with `dead`, whose runs ended, and others that live as long as the block."""
+    held = []
+    for name, want in wants.items():
+        spec = Spec(prompt="x", prompt_id="x", type="explore", at=1, want=want)
+        agents.change_spec(team.agent(name), lambda _, spec=spec: spec)  # type: ignore[misc]
+        roster.put(team, Member(name=name, type="explore"))
+        json_files.save(team.agent(name).status, Status(run=1, pid=0, state="idle", since=1))
+        if not name.startswith("dead"):
+            held.append(leases.take(team.agent(name).lease))
+    yield
+    for lease in held:
+        assert lease is not None
+        os.close(lease.descriptor)
+
+
+def told(team: TeamDirectory, name: str) -> list[str]:
+    """Return which ends an agent was told of, in order."""
+    return [each.content.partition(" ")[0] for each in mailbox.read(team, name).messages]
+
+
+def test_many_ends_cost_one_sync_for_each_recipient(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    send = mailbox.send
+
+    def note(team: TeamDirectory, message: Message, *, durable: bool = False) -> Message:
+        synced.extend([message.to] if durable else [])
+        return send(team, message, durable=durable)
+
+    monkeypatch.setattr(mailbox, "send", note)
+    wants: dict[str, Want] = {"dead1": "running", "dead2": "stopped", "dead3": "running", "bob": "running"}
+    with ended_and_living(directory, **wants, carol="running", leaver="killed"):
+        supervisor = unstarted(directory)
+        asyncio.run(supervisor._reconcile_all())
+        asyncio.run(supervisor._reconcile_all())
+    for name in ("lead", "bob", "carol"):
+        assert told(directory, name) == ["dead1", "dead2", "dead3"]
+    assert told(directory, "leaver") == told(directory, "dead1") == []
+    assert sorted(synced) == ["bob", "carol", "lead"]
+    os.close(supervisor._lock.descriptor)
+
+
+def test_notices_that_could_not_be_sent_are_sent_once_later(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconciler, "NOTICE_INTERVAL", 0)
+    with ended_and_living(directory, dead1="running", dead2="running", bob="running"):
+        supervisor = unstarted(directory)
+        with monkeypatch.context() as failing:
+            failing.setattr(agents, "mark_finalized", lambda *_: _fail())
+            asyncio.run(supervisor._reconcile_all())
+        asyncio.run(supervisor._reconcile_all())
+    for name in ("lead", "bob"):
+        assert told(directory, name) == ["dead1", "dead2"]
+    assert all(
+        record is not None and record.buried
+        for record in map(agents.exit_record, map(directory.agent, ("dead1", "dead2")))
+    )
+    os.close(supervisor._lock.descriptor)
+
+
+def test_the_notice_of_a_second_end_comes_a_moment_later(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconciler, "NOTICE_INTERVAL", 60)
+    with ended_and_living(directory, dead1="running"):
+        supervisor = unstarted(directory)
+        asyncio.run(supervisor._reconcile_all())
+        with ended_and_living(directory, dead2="running"):
+            supervisor._next_pass = 1000
+            asyncio.run(supervisor._reconcile_all())
+            assert told(directory, "lead") == ["dead1"]
+            assert supervisor._next_pass <= reconciler.NOTICE_INTERVAL
+            assert supervisor._is_needed()
+            supervisor._told_at -= reconciler.NOTICE_INTERVAL
+            asyncio.run(supervisor._reconcile_all())
+    assert told(directory, "lead") == ["dead1", "dead2"]
+    os.close(supervisor._lock.descriptor)
+
+
+def test_the_end_of_a_child_kills_what_it_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = PopenLauncher()
+    launcher.adopt(12)
+    me = os.getpid()
+    ends = iter([(12, 0), (0, 0)])
+    killed: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "waitpid", lambda *_: next(ends))
+    # An orphan of the child that ended, with a child of its own; and one that another child of this process has.
+    monkeypatch.setattr(process, "parents", lambda: {20: me, 21: 20, 13: me, 30: 13})
+    monkeypatch.setattr(process, "send_signal", lambda pid, number: killed.append((pid, number)))
+    launcher.adopt(13)
+    assert list(launcher.reap()) == [12]
+    assert killed == [(20, signal.SIGKILL), (21, signal.SIGKILL)]
+
+
+def test_a_signal_for_a_tree_reaches_all_descendants(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[int, ...]] = []
+    monkeypatch.setattr(process, "descendants", lambda pid: {5: [6, 7]}[pid])
+    monkeypatch.setattr(process, "send_signal", lambda *given: sent.append(given))
+    PopenLauncher.signal(Ref(5, 99), signal.SIGSTOP, tree=True)
+    assert sent == [(5, signal.SIGSTOP, 99), (6, signal.SIGSTOP), (7, signal.SIGSTOP)]
+    PopenLauncher.signal(Ref(5, 99), signal.SIGCONT)
+    assert sent[3:] == [(5, signal.SIGCONT, 99)]

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from pydantic import JsonValue
 
+from crewboard.records import JsonValue
 from tests.system import need_program
 
 SECONDS = 60.0

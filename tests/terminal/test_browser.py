@@ -64,7 +64,7 @@ def serving_in(root: Path, environment: dict[str, str], *options: str, ended: in
         eventually(lambda: not any(window.is_running() for window in windows), "the end of each window's dashboard")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def served(shared_crew: Crew) -> Iterator[Served]:
     with serving(shared_crew) as served:
         yield served
@@ -133,8 +133,8 @@ async def test_the_page_loads_nothing_from_other_hosts(served: Served) -> None:
     ("options", "token", "says"),
     [
         (["--host", "0.0.0.0"], None, "set CREWBOARD_SERVE_TOKEN"),
-        (["--host", "0.0.0.0"], "short", "too short"),
-        ([], "short", "too short"),
+        pytest.param(["--host", "0.0.0.0"], "short", "too short", marks=pytest.mark.long),
+        pytest.param([], "short", "too short", marks=pytest.mark.long),
     ],
 )
 def test_another_address_needs_a_token_of_the_user(
@@ -161,6 +161,7 @@ def crew_root(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.long
 async def test_a_plan_is_approved_in_a_browser(crew_on: Make, tmp_path: Path) -> None:
     crew = crew_on([PLAN, WRITE, says("all done")])
     crew.hire("fixer", "code", "write it", plan=True, unsafe_no_sandbox=True)

@@ -34,7 +34,7 @@ def test_the_file_is_written_only_after_the_plan_is_approved(crew_on: Make) -> N
         eventually((crew.root / "out.txt").exists, "the file")
 
 
-def test_workers_outlive_the_dashboard_and_the_next_finds_them(crew: Crew) -> None:
+def test_workers_and_half_a_thought_outlive_the_dashboard(crew: Crew) -> None:
     crew.run("scout", "explore", "hello")
     pid = crew.pid("scout")
     with Terminal(crew.root, crew.environment) as terminal:
@@ -42,28 +42,21 @@ def test_workers_outlive_the_dashboard_and_the_next_finds_them(crew: Crew) -> No
         terminal.child.send("q")
         terminal.child.expect(pexpect.EOF)
         assert "scout" in str(terminal.child.before) or "go" in str(terminal.child.before)
+        terminal.child.close()
+        assert terminal.child.exitstatus == 0
     with Terminal(crew.root, crew.environment) as terminal:
-        terminal.shows("scout")
-        terminal.kill()
-    assert crew.pid("scout") == pid
-    with Terminal(crew.root, crew.environment) as terminal:
-        terminal.shows("scout")
         terminal.shows("idle")
-
-
-def test_half_a_thought_outlives_a_killed_dashboard(crew: Crew) -> None:
-    crew.run("scout", "explore", "hello")
-    with Terminal(crew.root, crew.environment) as terminal:
-        terminal.shows("scout")
         terminal.press("m", "to scout")
         terminal.press("half a thought", "half a thought")
         eventually(
             lambda: any("half a thought" in file.read_text() for file in terminal.state.rglob("*.json")), "a file"
         )
         terminal.kill()
+    assert crew.pid("scout") == pid
     with Terminal(crew.root, crew.environment) as terminal:
         terminal.shows("not sent yet, from the last time: to scout")
         terminal.press("m", "half a thought")
+        terminal.shows("idle")
 
 
 def test_a_death_shows_its_signal_and_one_key_resumes_the_agent(crew: Crew) -> None:
@@ -79,6 +72,7 @@ def test_a_death_shows_its_signal_and_one_key_resumes_the_agent(crew: Crew) -> N
         terminal.shows("run 2")
 
 
+@pytest.mark.long
 def test_hiring_from_the_keyboard(crew: Crew) -> None:
     with Terminal(crew.root, crew.environment) as terminal:
         terminal.shows("n")
@@ -137,12 +131,3 @@ def test_a_dashboard_that_is_told_to_end_gives_the_terminal_back(tmp_path: Path)
         assert b"\x1b[?1049l" in terminal.child.before
         terminal.child.close()
         assert terminal.child.exitstatus == 143
-
-
-def test_a_dashboard_that_is_left_ends_with_0(tmp_path: Path) -> None:
-    with Terminal(tmp_path, {}) as terminal:
-        terminal.shows("No agents hired yet")
-        terminal.child.send("q")
-        terminal.child.expect(pexpect.EOF)
-        terminal.child.close()
-        assert terminal.child.exitstatus == 0

@@ -1,34 +1,24 @@
 """Fixtures of the dashboard tests: a frozen team, and a fixed time zone."""
 
 import copy
-import shutil
+import os
+import stat
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from textual.css.model import RuleSet
-from textual.css.stylesheet import Stylesheet
 
 from crewboard.store.layout import TeamDirectory
 from tests.frozen import Frozen, make_empty, make_team
+from tests.tui.lighter import lighten
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _sheets_are_parsed_once() -> Iterator[None]:
-    """Cache parsed style sheets: each dashboard parses the same ones five times before its first screen."""
-    parse = Stylesheet._parse_rules
-    parsed: dict[Hashable, list[RuleSet]] = {}
-
-    def parse_once(sheet: Stylesheet, *text: Any, **origin: Any) -> list[RuleSet]:
-        key = (text, *origin.items(), *sheet._variables.items())
-        if key not in parsed:
-            parsed[key] = parse(sheet, *text, **origin)
-        return parsed[key]
-
+def _textual_works_less() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Stylesheet, "_parse_rules", parse_once)
+        lighten(patch)
         yield
 
 
@@ -62,21 +52,47 @@ def in_time(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(clock, lambda: 1000.0)
 
 
+@dataclass
+class _Mould:
+    """A team of which every test gets a copy, which is faster than a new one: its folders and files."""
+
+    made: Frozen
+    paths: list[tuple[Path, int, bytes | None]]
+
+    def copy_to(self, root: Path) -> TeamDirectory:
+        for path, mode, content in self.paths:
+            if content is None:
+                (root / path).mkdir(mode)
+                continue
+            descriptor = os.open(root / path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            os.write(descriptor, content)
+            os.close(descriptor)
+        return TeamDirectory(root / ".crewboard" / self.made.directory.path.name)
+
+
 @pytest.fixture(scope="session")
-def _mould(tmp_path_factory: pytest.TempPathFactory) -> Frozen:
-    """Make the team of which every test gets a copy, which is faster than a new one."""
-    return make_team(tmp_path_factory.mktemp("mould") / "inkpot")
+def _mould(tmp_path_factory: pytest.TempPathFactory) -> _Mould:
+    made = make_team(tmp_path_factory.mktemp("mould") / "inkpot")
+    root = made.directory.root
+    paths = [root, *sorted(root.rglob("*"))]
+    return _Mould(
+        made,
+        [
+            (path.relative_to(root), stat.S_IMODE(path.stat().st_mode), path.read_bytes() if path.is_file() else None)
+            for path in paths
+        ],
+    )
 
 
 @pytest.fixture
-def frozen(tmp_path: Path, _mould: Frozen, monkeypatch: pytest.MonkeyPatch) -> Frozen:
+def frozen(tmp_path: Path, _mould: _Mould, monkeypatch: pytest.MonkeyPatch) -> Frozen:
     """Return a team with eleven agents in every state."""
-    root = shutil.copytree(_mould.directory.root, tmp_path / "inkpot")
+    root = tmp_path / "inkpot"
+    team = _mould.copy_to(root)
     monkeypatch.chdir(root)
-    team = TeamDirectory(root / ".crewboard" / _mould.directory.path.name)
     # A copy is foreign, and so is a team that was made in another home.
     team.adopt()
-    return Frozen(team, copy.deepcopy(_mould.probe))
+    return Frozen(team, copy.deepcopy(_mould.made.probe))
 
 
 @pytest.fixture

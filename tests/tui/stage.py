@@ -4,10 +4,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import groupby
 
 from textual import events
 from textual._context import visible_screen_stack
+from textual._xterm_parser import XTermParser
 from textual.geometry import Size
 from textual.keys import _character_to_key, key_to_character
 from textual.pilot import Pilot
@@ -16,10 +18,17 @@ from crewboard_tui.app import CrewboardApp
 from crewboard_tui.settings import Settings
 from crewboard_tui.views.base import BaseScreen
 from tests.frozen import Frozen
+from tests.tui.lighter import changes
 
-WAIT_TIMEOUT = 20.0
+WAIT_TIMEOUT = 60.0
 """Seconds after which something that should appear counts as missing, on a busy machine."""
 
+
+_POLL = 0.02
+"""Seconds between two looks at a condition: each look renders the screen."""
+
+_HELD = frozenset({"j", "k", "tab", "shift+tab", "backspace"})
+"""Keys that are held, where they are pressed several times in a row."""
 
 _READ_TIMEOUT = 6.0
 """Seconds that a key waits for a reading of the team; some tests hold the reading back."""
@@ -31,10 +40,18 @@ class Stage:
 
     app: CrewboardApp
     pilot: Pilot[None]
+    _seen: tuple[object, ...] = ()
+    _text: list[str] = field(default_factory=list)
 
     @property
     def text(self) -> list[str]:
         """Return the lines of the screen, without trailing blanks."""
+        if (seen := (self.app.screen, self.app.size, changes())) != self._seen:
+            self._text = self._render()
+            self._seen = seen
+        return self._text
+
+    def _render(self) -> list[str]:
         width, height = self.app.size
         # As a paint does: what is rendered here is cached for it.
         visible_screen_stack.set(self.app._background_screens)
@@ -55,12 +72,12 @@ class Stage:
     async def until(self, condition: Callable[[], object], what: str = "the condition") -> None:
         """Wait for `condition`, and check that it still holds when pending updates are done."""
         deadline = time.monotonic() + WAIT_TIMEOUT
-        while not condition():
+        while not (condition() and self.is_painted):
             while not condition():
                 if time.monotonic() > deadline:
                     raise AssertionError(f"{what} did not come true; on the screen:\n{self.all}")
                 # pilot.pause() would ask every widget whether it is done.
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(_POLL)
             await self.pilot.pause()
             await self._painted()
 
@@ -70,7 +87,7 @@ class Stage:
         while not self.is_painted:
             if time.monotonic() > deadline:
                 raise AssertionError("it never comes to rest")
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(_POLL)
 
     async def sees(self, *texts: str) -> None:
         """Wait until all of these words are on the screen."""
@@ -103,26 +120,28 @@ class Stage:
         screen = self.app.screen
         if screen._callbacks or screen._layout_required or screen._scroll_required:
             return False
-        return not (isinstance(screen, BaseScreen) and screen._is_due)
+        return not (isinstance(screen, BaseScreen) and (screen.is_due or screen.are_keys_due))
 
     def _is_read(self) -> bool:
         screen = self.app.screen
         return isinstance(screen, BaseScreen) and self.app.context.snapshot.answers.keys() == set(screen.queries())
 
     async def press(self, *keys: str) -> None:
-        """Press keys one by one, each after the screen has been updated, as a person does."""
-        for key in keys:
-            await self._wait_for_reading()
-            self._send(key)
-            await self._processed()
+        """Press keys, each after the screen has been updated, as a person does; `j j j` comes as from a held key."""
+        for key, held in groupby(keys):
+            presses = list(held)
+            for group in [presses] if key in _HELD else [[press] for press in presses]:
+                await self._wait_for_reading()
+                for press in group:
+                    self._send(press)
+                await self._processed()
 
     def _send(self, key: str) -> None:
         name = _character_to_key(key) if len(key) == 1 else key
         event = events.Key(name, key if len(key) == 1 else key_to_character(name))
         event.set_sender(self.app)
-        driver = self.app._driver
-        assert driver is not None
-        driver.send_message(event)
+        # As the terminal's driver does, one round of the event loop earlier.
+        self.app.post_message(event)
 
     async def _wait_for_reading(self) -> None:
         deadline = time.monotonic() + _READ_TIMEOUT
@@ -132,12 +151,12 @@ class Stage:
                 return
             if self.app.context.snapshot.answers.keys() == set(screen.queries()):
                 return
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(_POLL)
 
     async def _processed(self) -> None:
         """Wait until the pending messages are processed, also by a new screen."""
         before = None
-        while before is not self.app.screen:
+        while before is not self.app.screen or (self.app.key_order.is_busy and not self.app._exit):
             before = self.app.screen
             await self.pilot._wait_for_screen()
         await self.pilot._wait_for_screen()
@@ -148,6 +167,14 @@ class Stage:
         await self._wait_for_reading()
         for character in text:
             self._send("space" if character == " " else character)
+        await self._processed()
+
+    async def send_bytes(self, data: str) -> None:
+        """Send what a terminal delivers in one read, without waiting between the keys."""
+        await self._wait_for_reading()
+        for event in XTermParser().feed(data):
+            event.set_sender(self.app)
+            self.app.post_message(event)
         await self._processed()
 
     async def can(self, key: str, label: str) -> None:

@@ -49,6 +49,7 @@ async def test_a_message_to_an_agent_that_does_not_run_says_so(frozen: Frozen) -
         await stage.sees("sent to parser; parser reads it when resumed")
 
 
+@pytest.mark.long
 async def test_esc_keeps_a_message_for_later(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press(*_API, "m")
@@ -80,6 +81,7 @@ async def test_a_broadcast_goes_to_the_marked_alone_also_to_one(frozen: Frozen) 
     assert not mailbox.read(frozen.directory, "scan").messages
 
 
+@pytest.mark.long
 async def test_text_for_marked_agents_is_no_draft_for_a_broadcast(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press(*_API, "space", "b")
@@ -142,6 +144,7 @@ _MARKED = ("j", "j", "j", "j", "j", "space", "space", "space")
 """Marks api, perf and ui."""
 
 
+@pytest.mark.long
 async def test_x_asks_all_marked_and_says_it_in_one_sentence(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     stop = Calls()
     monkeypatch.setattr(ending, "stop", stop)
@@ -177,7 +180,9 @@ async def test_ending_all_marked_takes_two_presses(frozen: Frozen, monkeypatch: 
     assert sorted(end) == [("api",), ("perf",), ("ui",)]
 
 
-@pytest.mark.parametrize(("key", "says"), [("r", "with their memory"), ("R", "without memory")])
+@pytest.mark.parametrize(
+    ("key", "says"), [("r", "with their memory"), pytest.param("R", "without memory", marks=pytest.mark.long)]
+)
 async def test_all_marked_that_are_over_are_resumed(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch, key: str, says: str
 ) -> None:

@@ -5,11 +5,13 @@ import signal
 import subprocess
 import time
 
+import pytest
+
 from crewboard.readmodel.activity import Activity, describe
 from crewboard.readmodel.mail import MailReader
 from crewboard.readmodel.processes import ProcessNode, Usage, process_tree
 from crewboard.readmodel.reader import TeamReader
-from crewboard.records import Exit, Intake, RunStarted, ToolResult
+from crewboard.records import Exit, Intake, Reply, RunStarted, Tokens, ToolResult
 from crewboard.store import journal
 from crewboard_tui.queries import ProcessHistoryReader
 from crewboard_tui.render.formats import sparkline
@@ -19,16 +21,10 @@ from crewboard_tui.views.base import BaseScreen
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 
-TABS = ("Now", "Mail", "Transcript", "Tasks", "Files", "Process", "Cost")
-
 
 async def _open(stage: Stage, name: str, tab: str) -> None:
-    """Open a tab of an agent's page with keys."""
-    await stage.press("/")
-    await stage.write(name.partition("-")[0])
-    await stage.press("enter", "enter")
-    await stage.sees("[Now]")
-    await stage.press(*["]"] * TABS.index(tab))
+    """Open a tab of an agent's page."""
+    stage.app.open_agent(name, tab)
     await stage.sees(f"[{tab}]")
     await stage.settles()
 
@@ -110,6 +106,7 @@ async def test_the_page_of_an_absent_lead_shows_its_mail(frozen: Frozen) -> None
         assert stage.all.index("not read yet") < stage.all.index("result: The repository")
 
 
+@pytest.mark.long
 async def test_an_empty_seat_without_mail_says_how_to_fill_it(empty: Frozen) -> None:
     async with opened(empty, 80, 24) as stage:
         await stage.press("l")
@@ -141,6 +138,7 @@ async def test_the_talk_with_the_lead_says_free_for_work_once(frozen: Frozen) ->
         assert "free for work free" not in stage.all
 
 
+@pytest.mark.long
 async def test_without_a_task_the_tab_says_how_to_give_one(frozen: Frozen) -> None:
     mine = Settings(keys={"task.assign": "A"})
     async with opened(frozen, 80, 24, settings=mine) as stage:
@@ -222,6 +220,23 @@ async def test_a_tool_call_is_one_line_that_unfolds_to_all_of_it(frozen: Frozen)
         await stage.sees("test_39 passed")
 
 
+async def test_what_the_model_thought_is_one_line_that_unfolds(frozen: Frozen) -> None:
+    thought = {"type": "thinking", "thinking": "First the parser.\n" * 5 + "Then the tests.", "signature": "s"}
+    content = [thought, {"type": "redacted_thinking", "data": "x"}, {"type": "text", "text": "I begin."}]
+    journal.append(
+        frozen.directory.agent("api").journal,
+        Reply(ts=NOW - 1, content=content, stop_reason="end_turn", usage=Tokens()),
+    )
+    frozen.directory.agent("api").live.unlink()
+    async with opened(frozen, 80, 24) as stage:
+        await _open(stage, "api", "Transcript")
+        await stage.sees("think  First the parser.", "think  (encrypted by the API)", "say    I begin.")
+        assert "Then the tests." not in stage.all
+        await stage.press("k", "k", "enter")
+        await stage.sees("Then the tests.")
+
+
+@pytest.mark.long
 async def test_following_lets_go_upwards_and_comes_back_at_the_end(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open(stage, "api", "Transcript")
@@ -243,7 +258,7 @@ async def test_a_call_without_an_outcome_runs_or_is_unknown(frozen: Frozen) -> N
     async with opened(frozen, 80, 24) as stage:
         await _open(stage, "api", "Transcript")
         assert "5.0s …" in next(line for line in stage.text if "bash make" in line)
-        await stage.press("escape", "escape")
+        await stage.press("escape")
         await _open(stage, "parser", "Transcript")
         await stage.sees("outcome unknown")
 

@@ -1,22 +1,35 @@
 """The board: which agents need the user, what each agent does, and which keys work."""
 
-import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from textual.widget import Widget
 
 from crewboard.commands.context import Team, choose_team
 from crewboard.errors import UsageError
 from crewboard.readmodel.reader import TeamReader
-from crewboard.records import Exit, Status
-from crewboard.store import agents, json_files, leases, tasks
+from crewboard.records import Exit, State, Status, TodoList
+from crewboard.store import agents, json_files, tasks
 from crewboard_tui import session
+from crewboard_tui.queries import Snapshot
 from crewboard_tui.views.base import BaseScreen
+from crewboard_tui.views.board import BoardScreen
 from crewboard_tui.widgets import line_list
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import opened
+
+
+async def test_a_row_and_the_page_of_an_agent_show_its_steps(frozen: Frozen) -> None:
+    agent = frozen.directory.agent("api")
+    status = json_files.load(agent.status, Status)
+    assert status is not None
+    steps = TodoList(done=3, total=7, current="write the tests")
+    json_files.save(agent.status, status.replace(todo=steps))
+    async with opened(frozen, 80, 24) as stage:
+        await stage.sees("TODO", "3/7")
+        stage.app.open_agent("api", "Now")
+        await stage.sees("3/7 write the tests")
 
 
 async def test_an_agent_row_has_state_pid_cpu_memory_mail_and_task(frozen: Frozen) -> None:
@@ -27,12 +40,30 @@ async def test_an_agent_row_has_state_pid_cpu_memory_mail_and_task(frozen: Froze
             assert fact in api
 
 
-@pytest.mark.parametrize(("error", "says"), [(None, "2 unread"), ("the API stayed unavailable", "the API stayed un")])
+async def test_a_move_of_the_cursor_does_not_paint_the_team(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    painted, paint = list[Snapshot](), BoardScreen.paint
+
+    def noted(board: BoardScreen, snapshot: Snapshot) -> None:
+        painted.append(snapshot)
+        paint(board, snapshot)
+
+    async with opened(frozen, 120, 40) as stage:
+        await stage.settles()
+        monkeypatch.setattr(BoardScreen, "paint", noted)
+        await stage.press("j")
+        await stage.sees("Inbox · auth-plan", "no mail; m writes some")
+        assert not painted
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [(None, "2 unread"), ("the API stayed unavailable", "the API stayed un")],
+)
 async def test_what_an_idle_agent_does_is_not_said_twice(frozen: Frozen, error: str | None, says: str) -> None:
     path = frozen.directory.agent("reviewer").status
     status = json_files.load(path, Status)
     assert status is not None
-    json_files.save(path, status.model_copy(update={"doing": "idle", "last_error": error}))
+    json_files.save(path, status.replace(doing="idle", last_error=error))
     async with opened(frozen, 170, 40) as stage:
         await stage.settles()
         (row,) = [line for line in stage.text if "○ reviewer" in line]
@@ -40,6 +71,18 @@ async def test_what_an_idle_agent_does_is_not_said_twice(frozen: Frozen, error: 
         assert says in row
 
 
+@pytest.mark.parametrize("state", [pytest.param("idle", marks=pytest.mark.long), "working"])
+async def test_a_row_says_that_a_checkout_was_not_set_up(frozen: Frozen, state: State) -> None:
+    path = frozen.directory.agent("reviewer").status
+    status = json_files.load(path, Status)
+    assert status is not None
+    error = "worktree_setup `make` failed"
+    json_files.save(path, status.replace(state=state, doing="reads", setup_error=error))
+    async with opened(frozen, 170, 40) as stage:
+        await stage.sees({"idle": error, "working": "checkout not set up · reads"}[state])
+
+
+@pytest.mark.long
 async def test_a_narrow_board_says_the_word_of_a_state_once(frozen: Frozen) -> None:
     async with opened(frozen, 40, 16) as stage:
         await stage.press("G")
@@ -65,15 +108,15 @@ async def test_the_strip_counts_states_and_says_what_is_dangerous(frozen: Frozen
 
 
 async def test_a_worker_whose_sandbox_is_not_known_yet_is_no_danger(frozen: Frozen) -> None:
-    frozen.directory.agent("api").status.unlink()
+    frozen.directory.agent("api").status.on_disk.unlink()
     async with opened(frozen) as stage:
         await stage.sees("api ")
         assert "sandbox" not in stage.part("strip")
 
 
 async def test_damaged_files_are_named_even_while_an_agent_needs_you(frozen: Frozen) -> None:
-    frozen.directory.task(9).write_text("{")
-    with frozen.directory.inbox("api").open("ab") as box:
+    frozen.directory.task(9).on_disk.write_text("{")
+    with frozen.directory.inbox("api").on_disk.open("ab") as box:
         box.write(b"no message\nnor this\n")
     async with opened(frozen, 80, 24) as stage:
         assert " 3 damaged " in stage.part("strip")
@@ -89,6 +132,7 @@ async def test_the_alert_names_the_worst_and_its_key(frozen: Frozen) -> None:
         assert "! opens it" in alert
 
 
+@pytest.mark.long
 async def test_a_click_beside_the_alerts_key_opens_it_too(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.sees("! open")
@@ -103,6 +147,17 @@ async def test_moving_shows_the_other_agents_work_mail_and_live_reply(frozen: Fr
         await stage.press("j", "j", "j", "j", "j")
         await stage.sees("Peek · api", "grep src/ def list_orders", "and▌")
         await stage.sees("Inbox · api", "what is the cursor", "PICKED   TURN")
+
+
+async def test_the_output_of_a_command_is_shown_while_it_runs(frozen: Frozen) -> None:
+    frozen.began("api", 3, "bash", {"command": "make"})
+    frozen.directory.agent("api").live.write_text("compiled 3 of 40\n")
+    async with opened(frozen, 80, 24) as stage:
+        stage.app.open_agent("api", "Transcript")
+        await stage.sees("compiled 3 of 40")
+        (line,) = (line for line in stage.text if "compiled 3 of 40" in line)
+        assert "out" in line
+        assert "says" not in line
 
 
 async def test_a_live_reply_grows_as_it_is_streamed(frozen: Frozen) -> None:
@@ -182,6 +237,7 @@ async def test_sorting_goes_through_the_columns_and_turns_round(frozen: Frozen) 
         assert stage.text[4][6:8] == "ui"
 
 
+@pytest.mark.long
 async def test_a_filter_narrows_the_list_and_esc_takes_it_away(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
         await stage.press("/")
@@ -193,6 +249,7 @@ async def test_a_filter_narrows_the_list_and_esc_takes_it_away(frozen: Frozen) -
         await stage.sees("flaky-hunt")
 
 
+@pytest.mark.long
 async def test_zoom_gives_a_pane_the_screen_and_esc_gives_it_back(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
         await stage.press("z")
@@ -201,7 +258,16 @@ async def test_zoom_gives_a_pane_the_screen_and_esc_gives_it_back(frozen: Frozen
         await stage.sees("Peek · ")
 
 
-@pytest.mark.parametrize("view", ["1", "2", "3", "4", "5"])
+@pytest.mark.parametrize(
+    "view",
+    [
+        pytest.param("1", marks=pytest.mark.long),
+        "2",
+        pytest.param("3", marks=pytest.mark.long),
+        pytest.param("4", marks=pytest.mark.long),
+        pytest.param("5", marks=pytest.mark.long),
+    ],
+)
 async def test_a_zoomed_pane_takes_all_the_room(frozen: Frozen, view: str) -> None:
     async with opened(frozen, 170, 50) as stage:
         await stage.press(view)
@@ -262,6 +328,7 @@ async def test_a_task_that_moves_moves_on_the_board(frozen: Frozen) -> None:
         await stage.sees_not("orphaned by parser")
 
 
+@pytest.mark.long
 async def test_marks_widen_a_key_to_many(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
         await stage.press("j", "j", "j", "j", "j", "space", "space")
@@ -290,16 +357,13 @@ def test_the_farewell_names_no_team_where_none_was_made(tmp_path: Path, monkeypa
     assert words == "No agent of default is running. `crewboard` opens the board again."
 
 
-def test_without_a_key_a_team_keeps_its_offline_model(frozen: Frozen) -> None:
-    keyless, keyed = replace(frozen.team, environment={}), replace(frozen.team, environment={"ANTHROPIC_API_KEY": "x"})
-    assert not session.as_it_runs(keyless).offline
-    held = leases.take(frozen.directory.model_lock)
-    assert held is not None
-    assert session.as_it_runs(keyless).offline
-    assert not session.as_it_runs(keyed).offline
-    os.close(held)
-    assert session.as_it_runs(keyless).offline
-    assert "--offline" not in session.farewell(keyed)
+@pytest.mark.parametrize("environment", [{}, {"ANTHROPIC_API_KEY": "x"}], ids=["keyless", "keyed"])
+def test_a_team_keeps_its_offline_model(frozen: Frozen, environment: dict[str, str]) -> None:
+    team = replace(frozen.team, environment=environment)
+    assert team.worker_environment == environment
+    frozen.directory.model_lock.on_disk.touch()
+    assert team.worker_environment == {**environment, "CREWBOARD_OFFLINE": "1"}
+    assert "--offline" in session.farewell(team)
 
 
 def test_without_a_terminal_it_says_what_to_do_instead(frozen: Frozen) -> None:
@@ -324,7 +388,10 @@ async def test_on_a_task_of_the_board_no_key_is_for_an_agent(frozen: Frozen) -> 
         await stage.sees("resume: select an agent first")
 
 
-@pytest.mark.parametrize(("beside", "moves", "agent"), [("board-needs", "jj", "docs"), ("board-cost", "jjj", "api")])
+@pytest.mark.parametrize(
+    ("beside", "moves", "agent"),
+    [("board-needs", "jj", "docs"), pytest.param("board-cost", "jjj", "api", marks=pytest.mark.long)],
+)
 async def test_beside_the_roster_keys_act_on_the_agent_of_the_row(
     frozen: Frozen, beside: str, moves: str, agent: str
 ) -> None:

@@ -1,21 +1,58 @@
 """Changes: what agents with a worktree changed, file by file, read from real snapshots in a real repository."""
 
+import asyncio
+import atexit
+import hashlib
 import os
+import shutil
 import subprocess
+import tempfile
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from crewboard.records import Message, Spec, Status, Worktree
-from crewboard.store import agents, json_files
+from crewboard.records import Checked, FileKept, Intake, Message, SnapshotTaken, Spec, Status, Worktree, convert
+from crewboard.store import agents, codec, journal, json_files, roster
+from crewboard.worktrees import checkout, snapshot
+from crewboard.worktrees.changes import Changes, FileChange, LastCheck
 from crewboard_tui.render import hunk_lines, parse_diff, plain
 from crewboard_tui.render.diff import MOST_OF_FILE, changed_words
 from crewboard_tui.settings import Settings
-from tests.frozen import Frozen
+from crewboard_tui.views.changes.rows import change_rows, file_line
+from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 
 BEFORE = "def pages(rows, size):\n    return rows[:size]\n\n\n" + "".join(f"LIMIT_{at} = {at}\n" for at in range(40))
 AFTER = BEFORE.replace("rows[:size]", "rows[: size + 1]").replace("LIMIT_30 = 30", "LIMIT_30 = 300")
+
+
+def _git(root: Path, *arguments: str) -> str:
+    made = {"NAME": "kim", "EMAIL": "kim@example.org", "DATE": "2026-11-20T12:00:00Z"}
+    names = {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in made.items()}
+    return subprocess.run(
+        ["git", *arguments], cwd=root, env={**os.environ, **names}, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+@cache
+def _begun() -> Path:
+    """Return a repository with one commit. Git takes longer to make one than to copy it."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    root = Path(folder.name)
+    _git(root, "init", "-q", "-b", "main", "--template=")
+    _git(root, "config", "user.name", "Kim")
+    _git(root, "config", "user.email", "kim@example.org")
+    (root / ".git/info").mkdir()
+    (root / ".git/info/exclude").write_text(".crewboard\n")
+    (root / "src").mkdir()
+    (root / "src/pages.py").write_text(BEFORE)
+    (root / "README.md").write_text("# Inkpot\n")
+    _git(root, "add", "--all")
+    _git(root, "commit", "-q", "-m", "begin")
+    return root
 
 
 class Repository:
@@ -23,20 +60,11 @@ class Repository:
 
     def __init__(self, frozen: Frozen) -> None:
         self.team = frozen.directory
-        self.root = frozen.directory.root
-        self.git("init", "-q", "-b", "main")
-        self.git("config", "user.name", "Kim")
-        self.git("config", "user.email", "kim@example.org")
-        (self.root / ".git/info/exclude").write_text(".crewboard\n")
-        self.write({"src/pages.py": BEFORE, "README.md": "# Inkpot\n"})
-        self.base = self.commit("begin")
+        self.root = shutil.copytree(_begun(), frozen.directory.root, dirs_exist_ok=True)
+        self.base = (self.root / ".git/refs/heads/main").read_text().strip()
 
     def git(self, *arguments: str) -> str:
-        made = {"NAME": "kim", "EMAIL": "kim@example.org", "DATE": "2026-11-20T12:00:00Z"}
-        names = {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in made.items()}
-        return subprocess.run(
-            ["git", *arguments], cwd=self.root, env={**os.environ, **names}, check=True, capture_output=True, text=True
-        ).stdout.strip()
+        return _git(self.root, *arguments)
 
     def write(self, files: dict[str, str]) -> None:
         for name, text in files.items():
@@ -67,7 +95,7 @@ class Repository:
     def _give_worktree(self, name: str) -> None:
         def with_worktree(spec: Spec | None) -> Spec:
             assert spec is not None
-            return spec.model_copy(update={"worktree": Worktree(branch=self._branch(name), base=self.base)})
+            return spec.replace(worktree=Worktree(branch=self._branch(name), base=self.base))
 
         agents.change_spec(self.team.agent(name), with_worktree)
 
@@ -84,9 +112,49 @@ async def test_eight_shows_what_each_agent_changed(frozen: Frozen, repository: R
     repository.commit("meanwhile")
     async with opened(frozen, 80, 24) as stage:
         await stage.press("8")
-        await stage.sees("api  +3 −2 · 2 files · base 1 behind · ✓ applies")
+        await stage.sees("api  +3 −2 · 2 files · base 1 behind · ✓ merges cleanly")
         await stage.sees("ui   +1 −1 · 1 file  · base 1 behind · ⚠ conflicts: README.md")
         assert "migrate" not in "\n".join(stage.text[3:-4]), "it works in the shared tree"
+
+
+@pytest.mark.long
+async def test_a_row_shows_the_last_check_and_what_blocks_a_merge(frozen: Frozen, repository: Repository) -> None:
+    commit = repository.snapshot("api", {"src/pages.py": AFTER})
+    repository.snapshot("ui", {"docs.md": "# Ink\n"})
+    api, tree = frozen.directory.agent("api"), repository.git("rev-parse", f"{commit}^{{tree}}")
+    roster.change(frozen.directory, lambda config: setattr(config, "check", "make test-of-all-of-it"))
+
+    def check(code: int, tree: str) -> None:
+        agents.save_checked(api, Checked(at=NOW, command="make test-of-all-of-it", exit_code=code, tree=tree), None)
+
+    check(1, tree)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("8")
+        await stage.sees("api  +2 −2 · 1 file · ✗ 15:04 make test-of-al…", "blocks a merge until it passes")
+        check(0, tree)
+        await stage.sees("api  +2 −2 · 1 file · ✓ merges cleanly · ✓ 15:04 make test-of-al…")
+        check(0, repository.base)
+        await stage.sees("· ✓ merges cleanly · ✓ old, ", "the files changed since")
+        with agents.checking(api):
+            await stage.sees("✓ merges cleanly · ◔ check runs")
+
+
+def test_a_row_shows_a_red_check_beside_a_collision() -> None:
+    red = LastCheck("failed", Checked(at=NOW, command="make", exit_code=1, tree="t"))
+    file = FileChange("api.py", "modified", 1, 1)
+    work = Changes("ann", "crew/ann", "b", "c", "h", (file,), 0, applies=True, collides_with=("ben",), check=red)
+    (row,) = change_rows([(None, work)], 56)
+    assert "✗ ⚠ collides with ben" in plain(row.line)
+    (row,) = change_rows([(None, replace(work, conflicts=("api.py",)))], 56)
+    assert "✗ ⚠ conflicts: api.py" in plain(row.line)
+
+
+def test_a_change_of_the_mode_is_shown() -> None:
+    made = FileChange("run.sh", "modified", 0, 0, mode="100755")
+    assert plain(file_line(made, 40)).split() == ["M", "run.sh", "+x"]
+    taken = FileChange("run.sh", "modified", 1, 0, mode="100644", old_mode="100755")
+    assert plain(file_line(taken, 40)).split() == ["M", "run.sh", "−x", "+1"]
+    assert "x" not in plain(file_line(FileChange("new", "added", 1, 0, mode="100755", old_mode="000000"), 40))
 
 
 async def test_without_a_worktree_changes_says_how_to_get_one(frozen: Frozen) -> None:
@@ -95,11 +163,26 @@ async def test_without_a_worktree_changes_says_how_to_get_one(frozen: Frozen) ->
         await stage.sees("no agent has a worktree", "crewboard spawn NAME --worktree")
 
 
+@pytest.mark.long
+async def test_discarded_work_is_no_row_and_what_a_snapshot_lacks_is_shown(
+    frozen: Frozen, repository: Repository
+) -> None:
+    repository.snapshot("api", {"src/pages.py": AFTER})
+    frozen.directory.worktrees.mkdir(exist_ok=True)
+    snapshot.missing_of(frozen.directory, "api").write_text("secret: Permission denied")
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("8")
+        await stage.sees("⚠ 1 path not taken in", "missing secret: Permission denied")
+        repository.git("update-ref", "-d", "refs/crew/@demo/api")
+        await stage.press("ctrl+r")
+        await stage.sees("the work of all agents with a worktree was discarded")
+
+
 async def test_enter_shows_the_files_and_their_diff(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {"src/pages.py": AFTER, "src/cursor.py": "A = 1\n"})
     async with opened(frozen, 120, 30) as stage:
         await stage.press("8")
-        await stage.sees("✓ applies")
+        await stage.sees("✓ merges cleanly")
         await stage.press("enter")
         await stage.sees("Changes › api", "A src/cursor.py", "1 +A = 1", "file 1 of 2")
         await stage.press("]")
@@ -110,26 +193,55 @@ async def test_enter_shows_the_files_and_their_diff(frozen: Frozen, repository: 
         await stage.sees("Work of api")
 
 
+@pytest.mark.long
+async def test_a_file_is_listed_with_its_old_name_and_the_target_of_a_link(
+    frozen: Frozen, repository: Repository
+) -> None:
+    (repository.root / "link").symlink_to("README.md")
+    repository.git("mv", "src/pages.py", "src/rows.py")
+    repository.snapshot("api", {})
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("8")
+        await stage.sees("A link → README.md", "R src/pages.py → src/rows.py")
+
+
+@pytest.mark.long
 async def test_the_page_of_an_agent_that_changed_nothing_says_so(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {})
     async with opened(frozen, 120, 40) as stage:
         await stage.press("8")
         await stage.sees("nothing changed")
         await stage.press("enter")
-        await stage.until(lambda: stage.all.count("nothing changed") > 1, "both panes")
-        assert "reading" not in stage.all
+        await stage.until(
+            lambda: stage.all.count("nothing changed") > 1 and "reading" not in stage.all, "both panes say so"
+        )
 
 
+@pytest.mark.long
+async def test_a_key_that_works_on_another_page_of_changes_says_where(frozen: Frozen, repository: Repository) -> None:
+    repository.snapshot("api", {"src/pages.py": AFTER})
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("8")
+        await stage.sees("reads again")
+        await stage.press("c")
+        await stage.sees("note: only in the changes of an agent")
+        await stage.press("h")
+        await stage.sees("how: only where work is merged")
+        await stage.press("enter")
+        await stage.sees("c notes a line")
+
+
+@pytest.mark.long
 async def test_a_hunk_folds_to_one_line(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {"src/pages.py": AFTER})
     async with opened(frozen, 80, 24) as stage:
         await stage.press("8")
-        await stage.sees("✓ applies")
+        await stage.sees("✓ merges cleanly")
         await stage.press("enter")
         await stage.sees("src/pages.py", "rows[: size + 1]")
         await stage.press("enter", "j", "enter")
         await stage.sees_not("rows[: size + 1]")
-        await stage.sees("LIMIT_30 = 300", "+ @@ -1,5 +1,5 @@")
+        await stage.sees("LIMIT_30 = 300", "▹ @@ -1,5 +1,5 @@")
 
 
 async def test_changes_are_read_again_when_the_agent_changes_its_state(frozen: Frozen, repository: Repository) -> None:
@@ -138,13 +250,11 @@ async def test_changes_are_read_again_when_the_agent_changes_its_state(frozen: F
         await stage.press("8")
         await stage.sees("+1 −1")
         repository.snapshot("api", {"README.md": "# One\n\nmore\n"})
-        path = frozen.directory.agent("api").status
-        status = json_files.load(path, Status)
-        assert status is not None
-        json_files.save(path, status.model_copy(update={"state": "idle"}))
+        _idle(frozen, "api")
         await stage.sees("+3 −1")
 
 
+@pytest.mark.long
 async def test_a_key_reads_the_changes_again(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {"README.md": "# One\n"})
     async with opened(frozen, 80, 24) as stage:
@@ -166,28 +276,28 @@ async def test_a_hostile_file_name_and_text_are_only_shown(frozen: Frozen, repos
     )
     async with opened(frozen, 120, 30) as stage:
         await stage.press("8")
-        await stage.sees("✓ applies")
+        await stage.sees("✓ merges cleanly")
         await stage.press("enter")
         await stage.sees("1 +␛[31mred [bold]x[/]", "a b␛[2J <U+DCFF>")
 
 
-# ------------------------------------------------------------------------------------------------------ acceptance
+# ------------------------------------------------------------------------------------------------------ merges
 
 
 def _idle(frozen: Frozen, name: str) -> None:
     path = frozen.directory.agent(name).status
     status = json_files.load(path, Status)
     assert status is not None
-    json_files.save(path, status.model_copy(update={"state": "idle"}))
+    json_files.save(path, status.replace(state="idle"))
 
 
-async def test_accepted_work_is_committed_as_shown_and_taken_back(frozen: Frozen, repository: Repository) -> None:
+async def test_merged_work_is_committed_as_shown_and_taken_back(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {"src/pages.py": AFTER, "src/cursor.py": "A = 1\n"})
     _idle(frozen, "api")
     before = repository.git("rev-parse", "HEAD^{tree}")
     async with opened(frozen, 80, 24) as stage:
         await stage.press("8")
-        await stage.sees("✓ applies")
+        await stage.sees("✓ merges cleanly")
         await stage.press("a")
         await stage.sees("squash: one commit", "✓ would commit +3 −2 in 2 files", "Add the work of api")
         await stage.press("e", "ctrl+a", "ctrl+k")
@@ -196,19 +306,19 @@ async def test_accepted_work_is_committed_as_shown_and_taken_back(frozen: Frozen
         await stage.sees("message  pages: one more row", "✓ would commit")
         assert repository.git("rev-parse", "HEAD^{tree}") == before, "a preview changes nothing"
         await stage.press("a")
-        await stage.sees("accepted the work of api into main", "nothing changed")
+        await stage.sees("merged the work of api into main", "all merged")
         assert (repository.root / "src/cursor.py").read_text() == "A = 1\n"
         said = repository.git("log", "-1", "--format=%an%n%B")
         assert said.startswith("Kim\npages: one more row\n\nCo-authored-by: api")
         await stage.press("u")
         await stage.write("yes")
         await stage.press("enter")
-        await stage.sees("the work of api is taken back: main reset to", "✓ applies")
+        await stage.sees("the work of api is taken back: main reset to", "✓ merges cleanly")
         assert repository.git("rev-parse", "HEAD^{tree}") == before
         assert repository.git("status", "--porcelain") == ""
 
 
-async def test_what_cannot_be_accepted_says_why(frozen: Frozen, repository: Repository) -> None:
+async def test_what_cannot_be_merged_says_why(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {"README.md": "# Ink\n"})
     _idle(frozen, "api")
     repository.write({"README.md": "# Inkpot 2\n"})
@@ -217,15 +327,19 @@ async def test_what_cannot_be_accepted_says_why(frozen: Frozen, repository: Repo
         await stage.press("8")
         await stage.sees("⚠ conflicts: README.md")
         await stage.press("a")
-        await stage.sees("✖ the work of api conflicts with main in README.md")
+        await stage.sees("✖ the work of api conflicts with main in README.md", "into     main")
+        await stage.sees("v asks api to resolve the conflicts")
         await stage.press("a")
-        await stage.sees("accept: the work of api conflicts")
+        await stage.sees("merge: the work of api conflicts")
         await stage.press("i")
         await stage.write("nowhere")
         await stage.press("enter")
         await stage.sees("there is no branch 'nowhere'")
+        await stage.press("v")
+        await stage.sees("asked api to resolve the conflicts")
 
 
+@pytest.mark.long
 async def test_a_key_asks_the_agent_to_resolve_its_conflicts(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {"README.md": "# Ink\n"})
     repository.write({"README.md": "# Inkpot 2\n"})
@@ -240,17 +354,17 @@ async def test_a_key_asks_the_agent_to_resolve_its_conflicts(frozen: Frozen, rep
         assert f"git merge {head}" in sent.content
 
 
-async def test_work_that_changed_since_the_preview_is_not_accepted(frozen: Frozen, repository: Repository) -> None:
+async def test_work_that_changed_since_the_preview_is_not_merged(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {"README.md": "# Ink\n"})
     _idle(frozen, "api")
     async with opened(frozen, 80, 24) as stage:
         await stage.press("8")
-        await stage.sees("✓ applies")
+        await stage.sees("✓ merges cleanly")
         await stage.press("a")
         await stage.sees("✓ would commit +1 −1")
         repository.snapshot("api", {"README.md": "# Ink\n\nmore\n"})
         await stage.press("a")
-        await stage.sees("not accepted", "✓ would commit +3 −1")
+        await stage.sees("not merged", "✓ would commit +3 −1")
         assert repository.git("rev-parse", "HEAD") == repository.base
 
 
@@ -295,11 +409,12 @@ async def test_notes_are_sent_as_one_message_with_path_line_and_hunk(frozen: Fro
 
 
 def _mail(frozen: Frozen, name: str, begin: str) -> list[Message]:
-    lines = frozen.directory.inbox(name).read_text().splitlines()
-    found = [Message.model_validate_json(line) for line in lines]
+    lines = frozen.directory.inbox(name).on_disk.read_text().splitlines()
+    found = [codec.decode(line.encode(), Message) for line in lines]
     return [message for message in found if message.content.startswith(begin)]
 
 
+@pytest.mark.long
 async def test_a_note_is_kept_like_any_draft_and_marked_when_its_line_changed(
     frozen: Frozen, repository: Repository, tmp_path: Path
 ) -> None:
@@ -323,6 +438,34 @@ async def test_a_note_is_kept_like_any_draft_and_marked_when_its_line_changed(
         await stage.sees_not("✎")
 
 
+@pytest.mark.long
+async def test_the_message_of_a_merge_is_kept_while_it_is_written(
+    frozen: Frozen, repository: Repository, tmp_path: Path
+) -> None:
+    settings = Settings(drafts=tmp_path / "drafts")
+    repository.snapshot("api", {"README.md": "# Ink\n"})
+    _idle(frozen, "api")
+    async with opened(frozen, 120, 36, settings=settings) as stage:
+        await stage.press("8")
+        await stage.sees("✓ merges cleanly")
+        await stage.press("a")
+        await stage.sees("✓ would commit")
+        await stage.press("e", "ctrl+a", "ctrl+k")
+        await stage.write("pages: half a sentence")
+        await stage.until(lambda: any("half a" in each.read_text() for each in tmp_path.glob("drafts/*.json")))
+    async with opened(frozen, 120, 36, settings=settings) as stage:
+        await stage.sees("not sent yet, from the last time: your message for the merge of api")
+        await stage.press("8")
+        await stage.sees("✓ merges cleanly")
+        await stage.press("a")
+        await stage.sees("message  pages: half a sentence", "✓ would commit")
+        await stage.press("a")
+        await stage.sees("merged the work of api into main")
+        assert repository.git("log", "-1", "--format=%s") == "pages: half a sentence"
+        assert not stage.app.context.drafts
+
+
+@pytest.mark.long
 async def test_a_note_moves_with_its_line(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {"src/pages.py": AFTER})
     async with opened(frozen, 120, 36) as stage:
@@ -336,6 +479,7 @@ async def test_a_note_moves_with_its_line(frozen: Frozen, repository: Repository
         assert "has changed since" not in stage.all
 
 
+@pytest.mark.long
 async def test_only_looking_writes_no_notes(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {"src/pages.py": AFTER})
     async with opened(frozen, 120, 36, read_only=True) as stage:
@@ -394,3 +538,117 @@ def test_long_lines_are_broken_and_nothing_is_lost(width: int, tmp_path: Path) -
     (found,) = parse_diff(_unified("", f"{text}\n", tmp_path))
     lines = [plain(line)[2:] for _, line in hunk_lines(found.hunks[0], width, 1)]
     assert "".join(line[1:] for line in lines) == text
+
+
+# --------------------------------------------------------------------------------------------------- putting back
+
+
+def _checkout(frozen: Frozen, name: str, files: dict[str, str]) -> Path:
+    """Give an agent a real checkout, in which it changed files in an assignment, and let it rest."""
+    made = checkout.make(frozen.directory, name)
+    agent = frozen.directory.agent(name)
+
+    def with_worktree(spec: Spec | None) -> Spec:
+        assert spec is not None
+        return spec.replace(worktree=made)
+
+    spec = agents.change_spec(agent, with_worktree)
+    tree = frozen.directory.worktree(name)
+    for at in ("begin", "end"):
+        commit = snapshot.take(frozen.directory, name, spec).commit
+        event = convert({"ts": NOW, "assignment": "first", "commit": commit, "at": at}, SnapshotTaken)
+        journal.append(agent.journal, event)
+        for path, text in files.items():
+            (tree / path).parent.mkdir(exist_ok=True)
+            (tree / path).write_text(text)
+    _idle(frozen, name)
+    return tree
+
+
+async def test_a_hunk_is_put_back(frozen: Frozen, repository: Repository) -> None:
+    tree = await asyncio.to_thread(
+        _checkout, frozen, "api", {"src/pages.py": AFTER, "src/cursor.py": "A = 1\n", "README.md": "# Ink\n"}
+    )
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("8")
+        await stage.sees("api  +4 −3 · 3 files")
+        await stage.press("enter")
+        await stage.sees("file 1 of 3")
+        await stage.press("]", "]")
+        await stage.sees("file 3 of 3", "rows[: size + 1]")
+        await stage.press("enter", "G")
+        await stage.press("U")
+        await stage.sees("api: put hunk 2 of src/pages.py back?", "Type yes · src/pages.py · Esc leaves it as it is")
+        await stage.write("yes")
+        await stage.press("enter")
+        await stage.sees("put back src/pages.py; `crewboard undo api --snapshot ")
+        assert (tree / "src/pages.py").read_text() == BEFORE.replace("rows[:size]", "rows[: size + 1]")
+
+
+@pytest.mark.long
+async def test_a_file_and_an_assignment_are_put_back(frozen: Frozen, repository: Repository) -> None:
+    tree = await asyncio.to_thread(
+        _checkout, frozen, "api", {"src/pages.py": AFTER, "src/cursor.py": "A = 1\n", "README.md": "# Ink\n"}
+    )
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("8")
+        await stage.sees("api  +4 −3 · 3 files")
+        await stage.press("enter")
+        await stage.sees("file 1 of 3")
+        await stage.press("]")
+        await stage.sees("file 2 of 3", "+A = 1")
+        await stage.until(lambda: not stage.app.context.jobs.running(), "the end of the last reading")
+        await stage.press("U")
+        await stage.sees("api: put src/cursor.py back?", "src/cursor.py (removed)")
+        await stage.write("yes")
+        await stage.press("enter")
+        await stage.sees("put back src/cursor.py (removed)")
+        assert not (tree / "src/cursor.py").exists()
+        await stage.press("escape")
+        await stage.sees("Work of api")
+        await stage.until(lambda: not stage.app.context.jobs.running(), "the end of the last reading")
+        await stage.press("U")
+        await stage.sees("api: put its last assignment back?", "README.md, src/pages.py")
+        await stage.write("yes")
+        await stage.press("enter")
+        await stage.sees("nothing changed")
+        assert (tree / "src/pages.py").read_text() == BEFORE
+
+
+async def test_what_changed_since_it_was_read_is_not_put_back(frozen: Frozen, repository: Repository) -> None:
+    tree = await asyncio.to_thread(_checkout, frozen, "api", {"README.md": "# Ink\n"})
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("8")
+        await stage.sees("1 file")
+        await stage.press("enter")
+        await stage.sees("+# Ink")
+        (tree / "README.md").write_text("# Later\n")
+        await stage.press("U")
+        await stage.sees("api has changed files since this was read")
+        assert (tree / "README.md").read_text() == "# Later\n"
+
+
+async def test_the_files_of_an_agent_at_work_are_not_put_back(frozen: Frozen, repository: Repository) -> None:
+    repository.snapshot("api", {"README.md": "# Ink\n"})
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("8")
+        await stage.sees("1 file")
+        await stage.press("U")
+        await stage.sees("put back: api is working: wait for it, or stop it")
+
+
+async def test_file_tools_are_reversed_in_the_shared_tree_from_the_board(frozen: Frozen) -> None:
+    agent, file = frozen.directory.agent("parser"), frozen.directory.root / "note.txt"
+    file.write_text("new\n")
+    before, after = agents.keep_content(agent, b"old\n"), hashlib.sha256(b"new\n").hexdigest()
+    journal.append(agent.journal, Intake(ts=NOW, assignment="first"))
+    journal.append(
+        agent.journal, FileKept(ts=NOW, id="1", tool_use_id="1", path="note.txt", before=before, after=after)
+    )
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("U")
+        await stage.sees("parser: put its last assignment back?", "note.txt · what its commands changed stays")
+        await stage.write("yes")
+        await stage.press("enter")
+        await stage.sees("put back note.txt")
+        assert file.read_text() == "old\n"

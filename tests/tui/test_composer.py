@@ -4,7 +4,7 @@ import contextlib
 import os
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,8 @@ from crewboard.records import Message
 from crewboard.store import mailbox
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui import session
-from crewboard_tui.compose import DraftInput
-from crewboard_tui.compose.draft_input import WorkspacePaths, clean
+from crewboard_tui.compose import Composer, DraftInput
+from crewboard_tui.compose.draft_input import WorkspacePaths, attach_dropped, clean, split_attachments
 from crewboard_tui.compose.parser import Note, Visit, parse_line, resolve_prefix
 from tests.frozen import Frozen
 from tests.tui.stage import Stage, opened
@@ -26,7 +26,10 @@ from tests.tui.test_requests import _open_plan as open_plan
 from tests.tui.test_teams import second
 
 _API = ("j", "j", "j", "j", "j")
-_SIZES = pytest.mark.parametrize("size", [(120, 36), (80, 24)], ids=["composer", "line"])
+_COMPOSER, _LINE = (120, 36), (80, 24)
+_SIZES = pytest.mark.parametrize(
+    "size", [pytest.param(_COMPOSER, marks=pytest.mark.long, id="composer"), pytest.param(_LINE, id="line")]
+)
 
 
 def _last(frozen: Frozen, name: str) -> str:
@@ -91,6 +94,7 @@ def test_a_line_is_one_line() -> None:
     assert clean("one\ntwo\tthree", one_line=True) == "one two\tthree"
 
 
+@pytest.mark.long
 async def test_a_break_sign_and_a_tab_are_sent_as_they_are(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press(*_API, "m")
@@ -114,12 +118,26 @@ async def test_the_composer_follows_the_selection(frozen: Frozen) -> None:
         await stage.sees("[Now]", "▸ to api ›")
 
 
+@pytest.mark.long
+async def test_what_is_written_before_the_composer_has_its_input_is_sent(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.settles()
+        # It has none until the first picture is painted.
+        stage.app.screen.query_one(Composer).line = None
+        await stage.press(*_API, "m")
+        await stage.write("hello")
+        await stage.press("enter")
+        await stage.sees("sent to api")
+    assert _last(frozen, "api") == "hello"
+
+
 async def test_below_100_columns_there_is_no_composer(frozen: Frozen) -> None:
     async with opened(frozen, 99, 36) as stage:
         await stage.settles()
         assert "to parser ›" not in stage.all
 
 
+@pytest.mark.long
 async def test_read_only_has_no_composer(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36, read_only=True) as stage:
         await stage.settles()
@@ -150,7 +168,8 @@ async def test_a_message_is_sent_once_however_often_enter_is_pressed(frozen: Fro
             event = events.Key("enter", "\r")
             event.set_sender(stage.app)
             driver.send_message(event)
-        await stage.sees("sent to api")
+        # The others act on the list: each acts when the effects of the one before are complete.
+        await stage.until(lambda: _count(frozen, "api") > before and not stage.app.key_order.is_busy, "the message")
         await stage.settles()
     assert _count(frozen, "api") == before + 1
 
@@ -233,6 +252,7 @@ async def test_text_not_sent_comes_before_text_typed_meanwhile(
         assert stage.app.context.drafts == {"api": "first\nsecond"}
 
 
+@pytest.mark.long
 async def test_text_not_sent_is_a_draft_of_the_team_that_was_left(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,6 +269,7 @@ async def test_text_not_sent_is_a_draft_of_the_team_that_was_left(
         assert stage.app.context.drafts == {}
 
 
+@pytest.mark.long
 async def test_what_was_sent_to_a_team_that_was_left_is_no_draft(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,7 +311,7 @@ async def test_quitting_while_a_send_fails_keeps_the_text_and_reason(
 async def test_half_a_delivery_is_finished_and_not_begun_again(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = messages.send
 
-    def send(team: Team, to: str, text: str) -> object:
+    def send(team: Team, to: str, text: str, attach: Sequence[Path] = ()) -> object:
         if to == "docs":
             raise StorageError("the disk is full")
         return whole(team, to, text)
@@ -306,7 +327,8 @@ async def test_half_a_delivery_is_finished_and_not_begun_again(frozen: Frozen, m
     assert _last(frozen, "parser") == "freeze"
 
 
-@pytest.mark.parametrize(("key", "draft"), [("b", "perf"), ("i", "interrupt perf")])
+@pytest.mark.long
+@pytest.mark.parametrize(("key", "draft"), [("b", "perf"), pytest.param("i", "interrupt perf", marks=pytest.mark.long)])
 async def test_a_repeated_send_skips_agents_that_have_the_text(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch, key: str, draft: str
 ) -> None:
@@ -330,6 +352,7 @@ async def test_a_repeated_send_skips_agents_that_have_the_text(
         assert stage.app.context.drafts == {draft: "freeze"}
 
 
+@pytest.mark.long
 async def test_leaving_shows_what_was_not_sent(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press(*_API, "m")
@@ -369,6 +392,7 @@ def test_a_beginning_means_the_only_one_who_is_called_so(text: str, names: list[
     assert resolve_prefix(text, names) == name
 
 
+@pytest.mark.long
 @_SIZES
 async def test_the_beginning_of_a_name_picks_the_recipient(frozen: Frozen, size: tuple[int, int]) -> None:
     async with opened(frozen, *size) as stage:
@@ -379,6 +403,7 @@ async def test_the_beginning_of_a_name_picks_the_recipient(frozen: Frozen, size:
     assert _last(frozen, "reviewer") == "look"
 
 
+@pytest.mark.long
 @_SIZES
 async def test_an_unknown_name_keeps_the_text(frozen: Frozen, size: tuple[int, int]) -> None:
     async with opened(frozen, *size) as stage:
@@ -388,9 +413,15 @@ async def test_an_unknown_name_keeps_the_text(frozen: Frozen, size: tuple[int, i
         await stage.sees("no agent is called 'fixer'", "@fixer hello")
 
 
+@pytest.mark.long
 @_SIZES
 @pytest.mark.parametrize(
-    ("command", "sees"), [("/inbox ui", "ui · 1 unread"), ("/tasks", "Tasks · 1/8"), ("/team", "Peek · api")]
+    ("command", "sees"),
+    [
+        ("/inbox ui", "ui · 1 unread"),
+        pytest.param("/tasks", "Tasks · 1/8", marks=pytest.mark.long),
+        pytest.param("/team", "Peek · api", marks=pytest.mark.long),
+    ],
 )
 async def test_a_command_goes_to_its_view(frozen: Frozen, size: tuple[int, int], command: str, sees: str) -> None:
     before = _count(frozen, "api")
@@ -403,6 +434,86 @@ async def test_a_command_goes_to_its_view(frozen: Frozen, size: tuple[int, int],
         await stage.sees(sees)
         await stage.sees_not("[Now]")
     assert _count(frozen, "api") == before
+
+
+def _slash(frozen: Frozen, name: str, text: str) -> None:
+    file = frozen.directory.root / ".claude/commands" / f"{name}.md"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+@_SIZES
+async def test_a_slash_command_is_read_before_it_is_sent(frozen: Frozen, size: tuple[int, int]) -> None:
+    _slash(frozen, "fix", "---\ndescription: fixes one\n---\nFix issue $1 of $ARGUMENTS.\n")
+    before = _count(frozen, "api")
+    async with opened(frozen, *size) as stage:
+        await stage.press(*_API, "m")
+        await stage.write("/fix 12 now")
+        await stage.press("enter")
+        await stage.sees("Fix issue 12 of 12 now.", "read it, then send it")
+        assert _count(frozen, "api") == before
+        await stage.press("enter")
+        await stage.until(lambda: _count(frozen, "api") == before + 1, "the message")
+    assert _last(frozen, "api") == "Fix issue 12 of 12 now."
+
+
+@_SIZES
+async def test_a_command_that_does_not_exist_is_sent_only_the_second_time(
+    frozen: Frozen, size: tuple[int, int]
+) -> None:
+    before = _count(frozen, "api")
+    async with opened(frozen, *size) as stage:
+        await stage.press(*_API, "m")
+        await stage.write("/nope x")
+        await stage.press("enter")
+        await stage.sees("no command /nope: ⏎ again sends it as text", "› /nope x")
+        assert _count(frozen, "api") == before
+        await stage.press("enter")
+        await stage.until(lambda: _count(frozen, "api") == before + 1, "the message")
+    assert _last(frozen, "api") == "/nope x"
+
+
+async def test_the_commands_that_exist_are_named_and_a_path_is_no_command(frozen: Frozen) -> None:
+    _slash(frozen, "fix", "Fix it.")
+    before = _count(frozen, "api")
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press(*_API, "m")
+        await stage.write("/fux")
+        await stage.press("enter")
+        await stage.sees("no command /fux", "there are /fix")
+        assert _count(frozen, "api") == before
+        await stage.press(*["backspace"] * 4)
+        await stage.write("/etc/hosts is wrong")
+        await stage.press("enter")
+        await stage.until(lambda: _count(frozen, "api") == before + 1, "the message")
+    assert _last(frozen, "api") == "/etc/hosts is wrong"
+
+
+async def test_a_slash_command_that_cannot_be_used_keeps_the_text(frozen: Frozen) -> None:
+    _slash(frozen, "empty", "")
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press(*_API, "m")
+        await stage.write("/empty")
+        await stage.press("enter")
+        await stage.sees("/empty cannot be used", "› /empty")
+
+
+def test_slash_commands_are_found_and_filled_in(frozen: Frozen, tmp_path: Path) -> None:
+    team, root = frozen.team, frozen.directory.root
+    _slash(frozen, "fix", "Fix it.")
+    _slash(frozen, "web/look", "@ui look at $2")
+    _slash(frozen, "large", "x" * 30_000)
+    (tmp_path / "outside.md").write_text("secret")
+    (root / ".claude/commands/linked.md").symlink_to(tmp_path / "outside.md")
+    assert messages.slash_commands(team) == ["fix", "large", "linked", "web:look"]
+    assert messages.write_out(team, "/fix") == "Fix it."
+    assert messages.write_out(team, "/fix 'a b' c") == "Fix it.\n\n'a b' c"
+    assert messages.write_out(team, "/web:look 'a b' c") == "@@ui look at c", "it addresses no other agent"
+    for text in ("/none", "/etc/hostname", "fix", "/../fix", "look at /fix"):
+        assert messages.write_out(team, text) is None
+    for text in ("/linked", "/large"):
+        with pytest.raises(UsageError, match="cannot be used"):
+            messages.write_out(team, text)
 
 
 # ------------------------------------------------------------------------------------------------- the editor
@@ -514,12 +625,73 @@ async def test_a_key_adds_a_line_and_enter_sends_all(frozen: Frozen, size: tuple
     assert _last(frozen, "api") == "one\ntwo"
 
 
+@pytest.mark.long
 async def test_a_line_break_keeps_its_place_in_fast_typing(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press(*_API, "m")
         for key in ("a", "ctrl+j", "b"):
             stage._send(key)
         await stage.until(lambda: _draft(stage) == "a\nb", "the letters in their lines")
+
+
+async def test_a_dropped_file_is_attached_to_the_message(frozen: Frozen, tmp_path: Path) -> None:
+    image = tmp_path / "a shot.png"
+    image.write_bytes(b"\x89PNG\r\n\x1a\n and more")
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press(*_API, "m")
+        stage.app.post_message(events.Paste(f"'{image}' "))
+        await stage.sees("[attach")
+        await stage.write(" the button is cut off")
+        count = _count(frozen, "api")
+        await stage.press("enter")
+        await stage.until(lambda: _count(frozen, "api") > count, "the message")
+    sent = mailbox.read(frozen.directory, "api").messages[-1]
+    assert sent.content == "the button is cut off\n\n[attached: a shot.png, image/png, 1 kB]"
+    assert [each.name for each in sent.attachments] == ["a shot.png"]
+
+
+def test_only_paths_of_images_and_documents_are_attached(tmp_path: Path) -> None:
+    image = tmp_path / "a b.png"
+    image.write_bytes(b"\x89PNG\r\n\x1a\n")
+    escaped = str(image).replace(" ", "\\ ")
+    for pasted in (f"'{image}'", escaped, f"file://{str(image).replace(' ', '%20')}\n"):
+        assert attach_dropped(pasted) == (f"[attach {image}]", ""), pasted
+    for pasted in ("a b.png", f"see {escaped}", f"{escaped} is cut off", "it's", "", "/none", "/fix now", "\0", "/\0"):
+        assert attach_dropped(pasted) == (pasted, ""), pasted
+
+
+def test_a_dropped_file_that_is_not_attached_says_why(tmp_path: Path) -> None:
+    image, text, wrong = tmp_path / "a.png", tmp_path / "notes.txt", tmp_path / "wrong.png"
+    image.write_bytes(b"\x89PNG\r\n\x1a\n")
+    text.write_text("notes")
+    wrong.write_text("not a picture")
+    assert attach_dropped(f"'{image}' '{image}'") == (f"[attach {image}] [attach {image}]", "")
+    for pasted, why in (
+        (str(text), "notes.txt is no image or PDF by its content"),
+        (str(wrong), "wrong.png is no image or PDF by its content"),
+        (f"{image} {wrong}", "wrong.png is no image or PDF by its content"),
+        (str(tmp_path / "gone.png"), "there is no file gone.png"),
+        (str(tmp_path), f"{tmp_path.name} is no file"),
+    ):
+        assert attach_dropped(pasted) == (pasted, f"stays text: {why}")
+
+
+@_SIZES
+async def test_a_hint_says_why_a_dropped_file_stays_text(frozen: Frozen, tmp_path: Path, size: tuple[int, int]) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("notes")
+    async with opened(frozen, *size) as stage:
+        await stage.press(*_API, "m")
+        stage.app.post_message(events.Paste(str(text)))
+        await stage.sees("stays text: notes.txt is no image or PDF")
+        assert _draft(stage) == str(text)
+        await stage.write(" is wrong")
+        await stage.sees_not("stays text")
+
+
+def test_marks_are_split_from_the_text(tmp_path: Path) -> None:
+    image = tmp_path / "a b.png"
+    assert split_attachments(f"look [attach {image}] here") == ("look  here", [image])
 
 
 @_SIZES
@@ -561,6 +733,7 @@ async def test_up_shows_the_texts_sent_before(frozen: Frozen, size: tuple[int, i
         assert stage.app.context.drafts == {"api": "half"}, "a draft is not lost to a text that was only looked at"
 
 
+@pytest.mark.long
 async def test_what_was_sent_is_the_first_that_up_shows(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press(*_API, "m")
@@ -664,6 +837,7 @@ async def test_tab_completes_a_path_of_the_workspace(frozen: Frozen, size: tuple
     assert _last(frozen, "api") == "look at @lib/deep/parser.py"
 
 
+@pytest.mark.long
 async def test_a_path_at_the_beginning_addresses_no_agent(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press(*_API, "m")
@@ -682,3 +856,52 @@ async def test_what_tab_completes_is_shown(frozen: Frozen) -> None:
         await stage.sees("@one.py @other.py")
         await stage.press("tab")
         assert _draft(stage) == "see @o", "it stays here while there are several"
+
+
+# ------------------------------------------------------------------------------------- keys that come in one read
+
+
+@_SIZES
+@pytest.mark.parametrize(
+    ("typed", "text"),
+    [
+        pytest.param("hello\x7f\x7fp", "help", id="backspace"),
+        pytest.param("abc\x1b[D\x1b[DX", "aXbc", id="arrows"),
+        pytest.param("one \x1b[200~two\nthree\x1b[201~ four\x7f", "one two\nthree fou", id="paste"),
+    ],
+)
+async def test_keys_in_one_read_act_in_their_order(
+    frozen: Frozen, size: tuple[int, int], typed: str, text: str
+) -> None:
+    async with opened(frozen, *size) as stage:
+        await stage.press(*_API)
+        await stage.send_bytes(f"m{typed}")
+        await stage.until(lambda: _draft(stage) == text, f"{text!r} in the line")
+
+
+@_SIZES
+async def test_enter_in_one_read_sends_what_came_before(frozen: Frozen, size: tuple[int, int]) -> None:
+    before = _count(frozen, "api")
+    async with opened(frozen, *size) as stage:
+        await stage.press(*_API)
+        await stage.send_bytes("mSay one\rmSay two\r")
+        await stage.until(lambda: _count(frozen, "api") == before + 2, "both messages")
+    sent = mailbox.read(frozen.directory, "api").messages[-2:]
+    assert {each.content for each in sent} == {"Say one", "Say two"}
+
+
+# ------------------------------------------------------------------------------------------- files that are refused
+
+
+@_SIZES
+async def test_a_refused_file_leaves_the_text_and_the_focus_in_the_line(
+    frozen: Frozen, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    missing = f"keep [attach {tmp_path / 'none.png'}]"
+    async with opened(frozen, *size) as stage:
+        await stage.press(*_API, "m")
+        await stage.write(missing)
+        await stage.press("enter")
+        await stage.sees("cannot be attached")
+        await stage.press("x")
+        await stage.until(lambda: _draft(stage) == f"{missing}x", "the next letter in the line")

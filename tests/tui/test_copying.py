@@ -7,32 +7,28 @@ from tests.tui.stage import Stage, opened
 
 
 async def _copies(stage: Stage, text: str) -> None:
+    stage.app.copy_to_clipboard("")
     await stage.press("y")
     await stage.until(lambda: text in stage.app.clipboard, f"{text!r} on the clipboard")
     await stage.sees("copied: ")
 
 
-@pytest.mark.parametrize(
-    ("way", "line"),
-    [
-        (("j",), ("▲ auth-plan", "plan: Rotate the JWT signing keys")),
-        (("4", "j"), ("▲ auth-plan", "plan: Rotate the JWT signing keys")),
-        (("3", "j"), ("● #9   paginate /orders", "api 12m")),
-        (("5",), ("✖ parser", "killed by SIGKILL")),
-        (("7",), ("migrate", "$2.40")),
-        (("2", "j"), ("lead", "2 new")),
-    ],
-)
-async def test_of_a_list_the_line_under_the_cursor_is_copied(
-    frozen: Frozen, way: tuple[str, ...], line: tuple[str, ...]
-) -> None:
+async def test_of_a_list_the_line_under_the_cursor_is_copied(frozen: Frozen) -> None:
     async with opened(frozen, 170, 50) as stage:
-        await stage.press(*way)
-        await stage.settles()
-        await _copies(stage, line[0])
-        assert line[1] in stage.app.clipboard
-        assert "\n" not in stage.app.clipboard
-        assert stage.app.clipboard in stage.all
+        for way, line in (
+            ("1 j", ("▲ auth-plan", "plan: Rotate the JWT signing keys")),
+            ("4 j", ("▲ auth-plan", "plan: Rotate the JWT signing keys")),
+            ("3 j", ("● #9   paginate /orders", "api 12m")),
+            ("5", ("✖ parser", "killed by SIGKILL")),
+            ("7", ("migrate", "$2.40")),
+            ("2 j", ("lead", "2 new")),
+        ):
+            await stage.press(*way.split())
+            await stage.settles()
+            await _copies(stage, line[0])
+            assert line[1] in stage.app.clipboard
+            assert "\n" not in stage.app.clipboard
+            assert stage.app.clipboard in stage.all
 
 
 async def test_of_a_plan_exactly_the_plan_is_copied(frozen: Frozen) -> None:
@@ -82,27 +78,21 @@ async def test_of_a_question_the_question_is_copied(frozen: Frozen) -> None:
         await _copies(stage, "The 1.x API pages are linked from two blog posts. Keep them?")
 
 
-@pytest.mark.parametrize(
-    ("tab", "turns", "keys", "copied"),
-    [
-        ("Now", 0, (), "need a cursor, not an offset"),
-        ("Mail", 1, ("g",), "Task 9: paginate /orders"),
-        ("Transcript", 2, ("G", "k"), "replaced 1 occurrence"),
-        ("Files", 4, (), "src/api/routes.py\n-def list_orders(page: int = 1) -> Page:"),
-        ("Cost", 6, (), "$0.93"),
-    ],
-)
-async def test_of_an_agents_page_the_entry_under_the_cursor_is_copied(
-    frozen: Frozen, tab: str, turns: int, keys: tuple[str, ...], copied: str
-) -> None:
+async def test_of_an_agents_page_the_entry_under_the_cursor_is_copied(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press("j", "j", "j", "j", "j", "enter")
-        await stage.sees("[Now]")
-        await stage.press(*["]"] * turns)
-        await stage.sees(f"[{tab}]")
-        await stage.settles()
-        await stage.press(*keys)
-        await _copies(stage, copied)
+        for turns, tab, keys, copied in (
+            (0, "Now", "", "need a cursor, not an offset"),
+            (1, "Mail", "g", "Task 9: paginate /orders"),
+            (1, "Transcript", "G k", "replaced 1 occurrence"),
+            (2, "Files", "", "src/api/routes.py\n-def list_orders(page: int = 1) -> Page:"),
+            (2, "Cost", "", "$0.93"),
+        ):
+            await stage.press(*["]"] * turns)
+            await stage.sees(f"[{tab}]")
+            await stage.settles()
+            await stage.press(*keys.split())
+            await _copies(stage, copied)
 
 
 async def test_of_the_feed_and_of_mail_all_of_an_entry_is_copied(frozen: Frozen) -> None:
@@ -127,17 +117,19 @@ async def test_of_the_feed_and_of_mail_all_of_an_entry_is_copied(frozen: Frozen)
         await stage.until(lambda: stage.app.clipboard == long, "the clipboard")
 
 
-@pytest.mark.parametrize(
-    ("view", "words"), [("1", "Welcome"), ("3", "no tasks yet"), ("4", "nothing needs you;"), ("6", "hires an agent")]
-)
-async def test_with_nothing_to_copy_the_key_is_hidden_and_says_so(empty: Frozen, view: str, words: str) -> None:
+@pytest.mark.long
+async def test_with_nothing_to_copy_the_key_is_hidden_and_says_so(empty: Frozen) -> None:
     async with opened(empty, 170, 50) as stage:
-        await stage.press(view)
-        await stage.sees(words)
-        await stage.settles()
-        assert "y copy" not in stage.part("keys")
-        await stage.press("y")
-        await stage.sees("copy: nothing to copy here")
+        for view, words in (
+            ("1", "Welcome"), ("3", "no tasks yet"), ("4", "nothing needs you;"), ("6", "hires an agent"),
+        ):  # fmt: skip
+            await stage.press(view)
+            await stage.sees(words)
+            await stage.settles()
+            assert "y copy" not in stage.part("keys")
+            stage.app.context.say("")
+            await stage.press("y")
+            await stage.sees("copy: nothing to copy here")
     assert not stage.app.clipboard
 
 

@@ -14,13 +14,13 @@ def _unpriced(frozen: Frozen, name: str) -> None:
     path = frozen.directory.agent(name).status
     status = json_files.load(path, Status)
     assert status is not None
-    json_files.save(path, status.model_copy(update={"cost_usd": None}))
+    json_files.save(path, status.replace(cost_usd=None))
 
 
 def _limit(frozen: Frozen, name: str, budget: str) -> None:
     def with_budget(spec: Spec | None) -> Spec:
         assert spec is not None
-        return spec.model_copy(update={"flags": HireOptions(budget=budget)})
+        return spec.replace(flags=HireOptions(budget=budget))
 
     agents.change_spec(frozen.directory.agent(name), with_budget)
 
@@ -28,7 +28,7 @@ def _limit(frozen: Frozen, name: str, budget: str) -> None:
 def _limit_team(frozen: Frozen, budget: str) -> None:
     config = json_files.load(frozen.directory.config, Config)
     assert config is not None
-    json_files.save(frozen.directory.config, config.model_copy(update={"budget": budget}))
+    json_files.save(frozen.directory.config, config.replace(budget=budget))
 
 
 def _called(frozen: Frozen, name: str, ago: float, usd: float | None) -> None:
@@ -59,7 +59,7 @@ async def test_a_model_without_a_price_is_never_free(frozen: Frozen) -> None:
         assert "$5.99+" in stage.part("strip")
 
 
-@pytest.mark.parametrize("size", [(80, 24), (40, 20)])
+@pytest.mark.parametrize("size", [(80, 24), pytest.param((40, 20), marks=pytest.mark.long)])
 async def test_no_number_is_cut(frozen: Frozen, size: tuple[int, int]) -> None:
     _limit_team(frozen, "1k")
     async with opened(frozen, *size) as stage:
@@ -85,6 +85,7 @@ async def test_the_strip_shows_the_teams_budget(frozen: Frozen) -> None:
         assert "$8.39 of $10.00 ▮▮▮▮▯" in stage.part("strip")
 
 
+@pytest.mark.long
 async def test_the_table_sorts_filters_and_opens_an_agent(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press("7", "s")

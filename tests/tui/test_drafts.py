@@ -145,6 +145,7 @@ def test_words_for_a_request_that_was_decided_are_said_once(
     assert Drafts(file) == {"req-004290": "keep them", "api": "how far?"}
 
 
+@pytest.mark.long
 async def test_what_was_kept_is_named_as_a_person_calls_it(frozen: Frozen, tmp_path: Path) -> None:
     settings = Settings(drafts=tmp_path / "drafts")
     async with opened(frozen, 80, 24, settings=settings) as stage:

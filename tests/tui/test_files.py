@@ -4,7 +4,6 @@ import sys
 from types import FrameType
 
 import pytest
-from pydantic import JsonValue
 
 from crewboard.readmodel.file_activity import (
     IN_USE,
@@ -14,7 +13,8 @@ from crewboard.readmodel.file_activity import (
     makes_repository,
     runs_on_your_machine,
 )
-from crewboard.records import Request
+from crewboard.records import JsonValue, Request, Work, convert
+from crewboard.store import agents, json_files
 from crewboard_tui.views.activity import file_rows
 from crewboard_tui.views.requests.base import plan_impact_lines
 from tests.frozen import NOW, Frozen
@@ -28,10 +28,8 @@ def _edit(old: str, new: str, path: str = ROUTES) -> dict[str, object]:
 
 
 async def _open_files(stage: Stage) -> None:
-    await stage.press("j", "j", "j", "j", "j", "enter")
-    await stage.sees("api · code")
-    await stage.press("]", "]", "]", "]")
-    await stage.sees("[Files]")
+    stage.app.open_agent("api", "Files")
+    await stage.sees("api · code", "[Files]")
 
 
 async def test_changes_stand_newest_first_with_their_counts(frozen: Frozen) -> None:
@@ -41,6 +39,18 @@ async def test_changes_stand_newest_first_with_their_counts(frozen: Frozen) -> N
         await _open_files(stage)
         await stage.sees("edit  +2 −1     src/api/routes.py", "write +2 −0     src/new.py")
         assert stage.all.index("+2 −1") < stage.all.index("+2 −0")
+
+
+async def test_each_form_of_an_edit_has_a_diff(frozen: Frozen) -> None:
+    pairs = [{"old_text": "one\n", "new_text": "uno\n"}, {"old_text": "two\n", "new_text": ""}]
+    frozen.did("api", 9, "edit_file", {"path": "a.py", "edits": pairs}, "edited", 0)
+    frozen.did("api", 8, "edit_file", {"path": "b.py", "diff": "@@ -3 +3,2 @@\n-three\n+drei\n+tre\n"}, "edited", 0)
+    frozen.did("api", 7, "edit_file", {"path": "c.py", "diff": "no diff"}, "edited", 0)
+    async with opened(frozen, 80, 24) as stage:
+        await _open_files(stage)
+        await stage.sees("edit  +1 −2     a.py", "edit  +2 −1     b.py", "c.py")
+        await stage.press("o")
+        await stage.sees("-one", "+uno", "-two", "-three", "+tre")
 
 
 async def test_enter_unfolds_the_diff_and_folds_it_again(frozen: Frozen) -> None:
@@ -129,6 +139,16 @@ async def test_a_plan_says_which_of_its_files_others_have_open(frozen: Frozen) -
         await stage.sees("Files it names", "api changed it 1m ago")
 
 
+async def test_a_plan_says_which_plans_name_its_files(frozen: Frozen) -> None:
+    status = agents.status(frozen.directory.agent("api"))
+    assert status is not None
+    work = Work(planned=["keys/"], planned_at=NOW - 60)
+    json_files.save(frozen.directory.agent("api").status, status.replace(work=work))
+    async with opened(frozen, 80, 36) as stage:
+        await _open_plan(stage)
+        await stage.sees("⚠ PLANS   the approved plan of api names keys/ring.py, too")
+
+
 async def test_reading_alone_is_no_overlap(frozen: Frozen) -> None:
     frozen.did("ui", 90, "read_file", {"path": "keys/ring.py"}, "(9 lines)", 0)
     async with opened(frozen, 80, 24) as stage:
@@ -142,8 +162,8 @@ async def test_reading_alone_is_no_overlap(frozen: Frozen) -> None:
     [(["a.py"], "1 file · also open in api, ui"), (["a.py", "b.py"], "2 files · 1 also open")],
 )
 def test_a_count_of_files_reads_as_one(files: list[str], words: str) -> None:
-    request = Request.model_validate(
-        {"id": "q", "type": "plan_approval", "from": "docs", "to": "operator", "payload": {"files": files}}
+    request = convert(
+        {"id": "q", "type": "plan_approval", "from": "docs", "to": "operator", "payload": {"files": files}}, Request
     )
     touched = FileActivity([FileAccess(NOW - 9, name, "a.py", "read") for name in ("api", "ui")])
     said = "".join(span.text for span in plan_impact_lines(request, touched, NOW)[0])

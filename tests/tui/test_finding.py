@@ -6,13 +6,9 @@ from crewboard.commands import stop
 from tests.frozen import Frozen
 from tests.tui.stage import Stage, opened
 
-_API = ("j", "j", "j", "j", "j", "enter")
 
-
-async def _open_tab(stage: Stage, tab: str, *turns: str) -> None:
-    await stage.press(*_API)
-    await stage.sees("[Now]")
-    await stage.press(*turns)
+async def _open_tab(stage: Stage, tab: str) -> None:
+    stage.app.open_agent("api", tab)
     await stage.sees(f"[{tab}]")
     await stage.settles()
 
@@ -23,44 +19,42 @@ async def test_what_is_typed_after_the_slash_never_runs_as_keys(
     stopped: list[str] = []
     monkeypatch.setattr(stop, "stop", lambda _team, name: stopped.append(name))
     async with opened(frozen, 80, 24) as stage:
-        await _open_tab(stage, "Transcript", "]", "]")
+        await _open_tab(stage, "Transcript")
         await stage.write("/exit code")
         await stage.sees("find ›", "exit code", "no match; Esc shows all")
     assert stopped == []
 
 
-@pytest.mark.parametrize(
-    ("tab", "turns", "words", "there", "gone"),
-    [
-        ("Now", (), "list_orders", "grep", "read_file"),
-        ("Mail", ("]",), "opaque", "opaque string", "what is the cursor"),
-        ("Transcript", ("]", "]"), "replaced 1", "edit_file", "list_orders"),
-        ("Tasks", ("]", "]", "]"), "paginate", "#9", "nothing here"),
-        ("Files", ("[", "[", "["), "routes", "routes.py", "schema.py"),
-        ("Process", ("[", "["), "peak", "peak 140M", "run 1 "),
-        ("Cost", ("[",), "cache", "cache", "output"),
-    ],
-)
-async def test_every_tab_of_an_agent_is_narrowed_by_words(
-    frozen: Frozen, tab: str, turns: tuple[str, ...], words: str, there: str, gone: str
-) -> None:
+async def test_every_tab_of_an_agent_is_narrowed_by_words(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
-        await _open_tab(stage, tab, *turns)
-        await stage.press("/")
-        await stage.write(words)
-        await stage.press("enter")
-        await stage.sees(f"filter {words} · Esc shows all")
-        pane = "\n".join(stage.text[4:-5])
-        assert there in pane
-        assert gone not in pane
-        await stage.press("escape")
-        await stage.sees_not("Esc shows all")
-        assert f"[{tab}]" in stage.all, "one layer, and the page is there still"
+        await _open_tab(stage, "Now")
+        for tab, words, there, gone in (
+            ("Now", "list_orders", "grep", "read_file"),
+            ("Mail", "opaque", "opaque string", "what is the cursor"),
+            ("Transcript", "replaced 1", "edit_file", "list_orders"),
+            ("Tasks", "paginate", "#9", "nothing here"),
+            ("Files", "routes", "routes.py", "schema.py"),
+            ("Process", "peak", "peak 140M", "run 1 "),
+            ("Cost", "cache", "cache", "output"),
+        ):
+            await stage.sees(f"[{tab}]")
+            await stage.settles()
+            await stage.press("/")
+            await stage.write(words)
+            await stage.press("enter")
+            await stage.sees(f"filter {words} · Esc shows all")
+            pane = "\n".join(stage.text[4:-5])
+            assert there in pane
+            assert gone not in pane
+            await stage.press("escape")
+            await stage.sees_not("Esc shows all")
+            assert f"[{tab}]" in stage.all, "one layer, and the page is there still"
+            await stage.press("]")
 
 
 async def test_a_folded_call_is_found_by_what_it_unfolds_to(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
-        await _open_tab(stage, "Transcript", "]", "]")
+        await _open_tab(stage, "Transcript")
         await stage.press("o", "g")
         await stage.settles()
         folded = next(line for line in stage.text if "− 15:04:10" in line or "+ 15:04:10" in line)
@@ -71,48 +65,49 @@ async def test_a_folded_call_is_found_by_what_it_unfolds_to(frozen: Frozen) -> N
         await stage.sees("filter ", "edit_file")
 
 
-@pytest.mark.parametrize(
-    ("way", "hint"),
-    [
-        ((), "words about an agent; s:stuck its state, a:api its name, #14 its task"),
-        (("7",), "words about an agent; s:stuck its state, a:api its name, #14 its task"),
-        (("3",), "words about a task; s:failed its status, a:api its owner, #14 itself"),
-        (("4",), "words of a need, its agent or its kind"),
-        (("6",), "words of a line"),
-        (("2",), "words of a message, its author or its type"),
-        (("j", "enter"), "words on this tab, also of what is folded"),
-    ],
-)
-async def test_the_line_says_what_can_be_found(frozen: Frozen, way: tuple[str, ...], hint: str) -> None:
+@pytest.mark.long
+async def test_the_line_says_what_can_be_found(frozen: Frozen) -> None:
+    agents = "words about an agent; s:stuck its state, a:api its name, #14 its task"
     async with opened(frozen, 80, 24) as stage:
-        await stage.press(*way)
-        await stage.settles()
-        await stage.press("/")
-        await stage.sees("find ›", f" {hint}")
+        for way, hint in (
+            ("1", agents),
+            ("3", "words about a task; s:failed its status, a:api its owner, #14 itself"),
+            ("7", agents),
+            ("4", "words of a need, its agent or its kind"),
+            ("6", "words of a line"),
+            ("2", "words of a message, its author or its type"),
+            ("1 j enter", "words on this tab, also of what is folded"),
+        ):
+            await stage.press(*way.split())
+            await stage.settles()
+            await stage.press("/")
+            await stage.sees("find ›", f" {hint}")
+            await stage.press("escape")
+            await stage.sees_not("find ›")
 
 
-@pytest.mark.parametrize(
-    ("view", "words", "there", "gone"),
-    [
-        ("1", "s:stuck", "migrate", "perf"), ("1", "a:api", "api ", "perf"), ("1", "#9", "api ", "perf"),
-        ("3", "s:completed", "survey the", "cut the"), ("3", "a:api", "paginate", "cut the"),
-        ("3", "#22", "cut the", "write the"),
-    ],
-)  # fmt: skip
-async def test_what_the_line_says_is_so(frozen: Frozen, view: str, words: str, there: str, gone: str) -> None:
+@pytest.mark.long
+async def test_what_the_line_says_is_so(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
-        await stage.press(view, "/")
-        await stage.write(words)
-        await stage.press("enter")
-        await stage.sees("Esc shows all")
-        listed = "\n".join(stage.text[2:13])
-        assert there in listed
-        assert gone not in listed
+        for view, words, there, gone in (
+            ("1", "s:stuck", "migrate", "perf"), ("1", "a:api", "api ", "perf"), ("1", "#9", "api ", "perf"),
+            ("3", "s:completed", "survey the", "cut the"), ("3", "a:api", "paginate", "cut the"),
+            ("3", "#22", "cut the", "write the"),
+        ):  # fmt: skip
+            await stage.press(view, "/")
+            await stage.write(words)
+            await stage.press("enter")
+            await stage.sees(f"filter {words}", "Esc shows all")
+            listed = "\n".join(stage.text[2:13])
+            assert there in listed
+            assert gone not in listed
+            await stage.press("escape")
+            await stage.sees_not("Esc shows all")
 
 
 async def test_another_tab_shows_all_of_it(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
-        await _open_tab(stage, "Mail", "]")
+        await _open_tab(stage, "Mail")
         await stage.press("/")
         await stage.write("zzz")
         await stage.press("enter", "]")
@@ -120,6 +115,7 @@ async def test_another_tab_shows_all_of_it(frozen: Frozen) -> None:
         assert "Esc shows all" not in stage.all
 
 
+@pytest.mark.long
 async def test_slash_takes_the_text_even_where_nothing_can_be_found(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("!", "!")

@@ -18,6 +18,8 @@ HOSTILE = {
     "controls": "\x1b[2J\x1b]0;owned\x07\x1b[31m red two\nlines\r\nand\ttabs \u202egnorts\u202c \u200b\ufeff\x9b5m",
     "long": "x" * 10_000 + " " + "日本" * 3_000,
 }
+HOSTILE["both"] = f"{HOSTILE['markup']} {HOSTILE['controls']}"
+"""Of these, the default run has this one."""
 
 
 def _fill(frozen: Frozen, text: str) -> None:
@@ -50,7 +52,7 @@ def _fill(frozen: Frozen, text: str) -> None:
     frozen.asks("r1", "permission", "idler", 8, {"tool": text, "summary": text, "input": {text[:99]: text}})
 
 
-@pytest.fixture(params=HOSTILE)
+@pytest.fixture(params=[pytest.param(kind, marks=() if kind == "both" else pytest.mark.long) for kind in HOSTILE])
 def hostile(request: pytest.FixtureRequest, tmp_path: Path) -> Frozen:
     """Return a team that is full of one kind of hostile text."""
     frozen = make_empty(tmp_path / "inkpot")
@@ -121,7 +123,7 @@ async def test_a_form_filled_from_an_agent_or_a_type_shows_it_as_text(hostile: F
     mole = hostile.directory.agent("mole")
     spec = agents.spec(mole)
     assert spec is not None
-    agents.change_spec(mole, lambda _: spec.model_copy(update={"prompt": text, "model": text}))
+    agents.change_spec(mole, lambda _: spec.replace(prompt=text, model=text))
     types = hostile.directory.root / ".crewboard" / "agents"
     types.mkdir()
     (types / "odd.md").write_text('---\nname: odd\ndescription: "\\e]52;c;eA==\\a owned"\n---\nx\n')

@@ -28,11 +28,11 @@ def settings(folder: Path, text: str) -> Settings:
 
 def test_both_spellings_of_an_id(tmp_path: Path) -> None:
     found = read_keymap(
-        written(tmp_path, '"app.next" = "U,ctrl+n"\nlist.down = "?"\nlist.up = "!"\n[app]\nhelp = "f1"')
+        written(tmp_path, '"app.next" = "Z,ctrl+n"\nlist.down = "?"\nlist.up = "!"\n[app]\nhelp = "f1"')
     )
     assert found.problems == ()
     assert found.keys == {
-        "app.next": "U,ctrl+n", "list.down": "question_mark", "list.up": "exclamation_mark", "app.help": "f1",
+        "app.next": "Z,ctrl+n", "list.down": "question_mark", "list.up": "exclamation_mark", "app.help": "f1",
     }  # fmt: skip
 
 

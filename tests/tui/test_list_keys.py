@@ -17,6 +17,9 @@ LISTS = {
 """The digit of each view with a list: the list, its second sort key, and a word that only some of its rows have."""
 
 
+_VIEWS = pytest.mark.parametrize("digits", ["127", pytest.param("345", marks=pytest.mark.long)])
+
+
 def shown(stage: Stage, selector: str) -> list[str]:
     return [row.key for row in stage.app.screen_stack[0].query_one(selector, LineList).rows if row.key]
 
@@ -31,62 +34,77 @@ async def turned_to(stage: Stage, digit: str) -> LineList:
     return rows
 
 
-@pytest.mark.parametrize("digit", LISTS)
-async def test_space_and_star_mark_rows_and_esc_unmarks(frozen: Frozen, digit: str) -> None:
+async def _mark_and_unmark(stage: Stage, digit: str) -> None:
+    rows = await turned_to(stage, digit)
+    rows.action_top()
+    first = rows.selected
+    await stage.press("space")
+    await stage.sees("1 marked")
+    assert rows.marked == {first}
+    assert any("✓" in span.text for row in rows.rows if row.key == first for span in row.line)
+    await stage.press("*")
+    await stage.until(lambda: rows.marked == set(shown(stage, LISTS[digit][0])), "all marked")
+    await stage.press("escape")
+    await stage.sees_not(" marked")
+
+
+@_VIEWS
+async def test_space_and_star_mark_rows_and_esc_unmarks(frozen: Frozen, digits: str) -> None:
     async with opened(frozen, 120, 36) as stage:
-        rows = await turned_to(stage, digit)
-        rows.action_top()
-        first = rows.selected
-        await stage.press("space")
-        await stage.sees("1 marked")
-        assert rows.marked == {first}
-        assert any("✓" in span.text for row in rows.rows if row.key == first for span in row.line)
-        await stage.press("*")
-        await stage.until(lambda: rows.marked == set(shown(stage, LISTS[digit][0])), "all marked")
-        await stage.press("escape")
-        await stage.sees_not(" marked")
+        for digit in digits:
+            await _mark_and_unmark(stage, digit)
 
 
-@pytest.mark.parametrize("digit", [digit for digit in LISTS if digit != "4"])
-async def test_s_sorts_by_the_next_key_and_capital_s_reverses(frozen: Frozen, digit: str) -> None:
+async def _sort_and_reverse(stage: Stage, digit: str) -> None:
     selector, key, _ = LISTS[digit]
+    rows = await turned_to(stage, digit)
+    await stage.press("s")
+    await stage.sees(f"sort:{key}")
+    sorted_ = shown(stage, selector)
+    await stage.press("S")
+    await stage.sees(f"sort:{key} reversed")
+    await stage.until(lambda: shown(stage, selector) == sorted_[::-1], "the other direction")
+    assert rows.selected in sorted_
+
+
+@_VIEWS
+async def test_s_sorts_by_the_next_key_and_capital_s_reverses(frozen: Frozen, digits: str) -> None:
     async with opened(frozen, 120, 36) as stage:
-        rows = await turned_to(stage, digit)
-        await stage.press("s")
-        await stage.sees(f"sort:{key}")
-        sorted_ = shown(stage, selector)
-        await stage.press("S")
-        await stage.sees(f"sort:{key} reversed")
-        await stage.until(lambda: shown(stage, selector) == sorted_[::-1], "the other direction")
-        assert rows.selected in sorted_
+        for digit in digits.replace("4", ""):
+            await _sort_and_reverse(stage, digit)
 
 
-@pytest.mark.parametrize("digit", LISTS)
-async def test_filters_are_in_the_title_and_end_with_the_view(frozen: Frozen, digit: str) -> None:
+async def _filter_and_leave(stage: Stage, digit: str) -> None:
     selector, _, word = LISTS[digit]
-    async with opened(frozen, 120, 36) as stage:
-        await turned_to(stage, digit)
-        before = shown(stage, selector)
-        await stage.press("f")
-        await stage.sees("Esc shows all")
-        await stage.press("/")
-        await stage.write(word)
-        await stage.press("enter")
-        await stage.until(lambda: len(stage.app.screen_stack) == 1, "the line gone")
-        await stage.sees(f"filter {word}", "Esc shows all")
-        assert set(shown(stage, selector)) < set(before)
-        await stage.press("6")
-        await turned_to(stage, digit)
-        await stage.sees_not("Esc shows all")
-        await stage.until(lambda: set(shown(stage, selector)) == set(before), "all rows")
+    await turned_to(stage, digit)
+    before = shown(stage, selector)
+    await stage.press("f")
+    await stage.sees("Esc shows all")
+    await stage.press("/")
+    await stage.write(word)
+    await stage.press("enter")
+    await stage.until(lambda: len(stage.app.screen_stack) == 1, "the line gone")
+    await stage.sees(f"filter {word}", "Esc shows all")
+    assert set(shown(stage, selector)) < set(before)
+    await stage.press("6")
+    await turned_to(stage, digit)
+    await stage.sees_not("Esc shows all")
+    await stage.until(lambda: set(shown(stage, selector)) == set(before), "all rows")
 
 
-@pytest.mark.parametrize("digit", LISTS)
-async def test_w_is_offered_only_where_there_are_more_columns(frozen: Frozen, digit: str) -> None:
+@_VIEWS
+async def test_filters_are_in_the_title_and_end_with_the_view(frozen: Frozen, digits: str) -> None:
     async with opened(frozen, 120, 36) as stage:
-        rows = await turned_to(stage, digit)
-        offered = any(active.binding.id == "agent.wide" for active in stage.app.screen.active_bindings.values())
-        assert offered == (rows.id == "roster")
+        for digit in digits:
+            await _filter_and_leave(stage, digit)
+
+
+async def test_w_is_offered_only_where_there_are_more_columns(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        for digit in LISTS:
+            rows = await turned_to(stage, digit)
+            offered = any(active.binding.id == "agent.wide" for active in stage.app.screen.active_bindings.values())
+            assert offered == (rows.id == "roster")
 
 
 async def test_marked_tasks_are_cancelled_together(frozen: Frozen) -> None:

@@ -2,10 +2,13 @@
 
 import pytest
 
+from crewboard import AgentView
+from crewboard_tui.render import Line
 from crewboard_tui.views.board import Roster
 from crewboard_tui.views.message_list import MessageList
+from crewboard_tui.views.rows import Layout
 from crewboard_tui.widgets import LineList
-from tests.frozen import Frozen
+from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 
 
@@ -42,6 +45,7 @@ async def test_esc_shows_all_again_and_an_empty_group_says_so(empty: Frozen) -> 
         assert names(stage) == ["api"]
 
 
+@pytest.mark.long
 async def test_f_narrows_processes_and_tasks_too(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("5", "f")
@@ -75,7 +79,10 @@ async def test_f_in_a_log_still_follows(frozen: Frozen) -> None:
         assert " · needs me · Esc shows all ─" not in stage.all
 
 
-@pytest.mark.parametrize(("width", "more"), [(80, ("PID", "CPU", "RSS", "TASK", "DOING")), (120, ("MODEL", "WHY"))])
+@pytest.mark.parametrize(
+    ("width", "more"),
+    [(80, ("PID", "CPU", "RSS", "TASK", "DOING")), pytest.param(120, ("MODEL", "WHY"), marks=pytest.mark.long)],
+)
 async def test_w_shows_the_columns_of_the_next_size_and_back(frozen: Frozen, width: int, more: tuple[str, ...]) -> None:
     async with opened(frozen, width, 30) as stage:
         await stage.settles()
@@ -98,21 +105,20 @@ async def test_w_is_not_offered_where_everything_is_shown(frozen: Frozen) -> Non
         )
 
 
-@pytest.mark.parametrize(
-    ("key", "title"),
-    [
-        ("1", "Team · sort:urgency"), ("3", "Tasks · 1/8 completed"), ("4", "Needs you · 1 of 5 · most urgent first"),
-        ("5", "Processes · 9 workers"), ("6", "Feed"), ("7", "Cost · $8.39"),
-    ],
-)  # fmt: skip
-async def test_a_filtered_list_says_so_in_its_title_and_how_to_see_all(frozen: Frozen, key: str, title: str) -> None:
+@pytest.mark.long
+async def test_a_filtered_list_says_so_in_its_title_and_how_to_see_all(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
-        await stage.press(key, "/")
-        await stage.write("parser")
-        await stage.press("enter")
-        await stage.sees(f"┌─ {title} · filter parser · Esc shows all ─")
-        await stage.press("escape")
-        await stage.sees_not("Esc shows all")
+        for key, title in (
+            ("1", "Team · sort:urgency"), ("3", "Tasks · 1/8 completed"),
+            ("4", "Needs you · 1 of 5 · most urgent first"),
+            ("5", "Processes · 9 workers"), ("6", "Feed"), ("7", "Cost · $8.39"),
+        ):  # fmt: skip
+            await stage.press(key, "/")
+            await stage.write("parser")
+            await stage.press("enter")
+            await stage.sees(f"┌─ {title} · filter parser · Esc shows all ─")
+            await stage.press("escape")
+            await stage.sees_not("Esc shows all")
 
 
 async def test_a_narrowed_mailbox_says_by_what(frozen: Frozen) -> None:
@@ -137,6 +143,7 @@ async def test_a_lists_number_pressed_again_puts_the_focus_on_the_list(frozen: F
         assert stage.app.screen.query_one(Roster).selected == "auth-plan"
 
 
+@pytest.mark.long
 async def test_a_number_pressed_again_ends_the_zoom_of_another_pane(frozen: Frozen) -> None:
     async with opened(frozen, 120, 40) as stage:
         await stage.press("tab", "z")
@@ -150,7 +157,9 @@ async def test_new_mail_never_moves_the_message_that_is_read(frozen: Frozen) -> 
     for number in range(3):
         frozen.mail(1000 + number, "scan", "operator", "message", f"letter {number}", 0)
     async with opened(frozen, 80, 24) as stage:
-        await stage.press("2", "tab", "j", "j", "j", "j", "j", "j", "j", "j", "j")
+        await stage.press("2", "tab")
+        for _ in range(9):
+            await stage.press("j")
         await stage.sees("follow:off", "letter 2")
         mail = stage.app.screen.query_one("#mail", LineList)
         assert mail.selected == mail.rows[-1].key == "m1002"
@@ -171,7 +180,11 @@ async def test_the_inbox_follows_new_mail_once_asked_to(frozen: Frozen) -> None:
         await stage.sees("follow:off")
 
 
-@pytest.mark.parametrize(("keys", "moves"), [(("6",), ("k", "j")), (("j", "tab"), ("k", "j"))], ids=["feed", "text"])
+@pytest.mark.parametrize(
+    ("keys", "moves"),
+    [(("6",), ("k", "j")), pytest.param(("j", "tab"), ("k", "j"), marks=pytest.mark.long)],
+    ids=["feed", "text"],
+)
 async def test_moving_to_the_end_does_not_follow(frozen: Frozen, keys: tuple[str, ...], moves: tuple[str, ...]) -> None:
     for number in range(30):
         frozen.said("docs", 1, f"thought number {number}")
@@ -202,18 +215,18 @@ async def test_a_message_that_becomes_a_thread_stays_selected(frozen: Frozen) ->
 _ALIKE = ("payments-review-service-api", "payments-review-service-web")
 
 
-@pytest.mark.parametrize("width", [80, 120])
-@pytest.mark.parametrize("view", ["1", "2", "3", "4", "5", "7"])
-async def test_long_names_can_be_told_apart(empty: Frozen, view: str, width: int) -> None:
+@pytest.mark.parametrize("width", [80, pytest.param(120, marks=pytest.mark.long)])
+async def test_long_names_can_be_told_apart(empty: Frozen, width: int) -> None:
     for at, name in enumerate(_ALIKE):
         empty.hire(name, "code", "working", "reading the whole of the code", ago=1, pid=4395 + at)
         empty.task(at + 1, "read it", "in_progress", owner=name)
         empty.asks(f"r{at}", "question", name, 9, {"question": "Which?"})
     async with opened(empty, width, 30) as stage:
-        await stage.press(view)
-        for name in _ALIKE:
-            await stage.until(lambda name=name: any(  # type: ignore[misc]
-                line.count("payme") and f"{name[-4:]} " in line for line in stage.text[3:]))  # fmt: skip
+        for view in "123457":
+            await stage.press(view)
+            for name in _ALIKE:
+                await stage.until(lambda name=name: any(  # type: ignore[misc]
+                    line.count("payme") and f"{name[-4:]} " in line for line in stage.text[3:]))  # fmt: skip
 
 
 async def test_a_name_gets_free_columns_of_the_board(empty: Frozen) -> None:
@@ -223,6 +236,7 @@ async def test_a_name_gets_free_columns_of_the_board(empty: Frozen) -> None:
         await stage.sees(*_ALIKE)
 
 
+@pytest.mark.long
 async def test_the_key_of_the_board_leads_there_from_every_view(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("enter")
@@ -243,3 +257,27 @@ async def test_a_filter_ends_when_a_page_is_opened_from_it(frozen: Frozen) -> No
         await stage.press("escape")
         await stage.sees("─ 11 agents ─")
         assert stage.app.screen.query_one(Roster).selected == "perf"
+
+
+async def test_a_tick_draws_only_the_rows_that_can_be_seen(empty: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(60):
+        empty.hire(f"agent{number:02}", "explore", "idle", "", ago=1, pid=7)
+    drawn: list[str] = []
+    row = Layout.row
+
+    def counted(layout: Layout, agent: AgentView, now: float, *, marked: bool) -> Line:
+        drawn.append(agent.name)
+        return row(layout, agent, now, marked=marked)
+
+    async with opened(empty, 80, 24) as stage:
+        await stage.sees("agent00")
+        roster = stage.app.screen.query_one(Roster)
+        monkeypatch.setattr(Layout, "row", counted)
+        roster.tick(NOW + 3600)
+        assert drawn[0] == "agent00"
+        assert len(drawn) <= roster.size.height
+        drawn.clear()
+        await stage.press("G")
+        await stage.sees("agent59")
+        assert "agent59" in drawn
+        assert "agent20" not in drawn

@@ -52,6 +52,15 @@ async def test_marks_end_with_what_was_done_to_them(frozen: Frozen, stopped: lis
     assert stopped == ["api"]
 
 
+async def test_the_mark_of_an_agent_that_is_removed_goes_too(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.sees("Peek · parser")
+        await stage.press("space")
+        assert _marked(stage) == {"parser"}
+        stop.remove(frozen.team, "parser")
+        await stage.until(lambda: not _marked(stage), "no mark")
+
+
 async def test_marks_end_with_a_message_to_them(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press(*_TO_API, "space", "m")
@@ -86,7 +95,7 @@ async def test_a_marked_agent_that_the_filter_hides_is_left_alone(frozen: Frozen
         await stage.can("x", "stop ✓api")
 
 
-@pytest.mark.parametrize("view", ["5", "7"])
+@pytest.mark.parametrize("view", ["5", pytest.param("7", marks=pytest.mark.long)])
 async def test_agents_are_marked_in_every_list_of_agents(frozen: Frozen, stopped: list[str], view: str) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press(view, "*")

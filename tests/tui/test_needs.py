@@ -1,9 +1,11 @@
 """`4` Needs-you: the order, reason and age of each need, and what continues after an answer."""
 
+import pytest
+
 from crewboard.commands import answers, control, hire, messages
 from crewboard.protocol import requests
-from crewboard.records import Exit
-from crewboard.store import agents, mailbox, tasks
+from crewboard.records import Exit, Work
+from crewboard.store import agents, json_files, mailbox, tasks
 from crewboard_tui.render.formats import format_clock
 from crewboard_tui.views.hire import HireScreen
 from crewboard_tui.widgets.line_list import LineList
@@ -50,8 +52,10 @@ async def test_what_comes_while_one_looks_is_added_at_the_end(frozen: Frozen) ->
         die(frozen, "api")
         await stage.sees("Needs you · 6")
         assert shown(stage) == [*before, "death:api:"]
+        await stage.sees("Needs you · 6 · new ones last")
         await stage.press("1", "4")
         await stage.until(lambda: shown(stage)[:2] == ["death:parser:", "death:api:"], "the order of urgency")
+        await stage.sees("Needs you · 6 · most urgent first")
 
 
 async def test_the_board_does_not_sort_its_list_under_the_cursor(frozen: Frozen) -> None:
@@ -93,6 +97,7 @@ async def test_an_acknowledged_death_is_gone(frozen: Frozen) -> None:
         await stage.sees_not("▲ parser")
 
 
+@pytest.mark.long
 async def test_next_keeps_the_place_where_one_was(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("5", "j", "enter")
@@ -103,6 +108,7 @@ async def test_next_keeps_the_place_where_one_was(frozen: Frozen) -> None:
         await stage.sees("[Now]", "auth-plan · plan")
 
 
+@pytest.mark.long
 async def test_next_throws_no_form_away(frozen: Frozen) -> None:
     messages.acknowledge(frozen.team, "parser")
     for ident in ("req-004281", "req-004290"):
@@ -115,6 +121,7 @@ async def test_next_throws_no_form_away(frozen: Frozen) -> None:
         assert isinstance(stage.app.screen, HireScreen)
 
 
+@pytest.mark.long
 async def test_an_acknowledged_death_is_still_no_orderly_end(frozen: Frozen) -> None:
     messages.acknowledge(frozen.team, "parser")
     async with opened(frozen, 120, 36) as stage:
@@ -152,6 +159,7 @@ async def test_a_death_without_a_log_shows_the_last_work_and_idleness(frozen: Fr
         await stage.sees(f"{since} tool  read_file README.md")
 
 
+@pytest.mark.long
 async def test_esc_leads_back_to_what_the_next_key_opened(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("4")
@@ -192,7 +200,8 @@ async def test_one_key_raises_the_limit_that_stopped_an_agent(frozen: Frozen) ->
         await stage.press("enter")
         await stage.until(lambda: agents.spec(agent).flags.max_turns == 60, "the limit")  # type: ignore[union-attr]
         await stage.press("D")
-        await stage.sees_not("stopped: reached its limit")
+        await stage.sees("acknowledged: turner stopped: reached its limit")
+        await stage.until(lambda: not [key for key in shown(stage) if "turner" in key], "the end of the need")
 
 
 def failed_task(frozen: Frozen) -> None:
@@ -210,6 +219,7 @@ async def test_a_failed_task_is_tried_again_with_one_key(frozen: Frozen) -> None
         assert tasks.load(frozen.directory, 30).status == "pending"
 
 
+@pytest.mark.long
 async def test_a_failed_task_can_be_given_to_another_agent(frozen: Frozen) -> None:
     failed_task(frozen)
     async with opened(frozen, 100, 30) as stage:
@@ -222,6 +232,7 @@ async def test_a_failed_task_can_be_given_to_another_agent(frozen: Frozen) -> No
         assert tasks.load(frozen.directory, 30).status == "pending"
 
 
+@pytest.mark.long
 async def test_a_failed_task_can_be_acknowledged_and_opened(frozen: Frozen) -> None:
     failed_task(frozen)
     async with opened(frozen, 100, 30) as stage:
@@ -306,3 +317,36 @@ async def test_the_status_bar_says_how_many_wait_for_the_api(frozen: Frozen) -> 
         await stage.sees("the API is unavailable: 529; 2 agents wait until 15:14", "nothing has to be done")
     async with opened(frozen, 80, 24, ascii_only=True) as stage:
         await stage.until(lambda: "2 until 15:14" in stage.part("strip"), "the outage")
+
+
+def marked(stage: Stage) -> dict[str, bool]:
+    """Return the agents of the roster, each with whether its row has the mark of a collision."""
+    rows = stage.app.screen.query_one("#roster", LineList).rows
+    return {row.key: "⚠" in "".join(span.text for span in row.line) for row in rows}
+
+
+@pytest.mark.parametrize("size", [(80, 24), pytest.param((120, 40), marks=pytest.mark.long)])
+async def test_a_collision_marks_both_rows_and_is_answered(empty: Frozen, size: tuple[int, int]) -> None:
+    for name, at in (("ann", NOW - 20), ("ben", NOW - 9), ("cat", NOW - 9)):
+        agent = empty.hire(name, "code", "working", "edits", ago=30, pid=71)
+        path = "other.py" if name == "cat" else "api.py"
+        status = agents.status(agent)
+        assert status is not None
+        work = Work(files={path: at})
+        json_files.save(agent.status, status.replace(work=work))
+    async with opened(empty, *size) as stage:
+        await stage.sees("collides with ben in api.py")
+        assert marked(stage) == {"ann": True, "ben": True, "cat": False}
+        ages = [line for line in stage.text if "30s" in line and "code" in line]
+        assert len(ages) == 3, "no cell is cut"
+        await stage.app.open_view("needs", "collision:ann:ben")
+        await stage.sees("what helps", "pause one of them")
+        for key, label in (("m", "msg"), ("p", "pause"), ("D", "seen")):
+            await stage.can(key, label)
+        await stage.press("enter")
+        await stage.sees("changes made by shell commands are not tracked here")
+        await stage.press("escape", "D")
+        await stage.sees("acknowledged: ann collides with ben in api.py")
+        await stage.press("1")
+        await stage.sees("DOING")
+        assert marked(stage) == {"ann": True, "ben": True, "cat": False}, "they still collide"

@@ -8,14 +8,16 @@ import pytest
 from crewboard.commands import context
 from crewboard.readmodel import NeedKind, TeamReader, TeamView
 from crewboard.readmodel.as_json import status
-from crewboard.records import Checked, Exit
+from crewboard.records import Checked, Exit, Work
 from crewboard.store import agents
 from crewboard_tui.cli import board as plain
 from crewboard_tui.cli import watching
 from crewboard_tui.keymap import KEYS_OF_NEED
 from crewboard_tui.notifications import BELL, NeedsDiff, TerminalNotifications, title_of
+from crewboard_tui.queries import Snapshot
 from crewboard_tui.render import NEED_LOOKS
-from crewboard_tui.widgets import LineList
+from crewboard_tui.render import plain as plain_text
+from crewboard_tui.widgets import LineList, alert_line
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import opened
 
@@ -44,15 +46,20 @@ def _not_begun(team: Frozen) -> None:
     agent = team.gone("who", "code", Exit(run=1, code=0, reason="finished", at=NOW - 900, buried=True), 71)
     spec = agents.spec(agent)
     assert spec is not None
-    agents.change_spec(agent, lambda _: spec.model_copy(update={"run": 2, "at": NOW - 900}))
+    agents.change_spec(agent, lambda _: spec.replace(run=2, at=NOW - 900))
 
 
 def _damage(team: Frozen) -> None:
-    team.directory.task(3).write_text("{")
+    team.directory.task(3).on_disk.write_text("{")
 
 
 def _result(team: Frozen) -> None:
     team.mail(1, "who", "lead", "result", "41 modules", 9, result="results/who-1-1.md")
+
+
+def _collide(team: Frozen) -> None:
+    for name, at in (("who", NOW - 20), ("other", NOW - 9)):
+        team.hire(name, "code", "working", "", ago=30, pid=71, work=Work(files={"api.py": at}))
 
 
 _FAILED = Checked(at=NOW - 9, command="make test", exit_code=2, result="results/who-check.txt")
@@ -62,10 +69,12 @@ MAKE: dict[NeedKind, Callable[[Frozen], None]] = {
     "plan": _ask("plan_approval"),
     "permission": _ask("permission"),
     "question": _ask("question"),
+    "review": _ask("task_review"),
     "stuck": _run(deadline=NOW - 9),
     "looping": _run(repeats=6),
     "failed_start": _not_begun,
     "failed": _run(state="idle", failed=69, failed_at=NOW - 9, last_error="no"),
+    "collision": _collide,
     "outage": _run(state="retrying", outage_since=NOW - 9, retry_at=NOW + 60, last_error="529"),
     "damaged": _damage,
     "task_failed": lambda team: team.task(4, "fix it", "failed", owner="who"),
@@ -79,7 +88,7 @@ def _read(team: Frozen) -> TeamView:
 
 
 @pytest.mark.parametrize("kind", get_args(NeedKind))
-async def test_every_place_tells_of_the_same_need(
+def test_every_word_outside_tells_of_the_same_need(
     empty: Frozen, kind: NeedKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[str] = []
@@ -100,6 +109,21 @@ async def test_every_place_tells_of_the_same_need(
         watching, "TeamReader", lambda _: TeamReader(empty.directory, clock=lambda: NOW, probe=empty.probe)
     )
     assert watching._wait_for_need(empty.team, 0).needs == (need,)
+    snapshot = Snapshot(view, {})
+    assert need.summary[:20] in plain_text(alert_line(snapshot, NOW, 170))
+
+
+_IN_DEFAULT_RUN = ("death", "plan", "task_failed", "damaged")
+"""An agent's, a request's, a task's and the team's."""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=() if kind in _IN_DEFAULT_RUN else pytest.mark.long) for kind in get_args(NeedKind)],
+)
+async def test_every_place_of_the_dashboard_tells_of_the_same_need(empty: Frozen, kind: NeedKind) -> None:
+    MAKE[kind](empty)
+    (need,) = _read(empty).needs
     async with opened(empty, 170, 50) as stage:
         await stage.until(lambda: need.summary[:20] in stage.part("alert"), "the need on the alert line")
         shown = stage.app.screen.query_one("#board-needs", LineList)

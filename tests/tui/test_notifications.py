@@ -128,4 +128,4 @@ def test_a_loop_that_goes_on_notifies_again_after_the_pause(frozen: Frozen) -> N
 
 def _repeating(status: Status | None, times: int) -> Status:
     assert status is not None
-    return status.model_copy(update={"repeats": times})
+    return status.replace(repeats=times)

@@ -1,9 +1,9 @@
 """Several users of one team: who else has the dashboard open, who looks at the same request, and who did what."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from crewboard.commands import Team
 from crewboard.store import operators
@@ -29,7 +29,7 @@ def leases_in(frozen: Frozen) -> list[str]:
     return [each.who for each in operators.present(frozen.directory)]
 
 
-@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("width", [80, pytest.param(120, marks=pytest.mark.long)])
 async def test_the_status_bar_names_the_others(frozen: Frozen, kim: OpenDashboard, width: int) -> None:
     async with opened(frozen, width, 24) as stage:
         await stage.until(lambda: "with Kim" in stage.part("strip"), "Kim in the status bar")
@@ -54,11 +54,11 @@ async def test_others_see_this_dashboard_and_what_it_shows(frozen: Frozen) -> No
     async with opened(frozen, 80, 24) as stage:
         (seen,) = operators.present(frozen.directory)
         assert (seen.who, seen.looking_at) == (frozen.team.operator, None)
-        assert (frozen.directory.presence / f"{seen.id}.lease").stat().st_mode & 0o077 == 0
+        assert (frozen.directory.presence.on_disk / f"{seen.id}.lease").stat().st_mode & 0o077 == 0
         assert "with" not in stage.part("strip")
         await stage.app.open_need(PLAN)
         await stage.until(lambda: operators.present(frozen.directory)[0].looking_at, "the request that it shows")
-    assert list(frozen.directory.presence.iterdir()) == []
+    assert list(frozen.directory.presence.on_disk.iterdir()) == []
 
 
 async def test_a_dashboard_that_only_looks_leaves_no_trace(frozen: Frozen) -> None:
@@ -68,7 +68,7 @@ async def test_a_dashboard_that_only_looks_leaves_no_trace(frozen: Frozen) -> No
 
 
 def test_what_a_killed_dashboard_leaves_is_removed_by_the_next(frozen: Frozen, kim: OpenDashboard) -> None:
-    left = frozen.directory.presence / "0123.lease"
+    left = frozen.directory.presence.on_disk / "0123.lease"
     left.write_bytes(b'{"id": "0123", "who": "Ann"}')
     assert leases_in(frozen) == ["Kim"]
     lee = OpenDashboard(frozen.directory, "Lee", NOW)
@@ -79,7 +79,7 @@ def test_what_a_killed_dashboard_leaves_is_removed_by_the_next(frozen: Frozen, k
 
 
 def test_a_folder_that_cannot_be_written_to_is_no_error(frozen: Frozen) -> None:
-    frozen.directory.presence.write_bytes(b"")
+    frozen.directory.presence.on_disk.write_bytes(b"")
     dashboard = OpenDashboard(frozen.directory, "Kim", NOW)
     dashboard.look_at(None)
     dashboard.close()

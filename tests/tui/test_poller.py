@@ -1,19 +1,22 @@
 """The team poller: one message for each batch of changes, none without changes, and no file read without need."""
 
 import queue
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from crewboard.protocol import supervisor_client
 from crewboard.readmodel.activity import ActivityReader
 from crewboard.readmodel.reader import TeamReader
-from crewboard.readmodel.team import TeamView
+from crewboard.readmodel.team import SupervisorView, TeamView
 from crewboard.store import agents
 from crewboard.store.layout import AgentDirectory, TeamDirectory
-from crewboard_tui.poller import BURST, Pace, TeamPoller
+from crewboard_tui.poller import BURST, SWEPT, KeysFirst, Pace, TeamPoller, is_at_rest
 from crewboard_tui.queries import Feed, MailTo, Readers, Snapshot, WorkOf
 from crewboard_tui.widgets.bars import alert_line
 from tests.crew import eventually
@@ -94,6 +97,26 @@ def test_while_nothing_changes_nothing_is_said(listener: Listener) -> None:
     assert listener.silent(2.5), "two sweeps and more"
 
 
+def test_only_a_team_at_rest_is_calm(tmp_path: Path, frozen: Frozen) -> None:
+    team = make_empty(tmp_path / "idle")
+    team.hire("scout", "explore", "idle", "", ago=1, pid=7)
+    team.hire("guide", "explore", "paused", "", ago=1, pid=8)
+    at_rest = TeamReader(team.directory, clock=lambda: NOW, probe=team.probe).read()
+    assert is_at_rest(at_rest)
+    assert not is_at_rest(TeamReader(frozen.directory, clock=lambda: NOW, probe=frozen.probe).read()), "agents work"
+    gone = SupervisorView(None, alive=False)
+    assert not is_at_rest(replace(at_rest, supervisor=gone)), "an agent without a supervisor"
+    changes: list[dict[str, Any]] = [
+        {"is_open": True},
+        {"state": "retrying"},
+        {"state": "starting"},
+        {"state": "stuck"},
+    ]
+    for change in changes:
+        agents_now = (replace(at_rest.agents[0], **change), at_rest.agents[1])
+        assert not is_at_rest(replace(at_rest, agents=agents_now)), change
+
+
 def test_a_burst_costs_a_few_messages(listener: Listener, frozen: Frozen) -> None:
     listener.next()
     began = time.monotonic()
@@ -115,11 +138,11 @@ def _unread(view: TeamView) -> int:
 
 
 def test_a_damaged_roster_is_said_and_reading_goes_on(listener: Listener, frozen: Frozen) -> None:
-    good = frozen.directory.config.read_text()
+    good = frozen.directory.config.on_disk.read_text()
     listener.next()
-    frozen.directory.config.write_text("{")
+    frozen.directory.config.on_disk.write_text("{")
     assert "damaged" in (listener.next().view.problem or "")
-    frozen.directory.config.write_text(good)
+    frozen.directory.config.on_disk.write_text(good)
     while listener.next().view.problem:
         pass
 
@@ -140,10 +163,100 @@ def test_a_team_that_is_not_there_is_empty_until_it_comes(tmp_path: Path, frozen
 def test_the_pace_slows_down_in_a_burst_and_not_before() -> None:
     pace = Pace()
     assert pace.delay(0.0) < BURST
-    for at in (0.0, 0.1, 0.2, 0.3):
-        pace.note(at)
+    for number in range(7):
+        pace.note(0.05 * number)
+    assert pace.delay(0.35) < BURST
+    pace.note(0.35)
     assert pace.delay(0.4) == BURST
     assert pace.delay(5.0) < BURST
+
+
+def test_reading_waits_while_a_key_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crewboard_tui.poller.KEY_FIRST", 600.0)
+    monkeypatch.setattr("crewboard_tui.poller.KEYS_FIRST", 600.0)
+    keys = KeysFirst()
+    keys.begin()
+    keys.wait()
+    keys.note_key()
+    reading = threading.Thread(target=keys.wait, daemon=True)
+    reading.start()
+    reading.join(0.05)
+    assert reading.is_alive()
+    keys.note_paint()
+    reading.join(10)
+    assert not reading.is_alive()
+
+
+def test_held_keys_do_not_stop_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crewboard_tui.poller.KEY_FIRST", 600.0)
+    monkeypatch.setattr("crewboard_tui.poller.KEYS_FIRST", 0.01)
+    keys = KeysFirst()
+    keys.begin()
+    keys.note_key()
+    for _ in range(1000):
+        keys.wait()
+
+
+def test_an_event_reads_the_files_of_its_agent_alone(
+    listener: Listener, frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crewboard.readmodel.watcher.SWEEP", 3600.0)
+    listener.next()
+    eventually(lambda: listener.silent(0.1), "the end of the first readings")
+    looked = []
+    is_held = frozen.probe.is_held
+
+    def noted(agent: AgentDirectory) -> bool:
+        looked.append(agent.name)
+        return is_held(agent)
+
+    monkeypatch.setattr(frozen.probe, "is_held", noted)
+    frozen.mail(99, "ui", "api", "message", "hello", 1)
+    listener.next()
+    assert set(looked) <= {"api", "lead"}, "of the lead only whether it runs, for it may answer requests"
+    assert "api" in looked
+
+
+def test_a_lost_event_is_repaired_by_the_sweep(
+    listener: Listener, frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener.next()
+    monkeypatch.setattr("crewboard.readmodel.watcher.FileEvents.on_event", lambda *_: None)
+    frozen.mail(99, "ui", "api", "message", "hello", 1)
+    while _unread(listener.next().view) != 2:
+        pass
+
+
+def test_a_large_team_is_swept_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crewboard.readmodel.watcher.SWEEP", 0.02)
+    monkeypatch.setattr("crewboard_tui.poller.SWEPT", 2)
+    monkeypatch.setattr("crewboard.readmodel.watcher.FileEvents.on_event", lambda *_: None)
+    frozen = make_empty(tmp_path)
+    names = [f"agent{number}" for number in range(5)]
+    for name in names:
+        frozen.hire(name, "explore", "idle", "", ago=1, pid=7)
+    listener = Listener(frozen)
+    listener.reading.start()
+    listener.next()
+    for number, name in enumerate(names):
+        frozen.mail(number, "ui", name, "message", "hello", 1)
+    while any(agent.unread != 1 for agent in listener.next().view.agents):
+        pass
+    listener.reading.stop()
+
+
+def test_a_sweep_of_a_large_team_reads_the_shown_agents_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crewboard_tui.poller.SWEPT", 4)
+    frozen = make_empty(tmp_path)
+    names = [f"agent{number}" for number in range(9)]
+    for name in names:
+        frozen.hire(name, "explore", "idle", "", ago=1, pid=7)
+    reading = Listener(frozen).reading
+    reading.first()
+    reading.shown = ["agent7", "agent8"]
+    swept = [reading._to_sweep() for _ in range(5)]
+    assert all({"agent7", "agent8"} <= set(each or ()) for each in swept)
+    assert set().union(*(each or () for each in swept)) == set(names), "and all others in turn"
 
 
 def test_a_supervisor_that_is_gone_is_woken_at_intervals(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +303,7 @@ def test_only_an_end_not_yet_finalized_wakes_the_supervisor(
     del team.probe.held["scout"]
     agents.want(agent, "killed", 1)
     if not began:
-        agent.status.unlink()
+        agent.status.on_disk.unlink()
     listener = Listener(team, may_wake=True)
     listener.reading.start()
     assert [each.state for each in listener.next().view.agents] == ["exited"]
@@ -222,13 +335,32 @@ def test_of_a_large_team_each_journal_is_opened_once(tmp_path: Path, monkeypatch
     assert len(made) == 70
 
 
+def test_the_first_screen_of_a_large_team_measures_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    team = make_empty(tmp_path / "large")
+    for number in range(SWEPT + 6):
+        team.hire(f"agent{number}", "explore", "idle", "", ago=1, pid=100 + number, cpu=1)
+    monkeypatch.setattr("crewboard.readmodel.reader.MEASURE_EVERY", 0)
+    published: queue.Queue[Snapshot] = queue.Queue()
+    poller = TeamPoller(team.directory, published.put, clock=lambda: NOW, probe=team.probe)
+    assert _measured(poller.first()) == SWEPT
+    poller.start()
+    try:
+        eventually(lambda: _measured(published.get(timeout=WAIT_TIMEOUT)) == SWEPT + 6, "the usage of all, in turn")
+    finally:
+        poller.stop()
+
+
+def _measured(snapshot: Snapshot) -> int:
+    return sum(agent.usage is not None for agent in snapshot.view.agents)
+
+
 def test_an_unreadable_mailbox_hides_neither_the_team_nor_other_answers(frozen: Frozen) -> None:
     poller = TeamPoller(frozen.directory, lambda _: None, clock=lambda: NOW, probe=frozen.probe)
     poller.look_at([MailTo("docs"), WorkOf("docs")])
     before = poller.first()
     mailbox = frozen.directory.inbox("docs")
-    mailbox.unlink(missing_ok=True)
-    mailbox.symlink_to(mailbox.name)
+    mailbox.on_disk.unlink(missing_ok=True)
+    mailbox.on_disk.symlink_to(mailbox.name)
     after = poller.first()
     assert after.view.names == before.view.names
     assert "mail or journal of docs" in after.view.damage

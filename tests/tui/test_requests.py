@@ -4,15 +4,16 @@ import math
 from collections.abc import Callable
 
 import pytest
-from pydantic import JsonValue
 
 from crewboard.commands import answers as decisions
 from crewboard.commands import answers as rules
 from crewboard.protocol import requests
+from crewboard.readmodel import TeamReader
 from crewboard.readmodel.file_activity import FileActivity
-from crewboard.records import Deviations, Request, Status
-from crewboard.store import json_files, mailbox, roster
+from crewboard.records import Deviations, JsonValue, Request, Status
+from crewboard.store import json_files, mailbox, roster, tasks
 from crewboard_tui import app as dashboard
+from crewboard_tui.actions import outcome_of
 from crewboard_tui.render.lines import Line
 from crewboard_tui.settings import Settings
 from crewboard_tui.views.board import Roster
@@ -51,20 +52,13 @@ async def test_a_plan_read_in_part_needs_a_second_press(frozen: Frozen) -> None:
         await _open_plan(stage)
         await stage.sees_not("100% read")
         await stage.press("a")
-        await stage.sees("%, press a again to approve")
+        await stage.sees("not read to its end, press a again to approve")
         assert _request(frozen, "req-004281").status == "pending"
         await stage.press("a")
         await stage.until(_is(frozen, "req-004281", "approved"), "the approval")
 
 
-async def test_a_plan_read_to_its_end_needs_one_press(frozen: Frozen) -> None:
-    async with opened(frozen, 80, 24) as stage:
-        await _open_plan(stage)
-        await _read_to_the_end(stage)
-        await stage.press("a")
-        await stage.until(_is(frozen, "req-004281", "approved"), "the approval")
-
-
+@pytest.mark.long
 async def test_a_plan_in_sight_as_a_whole_stays_read_beside_feedback(frozen: Frozen) -> None:
     frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "\n".join(f"- item {number}" for number in range(12))})
     async with opened(frozen, 80, 24) as stage:
@@ -80,9 +74,6 @@ async def test_a_plan_in_sight_as_a_whole_stays_read_beside_feedback(frozen: Fro
 
 
 async def test_a_comparison_read_to_its_end_is_not_the_plan(frozen: Frozen) -> None:
-    async with opened(frozen, 80, 60) as stage:
-        await stage.app.open_need("plan:auth-plan:req-004281")
-        await stage.sees("100% read")
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
         await stage.press("=")
@@ -90,10 +81,10 @@ async def test_a_comparison_read_to_its_end_is_not_the_plan(frozen: Frozen) -> N
         await stage.press("G")
         await stage.sees("100% read")
         await stage.press("a")
-        await stage.sees("%, press a again to approve")
+        await stage.sees("not read to its end, press a again to approve")
 
 
-@pytest.mark.parametrize("key", ["a", "A"])
+@pytest.mark.parametrize("key", ["a", pytest.param("A", marks=pytest.mark.long)])
 async def test_a_command_read_in_part_needs_a_second_press(frozen: Frozen, key: str) -> None:
     command = "\n".join(f"echo {number}" for number in range(60))
     payload: dict[str, JsonValue] = {"tool": "bash", "input": {"command": command}, "summary": "echo", "scope": "echo"}
@@ -102,28 +93,24 @@ async def test_a_command_read_in_part_needs_a_second_press(frozen: Frozen, key: 
         await stage.app.open_need("permission:release:perm-1")
         await stage.can("a", "approve")
         await stage.press(key)
-        await stage.sees(f"%, press {key} again to approve")
+        await stage.sees(f"not read to its end, press {key} again to approve")
         assert _request(frozen, "perm-1").status == "pending"
         await stage.press(key)
         await stage.until(_is(frozen, "perm-1", "approved"), "the approval")
 
 
 async def test_the_page_shows_who_asks_what_it_touches_and_the_plan(frozen: Frozen) -> None:
+    frozen.asks("question-0bda2e498e58", "question", "api", 10, {"question": "tabs?"})
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
         await stage.sees("FROM auth-plan (plan, pid 4412)", "WAITING 4m12s", "REQ req-004281")
         await stage.sees("TASK #7 rotate JWT keys", "RISK      schema change", "alembic upgrade head · pytest")
-        await stage.sees("# Rotate the JWT signing keys", "item 2 of 5")
-
-
-async def test_the_page_shows_the_whole_id(frozen: Frozen) -> None:
-    frozen.asks("question-0bda2e498e58", "question", "api", 10, {"question": "tabs?"})
-    async with opened(frozen, 80, 24) as stage:
+        await stage.sees("# Rotate the JWT signing keys", "item 2 of 6")
         await stage.app.open_need("question:api:question-0bda2e498e58")
         await stage.sees("REQ question-0bda2e498e58")
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+@pytest.mark.parametrize("size", [(80, 24), pytest.param((120, 36), marks=pytest.mark.long)])
 async def test_a_risk_longer_than_a_line_is_whole_above_the_plan(frozen: Frozen, size: tuple[int, int]) -> None:
     risk = "Low. A file such as `draft.md`, whose name is no number, fails loudly where it sorted to the end before."
     frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "# Sort by number", "risk": risk})
@@ -132,6 +119,7 @@ async def test_a_risk_longer_than_a_line_is_whole_above_the_plan(frozen: Frozen,
         await stage.sees("fails loudly", "to the end before.", "# Sort by number")
 
 
+@pytest.mark.long
 async def test_a_low_screen_cuts_the_risk_and_shows_it_below_the_plan(frozen: Frozen) -> None:
     risk = "Low. A file such as `draft.md`, whose name is no number, fails loudly where it sorted to the end before."
     frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "# Sort by number", "risk": risk})
@@ -142,6 +130,7 @@ async def test_a_low_screen_cuts_the_risk_and_shows_it_below_the_plan(frozen: Fr
         await stage.sees("sorted to the end", "before.")
 
 
+@pytest.mark.long
 async def test_the_plan_scrolls_and_says_how_much_was_read(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
@@ -150,7 +139,7 @@ async def test_the_plan_scrolls_and_says_how_much_was_read(frozen: Frozen) -> No
         await stage.sees("100% read", "tests/test_keyring.py")
 
 
-async def test_approving_answers_once_and_goes_back(frozen: Frozen) -> None:
+async def test_a_plan_read_to_its_end_is_answered_once_by_one_press(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
         await _open_plan(stage)
         await _read_to_the_end(stage)
@@ -175,7 +164,7 @@ async def test_keys_are_dead_for_a_moment_after_the_page_opens(frozen: Frozen, m
         await stage.until(_is(frozen, "req-004281", "approved"), "the approval")
 
 
-@pytest.mark.parametrize("key", ["a", "f6"])
+@pytest.mark.parametrize("key", [pytest.param("a", marks=pytest.mark.long), "f6"])
 async def test_an_answer_that_comes_too_soon_says_so_whatever_its_key(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
@@ -201,6 +190,7 @@ async def test_denying_asks_why_and_sends_it(frozen: Frozen) -> None:
         assert _request(frozen, "req-004281").feedback == "keep the alias"
 
 
+@pytest.mark.long
 async def test_feedback_goes_along_with_a_yes(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
@@ -242,6 +232,7 @@ async def test_the_empty_feedback_field_takes_one_line_until_used(frozen: Frozen
         await stage.until(lambda: plan.size.height == high, "the plan as high as before")
 
 
+@pytest.mark.long
 async def test_what_was_written_for_a_no_does_not_go_along_with_a_yes(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
@@ -283,7 +274,10 @@ async def test_approval_feedback_and_rejection_reason_are_kept_apart(frozen: Fro
         assert stage.app.context.drafts == {"req-004281 no": "half a reason"}
 
 
-@pytest.mark.parametrize(("key", "says"), [("d", "denied: auth-plan reads why"), ("c", "asked back: auth-plan")])
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [("d", "denied: auth-plan reads why"), pytest.param("c", "asked back: auth-plan", marks=pytest.mark.long)],
+)
 async def test_a_rejection_drops_the_approval_feedback_and_says_so(frozen: Frozen, key: str, says: str) -> None:
     async with opened(frozen, 120, 24) as stage:
         await _open_plan(stage)
@@ -298,6 +292,7 @@ async def test_a_rejection_drops_the_approval_feedback_and_says_so(frozen: Froze
         assert stage.app.context.drafts == {}
 
 
+@pytest.mark.long
 async def test_a_no_says_that_the_edit_was_not_sent(frozen: Frozen) -> None:
     async with opened(frozen, 120, 24) as stage:
         await _open_plan(stage)
@@ -307,6 +302,7 @@ async def test_a_no_says_that_the_edit_was_not_sent(frozen: Frozen) -> None:
         await stage.sees("denied: auth-plan reads why; your edit was not sent")
 
 
+@pytest.mark.long
 async def test_an_empty_approval_feedback_shows_the_kept_reason_again(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
@@ -351,7 +347,7 @@ async def test_a_rewritten_plan_is_kept_for_later(frozen: Frozen) -> None:
         assert stage.app.context.drafts == {}
 
 
-@pytest.mark.parametrize("size", [(80, 24), (40, 10)])
+@pytest.mark.parametrize("size", [(80, 24), pytest.param((40, 10), marks=pytest.mark.long)])
 async def test_leaving_the_editor_says_that_the_edit_is_kept(frozen: Frozen, size: tuple[int, int]) -> None:
     async with opened(frozen, *size, settings=Settings(keys={"request.edit": "E"})) as stage:
         await stage.app.open_need("plan:auth-plan:req-004281")
@@ -377,6 +373,7 @@ async def test_leaving_the_editor_says_that_the_edit_is_kept(frozen: Frozen, siz
         )
 
 
+@pytest.mark.long
 async def test_during_an_edit_the_field_names_only_keys_that_work(frozen: Frozen) -> None:
     async with opened(frozen, 100, 30) as stage:
         await _open_plan(stage)
@@ -395,6 +392,7 @@ async def test_during_an_edit_the_field_names_only_keys_that_work(frozen: Frozen
         await stage.sees("a sends it with your approval · d shows the kept refusal")
 
 
+@pytest.mark.long
 async def test_an_editor_that_was_left_as_it_was_says_nothing(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
@@ -403,6 +401,7 @@ async def test_an_editor_that_was_left_as_it_was_says_nothing(frozen: Frozen) ->
         assert "your edit" not in stage.all
 
 
+@pytest.mark.long
 async def test_a_rewritten_plan_is_kept_when_a_view_opens_at_once(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -416,6 +415,7 @@ async def test_a_rewritten_plan_is_kept_when_a_view_opens_at_once(
         assert stage.app.context.drafts == {"req-004281 plan": "0. Ask first. " + PLAN}
 
 
+@pytest.mark.long
 async def test_feedback_that_was_emptied_is_forgotten(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
@@ -429,11 +429,15 @@ async def test_feedback_that_was_emptied_is_forgotten(frozen: Frozen) -> None:
         assert stage.app.context.drafts == {}
 
 
-async def test_a_plan_that_was_decided_elsewhere_is_not_answered_again(frozen: Frozen) -> None:
+async def test_a_plan_that_was_decided_elsewhere_is_not_answered_again(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
+        monkeypatch.setattr(request_page, "BLIND_FOR", 3600)
         decisions.reject(frozen.team, "req-004281", "no")
         await stage.sees("rejected by you at 15:04:22")
+        assert not stage.app.screen.page.settled, "keys are dead for a moment"  # type: ignore[attr-defined]
         await stage.press("a")
         await stage.pilot.pause()
         assert _request(frozen, "req-004281").status == "rejected"
@@ -456,7 +460,7 @@ async def test_a_plan_that_was_revised_is_not_answered(frozen: Frozen) -> None:
         await stage.sees("PLAN v3")
 
 
-@pytest.mark.parametrize("to", ["operator", "lead"])
+@pytest.mark.parametrize("to", [pytest.param("operator", marks=pytest.mark.long), "lead"])
 async def test_a_replaced_plan_opens_the_new_one_with_its_key(empty: Frozen, to: str) -> None:
     empty.hire("api", "code", "waiting", "plan", ago=1, pid=4395)
     empty.hire("lead", "lead", "idle", "", ago=1, pid=4396)
@@ -487,11 +491,19 @@ async def test_a_request_that_changed_since_it_was_shown_is_refused(frozen: Froz
         await _open_plan(stage)
         await _read_to_the_end(stage)
         request = _request(frozen, "req-004281")
-        stage.app.screen.page.commands.request = request.model_copy(update={"sha256": "0" * 64})  # type: ignore[attr-defined]
+        stage.app.screen.page.commands.request = request.replace(sha256="0" * 64)  # type: ignore[attr-defined]
         await stage.pilot.pause()
         await stage.app.screen.action_perform("request.approve")  # type: ignore[attr-defined]
         await stage.sees("has another sha256")
         assert _request(frozen, "req-004281").status == "pending"
+
+
+def test_a_page_knows_that_its_request_has_changed(frozen: Frozen) -> None:
+    view = TeamReader(frozen.directory, clock=frozen.team.now, probe=frozen.probe).read()
+    seen = _request(frozen, "req-004281")
+    assert outcome_of(seen, view) is None
+    changed = seen.replace(sha256="0" * 64)
+    assert "it has changed since you opened it" in (outcome_of(changed, view) or "")
 
 
 async def test_esc_leaves_it_for_later_and_keeps_what_was_written(frozen: Frozen) -> None:
@@ -536,6 +548,7 @@ async def test_a_choice_does_not_push_words_of_ones_own_aside(frozen: Frozen) ->
         assert _request(frozen, "req-004290").feedback == "yes, with a banner"
 
 
+@pytest.mark.long
 async def test_comparing_revisions_keeps_the_place_in_the_plan(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
@@ -549,6 +562,7 @@ async def test_comparing_revisions_keeps_the_place_in_the_plan(frozen: Frozen) -
         assert stage.text[4:19] == before[4:19]
 
 
+@pytest.mark.long
 async def test_words_beside_an_edit_lead_back_to_the_edit(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
@@ -562,6 +576,7 @@ async def test_words_beside_an_edit_lead_back_to_the_edit(frozen: Frozen) -> Non
         assert _request(frozen, "req-004281").feedback == "but log"
 
 
+@pytest.mark.long
 async def test_a_plan_is_never_wrapped_to_the_width_of_a_hidden_pane(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -580,6 +595,7 @@ async def test_a_plan_is_never_wrapped_to_the_width_of_a_hidden_pane(
     assert min(widths) > 60
 
 
+@pytest.mark.long
 async def test_a_view_key_opens_the_view_and_not_an_earlier_request(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("3", "!")
@@ -638,7 +654,9 @@ async def test_an_answer_is_kept_on_leaving_and_forgotten_when_emptied(
         assert stage.app.context.drafts == {}
 
 
-@pytest.mark.parametrize("height", [10, 15, 20])
+@pytest.mark.parametrize(
+    "height", [10, pytest.param(15, marks=pytest.mark.long), pytest.param(20, marks=pytest.mark.long)]
+)
 async def test_a_low_screen_shows_the_choices_and_the_answer_field(frozen: Frozen, height: int) -> None:
     async with opened(frozen, 80, height) as stage:
         await stage.app.open_need("question:docs:req-004290")
@@ -667,6 +685,7 @@ async def test_where_one_may_only_look_a_question_offers_no_answer(frozen: Froze
         assert _request(frozen, "req-004290").status == "pending"
 
 
+@pytest.mark.long
 async def test_in_read_only_mode_the_answer_field_cannot_be_entered(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24, read_only=True) as stage:
         await stage.app.open_need("question:docs:req-004290")
@@ -694,6 +713,7 @@ async def test_an_answer_to_a_closed_question_is_not_sent_but_kept(frozen: Froze
         assert not stage.app.screen.query_one("#answer").has_focus
 
 
+@pytest.mark.long
 async def test_a_question_is_answered_in_words_of_ones_own(frozen: Frozen) -> None:
     frozen.asks("req-1", "question", "api", 10, {"question": "Which name?"})
     async with opened(frozen, 80, 24) as stage:
@@ -716,6 +736,7 @@ async def test_a_question_is_answered_in_words_of_ones_own(frozen: Frozen) -> No
         assert _request(frozen, "req-1").feedback == "call it after"
 
 
+@pytest.mark.long
 async def test_on_a_question_without_choices_the_keys_are_live(frozen: Frozen) -> None:
     for agent in ("api", "ui"):
         frozen.asks(f"req-{agent}", "question", agent, 10, {"question": f"Which name, {agent}?"})
@@ -729,6 +750,7 @@ async def test_on_a_question_without_choices_the_keys_are_live(frozen: Frozen) -
         assert stage.app.context.drafts == {}
 
 
+@pytest.mark.long
 async def test_a_permission_shows_its_tool_and_takes_a_yes(frozen: Frozen) -> None:
     frozen.asks("perm-1", "permission", "release", 22, {"tool": "bash", "summary": "git push origin rel-2.0"})
     async with opened(frozen, 80, 24) as stage:
@@ -742,6 +764,14 @@ async def test_a_permission_shows_its_tool_and_takes_a_yes(frozen: Frozen) -> No
 
 _WRITE: dict[str, JsonValue] = {"path": "src/a.py", "content": "x = 2\n"}
 _DIFF = "--- a/src/a.py\n+++ b/src/a.py\n@@ -1 +1 @@\n-x = 1\n+x = 2"
+
+
+async def test_a_permission_names_the_agent_that_it_collides_with(frozen: Frozen) -> None:
+    payload: dict[str, JsonValue] = {"tool": "write_file", "input": _WRITE, "collision": "api changed it in work"}
+    frozen.asks("perm-1", "permission", "release", 22, payload)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.app.open_need("permission:release:perm-1")
+        await stage.sees("tool write_file", "⚠ api changed it in work")
 
 
 async def test_a_permission_shows_the_change_and_can_add_its_rule(frozen: Frozen) -> None:
@@ -778,6 +808,7 @@ async def test_a_permission_shows_the_exact_command_and_no_absent_rule(frozen: F
         assert _request(frozen, "perm-1").status == "pending"
 
 
+@pytest.mark.long
 async def test_a_plan_shows_what_changed_since_the_revision_before(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
@@ -805,7 +836,8 @@ async def test_asking_back_is_a_no_with_a_question(frozen: Frozen) -> None:
         assert _request(frozen, "req-004281").feedback == "Question: why 0042?"
 
 
-@pytest.mark.parametrize("leave", ["escape", "shift+tab"])
+@pytest.mark.long
+@pytest.mark.parametrize("leave", ["escape", pytest.param("shift+tab", marks=pytest.mark.long)])
 async def test_a_kept_no_is_no_question_once_asking_is_given_up(frozen: Frozen, leave: str) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
@@ -820,6 +852,7 @@ async def test_a_kept_no_is_no_question_once_asking_is_given_up(frozen: Frozen, 
         assert _request(frozen, "req-004281").feedback == "too big"
 
 
+@pytest.mark.long
 async def test_a_question_that_was_begun_is_kept_as_one(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
@@ -831,7 +864,10 @@ async def test_a_question_that_was_begun_is_kept_as_one(frozen: Frozen) -> None:
 
 @pytest.mark.parametrize(
     ("feedback", "shown"),
-    [("Question: Does it also sort drafts?", "YOU ASKED Does it also sort drafts?"), ("keep it", "YOU SAID  keep it")],
+    [
+        ("Question: Does it also sort drafts?", "YOU ASKED Does it also sort drafts?"),
+        pytest.param("keep it", "YOU SAID  keep it", marks=pytest.mark.long),
+    ],
 )
 async def test_the_next_revision_shows_what_was_said_to_the_one_before(
     frozen: Frozen, feedback: str, shown: str
@@ -843,6 +879,7 @@ async def test_the_next_revision_shows_what_was_said_to_the_one_before(
         await stage.sees("PLAN v3", shown)
 
 
+@pytest.mark.long
 async def test_what_was_said_to_the_revision_before_is_wrapped(frozen: Frozen) -> None:
     decisions.reject(frozen.team, "req-004281", "Question: " + "word " * 30 + "end?")
     frozen.asks("req-004300", "plan_approval", "auth-plan", 1, {"plan": "# v3"}, supersedes="req-004281")
@@ -918,7 +955,8 @@ async def _open_many_options(stage: Stage) -> None:
     await stage.sees("option 0")
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 20)])
+@pytest.mark.long
+@pytest.mark.parametrize(("width", "height"), [(80, 24), pytest.param(60, 20, marks=pytest.mark.long)])
 async def test_a_question_with_many_options_can_be_read(frozen: Frozen, width: int, height: int) -> None:
     _ask_with_many_options(frozen)
     async with opened(frozen, width, height) as stage:
@@ -928,6 +966,7 @@ async def test_a_question_with_many_options_can_be_read(frozen: Frozen, width: i
         await stage.sees("end11")
 
 
+@pytest.mark.long
 async def test_the_question_can_have_the_screen_to_itself(frozen: Frozen) -> None:
     _ask_with_many_options(frozen)
     async with opened(frozen, 80, 24) as stage:
@@ -954,6 +993,7 @@ async def test_a_plan_gets_most_of_a_small_screen(frozen: Frozen) -> None:
         await stage.sees("approves what stands here")
 
 
+@pytest.mark.long
 async def test_the_text_of_an_agent_can_have_the_screen_to_itself(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("enter", "z")
@@ -962,14 +1002,14 @@ async def test_the_text_of_an_agent_can_have_the_screen_to_itself(frozen: Frozen
         await stage.sees("Transcript")
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+@pytest.mark.parametrize("size", [(80, 24), pytest.param((120, 36), marks=pytest.mark.long)])
 async def test_calls_beyond_the_plan_are_marked_on_roster_and_pages(frozen: Frozen, size: tuple[int, int]) -> None:
     calls = ["write_file src/new.py", "bash rm -rf build"]
     beyond = Deviations(plan="req-004270", count=2, calls=calls)
     agent = frozen.directory.agent("auth-plan")
     status = json_files.load(agent.status, Status)
     assert status is not None
-    json_files.save(agent.status, status.model_copy(update={"deviations": beyond}))
+    json_files.save(agent.status, status.replace(deviations=beyond))
     async with opened(frozen, *size) as stage:
         await stage.sees("PLAN")
         (row,) = (line for line in stage.text if "▲ auth-plan" in line and "plan:" in line and line[0] == "│")
@@ -1013,7 +1053,7 @@ async def test_marked_permissions_read_in_part_need_a_second_press(frozen: Froze
     async with opened(frozen, 80, 24) as stage:
         await _mark_all(stage)
         await stage.press("a")
-        await stage.sees("%, press a again to approve 2")
+        await stage.sees("not read to its end, press a again to approve 2")
         assert _request(frozen, "perm-1").status == "pending"
         await stage.press("a")
         await stage.until(_is(frozen, "perm-1", "approved"), "the approval")
@@ -1026,7 +1066,7 @@ async def test_a_marked_permission_that_changed_is_refused_and_said_so(frozen: F
         await _mark_all(stage)
         await stage.sees("100% read")
         request = _request(frozen, "perm-2")
-        changed = request.model_copy(update={"payload": {**request.payload, "input": {"command": "make worse"}}})
+        changed = request.replace(payload={**request.payload, "input": {"command": "make worse"}})
         json_files.save(frozen.directory.request("perm-2"), changed)
         await stage.press("a")
         await stage.sees("1 of 2 approved: perm-1", "perm-2 has another sha256")
@@ -1034,13 +1074,14 @@ async def test_a_marked_permission_that_changed_is_refused_and_said_so(frozen: F
     assert _request(frozen, "perm-2").status == "pending"
 
 
+@pytest.mark.long
 async def test_a_permission_is_bound_to_what_was_marked_not_to_what_came_later(frozen: Frozen) -> None:
     _permission(frozen, "perm-1", "release", "make one")
     _permission(frozen, "perm-2", "api", "make two")
     async with opened(frozen, 120, 40) as stage:
         await _mark_all(stage)
         request = _request(frozen, "perm-2")
-        changed = request.model_copy(update={"payload": {**request.payload, "summary": "make worse"}})
+        changed = request.replace(payload={**request.payload, "summary": "make worse"})
         json_files.save(frozen.directory.request("perm-2"), changed)
         await stage.until(lambda: "make worse" in stage.all, "the new text")
         await stage.press("a")
@@ -1064,6 +1105,7 @@ async def test_marked_permissions_are_denied_together_with_one_reason(frozen: Fr
         assert (_request(frozen, ident).status, _request(frozen, ident).feedback) == ("rejected", "use ninja")
 
 
+@pytest.mark.long
 async def test_a_without_marks_opens_the_request(frozen: Frozen) -> None:
     _permission(frozen, "perm-1", "release", "make one")
     async with opened(frozen, 120, 40) as stage:
@@ -1082,9 +1124,11 @@ async def test_a_without_marks_opens_the_request(frozen: Frozen) -> None:
     ("presses", "agent", "agent_type", "covers"),
     [
         (0, "release", None, "any single command of release that starts make"),
-        (1, None, "code", "any single command of all agents of type code that starts make"),
+        pytest.param(
+            1, None, "code", "any single command of all agents of type code that starts make", marks=pytest.mark.long
+        ),
         (2, None, None, "any single command of all agents that starts make"),
-        (3, "release", None, "any single command of release that starts make"),
+        pytest.param(3, "release", None, "any single command of release that starts make", marks=pytest.mark.long),
     ],
 )
 async def test_the_rule_of_an_approval_is_for_those_that_were_chosen(
@@ -1110,6 +1154,41 @@ async def test_a_wider_rule_still_needs_the_text_read_to_its_end(frozen: Frozen)
         await stage.app.open_need("permission:release:perm-1")
         await stage.can("A", "approve+rule")
         await stage.press("W", "W", "A")
-        await stage.sees("%, press A again to approve")
+        await stage.sees("not read to its end, press A again to approve")
         assert _request(frozen, "perm-1").status == "pending"
         assert roster.load(frozen.directory).rules == []
+
+
+def _review(team: Frozen) -> None:
+    """Let an agent hand a task to the operator for review."""
+    team.hire("ann", "code", "idle", "", ago=9, pid=71)
+    team.task(4, "paginate", "in_progress", owner="ann", review="operator", in_review="review-1", reviews=1)
+    diff = "--- a/api.py\n+++ b/api.py\n@@ -1 +1 @@\n-rows\n+rows[:20]\n"
+    summary = "ann reports task 4 as completed: paginate. Its check `make test` passed."
+    payload: dict[str, JsonValue] = {"task": 4, "summary": summary, "diff": diff, "file": "results/review-1.diff"}
+    team.asks("review-1", "task_review", "ann", 9, payload)
+
+
+@pytest.mark.parametrize("size", [(80, 24), pytest.param((120, 40), marks=pytest.mark.long)])
+async def test_work_on_a_task_is_approved_like_a_plan(empty: Frozen, size: tuple[int, int]) -> None:
+    _review(empty)
+    async with opened(empty, *size) as stage:
+        await stage.press("3")
+        await stage.sees("paginate", "review")
+        await stage.press("4", "a")
+        await stage.sees("REVIEW", "paginate. Its check `make test` passed.", "rows[:20]", "results/review-1.diff")
+        await stage.can("a", "approve")
+        await stage.press("a")
+        await stage.until(lambda: tasks.load(empty.directory, 4).status == "completed", "the approval")
+        await stage.sees("approved: task #4 is completed")
+
+
+async def test_work_on_a_task_is_sent_back_with_feedback(empty: Frozen) -> None:
+    _review(empty)
+    async with opened(empty, 80, 24) as stage:
+        await stage.press("4", "a")
+        await stage.can("a", "approve")
+        await stage.press("d", *"more", "enter")
+        await stage.until(lambda: tasks.load(empty.directory, 4).in_review is None, "the rejection")
+        (feedback,) = [m for m in mailbox.read(empty.directory, "ann", 0).messages if m.type == "task_assignment"]
+        assert feedback.content.endswith("asks for changes:\nmore")

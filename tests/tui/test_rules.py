@@ -27,7 +27,7 @@ def hit(frozen: Frozen, rule: str, at: float) -> None:
     journal.append(frozen.directory.agent("parser").journal, event)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@pytest.mark.parametrize("size", [(80, 24), pytest.param((120, 40), marks=pytest.mark.long)])
 async def test_rules_are_listed_with_their_hits_which_are_live(ruled: Frozen, size: tuple[int, int]) -> None:
     async with opened(ruled, *size) as stage:
         await stage.press("9")
@@ -87,8 +87,8 @@ def test_usage_is_counted_from_what_was_appended(ruled: Frozen) -> None:
     hit(ruled, "rule-ask", NOW)
     assert reader.read() == {"rule-deny": journal.RuleUsage(2, NOW), "rule-ask": journal.RuleUsage(1, NOW)}
     path = ruled.directory.agent("parser").journal
-    path.rename(path.with_suffix(".old"))
+    path.on_disk.rename(path.on_disk.with_suffix(".old"))
     hit(ruled, "rule-ask", NOW)
     assert reader.read() == {"rule-ask": journal.RuleUsage(1, NOW)}
-    path.unlink()
+    path.on_disk.unlink()
     assert reader.read() == {}

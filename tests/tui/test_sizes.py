@@ -17,7 +17,7 @@ from tests.tui.stage import opened
 
 @pytest.mark.parametrize(
     ("width", "height"),
-    [(1, 1), (60, 15), (240, 70), *(pytest.param(*size, marks=pytest.mark.long) for size in ((3, 50), (20, 6)))],
+    [(1, 1), *(pytest.param(*size, marks=pytest.mark.long) for size in ((3, 50), (20, 6), (60, 15), (240, 70)))],
 )
 async def test_no_size_breaks_any_screen(frozen: Frozen, width: int, height: int) -> None:
     async with opened(frozen, width, height) as stage:
@@ -58,6 +58,7 @@ async def test_approve_never_shows_without_reject_at_any_width(frozen: Frozen) -
         await stage.sees(" a approve  d deny  ? help  Esc back")
 
 
+@pytest.mark.long
 async def test_spare_room_in_the_footer_names_the_less_known_keys(frozen: Frozen) -> None:
     async with opened(frozen, 170, 50) as stage:
         await stage.sees("f filter", "Space mark", "y copy")
@@ -65,11 +66,14 @@ async def test_spare_room_in_the_footer_names_the_less_known_keys(frozen: Frozen
         await stage.sees("PLAN v2", "] next")
 
 
-@pytest.mark.parametrize(("width", "height"), [(40, 10), (60, 20), (80, 24)])
+@pytest.mark.parametrize(
+    ("width", "height"),
+    [(40, 10), pytest.param(60, 20, marks=pytest.mark.long), pytest.param(80, 24, marks=pytest.mark.long)],
+)
 async def test_the_ways_to_help_and_out_stand_in_every_key_line(frozen: Frozen, width: int, height: int) -> None:
     async with opened(frozen, width, height) as stage:
         await stage.sees("? help", "q leave")
-        for keys in ("2", "3", "5", "7", "1 j enter", "escape !", "!", "!"):
+        for keys in ("3", "1 j enter", "escape !", "!", "!"):
             await stage.press(*keys.split())
             await stage.sees("Esc back", "? help")
 
@@ -97,7 +101,7 @@ async def test_many_resizes_leave_the_picture_whole(frozen: Frozen) -> None:
 
 def _written(source: str) -> set[str]:
     """Return the non-ASCII characters in the strings of a module, without docstrings."""
-    nodes = list(ast.walk(ast.parse(source)))
+    nodes = [] if source.isascii() else list(ast.walk(ast.parse(source)))
     silent = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     texts = [node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in silent]
     return {character for text in texts if isinstance(text, str) for character in text if not character.isascii()}

@@ -56,7 +56,13 @@ def _compare(name: str, shown: str) -> None:
     assert shown == kept, f"{name} looks different; CREWBOARD_SNAPSHOTS=write keeps this:\n{difference}"
 
 
-@pytest.mark.parametrize("name", SCREENS)
+_OTHER_SIZES = {"board-40x10", "board-60x20", "board-170x50", "inbox-60x20", "inbox-120x36", "review-120x36"}
+"""Views that another snapshot shows as well."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in _OTHER_SIZES else ()) for name in SCREENS]
+)
 async def test_it_looks_as_it_did(frozen: Frozen, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     # Mail must stay unread, however long the test takes.
     monkeypatch.setattr(screen, "LOOKED_AT", 3600)
@@ -69,7 +75,10 @@ async def test_it_looks_as_it_did(frozen: Frozen, monkeypatch: pytest.MonkeyPatc
         _compare(name, stage.all)
 
 
-@pytest.mark.parametrize(("name", "width", "height"), [("changes-80x24", 80, 24), ("changes-120x36", 120, 36)])
+@pytest.mark.parametrize(
+    ("name", "width", "height"),
+    [("changes-80x24", 80, 24), pytest.param("changes-120x36", 120, 36, marks=pytest.mark.long)],
+)
 async def test_changes_look_as_they_did(frozen: Frozen, name: str, width: int, height: int) -> None:
     repository = Repository(frozen)
     repository.snapshot("api", {"src/pages.py": AFTER, "src/cursor.py": "A = 1\n"})

@@ -106,7 +106,12 @@ async def test_the_talk_with_the_lead_goes_back_and_forth(frozen: Frozen, monkey
 
 
 @pytest.mark.parametrize(
-    ("text", "sees"), [("/tasks", "Tasks · 1/8"), ("/inbox ui", "ui · 1 unread"), ("@ui look", "sent to ui")]
+    ("text", "sees"),
+    [
+        ("/tasks", "Tasks · 1/8"),
+        pytest.param("/inbox ui", "ui · 1 unread", marks=pytest.mark.long),
+        pytest.param("@ui look", "sent to ui", marks=pytest.mark.long),
+    ],
 )
 async def test_a_command_to_the_lead_hires_none(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch, text: str, sees: str
@@ -122,6 +127,7 @@ async def test_a_command_to_the_lead_hires_none(
     assert tell == []
 
 
+@pytest.mark.long
 async def test_l_talks_to_a_lead_of_another_name(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     frozen.hire("boss", "lead", "idle", "", ago=5, pid=4500)
     tell = Calls(returns=hire.Assignment("boss", "m1", 1, fresh=False))
@@ -217,7 +223,7 @@ async def test_x_takes_a_queued_agent_out_of_the_queue(empty: Frozen, monkeypatc
     monkeypatch.setattr(stop, "stop", stopped)
     empty.hire("later", "code", "idle", "", ago=60, pid=4711)
     agents.want(empty.directory.agent("later"), "running")
-    agents.change_spec(empty.directory.agent("later"), lambda spec: spec.model_copy(update={"run": 2}))  # type: ignore[union-attr]
+    agents.change_spec(empty.directory.agent("later"), lambda spec: spec.replace(run=2))  # type: ignore[union-attr]
     del empty.probe.held["later"]
     held = HeldStarts(held=[HeldStart(name="later", run=2, since=1, reason="max_agents 1 reached")])
     json_files.save(empty.directory.starts, held)

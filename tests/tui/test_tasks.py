@@ -7,7 +7,7 @@ import pytest
 from crewboard.commands import tasks as board
 from crewboard.commands.context import Team
 from crewboard.errors import StorageError
-from crewboard.readmodel import format_minute
+from crewboard.readmodel import ActivityReader, format_minute, why_failed
 from crewboard.records import Answer, Checked, OperatorState, Task, TaskStatus
 from crewboard.store import journal, json_files, mailbox, tasks
 from crewboard_tui.views.tasks import TasksScreen
@@ -30,29 +30,21 @@ async def _on(stage: Stage, ident: int) -> None:
     await stage.sees(f"┌─ #{ident} ─")
 
 
-async def test_an_orphan_says_who_had_it_and_how_that_ended(frozen: Frozen) -> None:
-    async with opened(frozen, 80, 24) as stage:
+async def test_a_task_says_in_row_and_details_why_it_waits(frozen: Frozen) -> None:
+    frozen.task(30, "old survey", "cancelled")
+    frozen.task(31, "tell the users", blocked_by=[30, 9])
+    frozen.task(32, "thank the users")
+    async with opened(frozen, 80, 36) as stage:
         await _on(stage, 14)
         await stage.sees("orphaned by parser, killed by SIGKILL", "unassigned; orphaned by parser, killed by SIGKILL")
         await stage.can("r", "resume")
-
-
-async def test_a_task_without_owner_is_unassigned_in_row_and_details(frozen: Frozen) -> None:
-    frozen.task(30, "tell the users")
-    async with opened(frozen, 80, 36) as stage:
-        await _on(stage, 30)
-        await stage.sees("status     pending", "owner      unassigned")
-        assert " unassigned" in next(line for line in stage.text if "#30  tell the users" in line)
-
-
-async def test_a_blocked_task_says_by_what_and_how_that_stands(frozen: Frozen) -> None:
-    frozen.task(30, "old survey", "cancelled")
-    frozen.task(31, "tell the users", blocked_by=[30, 9])
-    async with opened(frozen, 80, 36) as stage:
         await _on(stage, 31)
         await stage.sees(
             "cannot start: #30 cancelled #9 ●", "#9 paginate /orders: in progress, api", "#30 old survey: cancelled"
         )
+        await _on(stage, 32)
+        await stage.sees("status     pending", "owner      unassigned")
+        assert " unassigned" in next(line for line in stage.text if "#32  thank the users" in line)
 
 
 async def test_a_new_task_is_put_on_the_board_and_is_under_the_cursor(frozen: Frozen) -> None:
@@ -60,22 +52,20 @@ async def test_a_new_task_is_put_on_the_board_and_is_under_the_cursor(frozen: Fr
         await stage.press("3", "A")
         await stage.sees("new task ›")
         await stage.write("tidy up")
+        assert stage.app.context.drafts == {"new task": "tidy up"}, "kept while it is written"
         await stage.press("enter")
         await stage.sees("task 24 is on the board: a assigns it", "┌─ #24 ─")
-    assert (_task(frozen, 24).subject, _task(frozen, 24).description) == ("tidy up", "")
-
-
-async def test_the_lines_after_the_first_describe_a_new_task(frozen: Frozen) -> None:
-    async with opened(frozen, 80, 24) as stage:
-        await stage.press("3", "A")
-        await stage.write("tidy up")
+        await stage.press("A")
+        await stage.write("clean up")
         await stage.press("ctrl+j")
         await stage.write("all rooms")
         await stage.press("enter")
-        await stage.sees("┌─ #24 ─", "all rooms")
-    assert (_task(frozen, 24).subject, _task(frozen, 24).description) == ("tidy up", "all rooms")
+        await stage.sees("┌─ #25 ─", "all rooms")
+    assert (_task(frozen, 24).subject, _task(frozen, 24).description) == ("tidy up", "")
+    assert (_task(frozen, 25).subject, _task(frozen, 25).description) == ("clean up", "all rooms")
 
 
+@pytest.mark.long
 async def test_the_text_of_a_task_that_could_not_be_made_is_kept(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,13 +79,7 @@ async def test_the_text_of_a_task_that_could_not_be_made_is_kept(
         await stage.sees("tidy up")
 
 
-async def test_a_new_tasks_text_is_kept_while_it_is_written(frozen: Frozen) -> None:
-    async with opened(frozen, 80, 24) as stage:
-        await stage.press("3", "A")
-        await stage.write("tidy up")
-        assert stage.app.context.drafts == {"new task": "tidy up"}
-
-
+@pytest.mark.long
 async def test_a_task_that_is_being_made_takes_nothing_from_the_next(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +122,7 @@ async def test_a_task_is_given_to_an_agent_who_is_told(frozen: Frozen) -> None:
     assert mailbox.read(frozen.directory, "reviewer").messages[-1].type == "task_assignment"
 
 
+@pytest.mark.long
 async def test_a_task_of_a_dead_agent_says_what_helps(frozen: Frozen) -> None:
     async with opened(frozen, 120, 24) as stage:
         await _on(stage, 23)
@@ -148,6 +133,7 @@ async def test_a_task_of_a_dead_agent_says_what_helps(frozen: Frozen) -> None:
         await stage.sees("parser ✖ dead")
 
 
+@pytest.mark.long
 async def test_a_task_that_waits_for_what_never_comes_says_what_helps(frozen: Frozen) -> None:
     frozen.task(30, "old survey", "cancelled")
     async with opened(frozen, 120, 24) as stage:
@@ -158,6 +144,7 @@ async def test_a_task_that_waits_for_what_never_comes_says_what_helps(frozen: Fr
         await stage.sees("#30 is cancelled, so it can never start: `crewboard task update 23 --blocked-by ''`")
 
 
+@pytest.mark.long
 async def test_the_beginning_of_a_name_will_do_where_it_is_one_agents(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _on(stage, 23)
@@ -202,6 +189,7 @@ async def test_a_task_is_let_wait_for_others(frozen: Frozen) -> None:
     assert _task(frozen, 23).blocked_by == [9, 10]
 
 
+@pytest.mark.long
 async def test_a_refused_dependency_is_explained_and_the_prompt_stays(frozen: Frozen) -> None:
     frozen.task(22, "cut the release", "pending", blocked_by=[23])
     async with opened(frozen, 80, 24) as stage:
@@ -218,6 +206,15 @@ async def test_a_refused_dependency_is_explained_and_the_prompt_stays(frozen: Fr
     assert _task(frozen, 23).blocked_by == []
 
 
+async def test_the_mark_of_a_task_that_is_gone_goes_too(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _on(stage, 23)
+        await stage.press("space")
+        await stage.sees("1 marked")
+        frozen.directory.task(23).on_disk.unlink()
+        await stage.sees_not(" marked")
+
+
 async def test_capital_c_cancels_and_says_that_the_owner_is_not_told(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _on(stage, 9)
@@ -227,16 +224,12 @@ async def test_capital_c_cancels_and_says_that_the_owner_is_not_told(frozen: Fro
     assert _task(frozen, 9).status == "cancelled"
 
 
-async def test_what_is_closed_is_neither_assigned_nor_cancelled(frozen: Frozen) -> None:
+async def test_a_task_offers_only_keys_that_fit_its_state_and_none_for_its_owner(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _on(stage, 2)
         await stage.settles()
         for offered in ("a assign", "C cancel", "b wait for"):
             assert offered not in stage.part("keys")
-
-
-async def test_keys_that_could_mean_the_task_do_not_reach_its_owner(frozen: Frozen) -> None:
-    async with opened(frozen, 80, 24) as stage:
         await _on(stage, 9)
         await stage.settles()
         for offered in ("x stop", "X end it", "p pause"):
@@ -271,23 +264,37 @@ async def test_a_task_that_failed_says_why_in_its_owners_words(frozen: Frozen) -
         await stage.sees("why        There is no order by which to page: the table has no key.")
 
 
-async def test_what_was_said_before_other_calls_is_no_reason(frozen: Frozen) -> None:
+def _why(frozen: Frozen) -> str | None:
+    return why_failed(_task(frozen, 9), ActivityReader(frozen.directory.agent("api")).read())
+
+
+def test_what_was_said_before_other_calls_is_no_reason(frozen: Frozen) -> None:
     frozen.said("api", 70, "Taking task 9.")
     frozen.did("api", 69, "task_claim", {"task_id": 9}, "task 9 is yours", 0)
     frozen.did("api", 65, "bash", {"command": "pytest"}, "2 failed", 1)
     _failed(frozen)
+    assert _why(frozen) is None
+
+
+def test_what_was_said_together_with_the_failure_is_the_reason(frozen: Frozen) -> None:
+    frozen.said("api", 61, "The table has no key.")
+    _failed(frozen)
+    assert _why(frozen) == "The table has no key."
+
+
+def test_a_task_that_failed_with_its_assignment_shows_the_error(frozen: Frozen) -> None:
+    frozen.task(9, "paginate /orders", "failed", owner="api", updated_at=NOW - 60)
+    _ended(frozen, 61, error="100 model calls and no answer")
+    assert _why(frozen) == "100 model calls and no answer"
+
+
+async def test_what_an_agent_said_of_something_else_is_no_reason(frozen: Frozen) -> None:
+    _ended(frozen, 300, "The cursor is written.")
+    frozen.task(9, "paginate /orders", "failed", owner="api", updated_at=NOW - 60)
+    assert _why(frozen) is None
     async with opened(frozen, 80, 24) as stage:
         await _on(stage, 9)
         await stage.sees("why        the journal of api does not say")
-        assert "Taking task 9." not in stage.all
-
-
-async def test_what_was_said_together_with_the_failure_is_the_reason(frozen: Frozen) -> None:
-    frozen.said("api", 61, "The table has no key.")
-    _failed(frozen)
-    async with opened(frozen, 80, 24) as stage:
-        await _on(stage, 9)
-        await stage.sees("why        The table has no key.")
 
 
 async def test_what_failed_is_counted_and_what_was_cancelled_is_not(frozen: Frozen) -> None:
@@ -297,22 +304,6 @@ async def test_what_failed_is_counted_and_what_was_cancelled_is_not(frozen: Froz
         await stage.until(lambda: "tasks 1/7 ✖1 │" in stage.part("strip"), "the count")
         await stage.press("3")
         await stage.sees("┌─ Tasks · 1/7 completed ✖1 ─")
-
-
-async def test_a_task_that_failed_with_its_assignment_shows_the_error(frozen: Frozen) -> None:
-    frozen.task(9, "paginate /orders", "failed", owner="api", updated_at=NOW - 60)
-    _ended(frozen, 61, error="100 model calls and no answer")
-    async with opened(frozen, 80, 24) as stage:
-        await _on(stage, 9)
-        await stage.sees("why        100 model calls and no answer")
-
-
-async def test_what_an_agent_said_of_something_else_is_no_reason(frozen: Frozen) -> None:
-    _ended(frozen, 300, "The cursor is written.")
-    frozen.task(9, "paginate /orders", "failed", owner="api", updated_at=NOW - 60)
-    async with opened(frozen, 80, 24) as stage:
-        await _on(stage, 9)
-        await stage.sees("why        the journal of api does not say")
 
 
 async def test_e_edits_subject_and_description(frozen: Frozen) -> None:
@@ -344,6 +335,7 @@ async def test_an_edit_keeps_what_was_changed_meanwhile(frozen: Frozen) -> None:
     assert (_task(frozen, 30).subject, _task(frozen, 30).description) == ("the lead's", "as before and more")
 
 
+@pytest.mark.long
 async def test_an_edit_of_the_description_leaves_an_odd_subject_alone(frozen: Frozen) -> None:
     odd = "two  spaces,\ttab\nand a line" + "x" * 9000
     frozen.task(30, odd, description="as before")
@@ -372,6 +364,7 @@ async def test_an_edit_that_was_left_is_kept(frozen: Frozen) -> None:
         assert "#23" not in stage.app.context.drafts
 
 
+@pytest.mark.long
 async def test_a_task_cannot_lose_its_subject(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _on(stage, 23)
@@ -403,6 +396,7 @@ async def test_plus_and_minus_change_the_priority(frozen: Frozen) -> None:
         await stage.sees("task 31: priority -1", "#31  -1 sooner", "priority   -1")
 
 
+@pytest.mark.long
 async def test_the_priority_of_marked_tasks_may_be_raised_again(frozen: Frozen) -> None:
     frozen.task(30, "one")
     frozen.task(31, "two")
@@ -416,6 +410,7 @@ async def test_the_priority_of_marked_tasks_may_be_raised_again(frozen: Frozen) 
         await stage.sees("+2 one", "+2 two")
 
 
+@pytest.mark.long
 async def test_a_completed_task_has_no_priority_to_change(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _on(stage, 2)
@@ -434,7 +429,11 @@ async def test_a_failed_task_is_reopened_from_its_need(frozen: Frozen) -> None:
     assert (_task(frozen, 9).status, _task(frozen, 9).owner) == ("pending", None)
 
 
-@pytest.mark.parametrize("status", ["failed", "completed", "cancelled"])
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "status",
+    ["failed", pytest.param("completed", marks=pytest.mark.long), pytest.param("cancelled", marks=pytest.mark.long)],
+)
 async def test_a_closed_task_is_reopened_without_an_owner(frozen: Frozen, status: TaskStatus) -> None:
     frozen.task(9, "paginate /orders", status, owner="api", updated_at=NOW - 60)
     async with opened(frozen, 80, 24) as stage:
@@ -454,7 +453,11 @@ async def test_a_cancelled_task_says_whose_it_was_not_who_cancelled_it(frozen: F
         await stage.sees("cancelled, was api's")
 
 
-@pytest.mark.parametrize(("height", "zoom"), [(24, ""), (24, "z"), (12, "")])
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("height", "zoom"),
+    [(24, ""), pytest.param(24, "z", marks=pytest.mark.long), pytest.param(12, "", marks=pytest.mark.long)],
+)
 async def test_enter_gives_a_task_the_screen_and_esc_gives_it_back(frozen: Frozen, height: int, zoom: str) -> None:
     frozen.task(9, "paginate /orders", "in_progress", owner="api", description="\n".join(map(str, range(7))))
     async with opened(frozen, 80, height) as stage:
@@ -471,10 +474,10 @@ async def test_enter_gives_a_task_the_screen_and_esc_gives_it_back(frozen: Froze
         await stage.sees("▸● #10")
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
+@pytest.mark.parametrize(("width", "height"), [(80, 24), pytest.param(120, 40, marks=pytest.mark.long)])
 async def test_a_task_shows_how_its_check_ended(frozen: Frozen, width: int, height: int) -> None:
     red = Checked(at=NOW - 60, command="make test", exit_code=2, result="results/api-check-x.txt")
-    green = red.model_copy(update={"exit_code": 0})
+    green = red.replace(exit_code=0)
     shown = format_minute(red.at)
     frozen.task(30, "parse it", "in_progress", owner="api", check="make test", checked=red, check_failures=2)
     frozen.task(31, "print it", "completed", owner="api", check="make test", checked=green)

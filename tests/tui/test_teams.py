@@ -1,14 +1,20 @@
 """`t` switches between the teams of the root."""
 
+import os
 import threading
-from dataclasses import replace
+from pathlib import Path
 
+import pytest
+from msgspec.structs import replace
 from textual.screen import ModalScreen
 
+from crewboard.store import leases
 from crewboard_tui.background import TeamRead
 from crewboard_tui.notifications import BELL
 from crewboard_tui.settings import Settings
+from tests.attach.replay import Replay, process
 from tests.frozen import Frozen, make_empty
+from tests.screenshots import make_attached
 from tests.tui.stage import opened
 
 
@@ -83,6 +89,7 @@ async def test_a_reading_from_before_a_team_switch_is_ignored(frozen: Frozen) ->
         assert now.snapshot is late
 
 
+@pytest.mark.long
 async def test_an_errand_of_the_old_team_is_finished_there(frozen: Frozen) -> None:
     second(frozen)
     async with opened(frozen, 80, 24) as stage:
@@ -100,6 +107,7 @@ async def test_an_errand_of_the_old_team_is_finished_there(frozen: Frozen) -> No
         assert ended == [], "the screen that waited for it is gone"
 
 
+@pytest.mark.long
 async def test_the_only_team_offers_to_make_another(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("t")
@@ -108,6 +116,7 @@ async def test_the_only_team_offers_to_make_another(frozen: Frozen) -> None:
         await stage.sees_not("Teams · 1")
 
 
+@pytest.mark.long
 async def test_what_was_begun_on_a_team_is_there_when_one_comes_back(frozen: Frozen) -> None:
     second(frozen)
     async with opened(frozen, 80, 24) as stage:
@@ -125,6 +134,7 @@ async def test_what_was_begun_on_a_team_is_there_when_one_comes_back(frozen: Fro
         await stage.sees("half a thought")
 
 
+@pytest.mark.long
 async def test_a_form_is_not_left_for_another_team(frozen: Frozen) -> None:
     second(frozen)
     async with opened(frozen, 80, 24) as stage:
@@ -182,3 +192,31 @@ async def test_who_only_looks_creates_and_deletes_no_team(frozen: Frozen) -> Non
         await stage.press("delete", "+")
         await stage.settles()
         assert "Teams · 1" in stage.all
+
+
+async def test_who_approves_the_plans_of_an_attached_team_is_not_cut(tmp_path: Path) -> None:
+    attached = make_attached(tmp_path)
+    mirrors = leases.take(attached.directory.mirror_lock)
+    assert mirrors is not None
+    async with opened(attached, 80, 24) as stage:
+        await stage.sees("Claude Code 2.1.330 · plans: you approve · 3 agents · ")
+    os.close(mirrors.descriptor)
+
+
+async def test_the_list_offers_and_attaches_a_team_of_claude_code(
+    frozen: Frozen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with process() as lead:
+        replay = Replay(tmp_path / "claude", lead.pid)
+        replay.copy("in_process")
+        (roster,) = replay.config.glob("teams/*/config.json")
+        roster.write_text(roster.read_text().replace("/home/u/project", str(frozen.directory.root)))
+        monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(replay.config))
+        async with opened(frozen, 80, 24) as stage:
+            await stage.press("t")
+            await stage.sees("Teams · 2", "claude code  not attached  session-390111e4")
+            await stage.press("j", "enter")
+            await stage.sees("team-lead", "alpha", "attached to session-390111e4 of Claude Code")
+            await stage.press("n")
+            await stage.sees("Claude Code steers these agents")
+        lead.kill()

@@ -2,7 +2,7 @@
 
 from crewboard.commands import answers
 from crewboard.readmodel.mail import MailReader
-from crewboard.records import Request
+from crewboard.records import Request, convert
 from crewboard_tui.views.message_list import Thread, find_threads, standing
 from tests.frozen import NOW, PLAN, Frozen
 from tests.tui.stage import Stage, opened
@@ -77,10 +77,10 @@ async def test_the_asker_sees_the_same_thread_and_answers_are_words(frozen: Froz
 def test_threads_stand_where_their_newest_message_is(frozen: Frozen) -> None:
     frozen.mail(80, "docs", "operator", "message", "between", 300)
     asked = [
-        Request.model_validate({"id": "req-004270", "type": "plan_approval", "from": "auth-plan", "to": "operator",
-                                "status": "rejected", "decided_at": NOW, "created_at": NOW - 700}),
-        Request.model_validate({"id": "req-004281", "type": "plan_approval", "from": "auth-plan", "to": "operator",
-                                "supersedes": "req-004270", "created_at": NOW - 252}),
+        convert({"id": "req-004270", "type": "plan_approval", "from": "auth-plan", "to": "operator",
+                                "status": "rejected", "decided_at": NOW, "created_at": NOW - 700}, Request),
+        convert({"id": "req-004281", "type": "plan_approval", "from": "auth-plan", "to": "operator",
+                                "supersedes": "req-004270", "created_at": NOW - 252}, Request),
     ]  # fmt: skip
     found = find_threads(MailReader(frozen.directory, "operator").read(), asked)
     thread = found[0]

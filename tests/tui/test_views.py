@@ -35,6 +35,7 @@ async def test_the_inbox_shows_every_mailbox_and_what_lies_in_it(frozen: Frozen)
         await stage.sees("The repository has 41 modules", "parser ended: signal 9")
 
 
+@pytest.mark.long
 async def test_a_workers_mail_carries_three_times(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press("2", "/")
@@ -46,14 +47,14 @@ async def test_a_workers_mail_carries_three_times(frozen: Frozen) -> None:
 
 
 async def test_looking_never_moves_a_workers_cursor(frozen: Frozen) -> None:
-    before = frozen.directory.agent("api").cursor.read_bytes()
+    before = frozen.directory.agent("api").cursor.on_disk.read_bytes()
     async with opened(frozen, 80, 24) as stage:
         await stage.press("2")
         for _ in range(10):
             await stage.press("j")
         await stage.press("1")
         await stage.sees("Peek")
-    assert frozen.directory.agent("api").cursor.read_bytes() == before
+    assert frozen.directory.agent("api").cursor.on_disk.read_bytes() == before
     assert len(mailbox.read(frozen.directory, "parser").messages) == 3
 
 
@@ -72,7 +73,9 @@ async def test_the_operators_mail_counts_as_read_once_seen_and_left(
     assert state.read["operator"] > 0
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 120])
+@pytest.mark.parametrize(
+    "width", [pytest.param(40, marks=pytest.mark.long), 60, 80, pytest.param(120, marks=pytest.mark.long)]
+)
 async def test_the_absent_leads_mailbox_says_who_reads_it_at_any_width(frozen: Frozen, width: int) -> None:
     async with opened(frozen, width, 24) as stage:
         await stage.press("2", "j")
@@ -107,6 +110,7 @@ async def test_what_was_never_on_the_screen_is_not_read(frozen: Frozen, monkeypa
         await stage.sees(f"operator · your mail · {60 - read - 1} new")
 
 
+@pytest.mark.long
 async def test_new_mail_is_shown_from_its_first_message_at_any_length(frozen: Frozen) -> None:
     for number in range(3):
         frozen.mail(1000 + number, "scan", "operator", "message", f"letter {number} " + 200_000 * "x", 0)
@@ -115,6 +119,7 @@ async def test_new_mail_is_shown_from_its_first_message_at_any_length(frozen: Fr
         await stage.sees("operator · your mail · 6 new", "docs       asks", "letter 0 ")
 
 
+@pytest.mark.long
 async def test_a_message_that_is_read_in_full_stays_while_others_come(frozen: Frozen) -> None:
     frozen.mail(1000, "scan", "operator", "message", "what I read", 0)
     async with opened(frozen, 80, 24) as stage:
@@ -157,6 +162,7 @@ async def test_a_leap_to_the_end_reads_nothing_of_what_it_passes(
         assert "letter 59 " not in stage.all
 
 
+@pytest.mark.long
 async def test_what_comes_while_one_message_has_the_screen_is_not_read(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,13 +211,15 @@ async def test_passing_by_is_no_reading(frozen: Frozen, monkeypatch: pytest.Monk
     assert not frozen.directory.operator.exists()
 
 
-async def test_read_only_marks_nothing_as_read(frozen: Frozen) -> None:
+async def test_read_only_marks_nothing_as_read(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(screen, "LOOKED_AT", 0)
     async with opened(frozen, 80, 24, read_only=True) as stage:
         await stage.press("2", "j", "j", "1")
         await stage.sees("Peek")
     assert not frozen.directory.operator.exists()
 
 
+@pytest.mark.long
 async def test_a_reply_goes_to_whom_wrote(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("2", "j")
@@ -236,6 +244,10 @@ async def test_enter_opens_a_message_and_esc_goes_back_step_by_step(frozen: Froz
             await stage.press("escape")
             await stage.settles()
         await stage.sees("Peek")
+        await stage.press("2", "enter", "tab")
+        for focused in ("letter", "mail"):
+            await stage.until(lambda name=focused: getattr(stage.app.focused, "id", "") == name, focused)  # type: ignore[misc]
+            await stage.press("escape")
 
 
 async def test_tasks_say_why_they_wait(frozen: Frozen) -> None:
@@ -309,6 +321,7 @@ async def test_help_lists_the_keys_that_work_and_the_states(frozen: Frozen) -> N
         await stage.sees("Peek")
 
 
+@pytest.mark.long
 async def test_the_palette_offers_what_works_here_and_does_it(frozen: Frozen) -> None:
     async with opened(frozen, 100, 30) as stage:
         await stage.press(":")
@@ -340,6 +353,7 @@ def test_every_key_has_an_id_of_its_own_and_says_what_it_does() -> None:
     for key in KEYS:
         assert key.says, key.id
         assert "." in key.id
+        assert key.label or key.footer is None, f"the footer would show {key.id} without a label"
 
 
 def test_every_key_stands_in_the_help() -> None:
@@ -353,13 +367,24 @@ def test_no_plain_letter_destroys() -> None:
             assert key.keys.isupper(), key.id
 
 
-@pytest.mark.parametrize("key", ["n", "m", "l", "2", "enter", ":"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "n",
+        pytest.param("m", marks=pytest.mark.long),
+        pytest.param("l", marks=pytest.mark.long),
+        pytest.param("2", marks=pytest.mark.long),
+        pytest.param("enter", marks=pytest.mark.long),
+        pytest.param(":", marks=pytest.mark.long),
+    ],
+)
 async def test_leaving_while_a_page_opens_does_no_harm(frozen: Frozen, key: str) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press(key)
     assert not stage.app.return_code
 
 
+@pytest.mark.long
 async def test_a_views_number_pressed_again_leads_to_the_view_itself(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("j", "enter")
@@ -368,6 +393,7 @@ async def test_a_views_number_pressed_again_leads_to_the_view_itself(frozen: Fro
         await stage.sees("┌─ Team")
 
 
+@pytest.mark.long
 async def test_a_settled_request_is_not_what_a_view_comes_back_to(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("!", "!")
@@ -400,7 +426,7 @@ async def test_the_feed_says_what_it_cut_and_loads_older_lines(empty: Frozen, mo
 DAY = 86_400.0
 
 
-@pytest.mark.parametrize(("width", "moment"), [(80, "11-19"), (120, "11-19 15:04")])
+@pytest.mark.parametrize(("width", "moment"), [(80, "11-19"), pytest.param(120, "11-19 15:04", marks=pytest.mark.long)])
 async def test_older_mail_shows_its_date_in_the_inbox(frozen: Frozen, width: int, moment: str) -> None:
     frozen.mail(900, "ui", "operator", "message", "from yesterday", DAY)
     frozen.mail(901, "ui", "operator", "message", "from last year", 400 * DAY)

@@ -1,12 +1,12 @@
 """What the dashboard remembers between two starts: when and how the user left a team."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from crewboard.records import LastVisit
-from crewboard.store import files, json_files
+from crewboard.store import files, json_files, key_of
 from crewboard.store.operators import OpenDashboard, file_for
 from crewboard_tui.settings import Settings
 from tests.frozen import NOW, Frozen
@@ -30,14 +30,14 @@ def leave(settings: Settings, frozen: Frozen, **how: object) -> None:
     """Store that the user left the team an hour ago."""
     file = visit_file(settings, frozen)
     files.make_private_folders(file.parent)
-    json_files.save(file, LastVisit(at=NOW - HOUR, cost_usd=1.0).model_copy(update=how))
+    json_files.save(key_of(file), LastVisit(at=NOW - HOUR, cost_usd=1.0).replace(**how))
 
 
 def left(settings: Settings, frozen: Frozen) -> LastVisit | None:
-    return json_files.load(visit_file(settings, frozen), LastVisit)
+    return json_files.load(key_of(visit_file(settings, frozen)), LastVisit)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@pytest.mark.parametrize("size", [(80, 24), pytest.param((120, 40), marks=pytest.mark.long)])
 async def test_the_dashboard_tells_what_happened_meanwhile(
     frozen: Frozen, settings: Settings, size: tuple[int, int]
 ) -> None:

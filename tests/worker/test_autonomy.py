@@ -112,8 +112,10 @@ def test_a_killed_owner_that_is_resumed_goes_on_with_its_task(shared_crew: Crew)
 def test_with_an_older_journal_the_task_comes_from_the_status(shared_crew: Crew) -> None:
     lost = lose(shared_crew, "olga")
     journal = shared_crew.agent("olga").journal
-    lines = [json.loads(line) for line in journal.read_bytes().splitlines()]
-    journal.write_text("".join(json.dumps({k: v for k, v in each.items() if k != "task"}) + "\n" for each in lines))
+    lines = [json.loads(line) for line in journal.on_disk.read_bytes().splitlines()]
+    journal.on_disk.write_text(
+        "".join(json.dumps({k: v for k, v in each.items() if k != "task"}) + "\n" for each in lines)
+    )
     shared_crew.model.give("olga", *done(lost.id))
     hire.resume(shared_crew.team, "olga")
     eventually(lambda: tasks.load(shared_crew.directory, lost.id).status == "completed", "the task")
@@ -173,7 +175,7 @@ def test_a_task_waits_a_while_for_who_is_being_brought_back(shared_crew: Crew) -
         """As `resume` does that is killed before it rings."""
         spec = agents.spec(shared_crew.agent("hugo"))
         assert spec is not None
-        agents.change_spec(shared_crew.agent("hugo"), lambda _: spec.model_copy(update={"run": 2, "at": at}))
+        agents.change_spec(shared_crew.agent("hugo"), lambda _: spec.replace(run=2, at=at))
 
     bring_back(time.time())
     shared_crew.model.give("ida", says("here"), *done(lost.id))
@@ -242,7 +244,7 @@ def test_a_task_that_was_closed_in_the_meantime_starts_no_work(shared_crew: Crew
 
 def test_a_used_up_budget_is_warned_of_and_ends_the_worker(shared_crew: Crew) -> None:
     shared_crew.model.give("spender", *[calls("list_dir")] * 99)
-    answer = shared_crew.run("spender", "explore", "go", budget="30k")
+    answer = shared_crew.run("spender", "explore", "go", budget="10k")
     assert answer.code == 79
     seen = shared_crew.wait_for("spender", "exited")
     assert seen.exit is not None
@@ -298,13 +300,13 @@ def test_a_budget_in_money_needs_a_model_with_a_price(crew: Crew) -> None:
 
 def test_a_long_conversation_never_exceeds_a_small_window(shared_crew_on: Make) -> None:
     window = 9000
-    replies = [calls("read_file", path="big.txt") for _ in range(40)]
+    replies = [calls("read_file", path="big.txt") for _ in range(14)]
     crew = shared_crew_on(script=[*replies, says("the end")], window=window)
     (crew.root / "big.txt").write_text("a line of some length\n" * 200)
-    hired = crew.hire("reader", "explore", "Read it forty times, and remember the word heron")
+    hired = crew.hire("reader", "explore", "Read it many times, and remember the word heron")
     assert crew.answer(hired).text == "the end"
     sizes = [
-        len(str(body["messages"])) + len(str(body.get("tools", ""))) + len(body["system"])
+        len(str(body["messages"])) + len(str(body.get("tools", ""))) + len(str(body["system"]))
         for body in crew.model.requests
     ]
     assert max(sizes) / 3 + 2250 <= window

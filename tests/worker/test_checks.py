@@ -212,7 +212,7 @@ def test_what_the_operator_set_goes_before_the_check_of_a_lead(directory: TeamDi
 def test_the_board_refuses_an_agent_without_a_passed_check(directory: TeamDirectory) -> None:
     task = board.add(directory, "work", 1.0, check="make test", owner="api")
     run = Checked(at=2.0, command="make test", exit_code=0)
-    for checked in (None, run.model_copy(update={"exit_code": 2}), run.model_copy(update={"command": "true"})):
+    for checked in (None, run.replace(exit_code=2), run.replace(command="true")):
         with pytest.raises(UsageError, match="before its check `make test` passes"):
             board.complete(directory, task.id, "api", 2.0, edit=board.Edit(), checked=checked)
     with pytest.raises(UsageError, match="before its check `make test` passes"):

@@ -1,12 +1,14 @@
 """Killing and resuming: nothing is lost, duplicated or run twice, and no dead agent is shown as alive."""
 
 import asyncio
+import contextlib
 import json
 import signal
 import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -25,7 +27,7 @@ from crewboard.readmodel.team import AgentView
 from crewboard.records import Member, Request, Retry, Spec, ToolResult
 from crewboard.store import agents, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
-from crewboard.worker.interrupts import Interrupts, WorkerExit
+from crewboard.worker.interrupts import SWEEP_INTERVAL, Interrupts, WorkerExit
 from crewboard.worker.run_state import RunState
 from tests.crash.scenarios import hire, worker
 from tests.crew import Crew, contents, eventually
@@ -119,16 +121,61 @@ def test_a_worker_that_a_signal_stopped_is_stuck_even_if_idle(shared_crew: Crew)
     shared_crew.wait_for("halted", "idle")
 
 
+def sleeps(pid: int) -> int:
+    """Return how often the threads of a process went to sleep so far; they wake as often."""
+    found = 0
+    for status in Path(f"/proc/{pid}/task").glob("*/status"):
+        with contextlib.suppress(OSError):
+            lines = status.read_text().splitlines()
+            found += sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+    return found
+
+
+def test_an_idle_worker_rarely_wakes(shared_crew: Crew) -> None:
+    shared_crew.run("resting", "explore", "say hello")
+    pid = shared_crew.wait_for("resting", "idle").pid or 0
+
+    def slept() -> bool:
+        """Return True if the worker slept for longer than between two looks of one that looks often."""
+        before, end = sleeps(pid), time.monotonic() + SWEEP_INTERVAL + 0.3
+        while sleeps(pid) == before:
+            if time.monotonic() > end:
+                return True
+            time.sleep(0.05)
+        return False
+
+    eventually(slept, "a rest of the worker")
+
+
+def test_a_file_tool_server_runs_from_the_first_call_to_the_end_of_the_work(shared_crew: Crew) -> None:
+    ask = calls("ask_operator", question="May I?")
+    shared_crew.model.give("served", ask, calls("list_dir"), ask, says("done"))
+    hired = shared_crew.hire("served", "explore", "look around")
+
+    def children() -> list[int]:
+        """Wait for the question, answer it, and return the worker's processes of that moment."""
+        question = shared_crew.pending("question", "served")
+        found = process.descendants(shared_crew.pid("served"))
+        answers.answer(shared_crew.team, question.id, "yes")
+        return found
+
+    assert children() == []
+    assert children()
+    assert shared_crew.answer(hired).text == "done"
+    shared_crew.wait_for("served", "idle")
+    eventually(lambda: not process.descendants(shared_crew.pid("served")), "the end of the server")
+
+
 def test_workers_go_on_without_their_supervisor(shared_crew: Crew) -> None:
-    shared_crew.run("served", "explore", "List all Python files")
+    shared_crew.run("followed", "explore", "List all Python files")
     process.send_signal(shared_crew.supervisor_pid(), signal.SIGKILL)
     eventually(lambda: not shared_crew.view().supervisor.alive, "the end of the supervisor")
-    sent = messages.send(shared_crew.team, "served", "Give me a summary")
-    shared_crew.answer_to("served", sent.id)
+    sent = messages.send(shared_crew.team, "followed", "Give me a summary")
+    shared_crew.answer_to("followed", sent.id)
     shared_crew.hire("newcomer", "explore", "List all Python files")
     eventually(lambda: shared_crew.view().supervisor.alive, "a new supervisor")
-    shared_crew.kill("served")
-    seen = shared_crew.wait_for("served", "crashed", "vanished")
+    shared_crew.kill("followed")
+    seen = shared_crew.wait_for("followed", "crashed", "vanished")
     assert seen.exit is None or seen.exit.signal in (signal.SIGKILL, None)
 
 
@@ -215,11 +262,23 @@ async def test_a_cancelled_shutdown_request_ends_no_agent(idler: RunState, monke
 def test_stop_now_ends_a_busy_agent_with_all_that_it_started(shared_crew: Crew) -> None:
     shared_crew.hire("busy", "test", "run: (setsid sleep 300 &) ; sleep 300", unsafe_no_sandbox=True)
     eventually(lambda: "sleep" in shared_crew.see("busy").doing, "the command")
-    eventually(lambda: len(process.descendants(shared_crew.pid("busy"))) >= 3, "its children")
-    family = process.descendants(shared_crew.pid("busy"))
+
+    def family() -> list[int]:
+        return process.descendants(shared_crew.pid("busy"))
+
+    def commands() -> list[bytes]:
+        found = []
+        for pid in family():
+            # The shell between them ends at once.
+            with contextlib.suppress(OSError):
+                found.append(Path("/proc", str(pid), "cmdline").read_bytes())
+        return found
+
+    eventually(lambda: commands().count(b"sleep\x00300\x00") == 2, "both commands")
+    started = family()
     stop.stop_now(shared_crew.team, "busy")
     assert shared_crew.see("busy").state == "exited"
-    eventually(lambda: not any(process.start_ticks(pid) for pid in family), "the end of its children")
+    eventually(lambda: not any(process.start_ticks(pid) for pid in started), "the end of its children")
 
 
 class _Echo(BaseHTTPRequestHandler):

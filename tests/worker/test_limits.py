@@ -7,6 +7,7 @@ from crewboard.errors import LimitError
 from crewboard.readmodel import as_json
 from crewboard.readmodel.mail import MailReader
 from crewboard.readmodel.usage import bill_team
+from crewboard.records import ToolResult
 from crewboard.store import mailbox, roster
 from tests.crew import Crew, eventually
 from tests.model import calls, says
@@ -16,7 +17,7 @@ def total(crew: Crew) -> int:
     """Return the tokens that the screen shows for the team, which `status --json` shows too."""
     view = crew.view()
     used = bill_team(view).tokens
-    assert as_json.status(view)["spent"]["tokens"] == used.model_dump()
+    assert as_json.status(view)["spent"]["tokens"] == used.as_dict()
     return used.input + used.output + used.cache_read + used.cache_write
 
 
@@ -48,17 +49,17 @@ def test_a_result_of_a_forgotten_agent_is_not_overwritten(shared_crew: Crew) -> 
 
 
 def test_the_team_budget_and_total_count_removed_agents(crew: Crew) -> None:
-    roster.change(crew.directory, lambda config: setattr(config, "budget", "30k"))
+    roster.change(crew.directory, lambda config: setattr(config, "budget", "10k"))
     crew.model.give("spender", *[calls("list_dir")] * 99)
     assert crew.run("spender", "explore", "go").code == 79
     crew.wait_for("spender", "exited")
     before = total(crew)
-    assert before >= 30_000
+    assert before >= 10_000
     stop.remove(crew.team, "spender")
     assert total(crew) == before
-    with pytest.raises(LimitError, match="next was not hired: the team's budget of 30000 tokens is used up"):
+    with pytest.raises(LimitError, match="next was not hired: the team's budget of 10000 tokens is used up"):
         crew.hire("next", "explore", "go")
-    assert crew.directory.agent("next").lease.exists() is False
+    assert crew.directory.agent("next").lease.on_disk.exists() is False
     assert total(crew) == before
 
 
@@ -68,7 +69,7 @@ def text_of_requests(crew: Crew, name: str) -> str:
 
 def test_a_raised_budget_continues_the_assignment_where_it_stopped(shared_crew: Crew) -> None:
     shared_crew.model.give("dear", *[calls("list_dir")] * 99)
-    assert shared_crew.run("dear", "explore", "the work", budget="30k").code == 79
+    assert shared_crew.run("dear", "explore", "the work", budget="10k").code == 79
     shared_crew.wait_for("dear", "exited")
     asked = len(shared_crew.model.asked_by("dear"))
     hire.resume(shared_crew.team, "dear")
@@ -76,7 +77,7 @@ def test_a_raised_budget_continues_the_assignment_where_it_stopped(shared_crew: 
     assert record is not None
     assert (record.run, record.code, record.reason) == (2, 79, "budget")
     assert len(shared_crew.model.asked_by("dear")) == asked, "the budget is still used up"
-    hire.change_limits(shared_crew.team, "dear", budget="60k")
+    hire.change_limits(shared_crew.team, "dear", budget="25k")
     hire.resume(shared_crew.team, "dear")
     eventually(lambda: len(shared_crew.model.asked_by("dear")) > asked, "the next call")
     before, after = (shared_crew.model.asked_by("dear")[at]["messages"] for at in (asked - 1, asked))
@@ -85,18 +86,18 @@ def test_a_raised_budget_continues_the_assignment_where_it_stopped(shared_crew: 
 
 
 def test_raising_a_used_up_budget_resumes_the_agent(shared_crew: Crew) -> None:
-    shared_crew.model.give("thrifty", *[calls("list_dir")] * 40, says("found it"))
-    begun = shared_crew.hire("thrifty", "explore", "the work", budget="30k")
+    shared_crew.model.give("thrifty", *[calls("list_dir")] * 14, says("found it"))
+    begun = shared_crew.hire("thrifty", "explore", "the work", budget="10k")
     assert shared_crew.answer(begun).code == 79
     shared_crew.wait_for("thrifty", "exited")
-    assert hire.raise_limits(shared_crew.team, "thrifty", budget="30100") is None, "it is used up all the same"
+    assert hire.raise_limits(shared_crew.team, "thrifty", budget="10001") is None, "it is used up all the same"
     assert hire.raise_limits(shared_crew.team, "thrifty", budget="2m") == 2
     eventually(lambda: shared_crew.answer(begun).text == "found it", "the result")
 
 
 def test_raising_the_teams_budget_resumes_what_it_ended(crew: Crew) -> None:
-    answers.set_budget(crew.team, "30k")
-    crew.model.give("spender", *[calls("list_dir")] * 40, says("found it"))
+    answers.set_budget(crew.team, "10k")
+    crew.model.give("spender", *[calls("list_dir")] * 14, says("found it"))
     begun = crew.hire("spender", "explore", "the work")
     assert crew.answer(begun).code == 79
     crew.wait_for("spender", "exited")
@@ -106,14 +107,14 @@ def test_raising_the_teams_budget_resumes_what_it_ended(crew: Crew) -> None:
 
 def test_an_approved_plan_stays_approved_after_a_budget_end(shared_crew: Crew) -> None:
     shared_crew.model.give("gated", calls("submit_plan", plan="look around"), *[calls("bash", command="true")] * 99)
-    begun = shared_crew.hire("gated", "code", "the work", plan=True, budget="30k", unsafe_no_sandbox=True)
+    begun = shared_crew.hire("gated", "code", "the work", plan=True, budget="10k", unsafe_no_sandbox=True)
     answers.approve(shared_crew.team, shared_crew.pending("plan_approval", "gated").id)
     assert shared_crew.answer(begun).code == 79
     shared_crew.wait_for("gated", "exited")
-    hire.change_limits(shared_crew.team, "gated", budget="40k")
+    hire.change_limits(shared_crew.team, "gated", budget="20k")
     hire.resume(shared_crew.team, "gated")
     shared_crew.wait_for("gated", "exited")
-    results = [event for event in shared_crew.events("gated") if event.kind == "tool_result" and event.run == 2]
+    results = [event for event in shared_crew.events("gated") if isinstance(event, ToolResult) and event.run == 2]
     assert results
     assert not any(event.is_error for event in results)
 
@@ -146,7 +147,7 @@ def test_resume_after_a_turn_limit_takes_up_the_work(shared_crew: Crew) -> None:
 
 def test_mail_that_meets_a_used_up_budget_enters_no_turn(shared_crew: Crew) -> None:
     shared_crew.model.give("poor", *[calls("list_dir")] * 99)
-    shared_crew.run("poor", "explore", "the work", budget="30k")
+    shared_crew.run("poor", "explore", "the work", budget="10k")
     shared_crew.wait_for("poor", "exited")
     sent = messages.send(shared_crew.team, "poor", "and this too")
     hire.resume(shared_crew.team, "poor")

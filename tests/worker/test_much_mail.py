@@ -7,8 +7,8 @@ from unittest import mock
 
 import pytest
 
-from crewboard.records import Message, StorageError
-from crewboard.store import codec, mailbox, roster
+from crewboard.records import Intake, Message, StorageError
+from crewboard.store import codec, journal, mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.worker import inbox
 from crewboard.worker.interrupts import Interrupts
@@ -22,7 +22,7 @@ def letters(count: int, kind: str, start: int = 0) -> list[Message]:
 
 def agent_with(team: TeamDirectory, *mail: Message) -> RunState:
     hire(team, "scout")
-    Path(team.inbox("scout")).write_bytes(b"".join(map(codec.encode, mail)))
+    Path(team.inbox("scout").on_disk).write_bytes(b"".join(map(codec.encode, mail)))
     return worker(team, "scout")
 
 
@@ -105,8 +105,8 @@ def test_a_mailbox_that_cannot_be_read_for_a_moment_cancels_no_reply(directory: 
 
     async def run() -> str:
         interrupts = await _watch(run_state)
-        mailbox_file.rename(mailbox_file.with_suffix(".aside"))
-        mailbox_file.symlink_to(mailbox_file.name)
+        mailbox_file.on_disk.rename(mailbox_file.on_disk.with_suffix(".aside"))
+        mailbox_file.on_disk.symlink_to(mailbox_file.name)
         with pytest.raises(StorageError):
             interrupts.pending_interrupts()
         return await interrupts.run_interruptibly(reply())
@@ -116,3 +116,12 @@ def test_a_mailbox_that_cannot_be_read_for_a_moment_cancels_no_reply(directory: 
 
 async def _watch(run_state: RunState) -> Interrupts:
     return Interrupts(run_state)
+
+
+def test_mail_that_a_tool_has_returned_does_not_enter_again(directory: TeamDirectory) -> None:
+    read, new = letters(2, "message")
+    run_state = agent_with(directory, read, new)
+    run_state.conversation.consumed.add(read.id)
+    assert inbox.take_in(run_state) == 1
+    (taken,) = [event for event, _ in journal.read(directory.agent("scout").journal) if isinstance(event, Intake)]
+    assert ([each.id for each in taken.messages], taken.entered) == ([read.id, new.id], [new.id])

@@ -7,10 +7,8 @@ from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-import anthropic
-import httpx2
 import pytest
 
 from crewboard.commands import answers, control, messages, stop
@@ -23,10 +21,15 @@ from crewboard.records import Member, Reply, Retry
 from crewboard.store import json_files, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.worker.interrupts import Interrupts
-from crewboard.worker.llm import model
 from tests.crash.scenarios import hire, worker
 from tests.crew import Crew, eventually
 from tests.model import says
+
+if TYPE_CHECKING:
+    import anthropic
+    import httpx2
+
+pytestmark = pytest.mark.xdist_group("sdk")
 
 Make = Callable[..., Crew]
 T = TypeVar("T")
@@ -69,18 +72,25 @@ class Simulation:
     """A team of agents in one process, with an API that answers as `api` says, in virtual time."""
 
     def __init__(
-        self, team: TeamDirectory, monkeypatch: pytest.MonkeyPatch, api: Callable[[float], httpx2.Response]
+        self, team: TeamDirectory, monkeypatch: pytest.MonkeyPatch, api: "Callable[[float], httpx2.Response]"
     ) -> None:
+        # Loading the SDK takes more than a second, so test runners that do not need it do without.
+        import anthropic
+        import httpx2
+
+        from crewboard.worker.llm import model
+
         self.team = team
+        self.model = model
         self.loop = VirtualLoop()
         self.requests: list[float] = []
         clock = SimpleNamespace(monotonic=self.loop.time, time=lambda: START + self.loop.now)
 
-        def answer(_: httpx2.Request) -> httpx2.Response:
+        def answer(_: "httpx2.Request") -> "httpx2.Response":
             self.requests.append(self.loop.now)
             return api(self.loop.now)
 
-        def client() -> anthropic.AsyncAnthropic:
+        def client() -> "anthropic.AsyncAnthropic":
             http = anthropic.DefaultAsyncHttpxClient(transport=httpx2.MockTransport(answer))
             sdk = anthropic.AsyncAnthropic(api_key="none", max_retries=0, http_client=http)
             # The SDK asks for it in a thread, and virtual time would not wait for that.
@@ -101,7 +111,7 @@ class Simulation:
             roster.put(self.team, Member(name=name, type="explore"))
             run_state = worker(self.team, name)
             run_state.now = self.clock
-            callers.append(model.Model(run_state, cast("Interrupts", Waits())))
+            callers.append(self.model.Model(run_state, cast("Interrupts", Waits())))
 
         async def call() -> list[Reply | BaseException]:
             asked = [{"role": "user", "content": "go"}]
@@ -113,12 +123,16 @@ class Simulation:
             self.loop.close()
 
 
-def overloaded(**headers: str) -> httpx2.Response:
+def overloaded(**headers: str) -> "httpx2.Response":
+    import httpx2
+
     body = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     return httpx2.Response(529, json=body, headers=headers)
 
 
-def answering() -> httpx2.Response:
+def answering() -> "httpx2.Response":
+    import httpx2
+
     whole = message(says("done"), "claude-haiku-5-5", b"", {"input_tokens": 1}, 1000)
     body = b"".join(event.encode() for event in events(whole, Speed()))
     return httpx2.Response(200, content=body, headers={"content-type": "text/event-stream"})
@@ -158,10 +172,10 @@ def test_an_outage_that_lasts_too_long_fails_the_work(
     roster.change(directory, lambda config: setattr(config, "outage_hours", 2.0))
     sim = Simulation(directory, monkeypatch, lambda _: overloaded())
     (error,) = sim.call_all(["agent0"])
-    assert isinstance(error, model.ModelError)
+    assert isinstance(error, sim.model.ModelError)
     assert error.code == ExitCode.API_UNAVAILABLE
     assert str(error).startswith("the API stayed unavailable for 2 h: 529")
-    assert 7200 <= sim.loop.now < 7200 + model.RETRY_BUDGET + 60
+    assert 7200 <= sim.loop.now < 7200 + sim.model.RETRY_BUDGET + 60
 
 
 def test_a_team_that_does_not_wait_fails_after_the_retry_budget(
@@ -170,14 +184,16 @@ def test_a_team_that_does_not_wait_fails_after_the_retry_budget(
     roster.change(directory, lambda config: setattr(config, "on_outage", "fail"))
     sim = Simulation(directory, monkeypatch, lambda _: overloaded())
     (error,) = sim.call_all(["agent0"])
-    assert isinstance(error, model.ModelError)
-    assert sim.loop.now <= model.RETRY_BUDGET
+    assert isinstance(error, sim.model.ModelError)
+    assert sim.loop.now <= sim.model.RETRY_BUDGET
     assert str(error).startswith("the API stayed unavailable: 529")
 
 
 def test_a_failure_of_one_call_alone_holds_up_no_other_agent(
     directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import httpx2
+
     sim = Simulation(directory, monkeypatch, lambda now: httpx2.Response(500, json={}) if now < 300 else answering())
     assert [type(reply) for reply in sim.call_all(["agent0"])] == [Reply]
     assert cooldown.current(directory.agent("agent0")) is None
@@ -209,6 +225,11 @@ RESETS = {
 
 @pytest.mark.parametrize("name", RESETS)
 def test_the_reset_time_comes_from_the_headers_of_the_api(name: str) -> None:
+    import anthropic
+    import httpx2
+
+    from crewboard.worker.llm import model
+
     headers, expected = RESETS[name]
     request = httpx2.Request("POST", "http://api/v1/messages")
     given = {"date": "Wed, 21 Oct 2026 07:28:00 GMT", **headers}
@@ -223,7 +244,7 @@ def test_a_pause_of_an_old_outage_is_no_outage_any_more(directory: TeamDirectory
     assert pause is not None
     assert cooldown.is_outage(pause)
     old = {"until": time.time() - 9000, "until_monotonic": time.monotonic() - 9000}
-    json_files.save(directory.cooldown, pause.model_copy(update=old))
+    json_files.save(directory.cooldown, pause.replace(**old))
     assert cooldown.extend_outage(agent, 0.0, "529", time.time()) <= cooldown.FIRST_OUTAGE_PAUSE
 
 

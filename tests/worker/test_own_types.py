@@ -162,7 +162,7 @@ def test_an_agent_of_an_own_type_has_its_tools_and_its_words(
     crew.run("ann", "auditor", "look")
     offered = {tool["name"] for tool in crew.model.requests[0]["tools"]}
     assert offered & {"read_file", "grep", "bash", "write_file"} == {"read_file"}
-    assert "You look for a." in crew.model.requests[0]["system"]
+    assert "You look for a." in str(crew.model.requests[0]["system"])
     (result,) = [event for event in crew.events("ann") if isinstance(event, ToolResult)]
     assert result.is_error
 

@@ -91,6 +91,17 @@ def test_no_program_runs_that_a_rule_does_not_see(pieces: list[str], programs: P
         assert not [run for run in run_by_bash(command, programs, writes=True) if run[0] == "other"]
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["\\\n other", "x\\\n=1 other", ">\\\n a other", "other 2\\\n>/dev/null",
+     "record <<E\na\\\nE\nrecord <<'X'\nE\nother\nX\n"],
+)  # fmt: skip
+def test_no_program_is_hidden_by_a_line_that_goes_on(command: str, programs: Path) -> None:
+    assert ["other"] in run_by_bash(command, programs, writes=True)
+    rule = Rule(id="rule-1", effect="deny", tool="bash", pattern="other")
+    assert judge_call([rule], "bash", {"command": command}, "/root") is not None
+
+
 @pytest.mark.parametrize("command", ["record a 'b  c' \"d\" -x=1".replace("=", ":"), "record", "record ./a/b@1,2%+"])
 def test_a_plain_command_can_have_a_rule(command: str, programs: Path) -> None:
     words = simple_command(command)
@@ -343,3 +354,23 @@ def test_a_plan_names_its_files_and_all_in_its_folders(files: list[str], path: s
 )
 def test_a_plan_names_its_commands_with_more_arguments(commands: list[str], command: str, named: bool) -> None:
     assert names_call(ApprovedPlan("p", 0.0, commands=tuple(commands)), "bash", {"command": command}, "/root") is named
+
+
+EDITS: dict[str, dict[str, object]] = {
+    "one text": {"old_text": "a", "new_text": "b"},
+    "each occurrence": {"old_text": "a", "new_text": "b", "replace_all": True},
+    "several": {"edits": [{"old_text": "a", "new_text": "b"}]},
+    "a diff": {"diff": "--- a/README.md\n+++ b/README.md\n@@ -1 +1 @@\n-a\n+b\n"},
+}
+
+
+@pytest.mark.parametrize("form", EDITS.values(), ids=EDITS.keys())
+@pytest.mark.parametrize("effect", ["deny", "ask"])
+def test_a_rule_for_a_path_binds_each_form_of_an_edit(form: dict[str, object], effect: RuleEffect) -> None:
+    rule = Rule(id="rule-1", effect=effect, tool="files", pattern="src/**")
+    for path, expected in (("src/a.py", effect), ("./src//a.py", effect), ("README.md", None)):
+        verdict = judge_call([rule], "edit_file", {"path": path, **form}, "/root")
+        assert (verdict.effect if verdict else None) == expected
+    plan = ApprovedPlan("plan-1", 0, files=("src",))
+    assert names_call(plan, "edit_file", {"path": "src/a.py", **form}, "/root")
+    assert not names_call(plan, "edit_file", {"path": "README.md", **form}, "/root")

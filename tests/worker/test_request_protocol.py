@@ -4,11 +4,13 @@ import asyncio
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import replace as replace_tool
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from crewboard.commands import answers, control, hire, messages, stop, tasks
 from crewboard.commands.context import Team
@@ -19,8 +21,8 @@ from crewboard.readmodel.mail import MailReader, MessageView
 from crewboard.records import Intake, Request, ToolResult
 from crewboard.store import mailbox, roster
 from crewboard.store.journal import RuleUsageReader
-from crewboard.worker.tools.base import Outcome
-from crewboard.worker.tools.executor import ToolExecutor
+from crewboard.worker.tools.base import Outcome, Tool
+from crewboard.worker.tools.executor import UNKNOWN_OUTCOME, ToolExecutor
 from crewboard.worker.tools.files import WRITE_FILE
 from tests.crew import Crew, eventually
 from tests.model import calls, says
@@ -376,11 +378,23 @@ def test_an_input_that_no_check_expects_ends_one_call(
     registry = SimpleNamespace(find=lambda _: WRITE_FILE)
     interrupts = SimpleNamespace(check_leave=lambda: None)
     executor = ToolExecutor(run_state, interrupts, registry, None, {})  # type: ignore[arg-type]
-    monkeypatch.setattr(executor, "_start", fail)
+    monkeypatch.setattr("crewboard.worker.tools.executor.seek_permit", fail)
     monkeypatch.setattr(executor, "result", lambda _, outcome, *__: done.append(outcome))
     asyncio.run(executor.run_pending(1000))
     assert done[0].is_error
     assert "IndexError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("tool", "runs"), [(WRITE_FILE, False), (replace_tool(WRITE_FILE, repeatable=True), True)])
+def test_a_call_that_an_earlier_run_began_runs_again_only_if_it_may(tool: Tool[Any], runs: bool) -> None:
+    block = {"type": "tool_use", "id": "a", "name": "write_file", "input": {"path": "a", "content": "b"}}
+    conversation = SimpleNamespace(pending=[block], started={"a": 1.0}, refused={})
+    registry = SimpleNamespace(find=lambda _: tool)
+    run_state = SimpleNamespace(conversation=conversation)
+    executor = ToolExecutor(run_state, None, registry, None, {})  # type: ignore[arg-type]
+    outcome = getattr(asyncio.run(executor._prepare(block)), "outcome", None)
+    assert (outcome is None) == runs
+    assert outcome is None or outcome.content == UNKNOWN_OUTCOME
 
 
 def test_a_question_waits_for_the_operator(shared_crew: Crew) -> None:
@@ -408,6 +422,21 @@ def test_an_interrupt_ends_a_command_at_once_and_is_read(shared_crew: Crew) -> N
     assert command.seconds is not None
     assert 0 < command.seconds < 30, "how long it ran before it was ended"
     assert "stop that" in str(shared_crew.model.asked_by("patient")[-1]["messages"][-1])
+
+
+def test_an_interrupted_command_leaves_what_it_printed(shared_crew: Crew) -> None:
+    shared_crew.model.give("talkative", calls("bash", command="seq 20000; sleep 300"), says("I stand here"))
+    hired = shared_crew.hire("talkative", "code", "wait", unsafe_no_sandbox=True)
+    live = shared_crew.team.agent("talkative").live
+    eventually(lambda: live.exists() and b"\n20000\n" in live.read_bytes(), "the output")
+    control.interrupt(shared_crew.team, "talkative", "stop that")
+    shared_crew.answer(hired)
+    (result,) = tool_results(shared_crew, "talkative")
+    assert result.is_error
+    assert result.content.startswith("1\n2\n3\n")
+    assert "bytes left out" in result.content
+    assert len(result.content) < 31_000
+    assert result.content.endswith("\n20000\n[ended: interrupted before it ended; read your mail]")
 
 
 def test_an_interrupt_of_a_teammate_is_mail_and_ends_nothing(shared_crew: Crew) -> None:

@@ -2,16 +2,16 @@
 
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from crewboard.commands import answers, hire
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
-from crewboard.records import HireOptions, Member, Message, Spec, Status, Tokens
+from crewboard.records import HireOptions, Member, Message, Spec, Status, Tokens, convert
 from crewboard.store import agents, json_files, leases, mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from tests.crew import Crew
@@ -22,7 +22,7 @@ ENVIRONMENT = {"CREWBOARD_OFFLINE": "1", "CREWBOARD_SANDBOX": "none"}
 RESTRICTING = {"plan", "strict_plan", "ask", "worktree"}
 PERMITTING = {"network", "unsafe_no_sandbox", "allow_hardlinks"}
 LIMITING = {"max_turns", "budget", "max_memory"}
-HARMLESS = {"once", "autoclaim", "task", "restart", "base"}
+HARMLESS = {"once", "autoclaim", "task", "restart", "base", "effort", "thinking"}
 
 OPTIONS = st.builds(
     HireOptions,
@@ -39,7 +39,7 @@ OPTIONS = st.builds(
 
 
 def test_each_option_of_a_hire_is_known_to_the_rule_for_terms() -> None:
-    assert set(HireOptions.model_fields) == RESTRICTING | PERMITTING | LIMITING | HARMLESS
+    assert set(HireOptions.__struct_fields__) == RESTRICTING | PERMITTING | LIMITING | HARMLESS
 
 
 @given(asked=OPTIONS, hirer=OPTIONS, before=st.none() | OPTIONS)
@@ -67,7 +67,7 @@ def test_what_only_reads_needs_no_plan_because_its_hirer_does() -> None:
 def add(team: TeamDirectory, name: str, kind: str, by: str = "operator", *, spent: int = 0, **flags: object) -> None:
     """Put an agent on the roster, with its spec and what it used."""
     roster.put(team, Member(name=name, type=kind))
-    options = HireOptions.model_validate(flags)
+    options = convert(flags, HireOptions)
     agents.change_spec(team.agent(name), lambda _: Spec(prompt="x", prompt_id="x", type=kind, flags=options, by=by))
     status = Status(run=1, pid=1, state="idle", since=0, tokens=Tokens(input=spent))
     json_files.save(team.agent(name).status, status)
@@ -101,7 +101,7 @@ def test_a_child_has_the_terms_of_its_lead(as_lead: Team) -> None:
 def test_a_lead_cannot_take_off_what_the_operator_set(as_lead: Team) -> None:
     add(as_lead.directory, "lead", "lead", unsafe_no_sandbox=True, network=True)
     before = HireOptions(plan=True, ask=True, budget="50k", max_turns=3, unsafe_no_sandbox=True)
-    add(as_lead.directory, "fixer", "code", **before.model_dump())
+    add(as_lead.directory, "fixer", "code", **before.as_dict())
     asked = HireOptions(network=True, unsafe_no_sandbox=True)
     for _ in range(2):
         hire.spawn(as_lead, hire.Hire("fixer", "code", "write", flags=asked, given=frozenset()))
@@ -168,8 +168,8 @@ def test_a_budget_in_money_covers_children_with_a_price_only(as_lead: Team) -> N
 
 def test_a_request_for_a_plan_closes_the_gate_whatever_its_author_is_called() -> None:
     mail = {"v": 1, "id": "a", "ts": 1, "from": "boss", "to": "kid", "type": "message", "content": "do it"}
-    assert Message.model_validate({**mail, "metadata": {"plan_required": True}}).wants_plan
-    assert not Message.model_validate(mail).wants_plan
+    assert convert({**mail, "metadata": {"plan_required": True}}, Message).wants_plan
+    assert not convert(mail, Message).wants_plan
 
 
 def test_no_child_of_a_gated_lead_acts_before_its_plan_is_approved(crew_on: Callable[..., Crew]) -> None:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -10,8 +9,9 @@ from crewboard.agent_types import TYPES
 from crewboard.commands import hire as hiring
 from crewboard.commands import messages
 from crewboard.errors import UsageError
-from crewboard.records import Cursor, HireOptions, Intake, Message, Record, ToolResult
-from crewboard.store import agents, json_files, mailbox
+from crewboard.offline.reply import Reply
+from crewboard.records import Cursor, FileKept, HireOptions, Intake, Message, Record, TodoList, ToolResult
+from crewboard.store import Key, agents, json_files, mailbox
 from crewboard.store.layout import TeamDirectory
 from crewboard.untrusted import delimit, delimit_data, undelimit, undelimit_data
 from tests.crash.scenarios import hire, worker
@@ -88,6 +88,74 @@ def test_a_tool_result_is_delimited_with_a_key_of_the_run(shared_crew: Crew) -> 
     assert codes[0] != codes[1]
 
 
+def test_the_steps_of_an_assignment_are_kept_and_counted(crew_on: Callable[..., Crew]) -> None:
+    def listed(done: int) -> Reply:
+        marks = ["completed"] * done + ["in_progress"]
+        return calls("todo", items=[{"text": f"step {at}", "status": mark} for at, mark in enumerate(marks)])
+
+    bad = calls("todo", items=[{"text": "x", "status": "begun"}])
+    last = calls("todo", items=[{"text": "one", "status": "completed"}, {"text": "two"}])
+    crew = crew_on([listed(0), listed(1), bad, calls("todo"), last, says("done"), says("again")])
+    crew.run("maker", "code", "do it")
+    shown = [result.content for result in results_of(crew, "maker")]
+    assert shown[1] == shown[3] == "1 of 2 done\n[x] step 0\n[>] step 1"
+    assert "begun" in shown[2] or "Input should be" in shown[2]
+    crew.wait_for("maker", "idle")
+    assert crew.see("maker").todo == TodoList(done=1, total=2)
+    sent = messages.send(crew.team, "maker", "something else")
+    crew.answer_to("maker", sent.id)
+    eventually(lambda: crew.see("maker").todo is None, "an empty list")
+
+
+def test_a_folders_conventions_are_given_when_it_is_entered(shared_crew: Crew) -> None:
+    folder = shared_crew.root / "area/deep"
+    folder.mkdir(parents=True)
+    (folder.parent / "AGENTS.md").write_text("Use tabs here. @more.md")
+    (folder.parent / "more.md").write_text("And more.")
+    (folder / "CLAUDE.md").write_text("Be brief.")
+    (folder / "a.py").write_text("x = 1\n")
+    shared_crew.model.give(
+        "guest",
+        calls("glob", pattern="**/*.py", path="."),
+        calls("read_file", path="area/none.py"),
+        calls("read_file", path="area/deep/a.py"),
+        calls("edit_file", path="area/deep/a.py", old_text="x", new_text="y"),
+        calls("list_dir", path="area"),
+        says("done"),
+    )
+    shared_crew.run("guest", "code", "look", once=True, unsafe_no_sandbox=True)
+    top, missing, first, *later = [result.content for result in results_of(shared_crew, "guest")]
+    assert "Conventions" not in top + missing
+    assert first.startswith(
+        "1\tx = 1\n\n[Conventions for this folder, from the project's file area/AGENTS.md:]\nUse tabs"
+    )
+    assert "[area/more.md, which area/AGENTS.md imports:]\nAnd more." in first
+    assert first.endswith("from the project's file area/deep/CLAUDE.md:]\nBe brief.")
+    assert not [text for text in later if "Conventions" in text], "each is given once"
+
+
+def test_edits_of_each_form_are_made_and_can_be_reversed(shared_crew: Crew) -> None:
+    file = shared_crew.root / "forms.py"
+    file.write_text("a = 1\nb = 1\n")
+    shared_crew.model.give(
+        "editor",
+        calls("edit_file", path="forms.py", edits=[{"old_text": "a = 1", "new_text": "a = 2"}]),
+        calls("edit_file", path="forms.py", diff="@@\n-b = 1\n+b = 2\n"),
+        calls("edit_file", path="forms.py", old_text=" = 2", new_text=" = 3", replace_all=True),
+        calls("edit_file", path="forms.py", old_text="a", edits=[]),
+        calls("edit_file", file_path="forms.py", old_text="a", new_text="b"),
+        says("done"),
+    )
+    shared_crew.run("editor", "code", "edit it", once=True)
+    assert file.read_text() == "a = 3\nb = 3\n"
+    *made, both, unknown = results_of(shared_crew, "editor")
+    assert [each.is_error for each in made] == [False] * 3
+    assert both.content == "edit_file was not run: input: give either old_text and new_text, or edits, or diff"
+    assert "file_path: there is no such input; edit_file takes path, old_text, new_text" in unknown.content
+    kept = [event for event in shared_crew.events("editor") if isinstance(event, FileKept)]
+    assert [event.path for event in kept] == ["forms.py"] * 3
+
+
 def test_the_code_of_a_mark_cannot_be_computed_without_the_key() -> None:
     same = ("operator", "message", "x", "text")
     assert len({delimit(*same), delimit(*same, "a"), delimit(*same, "b"), delimit_data(*same, "a")}) == 4
@@ -102,20 +170,24 @@ def test_a_lead_cannot_give_its_team_an_invalid_name(shared_crew: Crew) -> None:
     assert [(each.is_error, "name a team" in each.content or "reserved" in each.content) for each in refused] == [
         (True, True)
     ] * len(names)
-    assert json.loads(shared_crew.directory.config.read_bytes())["name"] == "default"
+    assert json.loads(shared_crew.directory.config.on_disk.read_bytes())["name"] == "default"
     shared_crew.wait_for("lead", "exited")
 
 
 def test_a_type_is_offered_exactly_its_tools(shared_crew: Crew) -> None:
-    common = {"send_message", "read_inbox", "task_list", "task_claim", "task_update", "ask_operator"}
+    common = {"send_message", "read_inbox", "task_list", "task_claim", "task_update", "todo", "ask_operator"}
     offered: dict[str, set[str]] = {}
     for kind in sorted(TYPES):
         shared_crew.run(kind, kind, "hello", once=True)
         request = shared_crew.model.asked_by(kind)[-1]
-        offered[kind] = {tool["name"] for tool in request["tools"]}
-        assert f"You are {kind}, {'an' if kind == 'explore' else 'a'} {kind} agent" in request["system"]
+        # The home folder on this machine may have skills.
+        offered[kind] = {tool["name"] for tool in request["tools"]} - {"skill"}
+        assert f"You are {kind}, {'an' if kind == 'explore' else 'a'} {kind} agent" in str(request["system"])
     # Plans are the operator's to review here (tests/worker/test_request_protocol.py has it the other way).
-    assert offered == {kind: common | set(TYPES[kind].tools) - {"review_plan", "accept_changes"} for kind in TYPES}
+    lead_only = {"review_plan", "accept_changes"}
+    expected = {kind: common | set(TYPES[kind].tools) - lead_only for kind in TYPES}
+    follow = {"bash_output", "bash_kill"}
+    assert offered == {kind: tools | follow if "bash" in tools else tools for kind, tools in expected.items()}
 
 
 def test_a_call_outside_the_type_is_refused_and_nothing_happens(shared_crew: Crew) -> None:
@@ -188,7 +260,7 @@ def test_an_agent_is_busy_before_its_new_work_counts_as_read(
     seen = []
     save = json_files.save
 
-    def watched(path: Path, record: Record, *, durable: bool = False) -> None:
+    def watched(path: Key, record: Record, *, durable: bool = False) -> None:
         save(path, record, durable=durable)
         status, cursor = agents.status(run_state.agent), json_files.load(run_state.agent.cursor, Cursor)
         seen.append((status.state if status else "", cursor.offset if cursor else 0))

@@ -1,7 +1,9 @@
 """A git repository with a team, and agents with worktrees in it."""
 
+import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from crewboard.records import HireOptions, Spec
 from crewboard.store import TeamDirectory
 from crewboard.worktrees import checkout
 from tests import system
-from tests.worktrees.home import Home
+from tests.worktrees.home import Home, make_repository
 
 Hired = Callable[..., Spec]
 
@@ -36,38 +38,50 @@ def write(folder: Path, files: dict[str, str]) -> None:
         (folder / name).write_text(content)
 
 
+def make_root(root: Path) -> Path:
+    """Make a folder a repository with one commit."""
+    system.need_program("git")
+    git(root, "init", "-q", "-b", "main", "--template=")
+    write(root, {"api.py": "one\ntwo\nthree\n", "pkg/core.py": "x = 1\n", ".gitignore": "*.pyc\n.crewboard/\n"})
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "Begin")
+    return root
+
+
+def hire_with_checkout(directory: TeamDirectory, name: str, base: str | None = None) -> Spec:
+    """Make an agent's worktree and return its spec."""
+    worktree = checkout.make(directory, name, base)
+    return Spec(
+        prompt="work", prompt_id=name, type="code", flags=HireOptions(worktree=True, base=base), worktree=worktree
+    )
+
+
 @pytest.fixture
 def root(directory: TeamDirectory) -> Path:
     """Return the root of a team, which is a repository with one commit."""
-    system.need_program("git")
-    git(directory.root, "init", "-q", "-b", "main")
-    write(
-        directory.root, {"api.py": "one\ntwo\nthree\n", "pkg/core.py": "x = 1\n", ".gitignore": "*.pyc\n.crewboard/\n"}
-    )
-    git(directory.root, "add", "-A")
-    git(directory.root, "commit", "-qm", "Begin")
-    return directory.root
+    return make_root(directory.root)
 
 
 @pytest.fixture
 def hired(directory: TeamDirectory, root: Path) -> Hired:
     """Return a function that makes an agent's worktree and returns its spec."""
+    return partial(hire_with_checkout, directory)
 
-    def hire(name: str, base: str | None = None) -> Spec:
-        worktree = checkout.make(directory, name, base)
-        return Spec(
-            prompt="work", prompt_id=name, type="code", flags=HireOptions(worktree=True, base=base), worktree=worktree
-        )
 
-    return hire
+@pytest.fixture(scope="session")
+def _first_commit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a repository with one commit, once for all tests, which copy it."""
+    system.need_program("git")
+    root = tmp_path_factory.mktemp("first")
+    make_repository(root)
+    return root
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+def home(memory: Path, _first_commit: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     """Return a repository with one commit and a team without agents, for work that needs no checkout."""
-    system.need_program("git")
     # The settings of the machine's user must not change the results.
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    root = tmp_path / "project"
-    root.mkdir()
+    monkeypatch.setenv("HOME", str(memory / "home"))
+    root = memory / "project"
+    shutil.copytree(_first_commit, root, symlinks=True)
     return Home(root)

@@ -1,8 +1,10 @@
 """A user's repository with a team, and agents whose snapshots are made by plain git."""
 
+import hashlib
 import os
 import shutil
 import subprocess
+import zlib
 from pathlib import Path
 
 from crewboard.commands.context import Team
@@ -18,17 +20,26 @@ _GIT = {
 }  # fmt: skip
 
 
+def make_repository(root: Path) -> None:
+    """Make the repository that a `Home` begins with."""
+    (root / "api.py").write_text("".join(f"line {number}\n" for number in range(20)))
+    (root / "README").write_text("hello\n")
+    for arguments in (
+        ("init", "-q", "-b", "main", "--template="), ("config", "user.name", "User"),
+        ("config", "user.email", "user@example.invalid"),
+        # git would look for work in the background after each commit.
+        ("config", "maintenance.auto", "false"), ("add", "-A"), ("commit", "-q", "-m", "first"),
+    ):  # fmt: skip
+        subprocess.run(["git", *arguments], cwd=root, env=_GIT, check=True)
+
+
 class Home:
     """A user's repository at `root`, which is also a team's root, and plain git in it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.git("init", "-q", "-b", "main")
-        self.git("config", "user.name", "User")
-        self.git("config", "user.email", "user@example.invalid")
-        self.write("api.py", "".join(f"line {number}\n" for number in range(20)))
-        self.write("README", "hello\n")
-        self.commit("first")
+        # The copied files are others than those that the index remembers.
+        self.git("update-index", "-q", "--refresh")
         self.directory = TeamDirectory(root / ".crewboard" / "default")
         self.directory.make()
         roster.create(self.directory, "", 1.0)
@@ -42,6 +53,15 @@ class Home:
         )
         assert done.returncode == 0, done.stderr
         return os.fsdecode(done.stdout).removesuffix("\n")
+
+    def keep(self, data: bytes) -> str:
+        """Put the content of a file into the repository, as `git hash-object -w` does, and return its id."""
+        whole = b"blob %d\0%s" % (len(data), data)
+        ident = hashlib.sha1(whole, usedforsecurity=False).hexdigest()
+        there = self.root / ".git/objects" / ident[:2] / ident[2:]
+        there.parent.mkdir(exist_ok=True)
+        there.write_bytes(zlib.compress(whole, 1))
+        return ident
 
     def write(self, path: str, text: str | bytes) -> None:
         """Write a file of the working tree."""
@@ -81,18 +101,20 @@ class AgentWork:
     def __init__(self, home: Home, name: str, base: str) -> None:
         self.home, self.name = home, name
         self.base = self.head = self.snapshot = base
-        self._index = home.root / ".git" / f"index-{name}"
-        home.git("read-tree", base, index=self._index)
+        self.index = home.root / ".git" / f"index-{name}"
+        self._changes = b""
+        home.git("read-tree", base, index=self.index)
 
     def write(self, path: str | bytes, text: str | bytes, mode: str = "100644") -> None:
         """Write a file; leave it uncommitted."""
-        data = text if isinstance(text, bytes) else text.encode()
-        blob = self.home.git("hash-object", "-w", "--stdin", stdin=data)
-        line = f"{mode} {blob}\t".encode() + (path if isinstance(path, bytes) else path.encode())
-        self.home.git("update-index", "-z", "--index-info", stdin=line + b"\0", index=self._index)
+        blob = self.home.keep(text if isinstance(text, bytes) else text.encode())
+        self._change(path, f"{mode} {blob}\t")
 
     def delete(self, path: str) -> None:
-        self.home.git("update-index", "--force-remove", "--", path, index=self._index)
+        self._change(path, f"0 {'0' * 40}\t")
+
+    def _change(self, path: str | bytes, entry: str) -> None:
+        self._changes += entry.encode() + (path if isinstance(path, bytes) else path.encode()) + b"\0"
 
     def commit(self, message: str) -> str:
         """Commit what was written, on the agent's own branch."""
@@ -108,8 +130,15 @@ class AgentWork:
     def merge(self, other: str, tree: str) -> None:
         """Merge another commit, with the tree of the result."""
         self.head = self.home.git("commit-tree", tree, "-p", self.head, "-p", other, "-m", "merge")
-        self.home.git("read-tree", tree, index=self._index)
+        self._changes = b""
+        self.home.git("read-tree", tree, index=self.index)
+
+    def tree(self) -> str:
+        """Return the tree of what was written."""
+        if self._changes:
+            self.home.git("update-index", "-z", "--index-info", stdin=self._changes, index=self.index)
+            self._changes = b""
+        return self.home.git("write-tree", index=self.index)
 
     def _commit(self, message: str) -> str:
-        tree = self.home.git("write-tree", index=self._index)
-        return self.home.git("commit-tree", tree, "-p", self.head, "-m", message)
+        return self.home.git("commit-tree", self.tree(), "-p", self.head, "-m", message)

@@ -1,26 +1,31 @@
 """Agents that work in checkouts of their own: hired, at work, resumed."""
 
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from crewboard.commands import answers, changes, messages, stop, tasks
+from crewboard.commands import Team, answers, changes, messages, stop, tasks, undo
 from crewboard.commands import hire as hiring
-from crewboard.records import HireOptions, SnapshotTaken, ToolResult, UsageError
+from crewboard.readmodel import Need, as_json
+from crewboard.records import Config, HireOptions, SnapshotTaken, ToolResult, UsageError
 from crewboard.sandbox import bubblewrap, landlock
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.sandbox import open_sandbox
 from crewboard.store import TeamDirectory, agents, roster
 from crewboard.store import tasks as store_tasks
-from crewboard.worktrees import acceptance, snapshot
+from crewboard.worktrees import merging, snapshot
+from crewboard.worktrees.changes import LastCheck
 from tests import system
+from tests.cli.shell import Cli
 from tests.crew import Crew, eventually
-from tests.model import calls, says
+from tests.model import ModelServer, calls, says
 from tests.sandbox.targets import run
 from tests.worktrees.conftest import Hired, git, write
+from tests.worktrees.home import Home
 
 Made = Callable[..., Crew]
 
@@ -32,13 +37,32 @@ def made(crew_on: Made, tmp_path: Path) -> Made:
 
     def make(*script: object, **environment: str) -> Crew:
         crew = crew_on(script, **environment)
-        git(tmp_path, "init", "-q", "-b", "main")
-        write(tmp_path, {"api.py": "one\ntwo\nthree\n", "pkg/core.py": "x = 1\n", ".gitignore": ".crewboard/\n"})
-        git(tmp_path, "add", "-A")
-        git(tmp_path, "commit", "-qm", "Begin")
+        begin(tmp_path)
         return crew
 
     return make
+
+
+def begin(root: Path) -> None:
+    """Make a folder a repository with one commit."""
+    git(root, "init", "-q", "-b", "main", "--template=")
+    write(root, {"api.py": "one\ntwo\nthree\n", "pkg/core.py": "x = 1\n", ".gitignore": ".crewboard/\n"})
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "Begin")
+    git(root, "config", "user.name", "Kim")
+    git(root, "config", "user.email", "kim@example.invalid")
+
+
+@pytest.fixture(scope="module")
+def shared_crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
+    """Make one team in such a repository, for tests that hire under names of their own and leave the root alone."""
+    system.need_program("git")
+    root = tmp_path_factory.mktemp("shared")
+    begin(root)
+    with ModelServer() as model:
+        crew = Crew(root, model)
+        yield crew
+        crew.end()
 
 
 def results_of(crew: Crew, name: str) -> list[ToolResult]:
@@ -64,24 +88,56 @@ def test_a_check_runs_in_the_checkout(made: Made) -> None:
     tree = crew.directory.worktree("bob")
     assert (crew.directory.path / done.checked.result).read_text() == f"$ {check}\n{tree}\ndone\n[exit code 0]\n"
     assert not (crew.root / "done.txt").exists()
+    (bob,) = changes.list_changes(crew.team)
+    assert bob.check == LastCheck("passed", done.checked)
+    write(tree, {"done.txt": "not any more\n"})
+    changes.take_snapshot(crew.team, "bob")
+    (bob,) = changes.list_changes(crew.team)
+    assert bob.check == LastCheck("old", done.checked)
+    # The team's check runs for no task, on what is there now.
+    answers.change_setting(crew.team, "check", "grep 'not any more' done.txt")
+    ran = Cli(crew.root)("check", "bob")
+    assert ran.code == 0, ran.err
+    (bob,) = changes.list_changes(crew.team)
+    assert bob.check is not None
+    assert (bob.check.state, bob.check.checked) == ("passed", agents.checked(crew.directory.agent("bob")))
 
 
-def test_files_and_commands_see_the_checkout_alone(made: Made) -> None:
-    crew = made(
+def test_a_reviewer_gets_the_diff_of_the_checkout(shared_crew: Crew) -> None:
+    task = tasks.add_task(shared_crew.team, "work", review="operator")
+    shared_crew.model.give(
+        "reviewed",
+        calls("bash", command="echo by-command > pkg/new.txt; echo four >> api.py"),
+        calls("task_update", task_id=task.id, status="completed"),
+        says("done"),
+    )
+    shared_crew.run("reviewed", "code", "work", worktree=True, task=task.id)
+    request = shared_crew.pending("task_review", of="reviewed")
+    diff = str(request.payload["diff"])
+    assert "\n three\n+four\n" in diff
+    assert "+++ b/pkg/new.txt\n@@ -0,0 +1 @@\n+by-command\n" in diff
+    assert f"{(shared_crew.directory.path / str(request.payload['file'])).read_text()}" == diff
+    answers.approve(shared_crew.team, request.id)
+    assert store_tasks.load(shared_crew.directory, task.id).status == "completed"
+
+
+def test_files_and_commands_see_the_checkout_alone(shared_crew: Crew) -> None:
+    shared_crew.model.give(
+        "seer",
         calls("write_file", path="new.py", content="y = 1\n"),
         calls("bash", command=f"pwd; ls {Path.cwd().anchor}; echo 3 >> api.py; cat new.py"),
         says("done"),
     )
-    write(crew.root, {"private.txt": "not committed\n"})
-    crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True)
-    tree = crew.directory.worktree("bob")
-    written, ran = results_of(crew, "bob")
+    write(shared_crew.root, {"private.txt": "not committed\n"})
+    shared_crew.run("seer", "code", "work", worktree=True, unsafe_no_sandbox=True)
+    tree = shared_crew.directory.worktree("seer")
+    written, ran = results_of(shared_crew, "seer")
     assert not written.is_error, written.content
     assert ran.content.splitlines()[0] == str(tree.resolve())
     assert "y = 1" in ran.content
     assert (tree / "api.py").read_text().endswith("three\n3\n")
-    assert not (crew.root / "new.py").exists()
-    assert (crew.root / "api.py").read_text() == "one\ntwo\nthree\n"
+    assert not (shared_crew.root / "new.py").exists()
+    assert (shared_crew.root / "api.py").read_text() == "one\ntwo\nthree\n"
 
 
 @pytest.mark.parametrize("level", ["bubblewrap", "landlock"])
@@ -94,9 +150,7 @@ def test_the_root_and_other_checkouts_are_out_of_reach(level: Level, directory: 
         echo x > {root}/new; echo x > {eve}/new; echo x > {root}/.git/objects/new; echo x >> api.py
         git log --format='%s' && cat api.py
     """
-    with open_sandbox(
-        directory, "bob", spec.model_copy(update={"flags": HireOptions(unsafe_no_sandbox=True)})
-    ) as opened:
+    with open_sandbox(directory, "bob", spec.replace(flags=HireOptions(unsafe_no_sandbox=True))) as opened:
         # As for a project that is not below a home or a folder of temporary files, which are hidden anyway.
         policy = replace(opened.policy, host=replace(opened.policy.host, hidden=()))
         system.need(level, {"bubblewrap": bubblewrap, "landlock": landlock}[level].unavailable_reason(policy))
@@ -107,28 +161,30 @@ def test_the_root_and_other_checkouts_are_out_of_reach(level: Level, directory: 
     assert not [path for path in (root / "new", eve / "new", root / ".git/objects/new") if path.exists()]
 
 
-def test_each_assignment_begins_and_ends_with_a_snapshot(made: Made) -> None:
-    crew = made(calls("write_file", path="new.py", content="y = 1\n"), says("done"))
-    assignment = crew.hire("bob", "code", "work", worktree=True, unsafe_no_sandbox=True)
-    crew.answer(assignment)
-    eventually(lambda: len(snapshots_of(crew, "bob")) == 2 or None, "the two snapshots")
-    begin, end = snapshots_of(crew, "bob")
+def test_each_assignment_begins_and_ends_with_a_snapshot(shared_crew: Crew) -> None:
+    shared_crew.model.give("twice", calls("write_file", path="new.py", content="y = 1\n"), says("done"))
+    assignment = shared_crew.hire("twice", "code", "work", worktree=True, unsafe_no_sandbox=True)
+    shared_crew.answer(assignment)
+    eventually(lambda: len(snapshots_of(shared_crew, "twice")) == 2 or None, "the two snapshots")
+    begin, end = snapshots_of(shared_crew, "twice")
     assert (begin.at, end.at) == ("begin", "end")
     assert begin.assignment == end.assignment == assignment.id
-    assert git(crew.root, "diff", "--name-status", begin.commit, end.commit) == "A\tnew.py"
-    assert git(crew.root, "rev-parse", "refs/crew/bob") == end.commit
+    assert git(shared_crew.root, "diff", "--name-status", begin.commit, end.commit) == "A\tnew.py"
+    assert git(shared_crew.root, "rev-parse", "refs/crew/twice") == end.commit
 
 
-def test_an_agent_can_commit_on_its_branch(made: Made) -> None:
+def test_an_agent_can_commit_on_its_branch(shared_crew: Crew) -> None:
     system.need_program("bwrap")
-    crew = made(calls("bash", command="echo 4 >> api.py && git commit -qam 'Add four' && git status"), says("done"))
-    crew.run("bob", "code", "work", worktree=True)
-    (ran,) = results_of(crew, "bob")
+    shared_crew.model.give(
+        "committer", calls("bash", command="echo 4 >> api.py && git commit -qam 'Add four' && git status"), says("done")
+    )
+    shared_crew.run("committer", "code", "work", worktree=True)
+    (ran,) = results_of(shared_crew, "committer")
     assert not ran.is_error, ran.content
-    spec = agents.spec(crew.agent("bob"))
+    spec = agents.spec(shared_crew.agent("committer"))
     assert spec is not None
-    taken = snapshot.take(crew.directory, "bob", spec)
-    assert git(crew.root, "log", "-1", "--format=%s", taken.head) == "Add four"
+    taken = snapshot.take(shared_crew.directory, "committer", spec)
+    assert git(shared_crew.root, "log", "-1", "--format=%s", taken.head) == "Add four"
 
 
 def test_a_new_checkout_is_set_up_once(made: Made) -> None:
@@ -139,33 +195,137 @@ def test_a_new_checkout_is_set_up_once(made: Made) -> None:
     crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True, once=True)
     crew.wait_for("bob", "exited")
     (asked,) = crew.model.asked_by("bob")
-    assert "which sets up your checkout, failed" in str(asked["messages"])
+    assert "worktree_setup `echo made >> pkg/setup.txt; exit 3` failed" in str(asked["messages"])
     hiring.resume(crew.team, "bob")
     crew.wait_for("bob", "idle", "exited")
     assert (crew.directory.worktree("bob") / "pkg/setup.txt").read_text() == "made\n"
 
 
-def test_a_long_message_can_be_read_in_a_checkout(made: Made) -> None:
-    crew = made(calls("read_file", path=".crewboard/default/results/long.md"), says("done"))
-    crew.directory.results.mkdir(parents=True, exist_ok=True)
-    (crew.directory.results / "long.md").write_text("a long message\n")
+def test_the_user_sees_that_a_checkout_was_not_set_up(made: Made) -> None:
+    crew = made(says("done"))
+
+    def prepare(config: Config) -> None:
+        config.worktree_setup, config.worktree_copy = "echo broken; exit 3", [".env"]
+
+    roster.change(crew.directory, prepare)
     crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True)
-    (read,) = results_of(crew, "bob")
+    crew.wait_for("bob", "idle")
+    bob = crew.view().agent("bob")
+    assert bob is not None
+    found = re.fullmatch(
+        r"worktree_copy: the root has no \.env; worktree_setup `echo broken; exit 3` failed: (results/\S+)",
+        bob.setup_error or "",
+    )
+    assert found
+    assert "broken" in (crew.directory.path / found[1]).read_text()
+    assert as_json.agent(bob, crew.directory)["setup_error"] == bob.setup_error
+
+
+def test_what_the_setup_leaves_is_no_work_of_the_agent(made: Made) -> None:
+    crew = made(calls("write_file", path="api.py", content="one\ntwo\n"), says("done"))
+    command = "echo built > pkg/made.txt; echo 2 >> pkg/core.py"
+    roster.change(crew.directory, lambda config: setattr(config, "worktree_setup", command))
+    crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True)
+    crew.wait_for("bob", "idle")
+    (found,) = changes.list_changes(crew.team)
+    assert [each.path for each in found.files] == ["api.py"]
+    write(crew.root, {"README": "later\n"})
+    git(crew.root, "add", "README")
+    git(crew.root, "commit", "-qm", "Go on")
+    assert changes.merge(crew.team, "bob") is not None
+    assert git(crew.root, "show", "--format=", "--name-only", "HEAD") == "api.py"
+    assert changes.unmerged(crew.team, "bob") is None
+    changes.undo(crew.team)
+    assert [each.path for each in changes.list_changes(crew.team)[0].files] == ["api.py"]
+
+
+def test_an_agent_that_merges_the_users_branch_keeps_the_setup_out_of_its_work(home: Home) -> None:
+    work = home.hire("bob")
+    work.write("made.txt", "built\n")
+    home.git("update-ref", snapshot.setup_ref_of(home.directory, "bob"), work.snap())
+    home.write("README", "user\n")
+    theirs = home.commit("user")
+    work.write("README", "user\n")
+    work.merge(theirs, work.tree())
+    work.write("README", "user and bob\n")
+    work.snap()
+    (found,) = changes.list_changes(home.team)
+    assert ([each.path for each in found.files], found.applies) == (["README"], True)
+
+
+def test_a_team_below_the_top_of_a_repository_works_in_that_folder_of_its_checkouts(tmp_path: Path) -> None:
+    system.need_program("git")
+    git(tmp_path, "init", "-q", "-b", "main")
+    write(tmp_path, {"app/api.py": "one\n", ".gitignore": ".crewboard/\n", "app/AGENTS.md": "use tabs\n"})
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-qm", "Begin")
+    with ModelServer() as model:
+        crew = Crew(tmp_path / "app", model)
+        model.give(
+            "bob", calls("write_file", path="new.py", content="y = 1\n"), calls("read_file", path="api.py"),
+            calls("bash", command="pwd; git rev-parse --show-toplevel; echo 2 > more.py"), says("done"),
+        )  # fmt: skip
+        crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True)
+        crew.wait_for("bob", "idle")
+        written, read, ran = results_of(crew, "bob")
+        top = crew.directory.worktree("bob")
+        assert not written.is_error, written.content
+        assert "one" in read.content
+        assert ran.content.splitlines()[:2] == [str(top / "app"), str(top)]
+        assert [each.path for each in changes.list_changes(crew.team)[0].files] == ["app/more.py", "app/new.py"]
+        assert changes.read_diff(crew.team, "bob", "app/new.py").startswith("diff --git a/app/new.py b/app/new.py")
+        prompts = str(model.asked_by("bob")[0])
+        assert "use tabs" in prompts
+        assert "You work in its folder app" in prompts
+        crew.end()
+
+
+def test_a_long_message_can_be_read_in_a_checkout(shared_crew: Crew) -> None:
+    shared_crew.model.give("reader", calls("read_file", path=".crewboard/default/results/long.md"), says("done"))
+    shared_crew.directory.results.mkdir(parents=True, exist_ok=True)
+    (shared_crew.directory.results / "long.md").write_text("a long message\n")
+    shared_crew.run("reader", "code", "work", worktree=True, unsafe_no_sandbox=True)
+    (read,) = results_of(shared_crew, "reader")
     assert "a long message" in read.content
 
 
-def test_a_checkout_is_named_by_its_absolute_path_too(made: Made, tmp_path: Path) -> None:
-    path = tmp_path / ".crewboard/default/worktrees/bob/api.py"
-    crew = made(calls("read_file", path=str(path)), calls("read_file", path=str(tmp_path / "api.py")), says("done"))
-    crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True)
-    own, roots = results_of(crew, "bob")
+def test_a_checkout_is_named_by_its_absolute_path_too(shared_crew: Crew) -> None:
+    path = shared_crew.root / ".crewboard/default/worktrees/namer/api.py"
+    shared_crew.model.give(
+        "namer",
+        calls("read_file", path=str(path)),
+        calls("read_file", path=str(shared_crew.root / "api.py")),
+        says("done"),
+    )
+    shared_crew.run("namer", "code", "work", worktree=True, unsafe_no_sandbox=True)
+    own, roots = results_of(shared_crew, "namer")
     assert "two" in own.content
     assert "outside the workspace" in roots.content
 
 
-def test_without_a_repository_the_agent_works_in_the_shared_tree_and_that_is_said(crew_on: Made) -> None:
+@pytest.mark.parametrize("initialized", [False, True])
+@pytest.mark.parametrize("flags", [HireOptions(worktree=True), HireOptions(worktree=True, base="HEAD")])
+def test_an_asked_worktree_that_cannot_be_is_refused_before_anything_is_written(
+    tmp_path: Path, flags: HireOptions, *, initialized: bool
+) -> None:
+    system.need_program("git")
+    if initialized:
+        git(tmp_path, "init", "-q", "--template=")
+    team = Team(TeamDirectory(tmp_path / ".crewboard" / "default"), environment={"CREWBOARD_OFFLINE": "1"})
+    given = frozenset({"worktree"} if flags.base is None else {"base"})
+    hire = hiring.Hire("bob", "code", "work", flags=flags.replace(unsafe_no_sandbox=True), given=given)
+    with pytest.raises(UsageError, match=r"bob was not hired.*commit something.*without --worktree"):
+        hiring.spawn(team, hire)
+    assert not (tmp_path / ".crewboard").exists()
+
+
+def test_where_the_team_gives_worktrees_and_there_is_no_repository_the_shared_tree_is_used_and_that_is_said(
+    crew_on: Made,
+) -> None:
     crew = crew_on([says("done")])
-    assignment = crew.hire("bob", "code", "work", worktree=True, unsafe_no_sandbox=True)
+    roster.change(crew.directory, lambda config: setattr(config, "worktree", "always"))
+    options = HireOptions(unsafe_no_sandbox=True)
+    assignment = hiring.spawn(crew.team, hiring.Hire("bob", "code", "work", flags=options, given=frozenset()))
     assert "bob works in the shared tree" in assignment.note
     spec = agents.spec(crew.agent("bob"))
     assert spec is not None
@@ -188,16 +348,16 @@ def test_the_team_and_the_type_decide_unless_the_hire_says_otherwise(made: Made)
     assert worktree_of("cid", "code", frozenset({"worktree"})) is None
 
 
-def test_a_resume_makes_a_lost_checkout_again_from_its_last_snapshot(made: Made) -> None:
-    crew = made(calls("write_file", path="new.py", content="y = 1\n"), says("done"), says("again"))
-    crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True, once=True)
-    crew.wait_for("bob", "exited")
-    shutil.rmtree(crew.directory.worktree("bob"))
-    hiring.resume(crew.team, "bob")
-    tree = crew.directory.worktree("bob")
+def test_a_resume_makes_a_lost_checkout_again_from_its_last_snapshot(shared_crew: Crew) -> None:
+    shared_crew.model.give("loser", calls("write_file", path="new.py", content="y = 1\n"), says("done"), says("again"))
+    shared_crew.run("loser", "code", "work", worktree=True, unsafe_no_sandbox=True, once=True)
+    shared_crew.wait_for("loser", "exited")
+    shutil.rmtree(shared_crew.directory.worktree("loser"))
+    hiring.resume(shared_crew.team, "loser")
+    tree = shared_crew.directory.worktree("loser")
     assert (tree / "new.py").read_text() == "y = 1\n"
     assert git(tree, "status", "--porcelain") == "A  new.py"
-    assert git(tree, "branch", "--show-current") == "crew/bob"
+    assert git(tree, "branch", "--show-current") == "crew/loser"
 
 
 def test_work_in_a_checkout_is_not_lost_to_a_hire_without_one(made: Made) -> None:
@@ -227,8 +387,6 @@ def test_after_a_discard_an_agent_is_hired_with_or_without_a_checkout(made: Made
 
 def test_the_work_of_a_real_checkout_is_merged_and_taken_back(made: Made) -> None:
     crew = made(calls("write_file", path="new.py", content="y = 1\n"), says("done"))
-    git(crew.root, "config", "user.name", "Kim")
-    git(crew.root, "config", "user.email", "kim@example.invalid")
     crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True)
     crew.wait_for("bob", "idle")
     before = git(crew.root, "rev-parse", "HEAD^{tree}")
@@ -274,4 +432,47 @@ def test_a_lead_brings_work_together_on_a_branch_that_is_not_checked_out(made: M
     assert again.content == "integration has all that bob changed"
     assert git(crew.root, "show", "integration:new.py") == "y = 1"
     assert git(crew.root, "status", "--porcelain") == ""
-    assert [each.by for each in acceptance.load(crew.directory).acceptances] == ["lead"]
+    assert [each.by for each in merging.load(crew.directory).acceptances] == ["lead"]
+
+
+def collisions_of(crew: Crew) -> list[Need]:
+    return [need for need in crew.view().needs if need.kind == "collision"]
+
+
+def test_two_checkouts_that_do_not_merge_are_a_need_by_themselves(made: Made) -> None:
+    crew = made()
+    for name in ("amy", "bob"):
+        change = calls("write_file", path="api.py", content=f"{name}\n")
+        crew.model.give(name, calls("read_file", path="api.py"), change, says("done"))
+        crew.run(name, "code", "work", worktree=True, unsafe_no_sandbox=True)
+        crew.wait_for(name, "idle")
+    (need,) = eventually(lambda: collisions_of(crew), "the need")
+    assert (need.agent, need.other, need.files, need.in_worktrees) == ("amy", "bob", ("api.py",), True)
+    undo.undo_in_checkout(crew.team, "bob")
+    assert collisions_of(crew) == [], "what was put back collides no more"
+
+
+def test_claims_and_hold_bind_agents_in_checkouts(made: Made) -> None:
+    crew = made()
+    crew.model.give("amy", calls("submit_plan", plan="# Do it", files=["api.py"]))
+    for name in ("amy", "bob", "cid"):
+        crew.model.give(name, calls("read_file", path="api.py"))
+        crew.model.give(name, calls("write_file", path="api.py", content=f"{name}\n"))
+    crew.model.give("amy", calls("ask_operator", question="?"))
+    for name in ("amy", "bob", "cid"):
+        crew.model.give(name, says("done"))
+    answers.change_setting(crew.team, "collisions", "claims")
+    crew.hire("amy", "code", "work", worktree=True, plan=True, unsafe_no_sandbox=True)
+    answers.approve(crew.team, crew.pending("plan_approval", "amy").id)
+    question = crew.pending("question", "amy")
+    crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True)
+    assert "amy holds api.py" in results_of(crew, "bob")[-1].content
+    answers.answer(crew.team, question.id, "yes")
+    crew.wait_for("amy", "idle")
+    answers.change_setting(crew.team, "collisions", "hold")
+    crew.hire("cid", "code", "work", worktree=True, unsafe_no_sandbox=True)
+    asked = crew.pending("permission", "cid")
+    assert asked.payload["collision"] == "amy changed it in work that is not merged"
+    answers.approve(crew.team, asked.id)
+    crew.wait_for("cid", "idle")
+    assert (crew.directory.worktree("cid") / "api.py").read_text() == "cid\n"

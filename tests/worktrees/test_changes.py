@@ -8,9 +8,11 @@ from crewboard.commands import changes
 from crewboard.errors import UsageError
 from crewboard.readmodel import format_minute
 from crewboard.records import Checked, Member
-from crewboard.store import roster, tasks
+from crewboard.store import agents, roster, tasks
+from crewboard.worktrees import snapshot
 from crewboard.worktrees.changes import Changes, FileChange
 from tests.cli.shell import Inside
+from tests.matrix import default
 from tests.worktrees.home import Home
 
 
@@ -28,9 +30,9 @@ def test_committed_and_uncommitted_work_is_listed(home: Home) -> None:
     bob.snap()
     found = only(home)
     assert found.files == (
-        FileChange("README", "deleted", 0, 1),
+        FileChange("README", "deleted", 0, 1, mode="000000"),
         FileChange("api.py", "modified", 1, 19),
-        FileChange("notes.txt", "added", 2, 0),
+        FileChange("notes.txt", "added", 2, 0, old_mode="000000"),
     )
     assert (found.added, found.removed, found.behind, found.applies) == (3, 20, 0, True)
     assert (found.branch, found.base, found.commit) == ("crew/bob", bob.base, bob.snapshot)
@@ -53,22 +55,43 @@ def test_renamed_binary_and_type_changes_are_named(home: Home) -> None:
     bob.write("README", "/etc/passwd", mode="120000")
     bob.snap()
     assert only(home).files == (
-        FileChange("README", "type", 1, 1),
+        FileChange("README", "type", 1, 1, mode="120000", target="/etc/passwd"),
         FileChange("core.py", "renamed", 0, 0, "api.py"),
-        FileChange("image", "added", None, None),
+        FileChange("image", "added", None, None, old_mode="000000"),
     )
     said = changes.read_diff(home.team, "bob")
     assert "rename from api.py\nrename to core.py\n" in said
     assert "Binary files /dev/null and b/image differ" in said
+    listed = Inside(home.root)("changes", "bob")
+    assert "T        +1 -1  README → /etc/passwd" in listed.out
 
 
-@pytest.mark.parametrize("name", [b"caf\xe9", b"a\tb", b"a\nb", b":top", b"*", b" x ", b'"q"'])
+def test_a_change_of_the_mode_alone_is_listed(home: Home) -> None:
+    bob = home.hire("bob")
+    bob.write("api.py", home.read("api.py"), mode="100755")
+    bob.snap()
+    assert Inside(home.root)("changes", "bob").out.splitlines()[1].endswith("+0 -0  api.py (mode 100755)")
+
+
+def test_the_printed_diff_is_a_patch_that_git_applies(home: Home) -> None:
+    bob = home.hire("bob")
+    bob.write("image", b"\0\1\2" * 50)
+    bob.write("run.sh", "exit\n", mode="100755")
+    bob.snap()
+    printed = Inside(home.root)("changes", "bob", "--diff").out
+    home.git("apply", "--index", "-", stdin=printed.encode())
+    assert home.git("write-tree") == home.git("rev-parse", f"{bob.snapshot}^{{tree}}")
+
+
+@pytest.mark.parametrize(
+    "name", default([b"caf\xe9", b"a\tb", b"a\nb", b":top", b"*", b" x ", b'"q"'], b"caf\xe9", b"a\nb", b":top", b'"q"')
+)
 def test_any_file_name_works(home: Home, name: bytes) -> None:
     bob = home.hire("bob")
     bob.write(name, "x\n")
     bob.write("other", "other\n")
     bob.snap()
-    assert FileChange(os.fsdecode(name), "added", 1, 0) in only(home).files
+    assert FileChange(os.fsdecode(name), "added", 1, 0, old_mode="000000") in only(home).files
     said = changes.read_diff(home.team, "bob", os.fsdecode(name))
     assert said.count("diff --git") == 1
     assert "+x" in said
@@ -153,6 +176,10 @@ def test_agents_that_do_not_merge_with_each_other_collide(home: Home) -> None:
     run = Inside(home.root)
     assert [each["collides_with"] for each in run("changes", "--json").json] == [["bob"], ["amy"], []]
     assert run("changes", "bob").out.splitlines()[0].endswith("merges: cleanly; collides with amy")
+    tasks.add(home.directory, "work", 1.0, owner="bob", check="make")
+    tree = home.git("rev-parse", f"{bob.snap()}^{{tree}}")
+    agents.save_checked(home.directory.agent("bob"), Checked(at=1, command="make", exit_code=1, tree=tree), None)
+    assert run("changes").out.splitlines()[2].endswith("refused; collides with amy")
 
 
 def test_a_history_of_its_own_is_compared_with_the_base(home: Home) -> None:
@@ -168,6 +195,7 @@ def test_a_history_of_its_own_is_compared_with_the_base(home: Home) -> None:
 
 def test_nothing_is_changed_before_the_first_snapshot(home: Home) -> None:
     home.hire("bob")
+    home.directory.worktree("bob").mkdir(parents=True)
     found = only(home)
     assert (found.files, found.behind, found.applies) == ((), 0, True)
 
@@ -175,6 +203,7 @@ def test_nothing_is_changed_before_the_first_snapshot(home: Home) -> None:
 def test_agents_of_the_shared_tree_are_left_out(home: Home) -> None:
     roster.put(home.directory, Member(name="ann", type="code"))
     home.hire("bob")
+    home.directory.worktree("bob").mkdir(parents=True)
     assert [each.agent for each in changes.list_changes(home.team)] == ["bob"]
     with pytest.raises(UsageError, match="no worktree"):
         changes.read_diff(home.team, "ann")
@@ -190,15 +219,40 @@ def test_listing_changes_no_ref_and_no_file(home: Home) -> None:
     assert (home.git("for-each-ref"), home.git("status", "--porcelain")) == before
 
 
-def test_changes_as_json(home: Home) -> None:
+def test_what_a_snapshot_lacks_is_said_wherever_changes_are_shown(home: Home) -> None:
     bob = home.hire("bob")
     bob.write("notes.txt", "x\n")
+    bob.snap()
+    home.directory.worktrees.mkdir()
+    snapshot.missing_of(home.directory, "bob").write_bytes(b"inner\xe9 is a repository of its own\0open secret: denied")
+    run = Inside(home.root)
+    assert only(home).missing == ("inner\udce9 is a repository of its own", "open secret: denied")
+    assert run("changes", "--json").json[0]["missing"][1] == "open secret: denied"
+    for shown in (run("changes"), run("changes", "bob")):
+        assert "bob: not taken in: open secret: denied" in shown.err
+
+
+def test_changes_as_json(home: Home) -> None:
+    bob = home.hire("bob")
+    bob.write("core.py", home.read("api.py"), mode="100755")
+    bob.delete("api.py")
+    bob.write("README", "api.py", mode="120000")
     bob.snap()
     assert Inside(home.root)("changes", "--json").json == [
         {
             "agent": "bob", "branch": "crew/bob", "base": bob.base,
-            "files": [{"path": "notes.txt", "status": "added", "added": 1, "removed": 0}],
-            "added": 1, "removed": 0, "behind": 0, "applies": True, "collides_with": [], "check": None,
+            "files": [
+                {
+                    "path": "README", "old_path": None, "status": "type", "added": 1, "removed": 1,
+                    "mode": "120000", "old_mode": "100644", "target": "api.py",
+                },
+                {
+                    "path": "core.py", "old_path": "api.py", "status": "renamed", "added": 0, "removed": 0,
+                    "mode": "100755", "old_mode": "100644", "target": None,
+                },
+            ],
+            "added": 1, "removed": 1, "behind": 0, "applies": True, "conflicts": [], "missing": [],
+            "collides_with": [], "check": None,
         }
     ]  # fmt: skip
 
@@ -213,7 +267,9 @@ def test_changes_name_the_last_check_of_the_agent(home: Home) -> None:
         tasks.note_check(home.team.directory, task.id, "bob", checked)
     run = Inside(home.root)
     (found,) = run("changes", "--json").json
-    assert found["check"] == {"at": 9.0, "command": "make test", "exit_code": 0, "result": "results/9.0.txt"}
+    assert found["check"] == {
+        "state": "passed", "at": 9.0, "command": "make test", "exit_code": 0, "result": "results/9.0.txt", "tree": "",
+    }  # fmt: skip
     assert run("changes", "bob").out.splitlines()[0].endswith(f" · ✓ {format_minute(9.0)} make test")
 
 
@@ -223,7 +279,7 @@ def test_changes_in_words(home: Home) -> None:
     bob = home.hire("bob")
     bob.write("notes.txt", "x\x1b[31m\n")
     bob.snap()
-    assert run("changes").out.splitlines()[1].split() == ["bob", "+1", "-0", "1", "0", "cleanly"]
+    assert run("changes").out.splitlines()[1].split() == ["bob", "+1", "-0", "1", "0", "–", "cleanly"]
     assert run("changes", "--stat").out == run("changes", "bob").out
     assert "A        +1 -0  notes.txt" in run("changes", "bob").out
     assert "+x␛[31m" in run("changes", "bob", "--diff").out

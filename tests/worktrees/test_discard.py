@@ -1,14 +1,19 @@
 """Unmerged work of an agent is lost only if the user says so."""
 
+import os
+import shutil
+
 import pytest
 
 from crewboard.commands import changes, stop
 from crewboard.errors import TryLaterError, UsageError
-from crewboard.store import leases, operators
+from crewboard.records import Checked
+from crewboard.store import agents, json_files, leases, operators, tasks
 from crewboard.worktrees.repository import NoRepositoryError
+from tests.cli.files import enlist
 from tests.cli.shell import Inside
 from tests.worktrees.home import Home
-from tests.worktrees.test_acceptance import HOWS, work
+from tests.worktrees.test_merging import SOME, work
 
 
 def refs(home: Home) -> list[str]:
@@ -30,7 +35,7 @@ def test_an_agent_with_unmerged_work_is_not_removed(home: Home) -> None:
     stop.delete(home.team)
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", SOME)
 def test_a_merged_agent_is_removed_with_its_refs(home: Home, how: str) -> None:
     work(home)
     Inside(home.root)("merge", "bob", f"--{how}")
@@ -71,6 +76,12 @@ def test_work_after_the_merge_is_unmerged(home: Home) -> None:
     assert [each.path for each in left.files] == ["more"]
 
 
+def test_a_purge_that_is_refused_does_not_say_that_it_ends_workers(home: Home) -> None:
+    work(home)
+    assert leases.take(home.directory.agent("bob").lease) is not None
+    Inside(home.root)("team", "delete", "default", "--purge").refused(2, "unmerged work")
+
+
 def test_a_purge_removes_the_refs(home: Home) -> None:
     work(home)
     changes.merge(home.team, "bob")
@@ -87,6 +98,16 @@ def test_discard_throws_the_work_away_and_names_its_commit(home: Home) -> None:
     assert home.git("rev-parse", "HEAD") == head
     assert changes.unmerged(home.team, "bob") is None
     stop.remove(home.team, "bob")
+
+
+def test_discarded_work_is_not_listed_any_more(home: Home) -> None:
+    work(home)
+    changes.discard(home.team, "bob")
+    assert changes.list_changes(home.team) == []
+    run = Inside(home.root)
+    assert run("changes", "--json").json == []
+    assert "bob has no checkout: it was discarded" in run("changes", "bob").err
+    assert run("changes", "bob", "--json").json == []
 
 
 def test_a_running_agent_is_not_discarded(home: Home) -> None:
@@ -178,7 +199,103 @@ def test_an_undo_after_a_discard_makes_no_deletion_of_the_work_that_was_merged(h
     changes.discard(home.team, "bob")
     changes.undo(home.team, "bob")
     assert "refs/crew/+merged/bob" not in refs(home)
+    checkout(home)
     (found,) = changes.list_changes(home.team)
     assert found.files == ()
-    assert changes.merge(home.team, "bob") is None
+    assert changes.merge(home.team, "bob", now=True) is None
     assert home.git("ls-files", "one.txt") == "one.txt"
+
+
+def test_a_merge_after_a_discard_says_that_the_work_was_discarded(home: Home) -> None:
+    bob = work(home)
+    run = Inside(home.root)
+    assert run("discard", "bob", "--yes").code == 0
+    for options in ((), ("--dry-run",)):
+        run("merge", "bob", *options).refused(
+            65, "the work of bob was discarded", bob.snapshot[:12], "nothing to merge"
+        )
+
+
+def test_a_failed_check_that_is_not_set_any_more_blocks_no_merge(home: Home) -> None:
+    work(home)
+    red = Checked(at=5.0, command="make test", exit_code=2)
+    agents.save_checked(home.directory.agent("bob"), red, "make test")
+    run = Inside(home.root)
+    assert run("settings", "check", "make test").code == 0
+    run("merge", "bob").refused(65, "crewboard check bob", "merge bob --unchecked")
+    assert run("settings", "check", "none").code == 0
+    assert run("changes", "bob", "--json").json[0]["check"] is None
+    assert run("merge", "bob").code == 0
+
+
+def test_a_failed_check_of_a_task_that_ended_is_not_said_to_run_again(home: Home) -> None:
+    work(home)
+    task = tasks.add(home.directory, "work", 1.0, owner="bob", check="make test")
+    agents.save_checked(home.directory.agent("bob"), Checked(at=5.0, command="make test", exit_code=2), None)
+    tasks.update(home.directory, task.id, "operator", 2.0, status="completed")
+    ran = Inside(home.root)("merge", "bob")
+    ran.refused(65, "failed last", "merge bob --unchecked")
+    assert "crewboard check bob" not in ran.err
+
+
+def test_there_is_no_merge_to_undo_before_there_is_a_team(home: Home) -> None:
+    shutil.rmtree(home.directory.path)
+    Inside(home.root)("undo").refused(2, "no merge to undo")
+
+
+def test_undo_of_an_unknown_agent_lists_the_agents(home: Home) -> None:
+    work(home)
+    Inside(home.root)("undo", "nemo").refused(2, "there is no agent 'nemo' on this team; its agents are bob")
+
+
+def test_a_merge_with_conflicts_says_how_the_agent_resolves_them(home: Home) -> None:
+    work(home)
+    home.write("api.py", "mine\n")
+    home.commit("mine")
+    Inside(home.root)("merge", "bob").refused(65, "api.py", "`crewboard merge bob --resolve` asks bob to resolve")
+
+
+def test_discard_says_first_what_must_be_done_first(home: Home) -> None:
+    work(home)
+    lease = leases.take(home.directory.agent("bob").lease)
+    assert lease is not None
+    run = Inside(home.root)
+    run("discard", "bob").refused(75, "bob is alive; stop it first")
+    os.close(lease.descriptor)
+    enlist(home.team, "fay")
+    run("discard", "fay").refused(2, "fay has no worktree")
+
+
+def test_a_purge_names_all_agents_with_unmerged_work(home: Home) -> None:
+    for name in ("ann", "bob"):
+        work(home, name)
+    Inside(home.root)("team", "delete", "default", "--purge").refused(
+        2, "ann has unmerged work", "bob has unmerged work"
+    )
+
+
+def test_undo_of_several_commits_names_them_all(home: Home) -> None:
+    bob = work(home)
+    bob.commit("Drop README")
+    bob.snap()
+    changes.merge(home.team, "bob", how="rebase")
+    home.write("user.txt", "mine\n")
+    home.commit("mine")
+    changes.undo(home.team)
+    said = home.git("log", "-1", "--format=%B")
+    assert said.startswith("Revert the work of bob\n")
+    assert [line.split(" ", 2)[2] for line in said.splitlines() if line.startswith("* ")] == [
+        "Say three",
+        "Drop README",
+    ]
+
+
+def test_a_merge_of_work_that_waits_for_a_review_says_so(home: Home) -> None:
+    work(home)
+    task = tasks.add(home.directory, "pages", 1.0, owner="bob", review="operator")
+    tasks.claim(home.directory, task.id, "bob", "code", 2.0)
+    record = home.directory.task(task.id)
+    json_files.save(record, tasks.load(home.directory, task.id).replace(in_review="review-1"))
+    run = Inside(home.root)
+    for options in (("--dry-run",), ()):
+        assert "task 1 waits for the review of operator: pages" in run("merge", "bob", *options).err

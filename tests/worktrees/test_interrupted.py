@@ -17,12 +17,13 @@ from crewboard.commands import changes
 from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.records import Acceptances, How, Move
 from crewboard.store import json_files
-from crewboard.worktrees import acceptance
+from crewboard.worktrees import merging
 from crewboard.worktrees.repository import Repository
 from tests.cli.shell import Inside
 from tests.docs.pages import ROOT
+from tests.matrix import default
 from tests.worktrees.home import Home
-from tests.worktrees.test_acceptance import assert_clean, tree, work
+from tests.worktrees.test_merging import assert_clean, tree, work
 
 
 class Killed(BaseException):
@@ -40,10 +41,10 @@ def interrupt(home: Home, monkeypatch: pytest.MonkeyPatch, command: str) -> None
 
     with monkeypatch.context() as patch:
         patch.setattr(Repository, "in_working_tree", run)
-        patch.setattr(acceptance.Mover, "recover", lambda *_, **__: None)
+        patch.setattr(merging.Mover, "recover", lambda *_, **__: None)
         with pytest.raises(Killed):
             changes.merge(home.team, "bob")
-    assert acceptance.load(home.directory).move is not None
+    assert merging.load(home.directory).move is not None
 
 
 @pytest.mark.parametrize("command", ["read-tree", "update-ref"])
@@ -53,7 +54,7 @@ def test_a_merge_that_was_cut_short_can_be_repeated(home: Home, monkeypatch: pyt
     assert (home.root / ".git/index.lock").exists()
     assert changes.merge(home.team, "bob") is not None
     assert tree(home) == tree(home, bob.snapshot)
-    assert len(acceptance.load(home.directory).acceptances) == 1
+    assert len(merging.load(home.directory).acceptances) == 1
     assert_clean(home)
 
 
@@ -74,12 +75,12 @@ def test_an_undo_takes_back_a_merge_that_was_cut_short(
 def test_a_merge_whose_branch_has_moved_is_finished(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     bob = work(home)
     with monkeypatch.context() as patch:
-        patch.setattr(acceptance.Mover, "_finish", lambda *_: (_ for _ in ()).throw(Killed()))
+        patch.setattr(merging.Mover, "_finish", lambda *_: (_ for _ in ()).throw(Killed()))
         with pytest.raises(Killed):
             changes.merge(home.team, "bob")
     assert changes.merge(home.team, "bob") is None
     assert tree(home) == tree(home, bob.snapshot)
-    assert [each.agent for each in acceptance.load(home.directory).acceptances] == ["bob"]
+    assert [each.agent for each in merging.load(home.directory).acceptances] == ["bob"]
     assert_clean(home)
 
 
@@ -109,13 +110,18 @@ def _half_a_new_file(home: Home, new: str) -> None:
     home.write("bob/new.txt", "ne")
 
 
-@pytest.mark.parametrize("damage", [_half_old, _half_new, _empty, _missing, _new_files, _half_a_new_file])
+@pytest.mark.parametrize(
+    "damage",
+    default(
+        [_half_old, _half_new, _empty, _missing, _new_files, _half_a_new_file], _half_new, _missing, _half_a_new_file
+    ),
+)
 def test_files_that_git_had_half_written_are_restored(
     home: Home, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Home, str], None]
 ) -> None:
     bob = work(home)
     interrupt(home, monkeypatch, "read-tree")
-    move = acceptance.load(home.directory).move
+    move = merging.load(home.directory).move
     assert move is not None
     damage(home, move.new)
     assert changes.merge(home.team, "bob") is not None
@@ -142,7 +148,7 @@ def test_changes_end_what_was_cut_short(home: Home, monkeypatch: pytest.MonkeyPa
     work(home)
     interrupt(home, monkeypatch, "update-ref")
     assert "interrupted" in Inside(home.root)("changes").err
-    assert acceptance.load(home.directory) == Acceptances()
+    assert merging.load(home.directory) == Acceptances()
     assert_clean(home)
     assert Inside(home.root)("changes").err == ""
 
@@ -175,6 +181,40 @@ def test_the_index_lock_of_another_git_is_left(home: Home, monkeypatch: pytest.M
     assert_clean(home)
 
 
+@pytest.mark.parametrize("has_moved", [False, True])
+def test_the_locks_of_a_git_that_was_killed_are_removed(
+    home: Home, monkeypatch: pytest.MonkeyPatch, has_moved: bool
+) -> None:
+    bob = work(home)
+    interrupt(home, monkeypatch, "update-ref")
+    move = merging.load(home.directory).move
+    assert move is not None
+    if has_moved:
+        home.git("update-ref", move.ref, move.new)
+    else:
+        (home.root / ".git/refs/heads/main.lock").write_text(move.new + "\n")
+    (home.root / ".git/HEAD.lock").touch()
+    changes.merge(home.team, "bob")
+    assert tree(home) == tree(home, bob.snapshot)
+    assert not list(home.root.joinpath(".git").rglob("*.lock"))
+    assert_clean(home)
+
+
+def test_the_branch_lock_of_another_git_is_left_and_named(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    work(home)
+    interrupt(home, monkeypatch, "update-ref")
+    locks = [home.root / ".git" / name for name in ("refs/heads/main.lock", "HEAD.lock")]
+    for lock in locks:
+        lock.touch()
+    with pytest.raises(TryLaterError, match=r"remove .*/refs/heads/main\.lock if no git runs there"):
+        changes.merge(home.team, "bob")
+    assert all(lock.exists() for lock in locks)
+    for lock in locks:
+        lock.unlink()
+    assert changes.merge(home.team, "bob") is not None
+    assert_clean(home)
+
+
 def test_a_branch_that_the_user_moved_since_is_left(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     work(home)
     interrupt(home, monkeypatch, "read-tree")
@@ -201,7 +241,7 @@ def test_files_are_restored_if_the_branch_moves_meanwhile(home: Home, monkeypatc
         patch.setattr(Repository, "in_working_tree", run)
         with pytest.raises(TryLaterError, match="changed by another program"):
             changes.merge(home.team, "bob")
-    assert acceptance.load(home.directory) == Acceptances()
+    assert merging.load(home.directory) == Acceptances()
     assert home.git("ls-files", "-s") == before
     assert_clean(home)
 
@@ -212,7 +252,7 @@ def test_a_record_of_a_move_is_read_again(home: Home) -> None:
     assert done is not None
     move = Move(id="x", ref="refs/heads/main", old="a", new="b", files=True, acceptance=done.acceptance)
     json_files.save(home.directory.acceptances, Acceptances(move=move))
-    assert acceptance.load(home.directory).move == move
+    assert merging.load(home.directory).move == move
 
 
 def _run_and_kill(home: Home, act: str, how: str, seconds: float) -> None:
@@ -229,7 +269,14 @@ def _run_and_kill(home: Home, act: str, how: str, seconds: float) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize(("how", "rounds"), [("squash", 3), pytest.param("rebase", 40, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("how", "rounds"),
+    [
+        ("squash", 1),
+        pytest.param("squash", 12, marks=pytest.mark.long),
+        pytest.param("rebase", 40, marks=pytest.mark.long),
+    ],
+)
 def test_kills_at_any_moment(home: Home, how: How, rounds: int) -> None:
     for number in range(12):
         home.write(f"src/{number}.txt", f"{number}\n" * 50_000)

@@ -13,7 +13,8 @@ import pytest
 from crewboard.records import BadDataError, Spec, UsageError
 from crewboard.store import TeamDirectory
 from crewboard.worktrees import checkout, snapshot
-from crewboard.worktrees.repository import NoRepositoryError
+from crewboard.worktrees.repository import GitFailedError, NoRepositoryError, copy_settings, initialize, open_repository
+from tests.matrix import default
 from tests.worktrees.conftest import Hired, git, write
 
 
@@ -140,9 +141,15 @@ def test_files_that_cannot_be_taken_are_named(directory: TeamDirectory, hired: H
     git(tree / "inner", "commit", "-qm", "Inner")
     taken = snapshot.take(directory, "bob", spec)
     assert "inner is a repository of its own: its files are not in the snapshot" in taken.missing
+    found = snapshot.kept(directory, open_repository(directory.root), "bob", taken.base)
+    assert found is not None
+    assert found.missing == taken.missing
 
 
-@pytest.mark.parametrize("damage", ["no .git", "config", "alternates", "index", "HEAD", "git file"])
+@pytest.mark.parametrize(
+    "damage",
+    default(["no .git", "config", "alternates", "index", "HEAD", "git file"], "no .git", "config", "alternates"),
+)
 def test_a_damaged_repository_of_the_agent_loses_no_file(
     damage: str, directory: TeamDirectory, root: Path, hired: Hired
 ) -> None:
@@ -329,20 +336,23 @@ snapshot.take(team, "bob", Spec(prompt="work", prompt_id="bob", type="code", wor
 """
 
 
+@pytest.mark.parametrize(
+    "moments", [(0.02, 0.1, 0.2), pytest.param(tuple(n * 0.02 for n in range(20)), marks=pytest.mark.long)], ids=len
+)
 def test_a_kill_leaves_the_repository_valid_and_the_checkout_whole_or_absent(
-    directory: TeamDirectory, root: Path, hired: Hired
+    directory: TeamDirectory, root: Path, hired: Hired, moments: tuple[float, ...]
 ) -> None:
     write(root, {f"many/{number}": f"{number}\n" for number in range(300)})
     git(root, "add", "-A")
     git(root, "commit", "-qm", "Many files")
-    for moment in range(8):
+    for moment in moments:
         maker = subprocess.Popen(
             [sys.executable, "-c", MAKE, str(directory.path)], stdout=subprocess.PIPE, start_new_session=True
         )
         assert maker.stdout is not None
         assert maker.stdout.readline() == b"begins\n"
         with contextlib.suppress(subprocess.TimeoutExpired):
-            maker.wait(moment * 0.04)
+            maker.wait(moment)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(maker.pid, signal.SIGKILL)
         maker.wait()
@@ -367,3 +377,24 @@ def test_a_team_in_a_folder_of_a_repository_gets_its_copies_there(root: Path) ->
     checkout.make(team, "bob", copy=[".env"])
     assert (team.worktree("bob") / "pkg/.env").read_text() == "KEY=1\n"
     assert git(team.worktree("bob"), "status", "--porcelain") == ""
+
+
+def test_a_repository_without_a_commit_is_refused_and_named(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    with pytest.raises(NoRepositoryError, match=f"{tmp_path.resolve()} has no commit yet"):
+        open_repository(tmp_path)
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "Begin")
+    assert open_repository(tmp_path).top == tmp_path.resolve()
+
+
+def test_settings_that_decide_about_files_are_copied(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    for value in ("input", "true"):
+        git(root, "config", "--add", "core.autocrlf", value)
+    with (root / ".git/config").open("a") as settings:
+        settings.write("[core]\n\tignoreCase\n")
+    repository = open_repository(root)
+    own = initialize(repository, tmp_path_factory.mktemp("own"), "--bare")
+    copy_settings(repository, own)
+    assert [own.git("config", "--type=bool", name) for name in ("core.autocrlf", "core.ignorecase")] == ["true", "true"]
+    with pytest.raises(GitFailedError):
+        own.git("config", "core.eol")

@@ -7,26 +7,27 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from msgspec.structs import replace
 from textual import events
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.command import Provider
 from textual.css.query import NoMatches
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
 from textual.widget import AwaitMount
-from textual.widgets import Input, TextArea
 from textual.worker import WorkerFailed
 
 import crewboard as core
 from crewboard import AgentView, CrewboardError, ExitCode, Request, Team, TeamReader, TeamView, UsageError, create_team
 from crewboard_tui.background import BackgroundJobs, JobDone, TeamRead
 from crewboard_tui.compose import Composer, Drafts, PromptLine, SentTexts, called
+from crewboard_tui.key_order import KeyOrder
 from crewboard_tui.keymap import BY_ID, bindings_of
 from crewboard_tui.notifications import WAYS, TerminalNotifications
 from crewboard_tui.poller import TeamPoller
@@ -35,7 +36,6 @@ from crewboard_tui.render.themes import THEMES, AsciiFilter, SteadyStylesheet, a
 from crewboard_tui.settings import Settings, keep_visit, read_visit
 from crewboard_tui.views import registry
 from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot, is_form
-from crewboard_tui.views.palette import Commands
 
 if TYPE_CHECKING:
     from crewboard_tui.views.teams import TeamChoice
@@ -64,6 +64,13 @@ _TELLS = {
 }
 
 
+def _palette() -> type[Provider]:
+    """Return the source of the palette's commands. Textual asks for it when the palette opens."""
+    from crewboard_tui.views.palette import Commands
+
+    return Commands
+
+
 class CrewboardApp(App[None], inherit_bindings=False):
     """The dashboard of one team on one terminal."""
 
@@ -73,7 +80,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         *bindings_of("app"),
         Binding("ctrl+c", "leave", "leave", tooltip=BY_ID["app.leave"].says, show=False, id="app.leave_too"),
     ]
-    COMMANDS = {Commands}
+    COMMANDS = {_palette}
     COMMAND_PALETTE_BINDING = "ctrl+p"
     ENABLE_COMMAND_PALETTE = True
 
@@ -85,6 +92,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         read_only: bool = False,
         probe: core.readmodel.Probe | None = None,
         settings: Settings | None = None,
+        afterwards: Callable[[], None] = lambda: None,
     ) -> None:
         self.settings = settings or Settings()
         visit = read_visit(self._visit_file(team))
@@ -101,13 +109,15 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self.outside = TerminalNotifications(self._write, notify=self.settings.notify, ascii_only=ascii_only)
         self.ascii_only = ascii_only
         """Whether the terminal shows ASCII alone."""
-        self._unshown = False
-        self._has_news = False
-        """Whether something changed since the visit was stored."""
+        self._unshown = self._has_news = False
+        """Whether a snapshot waits to be shown, and whether something changed since the visit was stored."""
         self._kept_at = monotonic()
         self._probe = probe
+        self._afterwards = afterwards
+        """Called once, after the first picture: what it would compete with."""
         self.drafts: dict[Path, Drafts] = {}
         """Texts that were not sent, by team and by recipient."""
+        self.key_order = KeyOrder(self, self._handle_key)
         self._read_only = read_only
         self.context = self._context_for(team, BackgroundJobs(self.post_message))
         self.context.visit = visit
@@ -131,7 +141,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             clock=team.now,
             probe=self._probe,
             may_ring=may_ring,
-            provide=partial(_provide, team),
+            provide=lambda: core.commands.hire.provide(team),
         )
         return AppContext(
             team=team,
@@ -188,6 +198,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             gc.enable()
         self.context.reading.start()
         self._read_absence()
+        self._afterwards()
         threading.Thread(target=registry.load_all, name="crewboard-load", daemon=True).start()
 
     def _add_views(self) -> None:
@@ -253,6 +264,17 @@ class CrewboardApp(App[None], inherit_bindings=False):
         if event.size == self.size:
             self.refresh()
 
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            await self.key_order.take(event)
+        else:
+            await super().on_event(event)
+
+    async def _handle_key(self, event: events.Key | events.Paste) -> None:
+        if isinstance(event, events.Key):
+            self.context.reading.keys.note_key()
+        await super().on_event(event)
+
     def on_key(self, event: events.Key) -> None:
         """Pass keys that were typed while an input line or a form was opening to that screen."""
         if isinstance(self.screen, PromptLine | BaseScreen) and event.is_printable and event.character:
@@ -260,7 +282,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """Switch off the blinking cursor of each input."""
-        if isinstance(event.widget, Input | TextArea):
+        if hasattr(event.widget, "cursor_blink"):
             event.widget.cursor_blink = False
 
     # ------------------------------------------------------------------------------------------------ updates
@@ -368,7 +390,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self._show()
         for screen in self._framed():
             screen.tick()
-            screen.paint_frame(self.context.snapshot)
+            screen.paint_times(self.context.snapshot)
             if hushed:
                 screen.paint_keys()
 
@@ -379,12 +401,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
     def _framed(self) -> Iterable[BaseScreen]:
         """Return the full screens that are visible, also behind a smaller one."""
-        shown: list[BaseScreen] = []
-        for screen in reversed(self.screen_stack):
-            if isinstance(screen, BaseScreen):
-                shown.append(screen)
-                break
-        return [screen for screen in shown if screen.is_ready]
+        top = next((each for each in reversed(self.screen_stack) if isinstance(each, BaseScreen)), None)
+        return [top] if top is not None and top.is_ready else []
 
     def _paint_status(self) -> None:
         for screen in self._framed():
@@ -440,12 +458,40 @@ class CrewboardApp(App[None], inherit_bindings=False):
                 self.action_team_create()
             elif choice.what == "delete":
                 self._ask_delete(choice.team)
+            elif choice.what == "attach":
+                self._attach_team(found[choice.team.path.name])
             elif choice.team != here:
                 self.call_later(self.turn_to, choice.team)
 
         shown = teams if here in teams else [here, *teams]
-        screen = registry.teams_screen(shown, here, self._look_at, self.context.key, read_only=self.context.read_only)
+        known = {team.path.name for team in shown}
+        found = {} if self.context.read_only else {
+            each.directory_name: each for each in core.attach.teams.find_teams_below(here.root)
+            if each.directory_name not in known
+        }  # fmt: skip
+        screen = registry.teams_screen(
+            shown,
+            here,
+            self._look_at,
+            self.context.key,
+            read_only=self.context.read_only,
+            found={name: f"{each.name}, {len(each.roster.members)} members" for name, each in found.items()},
+        )
         self.push_screen(screen, chosen)
+
+    def _attach_team(self, found: "core.attach.teams.FoundTeam") -> None:
+        """Mirror a team of Claude Code, and show it."""
+        root, made = self.context.team.directory.root, list[core.store.TeamDirectory]()
+
+        def attach() -> str:
+            made.append(core.attach.teams.attach(root, found, self.context.now))
+            return f"attached to {found.name} of Claude Code"
+
+        def show(worked: bool, says: str) -> None:  # noqa: FBT001
+            if worked:
+                self.call_later(self.turn_to, made[0], says)
+
+        self.context.do("attaching", attach, show)
 
     def _look_at(self, team: core.store.TeamDirectory) -> TeamView:
         return TeamReader(team, clock=self.context.team.now, probe=self._probe or core.readmodel.NoUsageProbe()).read()
@@ -653,11 +699,6 @@ class CrewboardApp(App[None], inherit_bindings=False):
             await self.pop_screen()
         # Other open pages keep their place, and a form keeps what was written into it.
         await self.open_view(_NEEDS, key)
-
-
-def _provide(team: Team) -> None:
-
-    core.commands.hire.provide(team)
 
 
 def _open_view(mode: str, context: AppContext) -> Screen[Any]:

@@ -7,7 +7,6 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 
 from textual.message import Message
 
@@ -21,15 +20,15 @@ Then = Callable[[bool, str], None]
 """Called in the app's loop afterwards: whether it worked, and the sentence that says so."""
 
 
-@dataclass
 class TeamRead(Message):
     """The team was read again by `reading`, and something that may be on the screen has changed."""
 
-    reading: TeamPoller
-    snapshot: Snapshot
+    def __init__(self, reading: TeamPoller, snapshot: Snapshot) -> None:
+        super().__init__()
+        self.reading = reading
+        self.snapshot = snapshot
 
 
-@dataclass
 class JobDone(Message):
     """Sent when a command ends: `says` is the message for the user, `error` is True if the command failed.
 
@@ -37,10 +36,18 @@ class JobDone(Message):
     was closed in the meantime.
     """
 
-    says: str
-    error: bool
-    then: Callable[[bool, str], None] | None = None
-    settle: Callable[[bool, str], None] | None = None
+    def __init__(
+        self,
+        says: str,
+        error: bool,  # noqa: FBT001
+        then: Callable[[bool, str], None] | None = None,
+        settle: Callable[[bool, str], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self.says = says
+        self.error = error
+        self.then = then
+        self.settle = settle
 
 
 class BackgroundJobs:

@@ -1,10 +1,12 @@
 """The context that all screens share: the team, its newest snapshot, and the way to change it."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Protocol
 
+from msgspec import Struct, field
 from textual.screen import Screen
 
 import crewboard as core
@@ -20,8 +22,7 @@ SAID_FOR = 8.0
 """Seconds that the outcome of a command stays on the screen; a failure stays twice as long."""
 
 
-@dataclass(frozen=True)
-class StatusMessage:
+class StatusMessage(Struct, frozen=True):
     """The last thing that a command said, from `at` until it is old news (monotonic seconds).
 
     `until` is None for what is being done: that is true as long as it takes, and no longer.
@@ -67,8 +68,7 @@ class Navigator(Protocol):
         """Call this once the messages that wait now are dealt with."""
 
 
-@dataclass
-class AppContext:
+class AppContext(Struct):
     """The context that all screens of one team share. `left` is True after the dashboard switched to another team."""
 
     team: Team

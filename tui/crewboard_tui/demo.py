@@ -13,12 +13,13 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import psutil
+from msgspec.structs import replace
 
 import crewboard as core
 from crewboard import (
@@ -140,8 +141,8 @@ class Stage:
         """Describe the processes of the demo's team that still run."""
         directory = self.team.directory
         locks = [directory.supervisor_lock, directory.model_lock]
-        locks += [agent / "lease" for agent in directory.agents.glob("*")]
-        held = [f"{path} is held" for path in locks if core.store.leases.is_held(path)]
+        locks += [directory.agent(name).lease for name in directory.agent_names()]
+        held = [f"{lock} is held" for lock in locks if core.store.leases.is_held(lock)]
         marks = str(self.root)
         running = [
             f"process {found.info['pid']} runs"

@@ -15,8 +15,8 @@ HIRE, TASK, ALL_AGENTS, TALK = "a new agent's prompt", "new task", "all", "talk"
 """Names of drafts that exist once. A draft for agents has their names, one about a request starts with its id."""
 
 _CALLED = {HIRE: "your prompt for a hire", TASK: "a new task", ALL_AGENTS: "to all agents", TALK: "to the lead"}
-_NO, _EDIT, _EDITED_TASK, _NOTE = " no", " plan", "#", "note "
-_KINDS = {"plan_approval": "plan"}
+_NO, _EDIT, _EDITED_TASK, _NOTE, _MERGE = " no", " plan", "#", "note ", "merge: "
+_KINDS = {"plan_approval": "plan", "task_review": "review"}
 
 
 def to_agents(names: Iterable[str]) -> str:
@@ -42,6 +42,11 @@ def edit_of(request_id: str) -> str:
 def edit_of_task(task_id: int) -> str:
     """Return the name of the draft of an edited task."""
     return f"{_EDITED_TASK}{task_id}"
+
+
+def for_merge(agent: str) -> str:
+    """Return the name of the draft of the message with which an agent's work is merged."""
+    return _MERGE + agent
 
 
 class LineNote(NamedTuple):
@@ -85,18 +90,25 @@ def called(draft: str, asked: Iterable[Request]) -> str:
     """Return a draft's name for display: `to zed`, `your edit of tess's plan`."""
     request = request_of(draft, asked)
     if request is not None:
-        what = f"{request.from_}'s {_KINDS.get(request.type, request.type)}"
-        if draft == edit_of(request.id):
-            return f"your edit of {what}"
-        return f"your refusal of {what}" if draft == for_no(request.id) else f"your answer to {what}"
+        return _called_for(request, draft)
     note = _note(draft)
     if note is not None:
         return f"your notes on {note.agent}'s changes"
+    if draft.startswith(_MERGE):
+        return f"your message for the merge of {draft.removeprefix(_MERGE)}"
     if draft.startswith(_EDITED_TASK):
         return f"your edit of {draft}"
     if draft in _CALLED or draft.startswith(interrupting([""])):
         return _CALLED.get(draft, draft)
     return f"to {', '.join(draft.split())}"
+
+
+def _called_for(request: Request, draft: str) -> str:
+    """Return the name for display of a draft about a request."""
+    what = f"{request.from_}'s {_KINDS.get(request.type, request.type)}"
+    if draft == edit_of(request.id):
+        return f"your edit of {what}"
+    return f"your refusal of {what}" if draft == for_no(request.id) else f"your answer to {what}"
 
 
 class Drafts(dict[str, str]):
@@ -108,7 +120,9 @@ class Drafts(dict[str, str]):
     def __init__(self, file: Path | None = None) -> None:
         super().__init__()
         self._file = file
-        self._kept = None if file is None else core.store.json_files.CachedFile(file, core.records.Unsent)
+        self._kept = (
+            None if file is None else core.store.json_files.CachedFile(core.store.key_of(file), core.records.Unsent)
+        )
         self._seen: dict[str, str] = {}
         self.safe: frozenset[str] = frozenset()
         """The drafts that are in the file."""
@@ -138,8 +152,8 @@ class Drafts(dict[str, str]):
         try:
             core.store.files.make_private_folders(self._file.parent)
             kept = core.store.json_files.change(
-                self._file,
-                self._file.parent / "lock",
+                core.store.key_of(self._file),
+                core.store.key_of(self._file.parent / "lock"),
                 core.records.Unsent,
                 lambda old: self._merge(old, changed),
                 replace_damaged=True,

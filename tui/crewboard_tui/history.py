@@ -23,7 +23,7 @@ class SentTexts:
         self.texts: list[str] = []
         if file is not None:
             try:
-                kept = core.store.json_files.load_or_none(file, core.records.RecentTexts)
+                kept = core.store.json_files.load_or_none(core.store.key_of(file), core.records.RecentTexts)
             except CrewboardError as error:
                 log.warning("the texts sent last cannot be read: %s", error)
             else:
@@ -37,8 +37,8 @@ class SentTexts:
         try:
             core.store.files.make_private_folders(self._file.parent)
             core.store.json_files.change(
-                self._file,
-                self._file.parent / "lock",
+                core.store.key_of(self._file),
+                core.store.key_of(self._file.parent / "lock"),
                 core.records.RecentTexts,
                 lambda old: core.records.RecentTexts(texts=_newest([*(old.texts if old else []), text])),
                 replace_damaged=True,

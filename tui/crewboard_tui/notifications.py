@@ -3,9 +3,10 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
 from time import monotonic
 from typing import Literal
+
+from msgspec import Struct
 
 from crewboard import Need, TeamView
 from crewboard_tui.render import NEED_LOOKS, one_line, to_ascii
@@ -115,8 +116,7 @@ class TerminalNotifications:
         return to_ascii(text) if self._ascii else text
 
 
-@dataclass(frozen=True)
-class News:
+class News(Struct, frozen=True):
     """The needs that appeared and those that disappeared since the last read."""
 
     came: tuple[Need, ...]

@@ -1,34 +1,51 @@
 """Read the team in a thread of its own, which sends the app only what is new.
 
-The app says what the shown view asks (`queries.Query`); nothing else is read. One message goes to the app for each
-batch of changes, at most eight a second while they keep coming, and none while nothing changes.
+The app says what the shown view asks (`queries.Query`); nothing else is read. A file event has the files of its agent
+read; all agents are read in turn, in case an event was lost, and for what no event tells. One message goes to the app
+for each batch of changes, at most eight a second while they keep coming, and none while nothing changes.
 """
 
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 import crewboard as core
 from crewboard import OPERATOR, CrewboardError, TeamReader, TeamView
-from crewboard_tui.queries import Query, Readers, Snapshot
+from crewboard_tui.queries import FROM_FILES, Query, Readers, Snapshot
 
 BURST = 1 / 8
 """Seconds between two publications while changes keep coming."""
 
+_BUSY = 0.6
+"""Seconds within which eight publications are a burst."""
+
+SWEPT = 64
+"""Agents that one sweep reads while file events arrive, so that a key waits for no reading of thousands."""
+
+KEY_FIRST = 0.05
+"""Seconds at most for which reading waits until a key is answered: both need the interpreter."""
+
+KEYS_FIRST = 0.15
+"""Seconds at most for which one reading waits for keys."""
+
 RING_EVERY = 5.0
 """Seconds between two attempts to wake a supervisor that is gone."""
+
+_RESTING: frozenset[core.records.State] = frozenset({"idle", "paused", "exited", "crashed", "vanished"})
+"""States that do not end by themselves after some time."""
 
 log = logging.getLogger(__name__)
 
 
-@dataclass
-class Pace:
+class Pace(Struct):
     """The time to gather changes before the next snapshot: short after quiet, longer in a burst."""
 
-    recent: deque[float] = field(default_factory=lambda: deque(maxlen=4))
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=8))
 
     def note(self, now: float) -> None:
         """Something was published."""
@@ -36,8 +53,39 @@ class Pace:
 
     def delay(self, now: float) -> float:
         """Seconds to gather from now on."""
-        busy = len(self.recent) == self.recent.maxlen and now - self.recent[0] < 1
+        busy = len(self.recent) == self.recent.maxlen and now - self.recent[0] < _BUSY
         return BURST if busy else core.readmodel.watcher.GATHER
+
+
+class KeysFirst:
+    """Lets the reading thread wait while the screen answers a key, so that the key waits for no reading."""
+
+    def __init__(self) -> None:
+        self._painted = threading.Event()
+        self._painted.set()
+        self._until = 0.0
+        self._left = KEYS_FIRST
+
+    def note_key(self) -> None:
+        """Note that the screen answers a key from now on. Called by the app."""
+        self._until = time.monotonic() + KEY_FIRST
+        self._painted.clear()
+
+    def note_paint(self) -> None:
+        """Note that the answer is painted. Called by the screen."""
+        self._painted.set()
+
+    def begin(self) -> None:
+        """Begin a reading, which waits for `KEYS_FIRST` at most: held keys must not stop it."""
+        self._left = KEYS_FIRST
+
+    def wait(self) -> None:
+        """Wait while a key is answered. Called by the reading thread."""
+        if self._painted.is_set() or self._left <= 0:
+            return
+        began = time.monotonic()
+        self._painted.wait(max(0.0, min(self._until - began, self._left)))
+        self._left -= time.monotonic() - began
 
 
 class TeamPoller:
@@ -60,55 +108,120 @@ class TeamPoller:
         self._provide = provide
         self._publish = publish
         probe = probe or core.readmodel.KernelProbe()
-        self._reader = TeamReader(team, clock=clock, probe=probe)
+        self.shown: Sequence[str] = ()
+        """The agents whose rows are on the screen. Each sweep reads them first."""
+        self.keys = KeysFirst()
+        """The screen notes here that a key came, and that it has painted."""
+        self._reader = TeamReader(team, clock=clock, probe=probe, between=self.keys.wait)
         self._readers = Readers(team, probe)
         self._pace = Pace()
         self._queries: frozenset[Query[object]] = frozenset()
+        self._answered = self._queries
         self._last: Snapshot | None = None
         self._may_ring = may_ring
         self._rang_at = float("-inf")
+        self._swept_at = float("-inf")
+        self._next = 0
+        """The place on the roster of the first agent of the next sweep."""
+        self._mirror: core.attach.follow.MirrorThread | None = None
         self._watcher = core.readmodel.watcher.Watcher(
-            team.path, self._read, pace=lambda: self._pace.delay(time.monotonic())
+            team.path,
+            self._read,
+            answer=self._answer_again,
+            pace=lambda: self._pace.delay(time.monotonic()),
+            is_calm=self._is_calm,
         )
 
     def first(self) -> Snapshot:
         """Read the team before the thread starts, so that the first screen shows real data.
 
-        No warning about missing file events is shown until the thread has tested them.
+        No warning about missing file events is shown until the thread has tested them. Of a large team, only the usage
+        of the first agents is measured: the first screen would wait for all.
         """
-        self._last = replace(self._snapshot(), hinted=True)
+        self._last = replace(self._snapshot(lambda: self._reader.read(measured=SWEPT)), hinted=True)
         return self._last
 
     def start(self) -> None:
-        """Start reading the team."""
+        """Start reading the team; what mirrors a team of another program is kept up to date."""
         self._watcher.start()
+        if core.store.roster.is_attached(self._team) and not self._team.is_foreign():
+            self._mirror = core.attach.follow.MirrorThread(self._team)
+            self._mirror.start()
 
     def stop(self) -> None:
         """Stop reading."""
         self._watcher.stop()
+        if self._mirror is not None:
+            self._mirror.stop()
 
     def look_at(self, queries: Iterable[Query[object]]) -> None:
         """Say what the screen asks now; it is read at once."""
         wanted = frozenset(queries)
         if wanted != self._queries:
             self._queries = wanted
-            self._watcher.poke()
+            self._watcher.look()
 
     def poke(self) -> None:
         """Read at once: the user has just changed something."""
         self._watcher.poke()
 
     def _read(self) -> None:
-        snapshot = self._snapshot()
-        if self._last is None or _differs(snapshot, self._last):
+        changed = self._watcher.take_changed()
+        is_due = time.monotonic() - self._swept_at >= core.readmodel.watcher.SWEEP
+        if changed is None and len(self._reader.names) <= SWEPT:
+            self._swept_at = time.monotonic()
+            self._read_and_publish(None)
+            return
+        if changed is None or changed or not is_due or self._queries != self._answered:
+            self._read_and_publish(changed, measured=0)
+        # What has changed is shown before the sweep begins.
+        if is_due:
+            self._swept_at = time.monotonic()
+            self._read_and_publish(self._to_sweep())
+
+    def _to_sweep(self) -> Collection[str] | None:
+        """Return the agents that are read without an event: those shown, and others in turn; None for all."""
+        names = self._reader.names
+        if len(names) <= SWEPT:
+            return None
+        first = self.shown[: SWEPT - SWEPT // 4]
+        count = SWEPT - len(first)
+        self._next %= len(names)
+        found = names[self._next : self._next + count]
+        self._next += count
+        return {*first, *found}
+
+    def _read_and_publish(self, changed: Collection[str] | None, *, measured: int | None = None) -> None:
+        snapshot = self._snapshot(lambda: self._reader.read(changed, measured=measured))
+        last = self._last
+        if last is not None and _is_same(snapshot.view, last.view):
+            # A screen sees by the object that only the answers are new.
+            snapshot = replace(snapshot, view=last.view)
+        if snapshot != last:
             self._last = snapshot
             self._pace.note(time.monotonic())
             self._publish(snapshot)
         self._wake_supervisor(snapshot.view)
 
-    def _snapshot(self) -> Snapshot:
+    def _answer_again(self) -> None:
+        """Answer what the screen asks now; while changes keep coming, the team is not read again for that."""
+        last = self._last
+        if last is None or self._queries == self._answered:
+            return
+        self._last = self._snapshot(lambda: last.view)
+        if self._last != last:
+            self._publish(self._last)
+
+    def _is_calm(self) -> bool:
+        """Return True if nothing that the screen shows can change without a file event, but for usage and disk."""
+        last = self._last
+        from_files = all(isinstance(query, FROM_FILES) for query in self._queries)
+        return from_files and last is not None and last.problem is None and is_at_rest(last.view)
+
+    def _snapshot(self, read: Callable[[], TeamView]) -> Snapshot:
+        self.keys.begin()
         try:
-            view = self._reader.read()
+            view = read()
             self._readers.note(view)
             return self._answer(Snapshot(view, hinted=self._watcher.hinted))
         except (CrewboardError, OSError) as error:
@@ -123,7 +236,8 @@ class TeamPoller:
         """Return a snapshot with the answers; one that cannot be read keeps what it was, and the rest is shown."""
         before = self._last.answers if self._last is not None else {}
         answers, problem = {}, None
-        for query in self._queries:
+        self._answered = self._queries
+        for query in self._answered:
             try:
                 answers[query] = query.read(self._readers, snapshot.view)
             except (CrewboardError, OSError) as error:
@@ -135,7 +249,7 @@ class TeamPoller:
     def _wake_supervisor(self, view: TeamView) -> None:
         """Wake a supervisor that was killed: no other process may notice that it is gone."""
         due = time.monotonic() - self._rang_at > RING_EVERY
-        gone = not view.supervisor.alive and self._is_needed(view)
+        gone = not view.supervisor.alive and view.attached is None and self._is_needed(view)
         if self._may_ring and due and (gone or view.unprovided):
             self._rang_at = time.monotonic()
             threading.Thread(target=self._ring, name="crewboard-ring", daemon=True).start()
@@ -165,6 +279,18 @@ def _nothing(team: core.store.TeamDirectory) -> TeamView:
     )  # fmt: skip
 
 
-def _differs(new: Snapshot, old: Snapshot) -> bool:
-    """Return True if anything but the time of reading is different."""
-    return replace(new, view=replace(new.view, now=0)) != replace(old, view=replace(old.view, now=0))
+def is_at_rest(view: TeamView) -> bool:
+    """Return True if no agent works, starts or ends, and the supervisor is as it should be."""
+    supervised = view.supervisor.alive or not any(agent.alive for agent in view.agents)
+    return (
+        supervised
+        and view.supervisor.silent_since is None
+        and view.storage is None
+        and not view.unprovided
+        and all(agent.state in _RESTING and not agent.is_open for agent in view.agents)
+    )
+
+
+def _is_same(new: TeamView, old: TeamView) -> bool:
+    """Return True if nothing but the time of reading is different."""
+    return replace(new, now=0) == replace(old, now=0)

@@ -4,10 +4,13 @@ A view names its queries; the poller runs them in its thread and publishes a sna
 only one view asks may stand next to that view.
 """
 
+from __future__ import annotations
+
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast
+
+from msgspec import Struct, field
 
 import crewboard as core
 from crewboard import LEAD, OPERATOR, TeamView
@@ -32,8 +35,7 @@ HISTORY_KEPT = 120
 """Measurements kept per agent: two minutes at one per second."""
 
 
-@dataclass(frozen=True)
-class ProcessHistory:
+class ProcessHistory(Struct, frozen=True):
     """Measurements of one agent's process; `history` is oldest first, one entry per second."""
 
     agent: str
@@ -55,15 +57,18 @@ class ProcessHistoryReader:
     def note(self, view: TeamView) -> None:
         """Record the present usage of all agents."""
         now = view.now
-        if now - self._noted_at < core.readmodel.reader.MEASURE_EVERY:
+        passed = now - self._noted_at
+        if passed < core.readmodel.reader.MEASURE_EVERY:
             return
+        # A team at rest is read less often; a measurement counts for all seconds since the one before.
+        seconds = max(1, round(min(passed, HISTORY_KEPT))) if self._history else 1
         self._noted_at = now
         self._history = {
             agent.name: self._history.get(agent.name) or deque(maxlen=HISTORY_KEPT) for agent in view.agents
         }
         for agent in view.agents:
             if agent.usage is not None:
-                self._history[agent.name].append(agent.usage)
+                self._history[agent.name].extend([agent.usage] * seconds)
 
     def read(self, view: TeamView, name: str) -> ProcessHistory:
         """Return what is known of one agent's process; read it at most once a second."""
@@ -144,14 +149,13 @@ class Readers:
 
 
 class Query(Hashable, Protocol[Answer_co]):
-    """Something to read for a view: a frozen dataclass, equal to another that asks the same."""
+    """Something to read for a view: a frozen struct, equal to another that asks the same."""
 
     def read(self, readers: Readers, view: TeamView) -> Answer_co:
         """Return the answer. Called in the poller's thread."""
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """The team, and the answers to what the screen asked, read at one time.
 
     `hinted` says whether file events arrive; `problem` is why the last reading failed.
@@ -170,16 +174,14 @@ class Snapshot:
 # --------------------------------------------------------------------------------------- queries that views share
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(Struct, frozen=True):
     """The activity of an agent, and the reply that is being streamed."""
 
     activity: tuple[core.readmodel.Activity, ...] = ()
     live: str = ""
 
 
-@dataclass(frozen=True)
-class WorkOf:
+class WorkOf(Struct, frozen=True):
     """Query for the activity of one agent."""
 
     agent: str
@@ -191,8 +193,7 @@ class WorkOf:
         return Work(readers.activity(self.agent), read_live(readers.team.agent(self.agent)))
 
 
-@dataclass(frozen=True)
-class Mailbox:
+class Mailbox(Struct, frozen=True):
     """The messages of a mailbox up to the byte `end`. `prompts` are the prompts of the agent's hires."""
 
     letters: tuple[core.readmodel.MessageView, ...] = ()
@@ -200,8 +201,7 @@ class Mailbox:
     prompts: tuple[core.readmodel.MessageView, ...] = ()
 
 
-@dataclass(frozen=True)
-class MailTo:
+class MailTo(Struct, frozen=True):
     """Query for the messages of one mailbox."""
 
     name: str
@@ -213,8 +213,7 @@ class MailTo:
         return Mailbox(letters, reader.offset, tuple(reader.prompts))
 
 
-@dataclass(frozen=True)
-class MailFrom:
+class MailFrom(Struct, frozen=True):
     """Query for the mail that one agent sent."""
 
     author: str
@@ -226,8 +225,7 @@ class MailFrom:
         return tuple(letter for letter in found if letter.message.from_ == self.author)
 
 
-@dataclass(frozen=True)
-class CrashOf:
+class CrashOf(Struct, frozen=True):
     """Query for how an agent ended."""
 
     agent: str
@@ -241,8 +239,7 @@ class CrashOf:
         return readers.unless_known(self, evidence, lambda: core.readmodel.examine(readers.team, view, agent))
 
 
-@dataclass(frozen=True)
-class ProcessOf:
+class ProcessOf(Struct, frozen=True):
     """The process of an agent over time."""
 
     agent: str
@@ -252,8 +249,7 @@ class ProcessOf:
         return readers.processes.read(view, self.agent)
 
 
-@dataclass(frozen=True)
-class CallsOf:
+class CallsOf(Struct, frozen=True):
     """The model calls of an agent."""
 
     agent: str
@@ -263,8 +259,7 @@ class CallsOf:
         return tuple(readers.calls(self.agent).read())
 
 
-@dataclass(frozen=True)
-class SpendingRate:
+class SpendingRate(Struct, frozen=True):
     """Query for the team's present cost per hour."""
 
     def read(self, readers: Readers, view: TeamView) -> float | None:
@@ -272,8 +267,7 @@ class SpendingRate:
         return core.readmodel.usage.rate([readers.calls(agent.name) for agent in view.agents], view.now)
 
 
-@dataclass(frozen=True)
-class TouchedFiles:
+class TouchedFiles(Struct, frozen=True):
     """The files that the agents read and changed."""
 
     def read(self, readers: Readers, view: TeamView) -> core.readmodel.FileActivity:
@@ -290,8 +284,7 @@ class TouchedFiles:
         return readers.unless_known(self, found, lambda: core.readmodel.FileActivity(found))
 
 
-@dataclass(frozen=True)
-class FeedLine:
+class FeedLine(Struct, frozen=True):
     """One thing that an agent did."""
 
     agent: str
@@ -302,9 +295,7 @@ class OutsideMailReader:
     """The mail in a mailbox that no journal tells of: from other programs, and from agents that were removed."""
 
     def __init__(self, team: core.store.TeamDirectory, name: str) -> None:
-        self._tail = core.readmodel.MailboxTail(
-            team, name, core.store.files.tail_offset(team.inbox(name), core.readmodel.mail.TAIL)
-        )
+        self._tail = core.readmodel.MailboxTail(team, name, team.inbox(name).tail_offset(core.readmodel.mail.TAIL))
         self._found: deque[core.records.Message] = deque(maxlen=_OUTSIDE_KEPT)
 
     def read(self, names: list[str]) -> list[FeedLine]:
@@ -321,8 +312,7 @@ def _sent(message: core.records.Message) -> core.readmodel.Activity:
     return core.readmodel.Activity(message.ts, "sent", said)
 
 
-@dataclass(frozen=True)
-class Feed:
+class Feed(Struct, frozen=True):
     """The latest work of all agents: the newest `most` lines, and the number of older ones."""
 
     most: int
@@ -340,8 +330,7 @@ class Feed:
         return tuple(newest), len(lines) - len(newest)
 
 
-@dataclass(frozen=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """The permission rules of the team, each with its usage."""
 
     def read(
@@ -366,3 +355,7 @@ def read_live(agent: core.store.AgentDirectory) -> str:
             return file.read().decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+FROM_FILES = (WorkOf, MailTo, MailFrom, CrashOf, CallsOf, SpendingRate, TouchedFiles, Feed)
+"""Queries whose answers change with the files of the team only; `SpendingRate` also falls slowly by itself."""

@@ -9,7 +9,8 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 import crewboard as core
 from crewboard import CrewboardError, ExitCode, Request, Team, UsageError, read_team
@@ -20,6 +21,9 @@ from crewboard_tui.settings import Settings
 log = logging.getLogger(__name__)
 
 _STDERR = 2
+
+SWITCH_SECONDS = 0.0005
+"""Seconds for which a thread runs before another one that waits."""
 
 END_SECONDS = 10
 """Seconds that a dashboard has to end in order when its browser's server is gone."""
@@ -35,15 +39,6 @@ def farewell(team: Team) -> str:
         return f"No agent of {view.name} is running. `{back}` opens the board again."
     keeps, them = ("keeps", "it") if len(living) == 1 else ("keep", "one")
     return f"{safe_line(', '.join(living))} {keeps} running. `{back}` opens the board again, `{stop}` ends {them}."
-
-
-def as_it_runs(team: Team) -> Team:
-    """Return the team; keep it on the offline model if it already runs on it."""
-    return (
-        replace(team, environment={**team.environment, core.env.OFFLINE: "1"})
-        if core.commands.runs_offline(team)
-        else team
-    )
 
 
 def unsent(drafts: Drafts, asked: Iterable[Request] = ()) -> list[str]:
@@ -73,17 +68,21 @@ def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: s
     """
     if not (core.env.is_in_browser() or (sys.stdin.isatty() and sys.stdout.isatty())):
         raise UsageError("the dashboard needs a terminal; `crewboard status` prints what it would show")
-    team = as_it_runs(team)
+    # A key waits for the reading thread as long as that may keep the interpreter: by default ten times as long.
+    sys.setswitchinterval(SWITCH_SECONDS)
     gc.disable()  # until the first picture stands: what imports make is no garbage, and looking for some takes a tenth
     from crewboard_tui.app import CrewboardApp
 
-    if not read_only and team.directory.exists() and not team.directory.is_foreign():
-        threading.Thread(target=_wake_supervisor, args=(team,), name="crewboard-wake", daemon=True).start()
+    def wake() -> None:
+        if not read_only and team.directory.exists() and not team.directory.is_foreign():
+            threading.Thread(target=_wake_supervisor, args=(team,), name="crewboard-wake", daemon=True).start()
+
     settings = Settings.read(os.environ)
     if on_leave is not None:
         # A demo's scratch copy is never opened again.
         settings = replace(settings, visits=None)
-    app = CrewboardApp(team, ascii_only=ascii or not speaks_utf8(), read_only=read_only, settings=settings)
+    plain = ascii or not speaks_utf8()
+    app = CrewboardApp(team, ascii_only=plain, read_only=read_only, settings=settings, afterwards=wake)
     terminated = signal.getsignal(signal.SIGTERM)
     if core.env.is_in_browser():
         threading.Thread(target=_end_with_server, name="crewboard-serve", daemon=True).start()

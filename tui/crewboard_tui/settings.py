@@ -5,9 +5,10 @@ Invalid settings are reported.
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TypeVar
+
+from msgspec import Struct, field
 
 import crewboard as core
 from crewboard import CrewboardError
@@ -20,8 +21,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T", bound=str)
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """The dashboard's settings.
 
     `keys` are those that differ from the default, by id. `remembers` is the file that stores the theme, `drafts` the
@@ -73,7 +73,11 @@ class Settings:
 def read_visit(file: Path | None) -> core.records.LastVisit:
     """Return how the user left a team; the default if that is not known."""
     try:
-        found = core.store.json_files.load_or_none(file, core.records.LastVisit) if file is not None else None
+        found = (
+            core.store.json_files.load_or_none(core.store.key_of(file), core.records.LastVisit)
+            if file is not None
+            else None
+        )
     except CrewboardError as error:
         log.warning("how the team was left cannot be read: %s", error)
         found = None
@@ -86,7 +90,7 @@ def keep_visit(file: Path | None, visit: core.records.LastVisit) -> None:
         return
     try:
         core.store.files.make_private_folders(file.parent)
-        core.store.json_files.save(file, visit)
+        core.store.json_files.save(core.store.key_of(file), visit)
     except (CrewboardError, OSError) as error:
         log.warning("how the team was left is not kept: %s", error)
 

@@ -4,25 +4,32 @@ Each module is a namespace (`messages.send`, `stop.remove`). It is loaded when i
 need only one of them. The names imported here select the team of a command.
 """
 
-import importlib
-from types import ModuleType
 from typing import TYPE_CHECKING
 
-from crewboard.commands.context import (
-    POLL_INTERVAL,
-    CommandLine,
-    Team,
-    check_credentials,
-    choose_team,
-    command_for,
-    create_command,
-    name_team,
-    runs_offline,
-    wait_until,
-)
+from crewboard.lazy import lazy
 
 if TYPE_CHECKING:
-    from crewboard.commands import answers, changes, context, control, hire, messages, stop, tasks
+    from crewboard.commands import answers, changes, context, control, hire, messages, stop, tasks, undo
+    from crewboard.commands.context import (
+        POLL_INTERVAL,
+        CommandLine,
+        Team,
+        check_credentials,
+        choose_team,
+        command_for,
+        create_command,
+        name_team,
+        wait_until,
+    )
+else:
+    __getattr__ = lazy(
+        __name__,
+        {
+            "context": "CommandLine POLL_INTERVAL Team check_credentials choose_team command_for create_command "
+            "name_team wait_until",
+        },
+        modules="answers changes context control hire messages stop tasks undo",
+    )
 
 __all__ = [
     "POLL_INTERVAL",
@@ -39,14 +46,8 @@ __all__ = [
     "hire",
     "messages",
     "name_team",
-    "runs_offline",
     "stop",
     "tasks",
+    "undo",
     "wait_until",
 ]
-
-
-def __getattr__(name: str) -> ModuleType:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return importlib.import_module(f"{__name__}.{name}")

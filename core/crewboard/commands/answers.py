@@ -37,19 +37,23 @@ _MAX_LISTED = 5
 
 
 def find(team: Team, beginning: str) -> str:
-    """Return the id of a request: `beginning` if there is such a request, else the pending one whose id begins with it.
+    """Return the id of a request: `beginning` if there is such a request, else the one whose id begins with it.
 
-    Only the operator may abbreviate; a lead must give the whole id.
+    A pending request comes before those that are closed. Only the operator may abbreviate; a lead must give the whole
+    id.
 
     Raises:
-        BadDataError: No request matches, or several do; the message lists the pending ones.
+        BadDataError: No request matches, or several do; the message lists them, or the pending ones.
     """
     if not REQUEST_ID.fullmatch(beginning) or not team.directory.exists():
         raise BadDataError(f"there is no request {beginning}; `{command_for(team, 'requests')}` lists the pending ones")
     if protocol.requests.load(team.directory, beginning) is not None:
         return beginning
-    waiting = [request.id for request in protocol.requests.pending(team.directory)]
-    found = [ident for ident in waiting if ident.startswith(beginning) and team.by == OPERATOR]
+    known = protocol.requests.load_all(team.directory)
+    waiting = [request.id for request in known if request.status == "pending"]
+    closed = [request.id for request in known if request.status != "pending"]
+    matches = [[ident for ident in idents if ident.startswith(beginning)] for idents in (waiting, closed)]
+    found = (matches[0] or matches[1]) if team.by == OPERATOR else []
     if len(found) > 1:
         raise BadDataError(f"{beginning} may be {_list_ids(found)}; give more characters of the id")
     if not found:
@@ -70,7 +74,7 @@ def approve(
     sha256: str | None = None,
     edited: str | None = None,
 ) -> Request:
-    """Approve a plan, a permission or a shutdown.
+    """Approve a plan, a permission, a shutdown, or the work on a task.
 
     Raises:
         BadDataError: The answer changed nothing; the message says why.
@@ -85,6 +89,21 @@ def approve(
     )
 
 
+def plan_overlaps(team: Team, request: Request) -> list[str]:
+    """Return sentences about plans of other agents that name files of this plan, with what follows from that."""
+    if request.type != "plan_approval":
+        return []
+    statuses = {name: store.agents.status(team.directory.agent(name)) for name in team.config.names}
+    works = {name: status.work for name, status in statuses.items() if status is not None}
+    pending = protocol.requests.pending(team.directory)
+    found = protocol.collisions.plan_overlaps(request, works, pending, str(team.directory.root))
+    claimed = team.config.collisions == "claims"
+    return [
+        each.describe() + (f"; {each.agent} holds them until its result" if claimed and each.approved else "")
+        for each in found
+    ]
+
+
 def _respond(
     team: Team,
     request_id: str,
@@ -95,15 +114,24 @@ def _respond(
     edited: str | None = None,
 ) -> Request:
     ident, now = find(team, request_id), team.now()
-    decided = protocol.approvals.respond(
-        team.directory, ident, status, team.by, now, feedback=feedback, sha256=sha256, edited=edited
-    )
+    asked = protocol.requests.load(team.directory, ident)
+    if asked is not None and asked.answered_in is not None:
+        raise BadDataError(f"request {ident} can be answered in Claude Code's own terminal only; nothing was changed")
+    try:
+        decided = protocol.approvals.respond(
+            team.directory, ident, status, team.by, now, feedback=feedback, sha256=sha256, edited=edited
+        )
+    except BadDataError:
+        # It may be decided without its effect, if the process that decided it was killed.
+        protocol.reviews.reconcile(team.directory, now)
+        raise
+    protocol.reviews.settle(team.directory, decided, now)
     team.note(_ACTS[status], decided.from_, decided.id + (", edited" if edited is not None else ""))
     return decided
 
 
 def reject(team: Team, request_id: str, feedback: str, *, sha256: str | None = None) -> Request:
-    """Reject a plan, a permission or a shutdown, with a reason.
+    """Reject a plan, a permission, a shutdown, or the work on a task, with a reason.
 
     Raises:
         BadDataError: The answer changed nothing; the message says why.
@@ -177,6 +205,7 @@ def set_budget(team: Team, amount: str | None) -> None:
     Raises:
         UsageError: The amount has another form.
     """
+    store.roster.require_own_agents(team.directory)
     if amount is not None:
         parse_budget(amount)
 
@@ -243,6 +272,7 @@ SETTINGS: dict[str, Callable[[str], object]] = {
     "worktree": _one_of({"always": "always", "never": "never"}),
     "check": _command,
     "lead_merges": _one_of({"on": True, "off": False}),
+    "collisions": _one_of({"warn": "warn", "hold": "hold", "claims": "claims"}),
     "worktree_copy": _paths,
     "worktree_setup": _command,
 }
@@ -260,6 +290,7 @@ def change_setting(team: Team, name: str, value: str) -> None:
     Raises:
         UsageError: There is no such setting, or the value has another form.
     """
+    store.roster.require_own_agents(team.directory)
     if name not in SETTINGS:
         raise UsageError(f"there is no setting {name!r}; settings: {', '.join(SETTINGS)}")
     parsed = None if value == NONE and name in OPTIONAL else SETTINGS[name](value)
@@ -320,6 +351,7 @@ def approve_with_rule(
         BadDataError: The answer changed nothing.
         UsageError: The request proposes no rule, or an agent asks for one.
     """
+    store.roster.require_own_agents(team.directory)
     _require_operator(team)
     request_id = find(team, request_id)
     request = protocol.requests.load(team.directory, request_id)
@@ -355,6 +387,7 @@ def add_rule(
     Raises:
         UsageError: The pattern can match nothing, there is no such agent or tool, or an agent adds the rule.
     """
+    store.roster.require_own_agents(team.directory)
     _require_operator(team)
     if agent is not None:
         team.member(agent)

@@ -1,30 +1,40 @@
-"""What agents with worktrees changed: list it, read it, merge it, undo that, or discard it.
+"""The work of agents with worktrees: list it, read it, merge it, undo that, or discard it.
 
 All of this is done with objects in the user's repository. No git runs in an agent's checkout outside a sandbox.
 """
 
 import contextlib
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
+from functools import partial
 
 from crewboard import store
+from crewboard.commands import messages
 from crewboard.commands.context import Team, command_for
-from crewboard.commands.tasks import last_checked
+from crewboard.commands.tasks import has_check, is_at_work, is_checking, last_checked, last_lines
 from crewboard.records import (
     OPERATOR,
     Acceptance,
     BadDataError,
     CrewboardError,
     How,
+    Message,
     Spec,
     Status,
     TryLaterError,
     UsageError,
     Worktree,
+    counted,
     is_name,
 )
-from crewboard.worktrees import acceptance, checkout, snapshot
-from crewboard.worktrees.changes import Changes, changes_of, diff_of, is_ancestor, merged_ref_of, with_collisions
-from crewboard.worktrees.repository import NoRepositoryError, Repository, open_repository
+from crewboard.worktrees import checkout, collisions, merging, snapshot
+from crewboard.worktrees.changes import Changes, LastCheck, changes_of, diff_of, is_ancestor, merged_ref_of
+from crewboard.worktrees.repository import NoRepositoryError, Repository, find_gh, open_repository
+
+DETACHED = (
+    "no branch is checked out: the next `git switch` leaves the commit behind; `git switch -c NAME` makes a branch"
+)
+"""The warning of a merge into a detached HEAD."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +47,19 @@ class Merge:
 
 
 @dataclass(frozen=True)
-class Checkout:
+class PullRequest:
+    """A pull request into the branch `base`: the commit that was pushed to a remote as `branch`, and the address."""
+
+    agent: str
+    branch: str
+    base: str
+    remote: str
+    commit: str
+    url: str
+
+
+@dataclass(frozen=True)
+class ListedWorktree:
     """A worktree of an agent on the roster, or one that is left of an agent that was removed.
 
     `exists` says that its folder is there. `changes` is what is not merged; None if there is nothing.
@@ -54,7 +76,7 @@ class Checkout:
 def list_changes(team: Team, names: list[str] | None = None) -> list[Changes]:
     """Return what each agent changed, or each of `names`, in the order of the roster, as of its newest snapshot.
 
-    Agents without a worktree are left out: they work in the same tree.
+    Agents without a worktree are left out: they work in the same tree. So are those whose work was discarded.
 
     Raises:
         UsageError: There is no such agent.
@@ -62,17 +84,46 @@ def list_changes(team: Team, names: list[str] | None = None) -> list[Changes]:
         GitFailedError: git cannot read the repository.
     """
     chosen = team.config.names if names is None else [team.member(name).name for name in names]
-    # Of all, because each of them may collide with one that was chosen.
-    worktrees = {name: worktree for name in team.config.names if (worktree := worktree_of(team, name)) is not None}
-    if worktrees.keys().isdisjoint(chosen):
+    worktrees = {name: worktree for name in chosen if (worktree := worktree_of(team, name)) is not None}
+    if not worktrees:
         return []
     repository = open_repository(team.directory.root)
-    found = [_changes(team, repository, name, worktree.base)[0] for name, worktree in worktrees.items()]
-    return [each for each in with_collisions(repository, found) if each.agent in chosen]
+    known = collisions.update(team.directory, team.now())
+    found = []
+    for name, worktree in worktrees.items():
+        if not team.directory.worktree(name).is_dir() and not snapshot.exists(team.directory, repository, name):
+            continue
+        changes, taken = read_changes(team, repository, name, worktree.base)
+        check, others = last_check(team, name, taken.tree), collisions.partners(known, name)
+        found.append(replace(changes, check=check, collides_with=others))
+    return found
 
 
-def read_diff(team: Team, name: str, path: str | None = None) -> str:
+def note_collisions(team: Team) -> None:
+    """Record which agents collide, after their work or the user's branch changed. If that fails, the next call does."""
+    with contextlib.suppress(CrewboardError, OSError):
+        collisions.update(team.directory, team.now())
+
+
+def last_check(team: Team, name: str, tree: str) -> LastCheck | None:
+    """Return the state of an agent's last check, seen from the `tree` that its checkout has now; None if there is none.
+
+    A check that failed blocks a merge whatever was changed since: only a check that passes shows that it is repaired.
+    """
+    checked = last_checked(team, name)
+    if is_checking(team, name):
+        return LastCheck("running", checked)
+    if checked is None:
+        return None
+    if not checked.passed:
+        return LastCheck("failed", checked)
+    return LastCheck("old" if checked.tree and checked.tree != tree else "passed", checked)
+
+
+def read_diff(team: Team, name: str, path: str | None = None, *, binary: bool = False) -> str:
     """Return what an agent changed, or its change of one file, as a unified diff. File names need not be UTF-8.
+
+    With `binary`, binary files have their contents, so that `git apply` can use it.
 
     Raises:
         UsageError: There is no such agent, or it has no worktree.
@@ -80,7 +131,7 @@ def read_diff(team: Team, name: str, path: str | None = None) -> str:
     """
     worktree = require_worktree(team, name)
     repository = open_repository(team.directory.root)
-    return diff_of(repository, _changes(team, repository, name, worktree.base)[0], path)
+    return diff_of(repository, read_changes(team, repository, name, worktree.base)[0], path, binary=binary)
 
 
 def take_snapshot(team: Team, name: str) -> tuple[str, ...]:
@@ -115,22 +166,16 @@ def merge(
 
     Raises:
         UsageError: There is no such agent or branch, the agent has no worktree, or the branch is checked out elsewhere.
-        BadDataError: It does not apply, its check failed, or it would overwrite what the user did not commit.
+        BadDataError: It has conflicts, its check failed, it was discarded, or it would overwrite what the user did not
+            commit.
         TryLaterError: The agent is at work, or git or another merge is.
     """
-    worktree = require_worktree(team, name)
-    if message is not None and not message.strip():
-        raise UsageError("the message is empty")
-    if not unchecked:
-        _require_checked(team, name)
-    if not now:
-        _require_idle(team, name)
-        take_snapshot(team, name)
+    worktree = _ready_to_merge(team, name, message, now=now, unchecked=unchecked)
     repository = open_repository(team.directory.root)
-    with acceptance.open_mover(team.directory, repository) as mover:
-        target = acceptance.find_target(repository, into)
-        changes, taken = _changes(team, repository, name, worktree.base, target.tip)
-        new = acceptance.make_commit(repository, target, changes, taken, how, message)
+    with merging.open_mover(team.directory, repository) as mover:
+        target = merging.find_target(repository, into)
+        changes, taken = read_changes(team, repository, name, worktree.base, target.tip)
+        new = merging.make_commit(repository, target, changes, taken, how, message)
         if new is None:
             return None
         mover.require_clean(target, new)
@@ -142,7 +187,99 @@ def merge(
             mover.move(target, new, made)
     if not dry_run:
         team.note("merge", name, f"{how} into {target.name}, {new[:12]}")
+        note_collisions(team)
     return Merge(made, changes, repository.git("log", "-1", "--format=%B", new))
+
+
+def target_name(team: Team, into: str | None = None) -> str:
+    """Return the branch that a merge goes to, as the user calls it; `HEAD` where none is checked out.
+
+    Raises:
+        UsageError: There is no branch `into`, or it is checked out elsewhere.
+    """
+    return merging.find_target(open_repository(team.directory.root), into).name
+
+
+def _ready_to_merge(team: Team, name: str, message: str | None, *, now: bool, unchecked: bool) -> Worktree:
+    """Check that the work of an agent may be merged, and take a snapshot of it. Return its worktree."""
+    worktree = require_worktree(team, name)
+    if message is not None and not message.strip():
+        raise UsageError("the message is empty")
+    _require_not_discarded(team, name)
+    if not unchecked:
+        _require_checked(team, name)
+    if not now:
+        # A lead merges with a tool, which has no options.
+        remedy = "wait for it, or take the last snapshot with --now" if team.by == OPERATOR else "wait until it idles"
+        require_idle(team, name, remedy)
+        take_snapshot(team, name)
+    return worktree
+
+
+def open_pull_request(
+    team: Team,
+    name: str,
+    *,
+    into: str | None = None,
+    message: str | None = None,
+    now: bool = False,
+    unchecked: bool = False,
+) -> PullRequest | None:
+    """Push the work of an agent as its branch, in one commit, and open a pull request with gh; merge nothing here.
+
+    Where one is open, it gets the new commit. git and gh run as if the user called them: with the user's settings,
+    hooks and credentials. Return None if all of the work is in the branch already.
+
+    Raises:
+        UsageError: gh, a remote or a branch is missing, there is no such agent, or it has no worktree.
+        BadDataError: It has conflicts, its check failed, or git or gh refused.
+        TryLaterError: The agent is at work.
+    """
+    repository = open_repository(team.directory.root)
+    gh, run = find_gh(team.directory.root), partial(repository.as_user, team.environment)
+    base = into or repository.branch()
+    tip = repository.ref(f"refs/heads/{base}^{{commit}}") if base is not None else None
+    if base is None or tip is None:
+        raise UsageError(f"there is no branch {base!r}" if base else "no branch is checked out; name one with --into")
+    remote = repository.remote_of(base)
+    worktree = _ready_to_merge(team, name, message, now=now, unchecked=unchecked)
+    target = merging.Target(f"refs/heads/{base}", tip, checked_out=False)
+    changes, taken = read_changes(team, repository, name, worktree.base, tip)
+    commit = merging.make_commit(repository, target, changes, taken, "squash", message)
+    if commit is None:
+        return None
+    branch = snapshot.branch_of(team.directory, name)
+    # What is there now must be what was pushed last: nothing that another user added is overwritten.
+    known = repository.ref(f"refs/remotes/{remote}/{branch}") or ""
+    lease, refspec = f"--force-with-lease=refs/heads/{branch}:{known}", f"{commit}:refs/heads/{branch}"
+    run(repository.program, "push", "--quiet", lease, "--", remote, refspec)
+    subject, _, body = repository.git("log", "-1", "--format=%B", commit).partition("\n")
+    shown = ("--json=url", "--jq=.[0].url // empty")
+    url = run(gh, "pr", "list", f"--head={branch}", "--state=open", *shown)
+    if not url:
+        text = (f"--title={subject}", f"--body={body.strip()}")
+        said = run(gh, "pr", "create", f"--head={branch}", f"--base={base}", *text)
+        url = said.rpartition("\n")[2]
+    team.note("merge", name, f"pull request into {base}, {commit[:12]}")
+    return PullRequest(name, branch, base, remote, commit, url)
+
+
+def ask_to_resolve(team: Team, name: str) -> Message:
+    """Ask an agent to merge the user's branch into its own, and to resolve the conflicts there.
+
+    Raises:
+        UsageError: There is no such agent, it has no worktree, or its work has no conflicts.
+    """
+    worktree = require_worktree(team, name)
+    found = read_changes(team, open_repository(team.directory.root), name, worktree.base)[0]
+    if not found.conflicts:
+        raise UsageError(f"the work of {name} has no conflicts: `{command_for(team, f'merge {name}')}` merges it")
+    return messages.send(
+        team, name,
+        f"Your work conflicts with the branch that it goes to, in: {', '.join(found.conflicts)}.\n"
+        f"Commit what you have, merge the commit {found.head} of that branch into yours "
+        f"(`git merge {found.head}`), resolve the conflicts, commit, and say when it is done.",
+    )  # fmt: skip
 
 
 def merge_into_branch(team: Team, name: str, branch: str, *, message: str | None = None) -> Merge | None:
@@ -152,7 +289,7 @@ def merge_into_branch(team: Team, name: str, branch: str, *, message: str | None
 
     Raises:
         UsageError: There is no such agent, it has no worktree, or the branch is checked out or has no possible name.
-        BadDataError: It does not apply.
+        BadDataError: It has conflicts.
         TryLaterError: The agent is at work, or another merge is under way.
     """
     repository = open_repository(team.directory.root)
@@ -162,43 +299,64 @@ def merge_into_branch(team: Team, name: str, branch: str, *, message: str | None
         repository.git("check-ref-format", "--branch", branch)
     except CrewboardError:
         raise UsageError(f"{branch!r} cannot name a branch") from None
-    if repository.ref(f"refs/heads/{branch}") is None:
-        repository.git("branch", "--no-track", "--", branch, "HEAD")
-    return merge(team, name, into=branch, message=message)
+    if repository.ref(f"refs/heads/{branch}") is not None:
+        return merge(team, name, into=branch, message=message)
+    repository.git("branch", "--no-track", "--", branch, "HEAD")
+    try:
+        return merge(team, name, into=branch, message=message)
+    except CrewboardError:
+        # Nothing was merged, so it is still where it was made.
+        repository.git("branch", "-D", "--", branch)
+        raise
 
 
-def undo(team: Team, name: str | None = None) -> Acceptance:
+def undo(team: Team, name: str | None = None, *, dry_run: bool = False) -> Acceptance:
     """Take the last merge back, or the last one of an agent: reset the branch if nothing came after, else revert it.
 
+    With `dry_run`, only check that it would work.
+
     Raises:
-        UsageError: There is none, or its branch does not contain it any more.
+        UsageError: There is none, no such agent, or its branch does not contain it any more.
         BadDataError: Later commits changed the same lines, or it would overwrite what the user did not commit.
         TryLaterError: Another merge is under way, or git is.
     """
+    if not team.directory.exists():
+        raise _nothing_to_undo(team, name)
     repository = open_repository(team.directory.root)
-    with acceptance.open_mover(team.directory, repository) as mover:
+    with merging.open_mover(team.directory, repository) as mover:
         known = (each for each in reversed(mover.record.acceptances) if each.undone is None)
         last = next((each for each in known if name in (None, each.agent)), None)
         if last is None:
-            raise UsageError(f"no merge of {name} to undo" if name else "no merge to undo")
+            raise _nothing_to_undo(team, name)
         branch = last.ref.removeprefix("refs/heads/")
-        target = acceptance.find_target(repository, None if last.ref == "HEAD" else branch)
+        target = merging.find_target(repository, None if last.ref == "HEAD" else branch)
         if target.ref != last.ref or not is_ancestor(repository, last.result, target.tip):
             raise UsageError(f"{branch} does not contain the merge of {last.agent} ({last.result[:12]}) any more")
         at_tip = target.tip == last.result
-        new = last.before if at_tip else acceptance.make_revert(repository, target, last) or target.tip
+        new = last.before if at_tip else merging.make_revert(repository, target, last) or target.tip
         mover.require_clean(target, new)
-        undone = last.model_copy(update={"undone": new})
-        mover.move(target, new, undone)
-    team.note("undo", last.agent, f"{'reset' if at_tip else 'revert'} {branch}, {new[:12]}")
+        undone = last.replace(undone=new)
+        if not dry_run:
+            mover.move(target, new, undone)
+    if not dry_run:
+        team.note("undo", last.agent, f"{'reset' if at_tip else 'revert'} {branch}, {new[:12]}")
+        note_collisions(team)
     return undone
+
+
+def _nothing_to_undo(team: Team, name: str | None) -> UsageError:
+    """Return the error that there is no merge, or none of an agent; raise one if there is no such agent."""
+    if name is None:
+        return UsageError("no merge to undo")
+    again = command_for(team, f"undo {team.member(name).name} --assignment")
+    return UsageError(f"no merge of {name} to undo; `{again}` puts back what it changed")
 
 
 def recover(team: Team) -> bool:
     """Finish or take back a merge or undo that was killed; return False if there is none."""
-    if acceptance.load(team.directory).move is None:
+    if merging.load(team.directory).move is None:
         return False
-    with acceptance.open_mover(team.directory, open_repository(team.directory.root)):
+    with merging.open_mover(team.directory, open_repository(team.directory.root)):
         return True
 
 
@@ -229,23 +387,21 @@ def require_merged(team: Team, names: list[str]) -> None:
     """Refuse to lose the work of agents.
 
     Raises:
-        UsageError: One of them has unmerged work; the message says how to go on.
+        UsageError: Some have unmerged work; the message names all of them, and says how to go on.
     """
+    problems = []
     for name in names:
+        keep, drop = (command_for(team, each) for each in (f"merge {name}", f"discard {name}"))
         try:
             left = unmerged(team, name)
         except CrewboardError as error:
-            raise UsageError(
-                f"it is unknown whether {name} has unmerged work: {error}; "
-                f"`{command_for(team, f'discard {name}')}` throws it away"
-            ) from error
+            problems.append(f"it is unknown whether {name} has unmerged work: {error}; `{drop}` throws it away")
+            continue
         if left is not None:
-            files = f"{len(left.files)} file{'' if len(left.files) == 1 else 's'}"
-            raise UsageError(
-                f"{name} has unmerged work in {files} (+{left.added} -{left.removed}): "
-                f"`{command_for(team, f'merge {name}')}` keeps it, "
-                f"`{command_for(team, f'discard {name}')}` throws it away"
-            )
+            counts = f"{counted(len(left.files), 'file')} (+{left.added} -{left.removed})"
+            problems.append(f"{name} has unmerged work in {counts}: `{keep}` keeps it, `{drop}` throws it away")
+    if problems:
+        raise UsageError("; ".join(problems))
 
 
 def discard(team: Team, name: str) -> str | None:
@@ -255,17 +411,22 @@ def discard(team: Team, name: str) -> str | None:
         UsageError: There is no such worktree.
         TryLaterError: The agent is running.
     """
-    if store.leases.is_held(team.directory.agent(name).lease):
-        raise TryLaterError(f"{name} is alive; stop it first: `{command_for(team, f'stop {name}')}`")
-    if team.config.member(name) is not None:
-        require_worktree(team, name)
-    elif name not in [each.name for each in list_worktrees(team)]:
-        raise UsageError(f"there is no worktree of {name!r}; `{command_for(team, 'worktree list')}` lists them")
+    require_discardable(team, name)
     with contextlib.suppress(CrewboardError):
         take_snapshot(team, name)
     last = forget(team, name, base=team.config.member(name) is None)
     team.note("discard", name, last[:12] if last else "")
     return last
+
+
+def require_discardable(team: Team, name: str) -> None:
+    """Refuse to discard the work of an agent that is running, or that has no worktree."""
+    if team.config.member(name) is not None:
+        require_worktree(team, name)
+    elif name not in [each.name for each in list_worktrees(team)]:
+        raise UsageError(f"there is no worktree of {name!r}; `{command_for(team, 'worktree list')}` lists them")
+    if store.leases.is_held(team.directory.agent(name).lease):
+        raise TryLaterError(f"{name} is alive; stop it first: `{command_for(team, f'stop {name}')}`")
 
 
 def forget(team: Team, name: str, *, base: bool) -> str | None:
@@ -278,18 +439,19 @@ def forget(team: Team, name: str, *, base: bool) -> str | None:
         repository = open_repository(team.directory.root)
     except NoRepositoryError:
         return None
-    with acceptance.open_mover(team.directory, repository) as mover:
+    with merging.open_mover(team.directory, repository) as mover:
         mover.discard(name)
     last = repository.ref(snapshot.ref_of(team.directory, name))
-    refs = [snapshot.ref_of(team.directory, name), merged_ref_of(team.directory, name)]
+    refs = [each(team.directory, name) for each in (snapshot.ref_of, snapshot.setup_ref_of, merged_ref_of)]
     if base:
         refs.append(snapshot.base_ref_of(team.directory, name))
     for ref in refs:
         repository.git("update-ref", "-d", ref)
+    note_collisions(team)
     return last
 
 
-def list_worktrees(team: Team) -> list[Checkout]:
+def list_worktrees(team: Team) -> list[ListedWorktree]:
     """Return the worktrees of the agents, and what is left of removed ones.
 
     Raises:
@@ -303,7 +465,7 @@ def list_worktrees(team: Team) -> list[Checkout]:
             raise
         return []
     return [
-        Checkout(
+        ListedWorktree(
             name,
             str(team.directory.worktree(name)),
             snapshot.branch_of(team.directory, name),
@@ -336,6 +498,11 @@ def worktree_of(team: Team, name: str) -> Worktree | None:
     return spec.worktree if spec is not None else None
 
 
+def works_in_shared_tree(team: Team, name: str) -> bool:
+    """Return True if there is such an agent, and it has no worktree."""
+    return team.config.member(name) is not None and worktree_of(team, name) is None
+
+
 def require_worktree(team: Team, name: str) -> Worktree:
     """Return the worktree of an agent.
 
@@ -351,7 +518,7 @@ def require_worktree(team: Team, name: str) -> Worktree:
     return worktree
 
 
-def _changes(
+def read_changes(
     team: Team, repository: Repository, name: str, base: str, tip: str | None = None
 ) -> tuple[Changes, snapshot.Snapshot]:
     """Return what an agent changed, compared with `tip` or HEAD, and the snapshot that has it."""
@@ -360,16 +527,18 @@ def _changes(
         base, base, repository.git("rev-parse", f"{base}^{{tree}}"), base
     )
     head = tip or repository.commit("HEAD")
-    accepted = acceptance.accepted_base(team.directory, repository, name, head, taken)
+    accepted = merging.accepted_base(team.directory, repository, name, head, taken)
     branch = snapshot.branch_of(team.directory, name)
-    return changes_of(repository, taken, name, branch, head=head, accepted=accepted), taken
+    setup = repository.ref(snapshot.setup_ref_of(team.directory, name))
+    merges = merging.merges_of(team.directory, name)
+    return changes_of(repository, taken, name, branch, head=head, accepted=accepted, setup=setup, merges=merges), taken
 
 
 def _unmerged(team: Team, repository: Repository, name: str, base: str) -> Changes | None:
-    changes, taken = _changes(team, repository, name, base)
-    if not changes.files or acceptance.is_contained(repository, changes, taken):
+    changes, taken = read_changes(team, repository, name, base)
+    if not changes.files or merging.is_contained(repository, changes, taken):
         return None
-    return None if acceptance.is_elsewhere(team.directory, repository, name, taken) else changes
+    return None if merging.is_elsewhere(team.directory, repository, name, taken) else changes
 
 
 def _base(team: Team, repository: Repository, name: str) -> str:
@@ -391,20 +560,44 @@ def _left(team: Team, repository: Repository) -> list[str]:
 
 
 def _require_checked(team: Team, name: str) -> None:
-    task = last_checked(team, name)
-    if task is not None and task.checked is not None and not task.checked.passed:
+    checked = last_checked(team, name)
+    if checked is not None and not checked.passed:
+        at = time.strftime("%Y-%m-%d %H:%M", time.localtime(checked.at))
+        tail = last_lines(team, checked)
         raise BadDataError(
-            f"the check `{task.checked.command}` of {name} failed last, its output is in {task.checked.result}; "
-            f"`{command_for(team, f'check {name}')}` runs it again, "
-            f"`{command_for(team, f'merge {name} --unchecked')}` merges it anyway"
+            f"the check `{checked.command}` of {name} failed last, at {at}; {_check_remedy(team, name)}; "
+            f"its output is in {team.directory.path / checked.result}" + (f", and ends with:\n{tail}" if tail else "")
         )
 
 
-def _require_idle(team: Team, name: str) -> None:
-    agent = team.directory.agent(name)
-    status = store.json_files.load_or_none(agent.status, Status)
-    if store.leases.is_held(agent.lease) and (status is None or status.state != "idle"):
+def _check_remedy(team: Team, name: str) -> str:
+    """Say what to do about a failed check. A lead has no commands."""
+    if team.by != OPERATOR:
+        return f"have {name} make it pass; only the operator merges work whose check failed"
+    again, anyway = (command_for(team, each) for each in (f"check {name}", f"merge {name} --unchecked"))
+    return (f"`{again}` runs it again, " if has_check(team, name) else "") + f"`{anyway}` merges it anyway"
+
+
+def _require_not_discarded(team: Team, name: str) -> None:
+    """Refuse to merge what was discarded, unless the agent has a new checkout."""
+    if team.directory.worktree(name).is_dir() or snapshot.exists(
+        team.directory, open_repository(team.directory.root), name
+    ):
+        return
+    known, _ = store.operators.acts(team.directory)
+    last = next((each for each in reversed(known) if (each.act, each.target) == ("discard", name)), None)
+    if last is not None:
+        commit = f" (commit {last.detail})" if last.detail else ""
+        raise BadDataError(f"the work of {name} was discarded{commit}; there is nothing to merge")
+
+
+def require_idle(team: Team, name: str, remedy: str) -> None:
+    """Refuse what must not be done while an agent works; `remedy` says what to do instead.
+
+    Raises:
+        TryLaterError: It is at work.
+    """
+    if is_at_work(team, name):
+        status = store.json_files.load_or_none(team.directory.agent(name).status, Status)
         what = status.state if status is not None else "starting"
-        raise TryLaterError(
-            f"{name} is {what}, so its work may be half done; wait for it, or take the last snapshot with --now"
-        )
+        raise TryLaterError(f"{name} is {what}, so its work may be half done; {remedy}")

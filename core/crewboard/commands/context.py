@@ -1,13 +1,13 @@
 """The context of a command: which team it is for, who gives it, and how hints name it in this shell."""
 
-import logging
 import os
 import re
 import shlex
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from crewboard import env, store
 from crewboard.records import (
@@ -27,15 +27,12 @@ _KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 _VALID_KEY = re.compile(r"[!-~]+")
 """Characters that an HTTP header can carry."""
 
-log = logging.getLogger(__name__)
-
 POLL_INTERVAL = 0.02
 """Seconds between two checks of a condition that a command waits for."""
 
 
-@dataclass(frozen=True)
-class Team:
-    """A team, who changes it (`by`), and the environment of workers that are started."""
+class Team(Struct, frozen=True):
+    """A team, who changes it (`by`), and the environment in which commands are given."""
 
     directory: TeamDirectory
     by: str = OPERATOR
@@ -44,8 +41,16 @@ class Team:
 
     @property
     def offline(self) -> bool:
-        """Return True if agents started in this environment use the offline model."""
-        return env.is_offline(self.environment)
+        """Return True if agents that are started now use the offline model: the environment says so, or the team does.
+
+        A team that has used it stays on it, whether or not there is an API key: nothing becomes paid work unasked.
+        """
+        return env.is_offline(self.environment) or self.directory.uses_offline_model()
+
+    @property
+    def worker_environment(self) -> Mapping[str, str]:
+        """Return the environment of workers that are started now; it selects the offline model if the team uses it."""
+        return {**self.environment, env.OFFLINE: "1"} if self.offline else self.environment
 
     @property
     def operator(self) -> str:
@@ -64,7 +69,10 @@ class Team:
         try:
             store.operators.note_act(self.directory, entry)
         except CrewboardError as error:
-            log.warning("not recorded in %s: %s", self.directory.audit, error)
+            # Imported here: every command loads this module.
+            import logging
+
+            logging.getLogger(__name__).warning("not recorded in %s: %s", self.directory.audit, error)
 
     @property
     def config(self) -> Config:
@@ -217,13 +225,13 @@ def check_credentials(environment: Mapping[str, str]) -> None:
     Raises:
         CredentialsError: There is no key, or one that cannot be sent; the message says what to do.
     """
-    if environment.get("CREWBOARD_OFFLINE") == "1":
+    if env.is_offline(environment):
         return
     keys = _keys_in(environment)
     if not keys:
         raise CredentialsError(
-            "no API key: set ANTHROPIC_API_KEY (keys are made in the Anthropic Console), "
-            "or try the offline model with --offline"
+            "no API key: set ANTHROPIC_API_KEY (keys are made in the Anthropic Console), or "
+            "try the offline model with --offline"
         )
     for name, key in keys.items():
         if not _VALID_KEY.fullmatch(key):
@@ -236,21 +244,23 @@ _STARTS_WORKERS = frozenset({"", "board", "spawn", "resume", "lead"})
 """Commands that start workers, and so need `--offline`. The empty one opens the dashboard."""
 
 
-@dataclass(frozen=True)
-class CommandLine:
+class CommandLine(Struct, frozen=True):
     """The command `crewboard` for one team.
 
-    `options` name root and team where they are needed; `offline` is True if `--offline` is needed.
+    `options` name root and team where they are needed; `offline` is True if `--offline` is needed. `attached` says that
+    the agents belong to another program.
     """
 
     options: tuple[str, ...] = ()
     offline: bool = False
+    attached: bool = False
 
     @classmethod
     def of(cls, team: Team) -> "CommandLine":
         """Return the command for `team`, as typed in the current directory with the current environment."""
         said = env.is_offline()
-        return cls(_options(team.directory), offline=runs_offline(team) and not said)
+        attached = store.roster.is_attached(team.directory)
+        return cls(_options(team.directory), offline=team.offline and not said, attached=attached)
 
     def words(self, *command: str) -> list[str]:
         """Return the words of a command such as `resume`, `w2`."""
@@ -268,14 +278,6 @@ class CommandLine:
 def command_for(team: Team, command: str) -> str:
     """Return the whole line of one command for `team`."""
     return CommandLine.of(team)(command)
-
-
-def runs_offline(team: Team) -> bool:
-    """Return True if agents started in this environment use the offline model.
-
-    A team that has used it continues with it if there is no API key.
-    """
-    return team.offline or (not has_key(team.environment) and team.directory.model_lock.exists())
 
 
 def _options(team: TeamDirectory) -> tuple[str, ...]:

@@ -69,6 +69,7 @@ def unpause_all(team: Team) -> list[str]:
 
 
 def _set_want_of_all(team: Team, wanted: str) -> list[str]:
+    store.roster.require_own_agents(team.directory)
     names = [m.name for m in team.config.members if store.leases.is_held(team.directory.agent(m.name).lease)]
     for name in names:
         _set_want(team, team.directory.agent(name), wanted)
@@ -85,6 +86,7 @@ def _set_want(team: Team, agent: AgentDirectory, wanted: str) -> None:
 
 
 def _require_alive(team: Team, name: str) -> AgentDirectory:
+    store.roster.require_own_agents(team.directory)
     agent = team.agent(name)
     if not store.leases.is_held(agent.lease):
         raise TryLaterError(f"{name} is not running; `{command_for(team, f'resume {name}')}` starts it again")

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn
 
-from crewboard import agent_types, env, pricing, protocol, store
+from crewboard import agent_types, env, models, pricing, protocol, store
 from crewboard.agent_types import AgentType
 from crewboard.commands.answers import set_budget
 from crewboard.commands.context import POLL_INTERVAL, Team, check_credentials, command_for, wait_until
@@ -17,6 +17,7 @@ from crewboard.records import (
     LEAD,
     LIMIT_REASONS,
     OPERATOR,
+    Config,
     HireOptions,
     LimitError,
     Member,
@@ -77,20 +78,20 @@ def effective_terms(
     writes nor runs commands (`acts` is False) needs no plan for what its hirer plans.
     """
     limits = [hirer] if before is None else [hirer, before]
-    return asked.model_copy(
-        update={
-            "plan": asked.plan or (hirer.plan and acts) or bool(before and before.plan),
-            "strict_plan": asked.strict_plan or (hirer.strict_plan and acts) or bool(before and before.strict_plan),
-            "ask": asked.ask or any(each.ask for each in limits),
-            "budget": asked.budget if before is None else before.budget or asked.budget,
-            "network": asked.network and all(each.network for each in limits),
-            "unsafe_no_sandbox": asked.unsafe_no_sandbox and all(each.unsafe_no_sandbox for each in limits),
-            "allow_hardlinks": asked.allow_hardlinks and all(each.allow_hardlinks for each in limits),
-            "max_turns": min(asked.max_turns, *(each.max_turns for each in limits)),
-            "restart": asked.restart or bool(before and before.restart),
-            "worktree": asked.worktree or (hirer.worktree and acts) or bool(before and before.worktree),
-            "max_memory": min((each.max_memory for each in (asked, *limits) if each.max_memory), default=None),
-        }
+    return asked.replace(
+        plan=asked.plan or (hirer.plan and acts) or bool(before and before.plan),
+        strict_plan=asked.strict_plan or (hirer.strict_plan and acts) or bool(before and before.strict_plan),
+        ask=asked.ask or any(each.ask for each in limits),
+        budget=asked.budget if before is None else before.budget or asked.budget,
+        network=asked.network and all(each.network for each in limits),
+        unsafe_no_sandbox=asked.unsafe_no_sandbox and all(each.unsafe_no_sandbox for each in limits),
+        allow_hardlinks=asked.allow_hardlinks and all(each.allow_hardlinks for each in limits),
+        max_turns=min(asked.max_turns, *(each.max_turns for each in limits)),
+        restart=asked.restart or bool(before and before.restart),
+        worktree=asked.worktree or (hirer.worktree and acts) or bool(before and before.worktree),
+        effort=before.effort if before and before.effort else asked.effort,
+        thinking=before.thinking if before and before.thinking else asked.thinking,
+        max_memory=min((each.max_memory for each in (asked, *limits) if each.max_memory), default=None),
     )
 
 
@@ -128,13 +129,14 @@ def spawn(team: Team, hire: Hire) -> Assignment:
     Creates the team if it does not exist yet.
 
     Raises:
-        UsageError: The name, type, prompt or flags are invalid.
+        UsageError: The name, type, prompt or flags are invalid, or the model does not take the effort or thinking.
         TryLaterError: The agent is at work or queued, its task is blocked, or a cap is reached and it may not wait.
         CredentialsError: There is no API key.
         NoSandboxError: No sandbox is available for this type.
         UntrustedError: The type is the project's own, and the user has not accepted it.
         LimitError: The budget of the team or of the hiring agent is used up.
     """
+    store.roster.require_own_agents(team.directory)
     if (assignment := _find_repeated(team, hire)) is not None:
         return assignment
     _check_budgets(team, hire.name)
@@ -184,7 +186,7 @@ def stop_waiting(team: Team, name: str) -> None:
     def edit(spec: Spec | None) -> Spec:
         if spec is None:
             raise UsageError(f"{name} has no spec")
-        return spec.model_copy(update={"foreground": False})
+        return spec.replace(foreground=False)
 
     store.agents.change_spec(team.directory.agent(name), edit)
 
@@ -219,7 +221,7 @@ def _assign_more_work(team: Team, agent: AgentDirectory, hire: Hire) -> Assignme
 
 
 def _check_terms(hire: Hire, spec: Spec) -> None:
-    given = (set(HireOptions.model_fields) if hire.given is None else hire.given) - {"task"}
+    given = (set(HireOptions.__struct_fields__) if hire.given is None else hire.given) - {"task"}
     differing = [name for name in sorted(given) if getattr(hire.flags, name) != getattr(spec.flags, name)]
     differing += ["role"] if hire.role and hire.role != spec.role else []
     differing += ["model"] if hire.model and hire.model != spec.model else []
@@ -250,15 +252,15 @@ def trust(team: Team, kind: AgentType) -> None:
 
 def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType) -> Assignment:
     agent_types.require_trusted(kind, team.environment, command_for(team, f"types trust {kind.name}"))
-    check_credentials(team.environment)
+    check_credentials(team.worker_environment)
     _check_sandbox(team, kind, hire.flags)
     if not hire.wait:
         _check_caps(team, hire.name)
     model = choose_model(kind, hire.model, team.environment)
     _check_price(team, hire, model)
-    team.ensure()
+    models.require(model, hire.flags.effort, hire.flags.thinking, team.worker_environment)
     prepared = _prepare_worktree(team, agent, hire, kind)
-    flags = hire.flags.model_copy(update={"worktree": prepared.worktree is not None})
+    flags = hire.flags.replace(worktree=prepared.worktree is not None)
     if hire.flags.task is not None:
         assign_without_mail(team, hire.flags.task, hire.name)
     now = team.now()
@@ -290,20 +292,27 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     return Assignment(hire.name, prompt_id, spec.run, fresh=True, note=prepared.note)
 
 
+def has_worktree_by_default(config: Config, kind: AgentType) -> bool:
+    """Return True if a new agent gets a worktree unless its hire says otherwise: its type or the team decides."""
+    return kind.worktree if kind.worktree is not None else kind.writes and config.worktree == "always"
+
+
 def _prepare_worktree(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType) -> "Prepared":
     """Return the worktree of a new agent, if it gets one: by the hire, its type, or the team's setting.
 
     Raises:
-        UsageError: It has one with work in it and was hired without, or the base is no commit.
+        UsageError: It has one with work in it and was hired without, or it is asked for and cannot be made.
     """
     # Imported here because commands that only read a team do not need it.
     from crewboard.worktrees import checkout
 
-    before = store.agents.spec(agent)
-    old = before.worktree if before else None
     explicit = hire.given is None or "worktree" in hire.given
-    by_default = kind.worktree if kind.worktree is not None else kind.writes and team.config.worktree == "always"
-    wanted = hire.flags.worktree or hire.flags.base is not None or (by_default and not explicit)
+    asked = hire.flags.worktree or hire.flags.base is not None
+    if hire.flags.base is not None or (hire.flags.worktree and explicit):
+        checkout.require_repository(team.directory.root, hire.name)
+    team.ensure()
+    old = before.worktree if (before := store.agents.spec(agent)) else None
+    wanted = asked or (not explicit and has_worktree_by_default(team.config, kind))
     has_work = old is not None and team.directory.worktree(hire.name).is_dir()
     if has_work and explicit and not hire.flags.worktree:
         discard = f"`{command_for(team, f'discard {hire.name}')}`"
@@ -351,7 +360,7 @@ def provide(team: Team) -> None:
     """Send the supervisor the environment of queued runs that was lost when an earlier supervisor was killed."""
     for held in store.agents.held_starts(team.directory).held:
         if not held.provided:
-            protocol.supervisor_client.request_start(team.directory, held.name, held.run, team.environment)
+            protocol.supervisor_client.request_start(team.directory, held.name, held.run, team.worker_environment)
 
 
 def _mail_from(team: Team, name: str) -> int:
@@ -365,19 +374,12 @@ def _refuse_start(agent: AgentDirectory, spec: Spec) -> NoReturn:
 
 def _add_to_roster(team: Team, hire: Hire, model: str, now: float) -> None:
     old = team.config.member(hire.name)
-    store.roster.put(
-        team.directory,
-        Member(
-            name=hire.name,
-            type=hire.type,
-            role=hire.role,
-            model=model,
-            added_at=old.added_at if old else now,
-            report_to=OPERATOR if hire.name == LEAD else LEAD,
-            plan_required=hire.flags.plan,
-            autoclaim=hire.flags.autoclaim,
-        ),
-    )
+    member = Member(
+        name=hire.name, type=hire.type, role=hire.role, model=model, added_at=old.added_at if old else now,
+        report_to=OPERATOR if hire.name == LEAD else LEAD, plan_required=hire.flags.plan,
+        autoclaim=hire.flags.autoclaim,
+    )  # fmt: skip
+    store.roster.put(team.directory, member)
 
 
 def resume(team: Team, name: str, *, model: str | None = None, network: bool = False) -> int:
@@ -391,48 +393,53 @@ def resume(team: Team, name: str, *, model: str | None = None, network: bool = F
         CredentialsError: There is no API key.
         NoSandboxError: No sandbox is available for its type.
     """
+    store.roster.require_own_agents(team.directory)
     agent = team.agent(name)
     # Probed before the spec is read: a spec read earlier could name the run before.
     lives = store.leases.is_held(agent.lease)
     current = store.agents.spec(agent)
     if lives and current is not None:
         return current.run
-    check_credentials(team.environment)
-    if current is not None and current.worktree is not None:
-        from crewboard.worktrees import checkout
-
-        # Made again from the last snapshot if it is gone.
-        checkout.prepare(team.directory, name, current.worktree, None, team.config.worktree_copy or ())
+    check_credentials(team.worker_environment)
     if current is not None:
-        kind = agent_types.type_of(current.type, current.definition)
-        _check_sandbox(team, kind, current.flags)
-
-    def edit(old: Spec | None) -> Spec:
-        if old is None:
-            raise UsageError(f"{name} has no spec file; spawn it again")
-        if store.leases.is_held(agent.lease):
-            return old
-        if is_starting(old, store.agents.last_run(agent), team.now()) or queued(team, name, old.run):
-            if model not in (None, old.model) or (network and not old.flags.network):
-                _refuse_start(agent, old)
-            # The other command starts this run, and each run number is started once.
-            return old
-        flags = old.flags.model_copy(update={"network": network or old.flags.network})
-        run = max(old.run, store.agents.last_run(agent)) + 1
-        changes = {
-            "run": run,
-            "want": "running",
-            "flags": flags,
-            "model": model or old.model,
-            "at": team.now(),
-        }
-        return old.model_copy(update=changes)
-
-    spec = store.agents.change_spec(agent, edit)
+        _prepare_again(team, name, current)
+        models.require(model or current.model, current.flags.effort, current.flags.thinking, team.worker_environment)
+    spec = store.agents.change_spec(agent, lambda old: _resumed(team, agent, old, model=model, network=network))
     if current is None or spec.run != current.run:
         team.note("resume", name, f"run {spec.run}")
     _start(team, agent, spec)
     return spec.run
+
+
+def _prepare_again(team: Team, name: str, spec: Spec) -> None:
+    """Check that an agent can start again; make its checkout again from the last snapshot if that is gone."""
+    _check_sandbox(team, agent_types.type_of(spec.type, spec.definition), spec.flags)
+    if spec.worktree is not None:
+        # Imported here because commands that only read a team do not need it.
+        from crewboard.worktrees import checkout
+
+        checkout.prepare(team.directory, name, spec.worktree, None, team.config.worktree_copy or ())
+
+
+def _resumed(team: Team, agent: AgentDirectory, old: Spec | None, *, model: str | None, network: bool) -> Spec:
+    """Return the spec that asks for the next run; the same one if a run is under way or about to begin."""
+    if old is None:
+        raise UsageError(f"{agent.name} has no spec file; spawn it again")
+    if store.leases.is_held(agent.lease):
+        return old
+    if is_starting(old, store.agents.last_run(agent), team.now()) or queued(team, agent.name, old.run):
+        if model not in (None, old.model) or (network and not old.flags.network):
+            _refuse_start(agent, old)
+        # The other command starts this run, and each run number is started once.
+        return old
+    changes = {
+        "run": max(old.run, store.agents.last_run(agent)) + 1,
+        "want": "running",
+        "flags": old.flags.replace(network=network or old.flags.network),
+        "model": model or old.model,
+        "at": team.now(),
+    }
+    return old.replace(**changes)
 
 
 NO_BUDGET = "none"
@@ -445,6 +452,7 @@ def change_limits(team: Team, name: str, *, budget: str | None = None, max_turns
     Raises:
         UsageError: There is no such agent, the budget has another form, or the model has no price.
     """
+    store.roster.require_own_agents(team.directory)
     agent = team.agent(name)
     amount = None if budget == NO_BUDGET else budget
     if amount is not None:
@@ -459,7 +467,7 @@ def change_limits(team: Team, name: str, *, budget: str | None = None, max_turns
         if old is None:
             raise UsageError(f"{name} has no spec file; spawn it again")
         _require_price(team, amount, old.model)
-        return old.model_copy(update={"flags": old.flags.model_copy(update=changes)})
+        return old.replace(flags=old.flags.replace(**changes))
 
     if changes:
         store.agents.change_spec(agent, edit)
@@ -476,11 +484,12 @@ def limit_memory(team: Team, name: str, most: int | None) -> None:
     Raises:
         UsageError: There is no such agent.
     """
+    store.roster.require_own_agents(team.directory)
 
     def edit(old: Spec | None) -> Spec:
         if old is None:
             raise UsageError(f"{name} has no spec file; spawn it again")
-        return old.model_copy(update={"flags": old.flags.model_copy(update={"max_memory": most})})
+        return old.replace(flags=old.flags.replace(max_memory=most))
 
     store.agents.change_spec(team.agent(name), edit)
     team.note("limit", name, f"memory {store.roster.format_size(most) if most else 'none'}")
@@ -493,6 +502,7 @@ def raise_limits(team: Team, name: str, *, budget: str | None = None, max_turns:
         UsageError: There is no such agent, the budget has another form, or the model has no price.
         CredentialsError: There is no API key to resume it with.
     """
+    store.roster.require_own_agents(team.directory)
     change_limits(team, name, budget=budget, max_turns=max_turns)
     return _resume_ended(team, name) if stopped_by_limit(team, name) and _may_go_on(team, name) else None
 
@@ -504,6 +514,7 @@ def raise_team_budget(team: Team, amount: str | None) -> list[str]:
         UsageError: The amount has another form.
         CredentialsError: There is no API key to resume them with.
     """
+    store.roster.require_own_agents(team.directory)
     waiting = [name for name in team.config.names if stopped_by_limit(team, name) and not _may_go_on(team, name)]
     set_budget(team, amount)
     resumed = [name for name in waiting if _may_go_on(team, name)]
@@ -536,6 +547,7 @@ def tell_lead(team: Team, text: str, flags: HireOptions | None = None) -> Assign
         UsageError: The text is empty.
         CredentialsError: There is no API key.
     """
+    store.roster.require_own_agents(team.directory)
     if not text.strip():
         raise UsageError("there is nothing to say to the lead: the text is empty")
     config = team.ensure().config
@@ -554,6 +566,7 @@ def resume_all(team: Team, *, model: str | None = None, network: bool = False) -
     Raises:
         CrewboardError: One of them did not start; the others were started nevertheless.
     """
+    store.roster.require_own_agents(team.directory)
     stopped = [m.name for m in team.config.members if not store.leases.is_held(team.directory.agent(m.name).lease)]
     _at_once(stopped, lambda name: resume(team, name, model=model, network=network))
     return stopped
@@ -578,7 +591,7 @@ def _start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
         if _is_up(agent, spec.run) or (next_wake and _is_queued(team, agent, spec.run)):
             return
         if time.monotonic() >= next_wake:
-            protocol.supervisor_client.request_start(team.directory, agent.name, spec.run, team.environment)
+            protocol.supervisor_client.request_start(team.directory, agent.name, spec.run, team.worker_environment)
             next_wake = time.monotonic() + 1
         time.sleep(POLL_INTERVAL)
     raise TryLaterError(f"{agent.name} did not start within {START_TIMEOUT:.0f} s; see {agent.log}")

@@ -1,42 +1,91 @@
 """Send mail from the operator or the lead, and record what the operator has read or acknowledged."""
 
-from collections.abc import Callable, Iterable, Mapping
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 
-from pydantic import JsonValue
-
-from crewboard import protocol, store
+from crewboard import agent_types, media, protocol, store
 from crewboard.commands.context import Team
 from crewboard.records import (
     LEAD,
     OPERATOR,
+    BadDataError,
+    Config,
     CrewboardError,
+    JsonValue,
     Message,
     OperatorState,
     StorageError,
     TryLaterError,
     UsageError,
+    counted,
     result_mark,
     task_mark,
 )
 from crewboard.store import AgentDirectory
 
 
-def send(team: Team, to: str, text: str) -> Message:
-    """Send text to an agent, the lead or the operator.
+def send(team: Team, to: str, text: str, attach: Sequence[Path] = ()) -> Message:
+    """Send text to an agent, the lead or the operator; to an agent, with images and documents.
 
     Raises:
-        UsageError: There is no such recipient, or the text is empty.
+        UsageError: There is no such recipient, the text is empty, or a file cannot be attached.
         StorageError: It could not be stored.
     """
+    if not text.strip() and attach:
+        text = "See what is attached."
     if not text.strip():
         raise UsageError("there is nothing to send: the text is empty")
-    to = protocol.addressing.recipient(to, team.config)
+    config = team.config
+    to = protocol.addressing.recipient(to, config)
+    files = read_attachments(team, [to], attach)
+    kept = [store.agents.keep_media(team.directory.agent(to), *each) for each in files]
+    metadata: dict[str, JsonValue] = {"attachments": [each.as_dict() for each in kept]} if kept else {}
+    named = "".join(f"\n[attached: {media.describe(each.name, each.type, each.bytes)}]" for each in kept)
     try:
-        message = post(team, to, "message", text)
+        message = _deliver(team, config, to, "message", f"{text}\n{named}" if named else text, **metadata)
     except StorageError as error:
         raise StorageError(f"{_not_accepted(error, 1)}{error}") from error.__cause__
     team.note("message", to, message.id)
     return message
+
+
+def read_attachments(team: Team, names: Sequence[str], attach: Sequence[Path]) -> list[tuple[str, str, bytes]]:
+    """Return name, type and content of the files to attach to a message for some agents.
+
+    Raises:
+        UsageError: A file cannot be attached, or a recipient takes none.
+    """
+    if not attach:
+        return []
+    files, config = [_read_attachment(path) for path in attach], team.config
+    for name in names:
+        to = protocol.addressing.recipient(name, config)
+        if config.attached is not None or config.member(to) is None:
+            raise UsageError(f"nothing can be attached to a message for {to}: only agents of crewboard take files")
+    return files
+
+
+def _read_attachment(path: Path) -> tuple[str, str, bytes]:
+    """Return name, type and content of a file to attach.
+
+    Raises:
+        UsageError: It cannot be read, or the API does not take it.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(max(media.MAX_PDF, media.MAX_IMAGE) + 1)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be attached: {getattr(error, 'strerror', None) or error}") from error
+    kind = media.type_of(data)
+    if kind is None:
+        raise UsageError(f"{path} cannot be attached: it is no PNG, JPEG, GIF, WebP or PDF; put text into the message")
+    if (why := media.refusal(kind, data)) is not None:
+        raise UsageError(f"{path} cannot be attached: {why}")
+    name = "".join(sign if sign.isprintable() else "?" for sign in path.name)[:200]
+    return name, kind, data
 
 
 def broadcast(team: Team, text: str, to: list[str] | None = None) -> list[Message]:
@@ -51,13 +100,17 @@ def broadcast(team: Team, text: str, to: list[str] | None = None) -> list[Messag
     names = to if to is not None else [m.name for m in team.config.members if m.name != team.by]
     if not names:
         raise UsageError("the team has no agent to send it to yet")
-    known = team.config.names
+    config = team.config
     for name in names:
-        protocol.addressing.require_recipient(name, known)
+        protocol.addressing.require_recipient(name, config.names)
     ident = store.mailbox.new_id()
     sent: list[Message] = []
+
+    def send_one(name: str) -> None:
+        sent.append(_deliver(team, config, name, "broadcast", text, broadcast_id=ident))
+
     try:
-        send_to_each(names, lambda name: sent.append(post(team, name, "broadcast", text, broadcast_id=ident)))
+        send_to_each(names, send_one)
     finally:
         for message in sent:
             team.note("broadcast", message.to, message.id)
@@ -86,7 +139,7 @@ def send_to_each(left: list[str], send: Callable[[str], object]) -> None:
 def _not_accepted(error: Exception, count: int) -> str:
     """Return which state of the machine prevents that messages are stored; an empty text if it is none."""
     trouble = store.files.trouble(error)
-    messages = f"{count} message{'' if count == 1 else 's'}"
+    messages = counted(count, "message")
     return f"{trouble}: nothing was lost, {messages} not accepted; " if trouble else ""
 
 
@@ -191,6 +244,15 @@ def forget_acknowledged(team: Team, name: str) -> None:
         _change_operator(team, forget)
 
 
+def _deliver(team: Team, config: Config, to: str, kind: str, text: str, **metadata: JsonValue) -> Message:
+    """Store mail for an agent. One of Claude Code gets a letter instead, which its mirror then shows."""
+    if config.attached is not None:
+        from crewboard.attach import delivery
+
+        return delivery.send(team.directory, config.attached, to, text, team.now())
+    return post(team, to, kind, text, None, **metadata)
+
+
 def post(team: Team, to: str, kind: str, text: str, ident: str | None = None, **metadata: JsonValue) -> Message:
     """Store a message of any type in the mailbox of `to`, which must be on the team, and return it."""
     message = store.mailbox.compose(team.by, to, kind, text, ident=ident, ts=team.now(), metadata=metadata)
@@ -207,3 +269,87 @@ def _change_operator(team: Team, edit: Callable[[OperatorState], object]) -> Non
     store.json_files.change(
         team.directory.operator, team.directory.lock("operator"), OperatorState, apply, durable=True
     )
+
+
+SLASH_FOLDER = ".claude/commands"
+"""Where a project has texts that a user sends by name, as in Claude Code."""
+
+_MOST_SLASH_COMMANDS = 200
+
+_MOST_WRITTEN = 20_000
+"""Characters of a text that a slash command stands for."""
+
+_SLASH = re.compile(r"/([\w-]+(?::[\w-]+)?)(?:\s+(.*))?", re.DOTALL)
+_PLACE = re.compile(r"\$(ARGUMENTS|[1-9])")
+
+
+def slash_commands(team: Team) -> list[str]:
+    """Return the names of the project's slash commands: `fix`, and `web:fix` for one in the folder `web`."""
+    found: list[str] = []
+    for folder in ("", *(f"/{name}" for name in _entries(team, SLASH_FOLDER) if "." not in name)):
+        names = [name.removesuffix(".md") for name in _entries(team, SLASH_FOLDER + folder) if name.endswith(".md")]
+        found += [f"{folder[1:]}:{name}" if folder else name for name in names]
+    return [name for name in found if _SLASH.fullmatch(f"/{name}")][:_MOST_SLASH_COMMANDS]
+
+
+def unknown_command(team: Team, text: str) -> str | None:
+    """Return the name that a text begins with like a slash command, if the project has none of that name; else None."""
+    found = _SLASH.fullmatch(text.strip())
+    return found[1] if found is not None and found[1] not in slash_commands(team) else None
+
+
+def _entries(team: Team, folder: str) -> list[str]:
+    """Return the names in a folder of the project; none if it is missing, or a link leads there."""
+    try:
+        with agent_types.open_folder(team.directory.root, folder) as opened:
+            return sorted(os.listdir(opened))  # noqa: PTH208  a descriptor
+    except OSError:
+        return []
+
+
+def write_out(team: Team, text: str) -> str | None:
+    """Return the text for which a slash command stands, with its arguments; None if `text` is no such command.
+
+    The file may come with a cloned repository, and agents can write it. So the user must see the text before sending
+    it.
+
+    Raises:
+        UsageError: The file cannot be used; the message says why.
+    """
+    found = _SLASH.fullmatch(text.strip())
+    if found is None:
+        return None
+    folder, _, name = found[1].rpartition(":")
+    arguments = (found[2] or "").strip()
+    try:
+        with agent_types.open_folder(team.directory.root, f"{SLASH_FOLDER}/{folder}".rstrip("/")) as opened:
+            if f"{name}.md" not in os.listdir(opened):  # noqa: PTH208  as above
+                return None
+            data = agent_types.read_regular(opened, f"{name}.md")
+        _, body = agent_types.front_matter(data.decode())
+    except OSError:
+        return None
+    except (BadDataError, UnicodeDecodeError) as error:
+        raise UsageError(f"/{found[1]} cannot be used: {error}") from error
+    written = _filled_in(body.strip(), arguments)
+    if not written or len(written) > _MOST_WRITTEN:
+        raise UsageError(f"/{found[1]} cannot be used: it is empty, or has more than {_MOST_WRITTEN} characters")
+    # It must not address another agent than the one it is written to.
+    return f"@{written}" if written.startswith("@") else written
+
+
+def _filled_in(body: str, arguments: str) -> str:
+    """Return a text with the arguments in their places, or at its end if it has none."""
+    try:
+        words = shlex.split(arguments)
+    except ValueError:
+        words = arguments.split()
+    if not _PLACE.search(body):
+        return f"{body}\n\n{arguments}".strip()
+
+    def fill(place: re.Match[str]) -> str:
+        if place[1] == "ARGUMENTS":
+            return arguments
+        return words[int(place[1]) - 1] if int(place[1]) <= len(words) else ""
+
+    return _PLACE.sub(fill, body)

@@ -1,7 +1,6 @@
 """Stop, remove and delete: end agents and teams. A damaged spec is rebuilt, so that any agent can be ended."""
 
 import contextlib
-import shutil
 import time
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from crewboard.commands import changes, messages
 from crewboard.commands.context import POLL_INTERVAL, Team, command_for, wait_until
 from crewboard.records import (
     OPERATOR,
+    AttachedTeam,
     BadDataError,
     HireOptions,
     Intake,
@@ -21,7 +21,6 @@ from crewboard.records import (
     StorageError,
     TryLaterError,
     UsageError,
-    is_name,
 )
 from crewboard.store import AgentDirectory
 
@@ -31,6 +30,7 @@ DELETE_TIMEOUT = 10.0
 
 def ask_to_stop(team: Team, name: str, reason: str = "") -> Request | None:
     """Ask an agent to shut down and return the request, which will hold its answer; None if it is not running."""
+    store.roster.require_own_agents(team.directory)
     return _ask(team, team.agent(name).name, reason)
 
 
@@ -52,6 +52,11 @@ def stop(team: Team, name: str, reason: str = "") -> None:
     Raises:
         TryLaterError: It refused or did not answer in time, and continues.
     """
+    if (attached := team.config.attached) is not None:
+        why = f" ({reason})" if reason else ""
+        messages.send(team, name, f"The operator asks you to stop{why}: finish what you are doing now, then end.")
+        _end_attached(team, attached, name, protocol.approvals.SHUTDOWN_TIMEOUT)
+        return
     request = ask_to_stop(team, name, reason)
     if request is None:
         _stop_ended(team, name)
@@ -78,6 +83,9 @@ def stop_now(team: Team, name: str) -> None:
     Raises:
         TryLaterError: It did not end in time.
     """
+    if (attached := team.config.attached) is not None:
+        _end_attached(team, attached, name, 0)
+        return
     agent = team.agent(name)
     if not store.leases.is_held(agent.lease):
         _stop_ended(team, name)
@@ -88,6 +96,14 @@ def stop_now(team: Team, name: str) -> None:
     _wait_for_leases(team, [name], 10, keep_waking=True)
     if store.leases.is_held(agent.lease):
         raise TryLaterError(f"{name} is still running; see {team.directory.supervisor_log}")
+
+
+def _end_attached(team: Team, attached: AttachedTeam, name: str, grace: float) -> None:
+    """End an agent of another program, if it has a process of its own that does not end within `grace` seconds."""
+    from crewboard.attach import delivery
+
+    delivery.end(attached, name, grace)
+    team.note("stop", name, "" if grace else "now")
 
 
 def _stop_ended(team: Team, name: str) -> None:
@@ -111,6 +127,7 @@ def remove(team: Team, name: str) -> Path:
         UsageError: It has unmerged work.
         TryLaterError: It is running.
     """
+    store.roster.require_own_agents(team.directory)
     agent = team.agent(name)
     if store.leases.is_held(agent.lease):
         raise TryLaterError(f"{name} is alive; stop it first")
@@ -123,21 +140,17 @@ def remove(team: Team, name: str) -> Path:
     store.roster.drop(team.directory, name, store.agents.sum_up(agent))
     team.note("remove", name)
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(team.now()))
-    aside = team.directory.path / "removed" / f"{name}-{stamp}-{store.mailbox.new_id()[:4]}"
+    aside = team.directory.key(f"removed/{name}-{stamp}-{store.mailbox.new_id()[:4]}")
     try:
-        store.files.make_folder(aside.parent)
-        store.files.make_folder(aside)
-        if agent.path.exists():
-            agent.path.rename(aside / "agent")
-        if team.directory.inbox(name).exists():
-            team.directory.inbox(name).rename(aside / "inbox.jsonl")
-    except OSError as error:
-        raise StorageError(
-            f"{name} was removed from the roster, but its files could not be moved: {error.strerror}"
-        ) from error
+        aside.store.make_folder(team.directory.removed.name)
+        aside.store.make_folder(aside.name)
+        aside.store.move(agent.folder.name, f"{aside.name}/agent")
+        aside.store.move(team.directory.inbox(name).name, f"{aside.name}/inbox.jsonl")
+    except StorageError as error:
+        raise StorageError(f"{name} was removed from the roster, but its files could not be moved: {error}") from error
     if had_worktree:
         changes.forget(team, name, base=True)
-    return aside
+    return team.directory.path / aside.name
 
 
 def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
@@ -167,7 +180,7 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
         for name in names:
             if changes.worktree_of(team, name) is not None:
                 changes.forget(team, name, base=True)
-        shutil.rmtree(team.directory.path, ignore_errors=False)
+        team.directory.store.purge()
 
 
 def end_all(team: Team, names: list[str], *, now: bool = False) -> None:
@@ -214,7 +227,7 @@ def all_agents(team: Team) -> list[str]:
         names = [member.name for member in team.config.members]
     except BadDataError:
         names = []
-    found = sorted(path.name for path in team.directory.agents.glob("*") if is_name(path.name))
+    found = sorted(team.directory.agent_names())
     return list(dict.fromkeys([*names, *found]))
 
 
@@ -241,7 +254,7 @@ def want_killed(team: Team, name: str) -> None:
     try:
         store.agents.want(agent, "killed")
     except (BadDataError, UsageError):
-        spec = _rebuild_spec(agent, _member(team, name)).model_copy(update={"want": "killed", "at": team.now()})
+        spec = _rebuild_spec(agent, _member(team, name)).replace(want="killed", at=team.now())
         lock = team.directory.lock(f"spec-{name}")
         store.json_files.change(agent.spec, lock, Spec, lambda _: spec, replace_damaged=True, durable=True)
 

@@ -1,14 +1,18 @@
 """Changes to the task board by the operator or the lead, and the check of an agent's work."""
 
+import os
 from collections.abc import Callable
 
-from crewboard import agent_types, store
+from crewboard import agent_types, protocol, store
 from crewboard.commands.context import Team, command_for
 from crewboard.commands.messages import post
-from crewboard.records import OPERATOR, Checked, Exit, Task, TaskStatus, UsageError, is_orderly
+from crewboard.records import OPERATOR, Checked, Exit, Spec, Status, Task, TaskStatus, UsageError, is_orderly
+
+_MOST_OF_TAIL = 4096
+"""Bytes from the end of a check's output that are read to show its last lines."""
 
 
-def add_task(
+def add_task(  # noqa: PLR0913  each is a field of the task
     team: Team,
     subject: str,
     *,
@@ -18,27 +22,33 @@ def add_task(
     blocked_by: list[int] | None = None,
     required_type: str | None = None,
     check: str | None = None,
+    review: str | None = None,
 ) -> Task:
     """Add a task to the board and notify its owner, if it has one. Creates the team if it does not exist yet.
 
-    `check` is a command, or `store.tasks.NO_CHECK`; without it the team's check counts.
+    `check` is a command, or `store.tasks.NO_CHECK`; without it the team's check counts. `review` is an agent other than
+    the owner, or the operator, that must approve the work.
 
     Raises:
-        UsageError: The subject or the check is empty; the priority is out of range; the owner, the type or a blocking
-            task does not exist; the owner is of another type; or a lead asks for no check.
+        UsageError: The subject or the check is empty; the priority is out of range; the owner, the reviewer, the type
+            or a blocking task does not exist; the owner is of another type, or the reviewer; or a lead asks for no
+            check.
     """
+    store.roster.require_own_agents(team.directory)
     store.tasks.check_words(subject, priority)
     if team.by != OPERATOR and check == store.tasks.NO_CHECK:
         raise UsageError("only the operator lets a task be completed without a check")
     if required_type is not None:
         agent_types.find(team.directory.root, required_type)
+    review = _reviewer(team, review)
+    store.tasks.check_reviewer("the task", review, owner)
     if owner is not None:
         store.tasks.check_type("the task", required_type, owner, team.member(owner).type)
     team.ensure()
     task = store.tasks.add(
         team.directory, subject, team.now(),
         description=description, priority=priority, owner=owner, blocked_by=blocked_by, required_type=required_type,
-        check=check, by=team.by,
+        check=check, review=review, by=team.by,
     )  # fmt: skip
     team.note("task add", f"#{task.id}", owner or "")
     if owner is not None:
@@ -57,16 +67,19 @@ def update_task(  # noqa: PLR0913  each is a field of the task
     priority: int | None = None,
     blocked_by: list[int] | None = None,
     check: str | None = None,
+    review: str | None = None,
 ) -> Task:
     """Change the given fields of a task.
 
-    A new owner is notified, or the same one if a closed task is given to it again. An edit notifies no agent.
+    A new owner is notified, or the same one if a closed task is given to it again. An edit notifies no agent. A review
+    of a task that is closed, or given to another owner, is cancelled.
 
     Raises:
-        UsageError: The task or the owner does not exist, the owner is of another type, `by` may not change the task,
-            the subject or the check is empty, the priority is out of range, or the task cannot be blocked by these
-            tasks.
+        UsageError: The task, the owner or the reviewer does not exist, the owner is of another type, or the reviewer,
+            `by` may not change the task, the subject or the check is empty, the priority is out of range, the task
+            cannot be blocked by these tasks, or its review is open and would get another reviewer.
     """
+    store.roster.require_own_agents(team.directory)
     member = team.member(owner) if owner is not None else None
     before = store.tasks.load(team.directory, task_id)
     if member is not None:
@@ -74,14 +87,17 @@ def update_task(  # noqa: PLR0913  each is a field of the task
     task = store.tasks.update(
         team.directory, task_id, team.by, team.now(),
         status=status, owner=owner, blocked_by=blocked_by,
-        edit=store.tasks.Edit(subject, description, priority, check),
+        edit=store.tasks.Edit(subject, description, priority, check, _reviewer(team, review)),
     )  # fmt: skip
+    if before.in_review is not None:
+        protocol.reviews.reconcile(team.directory, team.now())
     done = (
         " ".join(filter(None, (status, owner))),
         "subject" if subject is not None else "",
         "description" if description is not None else "",
         describe_priority(priority) if priority is not None else "",
         "check" if check is not None else "",
+        f"review {review}" if review is not None else "",
         f"blocked by {', '.join(map(str, blocked_by)) or 'none'}" if blocked_by is not None else "",
     )
     team.note("task update", f"#{task_id}", ", ".join(filter(None, done)))
@@ -91,12 +107,22 @@ def update_task(  # noqa: PLR0913  each is a field of the task
     return task
 
 
+def _reviewer(team: Team, name: str | None) -> str | None:
+    """Return a reviewer that is given: the operator, `store.tasks.NO_REVIEW`, or an agent.
+
+    Raises:
+        UsageError: There is no such agent.
+    """
+    return name if name in (None, OPERATOR, store.tasks.NO_REVIEW) else team.member(name).name
+
+
 def retry_task(team: Team, task_id: int) -> Task:
     """Reopen a failed task for the agent that had it and notify that agent; if it was removed, for any agent.
 
     Raises:
         UsageError: There is no such task.
     """
+    store.roster.require_own_agents(team.directory)
     task = store.tasks.load(team.directory, task_id)
     owner = task.owner or task.last_owner
     return update_task(team, task_id, status="pending", owner=owner if team.config.member(owner or "") else None)
@@ -108,6 +134,7 @@ def reopen_task(team: Team, task_id: int) -> Task:
     Raises:
         UsageError: There is no such task, or it is not closed.
     """
+    store.roster.require_own_agents(team.directory)
     before, task = store.tasks.reopen(team.directory, task_id, team.by, team.now())
     owner = before.owner or before.last_owner
     team.note("task reopen", f"#{task_id}", f"was {before.status}" + (f", {owner}" if owner else ""))
@@ -120,6 +147,7 @@ def raise_priority(team: Team, task_id: int, change: int) -> Task:
     Raises:
         UsageError: There is no such task, or its priority would be out of range.
     """
+    store.roster.require_own_agents(team.directory)
     task = store.tasks.reprioritise(team.directory, task_id, team.by, team.now(), change)
     team.note("task update", f"#{task_id}", describe_priority(task.priority))
     return task
@@ -136,6 +164,7 @@ def block_task(team: Team, task_id: int, blocked_by: list[int]) -> Task:
     Raises:
         UsageError: The task does not exist or is not pending, or it cannot be blocked by these tasks.
     """
+    store.roster.require_own_agents(team.directory)
     return update_task(team, task_id, blocked_by=blocked_by)
 
 
@@ -185,12 +214,42 @@ def passed_over(team: Team, task: Task) -> str | None:
     return check.command if check is not None and not passed else None
 
 
-def last_checked(team: Team, name: str) -> Task | None:
-    """Return the task of an agent whose check ran last; None if none of its tasks was checked."""
-    own = (task for task in store.tasks.load_all(team.directory) if name in (task.owner, task.last_owner))
-    return max(
-        (task for task in own if task.checked), key=lambda task: task.checked.at if task.checked else 0, default=None
-    )
+def last_checked(team: Team, name: str) -> Checked | None:
+    """Return the last check of an agent that ended, for a task or not; None if it was never checked.
+
+    A check that failed does not count any more once it is set neither for a task nor for the team.
+    """
+    last = store.json_files.load_or_none(team.directory.agent(name).checked, Checked)
+    if last is not None and last.passed:
+        return last
+    tasks = store.tasks.load_all(team.directory)
+    if last is not None:
+        return last if last.command in (team.config.check, *(task.check for task in tasks)) else None
+    # Of a team of an older version, only the tasks say it.
+    found = (task.checked for task in tasks if name in (task.owner, task.last_owner) and task.checked is not None)
+    return max(found, key=lambda each: each.at, default=None)
+
+
+def has_check(team: Team, name: str) -> bool:
+    """Return True if `check_agent` has a check to run."""
+    task = store.tasks.in_progress(team.directory, name)
+    return store.tasks.check_of(team.directory, task) is not None
+
+
+def is_checking(team: Team, name: str) -> bool:
+    """Return True if a check of an agent runs."""
+    return store.leases.is_held(team.directory.agent(name).checking)
+
+
+def last_lines(team: Team, checked: Checked, count: int = 5) -> str:
+    """Return the last lines of the output of a check, indented; empty if they cannot be read."""
+    try:
+        with open(team.directory.path / checked.result, "rb", opener=store.files.open_existing) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _MOST_OF_TAIL))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    return "\n".join(f"  {line}" for line in lines[-count:])
 
 
 def check_agent(team: Team, name: str, show: Callable[[str], None]) -> tuple[Checked, Task | None]:
@@ -203,9 +262,7 @@ def check_agent(team: Team, name: str, show: Callable[[str], None]) -> tuple[Che
         NoSandboxError: No sandbox works here.
         StorageError: The output cannot be kept.
     """
-    # Few commands need the sandbox.
-    from crewboard.sandbox import shell
-
+    store.roster.require_own_agents(team.directory)
     agent = team.agent(name)
     spec = store.agents.spec(agent)
     if spec is None:
@@ -219,11 +276,34 @@ def check_agent(team: Team, name: str, show: Callable[[str], None]) -> tuple[Che
     if check is None:
         which = f"task {task.id} of {name} has no check" if task is not None else f"{name} has no task in progress"
         raise UsageError(f"{which}, and the team has none: `{command_for(team, 'settings check COMMAND')}`")
-    checked = shell.run_check_alone(check.command, team.directory, name, spec, team.now, show)
+    with store.agents.checking(agent):
+        checked = _run_check(team, name, spec, check.command, show)
+    store.agents.save_checked(agent, checked, team.config.check)
     if task is not None:
         task = store.tasks.note_check(team.directory, task.id, team.by, checked)
     team.note("check", name, "passed" if checked.passed else "failed")
     return checked, task
+
+
+def _run_check(team: Team, name: str, spec: Spec, command: str, show: Callable[[str], None]) -> Checked:
+    """Run a check, and bind it to the tree of the agent's checkout."""
+    # Few commands need the sandbox, and few agents have a worktree.
+    from crewboard.sandbox import shell
+    from crewboard.worktrees import changes
+
+    tree, worked = changes.tree_of(team.directory, name, spec), is_at_work(team, name)
+    checked = shell.run_check_alone(command, team.directory, name, spec, team.now, show)
+    # What the check itself wrote belongs to its tree; what the agent changed meanwhile does not.
+    if not worked and not is_at_work(team, name):
+        tree = changes.tree_of(team.directory, name, spec)
+    return checked.replace(tree=tree)
+
+
+def is_at_work(team: Team, name: str) -> bool:
+    """Return True if an agent is running and not idle."""
+    agent = team.directory.agent(name)
+    status = store.json_files.load_or_none(agent.status, Status)
+    return store.leases.is_held(agent.lease) and (status is None or status.state != "idle")
 
 
 def _tell_owner(team: Team, task: Task, owner: str) -> None:

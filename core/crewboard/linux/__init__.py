@@ -1,5 +1,16 @@
 """The only readers of /proc and callers of raw system calls; programs that the system provides."""
 
-from crewboard.linux import process, programs, syscalls
+from typing import TYPE_CHECKING
+
+from crewboard.lazy import lazy
+
+if TYPE_CHECKING:
+    from crewboard.linux import process, programs, syscalls
+else:
+    __getattr__ = lazy(
+        __name__,
+        {},
+        modules="process programs syscalls",
+    )
 
 __all__ = ["process", "programs", "syscalls"]

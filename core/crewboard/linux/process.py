@@ -1,16 +1,15 @@
 """Processes as the kernel knows them: identity, descent, how they ended. The only module that reads /proc."""
 
 import contextlib
-import ctypes
 import fcntl
 import os
 import signal
 import struct
 import sys
+import time
 from functools import cache
 from pathlib import Path
-
-from crewboard.linux.syscalls import prctl
+from typing import NamedTuple
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
@@ -29,7 +28,11 @@ _CPU = slice(11, 13)
 _ARGUMENTS = slice(45, 47)
 """Where the arguments of a process begin and end in its memory (fields 48 and 49)."""
 
+_RSS = 21
+"""Pages in RAM (field 24)."""
+
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 _LONGEST_NAME = 15
 """Bytes of a process's name that the kernel keeps."""
@@ -73,6 +76,12 @@ def start_ticks(pid: int) -> int:
     return int(fields[_START_TICKS]) if fields and fields[_STATE] not in "ZX" else 0
 
 
+def started_at(ticks: int) -> float:
+    """Return the time, in seconds since the epoch, at which a process started that has these `start_ticks`."""
+    booted_at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return booted_at + ticks / _TICKS
+
+
 def is_ending(pid: int) -> bool:
     """Return True if the process has begun to end, so that it may have freed its locks already."""
     fields = _stat(pid)
@@ -85,9 +94,39 @@ def is_stopped(pid: int) -> bool:
     return bool(fields) and fields[_STATE] in "Tt"
 
 
+class Measurement(NamedTuple):
+    """What a process has used: seconds of processor time, and bytes in RAM now. Its pid and start identify it."""
+
+    pid: int
+    start_ticks: int
+    cpu_seconds: float
+    rss_bytes: int
+
+
+def measure(pid: int) -> Measurement | None:
+    """Return what a process has used; None if there is no such process."""
+    fields = _stat(pid)
+    if not fields or fields[_STATE] in "ZX":
+        return None
+    cpu = sum(int(field) for field in fields[_CPU]) / _TICKS
+    return Measurement(pid, int(fields[_START_TICKS]), cpu, int(fields[_RSS]) * _PAGE)
+
+
 def cpu_ticks(pid: int) -> int:
     """Return the clock ticks for which the process had a processor; 0 if there is no such process."""
     return sum(int(field) for field in _stat(pid)[_CPU])
+
+
+def arguments(pid: int) -> list[str]:
+    """Return the program and the arguments of a process; its name alone if it has none, nothing if it is gone."""
+    for file, end in (("cmdline", "\0"), ("comm", "\n")):
+        try:
+            text = Path(f"/proc/{pid}/{file}").read_bytes().decode(errors="surrogateescape")
+        except OSError:
+            return []
+        if text.strip("\0\n"):
+            return text.removesuffix(end).split("\0")
+    return []
 
 
 def resident_bytes(pid: int) -> int:
@@ -126,15 +165,25 @@ def parents() -> dict[int, int]:
 
 def descendants(pid: int, among: dict[int, int] | None = None) -> list[int]:
     """Return all descendants of `pid`."""
+    return below(pid, children_of(parents() if among is None else among))
+
+
+def children_of(among: dict[int, int]) -> dict[int, list[int]]:
+    """Return the children of each process, where `among` are processes with their parents."""
     children: dict[int, list[int]] = {}
-    for child, parent in (parents() if among is None else among).items():
+    for child, parent in among.items():
         children.setdefault(parent, []).append(child)
+    return children
+
+
+def below(pid: int, children: dict[int, list[int]]) -> list[int]:
+    """Return all descendants of `pid`, where `children` are those of each process."""
     found: list[int] = []
     waiting = [pid]
     while waiting:
-        below = children.get(waiting.pop(), [])
-        found += below
-        waiting += below
+        next_below = children.get(waiting.pop(), [])
+        found += next_below
+        waiting += next_below
     return found
 
 
@@ -158,19 +207,26 @@ def send_signal(pid: int, number: int, ticks: int = 0) -> bool:
     return True
 
 
+def _prctl(option: int, value: int | bytes = 0) -> None:
+    # Imported here: ctypes takes a few milliseconds, and most processes only read /proc.
+    from crewboard.linux import syscalls
+
+    syscalls.prctl(option, value)
+
+
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends, so that each can be found."""
-    prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def end_with_parent() -> None:
     """Make the kernel kill this process when the thread that started it ends. Forked processes do not inherit this."""
-    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def keep_memory_private() -> None:
     """Keep other processes of this user from reading this one's memory, environment and descriptors."""
-    prctl(_PR_SET_DUMPABLE, 0)
+    _prctl(_PR_SET_DUMPABLE, 0)
 
 
 def count_threads() -> int:
@@ -183,10 +239,12 @@ def rename(name: str, arguments: list[str]) -> None:
 
     The room is what its real arguments took; the kernel shows that stretch of memory as it stands.
     """
-    prctl(_PR_SET_NAME, name.encode()[:_LONGEST_NAME])
+    _prctl(_PR_SET_NAME, name.encode()[:_LONGEST_NAME])
     first, end = (int(field) for field in _stat(os.getpid())[_ARGUMENTS])
     if 0 < first < end:
         shown = "\0".join(arguments).encode("utf-8", "surrogateescape")[: end - first - 1]
+        import ctypes
+
         ctypes.memmove(first, shown.ljust(end - first, b"\0"), end - first)
 
 

@@ -23,7 +23,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m crewboard.offline", description="The offline model of one team.")
     parser.add_argument("team", type=Path, help="the team's directory")
     parser.add_argument("--grace", type=float, default=10.0, help="seconds to stay without supervisor and workers")
-    parser.add_argument("--look", type=float, default=1.0, help="seconds from one look to the next")
+    parser.add_argument("--look", type=float, default=5.0, help="seconds from one look to the next")
     args = parser.parse_args(argv)
     team = TeamDirectory(args.team.resolve())
     try:
@@ -48,7 +48,7 @@ def _service() -> Service:
         raise UsageError(f"{env.OFFLINE_PACE} is a number, not {pace!r}") from error
 
 
-async def _serve(service: Service, team: TeamDirectory, lock: int, grace: float, look: float) -> None:
+async def _serve(service: Service, team: TeamDirectory, lock: store.Held, grace: float, look: float) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -61,19 +61,21 @@ async def _serve(service: Service, team: TeamDirectory, lock: int, grace: float,
         await asyncio.wait({unneeded, asyncio.ensure_future(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
 
 
-async def _until_unneeded(team: TeamDirectory, lock: int, info: ModelServerInfo, grace: float, look: float) -> None:
+async def _until_unneeded(
+    team: TeamDirectory, lock: store.Held, info: ModelServerInfo, grace: float, look: float
+) -> None:
     """Return when the server was not needed for `grace` seconds, or its lock is no longer at its path."""
     loop = asyncio.get_running_loop()
     while True:
         needed_at = loop.time()
         while loop.time() - needed_at < grace:
-            if not store.leases.is_at(lock, team.model_lock):
+            if not store.leases.has(lock):
                 return
             if is_needed(team):
                 needed_at = loop.time()
             await asyncio.sleep(look)
         # A process that has read the address by now holds a lock that is seen here; a later one finds none and waits.
-        os.ftruncate(lock, 0)
+        store.leases.unsign(lock)
         if not is_needed(team):
             return
         store.leases.sign(lock, info)
@@ -81,8 +83,9 @@ async def _until_unneeded(team: TeamDirectory, lock: int, info: ModelServerInfo,
 
 def is_needed(team: TeamDirectory) -> bool:
     """Return True if a supervisor or a worker of the team is running."""
-    locks = [team.supervisor_lock, *(team.agent(path.name).lease for path in team.agents.glob("*"))]
-    return any(map(store.leases.is_held, locks))
+    return store.leases.is_held(team.supervisor_lock) or any(
+        store.leases.is_held(team.agent(name).lease) for name in team.agent_names()
+    )
 
 
 if __name__ == "__main__":

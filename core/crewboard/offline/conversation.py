@@ -15,6 +15,8 @@ from crewboard.offline.wire import MessagesRequest, Text, ToolResult, ToolUse, t
 from crewboard.untrusted import undelimit, undelimit_data
 
 _WHO = re.compile(r'^You are (\S+), an? (\S+) agent\b(?:.*?\bteam "([^"\n]*)")?', re.MULTILINE)
+_REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
+"""Text that Claude Code adds to the words of its user, for its model alone."""
 
 # Kinds of mail: what an agent was hired for; the system's own words, and text between mail.
 HIRE_PROMPT = "prompt"
@@ -117,6 +119,9 @@ def _entries(request: MessagesRequest) -> Iterable[Entry]:
     calls: dict[str, ToolUse] = {}
     turn = -1
     for _, role, blocks in turns(request.messages):
+        if role == "system":
+            # What another program tells its model; no order of a person or an agent.
+            continue
         uses = {block.id: block for block in blocks if isinstance(block, ToolUse)}
         calls |= uses
         if role == "assistant":
@@ -130,7 +135,7 @@ def _entries(request: MessagesRequest) -> Iterable[Entry]:
                 use = calls[block.tool_use_id]
                 yield Done(use.name, use.input, undelimit_data(block.text), bool(block.is_error), turn)
             elif isinstance(block, Text) and undelimit_data(block.text) == block.text:
-                yield from _read_text(block.text, turn)
+                yield from _read_text(_REMINDER.sub("", block.text), turn)
 
 
 def _read_text(text: str, turn: int) -> Iterable[Entry]:

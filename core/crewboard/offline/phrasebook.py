@@ -13,7 +13,7 @@ from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
+from msgspec import Struct, convert
 
 _MOST_JOINTS = 12
 _LONGEST_TEXT = 20_000
@@ -27,7 +27,7 @@ _PATH = re.compile(
 )
 
 
-class Step(BaseModel, extra="forbid", frozen=True):
+class Step(Struct, frozen=True, forbid_unknown_fields=True):
     """A tool to call; with `each`, once for each path in a word of the prompt or in a tool's result."""
 
     tool: str
@@ -36,7 +36,7 @@ class Step(BaseModel, extra="forbid", frozen=True):
     each: str = ""
 
 
-class Phrase(BaseModel, extra="forbid", frozen=True):
+class Phrase(Struct, frozen=True, forbid_unknown_fields=True):
     """Patterns, and what to do about a clause that one of them matches.
 
     `kind` names phrases that need more than their steps (`respond.py`); `none` is the answer if the last step found
@@ -50,7 +50,7 @@ class Phrase(BaseModel, extra="forbid", frozen=True):
     none: str = ""
 
 
-class _Book(BaseModel, extra="forbid", frozen=True):
+class _Book(Struct, frozen=True, forbid_unknown_fields=True):
     """The file: phrases by an example of each, those of a lead apart."""
 
     pronouns: str
@@ -69,7 +69,8 @@ class _Book(BaseModel, extra="forbid", frozen=True):
 @cache
 def book() -> _Book:
     """Return the phrasebook."""
-    return _Book.model_validate(tomllib.loads((Path(__file__).parent / "phrasebook.toml").read_text(encoding="utf-8")))
+    text = (Path(__file__).parent / "phrasebook.toml").read_text(encoding="utf-8")
+    return convert(tomllib.loads(text), _Book)
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from crewboard.offline.conversation import Call
-from crewboard.offline.wire import Block, MessagesRequest, ToolUse
+from crewboard.offline.wire import Block, Document, Image, MessagesRequest, Text, ToolResult, ToolUse, sign
 
 CHARACTERS_A_TOKEN = 4
 _LEAST_CACHED = 1024
+_LOOK_BACK = 20
+_MOST_STORED = 20_000
+_MESSAGE_TOKENS = 4
+_MEDIA_TOKENS = 1500
 _WORDS = re.compile(r"\S+\s*|\s+")
 _MOST_PIECES = 120
 _JSON_PIECE = 24
@@ -36,6 +42,7 @@ class Reply:
 
     content: list[dict[str, Any]]
     stop_reason: str | None = None
+    stop_details: dict[str, Any] | None = None
     speed: Speed = field(default_factory=Speed)
 
 
@@ -50,21 +57,78 @@ def _tokens(*texts: str) -> int:
     return -(-sum(map(len, texts)) // CHARACTERS_A_TOKEN)
 
 
-def count(request: MessagesRequest, *, cached: bool) -> dict[str, int]:
-    """Return the input tokens by the API's kinds; with `cached`, what an earlier request held comes from the cache."""
-    base = _tokens(request.system_text, *(tool.model_dump_json(exclude_none=True) for tool in request.tools))
-    sizes = [4 + sum(map(_size, message.content)) for message in request.messages]
-    total = max(1, base + sum(sizes))
-    if not cached or total < _LEAST_CACHED:
-        return {"input_tokens": total, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
-    answered = [place for place, message in enumerate(request.messages) if message.role == "assistant"]
-    before = base + sum(sizes[: answered[-1]]) if answered else 0
-    read = before if before >= _LEAST_CACHED else 0
-    return {"input_tokens": 0, "cache_creation_input_tokens": total - read, "cache_read_input_tokens": read}
+class PromptCache:
+    """The prompt cache of the API: a request reads the longest beginning that an earlier one marked, if it is the same.
+
+    A breakpoint stores the beginning up to it, and finds what was stored there or at most 20 blocks before.
+    """
+
+    def __init__(self) -> None:
+        self._stored: dict[bytes, None] = {}
+
+    def count(self, request: MessagesRequest) -> dict[str, int]:
+        """Return the input tokens of a request by the API's kinds, and store what it marks."""
+        read = written = total = 0
+        digest = hashlib.sha256(request.model.encode())
+        digests: list[bytes] = []
+        sizes: list[int] = []
+        stored = []
+        for text, size, marked in _pieces(request):
+            digest.update(text)
+            total += size
+            digests.append(digest.digest())
+            sizes.append(total)
+            if marked and total >= _LEAST_CACHED:
+                written = total
+                stored.append(digest.digest())
+                near = range(len(digests) - 1, max(-1, len(digests) - 2 - _LOOK_BACK), -1)
+                read = max(read, next((sizes[at] for at in near if digests[at] in self._stored), 0))
+        self._stored.update(dict.fromkeys(stored))
+        for oldest in list(self._stored)[: max(0, len(self._stored) - _MOST_STORED)]:
+            del self._stored[oldest]
+        total = max(1, total)
+        return {
+            "input_tokens": total - written,
+            "cache_creation_input_tokens": written - read,
+            "cache_read_input_tokens": read,
+        }
+
+
+def _pieces(request: MessagesRequest) -> Iterator[tuple[bytes, int, bool]]:
+    """Yield the blocks of a request in the order of the cache: content, tokens, and whether there is a breakpoint."""
+    for tool in request.tools:
+        text = _unmarked(tool)
+        yield text, _tokens(text.decode()), tool.cache_control is not None
+    for part in request.system:
+        yield b"system" + _unmarked(part), _tokens(part.text), part.cache_control is not None
+    # Another way to think begins the conversation anew.
+    yield msgspec.json.encode((request.thinking, request.output_config)), 0, False
+    last = request.messages[-1].content[-1]
+    for message in request.messages:
+        yield message.role.encode(), _MESSAGE_TOKENS, False
+        for block in message.content:
+            marked = getattr(block, "cache_control", None) is not None or (
+                block is last and bool(request.cache_control)
+            )
+            yield _unmarked(block), _size(block), marked
+
+
+def _unmarked(piece: Any) -> bytes:  # noqa: ANN401  a block or a tool
+    plain = msgspec.to_builtins(piece)
+    plain.pop("cache_control", None)
+    return msgspec.json.encode(plain)
 
 
 def _size(block: Block) -> int:
-    return _tokens(block.name, json.dumps(block.input)) if isinstance(block, ToolUse) else _tokens(block.text)
+    if isinstance(block, ToolUse):
+        return _tokens(block.name, json.dumps(block.input))
+    if isinstance(block, ToolResult):
+        return _tokens(block.text) + sum(_MEDIA_TOKENS for part in block.content if not isinstance(part, Text))
+    if isinstance(block, Text):
+        return _tokens(block.text)
+    if isinstance(block, Image | Document):
+        return _MEDIA_TOKENS
+    return _tokens(msgspec.json.encode(block).decode())
 
 
 def message(reply: Reply, model: str, seed: bytes, usage: dict[str, int], max_tokens: int) -> dict[str, Any]:
@@ -76,11 +140,14 @@ def message(reply: Reply, model: str, seed: bytes, usage: dict[str, int], max_to
     room = max_tokens * CHARACTERS_A_TOKEN
     if len(blocks) == 1 and len(blocks[0].get("text", "")) > room:
         blocks, stop = [{**blocks[0], "text": blocks[0]["text"][:room]}], "max_tokens"
-    said = (block.get("text") or f"{block.get('name')}{block.get('input')}" for block in blocks)
+    said = (
+        block.get("text") or block.get("thinking") or f"{block.get('name')}{block.get('input')}" for block in blocks
+    )
     output = max(1, sum(map(_tokens, said)))
     return {
         "id": f"msg_{_digest(seed, 'message')}", "type": "message", "role": "assistant", "model": model,
-        "content": blocks, "stop_reason": stop, "stop_sequence": None, "usage": {**usage, "output_tokens": output},
+        "content": blocks, "stop_reason": stop, "stop_sequence": None, "stop_details": reply.stop_details,
+        "usage": {**usage, "output_tokens": output},
     }  # fmt: skip
 
 
@@ -89,7 +156,16 @@ def _digest(seed: bytes, what: object) -> str:
 
 
 def _complete(block: dict[str, Any], digest: str) -> dict[str, Any]:
-    defaults = {"id": f"toolu_{digest}", "input": {}} if block["type"] == "tool_use" else {"citations": None}
+    defaults: dict[str, Any] = {}
+    match block["type"]:
+        case "tool_use":
+            defaults = {"id": f"toolu_{digest}", "input": {}}
+        case "server_tool_use":
+            defaults = {"id": f"srvtoolu_{digest}", "input": {}}
+        case "text":
+            defaults = {"citations": None}
+        case "thinking":
+            defaults = {"signature": sign(block["thinking"])}
     return {**defaults, **block}
 
 
@@ -109,31 +185,45 @@ class Event:
 def events(whole: dict[str, Any], speed: Speed) -> Iterator[Event]:
     """Yield a message as the API streams it."""
     usage = whole["usage"]
-    start = {**whole, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
+    start = {**whole, "content": [], "stop_reason": None, "stop_details": None, "usage": {**usage, "output_tokens": 1}}
     yield Event({"type": "message_start", "message": start})
     yield Event({"type": "ping"})
     pause = speed.delay
     for index, block in enumerate(whole["content"]):
-        streamed = "input" if block["type"] == "tool_use" else "text"
-        empty = {**block, streamed: type(block[streamed])()}
+        streamed = _STREAMED.get(block["type"], ())
+        empty = {**block, **{name: type(block[name])() for name in streamed if block.get(name)}}
         yield Event({"type": "content_block_start", "index": index, "content_block": empty}, pause)
         for delta in _deltas(block):
             yield Event({"type": "content_block_delta", "index": index, "delta": delta}, speed.word, counts=True)
         yield Event({"type": "content_block_stop", "index": index})
         pause = 0
-    delta = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
+    delta = {"stop_reason": whole["stop_reason"], "stop_sequence": None, "stop_details": whole.get("stop_details")}
     yield Event({"type": "message_delta", "delta": delta, "usage": usage}, pause)
     yield Event({"type": "message_stop"})
 
 
+_STREAMED = {
+    "tool_use": ("input",), "server_tool_use": ("input",), "text": ("text", "citations"),
+    "thinking": ("thinking", "signature"),
+}  # fmt: skip
+"""The fields of each type of block that are sent in pieces. Blocks of other types are sent whole."""
+
+
 def _deltas(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    if block["type"] == "tool_use":
+    if block["type"] in ("tool_use", "server_tool_use"):
         text = json.dumps(block["input"])
         step = max(_JSON_PIECE, -(-len(text) // _MOST_PIECES))
         for start in range(0, len(text), step):
             yield {"type": "input_json_delta", "partial_json": text[start : start + step]}
         return
-    words = _WORDS.findall(block["text"])
+    kind = block["type"]
+    if kind not in ("text", "thinking"):
+        return
+    words = _WORDS.findall(block[kind])
     step = -(-len(words) // _MOST_PIECES) or 1
     for start in range(0, len(words), step):
-        yield {"type": "text_delta", "text": "".join(words[start : start + step])}
+        yield {"type": f"{kind}_delta", kind: "".join(words[start : start + step])}
+    for citation in block.get("citations") or ():
+        yield {"type": "citations_delta", "citation": citation}
+    if kind == "thinking":
+        yield {"type": "signature_delta", "signature": block["signature"]}

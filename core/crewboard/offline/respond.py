@@ -217,8 +217,8 @@ def _steps(work: _Work, item: Mail) -> _Steps | str:
     talk = work.talk
     if item.kind == NOTICE:
         return _own_task(work, item)
-    if item.kind in JOINS_NEXT_TURN:
-        return ""
+    if item.kind in JOINS_NEXT_TURN or item.kind == "task_review_request":
+        return _review_work(work, item) if item.kind == "task_review_request" else ""
     if talk.type == LEAD and item.author != OPERATOR and item.kind != HIRE_PROMPT:
         # Mail of the team is passed on, and never taken for an order.
         passed_on = f"{item.author} {_SAYS[item.kind]}: {item.text.strip()}" if item.kind in _SAYS else ""
@@ -286,6 +286,8 @@ def _close(work: _Work, task_id: int, to: str) -> _Steps:
     if any(done.tool == "task_update" and done.ok and done.input.get("task_id") == task_id for done in work.made):
         return ""
     done = yield Call("task_update", {"task_id": task_id, "status": to})
+    if done.ok and "in review" in done.text:
+        return first_line(done.text)
     return f"Task {task_id} is {to}." if done.ok else _refused(done)
 
 
@@ -392,6 +394,23 @@ def _hear_plan(work: _Work, mail: Mail) -> _Steps:
         return (yield from _decide(request, orders[0].having(name=mail.author)))
     ask = f"Tell me to approve {mail.author}'s plan, or to reject it and why."
     return f"{mail.author} submitted a plan.\n\n{mail.text.strip()}\n\n{ask}"
+
+
+def _review_work(work: _Work, mail: Mail) -> _Steps:
+    """Review the work on a task: send it back once if it adds a line with TODO, else approve it."""
+    found = re.search(r"\breports task (\d+) as completed", mail.text)
+    if found is None:
+        return f"I cannot see which task {mail.author} wants to have reviewed."
+    task_id, open_ends = int(found[1]), re.findall(r"^\+(?!\+\+).*\bTODO\b.*", mail.text, re.MULTILINE)
+    seen = [done for done in calls_in(work.talk.entries) if done not in work.left]
+    if any(done.tool == "review_task" and done.input.get("task_id") == task_id for done in seen):
+        open_ends = []
+    feedback = {"feedback": f"This is not done yet: {open_ends[0][1:].strip()}"} if open_ends else {}
+    done = yield Call("review_task", {"task_id": task_id, "approve": not open_ends, **feedback})
+    if not done.ok:
+        return _refused(done)
+    said = f" {feedback['feedback']}" if open_ends else ""
+    return f"I {'rejected' if open_ends else 'approved'} the work of {mail.author} on task {task_id}.{said}"
 
 
 def _plans(known: Iterable[Mail]) -> list[Mail]:

@@ -13,24 +13,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+import msgspec
+from msgspec import Meta, Struct
 
-from crewboard.names import Name
 from crewboard.offline.conversation import Done, exit_code, is_rejected
+from crewboard.records import Name
 
 _HERE = Path(__file__).parent
-Seconds = Annotated[float, Field(ge=0)]
+Seconds = Annotated[float, Meta(ge=0)]
 
 
-class _Data(BaseModel, extra="forbid", frozen=True): ...
-
-
-class ScriptedCall(_Data):
+class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True):
     tool: str
     input: dict[str, Any] = {}
 
 
-class Turn(_Data):
+class Turn(Struct, frozen=True, forbid_unknown_fields=True):
     text: str = ""
     calls: tuple[ScriptedCall, ...] = ()
     delay: Seconds = 0.8
@@ -39,22 +37,22 @@ class Turn(_Data):
     then: tuple["Branch", ...] = ()
 
 
-class Branch(Turn):
+class Branch(Turn, kw_only=True, frozen=True):
     on: Literal["rejected", "error", "failed", "says"]
     says: str = ""
     of: str = ""
 
 
-class ScenarioAgent(_Data):
+class ScenarioAgent(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     name: Name
     type: str
     role: str
     prompt: str
     plan: bool = False
-    turns: Annotated[tuple[Turn, ...], Field(min_length=1)]
+    turns: Annotated[tuple[Turn, ...], Meta(min_length=1)]
 
 
-class ScenarioTask(_Data):
+class ScenarioTask(Struct, frozen=True, forbid_unknown_fields=True):
     subject: str
     description: str = ""
     owner: Name | None = None
@@ -62,7 +60,7 @@ class ScenarioTask(_Data):
     required_type: str | None = None
 
 
-class Scenario(_Data):
+class Scenario(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     description: str
     agents: tuple[ScenarioAgent, ...]
@@ -71,7 +69,7 @@ class Scenario(_Data):
 
 def load(name: str) -> Scenario:
     """Return the scenario called `name`."""
-    return Scenario.model_validate_json((_HERE / "scenarios" / f"{name}.json").read_bytes())
+    return msgspec.json.decode((_HERE / "scenarios" / f"{name}.json").read_bytes(), type=Scenario)
 
 
 def load_all() -> tuple[Scenario, ...]:

@@ -12,14 +12,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, TypeAdapter
+import msgspec
+from msgspec import Meta, Struct
 
+from crewboard import models
 from crewboard.offline import conversation
 from crewboard.offline.http import Client, Incoming, error_body
-from crewboard.offline.reply import Event, Reply, count, events, message
+from crewboard.offline.reply import Event, PromptCache, Reply, events, message
 from crewboard.offline.respond import respond
 from crewboard.offline.scenario import Scenario, load_all
-from crewboard.offline.wire import MessagesRequest, parse
+from crewboard.offline.wire import (
+    MessagesRequest,
+    NoThinking,
+    RedactedThinking,
+    Thinking,
+    ToolUse,
+    parse,
+    turns,
+)
 
 ERROR_TYPES = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
@@ -32,7 +42,7 @@ WINDOW = 200_000
 _MOST_OUTPUT = 64_000
 
 
-class Fault(BaseModel, extra="forbid", frozen=True):
+class Fault(Struct, frozen=True, forbid_unknown_fields=True):
     """One way to misbehave.
 
     `status` answers with that status, `slow` as usual after `seconds`. `cut` closes the connection after `after` pieces
@@ -43,10 +53,10 @@ class Fault(BaseModel, extra="forbid", frozen=True):
 
     kind: Literal["status", "slow", "cut", "clean_cut", "error_event", "hang", "ping", "drip"]
     agent: str | None = None
-    status: Annotated[int, Field(ge=400, le=599)] = 529
+    status: Annotated[int, Meta(ge=400, le=599)] = 529
     retry_after: float | None = None
-    seconds: Annotated[float, Field(ge=0)] = 0
-    after: Annotated[int, Field(ge=0)] = 2
+    seconds: Annotated[float, Meta(ge=0)] = 0
+    after: Annotated[int, Meta(ge=0)] = 2
     message: str = ""
 
 
@@ -64,7 +74,7 @@ class Faults:
             stat = self._file.stat()
             if (mark := (stat.st_mtime_ns, stat.st_ino)) != self._seen:
                 self._seen = mark
-                self._left = TypeAdapter(list[Fault | None]).validate_json(self._file.read_bytes())
+                self._left = msgspec.json.decode(self._file.read_bytes(), type=list[Fault | None])
         for place, fault in enumerate(self._left):
             if fault is None or fault.agent in {None, agent}:
                 return self._left.pop(place)
@@ -105,6 +115,38 @@ class _ApiError(Exception):
     """An answer that is an error in the API's form: its status and text."""
 
 
+class _Thoughts:
+    """The thinking that was sent with tool calls, to refuse a request in which it is missing or changed."""
+
+    def __init__(self) -> None:
+        self._of_calls: dict[str, list[Any]] = {}
+
+    def keep(self, content: list[dict[str, Any]]) -> None:
+        """Note the thinking of a reply."""
+        thoughts = [block for block in content if block["type"] in ("thinking", "redacted_thinking")]
+        if thoughts:
+            self._of_calls.update({block["id"]: thoughts for block in content if block["type"] == "tool_use"})
+
+    def missing(self, asked: MessagesRequest) -> str | None:
+        """Return why the request is refused: it lacks thinking of the last turn of the model; None if it does not."""
+        blocks = next((blocks for _, role, blocks in reversed(turns(asked.messages)) if role == "assistant"), [])
+        sent = [msgspec.to_builtins(block) for block in blocks if isinstance(block, Thinking | RedactedThinking)]
+        expected = next((self._of_calls.get(block.id, []) for block in blocks if isinstance(block, ToolUse)), [])
+        if all(thought in sent for thought in expected):
+            return None
+        return "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified."
+
+
+def _check_model(asked: MessagesRequest) -> None:
+    """Refuse what the model does not take."""
+    can = models.read(models.offline(asked.model))
+    effort = asked.output_config.effort if asked.output_config is not None else None
+    is_off = isinstance(asked.thinking, NoThinking)
+    thinking = None if asked.thinking is None else "off" if is_off else "adaptive"
+    if (why := models.refusal(asked.model, can, effort, thinking)) is not None:
+        raise _ApiError(400, why)
+
+
 @dataclass
 class Service:
     """The server's answers. `pace` multiplies every delay; `script` may give the reply to an agent's request."""
@@ -114,7 +156,11 @@ class Service:
     script: Callable[[str, MessagesRequest], Reply | None] = lambda _agent, _request: None
     scenarios: Sequence[Scenario] = field(default_factory=load_all)
     window: int = WINDOW
+    describes: bool = True
+    """False: the server does not say what a model can do, like an endpoint without that route."""
     record: Callable[[Any], None] = lambda _body: None
+    _cache: PromptCache = field(default_factory=PromptCache)
+    _thoughts: _Thoughts = field(default_factory=_Thoughts)
 
     async def handle(self, incoming: Incoming, client: Client) -> None:
         """Answer one request."""
@@ -147,6 +193,7 @@ class Service:
         return {
             "type": "model", "id": name, "display_name": f"{name} (offline model)", "lifecycle": "active",
             "created_at": "1970-01-01T00:00:00Z", "max_input_tokens": self.window, "max_tokens": _MOST_OUTPUT,
+            **(models.offline(name) if self.describes else {}),
         }  # fmt: skip
 
     async def _messages(self, incoming: Incoming, client: Client, request_id: str) -> None:
@@ -156,9 +203,11 @@ class Service:
             asked = parse(body)
         except (ValueError, RecursionError) as error:
             raise _ApiError(400, str(error)) from error
+        _check_model(asked)
+        if (missing := self._thoughts.missing(asked)) is not None:
+            raise _ApiError(400, missing)
         talk = conversation.read(asked)
-        cached = asked.cache_control is not None or any(block.cache_control for block in asked.system)
-        usage = count(asked, cached=cached)
+        usage = self._cache.count(asked)
         if (total := sum(usage.values())) > self.window:
             raise _ApiError(400, f"prompt is too long: {total} tokens > {self.window} maximum")
         fault = self.faults.next_for(talk.name)
@@ -166,6 +215,7 @@ class Service:
             return None
         reply = self.script(talk.name, asked) or respond(talk, self.scenarios)
         whole = message(reply, asked.model, incoming.body, usage, asked.max_tokens)
+        self._thoughts.keep(whole["content"])
         stream = events(whole, reply.speed.at(self.pace))
         if asked.stream:
             await client.begin_stream({"request-id": request_id})

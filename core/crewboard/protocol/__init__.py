@@ -3,11 +3,27 @@
 `prefork` and `cooldown` have one user each on either side and are imported from their modules.
 """
 
-from crewboard.protocol import addressing, approvals, requests, supervisor_client
-from crewboard.protocol.addressing import is_operator_mailbox, mailboxes, only_operator_answers, operator_mailboxes
-from crewboard.protocol.approvals import SHUTDOWN_TIMEOUT, ineffective_reason
-from crewboard.protocol.results import Follower
-from crewboard.protocol.supervisor_client import ControlRequest, peer_of, wake_worker
+from typing import TYPE_CHECKING
+
+from crewboard.lazy import lazy
+
+if TYPE_CHECKING:
+    from crewboard.protocol import addressing, approvals, collisions, requests, reviews, supervisor_client
+    from crewboard.protocol.addressing import is_operator_mailbox, mailboxes, only_operator_answers, operator_mailboxes
+    from crewboard.protocol.approvals import SHUTDOWN_TIMEOUT, ineffective_reason
+    from crewboard.protocol.results import Follower
+    from crewboard.protocol.supervisor_client import ControlRequest, peer_of, wake_worker
+else:
+    __getattr__ = lazy(
+        __name__,
+        {
+            "addressing": "is_operator_mailbox mailboxes only_operator_answers operator_mailboxes",
+            "approvals": "SHUTDOWN_TIMEOUT ineffective_reason",
+            "results": "Follower",
+            "supervisor_client": "ControlRequest peer_of wake_worker",
+        },
+        modules="addressing approvals collisions requests reviews supervisor_client",
+    )
 
 __all__ = [
     "SHUTDOWN_TIMEOUT",
@@ -15,6 +31,7 @@ __all__ = [
     "Follower",
     "addressing",
     "approvals",
+    "collisions",
     "ineffective_reason",
     "is_operator_mailbox",
     "mailboxes",
@@ -22,6 +39,7 @@ __all__ = [
     "operator_mailboxes",
     "peer_of",
     "requests",
+    "reviews",
     "supervisor_client",
     "wake_worker",
 ]

@@ -4,11 +4,9 @@ The file is written first and alone decides; the ids of the mail are derived fro
 was killed in between may do it all again.
 """
 
-from pydantic import JsonValue
-
 from crewboard import store
 from crewboard.protocol import requests
-from crewboard.records import Answer, Message, Request, RequestStatus, RequestType
+from crewboard.records import OPERATOR, Answer, JsonValue, Message, Request, RequestStatus, RequestType
 from crewboard.store import TeamDirectory
 
 SHUTDOWN_TIMEOUT = 30.0
@@ -16,6 +14,7 @@ SHUTDOWN_TIMEOUT = 30.0
 
 _WORD: dict[RequestType, str] = {
     "plan_approval": "plan", "shutdown": "reason", "permission": "summary", "question": "question",
+    "task_review": "summary",
 }  # fmt: skip
 """The part of a payload that its mail carries as text, by type of request."""
 
@@ -39,8 +38,11 @@ def ask(
 
 def mail_of(request: Request, ts: float) -> Message:
     """Return the mail that announces a request."""
+    text = str(request.payload.get(_WORD[request.type], ""))
+    if request.type == "task_review" and request.to != OPERATOR:
+        text += f"\n\n{request.payload.get('diff', '')}"
     return store.mailbox.compose(
-        request.from_, request.to, f"{request.type}_request", str(request.payload.get(_WORD[request.type], "")),
+        request.from_, request.to, f"{request.type}_request", text,
         ident=ask_id(request), ts=ts, metadata={"request_id": request.id},
     )  # fmt: skip
 
@@ -62,6 +64,9 @@ def respond(
         BadDataError: The answer changed nothing; says why.
     """
     request = requests.decide(team, request_id, status, by, now, feedback=feedback, sha256=sha256, edited=edited)
+    if request.type == "task_review" and store.roster.load(team).member(request.from_) is None:
+        # The owner of the work was removed meanwhile; no other request survives that.
+        return request
     approve = None if status == "answered" else status == "approved"
     store.mailbox.send(
         team,
@@ -116,7 +121,8 @@ def answer_id(name: str, answer: Answer) -> str:
 
 def ask_id(request: Request) -> str:
     """Return the id of the mail that announces a request."""
-    return _mail_id(request.id, "ask")
+    # Of a review that the operator takes over, there are two.
+    return _mail_id(request.id, "ask" if request.type != "task_review" else f"ask {request.to}")
 
 
 def response_id(request: Request) -> str:

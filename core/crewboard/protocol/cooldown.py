@@ -98,7 +98,7 @@ def end_outage(agent: AgentDirectory) -> None:
     """Record that the API is available again."""
 
     def edit(old: Cooldown | None) -> Cooldown:
-        return (old or Cooldown()).model_copy(update={"since": 0.0, "failures": 0})
+        return old or Cooldown().replace(since=0.0, failures=0)
 
     pause = current(agent)
     if pause is not None and pause.since:

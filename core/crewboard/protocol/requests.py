@@ -6,16 +6,14 @@ closed or unknown changes nothing and is an error.
 
 from typing import Any
 
-from pydantic import JsonValue
-
 from crewboard import store
-from crewboard.records import OPERATOR, SYSTEM, BadDataError, Request, RequestStatus, RequestType
-from crewboard.store import TeamDirectory, cached_folder
+from crewboard.records import OPERATOR, SYSTEM, BadDataError, JsonValue, Request, RequestStatus, RequestType
+from crewboard.store import TeamDirectory, cached_folder, under_lock
 
 _LOCK = "requests"
 _ANSWERS: dict[RequestStatus, frozenset[RequestType]] = {
-    "approved": frozenset({"plan_approval", "shutdown", "permission"}),
-    "rejected": frozenset({"plan_approval", "shutdown", "permission"}),
+    "approved": frozenset({"plan_approval", "shutdown", "permission", "task_review"}),
+    "rejected": frozenset({"plan_approval", "shutdown", "permission", "task_review"}),
     "answered": frozenset({"question"}),
 }
 
@@ -26,10 +24,10 @@ def load(team: TeamDirectory, request_id: str) -> Request | None:
     Raises:
         BadDataError: Its file is damaged.
     """
-    path = team.request(request_id)
-    request = store.json_files.load(path, Request)
+    record = team.request(request_id)
+    request = store.json_files.load(record, Request)
     if request is not None and request.id != request_id:
-        raise BadDataError(f"{path} is damaged: it says that it is request {request.id}")
+        raise BadDataError(f"{record} is damaged: it says that it is request {request.id}")
     return request
 
 
@@ -45,6 +43,7 @@ def pending(team: TeamDirectory) -> list[Request]:
     return [request for request in load_all(team) if request.status == "pending"]
 
 
+@under_lock(_LOCK)
 def open_request(
     team: TeamDirectory,
     request_id: str,
@@ -61,24 +60,24 @@ def open_request(
     An id that exists means that a worker asks the same question again after a crash. Keep that request, and reopen it
     if it was cancelled because the worker had ended.
     """
-    with store.files.locked(team.lock(_LOCK)):
-        existing = load(team, request_id)
-        if existing is not None and (existing.status, existing.decided_by) == ("cancelled", SYSTEM):
-            return _save(team, existing, status="pending", decided_at=None, decided_by=None)
-        if existing is not None:
-            return existing
-        old = load(team, supersedes) if supersedes else None
-        if old is not None and old.status == "pending":
-            _save(team, old, status="cancelled", decided_at=now, decided_by=author)
-        return _save(
-            team,
-            Request(
-                id=request_id, type=kind, from_=author, to=to, payload=payload,
-                supersedes=supersedes, created_at=now,
-            ),
-        )  # fmt: skip
+    existing = load(team, request_id)
+    if existing is not None and (existing.status, existing.decided_by) == ("cancelled", SYSTEM):
+        return _save(team, existing, status="pending", decided_at=None, decided_by=None)
+    if existing is not None:
+        return existing
+    old = load(team, supersedes) if supersedes else None
+    if old is not None and old.status == "pending":
+        _save(team, old, status="cancelled", decided_at=now, decided_by=author)
+    return _save(
+        team,
+        Request(
+            id=request_id, type=kind, from_=author, to=to, payload=payload,
+            supersedes=supersedes, created_at=now,
+        ),
+    )  # fmt: skip
 
 
+@under_lock(_LOCK)
 def decide(
     team: TeamDirectory,
     request_id: str,
@@ -96,16 +95,15 @@ def decide(
         BadDataError: Nothing was changed: there is no such request, it is closed, `by` may not answer it, the answer
             does not fit its type, or its payload is not the one of `sha256`.
     """
-    with store.files.locked(team.lock(_LOCK)):
-        request = load(team, request_id)
-        if request is None:
-            raise BadDataError(f"there is no request {request_id}")
-        _check_answer(request, status, by, sha256)
-        if edited is not None and request.type != "plan_approval":
-            raise BadDataError(f"request {request_id} is a {request.type}; only a plan can be edited")
-        return _save(
-            team, request, status=status, decided_at=now, decided_by=by, feedback=feedback, edited=edited
-        )  # fmt: skip
+    request = load(team, request_id)
+    if request is None:
+        raise BadDataError(f"there is no request {request_id}")
+    _check_answer(request, status, by, sha256)
+    if edited is not None and request.type != "plan_approval":
+        raise BadDataError(f"request {request_id} is a {request.type}; only a plan can be edited")
+    return _save(
+        team, request, status=status, decided_at=now, decided_by=by, feedback=feedback, edited=edited
+    )  # fmt: skip
 
 
 def _check_answer(request: Request, status: RequestStatus, by: str, sha256: str | None) -> None:
@@ -122,23 +120,39 @@ def _check_answer(request: Request, status: RequestStatus, by: str, sha256: str 
         )
 
 
+@under_lock(_LOCK)
 def close(team: TeamDirectory, request_id: str, status: RequestStatus, by: str, now: float) -> Request | None:
     """Expire or cancel a request; return None if it was closed already."""
-    with store.files.locked(team.lock(_LOCK)):
-        request = load(team, request_id)
-        if request is None or request.status != "pending":
-            return None
-        return _save(team, request, status=status, decided_at=now, decided_by=by)
+    request = load(team, request_id)
+    if request is None or request.status != "pending":
+        return None
+    return _save(team, request, status=status, decided_at=now, decided_by=by)
+
+
+@under_lock(_LOCK)
+def readdress(team: TeamDirectory, request_id: str, to: str) -> Request | None:
+    """Let `to` answer a request; return None if it is closed."""
+    request = load(team, request_id)
+    if request is None or request.status != "pending":
+        return None
+    return request if request.to == to else _save(team, request, to=to)
 
 
 def cancel_requests_of(team: TeamDirectory, name: str, now: float) -> list[Request]:
-    """Cancel the requests of an agent that ended, and shutdown requests to it. Plans for its review stay open."""
-    mine = [each for each in pending(team) if name == each.from_ or (name == each.to and each.type == "shutdown")]
+    """Cancel the requests of an agent that ended, and shutdown requests to it. Plans for its review stay open.
+
+    So do reviews of its work: the work is done.
+    """
+    mine = [
+        each
+        for each in pending(team)
+        if (name == each.from_ and each.type != "task_review") or (name == each.to and each.type == "shutdown")
+    ]
     closed = (close(team, request.id, "cancelled", SYSTEM, now) for request in mine)
     return [request for request in closed if request is not None]
 
 
 def _save(team: TeamDirectory, request: Request, **changes: Any) -> Request:
-    saved = request.model_copy(update={**changes, "rev": request.rev + 1})
+    saved = request.replace(**changes, rev=request.rev + 1)
     store.json_files.save(team.request(request.id), saved, durable=True)
     return saved

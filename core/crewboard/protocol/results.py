@@ -18,7 +18,7 @@ class Follower:
     _offset: int = field(default=0)
 
     def __post_init__(self) -> None:
-        self._offset = store.journal.tail_offset(self.agent.journal, 0)
+        self._offset = self.agent.journal.tail_offset(0)
 
     def rewind(self) -> "Follower":
         """Read the journal from its beginning, for an assignment that may have begun already."""

@@ -8,25 +8,30 @@ A supervisor listens in a folder of this user alone, which both sides derive fro
 another user, and the caller's environment holds the API key.
 """
 
+from __future__ import annotations
+
 import contextlib
-import json
 import os
 import signal
-import socket
 import stat
 import struct
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from msgspec import Struct, field
 
 from crewboard import env, linux, store
 from crewboard.records import Exit, Lease, Status, StorageError, Supervisor, TryLaterError, UntrustedError, is_name
 from crewboard.redaction import is_secret
 from crewboard.store import AgentDirectory, TeamDirectory
+
+if TYPE_CHECKING:
+    import socket
+
+# json, socket and subprocess are imported where they are used: most commands only look whether a supervisor runs.
 
 Verb = Literal["wake", "start", "leave"]
 
@@ -37,8 +42,8 @@ START_TIMEOUT = 15.0
 """Seconds that a supervisor may take to start on a busy machine."""
 
 HUNG_AFTER = 15.0
-"""Seconds without a sign of life after which a supervisor counts as hung. It gives one every 2 s; one that is only slow
-on a busy machine, or that looks at many agents, needs a few."""
+"""Seconds without a sign of life after which a supervisor counts as hung. It gives one every 5 s at least; one that is
+only slow on a busy machine, or that looks at many agents, needs a few more."""
 
 KILL_TIMEOUT = 10.0
 """Seconds that the kernel may take to end a hung supervisor."""
@@ -50,8 +55,7 @@ _SEND_TIMEOUT = 5.0
 _POLL = 0.01
 
 
-@dataclass(frozen=True)
-class ControlRequest:
+class ControlRequest(Struct, frozen=True):
     """One request to the supervisor, a line of JSON on its socket.
 
     `wake`: look now. `start`: start run `run` of the agent `name` with `environment`. `leave`: exit when no worker is
@@ -65,16 +69,20 @@ class ControlRequest:
 
     def encode(self) -> bytes:
         """Return the request as one line."""
+        import json
+
         fields = {"verb": self.verb, "name": self.name, "run": self.run, "environment": dict(self.environment)}
         return json.dumps(fields).encode() + b"\n"
 
     @classmethod
-    def decode(cls, line: bytes) -> "ControlRequest":
+    def decode(cls, line: bytes) -> ControlRequest:
         """Read a request. A verb that this version does not know, or a start without its agent, only means `wake`.
 
         Raises:
             ValueError: The line is not a request.
         """
+        import json
+
         try:
             fields = json.loads(line)
         except RecursionError:
@@ -101,14 +109,32 @@ def is_alive(team: TeamDirectory) -> bool:
     return store.leases.is_held(team.supervisor_lock)
 
 
+def open_supervisor(team: TeamDirectory) -> tuple[Supervisor, int] | None:
+    """Return the team's supervisor and a pidfd that tells its end; None if there is none."""
+    holder = store.leases.holder(team.supervisor_lock, Supervisor)
+    if holder is None:
+        return None
+    try:
+        pidfd = os.pidfd_open(holder.pid)
+    except OSError:
+        return None
+    if linux.process.is_same(holder.pid, holder.boot_id, holder.start_ticks):
+        return holder, pidfd
+    os.close(pidfd)
+    return None
+
+
 def wake_supervisor(team: TeamDirectory) -> None:
     """Make the supervisor compare wanted and actual state now. Start a supervisor if the team has none.
+
+    A team that mirrors one of another program has none and gets none.
 
     Raises:
         TryLaterError: No supervisor came up in time.
         UntrustedError: The lock's holder is not this user's own supervisor; nothing was sent.
     """
-    _send(team, ControlRequest())
+    if not store.roster.is_attached(team):
+        _send(team, ControlRequest())
 
 
 def request_start(team: TeamDirectory, name: str, run: int, environment: Mapping[str, str]) -> None:
@@ -144,8 +170,10 @@ def _send(team: TeamDirectory, request: ControlRequest) -> None:
         if request.verb == "leave" and not is_alive(team):
             return
         if not is_alive(team) and time.monotonic() - started > 1:
-            started = time.monotonic()
             _start(team)
+            # On a busy machine it takes long until the process runs. So its time begins here, only once.
+            deadline = time.monotonic() + START_TIMEOUT if not started else deadline
+            started = time.monotonic()
         time.sleep(_POLL)
     name, holder = team.path.name, store.leases.holder(team.supervisor_lock, Supervisor)
     if holder is None:
@@ -185,9 +213,11 @@ def restart(team: TeamDirectory) -> int:
     """Kill the team's supervisor if there is one, start another, and return its pid. Workers continue.
 
     Raises:
+        BadDataError: The team mirrors one of another program, and has no supervisor.
         TryLaterError: It cannot be identified, it does not end, or no new one started in time.
         UntrustedError: The lock's holder is not this user's own supervisor; it was not killed.
     """
+    store.roster.require_own_agents(team)
     holder = store.leases.holder(team.supervisor_lock, Supervisor)
     if holder is None and is_alive(team):
         raise TryLaterError(f"the process that holds {team.supervisor_lock} has not written its process id yet")
@@ -228,14 +258,17 @@ def _kill(team: TeamDirectory, holder: Supervisor) -> None:
 def ensure_running(team: TeamDirectory) -> None:
     """Start a supervisor if the team has none and an agent needs one. Do not wait for it.
 
-    An agent needs one while its worker lives, and until the end of its last run is finalized.
+    An agent needs one while its worker lives, and until the end of its last run is finalized; one of another program
+    needs none.
     """
+    if store.roster.is_attached(team):
+        return
     if not is_alive(team) and any(_needs_supervisor(team.agent(name)) for name in _agent_names(team)):
         _start(team)
 
 
 def _agent_names(team: TeamDirectory) -> list[str]:
-    return [path.name for path in team.agents.glob("*") if is_name(path.name)]
+    return team.agent_names()
 
 
 def _needs_supervisor(agent: AgentDirectory) -> bool:
@@ -276,6 +309,8 @@ class Peer(NamedTuple):
 
 def peer_of(connection: socket.socket) -> Peer:
     """Return the process that connected, or that called listen(2)."""
+    import socket
+
     layout = "3i"
     return Peer(
         *struct.unpack(layout, connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(layout)))
@@ -296,6 +331,8 @@ def _connect(team: TeamDirectory, holder: Supervisor) -> socket.socket:
             "this user's own, so nothing was sent to it. If you started it in a shell with another XDG_RUNTIME_DIR, "
             "set that here too; if you did not make this team, remove its directory"
         )
+    import socket
+
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(_SEND_TIMEOUT)
@@ -345,22 +382,30 @@ def _start(team: TeamDirectory) -> None:
     """Start a supervisor, which detaches itself and exits at once if another one already holds the lock.
 
     Raises:
+        BadDataError: The team mirrors one of another program.
         UntrustedError: There is no private folder for its socket, or the team is foreign.
     """
     team.require_adopted()
+    store.roster.require_own_agents(team)
     make_socket_folder(os.environ)
     environment = {key: value for key, value in os.environ.items() if not is_secret(key)}
     with open(team.supervisor_log, "ab", opener=store.files.open_private) as log:
-        subprocess.run(
-            [sys.executable, "-I", "-m", "crewboard.supervisor", str(team.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            env=environment,
-            start_new_session=True,
-            check=False,
-        )
+        _spawn(team, environment, log.fileno())
+
+
+def _spawn(team: TeamDirectory, environment: Mapping[str, str], log: int) -> None:
+    import subprocess
+
+    subprocess.run(
+        [sys.executable, "-I", "-m", "crewboard.supervisor", str(team.path)],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        cwd="/",
+        env=environment,
+        start_new_session=True,
+        check=False,
+    )
 
 
 def socket_folders(environment: Mapping[str, str]) -> list[Path]:

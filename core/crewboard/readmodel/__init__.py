@@ -1,60 +1,75 @@
-"""Projections of a team's files for people and scripts. They write nothing.
+"""Projections of a team's files for people and scripts. They write nothing."""
 
-`as_json` and `watcher` are loaded when they are first used, and `processes` loads psutil when it first measures, so
-that a command that needs none of them starts quickly.
-"""
-
-import importlib
-from types import ModuleType
 from typing import TYPE_CHECKING
 
-from crewboard.readmodel.activity import Activity, ActivityReader, describe, why_failed
-from crewboard.readmodel.changes import Absence, Change, ChangeReader, Happening, HappeningKind, read_absence
-from crewboard.readmodel.crash_report import CrashReport, examine, log_end
-from crewboard.readmodel.file_activity import (
-    FileAccess,
-    FileAccessReader,
-    FileActivity,
-    makes_repository,
-    runs_on_your_machine,
-)
-from crewboard.readmodel.mail import (
-    MailboxTail,
-    MailReader,
-    MessageView,
-    describe_message,
-    display_name,
-    headline,
-    is_notice,
-    question_in,
-)
-from crewboard.readmodel.needs import (
-    NEED_OF_REQUEST,
-    Waiting,
-    format_minute,
-    outage_end,
-    response_times_today,
-    summarise,
-    tasks_blocked_by,
-    to_acknowledge,
-    waiting_behind,
-)
-from crewboard.readmodel.processes import KernelProbe, NoUsageProbe, Probe, ProcessNode, Usage
-from crewboard.readmodel.reader import TeamReader, blocked, read_team
-from crewboard.readmodel.states import URGENCY, Shown
-from crewboard.readmodel.team import (
-    AgentView,
-    Limit,
-    Need,
-    NeedKind,
-    SupervisorView,
-    TeamView,
-    describe_storage,
-)
-from crewboard.readmodel.usage import Bill, Call, CallReader, bill_agent, bill_team, hit_rate
+from crewboard.lazy import lazy
 
 if TYPE_CHECKING:
     from crewboard.readmodel import as_json, watcher
+    from crewboard.readmodel.activity import Activity, ActivityReader, describe, why_failed
+    from crewboard.readmodel.changes import Absence, Change, ChangeReader, Happening, HappeningKind, read_absence
+    from crewboard.readmodel.crash_report import CrashReport, examine, log_end
+    from crewboard.readmodel.file_activity import (
+        FileAccess,
+        FileAccessReader,
+        FileActivity,
+        makes_repository,
+        runs_on_your_machine,
+    )
+    from crewboard.readmodel.mail import (
+        MailboxTail,
+        MailReader,
+        MessageView,
+        describe_message,
+        display_name,
+        headline,
+        is_notice,
+        question_in,
+    )
+    from crewboard.readmodel.needs import (
+        NEED_OF_REQUEST,
+        Waiting,
+        format_minute,
+        outage_end,
+        response_times_today,
+        summarise,
+        tasks_blocked_by,
+        to_acknowledge,
+        waiting_behind,
+    )
+    from crewboard.readmodel.processes import KernelProbe, NoUsageProbe, Probe, ProcessNode, Usage
+    from crewboard.readmodel.reader import TeamReader, blocked, read_team
+    from crewboard.readmodel.states import URGENCY, Shown
+    from crewboard.readmodel.team import (
+        AgentView,
+        Limit,
+        Need,
+        NeedKind,
+        SupervisorView,
+        TeamView,
+        describe_runner,
+        describe_storage,
+    )
+    from crewboard.readmodel.usage import Bill, Call, CallReader, bill_agent, bill_team, hit_rate
+else:
+    __getattr__ = lazy(
+        __name__,
+        {
+            "activity": "Activity ActivityReader describe why_failed",
+            "changes": "Absence Change ChangeReader Happening HappeningKind read_absence",
+            "crash_report": "CrashReport examine log_end",
+            "file_activity": "FileAccess FileAccessReader FileActivity makes_repository runs_on_your_machine",
+            "mail": "MailReader MailboxTail MessageView describe_message display_name headline is_notice question_in",
+            "needs": "NEED_OF_REQUEST Waiting format_minute outage_end response_times_today summarise tasks_blocked_by "
+            "to_acknowledge waiting_behind",
+            "processes": "KernelProbe NoUsageProbe Probe ProcessNode Usage",
+            "reader": "TeamReader blocked read_team",
+            "states": "Shown URGENCY",
+            "team": "AgentView Limit Need NeedKind SupervisorView TeamView describe_runner describe_storage",
+            "usage": "Bill Call CallReader bill_agent bill_team hit_rate",
+        },
+        modules="as_json watcher",
+    )
 
 __all__ = [
     "NEED_OF_REQUEST",
@@ -96,6 +111,7 @@ __all__ = [
     "blocked",
     "describe",
     "describe_message",
+    "describe_runner",
     "describe_storage",
     "display_name",
     "examine",
@@ -118,9 +134,3 @@ __all__ = [
     "watcher",
     "why_failed",
 ]
-
-
-def __getattr__(name: str) -> ModuleType:
-    if name not in ("as_json", "watcher"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return importlib.import_module(f"{__name__}.{name}")

@@ -2,11 +2,12 @@
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
-from crewboard.agent_types import READ_TOOLS
+from msgspec import Struct
+from msgspec.structs import replace
+
 from crewboard.readmodel.mail import describe_message, display_name
 from crewboard.records import (  # fmt: skip
     EXIT_REASONS,
@@ -15,6 +16,7 @@ from crewboard.records import (  # fmt: skip
     Cleared,
     Event,
     Exit,
+    FileKept,
     Gate,
     Intake,
     Reply,
@@ -29,6 +31,7 @@ from crewboard.records import (  # fmt: skip
     ToolStart,
     describe_call,
     describe_exit,
+    describe_stop,
 )
 from crewboard.store import AgentDirectory, CachedFile, JournalTail
 from crewboard.untrusted import elide_middle
@@ -47,15 +50,14 @@ _TOLD_BY_ANSWER = frozenset({"result", "error", "idle_notification"})
 """Mail that says nothing beyond the answer in front of it."""
 
 
-@dataclass(frozen=True)
-class Activity:
+class Activity(Struct, frozen=True):
     """One line: when, of what kind, its text, and how long it took.
 
-    Kinds are `start mail think say tool done gate answer error sent retry room end died`.
+    Kinds are `start mail think say tool done block stop gate answer error sent retry room end died`.
 
     `call` is the id of a tool call, the same for its start and its result, `tool` the name of the tool, and `detail` an
-    excerpt of its input or output. `is_error` marks the result of a call that failed, or whose command did.
-    `fails_task` is the id of the task that a call marks as failed.
+    excerpt of its input or output; of what was said, its sources. `is_error` marks the result of a call that failed, or
+    whose command did. `fails_task` is the id of the task that a call marks as failed.
     """
 
     ts: float
@@ -71,8 +73,8 @@ class Activity:
 
 def describe(event: Event) -> list[Activity]:
     """Return the lines for an event."""
-    if isinstance(event, Intake | SnapshotTaken):
-        # The view of changes shows what a snapshot is for.
+    if isinstance(event, Intake | SnapshotTaken | FileKept):
+        # The view of changes shows what a snapshot is for, and the call itself what a kept file is for.
         return _describe_intake(event) if isinstance(event, Intake) else []
     if isinstance(event, Reply):
         return _describe_reply(event)
@@ -114,7 +116,8 @@ def _words(  # noqa: C901, PLR0911  one line for each kind of event
 ) -> tuple[str, str]:
     match event:
         case RunStarted():
-            return "start", f"run {event.run}, pid {event.pid}, {event.model}"
+            pid = f", pid {event.pid}" if event.pid else ""
+            return "start", f"run {event.run}{pid}, {event.model}"
         case ToolStart():
             return "tool", describe_call(event.name, event.input) + (" · not in its plan" if event.deviates else "")
         case ToolResult():
@@ -148,17 +151,57 @@ def _describe_intake(event: Intake) -> list[Activity]:
 
 
 def _describe_reply(event: Reply) -> list[Activity]:
-    kinds = {"text": "say", "thinking": "think"}
-    return [
-        Activity(
-            event.ts,
-            kinds[block["type"]],
-            str(block.get("text") or block.get("thinking") or ""),
-            event.seconds,
+    lines: list[Activity] = []
+    for block in event.content:
+        # Calls of our own tools have events of their own.
+        if block.get("type") == "tool_use":
+            continue
+        line = _describe_block(event, block)
+        before = lines[-1] if lines else None
+        if before is not None and before.kind == line.kind == "say":
+            # A text with sources comes in pieces.
+            sources = "\n".join(dict.fromkeys(filter(None, f"{before.detail}\n{line.detail}".splitlines())))
+            lines[-1] = replace(before, text=before.text + line.text, detail=sources)
+        else:
+            lines.append(line)
+    why = describe_stop(event)
+    # The answer says a refusal.
+    return [*lines, Activity(event.ts, "stop", why)] if why and event.stop_reason != "refusal" else lines
+
+
+def _describe_block(event: Reply, block: dict[str, Any]) -> Activity:
+    """Return the line for one block of a reply."""
+    kind = str(block.get("type"))
+    if kind == "text":
+        return Activity(event.ts, "say", str(block.get("text", "")), event.seconds, detail=_sources(block))
+    if kind == "thinking":
+        text = str(block.get("thinking", "")).strip() or "(the API does not show it)"
+        return Activity(event.ts, "think", text, event.seconds)
+    if kind == "redacted_thinking":
+        return Activity(event.ts, "think", "(encrypted by the API)", event.seconds)
+    detail = elide_middle(_format_input({key: value for key, value in block.items() if key != "type"}), _MOST_DETAIL)
+    if kind == "server_tool_use":
+        name, given = str(block.get("name")), block.get("input")
+        text = f"{describe_call(name, given if isinstance(given, dict) else {})} (in the API)"
+        return Activity(event.ts, "tool", text, call=str(block.get("id")), detail=detail, tool=name)
+    if "tool_use_id" in block:
+        found = block.get("content")
+        error = found.get("error_code") if isinstance(found, dict) else None
+        said = f"failed: {error}" if error else f"{len(found)} results" if isinstance(found, list) else "done"
+        return Activity(
+            event.ts, "done", f"{kind} {said}", None, str(block["tool_use_id"]), detail, is_error=bool(error)
         )
-        for block in event.content
-        if block.get("type") in kinds
-    ]
+    return Activity(event.ts, "block", f"a block of the type {kind}, which is kept as it is", detail=detail)
+
+
+def _sources(block: dict[str, Any]) -> str:
+    """Return the sources that a text names, one a line."""
+    cited = [each for each in block.get("citations") or () if isinstance(each, dict)]
+    named = (
+        " ".join(str(each[key]) for key in ("title", "document_title", "url") if each.get(key)) or str(each.get("type"))
+        for each in cited
+    )
+    return "\n".join(dict.fromkeys(" ".join(name.split()) for name in named))
 
 
 def _format_input(arguments: dict[str, Any]) -> str:
@@ -180,6 +223,8 @@ def _summarise_result(event: ToolResult) -> str:
     lines = len(event.content.splitlines())
     if event.is_error:
         return f"failed: {_last_line(event.content)}"
+    from crewboard.agent_types import READ_TOOLS
+
     return f"{lines} lines" if event.name in READ_TOOLS and lines != 1 else _last_line(event.content)
 
 
@@ -188,20 +233,16 @@ def _last_line(text: str) -> str:
     return lines[-1] if lines else ""
 
 
-@dataclass
 class ActivityReader:
     """The end of an agent's journal, read forward, and how its last run ended if the journal does not say."""
 
-    agent: AgentDirectory
-    lines: deque[Activity] = field(default_factory=lambda: deque(maxlen=_MOST))
-    _run: int = 0
-    _ended: bool = False
-    _tail: JournalTail = field(init=False)
-    _exit: CachedFile[Exit] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._exit = CachedFile(self.agent.exit, Exit)
-        self._tail = JournalTail(self.agent, TAIL)
+    def __init__(self, agent: AgentDirectory) -> None:
+        self.agent = agent
+        self.lines: deque[Activity] = deque(maxlen=_MOST)
+        self._run = 0
+        self._ended = False
+        self._exit = CachedFile(agent.exit, Exit)
+        self._tail = JournalTail(agent, TAIL)
 
     @property
     def damaged(self) -> int:
@@ -228,7 +269,7 @@ class ActivityReader:
         last = self.lines[-1] if self.lines else None
         if last is not None and last.kind == "say" and line.kind == "answer" and last.text.strip() == line.text.strip():
             self.lines.pop()
-            line = replace(line, seconds=last.seconds)
+            line = replace(line, seconds=last.seconds, detail=last.detail)
         self.lines.append(line)
 
     def _unjournalled_end(self, record: Exit | None) -> list[Activity]:

@@ -1,7 +1,8 @@
 """A team as JSON, in the form of `status --json` (docs/reference/json.md#status)."""
 
-from dataclasses import asdict
 from typing import Any
+
+from msgspec.structs import asdict
 
 from crewboard.readmodel.crash_report import log_end
 from crewboard.readmodel.needs import waiting_behind
@@ -18,14 +19,15 @@ def status(view: TeamView) -> dict[str, Any]:
         "root": str(view.root),
         "model_backend": view.model_backend,
         "supervisor": asdict(view.supervisor),
+        "attached": view.attached.as_dict() if view.attached else None,
         "agents": [agent(each, TeamDirectory(view.path)) for each in view.agents],
-        "requests": [request.model_dump() for request in view.requests],
-        "tasks": [task.model_dump() for task in view.tasks],
+        "requests": [request.as_dict() for request in view.requests],
+        "tasks": [task.as_dict() for task in view.tasks],
         "needs_you": [need_in_view(each, view) for each in view.needs],
         "damaged": view.damaged,
         "storage": view.storage,
-        "present": [each.model_dump(include={"who", "since", "looking_at"}) for each in view.present],
-        "spent": {"tokens": bill.tokens.model_dump(), "cost_usd": bill.usd},
+        "present": [{"who": each.who, "since": each.since, "looking_at": each.looking_at} for each in view.present],
+        "spent": {"tokens": bill.tokens.as_dict(), "cost_usd": bill.usd},
     }
 
 
@@ -40,7 +42,7 @@ def agent(view: AgentView, team: TeamDirectory) -> dict[str, Any]:
         "run": view.run,
         "pid": view.pid,
         "alive": view.alive,
-        "exit": view.exit.model_dump() if view.exit else None,
+        "exit": view.exit.as_dict() if view.exit else None,
         "unread": view.unread,
         "doing": view.doing,
         "since": view.since,
@@ -48,10 +50,12 @@ def agent(view: AgentView, team: TeamDirectory) -> dict[str, Any]:
         "task": view.task,
         "waiting_for": view.waiting_for,
         "last_error": view.last_error,
+        "setup_error": view.setup_error,
         "last_tool": view.last_tool,
-        "deviations": view.deviations.model_dump() if view.deviations else None,
-        "tokens": view.tokens.model_dump(),
-        "context": view.context.model_dump(),
+        "deviations": view.deviations.as_dict() if view.deviations else None,
+        "todo": view.todo.as_dict() if view.todo else None,
+        "tokens": view.tokens.as_dict(),
+        "context": view.context.as_dict(),
         "cost_usd": view.cost_usd,
         "cpu_percent": view.usage.cpu_percent if view.usage else None,
         "rss_bytes": view.usage.rss_bytes if view.usage else None,
@@ -59,6 +63,8 @@ def agent(view: AgentView, team: TeamDirectory) -> dict[str, Any]:
         "model": view.model,
         "damaged": view.damaged,
         "worktree": _worktree(view, team),
+        "collides_with": list(view.collides_with),
+        "unmerged": {"added": view.unmerged.added, "removed": view.unmerged.removed} if view.unmerged else None,
     }
 
 
@@ -80,6 +86,7 @@ def need(each: Need, team: TeamDirectory) -> dict[str, Any]:
         "request_id": each.request_id,
         "summary": each.summary,
         **({"code": each.code} if each.kind == "failed" else {}),
+        **({"other": each.other, "files": list(each.files)} if each.kind == "collision" else {}),
         **({"task": each.task} if each.kind in ("task_failed", "check_failed") else {}),
         **({"file": each.file} if each.kind in ("damaged", "result", "check_failed") else {}),
         **log,

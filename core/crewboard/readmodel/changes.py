@@ -4,9 +4,9 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from crewboard import store
 from crewboard.protocol import mailboxes
@@ -19,9 +19,11 @@ from crewboard.records import (
     LIMIT_REASONS,
     BadDataError,
     Exit,
+    Record,
     Request,
     RunEnded,
     RunStarted,
+    StorageError,
     Task,
     describe_exit,
     is_orderly,
@@ -34,8 +36,7 @@ _RESULT = re.compile(r"(?P<agent>[a-z][a-z0-9_-]*?)-(?P<run>\d+)-\d+\.md")
 _SHOWN_OF_TASK = {"id", "subject", "priority", "status", "owner", "last_owner", "blocked_by"}
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Struct, frozen=True):
     """One change: when (epoch seconds), of what kind, of which agent, and what it is now."""
 
     ts: float
@@ -59,7 +60,7 @@ class ChangeReader:
         self._known: set[str] = set()
         self.view = self._reader.read()
         for name in mailboxes(self.view.names):
-            self._mailboxes[name] = MailboxTail(team, name, store.files.tail_offset(team.inbox(name), 0))
+            self._mailboxes[name] = MailboxTail(team, name, team.inbox(name).tail_offset(0))
         self._results = self._list_results()
         self._asked = self._read_requests()
 
@@ -83,7 +84,7 @@ class ChangeReader:
             batch = tail.read_new(self._known)
             self._known.update(message.id for message in batch.messages)
             for message in batch.messages:
-                yield Change(message.ts, "message", name, message.model_dump(exclude={"v", "ts"}))
+                yield Change(message.ts, "message", name, _without(message, "v", "ts"))
 
     def _read_requests(self) -> dict[str, Request]:
         return {request.id: request for request in self._requests.all()}
@@ -95,7 +96,7 @@ class ChangeReader:
                 yield _request(request)
 
     def _list_results(self) -> set[str]:
-        return {path.name for path in self._team.results.glob("*.md")}
+        return _results(self._team)
 
     def _result_changes(self) -> Iterator[Change]:
         before, self._results = self._results, self._list_results()
@@ -153,6 +154,10 @@ def _status(agent: AgentView) -> dict[str, Any]:
     }
 
 
+def _without(record: Record, *fields: str) -> dict[str, Any]:
+    return {key: value for key, value in record.as_dict().items() if key not in fields}
+
+
 def _tasks(before: TeamView, after: TeamView) -> Iterator[Change]:
     old = {task.id: _task(task) for task in before.tasks}
     for task in after.tasks:
@@ -161,7 +166,7 @@ def _tasks(before: TeamView, after: TeamView) -> Iterator[Change]:
 
 
 def _task(task: Task) -> dict[str, Any]:
-    return task.model_dump(include=_SHOWN_OF_TASK)
+    return {key: value for key, value in task.as_dict().items() if key in _SHOWN_OF_TASK}
 
 
 def _exits(before: TeamView, after: TeamView) -> Iterator[Change]:
@@ -169,7 +174,7 @@ def _exits(before: TeamView, after: TeamView) -> Iterator[Change]:
         old = before.agent(agent.name)
         known = old.exit.run if old and old.exit else 0
         if agent.exit is not None and agent.exit.run > known:
-            what = {**agent.exit.model_dump(exclude={"at", "buried"}), "how": describe_exit(agent.exit)}
+            what = {**_without(agent.exit, "at", "buried"), "how": describe_exit(agent.exit)}
             yield Change(agent.exit.at, "exit", agent.name, what)
 
 
@@ -183,7 +188,7 @@ _RUN_EVENTS = (b'"run_started"', b'"run_ended"')
 """Text in each line of a journal that says how a run ended."""
 
 HappeningKind = Literal[
-    "result", "death", "failure", "plan", "permission", "question", "task_done", "task_failed", "act",
+    "result", "death", "failure", "plan", "permission", "question", "review", "task_done", "task_failed", "act",
 ]  # fmt: skip
 
 _COUNTED: dict[HappeningKind, tuple[str, str]] = {
@@ -193,6 +198,7 @@ _COUNTED: dict[HappeningKind, tuple[str, str]] = {
     "plan": ("plan", "plans"),
     "permission": ("permission", "permissions"),
     "question": ("question", "questions"),
+    "review": ("review", "reviews"),
     "task_failed": ("failed task", "failed tasks"),
     "task_done": ("task done", "tasks done"),
     "act": ("act by others", "acts by others"),
@@ -200,15 +206,14 @@ _COUNTED: dict[HappeningKind, tuple[str, str]] = {
 """The words for one and for several, in the order in which they are told."""
 
 _KINDS_OF_REQUESTS: dict[str, HappeningKind] = {
-    "plan_approval": "plan", "permission": "permission", "question": "question",
+    "plan_approval": "plan", "permission": "permission", "question": "question", "task_review": "review",
 }  # fmt: skip
 
 _LEAST_COST = 0.005
 """Dollars below which a cost would be shown as $0.00."""
 
 
-@dataclass(frozen=True)
-class Happening:
+class Happening(Struct, frozen=True):
     """One thing that happened: when (epoch seconds), of what kind, with which agent, and in words.
 
     `task` and `request_id` name the task or the request that it is about.
@@ -222,8 +227,7 @@ class Happening:
     request_id: str | None = None
 
 
-@dataclass(frozen=True)
-class Absence:
+class Absence(Struct, frozen=True):
     """The events of a team after `since`, oldest first, and their cost; None if that is not known."""
 
     since: float
@@ -269,25 +273,31 @@ def read_absence(
 
 
 def _finished_results(team: TeamDirectory, since: float) -> Iterator[Happening]:
-    for path in team.results.glob("*.md"):
-        named = _RESULT.fullmatch(path.name)
-        written = store.files.changed_at(path) if named else 0.0
+    for name in _results(team):
+        named = _RESULT.fullmatch(name)
+        written = team.result(name).changed_at() if named else 0.0
         if named and written > since:
-            yield Happening(written, "result", named["agent"], _first_line(path))
+            yield Happening(written, "result", named["agent"], _first_line(team.result(name)))
 
 
-def _first_line(path: Path) -> str:
+def _results(team: TeamDirectory) -> set[str]:
     try:
-        with open(path, "rb", opener=store.files.open_existing) as file:
-            head = file.read(_HEAD).decode("utf-8", "replace")
-    except OSError:
+        return {name for name in team.key("results").names() if name.endswith(".md")}
+    except StorageError:
+        return set()
+
+
+def _first_line(result: store.Key) -> str:
+    try:
+        head = (result.get() or b"")[:_HEAD].decode("utf-8", "replace")
+    except StorageError:
         return ""
     return next((line for line in head.splitlines() if line.strip()), "").strip("# ")[:MAX_HEADLINE]
 
 
 def _ends(directory: AgentDirectory, agent: AgentView, since: float) -> Iterator[Happening]:
     """Yield the crashes of an agent, and the assignments that ended with an error."""
-    ends = _journalled_ends(directory) if store.files.changed_at(directory.journal) > since else {}
+    ends = _journalled_ends(directory) if directory.journal.changed_at() > since else {}
     if agent.exit is not None:
         ends[agent.exit.run] = agent.exit
     for record in ends.values():
@@ -303,7 +313,7 @@ def _ends(directory: AgentDirectory, agent: AgentView, since: float) -> Iterator
 def _journalled_ends(directory: AgentDirectory) -> dict[int, Exit]:
     """Return how the last runs of an agent ended, as far as its journal says."""
     ends = {}
-    for line, _ in store.files.read_lines(directory.journal, store.journal.tail_offset(directory.journal, TAIL)):
+    for line, _ in directory.journal.read(directory.journal.tail_offset(TAIL)):
         # Decoding every event of a busy team would take as long as a read of the whole team.
         if line is None or not any(kind in line for kind in _RUN_EVENTS):
             continue
@@ -337,7 +347,7 @@ def _tasks_since(view: TeamView, since: float) -> Iterator[Happening]:
 
 
 def _acts_by_others(team: TeamDirectory, since: float, operator: str) -> Iterator[Happening]:
-    if store.files.changed_at(team.audit) <= since:
+    if team.audit.changed_at() <= since:
         return
     for act in store.operators.acts(team)[0]:
         if act.ts > since and act.who != operator:

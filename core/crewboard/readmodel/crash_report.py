@@ -1,7 +1,8 @@
 """The report of a death, from the exit record, the end of the journal and the end of the log."""
 
 from collections import deque
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from crewboard import store
 from crewboard.readmodel.activity import Activity, describe
@@ -15,8 +16,7 @@ _LOG_TAIL = 8 * 1024
 _LOG_LINES = 6
 
 
-@dataclass(frozen=True)
-class LastTool:
+class LastTool(Struct, frozen=True):
     """The last tool call of a run; `finished` is False if its result is unknown."""
 
     ts: float
@@ -24,8 +24,7 @@ class LastTool:
     finished: bool
 
 
-@dataclass(frozen=True)
-class CrashReport:
+class CrashReport(Struct, frozen=True):
     """The evidence of the end of a run. Times are epoch seconds.
 
     `last_activity`: the agent's last lines of activity, oldest first. `rested`: its last idle state, None if it was
@@ -75,7 +74,7 @@ def _journal_end(agent: AgentDirectory, run: int) -> tuple[float | None, LastToo
     last: LastTool | None = None
     last_id = ""
     lines: deque[Activity] = deque(maxlen=_LOG_LINES)
-    for event, _ in store.journal.read(agent.journal, store.journal.tail_offset(agent.journal, _JOURNAL_TAIL)):
+    for event, _ in store.journal.read(agent.journal, agent.journal.tail_offset(_JOURNAL_TAIL)):
         if event is not None and event.run == run:
             # A run starts with the line that tells how the one before it died.
             lines.extend(line for line in describe(event) if line.kind != "died")

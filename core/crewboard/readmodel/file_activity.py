@@ -6,9 +6,12 @@ import posixpath
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from crewboard import edits
 from crewboard.records import ToolResult, ToolStart
 from crewboard.store import AgentDirectory, JournalTail
 
@@ -61,8 +64,7 @@ _TOOLS: dict[str, Literal["read", "write", "edit"]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class FileAccess:
+class FileAccess(Struct, frozen=True):
     """A call that read or changed a file.
 
     `diff` is a unified diff. `removed` is None if the previous content is not known.
@@ -83,19 +85,16 @@ class FileAccess:
         return self.kind != "read"
 
 
-@dataclass
 class FileAccessReader:
     """The successful file calls at the end of an agent's journal, read forward."""
 
-    agent: AgentDirectory
-    _reads: deque[FileAccess] = field(default_factory=lambda: deque(maxlen=_MOST))
-    _changes: deque[FileAccess] = field(default_factory=lambda: deque(maxlen=_MOST))
-    _tail: JournalTail = field(init=False)
-    _begun: dict[str, ToolStart] = field(default_factory=dict)
-    _known: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._tail = JournalTail(self.agent, TAIL)
+    def __init__(self, agent: AgentDirectory) -> None:
+        self.agent = agent
+        self._reads: deque[FileAccess] = deque(maxlen=_MOST)
+        self._changes: deque[FileAccess] = deque(maxlen=_MOST)
+        self._tail = JournalTail(agent, TAIL)
+        self._begun: dict[str, ToolStart] = {}
+        self._known: dict[str, str] = {}
 
     def read(self) -> list[FileAccess]:
         """Return the newest calls, newest last."""
@@ -119,19 +118,19 @@ class FileAccessReader:
             # Another agent may have changed the file before it was read.
             self._known.pop(path, None)
             return access
-        before, after = self._texts(begun, result, path)
-        return _with_diff(access, before, after)
-
-    def _texts(self, begun: ToolStart, result: ToolResult, path: str) -> tuple[str | None, str]:
-        """Return the text before, None if it is not known, and the text after."""
         if begun.name == "write_file":
             before = "" if result.created else self._known.get(path)
             after = self._known[path] = str(begun.input.get("content", ""))
-            return before, after
-        old, new = (str(begun.input.get(name, "")) for name in ("old_text", "new_text"))
-        if path in self._known:
-            self._known[path] = self._known[path].replace(old, new, 1)
-        return old, new
+            return _with_diff(access, [(before, after)])
+        try:
+            pieces = edits.replacements(begun.input)
+            if path in self._known:
+                self._known[path] = edits.apply(self._known[path], pieces)
+        except edits.EditError:
+            # A command changed the file meanwhile, or the journal is of another program.
+            self._known.pop(path, None)
+            pieces = edits.replacements({**begun.input, "diff": None})
+        return _with_diff(access, [(each.old, each.new) for each in pieces])
 
 
 def normal(path: str) -> str:
@@ -155,16 +154,20 @@ def makes_repository(command: str) -> bool:
     return _MAKES_REPOSITORY.search(command) is not None
 
 
-def _with_diff(access: FileAccess, before: str | None, after: str) -> FileAccess:
-    lines = list(difflib.unified_diff((before or "").splitlines(), after.splitlines(), lineterm="", n=2))[2:]
-    if access.kind == "edit":
-        lines = _without_numbers(lines)
+def _with_diff(access: FileAccess, pieces: list[tuple[str | None, str]]) -> FileAccess:
+    """Return the call with its diff. Each piece is the text before, None if that is unknown, and the text after."""
+    lines: list[str] = []
+    for before, after in pieces:
+        hunks = list(difflib.unified_diff((before or "").splitlines(), after.splitlines(), lineterm="", n=2))[2:]
+        if access.kind == "edit":
+            hunks = _without_numbers(hunks)
+        lines += [*(["…"] if lines else []), *hunks]
     removed = sum(line.startswith("-") for line in lines)
     return replace(
         access,
         diff="\n".join(lines),
         added=sum(line.startswith("+") for line in lines),
-        removed=None if before is None else removed,
+        removed=None if any(before is None for before, _ in pieces) else removed,
     )
 
 

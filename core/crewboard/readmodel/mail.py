@@ -2,12 +2,13 @@
 
 from bisect import bisect_right
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from itertools import islice
+
+from msgspec import Struct
 
 from crewboard import store
 from crewboard.records import OPERATOR, Intake, Message, StorageError, ToolResult, ToolStart
-from crewboard.store import JournalTail, ReplacedFileDetector, TeamDirectory
+from crewboard.store import JournalTail, ReplacementDetector, TeamDirectory
 
 TAIL = 256 * 1024
 """Bytes at the end of a mailbox or journal that a pane reads when it opens."""
@@ -30,6 +31,7 @@ QUESTION = "Question: "
 _VERBS = {
     "idle_notification": "is free for work",
     "teammate_terminated": "",
+    "files_put_back": "",
     "plan_approval_request": "plan:",
     "plan_approval_response": "about the plan:",
     "shutdown_request": "please shut down",
@@ -37,6 +39,8 @@ _VERBS = {
     "permission_request": "may I:",
     "permission_response": "about that permission:",
     "question_request": "asks:",
+    "task_review_request": "wants a review:",
+    "task_review_response": "about that work:",
     "question_response": "answers:",
     "task_assignment": "assigns",
     "result": "result:",
@@ -50,13 +54,13 @@ _VERBS = {
 _ANSWERS = {
     "plan_approval_response": ("approves the plan", "refuses the plan"),
     "permission_response": ("allows it", "refuses it"),
+    "task_review_response": ("approves the work", "asks for changes"),
     "shutdown_response": ("agrees to shut down", "stays"),
 }
 """Verbs for answers: approved, rejected."""
 
 
-@dataclass(frozen=True)
-class MessageView:
+class MessageView(Struct, frozen=True):
     """A message and what became of it. Times are epoch seconds, None until it happens.
 
     `end` is the offset behind it in the mailbox, 0 if it was in none.
@@ -68,8 +72,7 @@ class MessageView:
     end: int = 0
 
 
-@dataclass(frozen=True)
-class UnreadResult:
+class UnreadResult(Struct, frozen=True):
     """A result that the operator has not read. `end` is the offset in bytes after it in `mailbox`."""
 
     author: str
@@ -91,7 +94,7 @@ class MailboxTail:
     def __init__(self, team: TeamDirectory, name: str, offset: int) -> None:
         self._team = team
         self._name = name
-        self._detector = ReplacedFileDetector(team.inbox(name))
+        self._detector = ReplacementDetector(team.inbox(name))
         self.offset = offset
 
     def restarted(self) -> bool:
@@ -110,7 +113,7 @@ class MailboxTail:
     def skip_to(self, end: int) -> list[int]:
         """Pass over the lines up to the offset `end`; return the offsets behind those that are not blank."""
         skipped = []
-        for line, behind in store.files.read_lines(self._team.inbox(self._name), self.offset):
+        for line, behind in self._team.inbox(self._name).read(self.offset):
             if behind > end:
                 break
             self.offset = behind
@@ -186,7 +189,6 @@ class Unread:
         self._damage = [end for end in self._damage if end > cursor]
 
 
-@dataclass
 class MailReader:
     """A mailbox and the journal of its agent, read forward; with `tail`, from the last `TAIL` bytes of each on.
 
@@ -194,29 +196,26 @@ class MailReader:
     `prompts` are the agent's hire prompts, oldest first. They are no mail, but are shown with it.
     """
 
-    team: TeamDirectory
-    name: str
-    tail: bool = True
-    since: int | None = None
-    damaged: int = 0
-    prompts: list[MessageView] = field(default_factory=list)
-    _messages: list[tuple[Message, int]] = field(default_factory=list)
-    _ids: set[str] = field(default_factory=set)
-    _picked: dict[str, float] = field(default_factory=dict)
-    _entered: dict[str, float] = field(default_factory=dict)
-    _mailbox: MailboxTail = field(init=False)
-    _journal: JournalTail = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._mailbox = MailboxTail(self.team, self.name, self._start())
-        self._journal = JournalTail(self.team.agent(self.name), TAIL if self.tail else None)
+    def __init__(self, team: TeamDirectory, name: str, *, tail: bool = True, since: int | None = None) -> None:
+        self.team = team
+        self.name = name
+        self.tail = tail
+        self.since = since
+        self.damaged = 0
+        self.prompts: list[MessageView] = []
+        self._messages: list[tuple[Message, int]] = []
+        self._ids: set[str] = set()
+        self._picked: dict[str, float] = {}
+        self._entered: dict[str, float] = {}
+        self._mailbox = MailboxTail(team, name, self._start())
+        self._journal = JournalTail(team.agent(name), TAIL if tail else None)
         self._read_prompts()
 
     def _start(self) -> int:
         """Return the offset from which the mailbox is read."""
-        path = self.team.inbox(self.name)
-        start = store.files.tail_offset(path, TAIL) if self.tail else 0
-        return start if self.since is None else min(start, max(self.since, store.files.tail_offset(path, UNREAD_TAIL)))
+        inbox = self.team.inbox(self.name)
+        start = inbox.tail_offset(TAIL) if self.tail else 0
+        return start if self.since is None else min(start, max(self.since, inbox.tail_offset(UNREAD_TAIL)))
 
     @property
     def offset(self) -> int:

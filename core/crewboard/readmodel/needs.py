@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from statistics import median
 
+from msgspec import Struct, field
+
+from crewboard.protocol.collisions import Collision
 from crewboard.readmodel.mail import UnreadResult, plan_title
 from crewboard.readmodel.team import AgentView, Need, NeedKind, SupervisorView, TeamView
 from crewboard.records import (
@@ -16,6 +17,8 @@ from crewboard.records import (
     SupervisorFailure,
     Task,
     check_mark,
+    collision_mark,
+    counted,
     damage_mark,
     describe_exit,
     result_mark,
@@ -23,7 +26,7 @@ from crewboard.records import (
 )
 
 NEED_OF_REQUEST: dict[str, NeedKind] = {
-    "plan_approval": "plan", "permission": "permission", "question": "question",
+    "plan_approval": "plan", "permission": "permission", "question": "question", "task_review": "review",
 }  # fmt: skip
 """The kind of need that an open request to the operator is."""
 
@@ -39,8 +42,7 @@ BURST = 5.0
 """Seconds within which several requests count as made at the same time."""
 
 
-@dataclass(frozen=True)
-class Damage:
+class Damage(Struct, frozen=True):
     """A file that cannot be read, or lines that were set aside.
 
     It was damaged at `since` or earlier. `version` grows with each new damage at the same place.
@@ -54,18 +56,17 @@ class Damage:
     is_lines: bool = False
 
 
-@dataclass(frozen=True)
-class OtherEvidence:
+class OtherEvidence(Struct, frozen=True):
     """Other things that may need the operator, apart from agents and requests. `seen` is `OperatorState.needs`."""
 
     tasks: tuple[Task, ...] = ()
     results: tuple[UnreadResult, ...] = ()
     damage: tuple[Damage, ...] = ()
+    collisions: tuple[Collision, ...] = ()
     seen: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """The agents and the tasks that wait behind a need."""
 
     agents: tuple[str, ...]
@@ -79,12 +80,11 @@ class Waiting:
     def describe(self) -> str:
         """Return `#14`, `2 tasks`, `2 tasks, 1 agent`; an empty text if nothing waits."""
         tasks = f"#{self.tasks[0].id}" if len(self.tasks) == 1 else f"{len(self.tasks)} tasks" if self.tasks else ""
-        agents = f"{len(self.agents)} agent{'' if len(self.agents) == 1 else 's'}" if self.agents else ""
+        agents = counted(len(self.agents), "agent") if self.agents else ""
         return ", ".join(part for part in (tasks, agents) if part)
 
 
-@dataclass(frozen=True)
-class ResponseTimes:
+class ResponseTimes(Struct, frozen=True):
     """The number of requests that the operator answered today, and their median wait in seconds."""
 
     count: int
@@ -104,15 +104,25 @@ def find_needs(
     `only_operator` are the recipients whose requests only the operator can answer, `failure` is the supervisor's last.
     """
     others = others or OtherEvidence()
+    names = frozenset(agent.name for agent in agents)
     deaths = [
         Need("death", agent.name, agent.since, _describe_death(agent))
         for agent in agents
         if agent.is_dead and not agent.acknowledged and not agent.is_open
     ]
     asked = [
-        Need(NEED_OF_REQUEST[request.type], request.from_, request.created_at, summarise(request), request.id)
+        Need(
+            NEED_OF_REQUEST[request.type],
+            request.from_,
+            request.created_at,
+            summarise(request),
+            request.id,
+            answered_in=request.answered_in,
+        )
         for request in requests
-        if request.to in only_operator and request.type in NEED_OF_REQUEST
+        # A lead reviews work while it runs, even if it reviews no plans.
+        if request.to in ({OPERATOR} if request.type == "task_review" else only_operator)
+        and request.type in NEED_OF_REQUEST
     ]
     stuck = [Need("stuck", agent.name, agent.since, agent.reason) for agent in agents if agent.state == "stuck"]
     loops = [Need("looping", agent.name, agent.since, agent.reason) for agent in agents if agent.state == "looping"]
@@ -132,10 +142,11 @@ def find_needs(
         *loops,
         *failed,
         *stopped,
+        *_collision_needs(others),
         *_outage_need(agents, others.seen),
         *sorted(_damage_needs(others), key=lambda need: need.since),
-        *sorted(_task_needs(others), key=lambda need: need.since),
-        *sorted(_check_needs(others), key=lambda need: need.since),
+        *sorted(_task_needs(others, names), key=lambda need: need.since),
+        *sorted(_check_needs(others, names), key=lambda need: need.since),
         *sorted(_result_needs(others), key=lambda need: need.since),
     )
 
@@ -197,27 +208,52 @@ def _damage_needs(others: OtherEvidence) -> Iterator[Need]:
         mark = damage_mark(each.place)
         if each.version <= others.seen.get(mark, 0):
             continue
-        lines = f"{each.count} unreadable line{'' if each.count == 1 else 's'} in"
+        lines = f"{counted(each.count, 'unreadable line')} in"
         summary = f"{lines if each.is_lines else 'cannot read'} {each.place}"
         yield Need("damaged", each.agent, each.since, summary, file=each.place, marks=((mark, each.version),))
 
 
-def _task_needs(others: OtherEvidence) -> Iterator[Need]:
+def _collision_needs(others: OtherEvidence) -> Iterator[Need]:
+    """Yield one need for each pair of agents that collide, until no more files collide than when it was seen."""
+    for each in others.collisions:
+        (name, other), mark = each.agents, collision_mark(*each.agents)
+        if each.since > others.seen.get(mark, 0):
+            more = f" and {len(each.files) - 1} more" if len(each.files) > 1 else ""
+            summary = f"collides with {other} in {each.files[0]}{more}"
+            yield Need(
+                "collision",
+                name,
+                each.since,
+                summary,
+                other=other,
+                files=each.files,
+                in_worktrees=each.in_worktrees,
+                marks=((mark, each.since),),
+            )
+
+
+def _owner(task: Task, names: frozenset[str]) -> str:
+    """Return the agent that has or had a task; `system` if it is not on the roster `names` any more."""
+    owner = task.owner or task.last_owner
+    return owner if owner in names and owner is not None else SYSTEM
+
+
+def _task_needs(others: OtherEvidence, names: frozenset[str]) -> Iterator[Need]:
     for task in others.tasks:
         mark = task_mark(task.id)
         if task.status == "failed" and task.rev > others.seen.get(mark, -1):
-            owner = task.owner or task.last_owner or SYSTEM
+            owner = _owner(task, names)
             summary = f"task #{task.id} failed: {task.subject}"
             yield Need("task_failed", owner, task.updated_at, summary, task=task.id, marks=((mark, task.rev),))
 
 
-def _check_needs(others: OtherEvidence) -> Iterator[Need]:
+def _check_needs(others: OtherEvidence, names: frozenset[str]) -> Iterator[Need]:
     for task in others.tasks:
         mark, last = check_mark(task.id), task.checked
         if last is None or task.status not in _OPEN or task.check_failures < CHECK_FAILURES:
             continue
         if last.at > others.seen.get(mark, 0):
-            owner = task.owner or task.last_owner or SYSTEM
+            owner = _owner(task, names)
             summary = f"check of #{task.id} failed {task.check_failures} times: {last.command}"
             marks = ((mark, last.at),)
             yield Need("check_failed", owner, last.at, summary, task=task.id, file=last.result, marks=marks)
@@ -248,10 +284,12 @@ def _result_needs(others: OtherEvidence) -> Iterator[Need]:
 def to_acknowledge(view: TeamView, name: str) -> tuple[Need, ...]:
     """Return the needs of an agent, or of `system`, that one acknowledgement ends.
 
-    Results are included only if there is no other need: acknowledging a death must not mark a result as read.
+    Collisions are included only if there is no other need but results, and those only if there is none at all:
+    acknowledging a death must not mark a result as read.
     """
-    found = [need for need in view.needs if need.agent == name and need.is_acknowledgeable]
-    return tuple(need for need in found if need.kind != "result") or tuple(found)
+    found = [need for need in view.needs if name in (need.agent, need.other) and need.is_acknowledgeable]
+    urgent = tuple(need for need in found if need.kind not in ("collision", "result"))
+    return urgent or tuple(need for need in found if need.kind != "result") or tuple(found)
 
 
 def _plans_first(asked: list[Need]) -> list[Need]:
@@ -289,7 +327,11 @@ def summarise(request: Request) -> str:
     if request.type == "question":
         return "asks: " + str(payload.get("question", ""))
     if request.type == "permission":
-        return f"wants to run {payload.get('tool', '')}: {payload.get('summary', '')}"
+        # Before the file: the end of a line may be cut, and the other agent is what the operator has to know.
+        collides = f" · {payload['collision']}" if payload.get("collision") else ""
+        return f"wants to run {payload.get('tool', '')}{collides}: {payload.get('summary', '')}"
+    if request.type == "task_review":
+        return f"wants a review of #{payload.get('task', '')}: {payload.get('subject', '')}"
     return f"asks {request.to} to shut down"
 
 
@@ -330,6 +372,8 @@ def _waits_for(task: Task, other: Task) -> bool:
 
 def response_times_today(requests: Iterable[Request], now: float) -> ResponseTimes | None:
     """Return how the operator answered since midnight, local time; None if nothing was answered."""
+    from statistics import median
+
     midnight = _midnight(now)
     waits = [
         request.decided_at - request.created_at

@@ -1,23 +1,21 @@
 """The processes of a team as the kernel knows them: leases, the tree below a worker, CPU and memory."""
 
-import contextlib
 import os
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+import time
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crewboard import linux, store
 from crewboard.records import Status, Supervisor
 from crewboard.store import AgentDirectory
 
-if TYPE_CHECKING:
-    import psutil
-
-_TICKS = os.sysconf("SC_CLK_TCK")
+_ProcessKey = tuple[int, int]
+"""The pid of a process, and when it started."""
 
 
-@dataclass(frozen=True)
-class ProcessNode:
+class ProcessNode(Struct, frozen=True):
     """One process of a tree; `depth` is 0 for the worker. CPU is the time it has used, in seconds."""
 
     pid: int
@@ -27,8 +25,7 @@ class ProcessNode:
     rss_bytes: int
 
 
-@dataclass(frozen=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """The resources of a worker and its descendants: CPU in percent of one core, resident memory in bytes."""
 
     cpu_percent: float
@@ -36,8 +33,7 @@ class Usage:
     children: int = 0
 
 
-@dataclass(frozen=True)
-class _ChildUsage:
+class _ChildUsage(Struct, frozen=True):
     """The resources of a worker's descendants while it had this status. A worker at rest starts and ends none."""
 
     status: Status
@@ -66,10 +62,10 @@ class Probe(Protocol):
     def is_stopped(self, worker: Status) -> bool:
         """Return True if a signal stopped the process that wrote this status, so that it does nothing."""
 
-    def is_locked(self, path: Path) -> bool:
+    def is_locked(self, lease: store.Key) -> bool:
         """Return True if a process holds the lease at `path`."""
 
-    def supervisor(self, path: Path) -> Supervisor | None:
+    def supervisor(self, lease: store.Key) -> Supervisor | None:
         """Return the holder of the supervisor's lease at `path`."""
 
     def measure(self, workers: dict[str, Status]) -> dict[str, Usage]:
@@ -83,7 +79,8 @@ class KernelProbe:
     """The probe of this machine. CPU is measured between two calls; at the first, since the process started."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int], psutil.Process] = {}
+        self._known: dict[str, dict[_ProcessKey, tuple[float, float]]] = {}
+        """The measured processes of each agent: the CPU that each had used, and when that was (monotonic seconds)."""
         self._resting: dict[str, _ChildUsage] = {}
 
     def boot_id(self) -> str:
@@ -104,35 +101,39 @@ class KernelProbe:
         """Return True if a signal stopped the process that wrote this status, so that it does nothing."""
         return linux.process.is_stopped(worker.pid) and self.lives(worker)
 
-    def is_locked(self, path: Path) -> bool:
-        """Return True if a process holds the lease at `path`."""
-        return store.leases.is_held(path)
+    def is_locked(self, lease: store.Key) -> bool:
+        """Return True if a process holds a lease."""
+        return store.leases.is_held(lease)
 
-    def supervisor(self, path: Path) -> Supervisor | None:
-        """Return the holder of the supervisor's lease at `path`."""
-        return store.leases.holder(path, Supervisor)
+    def supervisor(self, lease: store.Key) -> Supervisor | None:
+        """Return the holder of the supervisor's lease."""
+        return store.leases.holder(lease, Supervisor)
 
     def measure(self, workers: dict[str, Status]) -> dict[str, Usage]:
         """Return what the running workers and their descendants use, by agent."""
-        self._resting = {
-            n: found for n, found in self._resting.items() if n in workers and found.is_current(workers[n])
-        }
+        outdated = [
+            name for name, found in self._resting.items() if name in workers and not found.is_current(workers[name])
+        ]
+        for name in outdated:
+            del self._resting[name]
         parents = linux.process.parents() if workers.keys() - self._resting.keys() else {}
-        seen: set[tuple[int, int]] = set()
+        children = linux.process.children_of(parents)
         measured = {}
         for name, status in workers.items():
-            below = self._resting.get(name) or self._measure_children(status, parents, seen)
+            before, self._known[name] = self._known.get(name, {}), {}
+            below = self._resting.get(name) or self._measure_children(name, status, children, before)
             if status.state != "working":
                 self._resting[name] = replace(below, cpu_percent=0)
-            if worker := self._read(status.pid, seen):
+            if worker := self._read(name, status.pid, before):
                 cpu, rss = worker
                 measured[name] = Usage(round(cpu + below.cpu_percent, 1), rss + below.rss_bytes, below.children)
-        self._known = {key: known for key, known in self._known.items() if key in seen}
         return measured
 
-    def _measure_children(self, status: Status, parents: dict[int, int], seen: set[tuple[int, int]]) -> _ChildUsage:
-        pids = linux.process.descendants(status.pid, parents)
-        readings = [reading for pid in pids if (reading := self._read(pid, seen))]
+    def _measure_children(
+        self, name: str, status: Status, children: dict[int, list[int]], before: dict[_ProcessKey, tuple[float, float]]
+    ) -> _ChildUsage:
+        pids = linux.process.below(status.pid, children)
+        readings = [reading for pid in pids if (reading := self._read(name, pid, before))]
         cpu, rss = (sum(values) for values in zip((0.0, 0), *readings, strict=True))
         return _ChildUsage(status, cpu, rss, len(readings))
 
@@ -140,30 +141,20 @@ class KernelProbe:
         """Return a worker and its descendants, each below its parent."""
         return process_tree(pid)
 
-    def _read(self, pid: int, seen: set[tuple[int, int]]) -> tuple[float, int] | None:
-        import psutil
-
-        key = (pid, linux.process.start_ticks(pid))
-        seen.add(key)
-        try:
-            if key in self._known:
-                known = self._known[key]
-                return known.cpu_percent(), known.memory_info().rss
-            known = self._known[key] = psutil.Process(pid)
-            known.cpu_percent()
-            return _since_start(known), known.memory_info().rss
-        except psutil.Error:
+    def _read(self, name: str, pid: int, before: dict[_ProcessKey, tuple[float, float]]) -> tuple[float, int] | None:
+        """Measure a process of the agent `name`: since its last measurement, if it is in `before`."""
+        found = linux.process.measure(pid)
+        if found is None:
             return None
-
-
-def _since_start(known: "psutil.Process") -> float:
-    """Return the CPU in percent of one core since a process started."""
-    # Processes age by the real clock, not by an injected one.
-    import time
-
-    times = known.cpu_times()
-    age = max(time.time() - known.create_time(), 0.01)
-    return float(100 * (times.user + times.system) / age)
+        key, now = (pid, found.start_ticks), time.monotonic()
+        self._known[name][key] = (found.cpu_seconds, now)
+        if key in before:
+            used, at = before[key]
+            used, seconds = found.cpu_seconds - used, now - at
+        else:
+            # Processes age by the real clock, not by an injected one.
+            used, seconds = found.cpu_seconds, time.time() - linux.process.started_at(found.start_ticks)
+        return round(100 * used / max(seconds, 0.01), 1), found.rss_bytes
 
 
 class NoUsageProbe(KernelProbe):
@@ -176,27 +167,23 @@ class NoUsageProbe(KernelProbe):
 
 def process_tree(pid: int) -> tuple[ProcessNode, ...]:
     """Return the process `pid` and its descendants, each below its parent; nothing if it is gone."""
-    import psutil
-
-    children: dict[int, list[int]] = {}
-    for child, parent in linux.process.parents().items():
-        children.setdefault(parent, []).append(child)
+    children = linux.process.children_of(linux.process.parents())
     found: list[ProcessNode] = []
     waiting = [(pid, 0)]
     while waiting:
         here, depth = waiting.pop()
         # A process may end after it was listed.
-        with contextlib.suppress(psutil.Error):
-            found.append(_node(here, depth))
+        node = _node(here, depth)
+        if node is not None:
+            found.append(node)
             waiting += [(child, depth + 1) for child in sorted(children.get(here, []), reverse=True)]
     return tuple(found)
 
 
-def _node(pid: int, depth: int) -> ProcessNode:
-    import psutil
-
-    seen = psutil.Process(pid)
-    with seen.oneshot():
-        program, *arguments = seen.cmdline() or [seen.name()]
-        command = " ".join([os.path.basename(program), *arguments])  # noqa: PTH119  as written, not as a path of ours
-        return ProcessNode(pid, depth, command, round(linux.process.cpu_ticks(pid) / _TICKS, 1), seen.memory_info().rss)
+def _node(pid: int, depth: int) -> ProcessNode | None:
+    used, command = linux.process.measure(pid), linux.process.arguments(pid)
+    if used is None or not command:
+        return None
+    program, *arguments = command
+    words = " ".join([os.path.basename(program), *arguments])  # noqa: PTH119  as written, not as a path of ours
+    return ProcessNode(pid, depth, words, round(used.cpu_seconds, 1), used.rss_bytes)

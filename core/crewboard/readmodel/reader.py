@@ -2,9 +2,12 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crewboard import protocol, store
 from crewboard.protocol import only_operator_answers, operator_mailboxes
@@ -16,6 +19,7 @@ from crewboard.readmodel.team import AgentView, Rest, SupervisorView, TeamView
 from crewboard.records import (
     OPERATOR,
     SYSTEM,
+    Collisions,
     Config,
     Cursor,
     Exit,
@@ -30,7 +34,8 @@ from crewboard.records import (
     StorageError,
     SupervisorFailure,
     Task,
-    is_name,
+    Undone,
+    Work,
     result_mark,
 )
 from crewboard.store import AgentDirectory, CachedFile, CachedFolder, TeamDirectory
@@ -51,8 +56,16 @@ class AgentReader:
         self.status = CachedFile(self.directory.status, Status)
         self.exit = CachedFile(self.directory.exit, Exit)
         self.cursor = CachedFile(self.directory.cursor, Cursor)
+        self.undone = CachedFile(self.directory.undone, Undone)
         self.seen_alive: float | None = None
         self.seen_gone: float | None = None
+        self.facts: AgentFacts | None = None
+        """What was read last, with what the team's files say about the agent."""
+        self.view: AgentView | None = None
+        """What follows from `facts`."""
+        self.damage: list[Damage] = []
+        """The unreadable files, and the unreadable lines of mail and journal."""
+        self.work = protocol.collisions.AgentWork(name, Work())
         cursor = self.cursor.get() or Cursor()
         self.unread = Unread(team, name, cursor.offset)
 
@@ -64,18 +77,64 @@ class AgentReader:
             self.seen_gone = now
         return held
 
-    @property
-    def damage(self) -> list[Damage]:
-        """Return the unreadable files, and the unreadable lines of mail and journal."""
+    def find_damage(self) -> list[Damage]:
+        """Return what could not be read, and remember it as `damage`."""
         name, cursor = self.directory.name, self.cursor.last_good or Cursor()
         records = (self.spec, self.status, self.exit, self.cursor)
-        files = [damaged_file(self._team, record.path, name) for record in records if record.damaged]
+        files = [damaged_file(record.key, name) for record in records if record.damaged]
         count = cursor.damaged + self.unread.damaged
-        return [*files, damaged_mail(self._team, f"mail or journal of {name}", name, count)] if count else files
+        lines = [damaged_mail(self._team, f"mail or journal of {name}", name, count)] if count else []
+        self.damage = [*files, *lines]
+        return self.damage
 
 
-@dataclass(frozen=True)
-class AgentFacts:
+class _Common(Struct, frozen=True, dict=True):
+    """What the files of the team, and not its own, say about each agent."""
+
+    config: Config
+    pending: tuple[Request, ...]
+    board: tuple[Task, ...]
+    only_operator: frozenset[str]
+    results: tuple[UnreadResult, ...]
+    operator: OperatorState
+    starts: HeldStarts
+    supervised: bool
+
+    def about(self, name: str, spec: Spec | None, now: float) -> dict[str, Any]:
+        """Return the fields of `AgentFacts` that follow."""
+        return {
+            "member": self._members[name],
+            "acknowledged": self.operator.acknowledged.get(name, 0),
+            "task": self._tasks.get(name),
+            "asks": self._asks.get(name, ()),
+            "supervised": self.supervised,
+            "queued": self.starts.describe(name, spec.run, now) if spec is not None else "",
+            "failure_seen": self.operator.failures.get(name, 0),
+            "unread_results": self._unread_results[name],
+        }
+
+    @cached_property
+    def _members(self) -> dict[str, Member]:
+        return {member.name: member for member in reversed(self.config.members)}
+
+    @cached_property
+    def _tasks(self) -> dict[str | None, int]:
+        return {task.owner: task.id for task in self.board if task.status == "in_progress"}
+
+    @cached_property
+    def _asks(self) -> dict[str, tuple[Request, ...]]:
+        asks: dict[str, tuple[Request, ...]] = {}
+        for request in self.pending:
+            if request.to in self.only_operator:
+                asks[request.from_] = (*asks.get(request.from_, ()), request)
+        return asks
+
+    @cached_property
+    def _unread_results(self) -> Counter[str]:
+        return Counter(result.author for result in self.results)
+
+
+class AgentFacts(Struct, frozen=True):
     """The facts read about one agent, before its state is decided."""
 
     member: Member
@@ -132,6 +191,7 @@ def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
         failed_at=status.failed_at,
         last_tool=status.last_tool,
         deviations=status.deviations,
+        todo=status.todo,
         tokens=status.tokens,
         context=status.context,
         cost_usd=status.cost_usd,
@@ -147,6 +207,8 @@ def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
         unsafe=facts.held and status.unsafe,
         unread_results=facts.unread_results,
         outage_since=status.outage_since,
+        setup_error=status.setup_error,
+        work=status.work,
     )
 
 
@@ -163,30 +225,37 @@ def _rest(facts: AgentFacts, status: Status) -> Rest | None:
     return Rest(status.state, status.since) if not facts.held and status.state in _RESTS else None
 
 
-def damaged_file(team: TeamDirectory, path: Path, agent: str = SYSTEM) -> Damage:
-    """Return the damage of a file that cannot be read."""
-    changed = store.files.changed_at(path)
-    return Damage(str(path.relative_to(team.path)), agent, 1, changed, version=changed)
+def damaged_file(record: store.Key, agent: str = SYSTEM) -> Damage:
+    """Return the damage of a record that cannot be read."""
+    changed = record.changed_at()
+    return Damage(record.name, agent, 1, changed, version=changed)
 
 
 def damaged_mail(team: TeamDirectory, place: str, name: str, count: int) -> Damage:
     """Return the damage of lines that were set aside. Only the time of the last one is known."""
-    return Damage(place, name, count, store.files.changed_at(team.inbox(name)), version=count, is_lines=True)
+    return Damage(place, name, count, team.inbox(name).changed_at(), version=count, is_lines=True)
 
 
 class TeamReader:
-    """A reader of a team's files. Takes no lock and writes nothing."""
+    """A reader of a team's files. Takes no lock and writes nothing. It calls `between` before it reads each agent."""
 
     def __init__(
-        self, team: TeamDirectory, *, clock: Callable[[], float] = time.time, probe: Probe | None = None
+        self,
+        team: TeamDirectory,
+        *,
+        clock: Callable[[], float] = time.time,
+        probe: Probe | None = None,
+        between: Callable[[], object] = lambda: None,
     ) -> None:
         self.team = team
         self._clock = clock
+        self._between = between
         self._probe = probe or KernelProbe()
         self._config = CachedFile(team.config, Config)
         self._operator = CachedFile(team.operator, OperatorState)
         self._starts = CachedFile(team.starts, HeldStarts)
         self._failure = CachedFile(team.supervisor_failure, SupervisorFailure)
+        self._collisions = CachedFile(team.collisions, Collisions)
         self._agents: dict[str, AgentReader] = {}
         self._tasks = CachedFolder(team.tasks, Task)
         self._requests = CachedFolder(team.requests, Request)
@@ -194,11 +263,23 @@ class TeamReader:
         self._usage: dict[str, Usage] = {}
         self._measured_at = 0.0
         self._silent_since: float | None = None
-        self._unreadable: set[Path] = set()
-        """Leases that could not be examined at this reading."""
+        self._unreadable: set[store.Key] = set()
+        """Leases of the team that could not be examined at this reading."""
+        self._common: _Common | None = None
+        """What the team's files said about its agents at the last reading."""
+        self._followed: Config | None = None
 
-    def read(self) -> TeamView:
-        """Return the team as it is now."""
+    @property
+    def names(self) -> list[str]:
+        """Return the agents of the last reading."""
+        return list(self._agents)
+
+    def read(self, changed: Collection[str] | None = None, *, measured: int | None = None) -> TeamView:
+        """Return the team as it is now. With `changed`, only the files of these agents are read again.
+
+        The files that belong to no agent are few, and always read. The usage of the first `measured` of the read agents
+        is measured; of all of them, if that is None.
+        """
         now = self._clock()
         self._unreadable.clear()
         listed = self._config.get()
@@ -215,10 +296,19 @@ class TeamReader:
         operator = self._operator.get() or OperatorState()
         to_operator = self._count_mail(operators, operator)
         results = self._unread_results(operators, operator)
-        counts = Counter(result.author for result in results)
-        agents = self._read_agents(config, pending, board, only_operator, counts, now, supervised=supervisor.alive)
+        self._follow(config)
+        held = self._look_at_leases(changed, now)
+        self._measure(held, now, measured)
+        starts = self._starts.get() or HeldStarts()
+        common = _Common(config, pending, board, only_operator, results, operator, starts, supervised=supervisor.alive)
+        self._read_agents(held, common, now)
+        compared = self._collisions.get() or Collisions()
+        collisions = protocol.collisions.find_collisions((each.work for each in self._agents.values()), compared)
+        views = (reader.view for reader in self._agents.values() if reader.view is not None)
+        agents = tuple(_with_changes(view, collisions, compared) for view in views)
         unread = {agent.name: agent.unread for agent in agents} | to_operator
-        backend = "offline" if self._is_locked(self.team.model_lock) else "api"
+        serves = self._is_locked(self.team.model_lock)
+        backend = "offline" if serves or self.team.uses_offline_model() else "api"
         # Last, because it reports what the reads above could not read.
         damage = self._damage()
         return TeamView(
@@ -238,7 +328,7 @@ class TeamReader:
                 only_operator,
                 self._failure.get(),
                 supervisor,
-                OtherEvidence(board, results if config.result_needs else (), damage, operator.needs),
+                OtherEvidence(board, results if config.result_needs else (), damage, collisions, operator.needs),
             ),
             asked=asked,
             unread=unread,
@@ -248,7 +338,8 @@ class TeamReader:
             problem=f"{self.team.config} is damaged; showing {shown}" if self._config.damaged else None,
             storage=store.files.disk_state(self.team.path),
             present=self._present(),
-            unprovided=any(not each.provided for each in (self._starts.get() or HeldStarts()).held),
+            attached=config.attached,
+            unprovided=any(not each.provided for each in starts.held),
             now=now,
         )
 
@@ -260,7 +351,7 @@ class TeamReader:
 
     def _roster_from_files(self) -> Config:
         """Return a roster of the agents that have files, so that a damaged roster does not hide running agents."""
-        names = sorted(path.name for path in self.team.agents.glob("*") if is_name(path.name))
+        names = sorted(self.team.agent_names())
         specs = {name: CachedFile(self.team.agent(name).spec, Spec).get() for name in names}
         members = [
             Member(name=name, type=spec.type, role=spec.role, model=spec.model) if spec else Member(name=name, type="")
@@ -268,56 +359,65 @@ class TeamReader:
         ]
         return Config(name=self.team.path.name, members=members)
 
-    def _read_agents(
-        self,
-        config: Config,
-        pending: tuple[Request, ...],
-        board: tuple[Task, ...],
-        only_operator: frozenset[str],
-        results: Counter[str],
-        now: float,
-        *,
-        supervised: bool,
-    ) -> tuple[AgentView, ...]:
-        members: dict[str, Member] = {}
-        for member in config.members:
-            # A roster that was edited by hand may name an agent twice.
-            members.setdefault(member.name, member)
-        self._agents = {name: self._agents.get(name) or AgentReader(self.team, name) for name in members}
-        held = {name: reader.note_lease(self._is_held(reader.directory), now) for name, reader in self._agents.items()}
-        self._measure(held, now)
-        operator = self._operator.get() or OperatorState()
-        holding = {task.owner: task.id for task in board if task.status == "in_progress"}
-        boot_id = self._probe.boot_id()
-        waiting = self._starts.get() or HeldStarts()
-        views = []
-        for member in members.values():
-            reader = self._agents[member.name]
-            cursor, spec = reader.cursor.get() or Cursor(), reader.spec.get()
-            facts = AgentFacts(
-                member=member,
-                held=held[member.name] or self._has_just_started(reader, now),
-                spec=spec,
-                status=reader.status.get(),
-                exit=reader.exit.get(),
-                unread=reader.unread.count(cursor.offset),
-                damaged=sum(damage.count for damage in reader.damage),
-                acknowledged=operator.acknowledged.get(member.name, 0),
-                task=holding.get(member.name),
-                asks=tuple(r for r in pending if r.from_ == member.name and r.to in only_operator),
-                usage=self._usage.get(member.name),
-                pid_gone=held[member.name] and self._pid_is_gone(reader),
-                is_stopped=held[member.name] and self._is_stopped(reader),
-                supervised=supervised,
-                seen_alive=reader.seen_alive,
-                seen_gone=reader.seen_gone,
-                lease_unreadable=reader.directory.lease in self._unreadable,
-                queued=waiting.describe(member.name, spec.run, now) if spec is not None else "",
-                failure_seen=operator.failures.get(member.name, 0),
-                unread_results=results[member.name],
-            )
-            views.append(project_agent(facts, boot_id, now))
-        return tuple(views)
+    def _follow(self, config: Config) -> None:
+        """Keep a reader for each agent of the roster, in its order."""
+        if config is self._followed:
+            return
+        self._followed = config
+        # A roster that was edited by hand may name an agent twice.
+        names = dict.fromkeys(member.name for member in config.members)
+        self._agents = {name: self._agents.get(name) or AgentReader(self.team, name) for name in names}
+        self._usage = {name: usage for name, usage in self._usage.items() if name in names}
+
+    def _look_at_leases(self, changed: Collection[str] | None, now: float) -> dict[str, bool]:
+        """Return of each agent to be read whether its lease is held: of `changed`, and of those that are new."""
+        return {
+            name: reader.note_lease(self._is_held(reader.directory), now)
+            for name, reader in self._agents.items()
+            if changed is None or name in changed or reader.view is None
+        }
+
+    def _read_agents(self, held: dict[str, bool], common: _Common, now: float) -> None:
+        """Read the files of some agents and decide their views; decide all views anew if `common` changed."""
+        known = self._common
+        if known is None or common != known:
+            known = self._common = common
+        for name in held if known is not common else self._agents:
+            reader = self._agents[name]
+            if name in held or reader.facts is None:
+                self._between()
+                facts = self._facts(reader, known, now, held=held[name])
+            else:
+                facts = replace(reader.facts, **known.about(name, reader.spec.last_good, now))
+                if facts == reader.facts:
+                    continue
+            reader.facts = facts
+            view = project_agent(facts, self._probe.boot_id(), now)
+            # The same view stays the same object, so that the screen sees at once that nothing changed.
+            if view != reader.view:
+                reader.view = view
+
+    def _facts(self, reader: AgentReader, common: _Common, now: float, *, held: bool) -> AgentFacts:
+        """Read the files of one agent."""
+        name = reader.directory.name
+        cursor, spec = reader.cursor.get() or Cursor(), reader.spec.get()
+        status = reader.status.get()
+        reader.work = _own_work(name, spec, status, reader.undone.get())
+        return AgentFacts(
+            held=held or self._has_just_started(reader, now),
+            spec=spec,
+            status=status,
+            exit=reader.exit.get(),
+            unread=reader.unread.count(cursor.offset),
+            damaged=sum(damage.count for damage in reader.find_damage()),
+            usage=self._usage.get(name),
+            pid_gone=held and self._pid_is_gone(reader),
+            is_stopped=held and self._is_stopped(reader),
+            seen_alive=reader.seen_alive,
+            seen_gone=reader.seen_gone,
+            lease_unreadable=reader.directory.lease in self._unreadable,
+            **common.about(name, spec, now),
+        )
 
     def _has_just_started(self, reader: AgentReader, now: float) -> bool:
         """Return True if a worker took the lease since it was first read: it does so before it writes its status."""
@@ -336,16 +436,16 @@ class TeamReader:
         status = reader.status.get()
         return status is not None and self._probe.is_stopped(status)
 
-    def _measure(self, held: dict[str, bool], now: float) -> None:
-        if abs(now - self._measured_at) < MEASURE_EVERY:
+    def _measure(self, held: dict[str, bool], now: float, most: int | None) -> None:
+        if most == 0 or abs(now - self._measured_at) < MEASURE_EVERY:
             return
         self._measured_at = now
+        chosen = dict.fromkeys([name for name in held if held[name]][:most])
         living = {
-            name: status
-            for name, reader in self._agents.items()
-            if held[name] and (status := reader.status.get()) is not None
+            name: status for name in chosen if (status := self._agents[name].status.get()) is not None and status.pid
         }
-        self._usage = self._probe.measure(living)
+        others = {name: usage for name, usage in self._usage.items() if held.get(name, True) and name not in chosen}
+        self._usage = others | self._probe.measure(living)
 
     def _count_mail(self, operators: frozenset[str], seen: OperatorState) -> dict[str, int]:
         """Return how many messages the operator has not read, by mailbox."""
@@ -381,32 +481,69 @@ class TeamReader:
             return ()
 
     def _is_held(self, agent: AgentDirectory) -> bool:
-        """Return True if a worker holds the agent's lease; note a lease that cannot be examined."""
+        """Return True if a worker holds the agent's lease; note a lease that cannot be examined.
+
+        An agent of another program holds none: it is alive while the process that its status names is.
+        """
+        config = self._config.last_good
+        if config is not None and config.attached is not None:
+            return self._runs_elsewhere(agent)
         try:
             return self._probe.is_held(agent)
         except StorageError:
             self._unreadable.add(agent.lease)
             return False
 
-    def _is_locked(self, path: Path) -> bool:
-        """Return True if a process holds the lease at `path`; note a lease that cannot be examined."""
+    def _runs_elsewhere(self, agent: AgentDirectory) -> bool:
+        """Return True if the process of another program that an agent runs in is alive, and its run has not ended."""
+        reader = self._agents.get(agent.name)
+        status, ended = (reader.status.get(), reader.exit.get()) if reader is not None else (None, None)
+        if status is None or (ended is not None and ended.run >= status.run):
+            return False
+        # Without a pid, the program is about to start the process, or it was not found yet.
+        return not status.pid or (status.boot_id == self._probe.boot_id() and self._probe.lives(status))
+
+    def _is_locked(self, lease: store.Key) -> bool:
+        """Return True if a process holds a lease; note one that cannot be examined."""
         try:
-            return self._probe.is_locked(path)
+            return self._probe.is_locked(lease)
         except StorageError:
-            self._unreadable.add(path)
+            self._unreadable.add(lease)
             return False
 
     def _damage(self) -> tuple[Damage, ...]:
         """Return all files and lines of the team that cannot be read."""
-        records = [record.path for record in (self._config, self._operator) if record.damaged]
-        leases = sorted(self._unreadable)
-        paths = [*records, *leases, *self._tasks.damaged, *self._requests.damaged]
+        records = [record.key for record in (self._config, self._operator) if record.damaged]
+        broken = {each.directory.lease for each in self._agents.values() if each.facts and each.facts.lease_unreadable}
+        leases = sorted(self._unreadable | broken, key=lambda lease: lease.name)
+        broken_records = [*records, *leases, *self._tasks.damaged, *self._requests.damaged]
         boxes = self._mailboxes.items()
         return (
-            *(damaged_file(self.team, path) for path in paths),
+            *(damaged_file(record) for record in broken_records),
             *(damaged_mail(self.team, f"mail of {name}", name, box.damaged) for name, box in boxes if box.damaged),
             *(damage for reader in self._agents.values() for damage in reader.damage),
         )
+
+
+def _own_work(
+    name: str, spec: Spec | None, status: Status | None, undone: Undone | None
+) -> protocol.collisions.AgentWork:
+    """Return what an agent changed, without what was reversed."""
+    work = status.work if status is not None and status.work is not None else Work()
+    has_worktree = spec is not None and spec.worktree is not None
+    return protocol.collisions.AgentWork(name, protocol.collisions.without_undone(work, undone), has_worktree)
+
+
+def _with_changes(
+    agent: AgentView, collisions: Sequence[protocol.collisions.Collision], compared: Collisions
+) -> AgentView:
+    """Return the view of an agent with what it changed in its checkout, and those that it collides with."""
+    if not collisions and agent.name not in compared.unmerged:
+        return agent
+    found = tuple(sorted(each.other(agent.name) for each in collisions if agent.name in each.agents))
+    has_worktree = agent.spec is not None and agent.spec.worktree is not None
+    unmerged = compared.unmerged.get(agent.name) if has_worktree else None
+    return replace(agent, collides_with=found, unmerged=unmerged if unmerged and unmerged.files else None)
 
 
 def read_team(team: TeamDirectory) -> TeamView:

@@ -5,8 +5,9 @@ neither was killed while no supervisor ran, or the machine went down.
 """
 
 import time
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from crewboard.records import (
     EXIT_REASONS,
@@ -51,8 +52,7 @@ _SHOWN: dict[State, Shown] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """The evidence about one agent, read at one time. `held`, whether the lease was held, was read first.
 
     `pid_gone`: the lease is held, but the process that the status names is gone. `is_stopped`: a signal stopped that
@@ -78,8 +78,7 @@ class Evidence:
     """In words, that the wanted run waits in the queue."""
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """A state and its reason, as one clause for the screen. `since` is in epoch seconds.
 
     `is_starting` says that a start is under way, `failed_start` that it did not begin in time, `is_open` that the

@@ -1,14 +1,18 @@
 """A team as plain data, as of one time. The screen and `status --json` both show it, so they cannot disagree."""
 
 import time
-from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
+
+from msgspec import Struct, field
 
 from crewboard.readmodel.processes import Usage
 from crewboard.readmodel.states import DEAD, URGENCY, Shown
 from crewboard.records import (
     LIMIT_REASONS,
+    OPERATOR,
+    AttachedTeam,
     Context,
     Deviations,
     Exit,
@@ -19,13 +23,16 @@ from crewboard.records import (
     Spec,
     State,
     Task,
+    TodoList,
     Tokens,
+    Unmerged,
+    Work,
     name_of_lead,
 )
 
 NeedKind = Literal[
-    "death", "plan", "permission", "question", "stuck", "looping", "failed_start", "failed", "outage", "damaged",
-    "task_failed", "check_failed", "result",
+    "death", "plan", "permission", "question", "review", "stuck", "looping", "failed_start", "failed", "collision",
+    "outage", "damaged", "task_failed", "check_failed", "result",
 ]  # fmt: skip
 """The kinds of need. Those from `outage` on are the least urgent, in this order."""
 
@@ -35,8 +42,7 @@ Limit = Literal["turns", "budget", "team_budget"]
 _LONG_AGO = 12 * 3600.0
 
 
-@dataclass(frozen=True)
-class Need:
+class Need(Struct, frozen=True):
     """A reason why the operator must act. If it concerns no agent, `agent` is `system`."""
 
     kind: NeedKind
@@ -52,15 +58,23 @@ class Need:
     """The task of a need `task_failed` or `check_failed`."""
     file: str | None = None
     """The file in the team directory that a need `result`, `damaged` or `check_failed` is about."""
+    other: str | None = None
+    """The other agent of a need `collision`."""
+    files: tuple[str, ...] = ()
+    """The files in which the agents of a need `collision` collide."""
+    in_worktrees: bool = False
+    """Both agents of a need `collision` have worktrees, and their work does not merge."""
     mailbox: str | None = None
     """The mailbox that holds the newest message of a need `result`."""
+    answered_in: str | None = None
+    """The other program in which alone the request can be answered."""
     marks: tuple[tuple[str, float], ...] = ()
     """What is written to `OperatorState.needs` when the operator acknowledges it."""
 
     @property
     def key(self) -> str:
         """Return the id of this need. It stays the same when the need's text changes."""
-        about = self.request_id or (self.file if self.kind == "damaged" else self.task)
+        about = self.request_id or self.other or (self.file if self.kind == "damaged" else self.task)
         return f"{self.kind}:{self.agent}:{about or ''}"
 
     @property
@@ -83,16 +97,18 @@ class Rest(NamedTuple):
         return f"was {self.state} since {time.strftime(clock, time.localtime(self.since))}"
 
 
-@dataclass(frozen=True)
-class AgentView:
+class AgentView(Struct, frozen=True):
     """One agent. Times are epoch seconds; `usage` is in percent of one core.
 
-    `unread_results` counts its results that the operator has not read, `outage_since` is as in `Status`.
+    `unread_results` counts its results that the operator has not read, `outage_since` is as in `Status`. It
+    `collides_with` agents that changed the same files, whether that was acknowledged or not. `unmerged` is what its
+    last snapshot contains and your branch does not; None if that is nothing.
 
     `rested` is the idle state in which an agent that is gone ended, None if it was at work. `is_starting`,
     `failed_start` and `is_open` are as in `Finding`. `unsafe` says that its commands run without a sandbox. `failed` is
     the exit code of an assignment that ended with an error at `failed_at`, until that is acknowledged or another one
     begins. `deviations` are the calls that the approved plan of its last assignment does not name.
+    `todo` says how far it is with the steps that it listed in its last assignment.
     """
 
     name: str
@@ -132,8 +148,13 @@ class AgentView:
     failed: int | None = None
     failed_at: float = 0
     deviations: Deviations | None = None
+    todo: TodoList | None = None
     unread_results: int = 0
     outage_since: float | None = None
+    setup_error: str | None = None
+    work: Work | None = None
+    collides_with: tuple[str, ...] = ()
+    unmerged: Unmerged | None = None
 
     @property
     def waits_for_api(self) -> bool:
@@ -163,8 +184,7 @@ class AgentView:
         return self.state in DEAD
 
 
-@dataclass(frozen=True)
-class SupervisorView:
+class SupervisorView(Struct, frozen=True):
     """The team's supervisor; `pid` is None if none runs.
 
     `silent_since` is set if it hangs: it holds its lock, but has shown no sign of life since that time.
@@ -181,8 +201,7 @@ class SupervisorView:
         return f"supervisor {self.pid or 'starting'}" + (" hangs" if self.silent_since is not None else "")
 
 
-@dataclass(frozen=True)
-class TeamView:
+class TeamView(Struct, frozen=True, dict=True):
     """A team at one time, its agents in the order of the roster.
 
     `requests` are the open requests, `asked` all requests, oldest first. `unread` is the number of unread messages by
@@ -190,6 +209,7 @@ class TeamView:
     typed. `damage` counts unreadable files and lines by place. `removed` is the usage of removed agents. `present` are
     all open dashboards, including this one.
     `unprovided` is True if a queued agent needs an environment, because the supervisor that had it was killed.
+    `attached` is the team of another program that this one mirrors.
     `storage` says that nothing can be written: `disk full` or `disk is read-only`.
     """
 
@@ -213,6 +233,7 @@ class TeamView:
     storage: str | None = None
     present: tuple[Presence, ...] = ()
     unprovided: bool = False
+    attached: AttachedTeam | None = None
     now: float = 0
 
     @property
@@ -237,14 +258,16 @@ class TeamView:
         Working agents start something new every few seconds; sorted by age they would never keep their places.
         """
         place = {need.agent: at for at, need in reversed([*enumerate(self.needs)])}
-        return sorted(
-            self.agents,
-            key=lambda agent: (URGENCY.index(agent.shown), place.get(agent.name, len(self.needs)), agent.name),
-        )
+        rank, last = {shown: at for at, shown in enumerate(URGENCY)}, len(self.needs)
+        return sorted(self.agents, key=lambda agent: (rank[agent.shown], place.get(agent.name, last), agent.name))
 
     def agent(self, name: str) -> AgentView | None:
         """Return the agent called `name`."""
-        return next((agent for agent in self.agents if agent.name == name), None)
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> dict[str, AgentView]:
+        return {agent.name: agent for agent in self.agents}
 
     def task(self, task_id: int | None) -> Task | None:
         """Return the task with this id."""
@@ -263,6 +286,17 @@ class TeamView:
         return tuple(
             task for task in self.tasks if task.last_owner == name and task.status == "pending" and not task.owner
         )
+
+
+def describe_runner(view: TeamView) -> str:
+    """Return what runs the agents: the supervisor, or another program, and then who approves its plans."""
+    attached = view.attached
+    if attached is None:
+        return view.supervisor.describe()
+    asked = attached.hooks and view.plan_approver == OPERATOR
+    plans = "plans: you approve" if asked else "plans: Claude Code approves by itself"
+    untested = "" if attached.tested else " (not tested)"
+    return f"Claude Code {attached.version}".rstrip() + f"{untested} · {plans}"
 
 
 def describe_storage(view: TeamView) -> str | None:

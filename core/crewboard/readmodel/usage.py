@@ -2,7 +2,8 @@
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from crewboard.pricing import Budget, budget_or_none
 from crewboard.readmodel.team import AgentView, TeamView
@@ -21,8 +22,7 @@ SHORTEST = 60.0
 _MOST = 500
 
 
-@dataclass(frozen=True)
-class Bill:
+class Bill(Struct, frozen=True):
     """The usage of an agent or a team.
 
     `usd` is None if no price is known; `partial` says that it leaves out tokens without a price.
@@ -72,8 +72,7 @@ def hit_rate(tokens: Tokens) -> float | None:
     return tokens.cache_read / prompt if prompt else None
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(Struct, frozen=True):
     """One call of the model: when it was answered, how long that took, and what it used.
 
     `summary` says that the call only served to shorten the conversation.
@@ -86,16 +85,12 @@ class Call:
     summary: bool = False
 
 
-@dataclass
 class CallReader:
     """The model calls at the end of an agent's journal, read forward."""
 
-    agent: AgentDirectory
-    calls: deque[Call] = field(default_factory=lambda: deque(maxlen=_MOST))
-    _tail: JournalTail = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._tail = JournalTail(self.agent, TAIL)
+    def __init__(self, agent: AgentDirectory) -> None:
+        self.calls: deque[Call] = deque(maxlen=_MOST)
+        self._tail = JournalTail(agent, TAIL)
 
     def read(self) -> deque[Call]:
         """Return the newest calls, newest last."""

@@ -2,10 +2,10 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from msgspec import Meta, field
 
-from crewboard.names import OPERATOR, Name
-from crewboard.records.base import Record, Time
+from crewboard.names import OPERATOR
+from crewboard.records.base import Name, Record, Time
 
 State = Literal[
     "starting", "working", "waiting", "retrying", "idle", "paused", "stopping",
@@ -14,10 +14,15 @@ State = Literal[
 
 Want = Literal["running", "paused", "stopped", "killed"]
 
+Effort = Literal["low", "medium", "high", "xhigh", "max"]
+
+Thinking = Literal["adaptive", "off"]
+
 
 class HireOptions(Record):
     """The options an agent was hired with, as given to `spawn`. A strict plan is a required plan.
 
+    Without an `effort` or `thinking`, those of the agent's type are used.
     `base` is the commit, branch or tag at which a new worktree begins; None is the commit that is checked out.
     """
 
@@ -30,14 +35,16 @@ class HireOptions(Record):
     network: bool = False
     unsafe_no_sandbox: bool = False
     allow_hardlinks: bool = False
-    max_turns: Annotated[int, Field(ge=1)] = 100
+    max_turns: Annotated[int, Meta(ge=1)] = 100
     restart: bool = False
-    max_memory: Annotated[int, Field(ge=1)] | None = None
+    max_memory: Annotated[int, Meta(ge=1)] | None = None
     worktree: bool = False
     base: str | None = None
+    effort: Effort | None = None
+    thinking: Thinking | None = None
     task: int | None = None
 
-    def model_post_init(self, context: object) -> None:  # noqa: ARG002  pydantic hands it in
+    def __post_init__(self) -> None:
         """Set `plan` if `strict_plan` is set."""
         self.plan = self.plan or self.strict_plan
 
@@ -49,7 +56,7 @@ class Profile(Record):
     role: str = ""
     prompt: str = ""
     model: str | None = None
-    flags: HireOptions = HireOptions()
+    flags: HireOptions = field(default_factory=HireOptions)
     foreground: bool = False
 
 
@@ -60,17 +67,27 @@ class Definition(Record):
     model: str
     summary: str
     prompt: str
+    effort: Effort | None = None
+    thinking: Thinking | None = None
+
+
+class Undone(Record):
+    """`undone.json`: the ids of the changes of file tools that were reversed (`FileKept.id`)."""
+
+    changes: list[str] = []
 
 
 class Worktree(Record):
     """An agent's own checkout: the branch that the agent works on, and the commit at which it began.
 
     `objects` is the folder of objects that its repository borrows, relative to the team's root; empty if it has all.
+    `folder` is the team's root relative to the top of the repository, where the agent works; empty if it is the top.
     """
 
     branch: str
     base: str
     objects: str = ""
+    folder: str = ""
 
 
 class Spec(Record):
@@ -87,8 +104,8 @@ class Spec(Record):
     type: str
     role: str = ""
     model: str = ""
-    flags: HireOptions = HireOptions()
-    run: Annotated[int, Field(ge=1)] = 1
+    flags: HireOptions = field(default_factory=HireOptions)
+    run: Annotated[int, Meta(ge=1)] = 1
     want: Want = "running"
     mail_from: int = 0
     foreground: bool = False
@@ -138,6 +155,30 @@ class Deviations(Record):
     calls: list[str] = []
 
 
+class TodoList(Record):
+    """How far an agent is with the steps that it listed for its last assignment; `current` is the one in progress."""
+
+    done: int = 0
+    total: int = 0
+    current: str = ""
+
+
+class Work(Record):
+    """What the last assignment of an agent changed with file tools; commands are not known to have changed a file.
+
+    `files` are the newest of those files, by path from the agent's workspace, each with the time of its first change;
+    `newest` has the ids of the last changes of those that can be reversed (`FileKept.id`). `planned` are the files that
+    the approved plan names, since `planned_at`. `ended` is when the assignment ended; None while it is open. A limit
+    does not end it.
+    """
+
+    files: dict[str, Time] = {}
+    newest: dict[str, str] = {}
+    planned: list[str] = []
+    planned_at: Time = 0
+    ended: Time | None = None
+
+
 SANDBOX_OFF = "none (unsafe)"
 """`Status.sandbox` of an agent that executes commands without a sandbox."""
 
@@ -151,8 +192,11 @@ class Status(Record):
     and outcome. `last_tool` is that call in one line, `sandbox` the sandbox level once it is known. A pid alone does
     not identify a process, because pids are reused: `boot_id` and `start_ticks` (clock ticks since boot) complete it.
     `deviations` is None while the approved plan names every call, or there is none.
+    `todo` is None if the agent listed no steps in this assignment.
     `failed` is the exit code of the last assignment if it ended with an error at `failed_at` and none began since.
     `outage_since` is when the API became unavailable; set while the agent waits for it.
+    `setup_error` says what its checkout lacks: the team's `worktree_setup` failed, or an entry of `worktree_copy` is
+    missing.
     `deadline_monotonic` is `deadline` on the monotonic clock of that boot, because the wall clock may be changed.
     """
 
@@ -164,10 +208,11 @@ class Status(Record):
     turn: int = 0
     waiting_for: str | None = None
     task: int | None = None
-    tokens: Tokens = Tokens()
-    context: Context = Context()
+    tokens: Tokens = field(default_factory=Tokens)
+    context: Context = field(default_factory=Context)
     cost_usd: float | None = None
     last_error: str | None = None
+    setup_error: str | None = None
     failed: int | None = None
     failed_at: Time = 0
     retry_at: Time | None = None
@@ -180,6 +225,8 @@ class Status(Record):
     repeats: int = 0
     last_tool: str = ""
     deviations: Deviations | None = None
+    todo: TodoList | None = None
+    work: Work | None = None
     boot_id: str = ""
     start_ticks: int = 0
 

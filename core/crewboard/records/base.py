@@ -1,29 +1,254 @@
 """The base of all records, and types that several of them use."""
 
-from typing import Annotated
+import copy
+import re
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+import msgspec
+
+from crewboard.names import NAME_PATTERN, NAME_RULE
 
 MAX_DEPTH = 32
 """Deepest accepted nesting of metadata and payloads. Deeper values could exhaust the stack of a reader."""
 
-Time = Annotated[float, Field(ge=0, le=253_402_300_799, allow_inf_nan=False)]
+if TYPE_CHECKING:
+    JsonValue = dict[str, "JsonValue"] | list["JsonValue"] | str | int | float | bool | None
+else:
+    JsonValue = Any
+
+Time = Annotated[float, msgspec.Meta(ge=0, le=253_402_300_799)]
 """Epoch seconds up to the year 9999, the last one that calendar functions can show."""
 
+Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
+"""A field that holds a name."""
 
-class Record(BaseModel):
-    """Base of everything that is stored in a team directory."""
-
-    model_config = ConfigDict(extra="allow", populate_by_name=True, serialize_by_alias=True)
+_UNKNOWN = "_unknown"
 
 
-def check_depth(value: JsonValue, limit: int = MAX_DEPTH) -> int:
+class Record(msgspec.Struct, dict=True, forbid_unknown_fields=True):
+    """Base of everything that is stored in a team directory.
+
+    Constructing a record or assigning to a field checks nothing. Reading and writing do (`store.codec`).
+    """
+
+    @property
+    def unknown(self) -> dict[str, Any]:
+        """Return the fields that the record's file has and this version does not know."""
+        found: dict[str, Any] = self.__dict__.get(_UNKNOWN, {})
+        return found
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with other values of some fields. What the record says elsewhere is not computed again."""
+        # Not `msgspec.structs.replace`, which drops unknown fields and runs `__post_init__`.
+        made = copy.copy(self)
+        made.__dict__.update(self.__dict__)
+        for field, value in changes.items():
+            if field not in self.__struct_fields__:
+                raise TypeError(f"a {type(self).__name__} has no field {field!r}")
+            setattr(made, field, value)
+        return made
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the record as in its file, as dictionaries, lists and plain values; unknown fields are the last."""
+        config = self.__struct_config__
+        found = {config.tag_field: config.tag} if config.tag_field else {}
+        nested = _nested(type(self))
+        for key, field in _fields(type(self)).items():
+            value = getattr(self, field)
+            if value is not msgspec.UNSET:
+                found[key] = _plain(value) if field in nested else value
+        return {**found, **self.unknown}
+
+    @classmethod
+    def prepare(cls) -> None:
+        """Build what the first use of this type would build."""
+        _fields(cls)
+        _nested(cls)
+
+    def has_unknown(self) -> bool:
+        """Return True if this record or one inside it has unknown fields."""
+        return bool(self.__dict__) or any(
+            record.has_unknown() for field in _nested(type(self)) for record in _records_in(getattr(self, field))
+        )
+
+
+R = TypeVar("R")
+
+
+def convert(value: Any, model: type[R]) -> R:  # noqa: ANN401  any JSON value
+    """Return a JSON value as a record of the type `model`. Numbers may be texts, and unknown fields are kept.
+
+    Raises:
+        msgspec.ValidationError: It does not fit the model.
+    """
+    unknown: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    hint: Any = model
+    known = _split(value, hint, (), unknown)
+    # msgspec examines a union anew at each call, a class once.
+    exact: Any = _shape(hint).choose(value) or hint
+    made: R = msgspec.convert(known, exact, strict=False)
+    for path, fields in unknown:
+        record: Any = made
+        for step in path:
+            record = getattr(record, step) if isinstance(record, Record) else record[step]
+        record.__dict__[_UNKNOWN] = fields
+    return made
+
+
+def _split(value: Any, hint: Any, path: tuple[Any, ...], unknown: list[Any]) -> Any:  # noqa: ANN401  any JSON value
+    """Return `value`, which is meant to be a `hint`, without its unknown fields; add these with their place."""
+    shape = _shape(hint)
+    if isinstance(value, dict):
+        model = shape.choose(value)
+        if model is not None:
+            return _split_record(value, model, path, unknown)
+        if shape.values is not None:
+            return {key: _split(each, shape.values, (*path, key), unknown) for key, each in value.items()}
+    elif isinstance(value, list) and shape.items is not None:
+        return [_split(each, shape.items, (*path, place), unknown) for place, each in enumerate(value)]
+    return value
+
+
+def _split_record(value: dict[str, Any], model: type[Record], path: tuple[Any, ...], unknown: list[Any]) -> Any:  # noqa: ANN401
+    fields, nested, tag_field = _fields(model), _nested(model), model.__struct_config__.tag_field
+    known, others = {}, {}
+    for key, each in value.items():
+        field = fields.get(key)
+        if field is None and key != tag_field:
+            others[key] = each
+        else:
+            known[key] = _split(each, nested[field], (*path, field), unknown) if field in nested else each
+    if others:
+        unknown.append((path, others))
+    return known
+
+
+class _Shape(NamedTuple):
+    """The records in a type: one of `models`, by tag, or in the `values` of an object or the `items` of a list."""
+
+    models: dict[Any, type[Record]] = {}
+    tag_field: str | None = None
+    values: Any = None
+    items: Any = None
+
+    def choose(self, value: Any) -> type[Record] | None:  # noqa: ANN401  any JSON value
+        """Return the one of `models` that `value` is meant to be."""
+        tag = value.get(self.tag_field) if isinstance(value, dict) else None
+        return self.models.get(tag) if isinstance(tag, str) or self.tag_field is None else None
+
+
+@cache
+def _shape(hint: Any) -> _Shape:  # noqa: ANN401  any type
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _shape(arguments[0])
+    if origin in (Union, types.UnionType):
+        shapes = [_shape(each) for each in arguments if _mentions_record(each)]
+        models = {tag: model for shape in shapes for tag, model in shape.models.items()}
+        return shapes[0]._replace(models=models) if shapes else _Shape()
+    if _is_record(hint):
+        config = hint.__struct_config__
+        return _Shape({config.tag: hint}, config.tag_field)
+    if origin is dict:
+        return _Shape(values=arguments[1])
+    return _Shape(items=arguments[0]) if origin is list else _Shape()
+
+
+def _is_record(hint: Any) -> bool:  # noqa: ANN401  any type
+    return isinstance(hint, type) and get_origin(hint) is None and issubclass(hint, Record)
+
+
+def _mentions_record(hint: Any) -> bool:  # noqa: ANN401  any type
+    return _is_record(hint) or any(_mentions_record(each) for each in get_args(hint))
+
+
+@cache
+def _fields(model: type[Record]) -> dict[str, str]:
+    """Return the fields by their names in JSON."""
+    return dict(zip(model.__struct_encode_fields__, model.__struct_fields__, strict=True))
+
+
+@cache
+def _nested(model: type[Record]) -> dict[str, Any]:
+    """Return the fields that hold records, with their types."""
+    hints = get_type_hints(model, include_extras=True)
+    return {field: hints[field] for field in model.__struct_fields__ if _mentions_record(hints[field])}
+
+
+def _records_in(value: object) -> Iterator[Record]:
+    """Yield the records that a field holds."""
+    if isinstance(value, Record):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _records_in(each)
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401  any field's value
+    if isinstance(value, Record):
+        return value.as_dict()
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+_PLACE = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
+_WORDINGS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"Object missing required field `(.+)`"), r".\1: Field required"),
+    (re.compile(r"Object contains unknown field `(.+)`"), r".\1: Extra inputs are not permitted"),
+    (re.compile(r"Expected `\w+` >= (-?\d+)(?:\.0)?"), r": Input should be greater than or equal to \1"),
+    (re.compile(r"Expected `\w+` <= (-?\d+)(?:\.0)?"), r": Input should be less than or equal to \1"),
+    (re.compile(r"Expected `\w+` > (-?\d+)(?:\.0)?"), r": Input should be greater than \1"),
+    (re.compile(rf"Expected `str` matching regex {re.escape(repr(NAME_PATTERN))}"), f": Value error, {NAME_RULE}"),
+    (re.compile(r"Expected `str` matching regex (.+)"), r": String should match pattern \1"),
+    (re.compile(r"Expected `(\w+)` of length (.+)"), r": Input should have a length \2"),
+    (re.compile(r"Expected `int`, got `(.+)`"), r": Input should be a valid integer, not \1"),
+    (re.compile(r"Expected `(.+)`, got `(.+)`"), r": Input should be \1, not \2"),
+    (re.compile(r"Invalid (?:enum )?value (.+)"), r": \1 is none of its values"),
+    # The words of a `__post_init__`.
+    (re.compile(r"([\w.]+): (.+)"), r".\1: \2"),
+)
+"""What msgspec says, and how it is worded here, behind the place."""
+
+
+def describe_invalid(
+    error: msgspec.ValidationError, whole: str, choices: Mapping[str, Sequence[str]] | None = None
+) -> str:
+    """Return what is wrong and where, such as `members.0.name: Field required`; `whole` names the outermost value.
+
+    `choices` has the values of fields, for a file that a user writes: they are listed where a value is none of them.
+    """
+    what, place = str(error), ""
+    if found := _PLACE.search(what):
+        what = what[: found.start()]
+        place = found[1].replace("[...]", ".*").replace("[", ".").replace("]", "")
+    for pattern, wording in _WORDINGS:
+        if found := pattern.fullmatch(what):
+            what = found.expand(wording)
+            break
+    else:
+        what = f": {what}"
+    text = f"{place}{what}".lstrip(".")
+    if choices and (listed := choices.get(place.lstrip("."))):
+        text = text.replace("none of its values", f"none of {', '.join(listed)}")
+    return f"{whole}{text}" if text.startswith(":") else text
+
+
+def counted(number: int, word: str) -> str:
+    """Return a number with a word, which gets an s unless the number is 1."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def check_depth(value: JsonValue, where: str = "", limit: int = MAX_DEPTH) -> int:
     """Return how deeply `value` is nested.
 
     Raises:
-        ValueError: It is nested deeper than `limit`.
+        ValueError: It is nested deeper than `limit`; the message begins with `where`.
     """
     if limit < 0:
-        raise ValueError(f"nested deeper than {MAX_DEPTH}")
+        raise ValueError(f"{where}nested deeper than {MAX_DEPTH}")
     children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return 1 + max((check_depth(child, limit - 1) for child in children), default=0)
+    return 1 + max((check_depth(child, where, limit - 1) for child in children), default=0)

@@ -1,18 +1,19 @@
 """Events: the lines of a journal, which records everything that happens to an agent, in order."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from msgspec import UNSET, UnsetType
 
-from crewboard.names import OPERATOR, Name
+from crewboard.names import OPERATOR
 from crewboard.records.agents import HireOptions, Tokens
-from crewboard.records.base import Record, Time
-from crewboard.records.messages import Message
+from crewboard.records.base import Name, Record, Time
+from crewboard.records.messages import Media, Message
 from crewboard.records.processes import Exit
 
 _TELLING = (
-    "command", "path", "pattern", "question", "to", "task_id", "teammate", "subject", "name", "plan", "content",
+    "command", "path", "file_path", "pattern", "question", "to", "task_id", "teammate", "subject", "name", "plan",
+    "content",
 )  # fmt: skip
 """Arguments that say what a tool call does, the most important first."""
 
@@ -20,12 +21,14 @@ _LONG_ARGUMENTS = frozenset({"write_file", "edit_file", "send_message"})
 """Tools whose second argument is too long for one line."""
 
 
-class _Event(Record):
+class _Event(Record, kw_only=True, tag_field="kind"):
     ts: Time
     run: int = 0
+    source: str | UnsetType = UNSET
+    """What it was made from, in the journal of an agent of another program."""
 
 
-class RunStarted(_Event):
+class RunStarted(_Event, kw_only=True, tag="run_started"):
     """A worker took the lease and starts. `fresh` is True for a new conversation.
 
     `before` is how the previous run ended, if its worker could not record that: `exit.json` is replaced at the end of
@@ -33,7 +36,6 @@ class RunStarted(_Event):
     marks around untrusted text that this run adds to the conversation; empty in journals of earlier versions.
     """
 
-    kind: Literal["run_started"] = "run_started"
     pid: int
     type: str
     model: str
@@ -47,7 +49,7 @@ class RunStarted(_Event):
     fence_key: str = ""
 
 
-class Intake(_Event):
+class Intake(_Event, kw_only=True, tag="intake"):
     """Mail was picked up: the commit point of reading.
 
     `messages` are all messages between the old and the new `cursor`. `entered` are the ids of those, among them or
@@ -57,7 +59,6 @@ class Intake(_Event):
     warn that a budget is nearly used up (`warned`). `task` is the id of the task that the agent has in progress.
     """
 
-    kind: Literal["intake"] = "intake"
     messages: list[Message] = []
     cursor: int = 0
     damaged: int = 0
@@ -72,13 +73,13 @@ class Intake(_Event):
     assignment: str | None = None
 
 
-class Reply(_Event):
+class Reply(_Event, kw_only=True, tag="reply"):
     """One complete reply of the model, as it is sent back in the conversation.
 
     `refused` says, by id, why tool calls are not run: their input could not be kept, and stands here without content.
+    `stop_details` is what the API says of the reason for which the model stopped.
     """
 
-    kind: Literal["reply"] = "reply"
     content: list[dict[str, Any]]
     stop_reason: str
     usage: Tokens
@@ -86,22 +87,42 @@ class Reply(_Event):
     seconds: float = 0
     cost_usd: float | None = None
     refused: dict[str, str] = {}
+    stop_details: dict[str, Any] | None = None
 
 
-class ToolStart(_Event):
+_STOPS = {
+    "end_turn": "", "tool_use": "", "stop_sequence": "",
+    "max_tokens": "cut off at its longest length; it is continued",
+    "pause_turn": "paused by the API; it is continued",
+    "model_context_window_exceeded": "cut off because the context window is full; it is continued in a shorter one",
+}  # fmt: skip
+
+
+def describe_stop(reply: Reply) -> str:
+    """Return why a reply stopped, in words; an empty text if it ended as replies do."""
+    if reply.stop_reason == "refusal":
+        details = reply.stop_details or {}
+        category, why = (str(details.get(name) or "") for name in ("category", "explanation"))
+        return f"the model stopped: refusal{f' ({category})' if category else ''}{f'. {why}' if why else ''}"
+    unknown = f"stopped for a reason that this version does not know: {reply.stop_reason}"
+    return _STOPS.get(reply.stop_reason, unknown)
+
+
+class ToolStart(_Event, kw_only=True, tag="tool_start"):
     """A tool call begins. Without a later `ToolResult` its outcome is unknown.
 
     `consumed` are the ids of the mail that permitted the call. `deviates` says that the approved plan does not name it.
-    `rule` is the id of the permission rule that allowed the call, or had it asked for.
+    `rule` is the id of the permission rule that allowed the call, or had it asked for. `file` is the file that a file
+    tool is about to change, from the workspace's root, with links resolved.
     """
 
-    kind: Literal["tool_start"] = "tool_start"
     tool_use_id: str
     name: str
     input: dict[str, Any]
     consumed: list[str] = []
     deviates: bool = False
     rule: str | None = None
+    file: str | None = None
 
 
 def describe_call(name: str, arguments: Mapping[str, Any]) -> str:
@@ -111,17 +132,16 @@ def describe_call(name: str, arguments: Mapping[str, Any]) -> str:
     return " ".join([name, *shown[:most]]).strip().replace("\n", " ")
 
 
-class ToolResult(_Event):
+class ToolResult(_Event, kw_only=True, tag="tool_result"):
     """The result of a tool call.
 
     `seconds` is how long the call took, None if its worker ended first. `created` says that the call made a new file.
     `consumed` are ids of mail that the result already holds and that therefore never enters the conversation. `task`
     is the id of the task that the agent then has in progress. `exit_code` is that of the command that the call ran,
     minus the number of the signal that ended it; None for other tools and for commands that were ended early. `rule` is
-    the id of the permission rule because of which the call was refused.
+    the id of the permission rule because of which the call was refused. `media` are images and documents that it read.
     """
 
-    kind: Literal["tool_result"] = "tool_result"
     tool_use_id: str
     name: str
     content: str
@@ -132,23 +152,39 @@ class ToolResult(_Event):
     task: int | None = None
     exit_code: int | None = None
     rule: str | None = None
+    media: list[Media] = []
 
 
-class Gate(_Event):
+class FileKept(_Event, kw_only=True, tag="file_kept"):
+    """A file tool is about to change a file of the shared tree. What was in it is kept, so that this can be reversed.
+
+    `path` leads there from the root; other bytes than UTF-8 are escaped. `before` and `after` are the SHA-256 of the
+    content; `before` is None if there was no file, or if `lost` says why its content is not kept. `folders` counts the
+    folders that the call makes.
+    """
+
+    id: str
+    tool_use_id: str
+    path: str
+    before: str | None
+    after: str
+    lost: str = ""
+    folders: int = 0
+
+
+class Gate(_Event, kw_only=True, tag="gate"):
     """The plan gate of an assignment opened, by the approval of `request_id`, or closed."""
 
-    kind: Literal["gate"] = "gate"
     open: bool
     request_id: str | None = None
 
 
-class Answer(_Event):
+class Answer(_Event, kw_only=True, tag="answer"):
     """An assignment ended with an answer or with `error`. `answers` are the ids of the prompt and mail it answers.
 
     If `held`, a limit or the credentials stopped it; a resume continues it. `continued` says that this was so before.
     """
 
-    kind: Literal["answer"] = "answer"
     assignment: str
     answers: list[str]
     text: str
@@ -159,62 +195,57 @@ class Answer(_Event):
     continued: bool = False
 
 
-class Sent(_Event):
+class Sent(_Event, kw_only=True, tag="sent"):
     """A message of this agent was stored in its recipient's mailbox."""
 
-    kind: Literal["sent"] = "sent"
     message: Message
 
 
-class Retry(_Event):
+class Retry(_Event, kw_only=True, tag="retry"):
     """A model call failed; it is repeated at `until`."""
 
-    kind: Literal["retry"] = "retry"
     error: str
     attempt: int
     until: Time
 
 
-class Cleared(_Event):
+class Cleared(_Event, kw_only=True, tag="cleared"):
     """The results of these tool calls are left out of the conversation from now on, to save context."""
 
-    kind: Literal["cleared"] = "cleared"
     tool_use_ids: list[str]
 
 
-class Summary(_Event):
+class Summary(_Event, kw_only=True, tag="summary"):
     """The conversation was summarized: `text` replaces its first `covers` blocks."""
 
-    kind: Literal["summary"] = "summary"
     covers: int
     text: str
     usage: Tokens
     cost_usd: float | None = None
 
 
-class SnapshotTaken(_Event):
+class SnapshotTaken(_Event, kw_only=True, tag="snapshot"):
     """The agent's checkout was brought into the user's repository as `commit`, at begin or end of an assignment."""
 
-    kind: Literal["snapshot"] = "snapshot"
     assignment: str
     commit: str
     at: Literal["begin", "end"]
 
 
-class RunEnded(_Event):
+class RunEnded(_Event, kw_only=True, tag="run_ended"):
     """The worker ended in an orderly way."""
 
-    kind: Literal["run_ended"] = "run_ended"
     code: int
     reason: str
 
 
-Event = Annotated[
+Event = (
     RunStarted
     | Intake
     | Reply
     | ToolStart
     | ToolResult
+    | FileKept
     | Gate
     | Answer
     | Sent
@@ -222,7 +253,6 @@ Event = Annotated[
     | Cleared
     | Summary
     | SnapshotTaken
-    | RunEnded,
-    Field(discriminator="kind"),
-]
+    | RunEnded
+)
 """One line of a journal."""

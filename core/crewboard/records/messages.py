@@ -1,18 +1,22 @@
 """Messages: the lines of a mailbox."""
 
+import contextlib
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, field_validator
+from msgspec import Meta, ValidationError, field
 
-from crewboard.names import OPERATOR, Name
-from crewboard.records.base import Record, Time, check_depth
+from crewboard.names import OPERATOR
+from crewboard.records.base import JsonValue, Name, Record, Time, check_depth, convert
 
 MAX_MESSAGE_ID = 64
 
 STARTS_WORK = frozenset({"message", "broadcast", "interrupt", "result", "error", "task_assignment"})
 """Types that enter the conversation and start work, for every recipient."""
 
-JOINS_NEXT_TURN = frozenset({"idle_notification", "teammate_terminated"})
+ASKS_FOR_REVIEW = frozenset({"plan_approval_request", "task_review_request"})
+"""Types that enter the conversation of an agent and start work. Their text stands behind the id of the request."""
+
+JOINS_NEXT_TURN = frozenset({"idle_notification", "teammate_terminated", "files_put_back"})
 """Types that enter with the next turn but start none."""
 
 
@@ -42,25 +46,33 @@ class LastVisit(Record):
     zoomed: dict[str, str] = {}
 
 
-class Message(Record):
+class Media(Record):
+    """An image or a document of at most `tokens` tokens. Its bytes are in the agent's folder `kept`, by SHA-256."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=200)]
+    type: Annotated[str, Meta(pattern=r"^(image/(png|jpeg|gif|webp)|application/pdf)\Z")]
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    bytes: Annotated[int, Meta(ge=0)]
+    tokens: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+
+
+class Message(Record, kw_only=True):
     """One line of a mailbox (docs/reference/messages.md)."""
 
     v: Literal[1] = 1
-    id: Annotated[str, Field(min_length=1, max_length=MAX_MESSAGE_ID)]
+    id: Annotated[str, Meta(min_length=1, max_length=MAX_MESSAGE_ID)]
     ts: Time
-    from_: Name = Field(alias="from")
+    from_: Name = field(name="from")
     to: Name
-    type: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-z][a-z0-9_]*$")]
+    type: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z][a-z0-9_]*\Z")]
     content: str
     metadata: dict[str, JsonValue] = {}
 
-    @field_validator("metadata")
-    @classmethod
-    def _not_too_deep(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    def __post_init__(self) -> None:
+        """Check how deeply the metadata is nested."""
         # Most messages have none, and mailboxes may be long.
-        if value:
-            check_depth(value)
-        return value
+        if self.metadata:
+            check_depth(self.metadata, "metadata: ")
 
     @property
     def wants_plan(self) -> bool:
@@ -71,9 +83,19 @@ class Message(Record):
         return self.metadata.get("plan_required") is True
 
     @property
+    def attachments(self) -> list[Media]:
+        """Return its images and documents. Anything else in their place, from another program, is left out."""
+        named = self.metadata.get("attachments")
+        found = []
+        for each in named if isinstance(named, list) else ():
+            with contextlib.suppress(ValidationError):
+                found.append(convert(each, Media))
+        return found
+
+    @property
     def starts_work(self) -> bool:
         """Return True if it enters the conversation and starts an assignment if the recipient is idle."""
-        return self.type in STARTS_WORK or (self.type == "plan_approval_request" and self.to != OPERATOR)
+        return self.type in STARTS_WORK or (self.type in ASKS_FOR_REVIEW and self.to != OPERATOR)
 
     @property
     def enters(self) -> bool:

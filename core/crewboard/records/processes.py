@@ -1,7 +1,6 @@
 """Records of processes: which one holds a lease, and how a run of an agent ended."""
 
-from crewboard.names import Name
-from crewboard.records.base import Record, Time
+from crewboard.records.base import Name, Record, Time
 
 
 class Lease(Record):
@@ -131,6 +130,7 @@ EXIT_REASONS = {
     "died": "ended unexpectedly",
     "reboot": "the machine went down",
     "lost": "its directory was moved or replaced",
+    "gone": "its process is gone",
 }
 """Reasons for the end of a run: the word in `exit.json`, and the text that users see."""
 

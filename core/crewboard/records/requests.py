@@ -1,29 +1,26 @@
 """Requests: questions that wait for an answer."""
 
-import hashlib
-import json
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, field_validator
+from msgspec import Meta, field
 
-from crewboard.names import Name
-from crewboard.records.base import Record, Time, check_depth
+from crewboard.records.base import JsonValue, Name, Record, Time, check_depth
 
-REQUEST_ID_RULE = r"^[a-z0-9][a-z0-9_-]{0,63}$"
+REQUEST_ID_RULE = r"^[a-z0-9][a-z0-9_-]{0,63}\Z"
 
-RequestType = Literal["plan_approval", "shutdown", "permission", "question"]
+RequestType = Literal["plan_approval", "shutdown", "permission", "question", "task_review"]
 RequestStatus = Literal["pending", "approved", "rejected", "answered", "expired", "cancelled"]
 
 
-class Request(Record):
+class Request(Record, kw_only=True):
     """`requests/<id>.json`: a question that waits for an answer.
 
     `edited` is the plan as the approver changed it; it replaces the plan in the payload.
     """
 
-    id: Annotated[str, Field(pattern=REQUEST_ID_RULE)]
+    id: Annotated[str, Meta(pattern=REQUEST_ID_RULE)]
     type: RequestType
-    from_: Name = Field(alias="from")
+    from_: Name = field(name="from")
     to: Name
     status: RequestStatus = "pending"
     payload: dict[str, JsonValue] = {}
@@ -36,18 +33,23 @@ class Request(Record):
     edited: str | None = None
     rev: int = 0
 
-    def model_post_init(self, context: object) -> None:  # noqa: ARG002  pydantic hands it in
-        """Compute the hash from the payload: the stored one could belong to another payload."""
-        self.sha256 = payload_sha256(self.payload)
+    @property
+    def answered_in(self) -> str | None:
+        """Return the other program in which alone it can be answered; None if it can be answered here."""
+        found = self.payload.get("answered_in")
+        return found if isinstance(found, str) else None
 
-    @field_validator("payload")
-    @classmethod
-    def _not_too_deep(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        check_depth(value)
-        return value
+    def __post_init__(self) -> None:
+        """Check the payload, and compute its hash: the stored one could belong to another payload."""
+        check_depth(self.payload, "payload: ")
+        self.sha256 = payload_sha256(self.payload)
 
 
 def payload_sha256(payload: dict[str, JsonValue]) -> str:
     """Return the SHA-256 of the payload as canonical JSON. An answer that carries it is bound to that payload."""
+    # Imported here: most processes read no request.
+    import hashlib
+    import json
+
     canonical = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(canonical.encode()).hexdigest()

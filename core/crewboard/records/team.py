@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from msgspec import Meta, field
 
-from crewboard.names import LEAD, OPERATOR, Name
+from crewboard.names import LEAD, OPERATOR
 from crewboard.records.agents import Tokens
-from crewboard.records.base import Record, Time
+from crewboard.records.base import Name, Record, Time
 
 TaskStatus = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
 
@@ -37,7 +37,7 @@ def name_of_lead(agents: Iterable[tuple[str, str]]) -> str:
 RuleEffect = Literal["allow", "ask", "deny"]
 
 
-class Rule(Record):
+class Rule(Record, kw_only=True):
     """A permission rule for one agent, for a type of agents, or without both for all agents.
 
     `pattern` says which commands of bash, or which paths of a file tool, it is for; the tool `files` means every file
@@ -64,7 +64,7 @@ class Removed(Record):
     """The remains of the removed agents of one name: the number of their newest run, and all that they used."""
 
     run: int = 0
-    tokens: Tokens = Tokens()
+    tokens: Tokens = field(default_factory=Tokens)
     cost_usd: float | None = None
 
     def __add__(self, other: "Removed") -> "Removed":
@@ -74,19 +74,42 @@ class Removed(Record):
         )
 
 
-class Config(Record):
+class AttachedTeam(Record):
+    """The team of another program that a team directory mirrors.
+
+    `team` is the name that the program gives it, `config_dir` the program's directory of configuration, `cwd` where
+    the lead works, and `session_ids` are the sessions of the team, the newest last. `version` is the program's, and
+    `tested` is False if crewboard was not tested with it. `hooks` says that its plans wait for the operator.
+    Only with `letters` are letters of the user written into the program's files.
+    """
+
+    program: Literal["claude-code"]
+    team: str
+    config_dir: str
+    cwd: str = ""
+    session_ids: list[str] = []
+    version: str = ""
+    tested: bool = True
+    hooks: bool = False
+    letters: bool = False
+
+
+class Config(Record, kw_only=True):
     """`config.json`: who is on the team, and its settings.
 
     `on_outage` says what agents do while the API is unavailable, `outage_hours` for how long they wait at most. With
     `result_needs`, a result that the operator has not read is a need. An approved plan holds for `approval_hours`.
+    `collisions` says what happens before file tools of two agents change the same file: nothing (`warn`), the operator
+    is asked (`hold`), or the files of an approved plan are refused to others until the result (`claims`).
     With `lead_merges`, a lead may merge the work of agents with worktrees into a branch that is not checked out.
     If `worktree` is `always`, agents that write files get checkouts of their own.
     `check` is the command that must pass before a task without a check of its own is completed.
+    `attached` names the team of another program that this one mirrors: its agents are neither started nor ended here.
     The files and folders `worktree_copy` of the root, which are not in the repository, are copied into each checkout,
     and then the command `worktree_setup` runs in it, in the sandbox of its agent.
     """
 
-    schema_: Literal[1] = Field(default=1, alias="schema")
+    schema_: Literal[1] = field(default=1, name="schema")
     name: Name
     description: str = ""
     created_at: Time = 0
@@ -95,18 +118,20 @@ class Config(Record):
     members: list[Member] = []
     rules: list[Rule] = []
     budget: str | None = None
-    max_agents: Annotated[int, Field(ge=1)] | None = None
-    max_working: Annotated[int, Field(ge=1)] | None = None
-    min_free_memory: Annotated[int, Field(ge=1)] | None = None
+    max_agents: Annotated[int, Meta(ge=1)] | None = None
+    max_working: Annotated[int, Meta(ge=1)] | None = None
+    min_free_memory: Annotated[int, Meta(ge=1)] | None = None
     on_outage: Literal["wait", "fail"] = "wait"
-    outage_hours: Annotated[float, Field(gt=0)] = 12
+    outage_hours: Annotated[float, Meta(gt=0)] = 12
     result_needs: bool = True
-    approval_hours: Annotated[float, Field(gt=0)] | None = None
+    approval_hours: Annotated[float, Meta(gt=0)] | None = None
     worktree: Literal["always", "never"] = "never"
     check: str | None = None
     lead_merges: bool = False
+    collisions: Literal["warn", "hold", "claims"] = "warn"
     worktree_copy: list[str] | None = None
     worktree_setup: str | None = None
+    attached: AttachedTeam | None = None
     removed: dict[Name, Removed] = {}
 
     @property
@@ -140,13 +165,15 @@ class Config(Record):
 class Checked(Record):
     """One run of a check: when it ended, its command, its exit code, and the file with its whole output.
 
-    `exit_code` is null if the command did not run to its end.
+    `exit_code` is null if the command did not run to its end. `tree` is the tree of the agent's own checkout that it
+    ran on; empty in the shared tree.
     """
 
     at: Time
     command: str
     exit_code: int | None = None
     result: str = ""
+    tree: str = ""
 
     @property
     def passed(self) -> bool:
@@ -163,9 +190,12 @@ class Task(Record):
     `check` is the command that must pass before the task is completed, and `check_by` who set it: null means the team's
     check, an empty text none. `checked` is the last run of the check, `check_failures` how often it failed in a row
     when its owner reported the task as completed.
+
+    `review` is the agent, or the operator, that must approve the work before the task is completed. While it is asked,
+    `in_review` is the id of the request, and the task is in progress. `reviews` counts how often it was asked.
     """
 
-    id: Annotated[int, Field(ge=1)]
+    id: Annotated[int, Meta(ge=1)]
     subject: str
     description: str = ""
     priority: int = 0
@@ -181,7 +211,10 @@ class Task(Record):
     check: str | None = None
     check_by: Name = OPERATOR
     checked: Checked | None = None
-    check_failures: Annotated[int, Field(ge=0)] = 0
+    check_failures: Annotated[int, Meta(ge=0)] = 0
+    review: Name | None = None
+    in_review: str | None = None
+    reviews: Annotated[int, Meta(ge=0)] = 0
 
 
 class Cooldown(Record):
@@ -216,7 +249,7 @@ class Act(Record):
 
 
 How = Literal["squash", "merge", "rebase"]
-"""How the work of an agent comes into a branch."""
+"""The way in which the work of an agent comes into a branch."""
 
 
 class Acceptance(Record):
@@ -259,6 +292,40 @@ class Acceptances(Record):
 
     acceptances: list[Acceptance] = []
     move: Move | None = None
+
+
+class Unmerged(Record):
+    """The files that an agent with a worktree changed, as of its snapshot `commit`, and that are not merged.
+
+    `state` identifies what they follow from; while it stays the same, so do they. `more` says that not all are listed.
+    `added` and `removed` count the lines of all text files.
+    """
+
+    commit: str
+    state: str
+    files: list[str] = []
+    more: bool = False
+    added: int = 0
+    removed: int = 0
+
+
+class ComparedPair(Record):
+    """A merge of the snapshots `commits` of two agents that changed a file of the same name.
+
+    `files` are those in which they conflict, none if they merge; since `since`, one of these was not there before.
+    """
+
+    agents: tuple[Name, Name]
+    commits: tuple[str, str]
+    files: list[str] = []
+    since: Time = 0
+
+
+class Collisions(Record):
+    """`collisions.json`: the unmerged work of agents with worktrees, and whether it merges with each other's."""
+
+    unmerged: dict[Name, Unmerged] = {}
+    pairs: list[ComparedPair] = []
 
 
 class Presence(Record):
@@ -317,6 +384,11 @@ def check_mark(task_id: int) -> str:
 def result_mark(mailbox: str, author: str) -> str:
     """Return the key in `OperatorState.needs` of an agent's results; its version is an offset in the mailbox."""
     return f"result:{mailbox}:{author}"
+
+
+def collision_mark(one: str, other: str) -> str:
+    """Return the key in `OperatorState.needs` of two agents that collide; its version is the time of the last file."""
+    return f"collision:{':'.join(sorted((one, other)))}"
 
 
 def damage_mark(place: str) -> str:

@@ -22,6 +22,9 @@ from crewboard.sandbox.process import Child, Start
 PROBE_TIMEOUT = 10.0
 """Seconds that the probe may take."""
 
+_tried: set[tuple[str, ...]] = set()
+"""Command lines of probes that succeeded in the process from which this one was forked."""
+
 
 def rules(policy: Policy) -> dict[str, list[str]]:
     """Return the arguments by purpose, in the order that bubblewrap needs."""
@@ -105,12 +108,30 @@ def _readable(data: bytes) -> int:
     return source
 
 
+def try_for_forks(root: Path) -> None:
+    """Try what agents in a workspace usually get, so that forks of this process need not try the same again.
+
+    If bubblewrap stops working later, their commands fail: nothing runs outside of it.
+    """
+    for writes in (False, True):
+        policy = Policy(root, writes=writes)
+        if unavailable_reason(policy) is None:
+            _tried.add(tuple(_trial(policy)))
+
+
+def _trial(policy: Policy) -> list[str]:
+    """Return the command line of a probe. As process 1 of its namespace, it leaves no process that we must reap."""
+    return _command(policy, [linux.programs.system_program("true", policy.root)], ["--as-pid-1"])
+
+
 def unavailable_reason(policy: Policy) -> str | None:
     """Run bubblewrap once with this policy; return why it does not work, None if it works."""
     try:
+        trial = _trial(policy)
+        if tuple(trial) in _tried:
+            return None
         done = subprocess.run(
-            # As process 1 of its namespace, the program leaves no process that we must reap.
-            _command(policy, [linux.programs.system_program("true", policy.root)], ["--as-pid-1"]),
+            trial,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=PROBE_TIMEOUT,
@@ -156,9 +177,10 @@ def _kept(policy: Policy, private: list[Path]) -> list[str]:
     """Let an agent write and commit, but not choose what git runs, nor change crewboard's own code."""
     root = policy.root
     found = policy.git_files()
-    kept = [path for path in found.protected if path not in found.directories and os.path.lexists(path)]
+    writable = found.directories if policy.commits else ()
+    kept = [path for path in found.protected if path not in writable and os.path.lexists(path)]
     kept += [path for path in policy.host.own if is_below(path, [root])]
-    kept += [path for git in found.directories if os.path.lexists(path := git / "commondir")]
+    kept += [path for git in writable if os.path.lexists(path := git / "commondir")]
     open_folders = {*found.directories, *held_folders([*found.directories, *kept, *found.teams, *private], root)}
     outermost = [path for path in kept if not is_below(path, kept)]
     # Each folder above is a mount of its own, so that it cannot be moved away and another put in its place.

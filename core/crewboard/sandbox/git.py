@@ -488,11 +488,16 @@ class GitGuard:
     A mount cannot forbid a new name in a writable folder. In a git directory, `commondir` is therefore present while
     any command runs, with the content that changes nothing, and locked, so that the last of several commands removes
     it. Other new names are looked for while the command runs, and moved aside.
+
+    A command that does not commit cannot write in a git directory. So none is looked at while it runs, perhaps for
+    hours: what is new there is the user's.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, commits: bool = True) -> None:
         self._root = root
+        self.commits = commits
         self.files = git_files(root)
+        self._writable = self.files.directories if commits else ()
         self._locks: list[tuple[Path, int]] = []
         self._bare = _is_bare(root)
         self._within = not os.path.lexists(root / ".git") and any(
@@ -501,7 +506,7 @@ class GitGuard:
         self._known = {*self._linked(), *self._hidden_indexes()}
 
     def __enter__(self) -> Self:
-        for git in self.files.directories:
+        for git in self._writable:
             with contextlib.suppress(OSError):
                 self._locks.append((git / _REDIRECT, _placed(git / _REDIRECT)))
         return self
@@ -521,7 +526,7 @@ class GitGuard:
         found = [path / ".git" for path in self._linked() if path not in self._known]
         found += [path for path in self._hidden_indexes() if path not in self._known]
         found += [path for path in self.files.programs if os.path.lexists(path)]
-        redirects = [git / _REDIRECT for git in self.files.directories]
+        redirects = [git / _REDIRECT for git in self._writable]
         found += [path for path in redirects if _mode(path) and _read(path, 4096) != _NO_REDIRECT]
         if self._within and os.path.lexists(self._root / ".git"):
             found.append(self._root / ".git")
@@ -532,7 +537,7 @@ class GitGuard:
     def put_aside(self) -> list[str]:
         """Rename planted files, a new project's file, and the state of an unfinished rebase; return the names."""
         kept = set(self.files.kept)
-        state = [git / name for git in self.files.directories for name in _STATE if os.path.lexists(git / name)]
+        state = [git / name for git in self._writable for name in _STATE if os.path.lexists(git / name)]
         new = [path for path in self.files.reserved if os.path.lexists(path)]
         found = [*self.planted(), *new, *(path for path in state if path not in kept)]
         return [str(path.relative_to(self._root)) for path in found if _put_aside(path)]
@@ -544,7 +549,7 @@ class GitGuard:
         return [path for path in found if os.path.lexists(path / ".git")]
 
     def _hidden_indexes(self) -> list[Path]:
-        return [path for git in self.files.directories for path in _indexes(git) if _is_hidden_index(path)]
+        return [path for git in self._writable for path in _indexes(git) if _is_hidden_index(path)]
 
 
 def _placed(path: Path) -> int:

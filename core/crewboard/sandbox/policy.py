@@ -28,6 +28,10 @@ class Policy:
     """The team's root, if `root` is a worktree in it: another checkout, which is not this agent's."""
     borrowed: tuple[Path, ...] = ()
     """Folders of objects that the repository in `root` borrows. They can be read."""
+    commits: bool = True
+    """Commands may write in git directories what a commit writes; those in the background may not."""
+    folder: str = ""
+    """Where in `root` commands begin, and what the file tools may reach of it; empty for all."""
 
     def for_file_tools(self, results: Path) -> "Policy":
         """Return the limits of the file tools, which need the team's results, but no network and no scratch folder."""

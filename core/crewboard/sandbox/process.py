@@ -14,6 +14,10 @@ REAP_TIMEOUT = 5.0
 """Seconds that the kernel may take to end a killed process."""
 
 
+living: set[int] = set()
+"""Processes of this worker that were started in its sandbox and not ended: a cleanup after another one spares them."""
+
+
 @dataclass(frozen=True)
 class Start:
     """Arguments for the start of a process in a session of its own."""
@@ -53,6 +57,7 @@ class Child:
         self._popen = popen
         self._about = about
         self._report: dict[str, int] = {}
+        living.add(popen.pid)
 
     @property
     def pid(self) -> int:
@@ -80,6 +85,7 @@ class Child:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
             await self.wait()
+        living.discard(self.pid)
         if self._about is not None:
             about, self._about = self._about, None
             self._report = _read_report(about)

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shlex
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from crewboard import env, linux
 from crewboard.agent_types import type_of
 from crewboard.records import Spec, StorageError
 from crewboard.sandbox import bubblewrap, landlock
-from crewboard.sandbox.git import GitGuard, write_git_settings
+from crewboard.sandbox.git import GitFiles, GitGuard, write_git_settings
 from crewboard.sandbox.host_paths import is_below
 from crewboard.sandbox.level import Level, find, require_allowed
 from crewboard.sandbox.policy import Policy
@@ -62,8 +63,10 @@ class Sandbox:
             OSError: It cannot be started: the kernel refused, or it is too long.
             ValueError: It holds a NUL or half of a surrogate pair.
         """
-        inner = [linux.programs.system_program("bash", self.policy.root), "-c", f"{self._limits()}; {text}"]
-        policy = replace(self.policy, git=guard.files) if guard else self.policy
+        # In the sandbox, where a link that an agent put in place of the folder leads to nothing more.
+        begin = f"cd -- {shlex.quote(self.policy.folder)}; " if self.policy.folder else ""
+        inner = [linux.programs.system_program("bash", self.policy.root), "-c", f"{self._limits()}; {begin}{text}"]
+        policy = replace(self.policy, git=guard.files, commits=guard.commits) if guard else self.policy
         return self._start(inner, policy, subprocess.DEVNULL, stdout, subprocess.STDOUT)
 
     def start_program(self, arguments: list[str], stdout: int, stderr: int) -> Child:
@@ -82,9 +85,9 @@ class Sandbox:
         """
         return self._start(arguments, self.policy.for_file_tools(self.results), stdin, stdin, None)
 
-    def git_guard(self) -> GitGuard | None:
+    def git_guard(self, *, commits: bool = True) -> GitGuard | None:
         """Return the guard that prevents new files from making git run programs; keep it open while a command runs."""
-        return GitGuard(self.policy.root) if self.policy.writes and self.level != "none" else None
+        return GitGuard(self.policy.root, commits=commits) if self.policy.writes and self.level != "none" else None
 
     def covered(self, guard: GitGuard | None) -> dict[Path, tuple[int, int]]:
         """Return the files that mounts protect or hide, with the state of each.
@@ -93,7 +96,10 @@ class Sandbox:
         """
         if self.level != "bubblewrap":
             return {}
-        paths = [*(guard.files.kept if guard else ()), *self.policy.host.private_entries(self.policy.root)]
+        files = guard.files if guard else GitFiles()
+        # One mount covers a git directory in which a command does not write.
+        git = files.kept if guard is None or guard.commits else (*files.directories, *files.kept)
+        paths = [*git, *self.policy.host.private_entries(self.policy.root)]
         return {path: state_of(path) for path in paths if not is_below(path, paths)}
 
     def file_limits(self, *, writing: bool) -> dict[str, Any]:
@@ -157,6 +163,7 @@ def policy_of(team: TeamDirectory, name: str, spec: Spec) -> Policy:
         network=spec.flags.network,
         concealed=root,
         borrowed=(Path(os.path.realpath(root / objects)),) if objects else (),
+        folder=spec.worktree.folder,
     )
 
 

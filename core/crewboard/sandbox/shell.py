@@ -14,7 +14,7 @@ from typing import TextIO
 from crewboard import linux, redaction, store
 from crewboard.records import Checked, Spec, StorageError
 from crewboard.sandbox.git import GitGuard
-from crewboard.sandbox.process import REAP_TIMEOUT, Child, reap
+from crewboard.sandbox.process import REAP_TIMEOUT, Child, living, reap
 from crewboard.sandbox.sandbox import Sandbox, harden, open_sandbox, state_of
 from crewboard.store import TeamDirectory
 
@@ -23,7 +23,10 @@ TAIL = 22_000
 """Bytes kept from the beginning and the end of a command's output."""
 
 MAX_SECONDS = 3600.0
-"""Seconds that a command may ask for."""
+"""Seconds that a command may ask for, unless it runs in the background."""
+
+BACKGROUND_SECONDS = 24 * 3600.0
+"""Seconds that a command in the background may run."""
 
 KILL_GRACE = 10.0
 """Seconds beyond its own timeout after which a command counts as stuck."""
@@ -73,6 +76,8 @@ class CommandResult:
     is_error: bool = False
     exit_code: int | None = None
     """Minus the number of the signal that ended the command."""
+    ending: str = ""
+    """How it ended, which stands at the end of `content`."""
 
 
 Show = Callable[[str], None]
@@ -124,22 +129,80 @@ def _plain(output: bytes) -> str:
 
 
 async def run(
-    command: str, sandbox: Sandbox, seconds: float, keep: set[int], show: Show | None = None
+    command: str,
+    sandbox: Sandbox,
+    seconds: float,
+    keep: set[int],
+    show: Show | None = None,
+    *,
+    commits: bool = True,
 ) -> CommandResult:
     """Run `command` with bash in a sandbox for at most `seconds`, and end every process that it started.
 
-    `keep` are children of this worker that the command did not start. `show` gets the whole output.
+    `keep` are children of this worker that the command did not start. `show` gets the whole output. Only a command that
+    `commits` can write in git directories.
     """
     if not sandbox.contains_processes:
         # A lead may have started a supervisor, for example.
         keep = {*keep, *linux.process.descendants(os.getpid())}
-    outcome, ran = await _try(command, sandbox, seconds, keep, show)
+    outcome, ran = await _try(command, sandbox, seconds, keep, show, commits=commits)
     for _ in range(_TRIES - 1):
         if not ran:
-            outcome, ran = await _try(command, sandbox, seconds, keep, show)
+            outcome, ran = await _try(command, sandbox, seconds, keep, show, commits=commits)
     if ran:
         return outcome
     return CommandResult(f"the command was not run, its sandbox could not be set up: {outcome.content}", is_error=True)
+
+
+class BackgroundCommand:
+    """A command that runs while its agent does other work, until it ends, is ended, or the run ends."""
+
+    def __init__(self, command: str, sandbox: Sandbox, seconds: float, keep: set[int]) -> None:
+        self._began = time.monotonic()
+        self._unread = Output()
+        self._news = asyncio.Event()
+        # It may run for hours, in which the user works in the repository, too.
+        work = run(command, sandbox, seconds, keep, self._take, commits=False)
+        self._task = asyncio.ensure_future(work)
+        self._task.add_done_callback(lambda _: self._news.set())
+
+    def _take(self, text: str) -> None:
+        self._unread.add(text.encode("utf-8", "replace"))
+        self._news.set()
+
+    @property
+    def seconds(self) -> float:
+        """Return how long ago it began."""
+        return time.monotonic() - self._began
+
+    @property
+    def result(self) -> CommandResult | None:
+        """Return how it ended; None while it runs."""
+        if not self._task.done():
+            return None
+        if self._task.cancelled():
+            return CommandResult("", ending="[ended by bash_kill]")
+        if (error := self._task.exception()) is not None:
+            return CommandResult("", is_error=True, ending=f"[ended: {error!r}]")
+        return self._task.result()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until it prints a line that was not read, or ends; at most `seconds`."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), seconds)
+
+    def read(self) -> str:
+        """Return what it printed since the last call, without the middle if that is long."""
+        text, self._unread = self._unread.text, Output()
+        if not self._task.done():
+            self._news.clear()
+        return text
+
+    async def end(self) -> None:
+        """End it with all that it started."""
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await self._task
 
 
 @dataclass(frozen=True)
@@ -235,10 +298,10 @@ class _CheckRecord:
 
 
 async def _try(
-    command: str, sandbox: Sandbox, seconds: float, keep: set[int], show: Show | None
+    command: str, sandbox: Sandbox, seconds: float, keep: set[int], show: Show | None, *, commits: bool
 ) -> tuple[CommandResult, bool]:
     """Return the result of a command, and whether it ran at all."""
-    guard = sandbox.git_guard()
+    guard = sandbox.git_guard(commits=commits)
     if guard is None:
         return await _try_guarded(command, sandbox, seconds, keep, None, show)
     with guard:
@@ -262,7 +325,7 @@ async def _try_guarded(
     why: str | None = None
     try:
         left = None if sandbox.contains_processes else keep
-        why = await _watch(child, min(seconds, MAX_SECONDS), left, guard, covered)
+        why = await _watch(child, seconds, left, guard, covered)
     finally:
         await child.end()
         if not sandbox.contains_processes:
@@ -274,7 +337,8 @@ async def _try_guarded(
         ending += f"\n[renamed {', '.join(aside)}: used outside the sandbox, by git or as the project's file]"
     text = f"{output.text.rstrip()}\n{ending}".lstrip("\n")
     exit_code = child.code if why is None else None
-    return CommandResult(text, is_error=why is not None, exit_code=exit_code), why is not None or not child.never_ran
+    result = CommandResult(text, is_error=why is not None, exit_code=exit_code, ending=ending)
+    return result, why is not None or not child.never_ran
 
 
 async def _watch(
@@ -298,7 +362,10 @@ async def _watch(
         except TimeoutError:
             if time.monotonic() >= deadline:
                 return f"after {seconds:g} s: time limit"
-            if len(linux.process.descendants(child.pid) if keep is None else _leftovers(keep)) > MOST_PROCESSES:
+            if (
+                len(linux.process.descendants(child.pid) if keep is None else _leftovers(keep, child.pid))
+                > MOST_PROCESSES
+            ):
                 return f"with more than {MOST_PROCESSES} processes"
             if guard and (planted := guard.planted()):
                 return f"because git outside the sandbox would run programs that {planted[0].name} names"
@@ -321,7 +388,7 @@ async def _read(source: int, output: Output) -> None:
 
 
 async def end_leftovers(keep: set[int]) -> None:
-    """End every descendant of this process that is not in `keep`. Orphans of a command become our children."""
+    """End every descendant of this process that is not in `keep` or `living`. A command's orphans are our children."""
     deadline = time.monotonic() + REAP_TIMEOUT
     while (left := _leftovers(keep)) and time.monotonic() < deadline:
         for pid in left:
@@ -331,7 +398,9 @@ async def end_leftovers(keep: set[int]) -> None:
         await asyncio.sleep(_REAP_PAUSE)
 
 
-def _leftovers(keep: set[int]) -> list[int]:
+def _leftovers(keep: set[int], command: int = 0) -> list[int]:
+    """Return the descendants of this process that belong to none but the process `command`."""
     tree = linux.process.parents()
-    known = {*keep, *(other for pid in keep for other in linux.process.descendants(pid, tree))}
+    spared = (keep | living) - {command}
+    known = {*spared, *(other for pid in spared for other in linux.process.descendants(pid, tree))}
     return [pid for pid in linux.process.descendants(os.getpid(), tree) if pid not in known]

@@ -4,25 +4,55 @@ The modules are used as namespaces (`leases.is_held`, `roster.load`); everything
 here.
 """
 
-from crewboard.store import (
-    agents,
-    codec,
-    files,
-    journal,
-    json_files,
-    leases,
-    mailbox,
-    operators,
-    ownership,
-    roster,
-    tasks,
-)
-from crewboard.store.agents import START_TIMEOUT, is_late, is_starting
-from crewboard.store.journal import JournalTail, ReplacedFileDetector
-from crewboard.store.json_files import CachedFile, CachedFolder, cached_folder
-from crewboard.store.layout import DEFAULT_TEAM, HOME, AgentDirectory, TeamDirectory, find_root, team_directories
-from crewboard.store.roster import find_team
-from crewboard.store.tasks import CLOSED, blockers, check_type, terminal_state
+from typing import TYPE_CHECKING
+
+from crewboard.lazy import lazy
+
+if TYPE_CHECKING:
+    from crewboard.store import (
+        agents,
+        codec,
+        files,
+        journal,
+        json_files,
+        leases,
+        mailbox,
+        operators,
+        ownership,
+        roster,
+        tasks,
+    )
+    from crewboard.store.agents import START_TIMEOUT, is_late, is_starting
+    from crewboard.store.file_store import key_of
+    from crewboard.store.interface import Held, Key, Store, Version
+    from crewboard.store.journal import JournalTail, ReplacementDetector
+    from crewboard.store.json_files import CachedFile, CachedFolder, cached_folder
+    from crewboard.store.layout import (
+        DEFAULT_TEAM,
+        HOME,
+        AgentDirectory,
+        TeamDirectory,
+        find_root,
+        team_directories,
+        under_lock,
+    )
+    from crewboard.store.roster import find_team
+    from crewboard.store.tasks import CLOSED, blockers, check_type, terminal_state
+else:
+    __getattr__ = lazy(
+        __name__,
+        {
+            "agents": "START_TIMEOUT is_late is_starting",
+            "file_store": "key_of",
+            "interface": "Held Key Store Version",
+            "journal": "JournalTail ReplacementDetector",
+            "json_files": "CachedFile CachedFolder cached_folder",
+            "layout": "AgentDirectory DEFAULT_TEAM HOME TeamDirectory find_root team_directories under_lock",
+            "roster": "find_team",
+            "tasks": "CLOSED blockers check_type terminal_state",
+        },
+        modules="agents codec files journal json_files leases mailbox operators ownership roster tasks",
+    )
 
 __all__ = [
     "CLOSED",
@@ -32,9 +62,13 @@ __all__ = [
     "AgentDirectory",
     "CachedFile",
     "CachedFolder",
+    "Held",
     "JournalTail",
-    "ReplacedFileDetector",
+    "Key",
+    "ReplacementDetector",
+    "Store",
     "TeamDirectory",
+    "Version",
     "agents",
     "blockers",
     "cached_folder",
@@ -47,6 +81,7 @@ __all__ = [
     "is_starting",
     "journal",
     "json_files",
+    "key_of",
     "leases",
     "mailbox",
     "operators",
@@ -55,4 +90,5 @@ __all__ = [
     "tasks",
     "team_directories",
     "terminal_state",
+    "under_lock",
 ]

@@ -1,17 +1,25 @@
 """The files of one agent: desired state (spec), observed state (status, cursor), end of the last run (exit).
 
 A desired run that has not begun counts as under way for `START_TIMEOUT`, and as late after `LATE_AFTER`.
+
+What was in the files that its tools changed is kept as well, each content once, in a file named by its hash.
 """
 
+import contextlib
+import hashlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+from crewboard import media
 from crewboard.records import (
     BadDataError,
+    Checked,
     Cursor,
     Exit,
     HeldStarts,
+    Media,
     Removed,
     Reply,
     Spec,
@@ -20,7 +28,7 @@ from crewboard.records import (
     Summary,
     UsageError,
 )
-from crewboard.store import files, journal, json_files
+from crewboard.store import files, journal, json_files, leases
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 LATE_AFTER = 30.0
@@ -28,6 +36,9 @@ LATE_AFTER = 30.0
 
 START_TIMEOUT = 60.0
 """Seconds for which a start counts as under way. Importing the SDK takes one, on a busy machine many."""
+
+MAX_KEPT = 256 << 20
+"""Bytes of old content that are kept for one agent. Then the oldest goes."""
 
 
 def spec(agent: AgentDirectory) -> Spec | None:
@@ -50,6 +61,31 @@ def cursor(agent: AgentDirectory) -> Cursor:
     return json_files.load(agent.cursor, Cursor) or Cursor()
 
 
+def checked(agent: AgentDirectory) -> Checked | None:
+    """Return the agent's last check, for a task or not, or None."""
+    return json_files.load(agent.checked, Checked)
+
+
+def save_checked(agent: AgentDirectory, run: Checked, team_check: str | None) -> None:
+    """Record the agent's last check. The team's, once it failed, stays until it passes: no other check replaces it."""
+    before = json_files.load_or_none(agent.checked, Checked)
+    if before is not None and not before.passed and before.command == team_check != run.command and run.passed:
+        return
+    json_files.save(agent.checked, run, durable=True)
+
+
+@contextmanager
+def checking(agent: AgentDirectory) -> Iterator[None]:
+    """Let readers see that a check of the agent runs. Ends with this process at the latest."""
+    lease = leases.take(agent.checking)
+    try:
+        yield
+    finally:
+        # None if another check of the same agent runs at the same time.
+        if lease is not None:
+            leases.release(lease)
+
+
 def change_spec(agent: AgentDirectory, edit: Callable[[Spec | None], Spec]) -> Spec:
     """Replace the spec by what `edit` returns for it, while holding the lock.
 
@@ -57,10 +93,7 @@ def change_spec(agent: AgentDirectory, edit: Callable[[Spec | None], Spec]) -> S
         BadDataError: The spec is damaged; it was copied aside.
         StorageError: The write failed, or the team is gone.
     """
-    try:
-        files.make_folder(agent.path)
-    except OSError as error:
-        raise StorageError(f"cannot create {agent.path}: {error.strerror}") from error
+    agent.folder.store.make_folder(agent.folder.name)
     return json_files.change(agent.spec, agent.team.lock(f"spec-{agent.name}"), Spec, edit, durable=True)
 
 
@@ -78,9 +111,9 @@ def want(agent: AgentDirectory, wanted: str, run: int | None = None) -> Spec:
             raise UsageError(f"there is no agent {agent.name}")
         if run is not None and old.run != run:
             return old
-        return old.model_copy(update={"want": wanted})
+        return old.replace(want=wanted)
 
-    if not agent.path.exists():
+    if not agent.folder.exists():
         raise UsageError(f"there is no agent {agent.name}")
     return change_spec(agent, edit)
 
@@ -105,7 +138,7 @@ def mark_finalized(agent: AgentDirectory, record: Exit) -> Exit:
 
     def edit(old: Exit | None) -> Exit:
         known = old if old is not None and old.run >= record.run else record
-        return known.model_copy(update={"reason": record.reason, "buried": True}) if known.run == record.run else known
+        return known.replace(reason=record.reason, buried=True) if known.run == record.run else known
 
     return json_files.change(agent.exit, agent.team.lock(f"exit-{agent.name}"), Exit, edit, replace_damaged=True)
 
@@ -129,8 +162,8 @@ def _wanted_run(agent: AgentDirectory) -> int:
 def newest_result(team: TeamDirectory, name: str) -> int:
     """Return the newest run of any agent called `name` that left a result, also one that was removed long ago."""
     try:
-        names = os.listdir(team.results)
-    except OSError:
+        names = team.key("results").names()
+    except StorageError:
         return 0
     matches = (re.fullmatch(rf"{name}-(\d+)-\d+\.md", each) for each in names)
     return max((int(match[1]) for match in matches if match), default=0)
@@ -162,3 +195,54 @@ def held_starts(team: TeamDirectory) -> HeldStarts:
 def is_late(spec: Spec, now: float) -> bool:
     """Return True if a run that has not begun should have by now."""
     return now - spec.at > LATE_AFTER
+
+
+def keep_content(agent: AgentDirectory, data: bytes) -> str:
+    """Keep what is in a file that is about to be changed, and return its name: the SHA-256. Durable.
+
+    Raises:
+        StorageError: It cannot be written.
+    """
+    name = hashlib.sha256(data).hexdigest()
+    try:
+        files.make_folder(agent.kept)
+        with contextlib.suppress(FileNotFoundError):
+            # It is the newest again.
+            os.utime(agent.kept / name)
+            return name
+        _make_room(agent, len(data))
+    except OSError as error:
+        raise StorageError(f"cannot keep old content in {agent.kept}: {files.reason(error)}") from error
+    files.replace_file(agent.kept / name, data, durable=True)
+    return name
+
+
+def _make_room(agent: AgentDirectory, size: int) -> None:
+    with os.scandir(agent.kept) as entries:
+        known = sorted((each.stat().st_mtime, each.stat().st_size, each.path) for each in entries)
+    total = sum(each[1] for each in known) + size
+    for _, length, path in known:
+        if total <= MAX_KEPT:
+            break
+        os.unlink(path)
+        total -= length
+
+
+def keep_media(agent: AgentDirectory, name: str, kind: str, data: bytes) -> Media:
+    """Keep an image or a document for an agent's conversation, and return what to write of it.
+
+    Raises:
+        StorageError: It cannot be written.
+    """
+    sha256 = keep_content(agent, data)
+    return Media(name=name, type=kind, sha256=sha256, bytes=len(data), tokens=media.tokens(kind, data))
+
+
+def kept_content(agent: AgentDirectory, name: str) -> bytes | None:
+    """Return the content that was kept under a name; None if it is gone or damaged.
+
+    Raises:
+        StorageError: It cannot be read.
+    """
+    data = files.read_file(agent.kept / name)
+    return data if data is not None and hashlib.sha256(data).hexdigest() == name else None

@@ -2,15 +2,19 @@
 
 Encoded records contain no raw newline, no U+2028 and no lone surrogate. Decoding accepts only what can be encoded
 again: a worker must be able to write into its journal each message that it can read.
+
+A record of known fields is decoded by one call into msgspec, and so is it encoded, if its text is ASCII. All that this
+call refuses is looked at again without haste: it says what is wrong, and keeps unknown fields.
 """
 
 import json
 import math
+from functools import cache
 from typing import Any, NoReturn, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+import msgspec
 
-from crewboard.records import BadDataError, Event, Record
+from crewboard.records import BadDataError, Event, Record, ToolResult, convert, describe_invalid
 
 R = TypeVar("R", bound=Record)
 
@@ -19,22 +23,37 @@ MAX_DEPTH = 64
 
 _MAX_ERROR_LENGTH = 120
 
-_EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
-
 
 def encode(record: Record, *, indent: int | None = None) -> bytes:
     """Return `record` as ASCII JSON with a final newline.
 
     Raises:
-        BadDataError: It holds a value that JSON cannot express, or is nested too deep to be read again.
+        BadDataError: It could not be read again: a field does not fit the model, JSON cannot express a value, or it is
+            nested too deep.
     """
-    value = record.model_dump()
-    _check_depth(value)
+    data = _encode_plain(record)
+    return (msgspec.json.format(data, indent=indent or 0) if data else _encode_any(record, indent)) + b"\n"
+
+
+def _encode_plain(record: Record) -> bytes | None:
+    """Return `record` as JSON, None if it has unknown fields, other text than ASCII, or what JSON cannot express."""
+    if record.has_unknown():
+        return None
     try:
-        text = json.dumps(value, ensure_ascii=True, allow_nan=False, indent=indent)
-    except (ValueError, TypeError) as error:
+        data = msgspec.json.encode(record)
+        # msgspec writes null for NaN and a list for a set.
+        return data if data.isascii() and decode(data, type(record)) == record else None
+    except (ValueError, TypeError, RecursionError, BadDataError):
+        return None
+
+
+def _encode_any(record: Record, indent: int | None) -> bytes:
+    try:
+        data = json.dumps(record.as_dict(), ensure_ascii=True, allow_nan=False, indent=indent).encode("ascii")
+        decode(data, type(record))
+    except (ValueError, TypeError, RecursionError, BadDataError) as error:
         raise BadDataError(f"a {type(record).__name__} cannot be written: {error}") from error
-    return text.encode("ascii") + b"\n"
+    return data
 
 
 def decode(data: bytes, model: type[R]) -> R:
@@ -43,10 +62,8 @@ def decode(data: bytes, model: type[R]) -> R:
     Raises:
         BadDataError: It is not valid JSON or does not fit the model; the message names the field.
     """
-    try:
-        return model.model_validate(_parse(data))
-    except ValidationError as error:
-        raise BadDataError(_first_error(error)) from error
+    record: R = _decode(data, _decoder(model), model)
+    return record
 
 
 def decode_event(data: bytes) -> Event:
@@ -55,13 +72,63 @@ def decode_event(data: bytes) -> Event:
     Raises:
         BadDataError: It is not valid JSON, or not an event.
     """
+    event: Event
     try:
-        return _EVENTS.validate_python(_parse(data))
-    except ValidationError as error:
-        raise BadDataError(_first_error(error)) from error
+        event = _EVENTS.decode(data)
+    except (ValueError, RecursionError):
+        event = _decode_any(data, Event)
+        return event
+    # The results of tools are most of a journal, and hold no value of free form that could be deep.
+    if type(event) is not ToolResult and _may_be_deep(data):
+        _check_depth(msgspec.json.decode(data))
+    return event
+
+
+_EVENTS = msgspec.json.Decoder(Event)
+
+
+@cache
+def _decoder(model: type[Record]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(model)
+
+
+def prepare(model: type[Record] = Record) -> None:
+    """Build what the first reading and writing of each type of record would build."""
+    _decoder(model)
+    model.prepare()
+    for each in model.__subclasses__():
+        prepare(each)
+
+
+def _decode(data: bytes, decoder: msgspec.json.Decoder[Any], model: Any) -> Any:  # noqa: ANN401  a type or a union
+    try:
+        record = decoder.decode(data)
+    except (ValueError, RecursionError):
+        return _decode_any(data, model)
+    if _may_be_deep(data):
+        _check_depth(msgspec.json.decode(data))
+    return record
+
+
+def _decode_any(data: bytes, model: Any) -> Any:  # noqa: ANN401  as above
+    try:
+        return convert(_parse(data), model)
+    except msgspec.ValidationError as error:
+        raise BadDataError(describe_invalid(error, "the record")[:_MAX_ERROR_LENGTH]) from error
 
 
 def _parse(data: bytes) -> Any:  # noqa: ANN401  any JSON value
+    try:
+        value = msgspec.json.decode(data)
+    except (ValueError, RecursionError):
+        value = _parse_slowly(data)
+    if _may_be_deep(data):
+        _check_depth(value)
+    return value
+
+
+def _parse_slowly(data: bytes) -> Any:  # noqa: ANN401  any JSON value
+    """Return JSON that may begin with a byte order mark and have lone surrogates, or say what is wrong with it."""
     try:
         value = _DECODER.decode(data.decode("utf-8-sig"))
         # An escaped surrogate begins so, and a lone one cannot be encoded again.
@@ -69,8 +136,6 @@ def _parse(data: bytes) -> Any:  # noqa: ANN401  any JSON value
             value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:
         raise BadDataError(f"not valid JSON: {str(error)[:80] or type(error).__name__}") from error
-    if data.count(b"{") + data.count(b"[") > MAX_DEPTH:
-        _check_depth(value)
     return value
 
 
@@ -87,6 +152,10 @@ def _finite(digits: str) -> float:
 _DECODER = json.JSONDecoder(parse_constant=_reject_constant, parse_float=_finite)
 
 
+def _may_be_deep(data: bytes) -> bool:
+    return data.count(b"{") + data.count(b"[") > MAX_DEPTH
+
+
 def _check_depth(value: Any) -> None:  # noqa: ANN401  any JSON value
     level = [value]
     for _ in range(MAX_DEPTH):
@@ -100,9 +169,3 @@ def _children(value: Any) -> list[Any]:  # noqa: ANN401  as above
     """Return the lists and objects directly inside a value."""
     below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return [child for child in below if isinstance(child, (dict, list))]
-
-
-def _first_error(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(str(part) for part in first["loc"]) or "the record"
-    return f"{where}: {first['msg']}"[:_MAX_ERROR_LENGTH]

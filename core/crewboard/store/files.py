@@ -30,6 +30,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from crewboard.errors import BadDataError, LostLeaseError, StorageError, UntrustedError
 from crewboard.names import TEAMS_FOLDER
@@ -38,7 +39,7 @@ from crewboard.store import ownership
 MAX_LINE = 16 * 1024 * 1024
 """Longest line, in bytes, that a reader accepts; a longer one counts as damaged."""
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 18
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
 
@@ -50,6 +51,9 @@ _MAX_ATTEMPTS = 8
 
 _STALE_AGE = 600.0
 """Seconds after which a temporary file must have been left by a killed writer."""
+
+StrPath = str | Path
+"""A path. The store gives texts: making a `Path` of one takes longer than a system call."""
 
 _Span = tuple[int, int]
 """A part of a file that this process wrote: offset and length."""
@@ -75,7 +79,7 @@ def require_ownership() -> None:
 _own_teams: set[str] = set()
 
 
-def require_own_team(path: str | Path) -> None:
+def require_own_team(path: StrPath) -> None:
     """Refuse to change a file of a team that this user neither made nor adopted.
 
     Every change of a file calls this, so that scripts that use `crewboard.commands` or this package are refused like
@@ -101,7 +105,7 @@ def require_own_team(path: str | Path) -> None:
         raise StorageError(f"cannot tell who made {team}: {reason(error)}") from error
 
 
-def open_existing(path: str | Path, flags: int) -> int:
+def open_existing(path: StrPath, flags: int) -> int:
     """Open the file at `path`; refuse a symbolic link, which could point to a file outside the team.
 
     The folders above it need no check here: `TeamDirectory.require_own` checked them when the team was opened.
@@ -112,7 +116,7 @@ def open_existing(path: str | Path, flags: int) -> int:
     return os.open(path, flags | _OPEN_FLAGS)
 
 
-def open_private(path: str | Path, flags: int) -> int:
+def open_private(path: StrPath, flags: int) -> int:
     """Open the file at `path`, or create it, readable by its owner only whatever the umask is.
 
     Raises:
@@ -201,7 +205,7 @@ def make_private_folders(folder: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: StrPath) -> Iterator[None]:
     """Hold an exclusive lock on the file at `path`, after waiting for its present holder.
 
     Raises:
@@ -222,29 +226,46 @@ def locked(path: Path) -> Iterator[None]:
             os.close(fd)
 
 
-def _wait_for_lock(fd: int, path: Path) -> None:
+def _wait_for_lock(fd: int, path: StrPath) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
     except OSError as error:
         raise StorageError(f"cannot lock {path}: {reason(error)}") from error
 
 
-def append_line(path: Path, lock: Path, line: bytes, *, durable: bool = False) -> None:
-    """Append `line`, which ends with a newline, completely or not at all.
+Search = Callable[[int], int | None]
+"""Returns the offset after a line if the file that a descriptor has open has it already, else None."""
 
-    `durable` also waits for the disk. That protects against a power cut; a killed process needs no fsync
-    (docs/decisions/0011-power-cuts.md).
+
+def append_line(path: StrPath, lock: StrPath, line: bytes, *, find: Search | None = None, durable: bool = False) -> int:
+    """Append `line`, which ends with a newline, completely or not at all. Return the offset after it.
+
+    Nothing is added if `find` finds it. `durable` also waits for the disk. That protects against a power cut; a killed
+    process needs no fsync (docs/decisions/0011-power-cuts.md). Others append meanwhile, and share the sync of the disk.
 
     Raises:
         StorageError: The write failed; nothing of the line remains.
         BadDataError: The line is longer than `MAX_LINE`.
     """
     with locked(lock):
-        append_unlocked(path, line, durable=durable)
+        added = _append(path, line, find)
+    return _finish(added, path, durable=durable)
 
 
-def append_unlocked(path: Path, line: bytes, *, durable: bool = False) -> None:
+def append_unlocked(path: StrPath, line: bytes, *, find: Search | None = None, durable: bool = False) -> int:
     """Append `line` as `append_line` does, without a lock: for a file that has a single writer."""
+    return _finish(_append(path, line, find), path, durable=durable)
+
+
+class _Added(NamedTuple):
+    """A line that this process wrote or found in the file that `fd` has open, and the offset after it."""
+
+    fd: int
+    spans: list[_Span]
+    end: int
+
+
+def _append(path: StrPath, line: bytes, find: Search | None) -> _Added:
     if len(line) > MAX_LINE:
         raise BadDataError(f"a line of {len(line)} bytes for {path} is longer than the limit of {MAX_LINE} bytes")
     ours: list[_Span] = []
@@ -254,20 +275,40 @@ def append_unlocked(path: Path, line: bytes, *, durable: bool = False) -> None:
         try:
             # Again, because only now the file is certain to be in the directory that was checked.
             require_ownership()
-            _write_line(fd, path, line, ours)
-            if durable:
-                os.fsync(fd)
-        finally:
+            end = find(fd) if find is not None else None
+            if end is None:
+                _write_line(fd, path, line, ours)
+                end = sum(ours[-1])
+        except BaseException:
             os.close(fd)
-        # Only a file's first line needs this: later ones are in a file that the folder on the disk already contains.
-        if durable and not ours[0][0]:
-            sync_folder(path.parent)
+            raise
     except OSError as error:
-        _blank(path, ours)
-        raise StorageError(f"cannot write {path}: {reason(error)}; nothing was added") from error
+        raise _undo(path, ours, error) from error
+    return _Added(fd, ours, end)
 
 
-def _write_line(fd: int, path: Path, line: bytes, ours: list[_Span]) -> None:
+def _finish(added: _Added, path: StrPath, *, durable: bool) -> int:
+    """Wait for the disk if the line must be durable, and close the file."""
+    try:
+        try:
+            if durable:
+                os.fsync(added.fd)
+        finally:
+            os.close(added.fd)
+        # Only a file's first line needs this: later ones are in a file that the folder on the disk already contains.
+        if durable and not (added.spans and added.spans[0][0]):
+            sync_folder(os.path.dirname(path) or ".")
+    except OSError as error:
+        raise _undo(path, added.spans, error) from error
+    return added.end
+
+
+def _undo(path: StrPath, ours: list[_Span], error: OSError) -> StorageError:
+    _blank(path, ours)
+    return StorageError(f"cannot write {path}: {reason(error)}; nothing was added")
+
+
+def _write_line(fd: int, path: StrPath, line: bytes, ours: list[_Span]) -> None:
     """Write `line` in one piece. Record in `ours`, also on an error, which parts of the file were written."""
     for _ in range(_MAX_ATTEMPTS):
         _seal(fd)
@@ -293,7 +334,7 @@ def _seal(fd: int) -> None:
         _write_some(fd, b"\n")
 
 
-def seal(path: Path) -> None:
+def seal(path: StrPath) -> None:
     """Terminate a line that a killed writer left without a newline, in a file that has a single writer.
 
     A writer that acts on the contents must call this before it reads them. Otherwise a line that lacks only its newline
@@ -329,7 +370,7 @@ def _is_contiguous(spans: list[_Span]) -> bool:
     return all(start + count == after for (start, count), (after, _) in itertools.pairwise(spans))
 
 
-def _blank(path: Path, spans: list[_Span]) -> None:
+def _blank(path: StrPath, spans: list[_Span]) -> None:
     """Overwrite what this process wrote with newlines, which readers ignore. Needs no disk space and moves nothing."""
     if not spans:
         return
@@ -356,13 +397,14 @@ def write_at(fd: int, data: bytes, offset: int) -> None:
         data, offset = data[count:], offset + count
 
 
-def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
+def replace_file(path: StrPath, data: bytes, *, durable: bool = False) -> None:
     """Replace the file at `path` in one step: readers see the old file or the new one.
 
     Raises:
         StorageError: The write failed; the old file is unchanged.
     """
-    temporary = path.with_name(f".{path.name}.{threading.get_native_id()}.tmp")
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}.{threading.get_native_id()}.tmp")
     require_own_team(path)
     require_ownership()
     try:
@@ -378,10 +420,10 @@ def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
             os.unlink(temporary)
         raise
     if durable:
-        sync_folder(path.parent)
+        sync_folder(folder or ".")
 
 
-def _write_new_file(path: Path, data: bytes, *, durable: bool) -> None:
+def _write_new_file(path: StrPath, data: bytes, *, durable: bool) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _OPEN_FLAGS, _FILE_MODE)
     try:
         _make_private(fd, _FILE_MODE)
@@ -393,7 +435,7 @@ def _write_new_file(path: Path, data: bytes, *, durable: bool) -> None:
         os.close(fd)
 
 
-def sync_folder(path: Path) -> None:
+def sync_folder(path: StrPath) -> None:
     """Make files that were created or renamed in a folder survive a power cut, if the file system supports it."""
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -412,7 +454,7 @@ def remove_stale_files(folder: Path) -> None:
                 os.unlink(path)
 
 
-def read_file(path: Path) -> bytes | None:
+def read_file(path: StrPath) -> bytes | None:
     """Return the contents of `path`, or None if there is no such file.
 
     Raises:
@@ -427,7 +469,7 @@ def read_file(path: Path) -> bytes | None:
         raise StorageError(f"cannot read {path}: {reason(error)}") from error
 
 
-def changed_at(path: Path) -> float:
+def changed_at(path: StrPath) -> float:
     """Return when a file was last changed, in epoch seconds; 0 if that is unknown."""
     try:
         return os.stat(path).st_mtime
@@ -435,7 +477,7 @@ def changed_at(path: Path) -> float:
         return 0.0
 
 
-def size(path: Path) -> int:
+def size(path: StrPath) -> int:
     """Return the size of `path` in bytes, 0 if there is no such file.
 
     Raises:
@@ -449,7 +491,7 @@ def size(path: Path) -> int:
         raise StorageError(f"cannot read {path}: {reason(error)}") from error
 
 
-def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[bytes | None, int]]:
+def read_lines(path: StrPath, offset: int = 0) -> Iterator[tuple[bytes | None, int]]:
     """Yield each complete line from byte `offset` on, without its newline, and the offset after it.
 
     A line longer than `MAX_LINE` is yielded as None. A line without a newline is not yielded: it may not be complete.
@@ -472,18 +514,24 @@ def _lines(read: Callable[[int], bytes], offset: int) -> Iterator[tuple[bytes | 
     held = 0
     too_long = False
     while chunk := read(_CHUNK):
-        *whole, rest = chunk.split(b"\n")
-        for line in whole:
-            length = held + len(line)
-            offset += length + 1
-            yield (None if too_long or length > MAX_LINE else b"".join((*pieces, line)), offset)
-            pieces, held, too_long = [], 0, False
-        held += len(rest)
+        start = 0
+        # One line at a time: a list of all lines of the block would not stay in the processor's cache.
+        while (newline := chunk.find(b"\n", start)) >= 0:
+            line = chunk[start:newline]
+            held += len(line)
+            if pieces:
+                line = b"".join((*pieces, line))
+                pieces = []
+            start = newline + 1
+            yield (None if too_long or held > MAX_LINE else line), offset + start
+            held, too_long = 0, False
+        offset += len(chunk)
+        held += len(chunk) - start
         too_long = too_long or held > MAX_LINE
-        pieces = [] if too_long else [*pieces, rest]
+        pieces = [] if too_long else [*pieces, chunk[start:]]
 
 
-def tail_offset(path: Path, tail: int) -> int:
+def tail_offset(path: StrPath, tail: int) -> int:
     """Return the offset of the first line that begins within the last `tail` bytes of `path`.
 
     With `tail` 0, return where the next line will begin. Reads a few blocks, however long the file is.

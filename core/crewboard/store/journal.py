@@ -4,30 +4,33 @@ A `JournalTail` reads it forward from near its end, so that opening a pane costs
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
 
-from crewboard.records import Answer, BadDataError, Event, RunStarted, ToolResult, ToolStart
-from crewboard.store import codec, files
+from msgspec import Struct
+
+from crewboard.records import Answer, BadDataError, Event, FileKept, RunStarted, StorageError, ToolResult, ToolStart
+from crewboard.store import codec
+from crewboard.store.interface import Key
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
-_DURABLE = (RunStarted, ToolStart, Answer)
+_DURABLE = (RunStarted, ToolStart, FileKept, Answer)
 """Events that wait for the disk, with all before them: what follows them is seen outside the journal."""
 
 
-def append(path: Path, event: Event) -> None:
-    """Append one event. The worker is the only writer, so no lock is needed.
+def append(journal: Key, event: Event, at: int | None = None) -> int:
+    """Append one event, and return the offset after it. The worker is the only writer: it knows where the journal ends.
 
     Raises:
         StorageError: The write failed; nothing was added.
+        LostLeaseError: The journal does not end at `at`: it was replaced, or another process wrote.
         BadDataError: The event cannot be encoded so that it can be read again; nothing was added.
     """
-    files.append_unlocked(path, codec.encode(event), durable=isinstance(event, _DURABLE))
+    at = journal.store.end(journal.name) if at is None else at
+    return journal.store.append(journal.name, codec.encode(event), at=at, durable=isinstance(event, _DURABLE))
 
 
-def read(path: Path, offset: int = 0) -> Iterator[tuple[Event | None, int]]:
+def read(journal: Key, offset: int = 0) -> Iterator[tuple[Event | None, int]]:
     """Yield each event from byte `offset` on, None for a damaged line, and the offset after it."""
-    for line, end in files.read_lines(path, offset):
+    for line, end in journal.read(offset):
         if line is not None and not line.strip():
             continue
         try:
@@ -36,7 +39,7 @@ def read(path: Path, offset: int = 0) -> Iterator[tuple[Event | None, int]]:
             yield None, end
 
 
-def history(path: Path) -> Iterator[Event | None]:
+def history(journal: Key) -> Iterator[Event | None]:
     """Return all events so far, for the worker that will append the next one.
 
     First terminate a half-written last line, so that it is either valid now or never. An iterator, so that a long
@@ -45,66 +48,51 @@ def history(path: Path) -> Iterator[Event | None]:
     Raises:
         StorageError: The journal cannot be read or written.
     """
-    files.seal(path)
-    return (event for event, _ in read(path))
+    journal.store.end(journal.name)
+    return (event for event, _ in read(journal))
 
 
-def tail_offset(path: Path, tail: int) -> int:
-    """Return the offset of the first line within the last `tail` bytes; with 0, where the next line will begin.
-
-    Raises:
-        StorageError: The file exists but cannot be read.
-    """
-    return files.tail_offset(path, tail)
-
-
-def last_run(path: Path) -> int:
+def last_run(journal: Key) -> int:
     """Return the highest run number in the journal, 0 if it has none."""
-    return max((event.run for event, _ in read(path) if event is not None), default=0)
+    return max((event.run for event, _ in read(journal) if event is not None), default=0)
 
 
-class ReplacedFileDetector:
-    """A detector of the fact that a file was replaced by another: an agent was removed, and a new one has its name."""
+class ReplacementDetector:
+    """A detector of the fact that a log was replaced by another: an agent was removed, and a new one has its name."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._inode = self._stat()[0]
+    def __init__(self, log: Key) -> None:
+        self._log = log
+        self._origin = self._look()[0]
 
     def was_replaced(self, offset: int) -> bool:
-        """Return True if the file is not the one of the last call, or is shorter than the `offset` read so far."""
-        before = self._inode
-        self._inode, size = self._stat()
-        return size < offset or (before is not None and self._inode != before)
+        """Return True if the log is not that of the last call, or is shorter than the `offset` read so far."""
+        before = self._origin
+        self._origin, size = self._look()
+        return size < offset or (before is not None and self._origin != before)
 
-    def _stat(self) -> tuple[int | None, int]:
-        """Return the inode and the size; (None, 0) if there is no file."""
+    def _look(self) -> tuple[int | None, int]:
+        """Return origin and size; (None, 0) if there is no log."""
         try:
-            stat = self._path.stat()
-        except OSError:
+            found = self._log.changed()
+        except StorageError:
             return None, 0
-        return stat.st_ino, stat.st_size
+        return (None, 0) if found is None else (found.origin, found.size)
 
 
-@dataclass
 class JournalTail:
     """The last `length` bytes of an agent's journal, or all of it, and what is appended.
 
     `offset` is the end of what was read, `whole` says that nothing was left out, `damaged` counts unreadable lines.
     """
 
-    agent: AgentDirectory
-    length: int | None
-    offset: int = field(init=False)
-    whole: bool = field(init=False)
-    damaged: int = field(init=False, default=0)
-    _detector: ReplacedFileDetector = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._detector = ReplacedFileDetector(self.agent.journal)
+    def __init__(self, agent: AgentDirectory, length: int | None) -> None:
+        self.agent = agent
+        self.length = length
+        self._detector = ReplacementDetector(agent.journal)
         self._begin()
 
     def _begin(self) -> None:
-        self.offset = 0 if self.length is None else tail_offset(self.agent.journal, self.length)
+        self.offset = 0 if self.length is None else self.agent.journal.tail_offset(self.length)
         self.whole = self.offset == 0
         self.damaged = 0
 
@@ -125,8 +113,7 @@ class JournalTail:
                 yield event
 
 
-@dataclass(frozen=True)
-class RuleUsage:
+class RuleUsage(Struct, frozen=True):
     """The number of calls that a permission rule decided, and the time of the last one."""
 
     hits: int = 0
@@ -142,7 +129,7 @@ class RuleUsageReader:
 
     def __init__(self, team: TeamDirectory) -> None:
         self._team = team
-        self._journals: dict[Path, _RuleHits] = {}
+        self._journals: dict[Key, _RuleHits] = {}
 
     def read(self) -> dict[str, RuleUsage]:
         """Return the usage of each rule by its id. Reads only what was appended since the last call.
@@ -150,8 +137,9 @@ class RuleUsageReader:
         Raises:
             StorageError: A journal cannot be read.
         """
-        paths = (*self._team.agents.glob("*/journal.jsonl"), *self._team.path.glob("removed/*/agent/journal.jsonl"))
-        self._journals = {path: self._journals.get(path) or _RuleHits(path) for path in paths}
+        living = (self._team.agent(name).journal for name in self._team.agent_names())
+        removed = (self._team.removed.below(f"{name}/agent/journal.jsonl") for name in self._team.removed.names())
+        self._journals = {journal: self._journals.get(journal) or _RuleHits(journal) for journal in (*living, *removed)}
         found: dict[str, RuleUsage] = {}
         for journal in self._journals.values():
             for ident, used in journal.read().items():
@@ -162,16 +150,16 @@ class RuleUsageReader:
 class _RuleHits:
     """The usage of each rule by one agent."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, journal: Key) -> None:
+        self._journal = journal
         self._offset = 0
-        self._detector = ReplacedFileDetector(path)
+        self._detector = ReplacementDetector(journal)
         self._found: dict[str, RuleUsage] = {}
 
     def read(self) -> dict[str, RuleUsage]:
         if self._detector.was_replaced(self._offset):
             self._offset, self._found = 0, {}
-        for line, end in files.read_lines(self._path, self._offset):
+        for line, end in self._journal.read(self._offset):
             self._offset = end
             if line is None or _HAS_RULE not in line:
                 continue

@@ -5,149 +5,136 @@ repair it.
 """
 
 import hashlib
-import os
 import time
 from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from crewboard.records import BadDataError, CrewboardError, Record
-from crewboard.store import codec, files
+from crewboard.records import BadDataError, CrewboardError, Record, StorageError
+from crewboard.store import codec
+from crewboard.store.interface import Key, Version
 
 R = TypeVar("R", bound=Record)
 
-_TIMESTAMP_RESOLUTION = 50_000_000
-"""Nanoseconds within which two changes of a file may get the same modification time; a generous upper bound."""
 
-
-def load(path: Path, model: type[R]) -> R | None:
-    """Return the record at `path`, or None if there is no file.
+def load(record: Key, model: type[R]) -> R | None:
+    """Return a record, or None if there is none.
 
     Raises:
         BadDataError: The file is damaged.
         StorageError: It cannot be read.
     """
-    data = files.read_file(path)
+    data = record.get()
     if data is None:
         return None
     try:
         return codec.decode(data, model)
     except BadDataError as error:
-        raise BadDataError(f"{path} is damaged: {error}") from error
+        raise BadDataError(f"{record} is damaged: {error}") from error
 
 
-def load_or_none(path: Path, model: type[R]) -> R | None:
-    """Return the record at `path`, or None if there is no file or it is damaged: for callers that can do without it.
+def load_or_none(record: Key, model: type[R]) -> R | None:
+    """Return a record, or None if there is none or it is damaged: for callers that can do without it.
 
     Raises:
         StorageError: It cannot be read.
     """
     try:
-        return load(path, model)
+        return load(record, model)
     except BadDataError:
         return None
 
 
-def save(path: Path, record: Record, *, durable: bool = False) -> None:
-    """Replace the file at `path` by `record`.
+def save(place: Key, record: Record, *, durable: bool = False) -> None:
+    """Replace the record at `place`.
 
     Raises:
         StorageError: The write failed; the old file is unchanged.
     """
-    files.replace_file(path, codec.encode(record, indent=1), durable=durable)
+    place.put(codec.encode(record, indent=1), durable=durable)
 
 
 def change(
-    path: Path,
-    lock: Path,
+    place: Key,
+    lock: Key,
     model: type[R],
     edit: Callable[[R | None], R],
     *,
     replace_damaged: bool = False,
     durable: bool = False,
 ) -> R:
-    """Replace the record at `path` by what `edit` returns for it, while holding the lock.
+    """Replace the record at `place` by what `edit` returns for it, while holding the lock.
 
-    `edit` may raise to leave everything as it is. With `replace_damaged`, a damaged file is copied aside and then
-    treated as missing: for records that can be rebuilt from other files.
+    `edit` may raise to leave everything as it is. It may be called again, so it changes nothing but the record. With
+    `replace_damaged`, a damaged record is copied aside and then treated as missing: for those that can be rebuilt from
+    others.
 
     Raises:
-        BadDataError: The file is damaged and was copied aside; or the record that `edit` returned is invalid, and the
-            old file is unchanged.
-        StorageError: The write failed; the old file is unchanged.
+        BadDataError: The record is damaged and was copied aside; or the one that `edit` returned is invalid, and the
+            old one is unchanged.
+        StorageError: The write failed; the old record is unchanged.
     """
-    with files.locked(lock):
+
+    def work() -> R:
         try:
-            old = load(path, model)
+            old = load(place, model)
         except BadDataError as error:
-            aside = quarantine(path)
+            aside = quarantine(place)
             if not replace_damaged:
-                raise BadDataError(f"{error}; a copy is kept as {aside.name}; repair the file by hand") from error
+                name = aside.name.rpartition("/")[2]
+                raise BadDataError(f"{error}; a copy is kept as {name}; repair the file by hand") from error
             old = None
         record = edit(old)
-        # Pydantic does not validate fields that `edit` assigned.
-        codec.decode(codec.encode(record), model)
-        save(path, record, durable=durable)
+        save(place, record, durable=durable)
         return record
 
+    return lock.locked(work)
 
-def quarantine_if_damaged(path: Path, model: type[Record]) -> None:
-    """Copy the file at `path` aside if it is damaged, before it is rebuilt from other files."""
+
+def quarantine_if_damaged(record: Key, model: type[Record]) -> None:
+    """Copy a record aside if it is damaged, before it is rebuilt from others."""
     try:
-        load(path, model)
+        load(record, model)
     except BadDataError:
-        quarantine(path)
+        quarantine(record)
 
 
-def quarantine(path: Path) -> Path:
-    """Copy a damaged file, once, to a name that is never overwritten, and return that path.
+def quarantine(record: Key) -> Key:
+    """Copy a damaged record, once, to a name that is never overwritten, and return that.
 
     Raises:
         StorageError: The copy could not be written.
     """
-    data = files.read_file(path) or b""
-    aside = path.with_name(f"{path.name}.damaged-{hashlib.sha256(data).hexdigest()[:8]}")
+    data = record.get() or b""
+    aside = Key(record.store, f"{record.name}.damaged-{hashlib.sha256(data).hexdigest()[:8]}")
     if not aside.exists():
-        files.replace_file(aside, data)
+        aside.put(data)
     return aside
 
 
-def is_recent(changed: int, now: int) -> bool:
-    """Return True if a file that was modified at `changed` could change again without a new modification time.
-
-    Both times are in nanoseconds.
-    """
-    return now - changed <= _TIMESTAMP_RESOLUTION
-
-
 class CachedFile(Generic[R]):
-    """A record file that is read again only after it was replaced. While it is damaged, the last good state is used."""
+    """A record that is read again only after it was changed. While it is damaged, the last good state is used."""
 
-    def __init__(self, path: Path, model: type[R]) -> None:
-        self.path = path
+    def __init__(self, key: Key, model: type[R]) -> None:
+        self.key = key
         self.damaged = False
         self._model = model
-        self._signature: tuple[int, int, int] | None = None
+        self._version: Version | None = None
         self._record: R | None = None
 
     def get(self) -> R | None:
-        """Return the record, or None if there is no file."""
-        now = time.time_ns()
+        """Return the record, or None if there is none."""
         try:
-            stat = os.stat(self.path)
-        except (FileNotFoundError, NotADirectoryError):
-            self._signature, self._record, self.damaged = None, None, False
-            return None
-        except OSError:
-            # Forget the signature, so that the same file is read again once it is accessible.
-            self._signature, self.damaged = None, True
+            version = self.key.store.changed(self.key.name)
+        except StorageError:
+            # Forget the version, so that the same record is read again once it is accessible.
+            self._version, self.damaged = None, True
             return self._record
-        signature = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-        if signature != self._signature:
+        if version is None:
+            self._version, self._record, self.damaged = None, None, False
+        elif version != self._version:
             self._load()
-            # A file this recent may be replaced by one with the same time, size and even inode.
-            self._signature = None if is_recent(stat.st_mtime_ns, now) else signature
+            self._version = version
         return self._record
 
     @property
@@ -157,7 +144,7 @@ class CachedFile(Generic[R]):
 
     def _load(self) -> None:
         try:
-            self._record = load(self.path, self._model)
+            self._record = load(self.key, self._model)
             self.damaged = False
         except CrewboardError:
             self.damaged = True
@@ -182,13 +169,13 @@ class CachedFolder(Generic[R]):
     The records are shared between all callers: do not change them.
     """
 
-    def __init__(self, path: Path, model: type[R]) -> None:
-        self._path = path
+    def __init__(self, folder: Key, model: type[R]) -> None:
+        self._folder = folder
         self._model = model
         self._files: dict[str, CachedFile[R]] = {}
         self._intact: dict[str, R] = {}
-        self._changed: int | None = None
-        """Modification time of the folder when everything was read; None if the folder was modified too recently."""
+        self._version: Version | None = None
+        """Version of the folder when everything was read."""
         self._looked = 0.0
         self._unreadable = False
 
@@ -203,32 +190,31 @@ class CachedFolder(Generic[R]):
         return self._intact
 
     @property
-    def damaged(self) -> list[Path]:
-        """Return the files that cannot be read, and the folder itself if its files cannot be listed."""
-        folder = [self._path] if self._unreadable else []
-        return [*folder, *(file.path for file in self._files.values() if file.damaged)]
+    def damaged(self) -> list[Key]:
+        """Return the records that cannot be read, and the folder itself if its names cannot be listed."""
+        folder = [self._folder] if self._unreadable else []
+        return [*folder, *(file.key for file in self._files.values() if file.damaged)]
 
     def _refresh(self) -> None:
-        now = time.time_ns()
         try:
-            changed = os.stat(self._path).st_mtime_ns
-            if changed == self._changed and time.monotonic() - self._looked < _RECHECK_INTERVAL:
+            version = self._folder.changed()
+            if version is None:
+                self._files, self._intact, self._version, self._unreadable = {}, {}, None, False
                 return
-            names = os.listdir(self._path)
-        except FileNotFoundError:
-            self._files, self._intact, self._changed, self._unreadable = {}, {}, None, False
-            return
-        except OSError:
+            if version == self._version and time.monotonic() - self._looked < _RECHECK_INTERVAL:
+                return
+            names = self._folder.names()
+        except StorageError:
             # What was read before is better than nothing.
-            self._changed, self._unreadable = None, True
+            self._version, self._unreadable = None, True
             return
         self._unreadable = False
         self._read(sorted(name for name in names if name.endswith(".json") and not name.startswith(".")))
-        self._changed = None if is_recent(changed, now) else changed
+        self._version = version
         self._looked = time.monotonic()
 
     def _read(self, names: list[str]) -> None:
-        files = {name: self._files.get(name) or CachedFile(self._path / name, self._model) for name in names}
+        files = {name: self._files.get(name) or CachedFile(self._folder.below(name), self._model) for name in names}
         found = {name: file.get() for name, file in files.items()}
         self._intact = {
             name: record for name, record in found.items() if record is not None and not files[name].damaged
@@ -237,6 +223,6 @@ class CachedFolder(Generic[R]):
 
 
 @lru_cache(maxsize=_MAX_CACHED_FOLDERS)
-def cached_folder(path: Path, model: type[R]) -> CachedFolder[R]:
-    """Return this process's shared `CachedFolder` for `path`."""
-    return CachedFolder[Any](path, model)
+def cached_folder(folder: Key, model: type[R]) -> CachedFolder[R]:
+    """Return this process's shared `CachedFolder` for a folder."""
+    return CachedFolder[Any](folder, model)

@@ -1,4 +1,4 @@
-"""Every path of a team directory (docs/reference/files.md), and the check that it belongs to this user.
+"""Every key and path of a team directory (docs/reference/files.md), and the check that it belongs to this user.
 
 No other module builds these paths.
 
@@ -17,60 +17,90 @@ import contextlib
 import errno
 import functools
 import os
-import secrets
 import shlex
-import shutil
 import stat
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+from msgspec import Struct
 
 from crewboard import env
 from crewboard.errors import CrewboardError, StorageError, UntrustedError, UsageError
 from crewboard.names import TEAMS_FOLDER, is_name
 from crewboard.store import files, ownership
+from crewboard.store.file_store import FileStore
+from crewboard.store.interface import Key
 
-HOME = TEAMS_FOLDER
+P = ParamSpec("P")
+T = TypeVar("T")
+
+HOME: str = TEAMS_FOLDER
 DEFAULT_TEAM = "default"
 
 _WRITABLE_BY_OTHERS = 0o022
 _REMEDY = "crewboard opens only a team directory that this user made: remove it, or choose another folder with --root"
 
 
-@dataclass(frozen=True)
-class AgentDirectory:
-    """The files of one agent."""
+class AgentDirectory(Struct, frozen=True):
+    """What is stored of one agent: keys of the team's store, and paths of what belongs to this machine.
 
-    path: Path
+    Paths are the worker's log, the preview of its reply, and what was in files that its tools changed.
+    """
 
-    @property
-    def name(self) -> str:
-        return self.path.name
+    team: "TeamDirectory"
+    name: str
 
-    @property
-    def spec(self) -> Path:
-        return self.path / "spec.json"
-
-    @property
-    def journal(self) -> Path:
-        return self.path / "journal.jsonl"
+    @classmethod
+    def at(cls, path: Path) -> "AgentDirectory":
+        """Return the agent whose folder is `path`."""
+        return cls(TeamDirectory(path.parent.parent), path.name)
 
     @property
-    def status(self) -> Path:
-        return self.path / "status.json"
+    def path(self) -> Path:
+        return self.team.agents / self.name
 
     @property
-    def cursor(self) -> Path:
-        return self.path / "cursor.json"
+    def folder(self) -> Key:
+        return self.team.key(f"agents/{self.name}")
+
+    def key(self, name: str) -> Key:
+        """Return the key of what is stored under a name in the agent's folder."""
+        return self.team.key(f"agents/{self.name}/{name}")
 
     @property
-    def exit(self) -> Path:
-        return self.path / "exit.json"
+    def spec(self) -> Key:
+        return self.key("spec.json")
 
     @property
-    def lease(self) -> Path:
-        return self.path / "lease"
+    def journal(self) -> Key:
+        return self.key("journal.jsonl")
+
+    @property
+    def status(self) -> Key:
+        return self.key("status.json")
+
+    @property
+    def cursor(self) -> Key:
+        return self.key("cursor.json")
+
+    @property
+    def exit(self) -> Key:
+        return self.key("exit.json")
+
+    @property
+    def checked(self) -> Key:
+        return self.key("checked.json")
+
+    @property
+    def checking(self) -> Key:
+        """Return the lease that is held while a check of the agent runs."""
+        return self.team.lease(f"check-{self.name}")
+
+    @property
+    def lease(self) -> Key:
+        return self.key("lease")
 
     @property
     def log(self) -> Path:
@@ -81,15 +111,32 @@ class AgentDirectory:
         return self.path / "live"
 
     @property
-    def team(self) -> "TeamDirectory":
-        return TeamDirectory(self.path.parent.parent)
+    def kept(self) -> Path:
+        """Return the folder with what was in files before the agent's file tools changed them."""
+        return self.path / "kept"
+
+    @property
+    def undone(self) -> Key:
+        return self.key("undone.json")
 
 
-@dataclass(frozen=True)
-class TeamDirectory:
-    """The directory of one team: `<root>/.crewboard/<team>/`."""
+class TeamDirectory(Struct, frozen=True):
+    """The directory of one team, `<root>/.crewboard/<team>/`: store keys, and paths of what belongs to this machine.
+
+    Records, logs of events and leases have keys. What processes of this machine share as files has paths: worktrees
+    and their state, logs of processes, locks of files that agents work on (`local_lock`), the marks of ownership, and
+    the folders that the sandbox shows to agents or that file events come from.
+    """
 
     path: Path
+
+    @property
+    def store(self) -> FileStore:
+        return FileStore(str(self.path))
+
+    def key(self, name: str) -> Key:
+        """Return the key of what is stored under a name."""
+        return Key(self.store, name)
 
     @property
     def root(self) -> Path:
@@ -97,8 +144,8 @@ class TeamDirectory:
         return self.path.parent.parent
 
     @property
-    def config(self) -> Path:
-        return self.path / "config.json"
+    def config(self) -> Key:
+        return self.key("config.json")
 
     @property
     def inboxes(self) -> Path:
@@ -109,12 +156,12 @@ class TeamDirectory:
         return self.path / "results"
 
     @property
-    def tasks(self) -> Path:
-        return self.path / "tasks"
+    def tasks(self) -> Key:
+        return self.key("tasks")
 
     @property
-    def requests(self) -> Path:
-        return self.path / "requests"
+    def requests(self) -> Key:
+        return self.key("requests")
 
     @property
     def agents(self) -> Path:
@@ -129,83 +176,147 @@ class TeamDirectory:
         return self.worktrees / name
 
     @property
-    def acceptances(self) -> Path:
-        return self.path / "acceptances.json"
+    def collisions(self) -> Key:
+        """Return the file that says whose work does not merge with whose."""
+        return self.key("collisions.json")
+
+    @property
+    def acceptances(self) -> Key:
+        return self.key("acceptances.json")
 
     def worktree_ready(self, name: str) -> Path:
         """Return the file that says with which command the checkout of an agent was set up."""
         return self.worktrees / f"{name}.ready"
 
     @property
-    def operator(self) -> Path:
-        return self.path / "operator.json"
+    def operator(self) -> Key:
+        return self.key("operator.json")
 
     @property
-    def audit(self) -> Path:
-        return self.path / "audit.jsonl"
+    def audit(self) -> Key:
+        return self.key("audit.jsonl")
 
     @property
-    def presence(self) -> Path:
+    def presence(self) -> Key:
         """Return the folder with a lease of each open dashboard."""
-        return self.path / "presence"
+        return self.key("presence")
 
     @property
-    def supervisor_lock(self) -> Path:
-        return self.path / "supervisor.lock"
+    def supervisor_lock(self) -> Key:
+        return self.key("supervisor.lock")
 
     @property
     def supervisor_log(self) -> Path:
         return self.path / "supervisor.log"
 
     @property
-    def supervisor_failure(self) -> Path:
-        return self.path / "supervisor-failure.json"
+    def supervisor_failure(self) -> Key:
+        return self.key("supervisor-failure.json")
 
     @property
-    def starts(self) -> Path:
-        return self.path / "starts.json"
+    def starts(self) -> Key:
+        return self.key("starts.json")
 
     @property
-    def told(self) -> Path:
-        return self.path / "told.json"
+    def told(self) -> Key:
+        return self.key("told.json")
 
     @property
-    def cooldown(self) -> Path:
-        return self.path / "cooldown.json"
+    def cooldown(self) -> Key:
+        return self.key("cooldown.json")
 
     @property
-    def model_lock(self) -> Path:
+    def mirror(self) -> Key:
+        """Return the file that says how far a team of another program was mirrored."""
+        return self.key("mirror.json")
+
+    @property
+    def lease_names(self) -> frozenset[str]:
+        """Return the names of the files whose lock says that an agent, the supervisor or the offline model runs."""
+        return frozenset({"lease", self.supervisor_lock.name, self.model_lock.name})
+
+    @property
+    def mirror_lock(self) -> Key:
+        """Return the lease of the process that mirrors a team of another program."""
+        return self.key("mirror.lock")
+
+    @property
+    def notifier_lock(self) -> Key:
+        """Return the lease that a supervisor holds while it gets file events and wakes workers by them."""
+        return self.lease("notifier")
+
+    @property
+    def model_lock(self) -> Key:
         """Return the lease of the offline model's server, which holds its pid and address."""
-        return self.path / "model.lock"
+        return self.key("model.lock")
+
+    def uses_offline_model(self) -> bool:
+        """Return True if an agent has used the offline model: then the team stays on it. False if that is unknown."""
+        try:
+            return self.model_lock.changed() is not None
+        except StorageError:
+            return False
 
     @property
     def model_log(self) -> Path:
         return self.path / "model.log"
 
-    def agent(self, name: str) -> AgentDirectory:
-        return AgentDirectory(self.agents / name)
+    def agent_names(self) -> list[str]:
+        """Return the names of all agents of which something is stored, in no order; none if they cannot be listed."""
+        try:
+            return [name for name in self.key("agents").names() if is_name(name)]
+        except StorageError:
+            return []
 
-    def inbox(self, name: str) -> Path:
-        return self.inboxes / f"{name}.jsonl"
+    def agents_exist(self) -> bool:
+        """Return True if there is a folder of agents. There is none after the team was removed."""
+        try:
+            return self.key("agents").exists()
+        except StorageError:
+            return False
+
+    def result(self, name: str) -> Key:
+        """Return a text in `results`: an answer, a long message, a diff."""
+        return self.key(f"results/{name}")
+
+    def agent(self, name: str) -> AgentDirectory:
+        return AgentDirectory(self, name)
+
+    def inbox(self, name: str) -> Key:
+        return self.key(f"inbox/{name}.jsonl")
 
     @property
-    def last_task_id(self) -> Path:
-        """Return the file that holds the highest task id ever used."""
-        return self.tasks / ".last-id"
+    def last_task_id(self) -> Key:
+        """Return the record of the highest task id ever used."""
+        return self.key("tasks/.last-id")
 
-    def task(self, task_id: int) -> Path:
-        return self.tasks / f"{task_id}.json"
+    def task(self, task_id: int) -> Key:
+        return self.key(f"tasks/{task_id}.json")
 
-    def request(self, request_id: str) -> Path:
-        return self.requests / f"{request_id}.json"
+    def request(self, request_id: str) -> Key:
+        return self.key(f"requests/{request_id}.json")
 
     @property
     def owners(self) -> Path:
         """The file with the marks of the users who made or adopted the team."""
         return self.path / ownership.MARKS
 
-    def lock(self, what: str) -> Path:
+    def lock(self, what: str) -> Key:
+        """Return the lock of changes of records."""
+        return self.key(f".locks/{what}")
+
+    def local_lock(self, what: str) -> Path:
+        """Return the lock of changes of the files that agents of this machine work on."""
         return self.path / ".locks" / what
+
+    def lease(self, what: str) -> Key:
+        """Return the lease of something that one process of the team does at a time."""
+        return self.key(f".locks/{what}")
+
+    @property
+    def removed(self) -> Key:
+        """Return the folder with what is kept of removed agents."""
+        return self.key("removed")
 
     def exists(self) -> bool:
         return self.config.exists()
@@ -292,9 +403,9 @@ class TeamDirectory:
             if not os.path.lexists(self.path):
                 self._create()
             for folder in (
-                self.path, self.inboxes, self.results, self.tasks, self.requests, self.agents, self.path / ".locks",
+                "", "inbox", "results", "tasks", "requests", "agents", ".locks",
             ):  # fmt: skip
-                files.make_folder(folder)
+                files.make_folder(self.path / folder)
         except OSError as error:
             raise StorageError(f"cannot create the team directory {self.path}: {files.reason(error)}") from error
         ignore = self.path.parent / ".gitignore"
@@ -307,7 +418,7 @@ class TeamDirectory:
         Raises:
             OSError: The directory cannot be created. One that another process has just made is no error.
         """
-        new = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}")
+        new = self.path.with_name(f".{self.path.name}.{os.urandom(4).hex()}")
         files.make_folder(new)
         try:
             files.replace_file(new / self.owners.name, _mark_lines(ownership.marks(new, self.path)), durable=True)
@@ -317,7 +428,27 @@ class TeamDirectory:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise
         finally:
+            import shutil
+
             shutil.rmtree(new, ignore_errors=True)
+
+
+_OfTeam = Callable[Concatenate[TeamDirectory, P], T]
+
+
+def under_lock(what: str) -> Callable[["_OfTeam[P, T]"], "_OfTeam[P, T]"]:
+    """Run a function of a team while no other process runs one under the same lock.
+
+    It may be run again from its start, so it changes nothing but records.
+    """
+
+    def decorate(function: "_OfTeam[P, T]") -> "_OfTeam[P, T]":
+        def run(team: TeamDirectory, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            return team.lock(what).locked(lambda: function(team, *args, **kwargs))
+
+        return functools.update_wrapper(run, function)
+
+    return decorate
 
 
 def _mark_lines(marks: Iterable[bytes]) -> bytes:

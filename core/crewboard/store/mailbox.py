@@ -8,15 +8,14 @@ the reader's journal lost and doubled none in 1,850 random kills (docs/decisions
 """
 
 import hashlib
+import os
 import time
-import uuid
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
 
-from pydantic import JsonValue
+from msgspec import Struct, field
 
-from crewboard.records import BadDataError, Message, UsageError
-from crewboard.store import codec, files
+from crewboard.records import BadDataError, JsonValue, Message, UsageError
+from crewboard.store import codec
 from crewboard.store.layout import TeamDirectory
 
 MAX_MESSAGE = 256 * 1024
@@ -32,8 +31,7 @@ _POINTER = "[The whole text, {size} bytes, is in {path}. It begins:]\n\n{head}"
 _EXCERPT_LENGTH = 2000
 
 
-@dataclass
-class Batch:
+class Batch(Struct):
     """The contents of a mailbox between two offsets.
 
     `entries` are the messages, each with the offset after its line. `damaged_ends` are the offsets after lines that
@@ -58,7 +56,7 @@ class Batch:
 
 def new_id() -> str:
     """Return a new unique message id."""
-    return uuid.uuid4().hex
+    return os.urandom(16).hex()
 
 
 def derived_id(*parts: object) -> str:
@@ -97,7 +95,8 @@ def send(team: TeamDirectory, message: Message, *, durable: bool = False) -> Mes
         StorageError: The write failed; the message is not in the mailbox.
     """
     message, line = _fit(team, message)
-    files.append_line(team.inbox(message.to), team.lock(f"inbox-{message.to}"), line, durable=durable)
+    inbox = team.inbox(message.to)
+    inbox.store.append(inbox.name, line, durable=durable)
     return message
 
 
@@ -123,12 +122,12 @@ def _fit(team: TeamDirectory, message: Message) -> tuple[Message, bytes]:
 def _spill(team: TeamDirectory, message: Message) -> Message:
     body = message.content.encode("utf-8", "replace")
     name = f"{message.from_}-mail-{derived_id(message.id)[:16]}.md"
-    files.replace_file(team.results / name, body, durable=True)
+    team.result(name).put(body, durable=True)
     path = f"results/{name}"
     readable = (team.results / name).relative_to(team.root)
     pointer = _POINTER.format(size=len(body), path=readable, head=message.content[:_EXCERPT_LENGTH])
     metadata: dict[str, JsonValue] = {"body": path, **message.metadata}
-    return message.model_copy(update={"content": pointer, "metadata": metadata})
+    return message.replace(content=pointer, metadata=metadata)
 
 
 def read(
@@ -149,12 +148,12 @@ def read(
     Raises:
         StorageError: The mailbox exists but cannot be read.
     """
-    path = team.inbox(name)
-    start = offset if offset <= size(team, name) else 0
+    inbox = team.inbox(name)
+    start = offset if offset <= inbox.size() else 0
     batch = Batch(start)
     seen: set[str] = set()
     quoted = b"" if kind is None else f'"{kind}"'.encode()
-    for line, end in files.read_lines(path, start):
+    for line, end in inbox.read(start):
         if limit is not None and batch.offset - start >= limit:
             batch.more = True
             break
@@ -170,7 +169,7 @@ def read(
 
 def size(team: TeamDirectory, name: str) -> int:
     """Return the size of a mailbox in bytes."""
-    return files.size(team.inbox(name))
+    return team.inbox(name).size()
 
 
 def _parse_line(line: bytes | None, end: int, batch: Batch) -> Message | None:

@@ -3,11 +3,11 @@
 import contextlib
 import hashlib
 import os
-import secrets
 from pathlib import Path
 
 from crewboard.records import Act, BadDataError, Presence, StorageError
-from crewboard.store import codec, files, leases
+from crewboard.store import codec, leases
+from crewboard.store.interface import Held, Key
 from crewboard.store.layout import TeamDirectory
 
 
@@ -17,7 +17,7 @@ def note_act(team: TeamDirectory, act: Act) -> None:
     Raises:
         StorageError: It could not be written.
     """
-    files.append_line(team.audit, team.lock("audit"), codec.encode(act))
+    team.audit.store.append(team.audit.name, codec.encode(act))
 
 
 def acts(team: TeamDirectory) -> tuple[list[Act], int]:
@@ -27,7 +27,7 @@ def acts(team: TeamDirectory) -> tuple[list[Act], int]:
         StorageError: The file cannot be read.
     """
     found, damaged = [], 0
-    for line, _ in files.read_lines(team.audit):
+    for line, _ in team.audit.read():
         if line is not None and not line.strip():
             continue
         try:
@@ -44,52 +44,53 @@ class OpenDashboard:
     """
 
     def __init__(self, team: TeamDirectory, who: str, now: float) -> None:
-        self.id = secrets.token_hex(8)
-        self._path = team.presence / f"{self.id}.lease"
+        self.id = os.urandom(8).hex()
+        self._team = team
+        self._key = team.key(f"presence/{self.id}.lease")
         self._presence = Presence(id=self.id, who=who, since=now)
-        self._lease: int | None = None
+        self._lease: Held | None = None
 
     def look_at(self, request_id: str | None) -> None:
         """Record which request is on the screen. The first call records that the dashboard is open."""
         if self._lease is not None and request_id == self._presence.looking_at:
             return
-        self._presence = self._presence.model_copy(update={"looking_at": request_id})
-        with contextlib.suppress(OSError, StorageError):
+        self._presence = self._presence.replace(looking_at=request_id)
+        with contextlib.suppress(StorageError):
             if self._lease is None:
-                files.make_folder(self._path.parent)
-                _remove_left(self._path.parent)
-                self._lease = leases.take(self._path)
+                self._team.store.make_folder(self._team.presence.name)
+                _remove_left(self._team)
+                self._lease = leases.take(self._key)
             if self._lease is not None:
                 leases.sign(self._lease, self._presence)
 
     def close(self) -> None:
         """Remove the lease when the dashboard is closed or shows another team."""
         if self._lease is not None:
-            with contextlib.suppress(OSError):
-                self._path.unlink()
-            os.close(self._lease)
+            with contextlib.suppress(StorageError):
+                leases.remove(self._key)
+            leases.release(self._lease)
             self._lease = None
 
 
 def present(team: TeamDirectory) -> tuple[Presence, ...]:
     """Return who has the dashboard open, in the order in which they opened it."""
-    found = (leases.holder(path, Presence) for path in _leases(team.presence))
+    found = (leases.holder(key, Presence) for key in _leases(team))
     return tuple(sorted((each for each in found if each is not None), key=lambda each: (each.since, each.id)))
 
 
-def _leases(folder: Path) -> list[Path]:
+def _leases(team: TeamDirectory) -> list[Key]:
     try:
-        return [path for path in folder.iterdir() if path.suffix == ".lease"]
-    except OSError:
+        return [team.presence.below(name) for name in team.presence.names() if name.endswith(".lease")]
+    except StorageError:
         return []
 
 
-def _remove_left(folder: Path) -> None:
+def _remove_left(team: TeamDirectory) -> None:
     """Remove the leases of dashboards that were killed."""
-    for path in _leases(folder):
-        with contextlib.suppress(OSError, StorageError):
-            if not leases.is_held(path):
-                path.unlink()
+    for key in _leases(team):
+        with contextlib.suppress(StorageError):
+            if not leases.is_held(key):
+                leases.remove(key)
 
 
 def file_for(folder: Path | None, team: Path, user: str = "") -> Path | None:

@@ -7,7 +7,6 @@ give new inodes. A copy of the directory has neither, so a mark that was shipped
 import hashlib
 import hmac
 import os
-import secrets
 import stat
 from pathlib import Path
 
@@ -60,11 +59,11 @@ def _secret() -> bytes:
         return _read(path)
     except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "wb") as file:
-            file.write(secrets.token_bytes(_BYTES))
+            file.write(os.urandom(_BYTES))
         # Another process may make one at the same time; the first stays.
         if not path.exists():
             os.link(temporary, path)

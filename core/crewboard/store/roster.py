@@ -1,13 +1,25 @@
 """`config.json`: who is on the team, its settings, and how much of its budgets is used."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from crewboard import linux
 from crewboard.pricing import Budget, budget_or_none
-from crewboard.records import Config, CrewboardError, Member, Removed, Spec, State, Status, Tokens, UsageError
+from crewboard.records import (
+    BadDataError,
+    Config,
+    CrewboardError,
+    Member,
+    Removed,
+    Spec,
+    State,
+    Status,
+    Tokens,
+    UsageError,
+)
 from crewboard.store import json_files
 from crewboard.store.layout import AgentDirectory, TeamDirectory, team_directories
 
@@ -99,6 +111,27 @@ def drop(team: TeamDirectory, name: str, left: Removed | None = None) -> Config:
         config.rules = [rule for rule in config.rules if rule.agent != name or rule.effect != "allow"]
 
     return change(team, edit)
+
+
+def is_attached(team: TeamDirectory) -> bool:
+    """Return True if the team mirrors one of another program, which starts and ends its agents itself."""
+    try:
+        return load(team).attached is not None
+    except CrewboardError:
+        return False
+
+
+def require_own_agents(team: TeamDirectory) -> None:
+    """Refuse a team that mirrors one of another program. Whatever starts, steers or ends agents calls this first.
+
+    Raises:
+        BadDataError: The team mirrors one of Claude Code.
+    """
+    if is_attached(team):
+        raise BadDataError(
+            f"{team.path.name} mirrors a team of Claude Code, which starts, steers and ends its agents itself; "
+            "nothing was changed"
+        )
 
 
 def find_team(root: Path, name: str) -> TeamDirectory | None:
@@ -194,22 +227,31 @@ def budgets(team: TeamDirectory, name: str, own: tuple[Tokens, float] | None = N
 
     The budgets of the hirers count, so that hiring agents does not exceed them. `own` is the agent's usage if it is
     newer than its status.
+
+    Workers call this before each model call: what the others used is read only if there is a budget.
     """
     config = load(team)
-    specs = {each: json_files.load_or_none(team.agent(each).spec, Spec) for each in config.names}
-    used = {each: _used_by(team, each) for each in config.names}
-    if own is not None:
-        used[name] = own
+    names = frozenset(config.names)
+    members = names if own is None else names | {name}
+
+    @cache
+    def spec_of(agent: str) -> Spec | None:
+        return json_files.load_or_none(team.agent(agent).spec, Spec) if agent in names else None
+
+    @cache
+    def used_by(agent: str) -> tuple[Tokens, float]:
+        return own if own is not None and agent == name else _used_by(team, agent)
+
     found = []
-    for payer in _hirers(name, specs):
-        spec = specs.get(payer)
+    for payer in _hirers(name, spec_of):
+        spec = spec_of(payer)
         budget = budget_or_none(spec.flags.budget) if spec is not None else None
         if budget is not None:
-            payees = [used[each] for each in used if payer in _hirers(each, specs)]
+            payees = [used_by(each) for each in members if payer in _hirers(each, spec_of)]
             found.append(BudgetShare("its" if payer == name else f"{payer}'s", budget, _share(budget, payees)))
     if (budget := budget_or_none(config.budget)) is not None:
         removed = config.removed_total
-        everything = [*used.values(), (removed.tokens, removed.cost_usd or 0.0)]
+        everything = [*map(used_by, members), (removed.tokens, removed.cost_usd or 0.0)]
         found.append(BudgetShare("the team's", budget, _share(budget, everything)))
     return found
 
@@ -226,12 +268,12 @@ def _used_by(team: TeamDirectory, name: str) -> tuple[Tokens, float]:
     return (status.tokens, status.cost_usd or 0.0) if status is not None else (Tokens(), 0.0)
 
 
-def _hirers(name: str, specs: Mapping[str, Spec | None]) -> list[str]:
+def _hirers(name: str, spec_of: Callable[[str], Spec | None]) -> list[str]:
     """Return `name`, its hirer, the hirer of that, and so on."""
     chain: list[str] = []
     while name not in chain:
         chain.append(name)
-        spec = specs.get(name)
+        spec = spec_of(name)
         if spec is None:
             break
         name = spec.by

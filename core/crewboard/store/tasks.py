@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from crewboard.records import (
     LEAD,
@@ -10,14 +12,15 @@ from crewboard.records import (
     BadDataError,
     Checked,
     CrewboardError,
+    StorageError,
     Task,
     TaskStatus,
     TryLaterError,
     UsageError,
 )
-from crewboard.store import files, json_files, roster
+from crewboard.store import json_files, roster
 from crewboard.store.json_files import cached_folder
-from crewboard.store.layout import TeamDirectory
+from crewboard.store.layout import TeamDirectory, under_lock
 
 CLOSED = frozenset({"completed", "failed", "cancelled"})
 """Statuses that a task leaves only if the operator or the lead reopens it."""
@@ -28,16 +31,22 @@ MAX_PRIORITY = 99
 NO_CHECK, TEAM_CHECK = "none", "default"
 """In the place of a command: the task needs no check, or the team's."""
 
+_LOCK = "tasks"
 
-@dataclass(frozen=True)
-class Edit:
-    """A new subject, description, priority or check of a task; None changes nothing."""
+NO_REVIEW = "none"
+"""In the place of a reviewer: the task needs no review."""
+
+
+class Edit(Struct, frozen=True):
+    """A new subject, description, priority, check or reviewer of a task; None changes nothing."""
 
     subject: str | None = None
     description: str | None = None
     priority: int | None = None
     check: str | None = None
     """A command, `NO_CHECK` or `TEAM_CHECK`. Only the operator changes it."""
+    review: str | None = None
+    """An agent, the operator, or `NO_REVIEW`. Only the operator changes it."""
 
     @property
     def given(self) -> dict[str, object]:
@@ -46,11 +55,12 @@ class Edit:
         if self.check is not None:
             # What the old check found says nothing about the new one.
             found |= {"check": stored_check(self.check), "check_by": OPERATOR, "checked": None, "check_failures": 0}
+        if self.review == NO_REVIEW:
+            found["review"] = None
         return found
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(Struct, frozen=True):
     """A command that must pass before a task is completed, and who set it."""
 
     command: str
@@ -81,7 +91,6 @@ def check_of(team: TeamDirectory, task: Task | None) -> Check | None:
     return Check(task.check, task.check_by) if task is not None and task.check else None
 
 
-_LOCK = "tasks"
 _FILE_NAME = re.compile(r"[1-9][0-9]{0,8}\.json")
 
 
@@ -92,18 +101,22 @@ def load(team: TeamDirectory, task_id: int) -> Task:
         UsageError: There is no such task.
         BadDataError: Its file is damaged.
     """
-    path = team.task(task_id)
-    task = json_files.load(path, Task)
+    record = team.task(task_id)
+    task = json_files.load(record, Task)
     if task is None:
         raise UsageError(f"there is no task {task_id}")
     if task.id != task_id:
-        raise BadDataError(f"{path} is damaged: it says that it is task {task.id}")
+        raise BadDataError(f"{record} is damaged: it says that it is task {task.id}")
     return task
 
 
 def ids(team: TeamDirectory) -> list[int]:
-    """Return the ids of all tasks in ascending order."""
-    return sorted(int(path.stem) for path in team.tasks.glob("*.json") if _FILE_NAME.fullmatch(path.name))
+    """Return the ids of all tasks in ascending order; none if the folder cannot be listed."""
+    try:
+        names = team.tasks.names()
+    except StorageError:
+        return []
+    return sorted(int(name.partition(".")[0]) for name in names if _FILE_NAME.fullmatch(name))
 
 
 def load_all(team: TeamDirectory) -> list[Task]:
@@ -112,6 +125,7 @@ def load_all(team: TeamDirectory) -> list[Task]:
     return sorted((task for name, task in found.items() if name == f"{task.id}.json"), key=lambda task: task.id)
 
 
+@under_lock(_LOCK)
 def add(  # noqa: PLR0913  each is a field of the task
     team: TeamDirectory,
     subject: str,
@@ -123,6 +137,7 @@ def add(  # noqa: PLR0913  each is a field of the task
     blocked_by: list[int] | None = None,
     required_type: str | None = None,
     check: str | None = None,
+    review: str | None = None,
     by: str = OPERATOR,
 ) -> Task:
     """Add a task to the board. `by` sets its check.
@@ -131,27 +146,28 @@ def add(  # noqa: PLR0913  each is a field of the task
         UsageError: The subject or the check is empty, the priority is out of range, or a blocking task does not exist.
     """
     check_words(subject, priority)
+    check_reviewer("the task", review, owner)
     blockers = blocked_by or []
-    with files.locked(team.lock(_LOCK)):
-        taken = ids(team)
-        if missing := [blocker for blocker in blockers if blocker not in taken]:
-            raise UsageError(f"the task cannot be blocked by {missing[0]}: there is no task {missing[0]}")
-        task = Task(
-            id=max([_last_id(team), *taken]) + 1,
-            subject=subject,
-            description=description,
-            priority=priority,
-            owner=owner,
-            blocked_by=blockers,
-            required_type=required_type,
-            check=None if check is None else stored_check(check),
-            check_by=by,
-            created_at=now,
-            updated_at=now,
-        )
-        files.replace_file(team.last_task_id, str(task.id).encode(), durable=True)
-        json_files.save(team.task(task.id), task, durable=True)
-        return task
+    taken = ids(team)
+    if missing := [blocker for blocker in blockers if blocker not in taken]:
+        raise UsageError(f"the task cannot be blocked by {missing[0]}: there is no task {missing[0]}")
+    task = Task(
+        id=max([_last_id(team), *taken]) + 1,
+        subject=subject,
+        description=description,
+        priority=priority,
+        owner=owner,
+        blocked_by=blockers,
+        required_type=required_type,
+        check=None if check is None else stored_check(check),
+        check_by=by,
+        review=review,
+        created_at=now,
+        updated_at=now,
+    )
+    team.last_task_id.put(str(task.id).encode(), durable=True)
+    json_files.save(team.task(task.id), task, durable=True)
+    return task
 
 
 def check_words(subject: str | None, priority: int | None) -> None:
@@ -166,6 +182,16 @@ def check_words(subject: str | None, priority: int | None) -> None:
         raise UsageError(f"a priority is a number from -{MAX_PRIORITY} to {MAX_PRIORITY}; 0 is normal")
 
 
+def check_reviewer(what: str, review: str | None, owner: str | None) -> None:
+    """Check that a task may have this reviewer and this owner; `what` names the task in the error message.
+
+    Raises:
+        UsageError: They are the same.
+    """
+    if review is not None and review == owner:
+        raise UsageError(f"{what} is reviewed by {review}, which cannot be its owner too")
+
+
 def order_of_work(task: Task) -> tuple[int, int]:
     """Return the place of an open task among others: the highest priority first, then the oldest."""
     return -task.priority, task.id
@@ -173,7 +199,7 @@ def order_of_work(task: Task) -> tuple[int, int]:
 
 def _last_id(team: TeamDirectory) -> int:
     """Return the highest id ever used, so that the id of a removed task is not used again."""
-    data = files.read_file(team.last_task_id)
+    data = team.last_task_id.get()
     return int(data) if data and data.isdigit() else 0
 
 
@@ -190,6 +216,7 @@ def terminal_state(task_id: int, tasks: dict[int, Task]) -> str | None:
     return task.status if task.status in ("failed", "cancelled") else None
 
 
+@under_lock(_LOCK)
 def claim(team: TeamDirectory, task_id: int, name: str, agent_type: str, now: float) -> Task:
     """Claim a task for `name`. Claiming the task that `name` has in progress changes nothing.
 
@@ -197,13 +224,12 @@ def claim(team: TeamDirectory, task_id: int, name: str, agent_type: str, now: fl
         UsageError: The task is closed, assigned to another agent, blocked, or for another type.
         TryLaterError: `name` has another task in progress.
     """
-    with files.locked(team.lock(_LOCK)):
-        tasks = {task.id: task for task in load_all(team)}
-        task = load(team, task_id)
-        if task.owner == name and task.status == "in_progress":
-            return task
-        _check_claim(task, tasks, name, agent_type)
-        return _save(team, task, now, status="in_progress", owner=name)
+    tasks = {task.id: task for task in load_all(team)}
+    task = load(team, task_id)
+    if task.owner == name and task.status == "in_progress":
+        return task
+    _check_claim(task, tasks, name, agent_type)
+    return _save(team, task, now, status="in_progress", owner=name)
 
 
 def _check_claim(task: Task, tasks: dict[int, Task], name: str, agent_type: str) -> None:
@@ -213,11 +239,12 @@ def _check_claim(task: Task, tasks: dict[int, Task], name: str, agent_type: str)
         )
     if task.owner not in (None, name):
         raise UsageError(f"task {task.id} is assigned to {task.owner}")
+    check_reviewer(f"task {task.id}", task.review, name)
     check_type(f"task {task.id}", task.required_type, name, agent_type)
     if waiting := blockers(task, tasks):
         raise UsageError(f"task {task.id} is blocked by {', '.join(map(str, waiting))}")
     for other in tasks.values():
-        if other.owner == name and other.status == "in_progress":
+        if other.owner == name and is_at_work_on(other):
             raise TryLaterError(f"{name} has task {other.id} in progress; finish it first")
 
 
@@ -239,6 +266,7 @@ def _is_lead(team: TeamDirectory, name: str) -> bool:
         return False
 
 
+@under_lock(_LOCK)
 def update(
     team: TeamDirectory,
     task_id: int,
@@ -261,31 +289,35 @@ def update(
         TryLaterError: The owner has another task in progress.
     """
     given = _given(edit, by)
-    with files.locked(team.lock(_LOCK)):
-        task = load_for(team, task_id, by)
-        if status == "completed" and by != OPERATOR:
-            _require_passed(team, task, None)
-        if status is None and owner is None and blocked_by is None:
-            return _save_edit(team, task, now, **given)
-        changed = task.model_copy(update={"owner": owner or task.owner, "status": status or task.status, **given})
-        if given:
-            changed.edited_at = now
-        if changed.owner != task.owner:
-            changed.check_failures = 0
-        if status == "pending" and owner is None and task.status != "pending":
-            # The owner released the task, it did not die with it: no agent is preferred for it.
-            changed.owner = changed.last_owner = None
-        if owner and owner != task.owner and status is None and task.status == "in_progress":
-            changed.status = "pending"
-        if changed.status == "in_progress" and changed.owner is None:
-            raise UsageError(f"task {task_id} has no owner; a task in progress needs one")
-        if changed.status == "in_progress":
-            _check_no_other_in_progress(team, changed)
-        if blocked_by is not None:
-            changed.blocked_by = _checked_blockers(team, changed, blocked_by)
-        return _save(team, changed, now)
+    task = load_for(team, task_id, by)
+    if status == "completed" and by != OPERATOR:
+        _require_passed(team, task, None)
+        _require_reviewed(task)
+    if status is None and owner is None and blocked_by is None:
+        _check_review_edit(task, given)
+        return _save_edit(team, task, now, **given)
+    changed = task.replace(owner=owner or task.owner, status=status or task.status, **given)
+    changed.in_review = task.in_review if _goes_on(task, changed) else None
+    _check_review_edit(changed, given)
+    if given:
+        changed.edited_at = now
+    if changed.owner != task.owner:
+        changed.check_failures = 0
+    if status == "pending" and owner is None and task.status != "pending":
+        # The owner released the task, it did not die with it: no agent is preferred for it.
+        changed.owner = changed.last_owner = None
+    if owner and owner != task.owner and status is None and task.status == "in_progress":
+        changed.status = "pending"
+    if changed.status == "in_progress" and changed.owner is None:
+        raise UsageError(f"task {task_id} has no owner; a task in progress needs one")
+    if changed.status == "in_progress":
+        _check_no_other_in_progress(team, changed)
+    if blocked_by is not None:
+        changed.blocked_by = _checked_blockers(team, changed, blocked_by)
+    return _save(team, changed, now)
 
 
+@under_lock(_LOCK)
 def complete(
     team: TeamDirectory,
     task_id: int,
@@ -304,13 +336,68 @@ def complete(
         UsageError: `by` may not change the task, the edit is not possible, or the check has not passed.
     """
     given = _given(edit, by)
-    with files.locked(team.lock(_LOCK)):
-        task = load_for(team, task_id, by)
-        if not unchecked:
-            _require_passed(team, task, checked)
-        if checked is not None:
-            given |= {"checked": checked, "check_failures": 0}
-        return _save(team, task, now, status="completed", **given, **({"edited_at": now} if edit.given else {}))
+    task = load_for(team, task_id, by)
+    if not unchecked:
+        _require_passed(team, task, checked)
+    _require_reviewed(task)
+    if checked is not None:
+        given |= {"checked": checked, "check_failures": 0}
+    return _save(team, task, now, status="completed", **given, **({"edited_at": now} if edit.given else {}))
+
+
+@under_lock(_LOCK)
+def hand_over(
+    team: TeamDirectory, task_id: int, owner: str, now: float, *, edit: Edit, checked: Checked | None, request_id: str
+) -> Task:
+    """Hand a task to its reviewer when its owner reports it as completed. It stays in progress until the answer.
+
+    `request_id` is the id of the request that asks for the review; the caller opens it.
+
+    Raises:
+        UsageError: It is not the owner's any more, the edit is not possible, or the check has not passed.
+        TryLaterError: The owner has another task in progress.
+    """
+    given = _given(edit, owner)
+    task = load_for(team, task_id, owner)
+    if task.owner != owner or task.in_review is not None or task.status in CLOSED:
+        raise UsageError(f"task {task_id} was changed meanwhile; look at it again")
+    _require_passed(team, task, checked)
+    _check_no_other_in_progress(team, task)
+    if checked is not None:
+        given |= {"checked": checked, "check_failures": 0}
+    given |= {"in_review": request_id, "reviews": task.reviews + 1}
+    return _save(team, task, now, status="in_progress", **given, **({"edited_at": now} if edit.given else {}))
+
+
+@under_lock(_LOCK)
+def end_review(
+    team: TeamDirectory, task_id: int, request_id: str, now: float, *, approved: bool, owner_lives: bool
+) -> Task:
+    """Complete a task whose review approves it; if not, give it back to its owner. Changes nothing the second time.
+
+    It is in progress with the owner again if that is running and has no other; else it is pending, and the owner's. Of
+    an owner that is not running it is preferred, as after a death.
+
+    Raises:
+        UsageError: There is no such task.
+    """
+    task = load(team, task_id)
+    if task.in_review != request_id:
+        return task
+    changes: dict[str, object] = {"in_review": None}
+    busy = any(other.owner == task.owner and is_at_work_on(other) for other in load_all(team))
+    if approved:
+        changes["status"] = "completed"
+    elif not owner_lives:
+        changes |= {"status": "pending", "owner": None, "last_owner": task.owner}
+    elif busy:
+        changes["status"] = "pending"
+    return _save(team, task, now, **changes)
+
+
+def is_at_work_on(task: Task) -> bool:
+    """Return True if the owner of a task works on it: it is in progress, and not in review."""
+    return task.status == "in_progress" and task.in_review is None
 
 
 def _given(edit: Edit | None, by: str) -> dict[str, object]:
@@ -324,6 +411,8 @@ def _given(edit: Edit | None, by: str) -> dict[str, object]:
     check_words(edit.subject, edit.priority)
     if edit.check is not None and by != OPERATOR:
         raise UsageError("only the operator changes the check of a task")
+    if edit.review is not None and by != OPERATOR:
+        raise UsageError("only the operator changes who reviews a task")
     return edit.given
 
 
@@ -342,43 +431,71 @@ def _require_passed(team: TeamDirectory, task: Task, checked: Checked | None) ->
         raise UsageError(f"task {task.id} is {task.status}; the lead or the operator reopens it")
 
 
+def _check_review_edit(task: Task, given: dict[str, object]) -> None:
+    """Check that a task with a new reviewer, or a new owner, may have both.
+
+    Raises:
+        UsageError: They are the same, or the review is open, and another reviewer is given.
+    """
+    if "review" in given and task.in_review is not None:
+        raise UsageError(f"task {task.id} is in review by {task.review}; approve or reject that first")
+    review = given.get("review", task.review)
+    check_reviewer(f"task {task.id}", str(review) if review else None, task.owner)
+
+
+def _goes_on(task: Task, changed: Task) -> bool:
+    """Return True if a task stays in progress with the same owner."""
+    return changed.status == "in_progress" and changed.owner == task.owner
+
+
+def _require_reviewed(task: Task) -> None:
+    """Refuse to complete a task that another agent, or the operator, must approve.
+
+    Raises:
+        UsageError: It must.
+    """
+    if task.review is not None and task.status != "completed":
+        raise UsageError(f"task {task.id} is completed when {task.review} approves the work of its owner")
+
+
+@under_lock(_LOCK)
 def note_check(team: TeamDirectory, task_id: int, by: str, checked: Checked) -> Task:
     """Record a run of a task's check. A failure counts if the task's owner asked for the run, not the operator.
 
     Raises:
         UsageError: There is no such task, or `by` may not change it.
     """
-    with files.locked(team.lock(_LOCK)):
-        task = load_for(team, task_id, by)
-        failures = 0 if checked.passed else task.check_failures + (by != OPERATOR)
-        return _write(team, task, {"checked": checked, "check_failures": failures})
+    task = load_for(team, task_id, by)
+    failures = 0 if checked.passed else task.check_failures + (by != OPERATOR)
+    return _write(team, task, {"checked": checked, "check_failures": failures})
 
 
+@under_lock(_LOCK)
 def reprioritise(team: TeamDirectory, task_id: int, by: str, now: float, change: int) -> Task:
     """Add `change` to the priority of a task. Only its owner, the lead and the operator may do so.
 
     Raises:
         UsageError: `by` may not change the task, or its priority would be out of range.
     """
-    with files.locked(team.lock(_LOCK)):
-        task = load_for(team, task_id, by)
-        priority = task.priority + change
-        check_words(None, priority)
-        return _save_edit(team, task, now, priority=priority)
+    task = load_for(team, task_id, by)
+    priority = task.priority + change
+    check_words(None, priority)
+    return _save_edit(team, task, now, priority=priority)
 
 
+@under_lock(_LOCK)
 def reopen(team: TeamDirectory, task_id: int, by: str, now: float) -> tuple[Task, Task]:
     """Make a closed task pending, without an owner. Return it as it was and as it is now.
 
     Raises:
         UsageError: The task is not closed, or `by` may not change it.
     """
-    with files.locked(team.lock(_LOCK)):
-        task = load_for(team, task_id, by)
-        if task.status not in CLOSED:
-            raise UsageError(f"task {task_id} is {task.status.replace('_', ' ')}; only a closed task can be reopened")
-        anew = {"status": "pending", "owner": None, "last_owner": None, "checked": None, "check_failures": 0}
-        return task, _save(team, task, now, **anew)
+    task = load_for(team, task_id, by)
+    if task.status not in CLOSED:
+        raise UsageError(f"task {task_id} is {task.status.replace('_', ' ')}; only a closed task can be reopened")
+    anew = {"status": "pending", "owner": None, "last_owner": None, "checked": None, "check_failures": 0,
+            "in_review": None}  # fmt: skip
+    return task, _save(team, task, now, **anew)
 
 
 def load_for(team: TeamDirectory, task_id: int, by: str) -> Task:
@@ -395,7 +512,7 @@ def load_for(team: TeamDirectory, task_id: int, by: str) -> Task:
 
 def _check_no_other_in_progress(team: TeamDirectory, task: Task) -> None:
     for other in load_all(team):
-        if other.id != task.id and other.owner == task.owner and other.status == "in_progress":
+        if other.id != task.id and other.owner == task.owner and is_at_work_on(other):
             raise TryLaterError(f"{task.owner} has task {other.id} in progress; one at a time")
 
 
@@ -438,19 +555,22 @@ def _all_blockers(task_id: int, tasks: dict[int, Task]) -> set[int]:
     return found
 
 
+@under_lock(_LOCK)
 def release(team: TeamDirectory, name: str, now: float) -> list[Task]:
-    """Make the tasks that `name` has in progress pending again; `name` remains their preferred owner."""
-    with files.locked(team.lock(_LOCK)):
-        return [
-            _save(team, task, now, status="pending", owner=None, last_owner=name)
-            for task in load_all(team)
-            if task.owner == name and task.status == "in_progress"
-        ]
+    """Make the tasks that `name` has in progress pending again; `name` remains their preferred owner.
+
+    Those in review stay: the work is done, and is completed if it is approved.
+    """
+    return [
+        _save(team, task, now, status="pending", owner=None, last_owner=name)
+        for task in load_all(team)
+        if task.owner == name and is_at_work_on(task)
+    ]
 
 
 def in_progress(team: TeamDirectory, name: str) -> Task | None:
-    """Return the task that `name` has in progress, or None."""
-    return _first(team, lambda task: task.owner == name and task.status == "in_progress")
+    """Return the task that `name` has in progress and that is not in review, or None."""
+    return _first(team, lambda task: task.owner == name and is_at_work_on(task))
 
 
 def _first(team: TeamDirectory, wanted: Callable[[Task], bool]) -> Task | None:
@@ -466,6 +586,6 @@ def _save_edit(team: TeamDirectory, task: Task, now: float, **changes: object) -
 
 
 def _write(team: TeamDirectory, task: Task, changes: dict[str, object]) -> Task:
-    saved = task.model_copy(update=changes)
+    saved = task.replace(**changes)
     json_files.save(team.task(task.id), saved, durable=True)
     return saved

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from crewboard import linux, protocol, store
+from crewboard.records import BadDataError, UntrustedError
 from crewboard.records import Supervisor as SupervisorInfo
-from crewboard.records import UntrustedError
 from crewboard.store import TeamDirectory
 from crewboard.supervisor import server as control_server
 from crewboard.supervisor.offline_model import OfflineModel
@@ -18,7 +18,7 @@ from crewboard.supervisor.reconciler import Supervisor, note_failure
 log = logging.getLogger(__name__)
 
 
-async def supervise(team: TeamDirectory, lock: int) -> None:
+async def supervise(team: TeamDirectory, lock: store.Held) -> None:
     """Listen, write the address into the lock, and reconcile until there is nothing left to do."""
     path = control_server.choose_path(team)
     me = SupervisorInfo(
@@ -44,7 +44,7 @@ async def supervise(team: TeamDirectory, lock: int) -> None:
         server.close()
         # The lock of a lost directory may name the model server of its successor. Workers that a supervisor leaves
         # behind need theirs.
-        if store.leases.is_at(lock, team.supervisor_lock) and not supervisor.has_workers:
+        if store.leases.has(lock) and not supervisor.has_workers:
             model.end()
         path.unlink(missing_ok=True)
 
@@ -54,21 +54,26 @@ def main() -> int:
     # Detach, so that the process that started this one need not reap it.
     if os.fork():
         os._exit(0)
+    return run(TeamDirectory(Path(sys.argv[1])))
+
+
+def run(team: TeamDirectory) -> int:
+    """Take the team's lock and supervise it in this process. Return the exit code, 0 at once if the lock is held."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     os.umask(0o077)
     # Start requests carry the API key.
     linux.process.keep_memory_private()
-    team = TeamDirectory(Path(sys.argv[1]))
     try:
         team.require_adopted()
+        store.roster.require_own_agents(team)
         lock = store.leases.take(team.supervisor_lock)
         if lock is None:
             return 0
-        store.files.require_before_writing(lambda: store.leases.require(lock, team.supervisor_lock))
+        store.files.require_before_writing(lambda: store.leases.require(lock))
         linux.process.adopt_orphans()
         store.files.remove_stale_files(team.path)
         asyncio.run(supervise(team, lock))
-    except UntrustedError as error:
+    except (BadDataError, UntrustedError) as error:
         log.error("%s", error)  # noqa: TRY400  an expected error: the message is enough
         return error.exit_code
     except Exception as error:

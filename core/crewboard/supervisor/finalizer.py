@@ -1,14 +1,15 @@
-"""Finalizes an ended run: releases its task, cancels its requests, notifies the team.
+"""Finalizes ended runs: releases their tasks, cancels their requests, notifies the team.
 
 Each step may be repeated. The last one records that all are done.
 """
 
 import logging
+from collections.abc import Callable, Sequence
 
 from crewboard import env, linux, protocol, store
-from crewboard.records import SYSTEM, Config, Exit, ExitCode, Spec, Status, describe_exit, ended_by_shutdown
+from crewboard.records import SYSTEM, Exit, ExitCode, Spec, Status, describe_exit, ended_by_shutdown
 from crewboard.sandbox import scratch
-from crewboard.store import AgentDirectory
+from crewboard.store import AgentDirectory, TeamDirectory
 from crewboard.supervisor.launcher import Ended, kill_marked
 
 log = logging.getLogger(__name__)
@@ -42,30 +43,54 @@ def _reason(agent: AgentDirectory, run: int, ended: Ended, spec: Spec | None, st
 
 def finalize(agent: AgentDirectory, record: Exit, now: float) -> None:
     """Kill what the run left, release its task, cancel its requests, notify the team. Idempotent."""
-    if record.buried:
-        return
-    status = store.json_files.load_or_none(agent.status, Status)
-    if (
-        status is not None
-        and status.run == record.run
-        and ended_by_shutdown(record, status.boot_id, linux.process.boot_id())
-    ):
-        record = record.model_copy(update={"reason": "reboot"})
-    if status is not None and status.run == record.run and status.start_ticks and not _lives_elsewhere(status):
-        kill_marked(f"{env.WORKER}={linux.process.mark(status.pid, status.start_ticks)}")
+    if not record.buried:
+        [record] = kill_leftovers([(agent, record)])
+        release(agent, now)
+        announce([(agent, record)], now)
+
+
+def kill_leftovers(ended: Sequence[tuple[AgentDirectory, Exit]]) -> list[Exit]:
+    """Kill what ended runs left. Return their records, with the reason `reboot` for those that the machine ended."""
+    marks, records = [], []
+    for agent, record in ended:
+        status = store.json_files.load_or_none(agent.status, Status)
+        records.append(record)
+        if status is None or status.run != record.run:
+            continue
+        if ended_by_shutdown(record, status.boot_id, linux.process.boot_id()):
+            records[-1] = record.replace(reason="reboot")
+        if status.start_ticks and not _lives_elsewhere(status):
+            marks.append(f"{env.WORKER}={linux.process.mark(status.pid, status.start_ticks)}")
+    if marks:
+        kill_marked(marks)
     scratch.sweep()
-    team = agent.team
-    store.tasks.release(team, agent.name, now)
-    protocol.requests.cancel_requests_of(team, agent.name, now)
-    description = describe_exit(record)
-    for name in _recipients(store.roster.load(team), agent):
-        ident = store.mailbox.derived_id("terminated", agent.name, record.run, name)
-        text = f"{agent.name} ended: {description}"
-        store.mailbox.send(
-            team, store.mailbox.compose(SYSTEM, name, "teammate_terminated", text, ident=ident, ts=now), durable=True
-        )
-    store.agents.mark_finalized(agent, record)
-    log.info("%s run %d ended: %s", agent.name, record.run, description)
+    return records
+
+
+def release(agent: AgentDirectory, now: float) -> None:
+    """Release the task of an agent whose run ended, and cancel its requests."""
+    store.tasks.release(agent.team, agent.name, now)
+    protocol.requests.cancel_requests_of(agent.team, agent.name, now)
+
+
+def announce(
+    ended: Sequence[tuple[AgentDirectory, Exit]], now: float, leaving: Callable[[str], bool] = lambda _name: False
+) -> None:
+    """Tell the team which runs ended, and record that all is done. Agents that are `leaving` are not told.
+
+    The notices of one recipient share a sync of the disk: the last one waits for all before it.
+    """
+    team = ended[0][0].team
+    for name in _recipients(team, leaving):
+        told = [(agent, record) for agent, record in ended if agent.name != name]
+        for number, (agent, record) in enumerate(told, 1):
+            ident = store.mailbox.derived_id("terminated", agent.name, record.run, name)
+            text = f"{agent.name} ended: {describe_exit(record)}"
+            message = store.mailbox.compose(SYSTEM, name, "teammate_terminated", text, ident=ident, ts=now)
+            store.mailbox.send(team, message, durable=number == len(told))
+    for agent, record in ended:
+        store.agents.mark_finalized(agent, record)
+        log.info("%s run %d ended: %s", agent.name, record.run, describe_exit(record))
 
 
 def _lives_elsewhere(status: Status) -> bool:
@@ -78,7 +103,9 @@ def _lives_elsewhere(status: Status) -> bool:
     )
 
 
-def _recipients(config: Config, agent: AgentDirectory) -> list[str]:
-    """Return the lead's mailbox, which the operator reads if there is no lead, and every living teammate."""
-    living = [m.name for m in config.members if store.leases.is_held(agent.team.agent(m.name).lease)]
-    return [name for name in dict.fromkeys([config.lead, *living]) if name != agent.name]
+def _recipients(team: TeamDirectory, leaving: Callable[[str], bool]) -> list[str]:
+    """Return the lead's mailbox, which the operator reads if there is no lead, and every living teammate that stays."""
+    config = store.roster.load(team)
+    names = [member.name for member in config.members if not leaving(member.name)]
+    living = [name for name in names if store.leases.is_held(team.agent(name).lease)]
+    return list(dict.fromkeys([config.lead, *living]))

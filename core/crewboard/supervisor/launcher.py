@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,12 +118,13 @@ class PopenLauncher:
                     linux.process.send_signal(orphan, signal.SIGKILL)
 
 
-def kill_marked(mark: str) -> None:
-    """Kill each process that has `mark` in its environment: processes of a worker that were not inherited here."""
-    needle = mark.encode()
+def kill_marked(marks: Sequence[str]) -> None:
+    """Kill each process with one of `marks` in its environment: processes of workers that were not inherited here."""
+    needles = [mark.encode() for mark in marks]
     for pid in linux.process.parents():
         with contextlib.suppress(OSError):
-            if needle in linux.process.environment(pid):
+            environment = linux.process.environment(pid)
+            if any(needle in environment for needle in needles):
                 linux.process.send_signal(pid, signal.SIGKILL)
 
 

@@ -1,9 +1,10 @@
 """Notifies workers of changes to their files, and the user of needs, through the user's hook.
 
-A worker also looks by itself every second or two, so a missed event only costs that time.
+A worker also looks by itself, so a missed event only costs time (`worker/interrupts.py` says how much).
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -18,15 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from watchdog.events import (
-    FileCreatedEvent,
-    FileModifiedEvent,
-    FileMovedEvent,
-    FileSystemEvent,
-    FileSystemEventHandler,
-)
-from watchdog.observers import Observer
-from watchdog.observers.api import BaseObserver
+from watchdog.observers.inotify_c import CallbackId, InotifyEvent, InotifyFD, Mask, WatchDescriptor
+from watchdog.observers.inotify_c import InotifyConstants as Kind
 
 from crewboard import env, linux, store
 from crewboard.protocol import wake_worker
@@ -38,77 +32,192 @@ from crewboard.supervisor.launcher import PopenLauncher, Ref
 if TYPE_CHECKING:
     from crewboard.readmodel import TeamReader
 
-_EVENTS: list[type[FileSystemEvent]] = [FileCreatedEvent, FileModifiedEvent, FileMovedEvent]
+_CONTENT = Mask(Kind.IN_CREATE | Kind.IN_MODIFY | Kind.IN_MOVED_TO)
+"""Changes in a folder of mailboxes, requests or tasks, and of files that are replaced."""
+
+_LOSS = Mask(Kind.IN_DELETE | Kind.IN_MOVED_FROM)
+"""Ends of the files and folders in a folder."""
+
+_GONE = Mask(Kind.IN_DELETE_SELF | Kind.IN_MOVE_SELF | Kind.IN_ONLYDIR)
+"""The end of a folder itself."""
+
+RETRY_INTERVAL = 30.0
+"""Seconds between two attempts to get file events from a kernel that has refused them."""
+
+_ROSTER = ("members", "rev")
+"""Fields of `config.json` that change with each hire."""
 
 log = logging.getLogger(__name__)
 
 
-class _PathHandler(FileSystemEventHandler):
-    def __init__(self, on_path: Callable[[str], None]) -> None:
-        self._on_path = on_path
-
-    def on_any_event(self, event: FileSystemEvent) -> None:
-        self._on_path(str(event.dest_path or event.src_path))
+def _nothing() -> None:
+    pass
 
 
 class ChangeNotifier:
-    """Watches mailboxes, requests and tasks, and wakes the workers that a change concerns."""
+    """Watches mailboxes, requests, tasks and settings, and wakes the workers that a change concerns.
 
-    def __init__(self, team: TeamDirectory) -> None:
+    `wake_all` wakes every worker. `on_board` is called after a change of a request or a task, `on_team` after one of
+    the settings, of the team's folders or of a folder above them. `claims` returns True for an agent that claims tasks
+    by itself. While `notifier_lock` is held, workers rely on all this and look by themselves rarely.
+    """
+
+    def __init__(
+        self,
+        team: TeamDirectory,
+        wake_all: Callable[[], None] = _nothing,
+        on_board: Callable[[], None] = _nothing,
+        on_team: Callable[[], None] = _nothing,
+        claims: Callable[[str], bool] = bool,
+    ) -> None:
         self._team = team
-        # The observer's thread puts paths in, the event loop takes them out.
-        self._changed: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._observer: BaseObserver | None = None
+        self._requests, self._tasks = team.path / team.requests.name, team.path / team.tasks.name
+        self._wake_all = wake_all
+        self._on_board = on_board
+        self._on_team = on_team
+        self._claims = claims
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # watchdog's thread puts changes in, the event loop takes them out. A folder means that anything may be changed.
+        self._changed: queue.SimpleQueue[Path] = queue.SimpleQueue()
+        self._inotify: InotifyFD | None = None
+        self._folders: dict[int, Path] = {}
+        self._lease: store.Held | None = None
+        self._tried = 0.0
+        self._settings: dict[str, Any] = {}
+
+    @property
+    def is_working(self) -> bool:
+        """Return True if file events arrive, and workers rely on them."""
+        return self._lease is not None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start to watch. If the kernel allows no watches, log that: workers then find their mail by themselves."""
-
-        def note(path: str) -> None:
-            self._changed.put(path)
-            loop.call_soon_threadsafe(self._wake_workers)
-
+        """Start to watch. If the kernel allows no watches, log that: workers then look for mail by themselves."""
+        self._loop, self._tried = loop, time.monotonic()
+        self._settings = self._read_settings()
+        team = self._team
+        wanted = {
+            **dict.fromkeys((team.inboxes, self._requests, self._tasks), Mask(_CONTENT | _GONE)),
+            team.path: Mask(_LOSS | Kind.IN_MOVED_TO | _GONE),
+            team.agents: Mask(_LOSS | _GONE),
+            # If one of these is moved, so is the team.
+            team.path.parent: _GONE,
+            team.root: _GONE,
+        }
         try:
-            # Its constructor already asks the kernel for an inotify instance.
-            self._observer = Observer()
-            for folder in (self._team.inboxes, self._team.requests, self._team.tasks):
-                self._observer.schedule(_PathHandler(note), str(folder), recursive=False, event_filter=_EVENTS)
-            self._observer.start()
-        except OSError as error:
+            self._inotify = InotifyFD()
+            self._inotify.start()
+            for folder, mask in wanted.items():
+                self._folders[self._inotify.add_callback(os.fsencode(folder), mask, self, CallbackId(0))] = folder
+            self._lease = store.leases.take(team.notifier_lock)
+        except (OSError, StorageError) as error:
             log.warning("no file events, so workers look for mail themselves: %s", error)
             self.stop()
 
     def stop(self) -> None:
-        """Stop the watching threads."""
-        if self._observer is not None:
-            self._observer.stop()
-            self._observer = None
+        """Stop to watch, and let workers look by themselves more often."""
+        inotify, self._inotify, lease, self._lease = self._inotify, None, self._lease, None
+        self._folders = {}
+        if inotify is not None:
+            inotify.stop()
+        if lease is not None:
+            store.leases.release(lease)
+            self._wake_all()
 
-    def _wake_workers(self) -> None:
+    def check(self) -> None:
+        """Stop if file events no longer arrive, and try from time to time to get them again."""
+        if self.is_working and (self._inotify is None or not self._inotify.is_alive()):
+            log.warning("file events ended, so workers look for mail themselves")
+            self.stop()
+        if not self.is_working and self._loop is not None and time.monotonic() - self._tried > RETRY_INTERVAL:
+            self.stop()
+            self.start(self._loop)
+
+    def on_event(self, event: InotifyEvent) -> None:
+        """Handle an event, in watchdog's thread."""
+        folder = self._folders.get(event.wd)
+        if folder is not None:
+            self._note(folder / os.fsdecode(event.name))
+
+    def on_queue_overflow(self) -> None:
+        """Look at everything, because events were lost."""
+        self._note(self._team.path)
+
+    def on_watch_deleted(self, wd: WatchDescriptor) -> None:
+        """Look at everything, because a folder is gone."""
+        # Empty after `stop`, which removes all watches.
+        if wd in self._folders:
+            self._note(self._folders[wd])
+
+    def _note(self, path: Path) -> None:
+        self._changed.put(path)
+        # The loop is closed when the supervisor ends.
+        with contextlib.suppress(RuntimeError):
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._tell)
+
+    def _tell(self) -> None:
+        """Wake those that the changes so far concern."""
         paths = set()
         while not self._changed.empty():
             paths.add(self._changed.get_nowait())
-        for name in sorted({name for path in paths for name in self._concerned(Path(path))}):
-            wake_worker(self._team, name)
+        if self._inotify is None or not paths:
+            return
+        if not paths.isdisjoint(self._folders.values()):
+            self._begin_again()
+            return
+        team = self._team
+        parents = {path.parent for path in paths}
+        if not parents.isdisjoint((self._requests, self._tasks)):
+            self._on_board()
+        if team.agents in parents or team.path / team.supervisor_lock.name in paths:
+            self._wake_all()
+            self._on_team()
+        if team.path / team.config.name in paths and (settings := self._read_settings()) != self._settings:
+            self._settings = settings
+            self._wake_all()
+            self._on_team()
+        for name in sorted({name for path in paths for name in self._concerned(path)}):
+            wake_worker(team, name)
+
+    def _begin_again(self) -> None:
+        """Watch the folders that are there now, and let all look: events were lost, or a folder is gone."""
+        self.stop()
+        if self._loop is not None:
+            self.start(self._loop)
+        self._on_team()
+
+    def _read_settings(self) -> dict[str, Any]:
+        return {key: value for key, value in (_read_object(self._team.config) or {}).items() if key not in _ROSTER}
 
     def _concerned(self, path: Path) -> set[str]:
         """Return the agents that the file at `path` concerns."""
         if path.parent == self._team.inboxes:
             return {path.stem} if path.suffix == ".jsonl" else set()
-        if path.suffix != ".json":
+        if path.suffix != ".json" or path.parent not in (self._requests, self._tasks):
             return set()
-        keys = ("from", "to") if path.parent == self._team.requests else ("owner", "last_owner")
-        record = _read_object(path)
+        record = _read_object(self._team.key(f"{path.parent.name}/{path.name}"))
         if record is None:
             return set()
-        named = {str(record[key]) for key in keys if record.get(key)}
-        # Any agent may claim a task without an owner.
-        return named or {agent.name for agent in self._team.agents.iterdir()}
+        if path.parent == self._requests:
+            return {str(record[key]) for key in ("from", "to") if record.get(key)}
+        found = self._concerned_by_task(record)
+        if record.get("status") == "completed":
+            for task in store.tasks.load_all(self._team):
+                if record.get("id") in task.blocked_by:
+                    found |= self._concerned_by_task({"status": task.status, "owner": task.owner})
+        return found
+
+    def _concerned_by_task(self, task: Mapping[str, Any]) -> set[str]:
+        named = {str(task[key]) for key in ("owner", "last_owner") if task.get(key)}
+        if task.get("status") != "pending" or task.get("owner"):
+            return named
+        return named | {name for name in self._team.agent_names() if self._claims(name)}
 
 
-def _read_object(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object in a file without further checks, so that a damaged record still wakes its agents."""
+def _read_object(record: store.Key) -> dict[str, Any] | None:
+    """Return the JSON object in a record without further checks, so that a damaged record still wakes its agents."""
     try:
-        value = json.loads(store.files.read_file(path) or b"")
+        value = json.loads(record.get() or b"")
     except (StorageError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -221,7 +330,7 @@ def events_due(
             known = ToldNeed(need=need, at=now)
             events.append({"event": "new", **need})
         elif hook.remind_after and not known.reminded and now - known.at >= hook.remind_after:
-            known = known.model_copy(update={"reminded": True})
+            known = known.replace(reminded=True)
             events.append({"event": "reminder", **need})
         after[key] = known
     events += [{"event": "settled", **gone.need} for key, gone in told.needs.items() if key not in needs]
@@ -246,6 +355,8 @@ class HookRunner:
         self._problem = ""
         self._running: Ref | None = None
         self._started = 0.0
+        self.is_configured = False
+        """True if there is a hook. What needs the user may change without an event, so it must be looked for often."""
         self.is_waiting = False
         """True while events must be sent later, so that the supervisor must not end."""
 
@@ -256,6 +367,7 @@ class HookRunner:
             return
         self._looked = now
         hook = self._configured()
+        self.is_configured = hook is not None
         self._end_hanging(now, hook.timeout if hook is not None else HOOK_TIMEOUT)
         if hook is None or self._running is not None:
             self.is_waiting = hook is not None

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from crewboard import env, linux, store
 from crewboard.protocol.prefork import FORK, READY, SERVER_MODULE, SpawnRequest
+from crewboard.sandbox.host_paths import TOOL_VARIABLES
 from crewboard.store import AgentDirectory, TeamDirectory
 from crewboard.supervisor.launcher import PopenLauncher, Ref
 
@@ -28,6 +29,7 @@ _LOAD_TIMEOUT = 30.0
 
 _KEPT = frozenset({
     "PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "LD_LIBRARY_PATH",
+    "XDG_RUNTIME_DIR", *TOOL_VARIABLES,
 })  # fmt: skip
 """The variables that a server gets. /proc shows them as the environment of each worker that it forks."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crewboard import linux, store
+from crewboard import linux, protocol, store
 from crewboard.protocol import ControlRequest
 from crewboard.records import (
     MOST_RESTARTS,
@@ -20,9 +20,9 @@ from crewboard.records import (
     Lease,
     Spec,
     Status,
+    StorageError,
     SupervisorFailure,
     describe_exit,
-    is_name,
     is_orderly,
 )
 from crewboard.store import AgentDirectory, CachedFile, TeamDirectory
@@ -34,7 +34,16 @@ from crewboard.supervisor.prefork_launcher import PreforkLauncher
 from crewboard.supervisor.starts import RESTARTED, Candidate, StartQueue
 
 SWEEP_INTERVAL = 2.0
-"""Seconds between two passes when nothing wakes the supervisor."""
+"""Seconds between two passes when nothing wakes the supervisor and something may change without an event."""
+
+CALM_SWEEP_INTERVAL = 5.0
+"""The same while file events arrive, and no start and no hook waits. Far below `HUNG_AFTER`: each pass shows life."""
+
+LIFE_INTERVAL = 1.0
+"""Seconds of a long pass after which it shows life and lets requests in."""
+
+BOARD_DELAY = 1.0
+"""Seconds from a change of a request or a task to the next pass: a busy board costs one pass a second."""
 
 IDLE_TIMEOUT = 180.0
 """Seconds that a supervisor stays after its last worker ended."""
@@ -50,6 +59,9 @@ EXIT_STATUS_TIMEOUT = 2.0
 
 MEMORY_INTERVAL = 1.0
 """Seconds between two looks at the memory of an agent that has a limit and no cgroup."""
+
+NOTICE_INTERVAL = 0.25
+"""Seconds between two rounds of notices about ended runs. When many agents end, each round tells of several ends."""
 
 _LOST_POLL = 0.05
 
@@ -76,6 +88,8 @@ class Watched:
     """The agent's living worker."""
     run: int = 0
     """The run of that worker."""
+    told: Spec | None = None
+    """The spec of which that worker was told."""
     pidfd: int | None = None
     """Set for a worker that is not a child of this process."""
     start: ControlRequest | None = None
@@ -126,7 +140,7 @@ def note_failure(team: TeamDirectory, error: Exception, agent: str = "") -> None
 class Supervisor:
     """The supervisor of one team.
 
-    `lock` is the descriptor of the team's lock, which it holds. `stay_reachable` shows other processes that this one
+    `lock` is the team's lock, which it holds. `stay_reachable` shows other processes that this one
     works, and writes the control server's address into the lock if it is missing.
     """
 
@@ -135,7 +149,7 @@ class Supervisor:
         team: TeamDirectory,
         launcher: PreforkLauncher,
         model: OfflineModel,
-        lock: int,
+        lock: store.Held,
         stay_reachable: Callable[[], None],
     ) -> None:
         self._team = team
@@ -145,14 +159,20 @@ class Supervisor:
         self._model = model
         self._watched: dict[str, Watched] = {}
         self._queue = StartQueue(team)
+        self._has_waiting = False
+        """True while runs wait for a cap, their time or their environment."""
         self._has_queue = False
         """True while runs wait whose environment no other process has."""
         self._failure = CachedFile(team.supervisor_failure, SupervisorFailure)
         self._wake = asyncio.Event()
-        self._notifier = ChangeNotifier(team)
+        self._board_timer: asyncio.TimerHandle | None = None
+        self._notifier = ChangeNotifier(team, self._wake_workers, self._pass_soon, self._wake.set, self._claims)
         self._hook = HookRunner(team, launcher)
         self._memory_groups = MemoryGroups(team)
         self._leaving = False
+        self._ended: list[tuple[Watched, Exit]] = []
+        """Runs that the next round of notices is about, with their records."""
+        self._told_at = float("-inf")
         self._idle_since = time.monotonic()
         self._next_pass = SWEEP_INTERVAL
 
@@ -175,18 +195,48 @@ class Supervisor:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._next_pass)
             self._wake.clear()
-            self._next_pass = SWEEP_INTERVAL
-            if not store.leases.is_at(self._lock, self._team.supervisor_lock):
+            self._notifier.check()
+            if not store.leases.has(self._lock):
                 await self._end_lost_workers()
                 break
             if not self._is_reachable():
                 log.error("the control socket was removed; ending, so that another supervisor can listen")
                 break
+            self._next_pass = CALM_SWEEP_INTERVAL
             await self._reconcile_all()
+            if not self._is_calm():
+                self._pass_again_in(SWEEP_INTERVAL)
             if time.monotonic() - started > _STABLE_AFTER:
                 self._forget_failure("")
         self._launcher.close()
         self._notifier.stop()
+
+    def _is_calm(self) -> bool:
+        """Return True if an event tells all that a pass would find."""
+        return self._notifier.is_working and not (self._has_waiting or self._hook.is_configured)
+
+    def _pass_soon(self) -> None:
+        """Make the next pass come `BOARD_DELAY` after the first call since the last one."""
+        if self._board_timer is None:
+            self._board_timer = asyncio.get_running_loop().call_later(BOARD_DELAY, self._pass_now)
+
+    def _pass_now(self) -> None:
+        self._board_timer = None
+        self._wake.set()
+
+    def _wake_workers(self) -> None:
+        """Make every worker look at its files."""
+        for watched in self._watched.values():
+            self._wake_worker(watched)
+
+    def _wake_worker(self, watched: Watched) -> None:
+        if watched.ref is not None:
+            self._launcher.signal(watched.ref, protocol.supervisor_client.WAKE_SIGNAL)
+
+    def _claims(self, name: str) -> bool:
+        """Return True if an agent claims tasks by itself, or that is unknown."""
+        spec = self._watch(name).spec.get()
+        return spec is None or spec.flags.autoclaim
 
     async def _end_lost_workers(self) -> None:
         """End the workers that lost their leases too. They end by themselves unless they hang."""
@@ -213,7 +263,7 @@ class Supervisor:
         return any(watched.ref for watched in self._watched.values())
 
     def _is_needed(self) -> bool:
-        if self.has_workers or ((self._has_queue or self._hook.is_waiting) and not self._leaving):
+        if self.has_workers or self._ended or ((self._has_queue or self._hook.is_waiting) and not self._leaving):
             self._idle_since = time.monotonic()
             return True
         return not self._leaving and time.monotonic() - self._idle_since < IDLE_TIMEOUT
@@ -224,14 +274,24 @@ class Supervisor:
     async def _reconcile_all(self) -> None:
         self._reap()
         candidates: list[Candidate] = []
+        self._ended = []
+        shown_at = time.monotonic()
         for name in self._agent_names():
             watched = self._watch(name)
             with self._noting_failures(name):
                 candidate = self._reconcile(watched)
                 candidates += [candidate] if candidate is not None else []
+            if time.monotonic() - shown_at > LIFE_INTERVAL:
+                # The end of hundreds of agents takes longer than it takes to look hung.
+                self._is_reachable()
+                await asyncio.sleep(0)
+                shown_at = time.monotonic()
+        candidates += self._finalize_ended()
         with self._noting_failures(""):
             await self._start_in_turn(sorted(candidates))
         self._memory_groups.sweep()
+        with self._noting_failures(""):
+            protocol.reviews.reconcile(self._team, time.time())
         with self._noting_failures(""):
             self._hook.tick()
 
@@ -267,14 +327,15 @@ class Supervisor:
             with self._noting_failures(each.name):
                 await self._start(self._watched[each.name], each.run)
         self._queue.hold(waiting, reason)
+        self._has_waiting = bool(waiting)
         self._has_queue = any(each.provided for each in waiting)
 
     def _forget_failure(self, agent: str) -> None:
         """Forget a failure with `agent`, or of the supervisor as a whole if that is empty: it has worked since."""
         failure = self._failure.get()
         if failure is not None and failure.agent == agent:
-            with contextlib.suppress(OSError):
-                self._team.supervisor_failure.unlink()
+            with contextlib.suppress(StorageError):
+                self._team.supervisor_failure.remove()
 
     def _is_reachable(self) -> bool:
         """Show other processes that this one works; return False if its socket is gone, so that it gets no requests."""
@@ -287,12 +348,10 @@ class Supervisor:
         return True
 
     def _agent_names(self) -> list[str]:
-        try:
-            return sorted(path.name for path in self._team.agents.iterdir() if is_name(path.name))
-        except OSError:
-            # The team's directory was removed.
-            self._leaving = True
-            return []
+        names = self._team.agent_names()
+        # The team's directory was removed.
+        self._leaving = self._leaving or not (names or self._team.agents_exist())
+        return sorted(names)
 
     def _watch(self, name: str) -> Watched:
         if name not in self._watched:
@@ -339,14 +398,24 @@ class Supervisor:
         if watched.ref is not None:
             self._limit_memory(watched, spec)
             self._end_if_wanted(watched, spec)
+            self._wake_if_changed(watched, spec)
             return None
         if store.leases.is_held(watched.agent.lease):
             # A worker that has not signed its lease yet.
             self._pass_again_in(0.1)
             return None
-        self._finalize(watched)
-        # Read again: a restart wants another run.
-        return self._candidate(watched, watched.spec.get() or spec)
+        record = self._record_end(watched)
+        if record is not None:
+            self._ended.append((watched, record))
+            return None
+        return self._candidate(watched, spec)
+
+    def _wake_if_changed(self, watched: Watched, spec: Spec) -> None:
+        """Wake a worker whose spec was edited, or whose status is damaged: no file event tells the worker."""
+        watched.status.get()
+        if watched.told is not spec or watched.status.damaged:
+            self._wake_worker(watched)
+        watched.told = spec
 
     def _adopt(self, watched: Watched) -> None:
         """Watch a living worker that an earlier supervisor started."""
@@ -417,7 +486,7 @@ class Supervisor:
         def edit(old: Spec | None) -> Spec:
             if old is None or (old.run, old.want) != (record.run, "running"):
                 return old or spec
-            return old.model_copy(update={"run": record.run + 1, "at": now})
+            return old.replace(run=record.run + 1, at=now)
 
         if store.agents.change_spec(watched.agent, edit).run == record.run + 1 and watched.environment:
             watched.start = ControlRequest("start", name, record.run + 1, watched.environment)
@@ -472,8 +541,8 @@ class Supervisor:
                 self._launcher.signal(watched.ref, signal.SIGKILL, tree=True)
             self._pass_again_in(left if left > 0 else KILL_GRACE)
 
-    def _finalize(self, watched: Watched) -> None:
-        """Record and finalize the end of the newest run if that is not done yet."""
+    def _record_end(self, watched: Watched) -> Exit | None:
+        """Record how the newest run ended if that is not done yet; return the record of a run to be finalized."""
         now = time.time()
         for run, ended in sorted(watched.ended.items()):
             finalizer.record_exit(watched.agent, run, ended, now, self._reason(watched, run))
@@ -481,9 +550,45 @@ class Supervisor:
         status, record = watched.status.get(), watched.exit.get()
         if status is not None and (record is None or record.run < status.run):
             record = finalizer.record_exit(watched.agent, status.run, Ended(), now, self._reason(watched, status.run))
-        if record is not None and not record.buried and not store.leases.is_held(watched.agent.lease):
-            finalizer.finalize(watched.agent, record, now)
-            self._restart_if_wanted(watched, record)
+        is_due = record is not None and not record.buried and not store.leases.is_held(watched.agent.lease)
+        return record if is_due else None
+
+    def _finalize_ended(self) -> list[Candidate]:
+        """Finalize the runs that ended, unless others were just now; return the runs that should begin next."""
+        if not self._ended:
+            return []
+        left = self._told_at + NOTICE_INTERVAL - time.monotonic()
+        if left > 0:
+            self._pass_again_in(left)
+            return []
+        now, ended, self._ended = time.time(), self._ended, []
+        records = finalizer.kill_leftovers([(watched.agent, record) for watched, record in ended])
+        released, announced, candidates = [], [], []
+        for (watched, old), record in zip(ended, records, strict=True):
+            with self._noting_failures(watched.agent.name):
+                finalizer.release(watched.agent, now)
+                released.append((watched.agent, record))
+                announced.append((watched, old))
+        if released:
+            with self._noting_failures(released[0][0].name):
+                finalizer.announce(released, now, self._is_leaving)
+                for watched, old in announced:
+                    candidates += self._next_run(watched, old)
+        self._told_at = time.monotonic()
+        return candidates
+
+    def _is_leaving(self, name: str) -> bool:
+        """Return True if an agent should end."""
+        spec = self._watch(name).spec.get()
+        return spec is not None and spec.want in ("stopped", "killed")
+
+    def _next_run(self, watched: Watched, record: Exit) -> list[Candidate]:
+        """Return the run that should begin after an ended one, if any: a restart, or a resume of the user."""
+        self._restart_if_wanted(watched, record)
+        # Read again: a restart wants another run.
+        spec = watched.spec.get()
+        candidate = self._candidate(watched, spec) if spec is not None else None
+        return [candidate] if candidate is not None else []
 
     def _reason(self, watched: Watched, run: int) -> str:
         """Return why a run ended if its memory limit ended it; else an empty text."""

@@ -100,13 +100,13 @@ class StartQueue:
             known = before.find(each.name, each.run)
             why = reason or (known.reason if known is not None else "")
             if each.attempt and known is not None:
-                held.append(known.model_copy(update={"provided": each.provided}))
+                held.append(known.replace(provided=each.provided))
                 continue
             held.append(HeldStart(name=each.name, run=each.run, since=each.at, reason=why, provided=each.provided))
         if held == before.held:
             return
         try:
-            store.json_files.save(self._team.starts, before.model_copy(update={"held": held}))
+            store.json_files.save(self._team.starts, before.replace(held=held))
         except CrewboardError as error:
             log.warning("the queue is not recorded: %s", error)
 

@@ -9,6 +9,7 @@ import contextlib
 import gc
 import os
 import secrets
+import signal
 import sys
 import time
 import traceback
@@ -35,7 +36,7 @@ from crewboard.worker.run_state import RunState
 _REASONS = {ExitCode.IO: "storage", ExitCode.CREDENTIALS: "credentials", ExitCode.NO_SANDBOX: "no_sandbox"}
 
 
-def _begin(agent: AgentDirectory) -> tuple[Spec, int, Lease, bytes] | None:
+def _begin(agent: AgentDirectory) -> tuple[Spec, store.Held, Lease, bytes] | None:
     """Take the lease for the wanted run. Return None if another process has that run, or had it."""
     held = store.leases.take(agent.lease)
     spec = store.agents.spec(agent)
@@ -70,7 +71,9 @@ async def _live(run_state: RunState, sandbox: Sandbox) -> None:
     try:
         await Loop(run_state, interrupts, model, file_tools, environment).run()
     finally:
-        await file_tools.end()
+        # The loop takes its handler along. A signal then must not end the worker before it has recorded how it ended.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        await file_tools.close()
 
 
 def _run(run_state: RunState) -> tuple[int, str]:
@@ -115,23 +118,23 @@ def _record_start(agent: AgentDirectory, spec: Spec) -> RunState:
     return run_state
 
 
-def _note_lost(agent: AgentDirectory, held: int, lease: Lease) -> None:
+def _note_lost(held: store.Held, lease: Lease) -> None:
     """Write into the held lease that it was lost: the supervisor at the new place of a moved directory reads it."""
-    if not store.leases.is_at(held, agent.lease):
+    if not store.leases.has(held):
         with contextlib.suppress(StorageError):
-            store.leases.sign(held, lease.model_copy(update={"lost": True}))
+            store.leases.sign(held, lease.replace(lost=True))
 
 
 def main(path: Path) -> int:
     """Run the agent whose directory is `path`. Return the exit code."""
-    agent = AgentDirectory(path)
+    agent = AgentDirectory.at(path)
     try:
         agent.team.require_adopted()
         begun = _begin(agent)
         if begun is None:
             return ExitCode.DONE
         spec, held, lease, signed = begun
-        store.files.require_before_writing(lambda: store.leases.require(held, agent.lease, lease, signed))
+        store.files.require_before_writing(lambda: store.leases.require(held, lease, signed))
         _harden()
         run_state = _record_start(agent, spec)
         # The conversation stays for the whole run, so the collector need not look at it again.
@@ -143,7 +146,7 @@ def main(path: Path) -> int:
     try:
         run_state.finish(code, reason)
     except LostLeaseError:
-        _note_lost(agent, held, lease)
+        _note_lost(held, lease)
         return ExitCode.IO
     except StorageError as error:
         sys.stderr.write(f"{agent.name}: could not record how the run ended: {error}\n")

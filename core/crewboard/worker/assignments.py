@@ -7,7 +7,7 @@ from crewboard.worker import inbox
 from crewboard.worker.limits import Limits
 from crewboard.worker.results import Results
 from crewboard.worker.run_state import RunState
-from crewboard.worker.tools.tasks import describe, describe_check
+from crewboard.worker.tools.tasks import describe, describe_proof
 
 OUTAGE_PAUSE = 60.0
 """Seconds after an outage of the API before an agent with `--autoclaim` tries again."""
@@ -24,13 +24,16 @@ class Assignments:
         self._name = run_state.name
         self.unread = 0
         """Bytes of mail that the last look left, because there was too much for one look."""
+        self.is_timed = False
+        """True if time alone may bring work: a pause ends, or a task is no longer kept for another agent."""
 
     def look(self) -> bool:
         """Begin an assignment if there is work. Return True if one began."""
+        self.is_timed = False
         if self._start_with_prompt() or self._continue() or self._start_with_mail():
             return True
         # What is unread may say otherwise.
-        return not self.unread and (self._resume_task() or self._claim_task())
+        return not self.unread and (self._resume_task() or self._remind_of_review() or self._claim_task())
 
     def _continue(self) -> bool:
         """Continue the assignment that a limit stopped, once that limit is raised."""
@@ -56,14 +59,14 @@ class Assignments:
         return True
 
     def _pending_plans(self) -> list[Message]:
-        """Return the mail about plans that wait for this agent's review.
+        """Return the mail about plans, and work on tasks, that wait for this agent's review.
 
         A new lead starts at the end of its mailbox, so it would never read them there.
         """
         asked = [
             each
             for each in protocol.requests.pending(self._team)
-            if each.type == "plan_approval" and each.to == self._name
+            if each.type in ("plan_approval", "task_review") and each.to == self._name
         ]
         return [store.mailbox.fit(self._team, protocol.approvals.mail_of(each, each.created_at)) for each in asked]
 
@@ -113,7 +116,7 @@ class Assignments:
     def _task_notice(self, task: Task) -> str:
         board = {other.id: other for other in store.tasks.load_all(self._team)}
         body = f"\n\n{task.description}" if task.description else ""
-        report = f"Report with task_update when it is completed or failed.{describe_check(self._team, task)}"
+        report = f"Report with task_update when it is completed or failed.{describe_proof(self._team, task)}"
         return f"Your task is {describe(task, board)}. {report}{body}"
 
     def reclaim_task(self) -> str | None:
@@ -131,7 +134,7 @@ class Assignments:
         """Claim a task again unless it is closed or was given to another agent. Return why that fails."""
         try:
             task = store.tasks.load(self._team, task_id)
-            if task.status in store.tasks.CLOSED and task.owner == self._name:
+            if task.owner == self._name and (task.status in store.tasks.CLOSED or task.in_review is not None):
                 return None
             if self._name not in (task.owner, task.last_owner):
                 return describe(task, {each.id: each for each in store.tasks.load_all(self._team)})
@@ -169,9 +172,29 @@ class Assignments:
             run_state.set_task(None)
         return False
 
+    def _remind_of_review(self) -> bool:
+        """Remind the agent once of a review that it was asked for. Without an answer, the operator is asked instead."""
+        conversation = self._run_state.conversation
+        request = protocol.reviews.asked_of(self._team, self._name)
+        if request is None or conversation.last_answer is None or conversation.held is not None:
+            return False
+        if protocol.approvals.ask_id(request) not in conversation.known:
+            # Its mail is on the way.
+            return False
+        ident = f"reminder-{request.id}"
+        if conversation.last_answer.assignment == ident:
+            protocol.reviews.ask_operator(self._team, request, self._run_state.now())
+            return False
+        task_id = request.payload.get("task")
+        self._begin(ident, f"You did not answer the review of task {task_id}. Approve or reject with review_task.")
+        return True
+
     def _resume_after_outage(self, task: Task, since: float) -> bool:
         run_state = self._run_state
-        if not run_state.spec.flags.autoclaim or 0 <= run_state.now() - since < OUTAGE_PAUSE:
+        if not run_state.spec.flags.autoclaim:
+            return False
+        if 0 <= run_state.now() - since < OUTAGE_PAUSE:
+            self.is_timed = True
             return False
         notice = f"The API was unavailable. Continue with {describe(task, {})}."
         self._begin(f"again-{task.id}-{run_state.conversation.answers}", notice)
@@ -211,6 +234,7 @@ class Assignments:
             for task in board.values()
             if task.status == "pending"
             and task.owner in (None, self._name)
+            and task.review != self._name
             and task.required_type in (None, self._run_state.spec.type)
             and not store.tasks.blockers(task, board)
             and not self._last_owner_returns(task)
@@ -232,4 +256,6 @@ class Assignments:
         )
         # A run that has its lease but is not in its loop yet has not begun for this purpose.
         begun = 0 if status is None else status.run - (status.state == "starting")
-        return spec is not None and is_starting(spec, begun, self._run_state.now())
+        returns = spec is not None and is_starting(spec, begun, self._run_state.now())
+        self.is_timed = self.is_timed or returns
+        return returns

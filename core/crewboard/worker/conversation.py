@@ -4,31 +4,39 @@ Every event is first appended to the journal and then applied here. So a worker 
 state as one that was not.
 """
 
-from collections.abc import Iterable
+import itertools
+import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
+from crewboard import media
 from crewboard.records import (
+    ASKS_FOR_REVIEW,
     SYSTEM,
     Answer,
     Cleared,
     Deviations,
     Event,
+    FileKept,
     Gate,
     Intake,
+    Media,
     Message,
     Reply,
     RunEnded,
     RunStarted,
     Sent,
     Summary,
+    TodoList,
     Tokens,
     ToolResult,
     ToolStart,
+    Work,
     describe_call,
 )  # fmt: skip
 from crewboard.redaction import redact
-from crewboard.untrusted import delimit, delimit_data
+from crewboard.untrusted import delimit, delimit_data, elide_middle
 
 Block = dict[str, Any]
 """One content block of the Messages API."""
@@ -42,8 +50,14 @@ CUT_OFF = frozenset({"max_tokens", "pause_turn", WINDOW_FULL})
 _MOST_DEVIATIONS = 20
 """Calls beyond the plan that are kept; the journal has all."""
 
+_MOST_FILES = 300
+"""Files that file tools changed in one assignment that are kept, the newest."""
+
+_MOST_FOREIGN = 2000
+"""Characters of a block of a tool that runs in the API, in a transcript: much of it is encrypted."""
+
 _MOST_CALL = 200
-"""Characters of such a call."""
+"""Characters of a call beyond the plan that are kept."""
 
 _ASKED_INPUT = {"submit_plan": "plan", "ask_operator": "question"}
 """Tools that ask a person, and the input that holds what they ask. A summary keeps both question and answer."""
@@ -54,16 +68,53 @@ def text_of(reply: Reply) -> str:
     return "".join(str(block.get("text", "")) for block in reply.content if block.get("type") == "text")
 
 
+def is_thinking(block: Block) -> bool:
+    """Return True for a block in which the model thinks, readable or not."""
+    return block.get("type") in ("thinking", "redacted_thinking")
+
+
+_OWN_BLOCKS = frozenset({"text", "thinking", "redacted_thinking", "tool_use"})
+"""Blocks that the model writes itself. Others are of tools that run in the API."""
+
+
+_NEW_BLOCKS = frozenset({"text", "image", "document"})
+"""Blocks of mail, which the model has not seen while they stand at the end."""
+
+
+def _block_of(found: Media) -> Block:
+    return media.block(found.name, found.type, found.sha256, found.tokens)
+
+
 def _is_blank(block: Block) -> bool:
     """Return True for a text block without text, which the API sends but does not accept."""
     return block.get("type") == "text" and not str(block.get("text", "")).strip()
 
 
 def _body_of(message: Message) -> str:
-    """Return the text of a message for the model: a plan behind its request id, an empty text as its type."""
-    if message.type == "plan_approval_request":
+    """Return the text of a message for the model: what it must review behind its request id, no text as its type."""
+    if message.type in ASKS_FOR_REVIEW:
         return f"request_id: {message.metadata.get('request_id')}\n\n{message.content}"
     return message.content if message.content.strip() else f"({message.type})"
+
+
+def _sent_back(blocks: list[Block], other_model: int, *, ended: bool) -> list[Block]:
+    """Return what the API takes back of a turn of the model. The first `other_model` blocks are another model's.
+
+    Blocks go back as they came. The API accepts no thinking of another model, none that was cut off before its
+    signature, and none at the end of a turn; and in a turn that `ended`, no call of its own tools without a result,
+    unless a call of ours interrupts it.
+    """
+    sent = [
+        block
+        for place, block in enumerate(blocks)
+        if not is_thinking(block) or (place >= other_model and (block.get("signature") or block.get("data")))
+    ]
+    if ended and not any(block.get("type") == "tool_use" for block in sent):
+        done = {block.get("tool_use_id") for block in sent}
+        sent = [block for block in sent if block.get("type") != "server_tool_use" or block.get("id") in done]
+    while sent and is_thinking(sent[-1]):
+        sent.pop()
+    return sent
 
 
 @dataclass(frozen=True)
@@ -94,6 +145,26 @@ class Assignment:
     """Plans submitted so far. Each revision is a request of its own."""
     plan: ApprovedPlan | None = None
     """The plan that opened the gate."""
+
+
+class _Call(NamedTuple):
+    """A tool call with its outcome. `input` is None if no event says that it began."""
+
+    name: str
+    input: dict[str, Any] | None
+    content: str
+
+    def is_same(self, other: "_Call") -> bool:
+        # The texts last: they take longest. Inputs that differ as values also differ as texts, but 1 equals True.
+        return (
+            (self.name, self.input) == (other.name, other.input)
+            and self.content == other.content
+            and _text_of(self.input) == _text_of(other.input)
+        )
+
+
+def _text_of(arguments: dict[str, Any] | None) -> str:
+    return "" if arguments is None else str(sorted(arguments.items()))
 
 
 @dataclass
@@ -135,6 +206,12 @@ class Conversation:
     cost_usd: float | None = None
     deviations: Deviations | None = None
     """The calls that the approved plan of the last assignment does not name."""
+    todo: list[dict[str, str]] = field(default_factory=list)
+    """The steps of the assignment as the agent listed them last, each with `text` and `status`."""
+    work: Work | None = None
+    """What file tools changed in the last assignment."""
+    last_changes: dict[str, float] = field(default_factory=dict)
+    """When file tools last changed each file, in all assignments."""
     warned: bool = False
     """True if the model was warned, in this conversation, that a budget is nearly used up."""
     cleared: set[str] = field(default_factory=set)
@@ -142,6 +219,9 @@ class Conversation:
     assignment_texts: list[str] = field(default_factory=list)
     """The delimited texts of the assignment, its approved plan, and the operator's answers with their questions."""
     last_usage: Tokens = field(default_factory=Tokens)
+    model: str = ""
+    other_model: int = 0
+    """How many entries are from a time with another model, which does not take the thinking in them."""
     run: int = 0
     ended_run: int = 0
     """The last run whose worker recorded its own end."""
@@ -156,72 +236,92 @@ class Conversation:
     """Ids of mail whose content a tool result already showed."""
     repeats: int = 0
     """How many times in a row the last tool call came with the same input and outcome."""
-    said: str = ""
-    """The text of the last reply, joined with the cut-off replies that it continues."""
+    _continued: list[Reply] = field(default_factory=list)
+    """The last reply, after the cut-off replies that it continues."""
     _last_reply: Reply | None = None
-    _last_call: tuple[str, str, str] | None = None
-    _inputs: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _last_call: "_Call | None" = None
+    _inputs: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
     _asked: dict[str, str] = field(default_factory=dict)
     """Plans and questions that were put to a person, by tool call."""
     _submitted: dict[str, Any] = field(default_factory=dict)
     """The input of the last call of submit_plan."""
     _deviating: dict[str, str] = field(default_factory=dict)
     """Calls in progress that the approved plan does not name, on one line, by id."""
+    _changing: dict[str, str] = field(default_factory=dict)
+    """The files that calls in progress change, by id."""
+    _kept: dict[str, str] = field(default_factory=dict)
+    """The ids by which the changes of calls in progress can be reversed, by id of the call."""
 
-    def apply(self, event: Event) -> None:  # noqa: C901, PLR0912  one case per kind of event
-        """Apply one event."""
-        match event:
-            case RunStarted():
-                self._begin(event)
-            case Intake():
-                self._take_in(event)
-            case Reply():
-                self._reply(event)
-            case ToolStart():
-                self.started[event.tool_use_id] = event.ts
-                self._inputs[event.tool_use_id] = (event.name, str(sorted(event.input.items())))
-                if event.name == "submit_plan":
-                    self._submitted = event.input
-                if event.deviates:
-                    self._deviating[event.tool_use_id] = redact(describe_call(event.name, event.input)[:_MOST_CALL])
-                if event.name in _ASKED_INPUT:
-                    self._asked[event.tool_use_id] = str(event.input.get(_ASKED_INPUT[event.name], ""))
-            case ToolResult():
-                self._result(event)
-            case Gate():
-                self._turn_gate(event)
-            case Answer():
-                self.held = self.assignment if event.held else None
-                self._plan_wanted = self.assignment is not None and self.assignment.plan_wanted
-                self.assignment = None
-                self.unsent = self.last_answer = event
-                self.answers += 1
-                self.results += event.result is not None
-            case Sent():
-                if event.message.type in ("result", "error"):
-                    self.unsent = None
-            case Cleared():
-                self.cleared.update(event.tool_use_ids)
-            case Summary():
-                self._summarise(event)
-            case RunEnded():
-                self.ended_run = event.run
+    def apply(self, event: Event) -> None:
+        """Apply one event. A long journal has a hundred thousand, so each one's work is found by its type."""
+        if (apply := self._APPLY.get(type(event))) is not None:
+            apply(self, event)
+
+    def _tool_start(self, event: ToolStart) -> None:
+        self.started[event.tool_use_id] = event.ts
+        self._inputs[event.tool_use_id] = (event.name, event.input)
+        if event.name == "submit_plan":
+            self._submitted = event.input
+        if event.deviates:
+            self._deviating[event.tool_use_id] = redact(describe_call(event.name, event.input)[:_MOST_CALL])
+        if event.file is not None:
+            self._changing[event.tool_use_id] = event.file
+        if event.name in _ASKED_INPUT:
+            self._asked[event.tool_use_id] = str(event.input.get(_ASKED_INPUT[event.name], ""))
+
+    def _keep_file(self, event: FileKept) -> None:
+        self._kept[event.tool_use_id] = event.id
+
+    def _answer(self, event: Answer) -> None:
+        self.held = self.assignment if event.held else None
+        self._plan_wanted = self.assignment is not None and self.assignment.plan_wanted
+        self.assignment = None
+        if not event.held:
+            self._update_work(ended=event.ts)
+        self.unsent = self.last_answer = event
+        self.answers += 1
+        self.results += event.result is not None
+
+    def _sent(self, event: Sent) -> None:
+        if event.message.type in ("result", "error"):
+            self.unsent = None
+
+    def _clear(self, event: Cleared) -> None:
+        self.cleared.update(event.tool_use_ids)
+
+    def _end(self, event: RunEnded) -> None:
+        self.ended_run = event.run
 
     def _begin(self, event: RunStarted) -> None:
         self.run, self.results = event.run, 0
         self.key = event.fence_key
         self.cursor = max(self.cursor, event.mail_from)
         self._continue_held()
+        if self.model and self.model != event.model:
+            self.other_model = len(self.entries)
+        self.model = event.model
         if event.fresh:
             self.entries.clear()
+            self.other_model = 0
             self.pending.clear()
             self.started.clear()
             self.assignment = None
             self.deviations = None
+            self.todo = []
+            self.work = None
             self.task = None
             self.last_answer = None
             self.warned = False
             self.last_usage = Tokens()
+
+    @property
+    def progress(self) -> TodoList | None:
+        """Return how far the agent is with the steps that it listed; None if it listed none."""
+        if not self.todo:
+            return None
+        done = sum(each["status"] == "completed" for each in self.todo)
+        current = next((each["text"] for each in self.todo if each["status"] == "in_progress"), "")
+        return TodoList(done=done, total=len(self.todo), current=redact(current))
 
     def _continue_held(self) -> None:
         if self.held is not None:
@@ -243,6 +343,7 @@ class Conversation:
         for message in entering:
             self._undefer(message.id)
             self._add_text(delimit(message.from_, message.type, message.id, _body_of(message), self.key))
+            self.entries += [("user", _block_of(each)) for each in message.attachments]
         for number, notice in enumerate(event.notices):
             self._add_text(delimit(SYSTEM, "notice", f"{event.ts:.3f}-{number}", notice, self.key))
         self.warned = self.warned or event.warned
@@ -256,6 +357,8 @@ class Conversation:
             continues = event.assignment.startswith(("reminder-", "again-"))
             self.assignment, self.held = Assignment(event.assignment, [], continues and self._plan_wanted), None
             self.deviations = None
+            self.todo = self.todo if continues else []
+            self.work = self.work.replace(ended=None) if continues and self.work else Work()
             self.repeats, self._last_call = 0, None
             self.assignment_texts = self._newest_texts()
         if self.assignment is not None:
@@ -271,8 +374,11 @@ class Conversation:
         self.assignment.plan_wanted = self.assignment.plan_wanted or not event.open
         if event.open and event.request_id is not None:
             named = (tuple(map(str, self._submitted.get(name, ()))) for name in ("files", "commands"))
-            self.assignment.plan = ApprovedPlan(event.request_id, event.ts, *named)
+            self.assignment.plan = plan = ApprovedPlan(event.request_id, event.ts, *named)
             self.deviations = None
+            self._update_work(planned=list(plan.files), planned_at=event.ts)
+        elif not event.open:
+            self._update_work(planned=[], planned_at=0)
 
     def _note_deviation(self, event: ToolResult) -> None:
         """Record a call that the plan does not name, unless it is a file call that changed nothing."""
@@ -283,6 +389,24 @@ class Conversation:
         before = self.deviations or Deviations(plan=self.assignment.plan.id)
         calls = [*before.calls, call][-_MOST_DEVIATIONS:]
         self.deviations = Deviations(plan=before.plan, count=before.count + 1, calls=calls)
+
+    def _note_changed_file(self, event: ToolResult) -> None:
+        file, kept = self._changing.pop(event.tool_use_id, None), self._kept.pop(event.tool_use_id, None)
+        if file is None or event.is_error or self.work is None:
+            return
+        files, newest = dict(self.work.files), {**self.work.newest, **({file: kept} if kept is not None else {})}
+        # Last in the order, so that the oldest ones are left out first.
+        files[file] = files.pop(file, event.ts)
+        left_out = list(files)[:-_MOST_FILES]
+        for path in left_out:
+            del files[path]
+            newest.pop(path, None)
+        self.last_changes[file] = event.ts
+        self._update_work(files=files, newest=newest)
+
+    def _update_work(self, **changes: Any) -> None:
+        if self.work is not None:
+            self.work = self.work.replace(**changes)
 
     def _defer(self, message: Message) -> None:
         if message.enters and message.id not in self.consumed:
@@ -298,13 +422,14 @@ class Conversation:
         """Return the texts at the end of the conversation that the model has not answered yet."""
         texts: list[str] = []
         for role, block in reversed(self.entries):
-            if role != "user" or block["type"] != "text":
+            if role != "user" or block["type"] not in _NEW_BLOCKS:
                 break
-            texts.insert(0, block["text"])
+            texts[:0] = [block["text"]] if block["type"] == "text" else []
         return texts
 
     def _summarise(self, event: Summary) -> None:
         self.entries = self.entries[event.covers :]
+        self.other_model = max(0, self.other_model - event.covers)
         text = f"Summary of the conversation so far:\n\n{event.text}"
         self.entries.insert(
             0, ("user", {"type": "text", "text": delimit(SYSTEM, "notice", f"{event.ts:.3f}", text, self.key)})
@@ -319,6 +444,11 @@ class Conversation:
 
     def _add_text(self, text: str) -> None:
         self.entries.append(("user", {"type": "text", "text": text}))
+
+    @property
+    def said(self) -> str:
+        """Return the text of the last reply, joined with the cut-off replies that it continues."""
+        return "".join(map(text_of, self._continued))
 
     @property
     def succeeded(self) -> bool:
@@ -347,18 +477,29 @@ class Conversation:
         last = self._last_reply
         if last is None or self.assignment is None or self.assignment.calls == 0:
             return False
-        called = any(block.get("type") == "tool_use" for block in last.content)
-        return last.stop_reason in CUT_OFF and not called
+        return last.stop_reason in CUT_OFF and not any(block.get("type") == "tool_use" for block in last.content)
+
+    @property
+    def is_paused_turn(self) -> bool:
+        """Return True if the API paused a turn in the middle of its own tools: sent back as it is, the turn goes on."""
+        reply = self._last_reply
+        paused = reply is not None and reply.stop_reason == "pause_turn" and self.assignment is not None
+        return paused and self._model_spoke_last and self.entries[-1][1].get("type") not in _OWN_BLOCKS
 
     @property
     def _model_spoke_last(self) -> bool:
         return bool(self.entries) and self.entries[-1][0] == "assistant"
 
     def _reply(self, event: Reply) -> None:
-        self.said = (self.said if self.is_cut_off else "") + text_of(event)
+        self._continued = [*self._continued, event] if self.is_cut_off else [event]
         self._last_reply = event
-        self.entries += [("assistant", block) for block in event.content if not _is_blank(block)]
-        self.pending = [block for block in event.content if block.get("type") == "tool_use"]
+        self.pending = []
+        for block in event.content:
+            if block.get("type") == "tool_use":
+                self.pending.append(block)
+            elif _is_blank(block):
+                continue
+            self.entries.append(("assistant", block))
         self.refused = event.refused
         self.started.clear()
         self._add_usage(event.usage, event.cost_usd)
@@ -369,14 +510,18 @@ class Conversation:
     def _result(self, event: ToolResult) -> None:
         self.pending = [block for block in self.pending if block["id"] != event.tool_use_id]
         self.task = event.task
-        self._note_deviation(event)
-        self.consumed.update(event.consumed)
+        if self._deviating:
+            self._note_deviation(event)
+        if self._changing or self._kept:
+            self._note_changed_file(event)
         for ident in event.consumed:
+            self.consumed.add(ident)
             self._undefer(ident)
-        content = event.content if event.content.strip() else "(no output)"
+        content = event.content if event.content and not event.content.isspace() else "(no output)"
         if self.key:
             content = delimit_data(event.name, "result", event.tool_use_id, content, self.key)
-        block = {"type": "tool_result", "tool_use_id": event.tool_use_id, "content": content}
+        whole = [{"type": "text", "text": content}, *map(_block_of, event.media)] if event.media else content
+        block = {"type": "tool_result", "tool_use_id": event.tool_use_id, "content": whole}
         self.entries.append(("user", {**block, "is_error": True} if event.is_error else block))
         asked = self._asked.get(event.tool_use_id, "")
         if event.name == "submit_plan" and self.assignment:
@@ -385,18 +530,25 @@ class Conversation:
                 self.assignment_texts.append(f"Your plan:\n{asked}\n{event.content}")
         elif asked:
             self.assignment_texts.append(f"You asked the operator: {asked}\n{event.content}")
-        name, arguments = self._inputs.pop(event.tool_use_id, (event.name, ""))
-        call = (name, arguments, event.content)
-        self.repeats = self.repeats + 1 if call == self._last_call else 1
-        self._last_call = call
+        name, arguments = self._inputs.pop(event.tool_use_id, (event.name, None))
+        if name == "todo" and not event.is_error and isinstance(listed := (arguments or {}).get("items"), list):
+            self.todo = [{"status": "pending", **each} for each in listed]
+        last, self._last_call = self._last_call, _Call(name, arguments, event.content)
+        self.repeats = self.repeats + 1 if last is not None and self._last_call.is_same(last) else 1
 
     def messages(self) -> list[dict[str, Any]]:
         """Return the conversation for the Messages API: roles alternate, tool results come before other text."""
         turns: list[dict[str, Any]] = []
-        for role, block in self.entries:
-            if not turns or turns[-1]["role"] != role:
-                turns.append({"role": role, "content": []})
-            turns[-1]["content"].append(self._without_cleared(block))
+        place = 0
+        for role, group in itertools.groupby(self.entries, key=lambda entry: entry[0]):
+            blocks = [self._without_cleared(block) for _, block in group]
+            place += len(blocks)
+            if role == "assistant":
+                blocks = _sent_back(blocks, self.other_model - place + len(blocks), ended=place < len(self.entries))
+            if blocks and turns and turns[-1]["role"] == role:
+                turns[-1]["content"] += blocks
+            elif blocks:
+                turns.append({"role": role, "content": blocks})
         if turns:
             turns[0]["content"][:0] = [{"type": "text", "text": text} for text in self.preface]
         for turn in turns:
@@ -415,9 +567,9 @@ class Conversation:
 
     @property
     def shown(self) -> int:
-        """Return how many entries the model has seen: all but new text at the end."""
+        """Return how many entries the model has seen: all but new mail at the end."""
         count = len(self.entries)
-        while count and self.entries[count - 1][0] == "user" and self.entries[count - 1][1]["type"] == "text":
+        while count and self.entries[count - 1][0] == "user" and self.entries[count - 1][1]["type"] in _NEW_BLOCKS:
             count -= 1
         return count
 
@@ -432,6 +584,8 @@ class Conversation:
                     lines.append(f"{role} calls {name}: {arguments}")
                 case {"type": "tool_result", "content": content}:
                     lines.append(f"result: {content}")
+                case {"type": str(kind)} if kind not in _OWN_BLOCKS:
+                    lines.append(f"{role} {kind}: {elide_middle(json.dumps(block), _MOST_FOREIGN, _MOST_FOREIGN // 3)}")
         return "\n".join(lines)
 
     @property
@@ -440,11 +594,28 @@ class Conversation:
         used = self.last_usage
         return used.input + used.cache_read + used.cache_write + used.output
 
+    _APPLY: ClassVar[Mapping[type[Any], Callable[[Any, Any], None]]] = {
+        RunStarted: _begin,
+        Intake: _take_in,
+        Reply: _reply,
+        ToolStart: _tool_start,
+        FileKept: _keep_file,
+        ToolResult: _result,
+        Gate: _turn_gate,
+        Answer: _answer,
+        Sent: _sent,
+        Cleared: _clear,
+        Summary: _summarise,
+        RunEnded: _end,
+    }
+    """What each kind of event changes; others change nothing."""
+
 
 def replay(events: Iterable[Event | None]) -> Conversation:
     """Return the state after `events`. Skip damaged ones (None)."""
     conversation = Conversation()
+    apply = conversation.apply
     for event in events:
         if event is not None:
-            conversation.apply(event)
+            apply(event)
     return conversation

@@ -5,12 +5,13 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from crewboard import protocol, store
-from crewboard.records import LEAD, OPERATOR, BadDataError, ExitCode, Message, Spec, StorageError
+from crewboard.records import LEAD, OPERATOR, BadDataError, ExitCode, Message, Spec, StorageError, Supervisor
 from crewboard.store import CachedFile
 from crewboard.worker import inbox
 from crewboard.worker.run_state import RunState
@@ -19,6 +20,9 @@ T = TypeVar("T")
 
 SWEEP_INTERVAL = 1.5
 """Seconds between two looks when no signal wakes the worker."""
+
+CALM_SWEEP_INTERVAL = 15.0
+"""The same while a supervisor sees all changes and wakes the worker: only an event that is lost costs that time."""
 
 MAIL_TIMEOUT = 1.0
 """Seconds in which the mail about a request arrives, unless its sender was killed between file and mail."""
@@ -50,6 +54,9 @@ class Interrupts:
         self._scanned = 0
         """The offset up to which the mailbox was searched for interrupts."""
         self._interrupts: list[Message] = []
+        self._supervisor: Supervisor | None = None
+        """The living supervisor, whose end wakes this worker."""
+        self._was_calm = False
 
     def listen(self) -> None:
         """Handle wake signals and SIGTERM from now on."""
@@ -61,11 +68,47 @@ class Interrupts:
         self._terminated = True
         self._wake.set()
 
-    async def wait(self, seconds: float = SWEEP_INTERVAL) -> None:
-        """Wait for a wake signal, at most `seconds`."""
+    async def wait(self, seconds: float | None = None) -> None:
+        """Wait for a wake signal, at most `seconds`, or until the next look is due."""
+        timeout = self._until_next_look() if seconds is None else seconds
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), seconds)
+            await asyncio.wait_for(self._wake.wait(), timeout)
         self._wake.clear()
+
+    def _until_next_look(self) -> float:
+        """Return after how many seconds to look if no signal comes.
+
+        A worker rests for long only if a supervisor watched before its last look: what came earlier was no event.
+        """
+        was_calm, self._was_calm = self._was_calm, self._is_calm()
+        return CALM_SWEEP_INTERVAL if was_calm and self._was_calm else SWEEP_INTERVAL
+
+    def _is_calm(self) -> bool:
+        """Return True if a supervisor lives, does not hang, and sees the changes of files."""
+        team = self._run_state.team
+        try:
+            if not store.leases.is_held(team.notifier_lock):
+                return False
+        except StorageError:
+            return False
+        if self._supervisor is None:
+            self._supervisor = self._find_supervisor()
+        return self._supervisor is not None and protocol.supervisor_client.silent_for(self._supervisor) is None
+
+    def _find_supervisor(self) -> Supervisor | None:
+        """Return the team's supervisor, and wake up when it ends; None if there is none."""
+        found = protocol.supervisor_client.open_supervisor(self._run_state.team)
+        if found is None:
+            return None
+        holder, pidfd = found
+        asyncio.get_running_loop().add_reader(pidfd, self._on_supervisor_end, pidfd)
+        return holder
+
+    def _on_supervisor_end(self, pidfd: int) -> None:
+        asyncio.get_running_loop().remove_reader(pidfd)
+        os.close(pidfd)
+        self._supervisor, self._was_calm = None, False
+        self._wake.set()
 
     def check_leave(self) -> None:
         """Return unless this run was stopped or killed.

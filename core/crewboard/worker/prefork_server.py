@@ -8,14 +8,16 @@ environment or a prompt, and ends with its supervisor.
 import asyncio
 import contextlib
 import gc
+import importlib
 import os
+import pkgutil
 import random
 import socket
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from crewboard import linux
 
@@ -42,6 +44,15 @@ data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text
 event: content_block_stop
 data: {"type":"content_block_stop","index":0}
 
+event: content_block_start
+data: {"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"t","name":"glob","input":{}}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{}"}}
+
+event: content_block_stop
+data: {"type":"content_block_stop","index":1}
+
 event: message_delta
 data: {"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":1}}
 
@@ -50,10 +61,16 @@ data: {"type":"message_stop"}
 
 """
 
-_ANSWER = (
-    "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n"
-    f"content-length: {len(_EVENTS)}\r\n\r\n{_EVENTS}"
-).encode()
+_MODEL = '{"type":"model","id":"m","display_name":"m","created_at":"2026-01-01T00:00:00Z","max_input_tokens":1}'
+
+
+def _response(kind: str, body: str) -> bytes:
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\nconnection: close\r\ncontent-length: {len(body)}"
+    return f"{head}\r\n\r\n{body}".encode()
+
+
+_PACKAGES = ("linux", "protocol", "sandbox", "store", "worker")
+"""The packages whose modules workers use."""
 
 
 def _take_control_socket() -> socket.socket:
@@ -148,49 +165,82 @@ def _has_one_thread() -> bool:
 
 
 async def _serve_reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await reader.readuntil(b"\r\n\r\n")
-    writer.write(_ANSWER)
+    request = await reader.readuntil(b"\r\n\r\n")
+    is_for_model = request.startswith(b"GET ")
+    writer.write(_response("application/json", _MODEL) if is_for_model else _response("text/event-stream", _EVENTS))
     await writer.drain()
     writer.close()
 
 
-async def _make_request() -> None:
-    from crewboard.worker.llm.model import make_client
+async def _make_requests() -> None:
+    from crewboard.worker.llm.model import make_client, rehearse
 
     server = await asyncio.start_server(_serve_reply, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     client = make_client(api_key="none", base_url=f"http://127.0.0.1:{port}")
-    async with (
-        server,
-        client,
-        client.messages.stream(model="m", max_tokens=1, messages=[{"role": "user", "content": "."}]) as stream,
-    ):
-        async for _ in stream:
-            pass
-        await stream.get_final_message()
+    async with server, client:
+        await rehearse(client)
+
+
+def _import_modules(package: str) -> None:
+    """Import a package and all modules in it: most load each other only when needed."""
+    folder = importlib.import_module(package).__path__
+    for each in pkgutil.iter_modules(folder, f"{package}."):
+        if each.ispkg:
+            _import_modules(each.name)
+        elif not each.name.endswith(("__main__", "file_server")):
+            importlib.import_module(each.name)
 
 
 def preload() -> None:
-    """Load all code that a worker needs for its first request, by making one to a socket of this process.
+    """Load all code that a worker needs for its first assignment, by making its requests to a socket of this process.
 
     Imports are four fifths of a cold start. The rest is what the SDK builds on first use: models, the transport, a TLS
-    context. Leaves no thread and no open descriptor.
+    context. What a worker loads or builds after the fork, it pays for with time and memory of its own. Leaves no
+    thread and no open descriptor.
     """
     import anthropic
 
-    # `loop` is imported for its cost, as a worker's main does.
-    from crewboard.worker import loop  # noqa: F401
+    from crewboard import pricing, store
+
+    for package in _PACKAGES:
+        _import_modules(f"crewboard.{package}")
     from crewboard.worker.tools import registry
 
     for tool in registry.TOOLS.values():
         tool.definition()
+    store.codec.prepare()
+    pricing.load_shipped()
     # Without a loopback interface, each worker loads the rest by itself.
     with contextlib.suppress(OSError, anthropic.AnthropicError):
-        asyncio.run(_make_request())
+        asyncio.run(_make_requests())
+
+
+def _try_sandbox(team: Path) -> None:
+    """Try the sandbox once for all workers."""
+    from crewboard.records import CrewboardError
+    from crewboard.sandbox import bubblewrap
+    from crewboard.store import TeamDirectory
+
+    # With the same rights as a worker. A worker that needs another sandbox, or finds none, tries by itself.
+    linux.syscalls.no_new_privileges()
+    with contextlib.suppress(OSError, CrewboardError):
+        bubblewrap.try_for_forks(Path(os.path.realpath(TeamDirectory(team).root)))
+
+
+def _exit(code: int) -> NoReturn:
+    """Exit at once, because the run is recorded.
+
+    Taking the interpreter down would write to every page that is shared with the server, and so copy them all.
+    """
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def main() -> int:
-    """Load the code and fork workers. Return in the server at its end, and in each worker at its own."""
+    """Load the code and fork workers. Return in the server at its end; each worker exits here at its own."""
     linux.process.end_with_parent()
     # Every worker inherits this, so its key and mail are protected from its first instruction.
     linux.process.keep_memory_private()
@@ -207,6 +257,7 @@ def main() -> int:
     if not _has_one_thread():
         sys.stderr.write(f"{SERVER_MODULE}: a library left a thread, which a fork would break; not forking workers\n")
         return 1
+    _try_sandbox(Path(sys.argv[1]))
     gc.collect()
     gc.freeze()
     control.send(READY)
@@ -218,7 +269,7 @@ def main() -> int:
     _close_all_but(connection.fileno())
     request = _receive(connection)
     _become_worker(request)
-    return worker.main(request.agent)
+    _exit(worker.main(request.agent))
 
 
 if __name__ == "__main__":

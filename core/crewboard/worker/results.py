@@ -29,18 +29,23 @@ class Results:
         self._name = run_state.name
         self.reported_idle = False
         """True if it was announced, since the last assignment, that the agent is idle."""
+        self._held_for: str | None = None
+        """The request of the review for which the last result waits, empty if it is not known; None: it does not."""
 
     def answer(self, text: str) -> None:
         """End the assignment with its result."""
         run_state, assignment = self._run_state, self._run_state.conversation.assignment
         if assignment is None:
             return
+        if self._held_for is not None and protocol.reviews.feedback_id(self._held_for) not in assignment.answers:
+            # This is other work. A result is dropped only if this one is of the same work, after feedback.
+            self.send_unsent(held=False)
         continued = assignment.continued
         result = f"results/{self._name}-{run_state.spec.run}-{run_state.conversation.results + 1}.md"
-        store.files.replace_file(self._team.path / result, text.encode("utf-8", "replace"), durable=True)
+        self._team.key(result).put(text.encode("utf-8", "replace"), durable=True)
         run_state.append(
             Answer(
-                ts=run_state.now(), assignment=assignment.id, answers=assignment.answers, text=text, result=result,
+                ts=run_state.now(), assignment=assignment.id, answers=[*assignment.answers], text=text, result=result,
                 continued=continued,
             )
         )  # fmt: skip
@@ -59,7 +64,7 @@ class Results:
             return
         run_state.append(
             Answer(
-                ts=run_state.now(), assignment=assignment.id, answers=assignment.answers, text="",
+                ts=run_state.now(), assignment=assignment.id, answers=[*assignment.answers], text="",
                 error=error, code=code, held=code in _HOLDING, continued=assignment.continued,
             )
         )  # fmt: skip
@@ -80,17 +85,31 @@ class Results:
         self.send("error", error, ident=store.mailbox.derived_id(self._name, "refused", self._run_state.spec.run))
         raise WorkerExit("budget", ExitCode.LIMIT)
 
-    def send_unsent(self) -> None:
-        """Send the mail of a committed answer. Its id is derived, so sending it twice delivers it once."""
-        answer = self._run_state.conversation.unsent
+    @property
+    def is_held(self) -> bool:
+        """Return True if the last result is not sent, because a reviewer has not approved the work yet."""
+        return self._held_for is not None
+
+    def send_unsent(self, *, held: bool = True) -> None:
+        """Send the mail of a committed answer. Its id is derived, so sending it twice delivers it once.
+
+        While the work on a task waits for its reviewer, the result is held back; if not `held`, it is sent and says so.
+        """
+        answer, before = self._run_state.conversation.unsent, self._held_for
+        self._held_for = None
         if answer is None:
             return
         if self._hirer_waits_for(answer):
             self.reported_idle = True
             return
+        task = protocol.reviews.awaited_by(self._team, self._name) if answer.error is None else None
+        if task is not None and held:
+            self._held_for = task.in_review or before or ""
+            return
+        note = f"{protocol.reviews.describe(task)}\n\n" if task is not None else ""
         self.send(
             "error" if answer.error is not None else "result",
-            answer.error or answer.text,
+            answer.error or note + answer.text,
             ident=protocol.approvals.answer_id(self._name, answer),
             metadata={"result": answer.result, "answers": list(answer.answers)},
         )

@@ -7,15 +7,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from crewboard import linux, store
+from crewboard import linux, media, store
+from crewboard.models import Capabilities
 from crewboard.records import (
     Context,
     Cursor,
     Event,
     Exit,
     Intake,
-    LostLeaseError,
     RunEnded,
     RunStarted,
     Spec,
@@ -29,7 +30,13 @@ from crewboard.store import AgentDirectory
 from crewboard.worker.conversation import Conversation, replay
 
 LIVE_INTERVAL = 0.05
-"""Seconds between two writes of the reply that is being streamed."""
+"""Seconds between two writes of the reply that is being streamed, or of a command's output."""
+
+MAX_LIVE = 256 * 1024
+"""Bytes of this preview, after which only its end is kept."""
+
+KEPT_LIVE = 32 * 1024
+"""Bytes of that end; readers show less."""
 
 
 @contextmanager
@@ -63,6 +70,8 @@ class RunState:
         """The event that could not be written last."""
         self._task: int | None = None
         self._window = 0
+        self.capabilities: Capabilities | None = None
+        """What the API says that the model takes; None if it did not say."""
         self._last_tool = ""
         self._sandbox = ""
         # The journal of an older version does not name the task. The status does.
@@ -71,8 +80,11 @@ class RunState:
         self._shown = store.json_files.CachedFile(agent.status, Status)
         self._live = b""
         self._live_at = 0.0
-        self._journal_end = 0
-        """Size of the journal after this run's last event."""
+        self._live_size = 0
+        """Bytes of the preview's file."""
+        self._live_tail = b""
+        self._journal_end: int | None = None
+        """Size of the journal after this run's last event; None before the first one."""
         me = os.getpid()
         self.status = Status(
             run=spec.run,
@@ -93,7 +105,8 @@ class RunState:
     @property
     def workspace(self) -> Path:
         """Return the folder that the agent works in."""
-        return self.team.root if self.spec.worktree is None else self.team.worktree(self.name)
+        worktree = self.spec.worktree
+        return self.team.root if worktree is None else self.team.worktree(self.name) / worktree.folder
 
     @property
     def task(self) -> int | None:
@@ -113,6 +126,22 @@ class RunState:
         """Note how many tokens the model's window holds."""
         self._window = tokens
 
+    def refuses_media(self, kinds: list[str]) -> str | None:
+        """Return why the model does not take images or documents of some of these types; None if it does."""
+        can = self.capabilities
+        wrong = [kind for kind in kinds if can is not None and not (can.pdf if kind == media.PDF else can.images)]
+        return f"the model {self.spec.model} takes no {wrong[0]}" if wrong else None
+
+    def with_media(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return a conversation with the bytes of its images and documents."""
+        can = self.capabilities
+        return media.with_bytes(
+            messages,
+            lambda sha256: store.agents.kept_content(self.agent, sha256),
+            images=can is None or can.images,
+            pdf=can is None or can.pdf,
+        )
+
     def set_sandbox(self, level: str) -> None:
         """Note the level of the sandbox, for the status."""
         self._sandbox = level
@@ -129,16 +158,13 @@ class RunState:
             StorageError: The event could not be written; nothing changed.
             LostLeaseError: These files are no longer this run's; nothing was written.
         """
-        if store.files.size(self.agent.journal) < self._journal_end:
-            raise LostLeaseError(f"{self.agent.journal} was replaced by an older one; this run ends")
         event.run = self.spec.run
         if isinstance(event, (Intake, ToolResult)):
             event.task = self._task
         self._unsaved = event
-        store.journal.append(self.agent.journal, event)
+        self._journal_end = store.journal.append(self.agent.journal, event, self._journal_end)
         self._unsaved = None
         self.conversation.apply(event)
-        self._journal_end = store.files.size(self.agent.journal)
         if isinstance(event, Intake) and event.assignment is not None:
             # Before the cursor moves: an agent that is idle without unread mail has nothing to do.
             self.show("working", "begins")
@@ -180,37 +206,44 @@ class RunState:
         same = (state, doing) == (self.status.state, self.status.doing)
         failure = conversation.failure
         kept_error = None if clear_error else redact(last_error or "") or self.status.last_error
-        self.status = self.status.model_copy(
-            update={
-                "state": state,
-                "since": self.status.since if same else now,
-                "doing": redact(doing[:200]),
-                "turn": conversation.assignment.calls if conversation.assignment else 0,
-                "waiting_for": waiting_for,
-                "task": self._task,
-                "tokens": conversation.tokens,
-                "cost_usd": conversation.cost_usd,
-                "context": Context(used=conversation.context_used, limit=self._window),
-                "last_error": kept_error,
-                "failed": failure.code if failure is not None else None,
-                "failed_at": failure.ts if failure is not None else 0,
-                "retry_at": retry_at,
-                "outage_since": outage_since,
-                "deadline": None if timeout is None else now + timeout,
-                "deadline_monotonic": None if timeout is None else time.monotonic() + timeout,
-                "beat": now,
-                "sandbox": self._sandbox,
-                "repeats": conversation.repeats,
-                "deviations": conversation.deviations,
-                "last_tool": redact(self._last_tool[:200]),
-            }
+        self.status = self.status.replace(
+            state=state,
+            since=self.status.since if same else now,
+            doing=redact(doing[:200]),
+            turn=conversation.assignment.calls if conversation.assignment else 0,
+            waiting_for=waiting_for,
+            task=self._task,
+            tokens=conversation.tokens,
+            cost_usd=conversation.cost_usd,
+            context=Context(used=conversation.context_used, limit=self._window),
+            last_error=kept_error,
+            failed=failure.code if failure is not None else None,
+            failed_at=failure.ts if failure is not None else 0,
+            retry_at=retry_at,
+            outage_since=outage_since,
+            deadline=None if timeout is None else now + timeout,
+            deadline_monotonic=None if timeout is None else time.monotonic() + timeout,
+            beat=now,
+            sandbox=self._sandbox,
+            repeats=conversation.repeats,
+            deviations=conversation.deviations,
+            todo=conversation.progress,
+            work=conversation.work,
+            last_tool=redact(self._last_tool[:200]),
         )
         store.json_files.save(self.agent.status, self.status)
 
-    def show_tool(self, call: str, timeout: float | None) -> None:
-        """Show a tool call that begins."""
+    def show_setup_error(self, text: str | None) -> None:
+        """Show until the next setup what the checkout lacks; None if it lacks nothing."""
+        text = redact(text) if text else None
+        if text != self.status.setup_error:
+            self.status = self.status.replace(setup_error=text)
+            store.json_files.save(self.agent.status, self.status)
+
+    def show_tool(self, call: str, timeout: float | None, others: int = 0) -> None:
+        """Show a tool call that begins, with how many `others` begin at the same time."""
         self._last_tool = call
-        self.show("working", call, timeout=timeout)
+        self.show("working", f"{call} and {others} more" if others else call, timeout=timeout)
 
     def repair_status(self) -> None:
         """Write the status again if it was damaged: an idle agent may not write it by itself for days."""
@@ -220,23 +253,29 @@ class RunState:
             store.json_files.save(self.agent.status, self.status)
 
     def stream(self, text: str) -> None:
-        """Show readers the next piece of the reply that is being streamed."""
+        """Show readers the next piece of the reply that is being streamed, or of a command's output."""
         self._live += text.encode("utf-8", "replace")
         if time.monotonic() - self._live_at > LIVE_INTERVAL:
             self.flush()
 
     def flush(self) -> None:
-        """Show readers all of the reply that has arrived so far."""
+        """Show readers all that has arrived so far."""
         self._live_at = time.monotonic()
         piece, self._live = self._live, b""
+        self._live_size += len(piece)
+        self._live_tail = (self._live_tail + piece)[-KEPT_LIVE:]
+        mode = "ab"
+        if self._live_size > MAX_LIVE:
+            mode, piece, self._live_size = "wb", self._live_tail, len(self._live_tail)
         # This text is a preview only: a full disk must not end the run because of it.
         store.files.require_ownership()
-        with contextlib.suppress(OSError), open(self.agent.live, "ab", opener=store.files.open_private) as file:
+        with contextlib.suppress(OSError), open(self.agent.live, mode, opener=store.files.open_private) as file:
             file.write(piece)
 
     def clear_live(self) -> None:
-        """Remove the preview of the last reply."""
-        self._live = b""
+        """Remove the preview of the last reply or command."""
+        self._live = self._live_tail = b""
+        self._live_size = 0
         store.files.require_ownership()
         with contextlib.suppress(OSError), open(self.agent.live, "wb", opener=store.files.open_private):
             pass

@@ -1,17 +1,18 @@
-"""What an agent with a worktree changed, and whether that applies to the user's branch. Only objects are read.
+"""The work of agents with worktrees: its files, and whether it merges cleanly. Only objects are read.
 
 File names need not be UTF-8: other bytes are surrogates, as in `os.fsdecode`.
 """
 
+import contextlib
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations
 from typing import TYPE_CHECKING, Literal
 
-from crewboard.worktrees.repository import GitFailedError, Repository
-from crewboard.worktrees.snapshot import Snapshot, ref_of
+from crewboard.records import Checked, CrewboardError, Spec
+from crewboard.worktrees.repository import GitFailedError, Repository, open_repository
+from crewboard.worktrees.snapshot import Snapshot, ref_of, take
 
 if TYPE_CHECKING:
     from crewboard.store import TeamDirectory
@@ -19,6 +20,16 @@ if TYPE_CHECKING:
 FileStatus = Literal["added", "modified", "deleted", "renamed", "type"]
 
 _STATUS: dict[str, FileStatus] = {"A": "added", "D": "deleted", "R": "renamed", "T": "type"}
+
+Entry = tuple[str, str]
+"""The mode and the object of a file in a tree; the mode is `ABSENT` where there is none."""
+
+ABSENT = "000000"
+SUBMODULE = "160000"
+LINK = "120000"
+
+_NAMED = 5
+"""Files that a refusal names."""
 
 _CONFLICT = 1
 """Exit code of `git merge-tree` for a merge with conflicts."""
@@ -35,7 +46,8 @@ _SYNTHETIC = {
 class FileChange:
     """One changed file. `type` is a change between file, symbolic link and submodule.
 
-    `added` and `removed` count lines; None for a binary file. `old_path` is the name before a renaming.
+    `added` and `removed` count lines; None for a binary file. `old_path` is the name before a renaming. `mode` and
+    `old_mode` are those of git, `000000` where there is no file. `target` is where a symbolic link leads now.
     """
 
     path: str
@@ -43,16 +55,37 @@ class FileChange:
     added: int | None
     removed: int | None
     old_path: str | None = None
+    mode: str = "100644"
+    old_mode: str = "100644"
+    target: str | None = None
+
+    @property
+    def new_mode(self) -> str | None:
+        """Return the mode if only the right to execute the file was given or taken; else None."""
+        is_file = self.status in ("modified", "renamed")
+        return self.mode if is_file and self.mode != self.old_mode else None
+
+
+@dataclass(frozen=True)
+class LastCheck:
+    """The state of an agent's last check. It is `old` if it passed on another tree than the agent has now.
+
+    `checked` is the last run that ended, if there is one.
+    """
+
+    state: Literal["running", "passed", "failed", "old"]
+    checked: Checked | None
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What an agent changed from `base` to the snapshot `commit`.
+    """The work of an agent from `base` to the snapshot `commit`.
 
     `base` is the commit at which the agent and the user's branch `head` parted, or the last snapshot that was merged.
-    `behind` counts the commits of `head` that the agent does not have. `conflicts` are the files for which the changes
-    do not apply to `head`. `missing` describes what the snapshot could not take in.
-    `collides_with` are the other agents whose work does not merge with this one's.
+    `behind` counts the commits of `head` that the agent does not have, apart from merges of its own work. `conflicts`
+    are the files in which the changes and `head` do not merge; `applies` is True if there are none. `missing`
+    describes what the snapshot could not take in. `collides_with` are the other agents whose work does not
+    merge with this one's. `check` is the agent's last check.
     """
 
     agent: str
@@ -66,6 +99,7 @@ class Changes:
     conflicts: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     collides_with: tuple[str, ...] = ()
+    check: LastCheck | None = None
 
     @property
     def added(self) -> int:
@@ -79,7 +113,7 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class Merge:
+class MergedTree:
     """The outcome of a merge without a working tree: its tree, with marks in the files of `conflicts`."""
 
     tree: str
@@ -94,16 +128,19 @@ def changes_of(
     *,
     head: str | None = None,
     accepted: str | None = None,
+    setup: str | None = None,
+    merges: tuple[tuple[str, str], ...] = (),
 ) -> Changes:
     """Return what an agent changed, compared with the commit `head`, or with the one that the user has checked out.
 
-    `accepted` is the last snapshot that was merged: what it contained is no change any more.
+    `accepted` is the last snapshot that was merged: what it contained is no change any more. `setup` is the snapshot
+    after the setup of the checkout. `merges` are the tips of a branch before and after each merge of this agent's work.
 
     Raises:
         GitFailedError: An object is missing.
     """
     head = head or repository.commit("HEAD")
-    base = accepted or merge_base(repository, head, snapshot.commit) or snapshot.base
+    base = accepted or begin_of(repository, head, snapshot, setup)
     merge = merged(repository, head, snapshot.commit, base)
     return Changes(
         agent=agent,
@@ -111,51 +148,90 @@ def changes_of(
         base=base,
         commit=snapshot.commit,
         head=head,
-        files=_files(repository, base, snapshot.commit),
-        behind=_count(repository, snapshot.commit, head),
+        files=files_between(repository, base, snapshot.commit),
+        behind=_behind(repository, snapshot.commit, head, merges),
         applies=not merge.conflicts,
         conflicts=merge.conflicts,
         missing=snapshot.missing,
     )
 
 
-def with_collisions(repository: Repository, found: list[Changes]) -> list[Changes]:
-    """Return the changes of several agents, each with the others that it collides with.
+def begin_of(repository: Repository, head: str, snapshot: Snapshot, setup: str | None) -> str:
+    """Return the commit with which work that was never merged is compared: the one at which both parted.
 
-    Only two agents that changed a file of the same name are compared, and each pair of snapshots once.
-
-    Raises:
-        GitFailedError: An object is missing.
+    After a setup, it is a commit with the files of both, so that what the setup changed is no change of the agent.
     """
-    names = {each.agent: {path for file in each.files for path in (file.path, file.old_path) if path} for each in found}
-    pairs = [
-        (one, other)
-        for one, other in combinations(found, 2)
-        if not names[one.agent].isdisjoint(names[other.agent]) and _collide(repository, one, other)
-    ]
-    return [
-        replace(each, collides_with=tuple(b.agent if a is each else a.agent for a, b in pairs if each in (a, b)))
-        for each in found
-    ]
+    parted = merge_base(repository, head, snapshot.commit) or snapshot.base
+    if setup is None:
+        return parted
+    if parted == snapshot.base:
+        return setup
+    both = merged(repository, parted, setup, snapshot.base)
+    return parted if both.conflicts else _synthetic(repository, both.tree, "-p", parted)
 
 
-def _collide(repository: Repository, one: Changes, other: Changes) -> bool:
-    base = merge_base(repository, one.commit, other.commit)
-    return base is None or bool(merged(repository, one.commit, other.commit, base).conflicts)
-
-
-def diff_of(repository: Repository, changes: Changes, path: str | None = None) -> str:
+def diff_of(repository: Repository, changes: Changes, path: str | None = None, *, binary: bool = False) -> str:
     """Return the changes, or those of one file, as a unified diff. No program of the user or an agent is run.
+
+    With `binary`, binary files have their contents, so that `git apply` can use it.
 
     Raises:
         GitFailedError: An object is missing.
     """
     names = [path] if path is not None else []
     names += [each.old_path for each in changes.files if each.path == path and each.old_path]
+    return diff_between(repository, changes.base, changes.commit, names, binary=binary)
+
+
+def diff_between(repository: Repository, old: str, new: str, names: Iterable[str], *, binary: bool = False) -> str:
+    """Return the differences of two commits or trees, in all files if no `names` are given, as a unified diff."""
+    options = ["--no-textconv", "--no-ext-diff", "--no-color", *(["--binary"] if binary else [])]
     return repository.git(
-        "diff-tree", "-p", "-r", "-M", "--no-textconv", "--no-ext-diff", "--no-color", changes.base, changes.commit,
-        "--", *names, environment={"GIT_LITERAL_PATHSPECS": "1"},
-    )  # fmt: skip
+        "diff-tree", "-p", "-r", "-M", *options, old, new, "--", *names, environment={"GIT_LITERAL_PATHSPECS": "1"}
+    )
+
+
+def diff_since(team: "TeamDirectory", name: str, spec: Spec, since: str | None) -> str:
+    """Return what an agent changed in its checkout since a snapshot, or since its begin, as a unified diff.
+
+    Raises:
+        CrewboardError: The checkout cannot be read.
+    """
+    taken = take(team, name, spec)
+    diff = diff_between(open_repository(team.root), since or taken.base, taken.commit, ())
+    return f"{diff}\n" if diff else ""
+
+
+def tree_of(team: "TeamDirectory", name: str, spec: Spec) -> str:
+    """Return the tree of an agent's checkout as it is now; empty if it has none, or if it cannot be read."""
+    if spec.worktree is None:
+        return ""
+    try:
+        return take(team, name, spec).tree
+    except (CrewboardError, OSError):
+        return ""
+
+
+def entries_between(repository: Repository, old: str, new: str) -> dict[str, tuple[Entry, Entry]]:
+    """Return each file that differs between two trees, with what it is in both."""
+    fields = iter(repository.git("diff-tree", "-r", "-z", "--no-renames", "--raw", old, new).split("\0"))
+    found = {}
+    for about in fields:
+        if about:
+            old_mode, new_mode, old_id, new_id, _ = about.removeprefix(":").split(" ")
+            found[next(fields)] = ((old_mode, old_id), (new_mode, new_id))
+    return found
+
+
+def index_lines(entries: dict[str, Entry]) -> str:
+    """Return entries as `update-index --index-info` reads them; the mode 0 removes one."""
+    return "".join(f"{'0' if mode == ABSENT else mode} {ident}\t{path}\0" for path, (mode, ident) in entries.items())
+
+
+def name_some(paths: Sequence[str]) -> str:
+    """Return the first of these paths, and how many more there are."""
+    more = len(paths) - _NAMED
+    return ", ".join(paths[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def merged_ref_of(team: "TeamDirectory", name: str) -> str:
@@ -183,7 +259,7 @@ def is_ancestor(repository: Repository, older: str, newer: str) -> bool:
 
 
 @lru_cache(maxsize=256)
-def merged(repository: Repository, ours: str, theirs: str, base: str) -> Merge:
+def merged(repository: Repository, ours: str, theirs: str, base: str) -> MergedTree:
     """Merge two commits as if they had parted at the commit `base`. The result does not depend on anything else.
 
     Raises:
@@ -201,38 +277,56 @@ def merged(repository: Repository, ours: str, theirs: str, base: str) -> Merge:
             raise
         answer = os.fsdecode(error.output)
     tree, *conflicts = answer.split("\0")
-    return Merge(tree, tuple(dict.fromkeys(name for name in conflicts if name)))
+    return MergedTree(tree, tuple(dict.fromkeys(name for name in conflicts if name)))
 
 
 def _synthetic(repository: Repository, commit: str, *options: str) -> str:
-    """Return a commit with the tree of `commit`, and with nothing else from it."""
+    """Return a commit with a tree, or that of a commit, and with nothing else from it."""
     return repository.git("commit-tree", f"{commit}^{{tree}}", *options, environment=_SYNTHETIC)
 
 
-@lru_cache(maxsize=256)
-def _count(repository: Repository, without: str, of: str) -> int:
-    return int(repository.git("rev-list", "--count", of, f"^{without}"))
+def _behind(repository: Repository, commit: str, head: str, merges: tuple[tuple[str, str], ...]) -> int:
+    """Return how many commits of `head` the agent lacks. What a merge of its own work made, it has in other commits."""
+    lacking = _commits(repository, commit, head)
+    # A merge of which objects are gone is in no branch any more.
+    for before, after in merges if lacking else ():
+        with contextlib.suppress(GitFailedError):
+            lacking -= _commits(repository, before, after)
+    return len(lacking)
 
 
 @lru_cache(maxsize=256)
-def _files(repository: Repository, base: str, commit: str) -> tuple[FileChange, ...]:
-    return tuple(_parse(repository.git("diff-tree", "-r", "-z", "-M", "--raw", "--numstat", base, commit)))
+def _commits(repository: Repository, without: str, of: str) -> frozenset[str]:
+    return frozenset(repository.git("rev-list", of, f"^{without}").split())
 
 
-def _parse(answer: str) -> Iterator[FileChange]:
-    """Parse `--raw --numstat -z`: first a record for each file about its kind of change, then one about its lines."""
-    kinds: dict[str, FileStatus] = {}
+@lru_cache(maxsize=256)
+def files_between(repository: Repository, base: str, commit: str) -> tuple[FileChange, ...]:
+    """Return the files that differ between two commits, with renamed ones as one file."""
+    answer = repository.git("diff-tree", "-r", "-z", "-M", "--raw", "--numstat", base, commit)
+    return tuple(_parse(answer, lambda blob: repository.git("cat-file", "blob", blob)))
+
+
+def _parse(answer: str, read: Callable[[str], str]) -> Iterator[FileChange]:
+    """Parse `--raw --numstat -z`: first a record for each file about its kind of change, then one about its lines.
+
+    `read` returns the content of a blob, for symbolic links.
+    """
+    about: dict[str, list[str]] = {}
     fields = iter(answer.split("\0"))
     for field in fields:
         if field.startswith(":"):
-            letter = field.rsplit(" ", 1)[1][0]
+            facts = field[1:].split(" ")
             path = next(fields)
-            kinds[next(fields) if letter == "R" else path] = _STATUS.get(letter, "modified")
+            about[next(fields) if facts[-1].startswith("R") else path] = facts
         elif field:
             added, removed, path = field.split("\t", 2)
             old = None if path else next(fields)
             path = path or next(fields)
-            yield FileChange(path, kinds[path], _lines(added), _lines(removed), old)
+            old_mode, mode, _, blob, letter = about[path]
+            target = read(blob) if mode == LINK else None
+            status = _STATUS.get(letter[0], "modified")
+            yield FileChange(path, status, _lines(added), _lines(removed), old, mode, old_mode, target)
 
 
 def _lines(count: str) -> int | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crewboard import store
-from crewboard.records import StorageError, UsageError, Worktree
+from crewboard.records import StorageError, UsageError, Worktree, counted
 from crewboard.sandbox import scratch
 from crewboard.store import TeamDirectory
 from crewboard.worktrees.repository import (
@@ -25,7 +25,7 @@ from crewboard.worktrees.repository import (
     initialize,
     open_repository,
 )
-from crewboard.worktrees.snapshot import Snapshot, base_ref_of, branch_of, exclude_of, index_of, kept
+from crewboard.worktrees.snapshot import Snapshot, base_ref_of, branch_of, exclude_of, index_of, kept, missing_of
 
 REMOVAL_TIMEOUT = 120.0
 """Seconds for removing a checkout. Of a huge one, the rest is removed with the next."""
@@ -39,11 +39,27 @@ class Prepared:
     note: str = ""
 
 
+def require_repository(root: Path, name: str) -> None:
+    """Check that an agent for which a worktree is asked can have one.
+
+    Raises:
+        UsageError: There is no repository that it can be made of; the message says what to do.
+    """
+    try:
+        open_repository(root)
+    except NoRepositoryError as error:
+        raise UsageError(
+            f"{name} was not hired, as it cannot have a worktree: {error}; or hire it without --worktree and --base, "
+            "to let it work in your own files"
+        ) from None
+
+
 def prepare(
     team: TeamDirectory, name: str, before: Worktree | None, base: str | None, copy: Sequence[str] = ()
 ) -> Prepared:
     """Return the worktree of an agent that was hired with one; make it unless it is there from `before`.
 
+    Without a repository there is none, and the note says so: a team's or a type's default is no demand for one.
     The files and folders `copy` of the root are copied into a new one.
 
     Raises:
@@ -71,7 +87,7 @@ def _left_behind(repository: Repository, base: str | None) -> str:
     if base is not None:
         return ""
     changed = repository.in_working_tree("status", "--porcelain", "--untracked-files=no").splitlines()
-    files = f"{len(changed)} file{'' if len(changed) == 1 else 's'}"
+    files = counted(len(changed), "file")
     return f"; your uncommitted changes in {files} are not in it" if changed else ""
 
 
@@ -96,20 +112,22 @@ def make(
     repository = open_repository(team.root)
     start = saved.head if saved else repository.commit(base or "HEAD")
     target = Path(os.path.realpath(team.path)) / team.worktrees.name / name
+    # The root may be a folder of the repository.
+    below = Path(os.path.realpath(team.root)).relative_to(repository.top)
     try:
         store.files.make_folder(target.parent)
-        with store.files.locked(team.lock(f"worktree-{name}")):
+        with store.files.locked(team.local_lock(f"worktree-{name}")):
             if target.exists():
                 raise UsageError(f"there is a worktree in {target} already")
-            _remove_unfinished(target)
+            remove_unfinished(target)
             # Before anything refers to the commit, so that no garbage collection removes it.
             if saved is None:
                 repository.keep(base_ref_of(team, name), start)
             new = target.with_name(f".{name}.{secrets.token_hex(4)}")
             try:
                 objects = _fill(repository, new, target, branch_of(team, name), start, saved.tree if saved else start)
-                # The root may be a folder of the repository.
-                _copy(team.root, new, Path(os.path.realpath(team.root)).relative_to(repository.top), copy)
+                _make_folder(new / below)
+                _copy(team.root, new, below, copy)
                 team.worktree_ready(name).unlink(missing_ok=True)
                 index_of(team, name).unlink(missing_ok=True)
                 shutil.copyfile(new / ".git/index", index_of(team, name))
@@ -121,7 +139,8 @@ def make(
         raise StorageError(f"cannot make the worktree {target}: {store.files.reason(error)}") from error
     # Relative, so that it holds after the whole folder was moved.
     borrowed = os.path.relpath(objects, os.path.realpath(team.root)) if objects else ""
-    return Worktree(branch=branch_of(team, name), base=start, objects=borrowed)
+    folder = "" if below == Path() else str(below)
+    return Worktree(branch=branch_of(team, name), base=start, objects=borrowed, folder=folder)
 
 
 def remove(team: TeamDirectory, name: str) -> None:
@@ -131,19 +150,19 @@ def remove(team: TeamDirectory, name: str) -> None:
         StorageError: A part of it cannot be removed.
     """
     try:
-        with store.files.locked(team.lock(f"worktree-{name}")):
-            index_of(team, name).unlink(missing_ok=True)
-            exclude_of(team, name).unlink(missing_ok=True)
+        with store.files.locked(team.local_lock(f"worktree-{name}")):
+            for each in (index_of, exclude_of, missing_of):
+                each(team, name).unlink(missing_ok=True)
             team.worktree_ready(name).unlink(missing_ok=True)
             with contextlib.suppress(FileNotFoundError):
                 # If the removal is cut short, what is left is no checkout, and the next call removes it.
                 team.worktree(name).rename(team.worktrees / f".{name}.{secrets.token_hex(4)}")
-            _remove_unfinished(team.worktree(name))
+            remove_unfinished(team.worktree(name))
     except OSError as error:
         raise StorageError(f"cannot remove the worktree of {name}: {store.files.reason(error)}") from error
 
 
-def _remove_unfinished(target: Path) -> None:
+def remove_unfinished(target: Path) -> None:
     """Remove what an earlier process left when it was killed while it made the checkout `target`."""
     for path in target.parent.glob(f".{target.name}.*"):
         if path.is_symlink():
@@ -151,6 +170,13 @@ def _remove_unfinished(target: Path) -> None:
             path.unlink()
         else:
             scratch.remove_tree(path, REMOVAL_TIMEOUT)
+
+
+def _make_folder(path: Path) -> None:
+    """Make a folder of a new checkout. A link in its place, which a snapshot could contain, is left."""
+    if path.resolve() == path:
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(parents=True)
 
 
 def _copy(root: Path, new: Path, below: Path, paths: Sequence[str]) -> None:

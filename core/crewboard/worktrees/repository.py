@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from crewboard import linux
-from crewboard.records import CrewboardError, ExitCode, UsageError
+from crewboard.records import BadDataError, CrewboardError, ExitCode, UsageError
 
 OLDEST = (2, 38)
 """The first version of git with `merge-tree --write-tree`, which merges without touching a working tree."""
@@ -39,6 +39,13 @@ COPIED_SETTINGS = ("core.autocrlf", "core.eol", "core.ignorecase", "core.sparseC
 
 UNTOUCHED = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "GIT_LFS_SKIP_SMUDGE": "1"}
 """Variables that switch off the filters of the user: files are checked out as they are stored."""
+
+
+_PLACES = 4
+"""Lines that git prints about a repository, before the commit that is checked out."""
+
+_OF_GIT = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"})
+"""Variables by which git would take another repository."""
 
 
 class GitFailedError(CrewboardError):
@@ -133,6 +140,44 @@ class Repository:
         (self.common / f"{ref}.lock").unlink(missing_ok=True)
         self.git("update-ref", "--create-reflog", "-m", "snapshot", ref, commit, *([before] if before else []))
 
+    def remote_of(self, branch: str) -> str:
+        """Return the remote that a branch is pushed to: its own, else the only one, else origin.
+
+        Raises:
+            UsageError: There is none.
+        """
+        with contextlib.suppress(GitFailedError):
+            own = self.git("config", "--get", f"branch.{branch}.remote")
+            if own != ".":
+                return own
+        known = self.git("remote").split()
+        if len(known) == 1 or "origin" in known:
+            return known[0] if len(known) == 1 else "origin"
+        why = "no remote" if not known else f"several remotes, and {branch} is pushed to none of them"
+        raise UsageError(f"{self.top} has {why}; `git push -u REMOTE {branch}` sets one")
+
+    def as_user(self, environment: Mapping[str, str], program: Path, *arguments: str) -> str:
+        """Run git or gh as the user does by hand: with the user's `environment`, settings and hooks; return its output.
+
+        Raises:
+            BadDataError: It failed; the message has the end of what it said.
+        """
+        kept = {name: value for name, value in environment.items() if name not in _OF_GIT}
+        # Programs that it starts, such as ssh, must not come from a place where agents write.
+        kept["PATH"] = linux.programs.path_outside_workspaces()
+        what = f"{program.name} {arguments[0]}"
+        try:
+            done = subprocess.run(
+                [str(program), *arguments], cwd=self.top, env=kept, stdin=subprocess.DEVNULL, capture_output=True,
+                timeout=TIMEOUT, check=False,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise BadDataError(f"{what} cannot be run: {error}") from error
+        if done.returncode:
+            lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            raise BadDataError(f"{what} failed: {'; '.join(lines[-3:]) or f'exit code {done.returncode}'}")
+        return done.stdout.decode("utf-8", "replace").strip()
+
     @property
     def objects(self) -> Path:
         """The folder of its objects."""
@@ -172,6 +217,18 @@ class Repository:
         return os.fsdecode(done).removesuffix("\n")
 
 
+def find_gh(root: Path) -> Path:
+    """Return the program gh.
+
+    Raises:
+        UsageError: It is not installed, or other users or agents can change it.
+    """
+    found = linux.programs.find_program("gh", root)
+    if found is None:
+        raise UsageError(linux.programs.passed_over("gh") or "gh is not installed; a pull request needs it")
+    return found
+
+
 def git_environment() -> dict[str, str]:
     """Return the environment of git outside every sandbox."""
     return {**linux.programs.clean_environment(*_VARIABLES), "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
@@ -191,8 +248,9 @@ def open_repository(root: Path) -> Repository:
         raise NoRepositoryError(
             f"git is version {'.'.join(map(str, found))}; worktrees need {'.'.join(map(str, OLDEST))}"
         )
+    # If there is no commit, the rest is printed, and the exit code is 1.
     ask = ("rev-parse", "--path-format=absolute", "--show-toplevel", "--git-dir", "--git-common-dir",
-           "--show-object-format")  # fmt: skip
+           "--show-object-format", "--verify", "--quiet", "HEAD^{commit}")  # fmt: skip
     try:
         lines = os.fsdecode(_run([str(program), *_OPTIONS, *ask], root, git_environment())).splitlines()
     except GitFailedError as error:
@@ -200,12 +258,12 @@ def open_repository(root: Path) -> Repository:
             raise NoRepositoryError(
                 f"{root} is not in a git repository; run `git init` there, and commit something"
             ) from None
+        if error.code == 1 and len(lines := os.fsdecode(error.output).splitlines()) == _PLACES:
+            where = os.path.realpath(lines[0])
+            raise NoRepositoryError(f"the repository {where} has no commit yet; commit something first") from None
         raise NoRepositoryError(f"the git repository of {root} cannot be used: {error}") from None
     top, directory, common = (Path(os.path.realpath(line)) for line in lines[:3])
-    repository = Repository(top, directory, common, lines[3], program)
-    if repository.ref("HEAD^{commit}") is None:
-        raise NoRepositoryError(f"the repository {top} has no commit yet; commit something first")
-    return repository
+    return Repository(top, directory, common, lines[3], program)
 
 
 def _run(
@@ -224,7 +282,9 @@ def _run(
         raise GitFailedError(f"git cannot be run: {error}", -1) from error
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        text = said[-1] if said else f"git ended with {done.returncode}"
+        # At the top of a mounted disk, a line about that follows.
+        fatal = next((line for line in said if line.startswith("fatal: ")), None)
+        text = fatal or (said[-1] if said else f"git ended with {done.returncode}")
         raise GitFailedError(text.removeprefix("fatal: ").removeprefix("error: "), done.returncode, done.stdout)
     return done.stdout
 
@@ -248,9 +308,14 @@ def initialize(repository: Repository, folder: Path, *options: str) -> Repositor
 
 def copy_settings(repository: Repository, own: Repository) -> None:
     """Copy what decides about the files of a checkout: line endings, the sparse patterns, where history ends."""
-    for name in COPIED_SETTINGS:
-        with contextlib.suppress(GitFailedError):
-            own.git("config", name, repository.in_working_tree("config", name))
+    pattern = f"^({'|'.join(map(re.escape, COPIED_SETTINGS))})$".lower()
+    with contextlib.suppress(GitFailedError):
+        listed = repository.in_working_tree("config", "--null", "--get-regexp", pattern)
+        entries = (entry.partition("\n") for entry in listed.removesuffix("\0").split("\0"))
+        # A name without a value means true. If a name comes several times, the last one counts.
+        settings = {name: value if separator else "true" for name, separator, value in entries}
+        for name, value in settings.items():
+            own.git("config", name, value)
     # The user's own patterns of ignored files that are not in the repository.
     for source, file in ((repository.common, "info/exclude"), (repository.directory, "info/sparse-checkout"),
                          (repository.common, "shallow")):  # fmt: skip

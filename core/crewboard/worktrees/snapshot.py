@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -96,6 +96,11 @@ def base_ref_of(team: TeamDirectory, name: str) -> str:
     return f"refs/crew/+base/{branch_of(team, name).removeprefix('crew/')}"
 
 
+def setup_ref_of(team: TeamDirectory, name: str) -> str:
+    """Return the full name of the ref that keeps the snapshot of a new checkout after its setup."""
+    return f"refs/crew/+setup/{branch_of(team, name).removeprefix('crew/')}"
+
+
 def index_of(team: TeamDirectory, name: str) -> Path:
     """Return the file that remembers which files of a checkout the last snapshot found, so that few are read again."""
     return team.worktrees / f"{name}.index"
@@ -106,13 +111,26 @@ def exclude_of(team: TeamDirectory, name: str) -> Path:
     return team.worktrees / f"{name}.exclude"
 
 
+def missing_of(team: TeamDirectory, name: str) -> Path:
+    """Return the file with descriptions of what the last snapshot could not take in, each ended by a NUL."""
+    return team.worktrees / f"{name}.missing"
+
+
+def exists(team: TeamDirectory, repository: Repository, name: str) -> bool:
+    """Return True if there is a snapshot of an agent."""
+    return repository.ref(ref_of(team, name)) is not None
+
+
 def kept(team: TeamDirectory, repository: Repository, name: str, base: str) -> Snapshot | None:
     """Return the newest snapshot of an agent, or None if there is none yet."""
     found = repository.ref(f"{ref_of(team, name)}^{{commit}}")
     if found is None:
         return None
     head, tree = repository.git("rev-parse", f"{found}^1", f"{found}^{{tree}}").split()
-    return Snapshot(found, head, tree, base)
+    missing: tuple[str, ...] = ()
+    with contextlib.suppress(OSError):
+        missing = tuple(filter(None, os.fsdecode(missing_of(team, name).read_bytes()).split("\0")))
+    return Snapshot(found, head, tree, base, missing)
 
 
 def take(team: TeamDirectory, name: str, spec: Spec) -> Snapshot:
@@ -125,13 +143,30 @@ def take(team: TeamDirectory, name: str, spec: Spec) -> Snapshot:
         BadDataError: git refused the checkout or its objects.
         StorageError: The checkout is gone, or there is no room.
     """
+    with store.files.locked(team.local_lock(f"worktree-{name}")):
+        return take_locked(team, name, spec)
+
+
+def take_locked(team: TeamDirectory, name: str, spec: Spec) -> Snapshot:
+    """Take a snapshot, as `take` does, while the caller holds the lock of the worktree."""
     if spec.worktree is None:
         raise UsageError(f"{name} works in the shared tree; hire it with --worktree for a checkout of its own")
     repository = open_repository(team.root)
     if not team.worktree(name).is_dir():
         raise StorageError(f"the worktree {team.worktree(name)} is gone; `crewboard resume {name}` makes it again")
-    with store.files.locked(team.lock(f"worktree-{name}")), open_reader(team, name, spec) as sandbox:
+    with open_reader(team, name, spec) as sandbox:
         return _Taking(team, name, spec.worktree, repository, sandbox).run()
+
+
+def take_after_setup(team: TeamDirectory, name: str, spec: Spec) -> None:
+    """Keep what is in a new checkout after its setup, if the agent has not worked yet: that is no work of the agent.
+
+    Raises:
+        CrewboardError: As of `take`.
+    """
+    repository = open_repository(team.root)
+    if spec.worktree is not None and kept(team, repository, name, spec.worktree.base) is None:
+        repository.keep(setup_ref_of(team, name), take(team, name, spec).commit)
 
 
 class _Taking:
@@ -147,6 +182,7 @@ class _Taking:
         self._sandbox = sandbox
         self._index = index_of(team, name)
         self._exclude = exclude_of(team, name)
+        self._missing = missing_of(team, name)
         self._before = kept(team, repository, name, worktree.base)
         self._deadline = time.monotonic() + TIMEOUT
         self._scratch = sandbox.policy.scratch or sandbox.policy.root
@@ -154,9 +190,9 @@ class _Taking:
     def run(self) -> Snapshot:
         own = initialize(self._repository, self._scratch / "snapshot.git", "--bare")
         copy_settings(self._repository, own)
-        for name in ("core.commitGraph", "core.multiPackIndex"):
+        with (own.directory / "config").open("a", encoding="ascii") as settings:
             # They only repeat what objects and packs say, and those of the agent may be damaged.
-            own.git("config", name, "false")
+            settings.write("[core]\n\tcommitGraph = false\n\tmultiPackIndex = false\n")
         borrowed = [self._sandbox.policy.root / ".git/objects", *self._sandbox.policy.borrowed]
         (own.objects / "info/alternates").write_bytes(b"".join(os.fsencode(path) + b"\n" for path in borrowed))
         with contextlib.suppress(FileNotFoundError):
@@ -169,7 +205,12 @@ class _Taking:
             found = self._receive(header.split(), output)
             missing = _missing(complaints)
         _copy_index(own.directory / "index", self._index)
-        return Snapshot(found.commit, found.head, found.tree, found.base, (*missing, *self._nested(found)))
+        missing = (*missing, *self._nested(found))
+        if missing:
+            store.files.replace_file(self._missing, os.fsencode("\0".join(missing)))
+        else:
+            self._missing.unlink(missing_ok=True)
+        return replace(found, missing=missing)
 
     @contextmanager
     def _reading(self, complaints: IO[bytes]) -> Iterator[int]:

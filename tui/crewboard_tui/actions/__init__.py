@@ -3,37 +3,55 @@
 A view offers groups of actions. An action is handed the selection and asks the app to open a view by its name.
 """
 
-from crewboard_tui.actions.agents import AgentActions, MarkedPermissions, NeedActions
-from crewboard_tui.actions.messaging import Messaging
-from crewboard_tui.actions.registry import (
-    NOT_NOW,
-    Action,
-    Layer,
-    Selection,
-    marks_layer,
-    select,
-    select_in,
-    select_needs,
-    unavailable,
-)
-from crewboard_tui.actions.requests import RequestActions, newest_of, outcome_of, revision_of
-from crewboard_tui.actions.search import (
-    AGENT_GROUPS,
-    ALL,
-    FINDS_AGENTS,
-    FINDS_TASKS,
-    MAIL_GROUPS,
-    NEED_GROUPS,
-    TASK_GROUPS,
-    Search,
-    in_group,
-    mail_in_group,
-    matches_agent,
-    matches_task,
-    need_in_group,
-    task_in_group,
-)
-from crewboard_tui.actions.tasks import TaskActions
+from typing import TYPE_CHECKING
+
+from crewboard.lazy import lazy
+
+if TYPE_CHECKING:
+    from crewboard_tui.actions.agents import AgentActions, MarkedPermissions, NeedActions, Part, PuttingBack
+    from crewboard_tui.actions.messaging import Messaging
+    from crewboard_tui.actions.registry import (
+        NOT_NOW,
+        Action,
+        Layer,
+        Selection,
+        marks_layer,
+        select,
+        select_in,
+        select_needs,
+        unavailable,
+    )
+    from crewboard_tui.actions.requests import RequestActions, newest_of, outcome_of, revision_of
+    from crewboard_tui.actions.search import (
+        AGENT_GROUPS,
+        ALL,
+        FINDS_AGENTS,
+        FINDS_TASKS,
+        MAIL_GROUPS,
+        NEED_GROUPS,
+        TASK_GROUPS,
+        Search,
+        in_group,
+        mail_in_group,
+        matches_agent,
+        matches_task,
+        need_in_group,
+        task_in_group,
+    )
+    from crewboard_tui.actions.tasks import TaskActions
+else:
+    __getattr__ = lazy(
+        __name__,
+        {
+            "agents": "AgentActions MarkedPermissions NeedActions Part PuttingBack",
+            "messaging": "Messaging",
+            "registry": "Action Layer NOT_NOW Selection marks_layer select select_in select_needs unavailable",
+            "requests": "RequestActions newest_of outcome_of revision_of",
+            "search": "AGENT_GROUPS ALL FINDS_AGENTS FINDS_TASKS MAIL_GROUPS NEED_GROUPS Search TASK_GROUPS in_group "
+            "mail_in_group matches_agent matches_task need_in_group task_in_group",
+            "tasks": "TaskActions",
+        },
+    )
 
 __all__ = [
     "AGENT_GROUPS",
@@ -50,6 +68,8 @@ __all__ = [
     "MarkedPermissions",
     "Messaging",
     "NeedActions",
+    "Part",
+    "PuttingBack",
     "RequestActions",
     "Search",
     "Selection",

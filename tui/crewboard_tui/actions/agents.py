@@ -3,16 +3,28 @@
 from collections.abc import Callable, Iterable
 from functools import partial
 from time import monotonic
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 import crewboard as core
-from crewboard import LEAD, AgentView, HireOptions, Need, Request, Team, TeamView
+from crewboard import LEAD, AgentView, HireOptions, Need, Request, Team, TeamView, TryLaterError
 from crewboard_tui.actions.registry import Action, Selection, aimed, either, for_fitting, not_for
 from crewboard_tui.actions.tasks import TaskActions
 from crewboard_tui.background import run_for_each
 from crewboard_tui.compose import PromptLine
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import BY_ID
-from crewboard_tui.render import format_path
+from crewboard_tui.render import clip_middle, format_path, one_line
+
+if TYPE_CHECKING:
+    from crewboard.commands.undo import PutBack
+
+_NAMED = 3
+"""Files that a question names."""
+
+_PATH = 28
+"""Characters of each of their paths: the question has two lines on a screen of 80 cells."""
 
 AGAIN_WITHIN = 2.0
 """Seconds within which `X` must be pressed a second time."""
@@ -38,6 +50,7 @@ class AgentActions:
             Action("agent.remove", self._remove, self._why_no_remove),
             for_fitting("agent.pause", self._pause, _is_alive, self._pause_label),
             Action("agent.pause_all", self._pause_all, self._why_no_pause_all, self._pause_all_label),
+            PuttingBack(context).action,
         )
 
     @property
@@ -205,7 +218,7 @@ class AgentActions:
         spec = agent.spec
         if spec is None:
             return f"{agent.name} has no usable spec; hire it anew"
-        flags = HireOptions(**{**spec.flags.model_dump(), "task": None})
+        flags = spec.flags.replace(task=None)
         hire = core.commands.hire.Hire(
             agent.name, spec.type, spec.prompt, role=spec.role, model=spec.model or None, flags=flags
         )
@@ -268,11 +281,120 @@ class AgentActions:
         def acknowledge() -> str:
             for need in needs:
                 _acknowledge_need(self._context.team, need)
-            return f"acknowledged: {', '.join(names)}"
+            one = needs[0]
+            what = f"{one.agent} {one.summary}" if len(needs) == 1 and not one.task else ", ".join(names)
+            return f"acknowledged: {what}"
 
         if needs:
             self._context.do("acknowledging", acknowledge)
             selection.unmark([need.agent for need in needs])
+
+
+class Part(Struct, frozen=True):
+    """A part of what an agent changed in its checkout, in the snapshot `commit`: a file, or one hunk of it, from 1."""
+
+    path: str
+    hunk: int | None
+    commit: str
+
+
+class PuttingBack:
+    """The action that puts files back: what an agent changed in its last assignment, or the `part` that is selected.
+
+    `then` is called when files were put back. What would be put back is found out first, and named for the user.
+    """
+
+    def __init__(
+        self,
+        context: AppContext,
+        ident: str = "agent.put_back",
+        part: Callable[[], Part | None] = lambda: None,
+        then: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._context = context
+        self._part = part
+        self._then = then
+        self.action = Action(ident, self._check, self._why_not, self._label)
+
+    def _why_not(self, selection: Selection) -> str | None:
+        agent = selection.agent
+        if agent is None:
+            return not_for(selection)
+        # What works now may change its files at any moment.
+        is_at_work = agent.alive and agent.state != "idle"
+        return f"{agent.name} is {agent.state}: wait for it, or stop it" if is_at_work else None
+
+    def _label(self, _: Selection) -> str | None:
+        part = self._part()
+        return None if part is None else f"put {'file' if part.hunk is None else 'hunk'} back"
+
+    def _check(self, selection: Selection) -> None:
+        """Find out what would be put back, in a thread, and then ask for it."""
+        agent, part = selection.agent, self._part()
+        if agent is None:
+            return
+        found: list[PutBack] = []
+
+        def check() -> str:
+            found.append(self._undo(agent, part, dry_run=True))
+            return ""
+
+        def done(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
+            if worked:
+                self._ask(agent, part, found[0])
+
+        self._context.do(f"finding out what can be put back of {agent.name}", check, done)
+
+    def _ask(self, agent: AgentView, part: Part | None, seen: "PutBack") -> None:
+        def check(text: str) -> str | None:
+            return None if text.strip() == "yes" else "type yes, or leave"
+
+        def done(text: str | None) -> None:
+            if text is not None:
+                put = partial(self._put_back, agent, part, seen)
+                self._context.do(f"putting files of {agent.name} back", put, lambda *_: self._then())
+
+        what = "its last assignment"
+        if part is not None:
+            what = f"{f'hunk {part.hunk} of ' if part.hunk is not None else ''}{_short(part.path)}"
+        leave = self._context.key("line.leave")
+        rest = " · what its commands changed stays" if seen.snapshot is None else ""
+        hint = f"Type yes · {_files_of(seen)}{rest} · {leave} leaves it as it is"
+        self._context.navigator.ask(PromptLine(f"{agent.name}: put {what} back?", hint=hint, check=check), done)
+
+    def _put_back(self, agent: AgentView, part: Part | None, seen: "PutBack") -> str:
+        """Put back exactly what was shown: it is found out again, and refused if something has changed."""
+        again = self._undo(agent, part, dry_run=True)
+        if (again.files, again.assignment) != (seen.files, seen.assignment):
+            raise TryLaterError(f"nothing was put back: the files of {agent.name} have just changed")
+        made = self._undo(agent, part, dry_run=False)
+        if made.snapshot is None:
+            return f"put back {_files_of(made)}"
+        before = core.commands.command_for(self._context.team, f"undo {agent.name} --snapshot {made.snapshot[:12]}")
+        return f"put back {_files_of(made)}; `{before}` brings it back"
+
+    def _undo(self, agent: AgentView, part: Part | None, *, dry_run: bool) -> "PutBack":
+        team, undo = self._context.team, core.commands.undo
+        if agent.spec is None or agent.spec.worktree is None:
+            return undo.undo_file_tools(team, agent.name, dry_run=dry_run)
+        if part is None:
+            return undo.undo_in_checkout(team, agent.name, dry_run=dry_run)
+        found = undo.undo_in_checkout(team, agent.name, path=part.path, hunk=part.hunk, dry_run=dry_run)
+        if dry_run and found.snapshot != part.commit:
+            again = self._context.key("changes.read")
+            raise TryLaterError(f"{agent.name} has changed files since this was read; {again} reads them again")
+        return found
+
+
+def _short(path: str) -> str:
+    return clip_middle(one_line(path), _PATH)
+
+
+def _files_of(made: "PutBack") -> str:
+    """Return the names of a few files, and how many more there are."""
+    names = [f"{_short(each.path)}{' (removed)' if each.removed else ''}" for each in made.files[:_NAMED]]
+    more = len(made.files) - _NAMED
+    return ", ".join(names) + (f" and {more} more" if more > 0 else "")
 
 
 class NeedActions:

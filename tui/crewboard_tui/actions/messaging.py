@@ -4,21 +4,22 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 import crewboard as core
-from crewboard import LEAD, UsageError
+from crewboard import LEAD, CrewboardError
 from crewboard_tui.actions.registry import Action, Selection, aimed, for_fitting, not_for
 from crewboard_tui.background import Then
 from crewboard_tui.compose import (
     ALL_AGENTS,
+    COMMANDS,
     TALK,
     Composer,
     ComposeTarget,
     Note,
     PromptLine,
-    Prose,
     Visit,
     interrupting,
     openings,
     parse_line,
+    split_attachments,
     to_agents,
 )
 from crewboard_tui.context import AppContext
@@ -33,6 +34,8 @@ class Messaging:
     def __init__(self, context: AppContext, composer: Callable[[], Composer | None] = lambda: None) -> None:
         self._context = context
         self._composer = composer
+        self._held = ""
+        """A text that was refused because it looks like a slash command; the same text again is sent."""
         self.actions = (
             Action("agent.message", self._message, _why_no_message, _message_label),
             Action("agent.broadcast", self.broadcast, self.why_no_broadcast, self._broadcast_label),
@@ -60,9 +63,10 @@ class Messaging:
     def write(self, target: ComposeTarget, *, line: bool = False) -> None:
         """Open an input for a text: the composer, or a prompt line if there is no composer or `line` is True."""
         composer = self._composer()
-        if composer is not None and not line:
+        if composer is not None and composer.line is not None and not line:
             composer.begin(target)
             return
+        from crewboard_tui.compose import Prose
 
         def done(text: str | None) -> None:
             if text is not None and target.is_sent(text):
@@ -77,7 +81,7 @@ class Messaging:
 
         prompt = PromptLine(
             target.label, kept, hint=target.hint(self._context.key, "line.leave"), changed=keep,
-            names=target.names, prose=Prose.of(self._context),
+            names=target.names, prose=Prose.of(self._context), write_out=target.write_out,
             check=lambda text: target.check(text) if target.is_sent(text) else None,
         )  # fmt: skip
         prompt.pressed = self._context.key
@@ -98,15 +102,42 @@ class Messaging:
             return self.lead_target()
         return ComposeTarget(
             f"to {', '.join(names)}", to_agents(names), partial(self._obey, names, unmark),
-            partial(self._why_not, names), openings(self._names),
+            partial(self._why_not, names), self._openings, write_out=self._write_out,
         )  # fmt: skip
 
-    def _why_not(self, names: list[str], text: str) -> str | None:
+    @property
+    def _openings(self) -> list[str]:
+        return openings(self._names, core.commands.messages.slash_commands(self._context.team))
+
+    def _write_out(self, text: str) -> str | None:
+        """Return the text for which a slash command of the project stands; None for every other text.
+
+        Raises:
+            UsageError: Its file cannot be used.
+        """
+        return None if _opens_view(text) else core.commands.messages.write_out(self._context.team, text)
+
+    def _why_not(self, names: list[str], text: str, *, hires: bool = False) -> str | None:
+        """Return why a text cannot be sent. `hires` says that a text for the lead hires it if there is none."""
         try:
-            parse_line(text, names, self._names)
-        except UsageError as error:
+            said = parse_line(text, names, self._names)
+            if isinstance(said, Note) and not (hires and said.names == (LEAD,)):
+                # Now, while the text is still in the line: after a refusal, writing goes on there.
+                core.commands.messages.read_attachments(self._context.team, said.names, split_attachments(said.text)[1])
+        except CrewboardError as error:
             return str(error)
-        return None
+        return self._why_no_command(text)
+
+    def _why_no_command(self, text: str) -> str | None:
+        """Return that a text is no slash command, if it looks like one; None if it was refused just before."""
+        name = None if _opens_view(text) else core.commands.messages.unknown_command(self._context.team, text)
+        held, self._held = self._held, text
+        if name is None or held == text:
+            self._held = ""
+            return None
+        known = core.commands.messages.slash_commands(self._context.team)
+        there = f"there are {', '.join(f'/{each}' for each in known)}" if known else ".claude/commands has none"
+        return f"no command /{name}: {self._context.key('draft.send')} again sends it as text; {there}"
 
     def _obey(self, names: list[str], unmark: Unmark, text: str) -> None:
         said = parse_line(text, names, self._names)
@@ -120,9 +151,11 @@ class Messaging:
         left = list(names)
         unmark(names)
 
+        said, attached = split_attachments(text)
+
         def send() -> str:
             core.commands.messages.send_to_each(
-                left, lambda name: core.commands.messages.send(self._context.team, name, text)
+                left, lambda name: core.commands.messages.send(self._context.team, name, said, attached)
             )
             asleep = [name for name in names if not core.commands.messages.is_listening(self._context.team, name)]
             later = f"; {', '.join(asleep)} reads it when resumed" if asleep else ""
@@ -155,7 +188,7 @@ class Messaging:
 
         def send() -> str:
             told = len(core.commands.messages.broadcast(self._context.team, text, left))
-            return f"sent to {told} agent{'' if told == 1 else 's'}"
+            return f"sent to {core.records.counted(told, 'agent')}"
 
         def draft() -> str:
             return kept_as if left == names else to_agents(left)
@@ -196,8 +229,8 @@ class Messaging:
         """Return the target that writes to the lead; it is hired if there is none, and resumed if it has ended."""
         known = "to the lead" if self._lead == LEAD else f"to {self._lead}, the lead"
         label = known if self._lead in self._names else "hire a lead: what should the team do?"
-        check = partial(self._why_not, [LEAD])
-        return ComposeTarget(label, TALK, self._obey_for_lead, check, openings(self._names))
+        check = partial(self._why_not, [LEAD], hires=True)
+        return ComposeTarget(label, TALK, self._obey_for_lead, check, self._openings, write_out=self._write_out)
 
     def _obey_for_lead(self, text: str) -> None:
         """Run a command that opens a view, or send the text to the addressed agent, by default to the lead."""
@@ -213,6 +246,10 @@ class Messaging:
             return "a lead is hired and reads it" if told.fresh else "sent to the lead"
 
         self._context.do("telling the lead", tell, settle=keep_unsent(self._context, lambda: TALK, text))
+
+
+def _opens_view(text: str) -> bool:
+    return bool(set(text.split(maxsplit=1)[:1]) & COMMANDS.keys())
 
 
 def _why_no_message(selection: Selection) -> str | None:

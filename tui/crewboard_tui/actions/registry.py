@@ -1,8 +1,10 @@
 """An action: a key of the table, whether it can be used on a selection, and what it does."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crewboard import AgentView, Need, Task, TeamView
 from crewboard_tui.keymap import BY_ID
@@ -19,8 +21,7 @@ def _ignore(*_: object) -> None:
     """Do nothing."""
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """The rows that the keys of a view act on.
 
     `targets` are the names of the marked agents, or of the agent under the cursor if none is marked; `agents` are those
@@ -99,8 +100,7 @@ def select_in(view: TeamView, rows: Rows, agent_of: Callable[[str], str | None] 
     )
 
 
-@dataclass(frozen=True)
-class Action:
+class Action(Struct, frozen=True):
     """Something that a key does to the selection of a view.
 
     `id` names the key in the table, with its label and its help. `available` returns the reason why it does nothing
@@ -113,8 +113,7 @@ class Action:
     label: Callable[[Selection], str | None] = lambda _: None
 
 
-@dataclass(frozen=True)
-class Layer:
+class Layer(Struct, frozen=True):
     """Something on a view that the key `view.back` closes before it leaves the view."""
 
     is_open: Callable[[], bool]

@@ -25,7 +25,12 @@ class RequestActions:
         core.commands.answers.approve(
             self._context.team, request.id, feedback=feedback, sha256=request.sha256, edited=edited
         )
-        return f"{'approved' if edited is None else 'approved as you edited it'}: {request.from_} continues"
+        if edited is not None and self._context.snapshot.view.attached is not None:
+            return f"sent back: {request.from_} reads your version, and submits it again"
+        then = f"{request.from_} continues"
+        if request.type == "task_review":
+            then = f"task #{request.payload.get('task', '')} is completed"
+        return f"{'approved' if edited is None else 'approved as you edited it'}: {then}"
 
     def approve_with_rule(self, covers: str, rule_for: core.commands.answers.RuleFor) -> str:
         """Say yes, and from now on to everything that the rule `covers`."""

@@ -29,9 +29,9 @@ TASK_GROUPS: dict[str, frozenset[str]] = {
 
 
 NEED_GROUPS: dict[str, frozenset[str]] = {
-    "requests": frozenset({"plan", "permission", "question"}),
+    "requests": frozenset({"plan", "permission", "question", "review"}),
     "crashes": frozenset({"death", "failed_start", "failed", "damaged"}),
-    "no progress": frozenset({"stuck", "looping", "task_failed", "check_failed", "outage"}),
+    "no progress": frozenset({"stuck", "looping", "task_failed", "check_failed", "collision", "outage"}),
     "results": frozenset({"result"}),
 }
 """Needs by their kind."""

@@ -1,15 +1,16 @@
 """Actions on tasks. Each does what a shell command does: new, assign, block, edit, raise, lower, cancel, reopen."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 import crewboard as core
 from crewboard import Task, TeamView, UsageError
 from crewboard_tui.actions.messaging import keep_unsent
 from crewboard_tui.actions.registry import NOT_NOW, Action, Selection, aimed
 from crewboard_tui.background import run_for_each
-from crewboard_tui.compose import TASK, PromptLine, Prose, clean, edit_of_task, resolve_prefix
+from crewboard_tui.compose import TASK, PromptLine, edit_of_task, resolve_prefix
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import BY_ID
 
@@ -37,6 +38,8 @@ class TaskActions:
         """Reopens a failed task for the agent that had it. Needs-you offers it in the place of `agent.resume`."""
 
     def _new(self, selection: Selection) -> None:
+        from crewboard_tui.compose import Prose
+
         def done(text: str | None) -> None:
             if text is not None and text.strip():
                 self._context.drafts.pop(TASK, None)
@@ -136,6 +139,8 @@ class TaskActions:
 
     def _edit(self, chosen: list[Task], _: Selection) -> None:
         task, drafts = chosen[0], self._context.drafts
+        from crewboard_tui.compose import Prose
+
         name, shown = edit_of_task(task.id), as_text(task.subject, task.description)
 
         def keep(text: str) -> None:
@@ -239,6 +244,8 @@ def _on_tasks(
 
 def as_text(subject: str, description: str) -> str:
     """Return a task as one text to edit: the subject is the first line."""
+    from crewboard_tui.compose import clean
+
     return "\n".join(filter(None, (clean(subject, one_line=True).strip(), clean(description).strip())))
 
 

@@ -1,5 +1,6 @@
 """The command line. Each command lives in a module that is imported when the command runs."""
 
+import gc
 import os
 import signal
 import sys
@@ -28,6 +29,14 @@ def open_missing() -> None:
 def main() -> None:
     """Run the command line of this process and exit with its code."""
     open_missing()
+    if sys.argv[1:] == ["hook"]:
+        # Before anything else is imported: a session of Claude Code waits for it.
+        from crewboard.attach import hooks
+
+        sys.exit(hooks.main())
+    # What imports make is no garbage, and looking for some takes a tenth of a start. `program` enables it again for
+    # each command that is not in its QUICK.
+    gc.disable()
     signal.signal(signal.SIGTERM, leave)
     try:
         from crewboard_tui.cli.program import run

@@ -13,9 +13,7 @@ import click
 import crewboard as core
 from crewboard import Need, NeedKind, Request, StorageError, Task, Team, TeamReader, TeamView, UsageError
 from crewboard_tui.cli import common
-from crewboard_tui.cli.common import Session, as_json, note, say, say_json
-from crewboard_tui.cli.mail import answers
-from crewboard_tui.cli.watching import hints
+from crewboard_tui.cli.common import Session, as_json, keep_mirrored, note, say, say_json
 from crewboard_tui.notifications import NeedsDiff
 from crewboard_tui.render import format_long_age, safe_line
 
@@ -31,6 +29,7 @@ def board(session: Session, plain_glyphs: bool, plain: bool, read_only: bool) ->
     """
     team = session.team
     if plain:
+        keep_mirrored(team.directory)
         follow(team)
         return
     typed = core.commands.CommandLine.of(team)
@@ -131,6 +130,8 @@ _SAYS: dict[NeedKind, str] = {"plan": "submits a ", "stuck": "is stuck: ", "loop
 
 def follow(team: Team) -> None:
     """Print the open needs, then each new and each settled one, until stdout is closed."""
+    from crewboard_tui.cli.watching import hints
+
     directory, typed = team.directory, core.commands.CommandLine.of(team)
     with hints(directory) as wake:
         reader, arrivals = TeamReader(directory), NeedsDiff()
@@ -157,6 +158,8 @@ def news(view: TeamView, arrivals: NeedsDiff, typed: core.commands.CommandLine) 
 
 def sentence(need: Need, view: TeamView, typed: core.commands.CommandLine) -> str:
     """Describe a need: since when, what it blocks, and the commands that answer it."""
+    from crewboard_tui.cli.mail import answers
+
     since = f"for {format_long_age(view.now - need.since)}"
     happened = f"{need.agent} {_SAYS.get(need.kind, '')}{need.summary}"
     clauses = "; ".join(part for part in (happened, since, _holds(need, view)) if part)
@@ -212,7 +215,7 @@ def _recovery(need: Need, view: TeamView) -> str:
         return "it was read"
     if need.kind == "task_failed" and task is not None and task.status != "failed":
         return f"it is {task.status.replace('_', ' ')}"
-    if need.kind in ("task_failed", "check_failed", "damaged", "outage"):
+    if need.kind in ("task_failed", "check_failed", "damaged", "collision", "outage"):
         return "acknowledged, or over"
     if agent is None:
         return "it was removed from the roster"

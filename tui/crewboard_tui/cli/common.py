@@ -1,28 +1,31 @@
 """Shared parts of the commands: global options, arguments, the group that imports a command when it runs, printing.
 
 Data goes to stdout, as text or JSON; progress goes to stderr.
+
+Every command imports this module, `--version` and `--help` too: what only some need is imported where it is used.
 """
 
-import difflib
+from __future__ import annotations
+
 import importlib
-import json
 import math
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args
 
 import click
 from click.shell_completion import CompletionItem
-from rich.cells import cell_len
 
 import crewboard as core
-from crewboard import BadDataError, CrewboardError, Team, UsageError, choose_team
-from crewboard_tui.render import clip, pad, safe_line, safe_text
+from crewboard import BadDataError, CrewboardError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from crewboard import Team
+    from crewboard.store import TeamDirectory
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -88,6 +91,8 @@ def read_text(path: str) -> str:
         UsageError: There is no such file.
         BadDataError: It is not UTF-8.
     """
+    from pathlib import Path
+
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except FileNotFoundError as error:
@@ -103,7 +108,7 @@ def read_text(path: str) -> str:
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
-def completer(list_words: Callable[[core.store.TeamDirectory], Iterable[str]], *, separator: str = "") -> Completer:
+def completer(list_words: Callable[[TeamDirectory], Iterable[str]], *, separator: str = "") -> Completer:
     """Return a function by which the shell completes a value from what the team has; nothing if it cannot be read.
 
     With a `separator`, the last part of the value is completed.
@@ -113,7 +118,7 @@ def completer(list_words: Callable[[core.store.TeamDirectory], Iterable[str]], *
         options = ctx.find_root().params
         before, mark, last = incomplete.rpartition(separator) if separator else ("", "", incomplete)
         try:
-            words = list(list_words(choose_team(core.store.find_root(options.get("root")), options.get("team"))))
+            words = list(list_words(core.choose_team(core.store.find_root(options.get("root")), options.get("team"))))
         except (CrewboardError, OSError):
             return []
         return [CompletionItem(f"{before}{mark}{word}") for word in words if word.startswith(last)]
@@ -121,23 +126,19 @@ def completer(list_words: Callable[[core.store.TeamDirectory], Iterable[str]], *
     return complete
 
 
-def _agents(team: core.store.TeamDirectory) -> list[str]:
+def _agents(team: TeamDirectory) -> list[str]:
     return [member.name for member in core.store.roster.load(team).members]
 
 
-def _states(_: core.store.TeamDirectory) -> list[str]:
-    # Not needed by the other commands, and slow to import.
-
+def _states(_: TeamDirectory) -> list[str]:
     return list(dict.fromkeys([*get_args(core.records.State), *get_args(core.readmodel.Shown)]))
 
 
-def _agent_types(team: core.store.TeamDirectory) -> list[str]:
-
+def _agent_types(team: TeamDirectory) -> list[str]:
     return list(core.agent_types.find_all(team.root)[0])
 
 
-def _settings(_: core.store.TeamDirectory) -> list[str]:
-
+def _settings(_: TeamDirectory) -> list[str]:
     return list(core.commands.answers.SETTINGS)
 
 
@@ -156,12 +157,17 @@ PACKAGE = "crewboard_tui.cli"
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are given by `sections`: heading → command → `module:name`."""
+    """A group whose commands are given by `sections`: heading → command → `module:name` and first sentence."""
 
-    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, str]], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, tuple[str, str]]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._sections = sections
-        self._places = {name: place for section in sections.values() for name, place in section.items()}
+        self._places = {name: place for section in sections.values() for name, (place, _) in section.items()}
+
+    @property
+    def summaries(self) -> dict[str, str]:
+        """Return what the help says about each command: the first sentence of the command's own help."""
+        return {name: summary for section in self._sections.values() for name, (_, summary) in section.items()}
 
     # click defines this signature.
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -178,27 +184,30 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in self._places and not args[0].startswith("-"):
+            import difflib
+
             near = difflib.get_close_matches(args[0], self._places, n=1)
             hint = f", did you mean {near[0]!r}?" if near else ""
             raise click.UsageError(f"no such command: {args[0]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for heading, names in self._sections.items():
-            commands = [(name, self.get_command(ctx, name)) for name in names]
+    # click defines this signature.
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        for heading, commands in self._sections.items():
             with formatter.section(heading):
-                formatter.write_dl([(name, found.get_short_help_str(80)) for name, found in commands if found])
+                formatter.write_dl([(name, summary) for name, (_, summary) in commands.items()])
 
 
-@dataclass(frozen=True)
 class Session:
-    """The global options of one call."""
+    """The global options of one call. With `reads`, the command only reads, and may be used on a foreign team."""
 
-    root_option: str | None = None
-    team_option: str | None = None
-    offline: bool = False
-    reads: bool = False
-    """The command only reads, so that it may be used on a foreign team."""
+    def __init__(
+        self, root: str | None = None, team: str | None = None, *, offline: bool = False, reads: bool = False
+    ) -> None:
+        self.root_option = root
+        self.team_option = team
+        self.offline = offline
+        self.reads = reads
 
     @property
     def root(self) -> Path:
@@ -220,13 +229,28 @@ class Session:
         environment = dict(os.environ)
         if self.offline:
             environment[core.env.OFFLINE] = "1"
-        directory = choose_team(self.root, self.team_option)
+        directory = core.choose_team(self.root, self.team_option)
         if not self.reads:
             directory.require_adopted()
-        return Team(directory, environment=environment)
+        _mirror_once(directory)
+        return core.Team(directory, environment=environment)
 
 
-def revive(team: core.store.TeamDirectory) -> None:
+def _mirror_once(team: TeamDirectory) -> None:
+    """Bring a team that mirrors one of another program up to date, unless another process does so."""
+    if core.store.roster.is_attached(team) and not team.is_foreign():
+        mirror = core.attach.follow.MirrorThread(team, on_error=note)
+        mirror.refresh()
+        mirror.mirror.close()
+
+
+def keep_mirrored(team: TeamDirectory) -> None:
+    """Keep a team that mirrors one of another program up to date until this process ends."""
+    if core.store.roster.is_attached(team) and not team.is_foreign():
+        core.attach.follow.MirrorThread(team, on_error=note).start()
+
+
+def revive(team: TeamDirectory) -> None:
     """Start a supervisor if none is running. If that fails, report it and continue."""
     try:
         core.protocol.supervisor_client.ensure_running(team)
@@ -248,18 +272,22 @@ def as_json(command: Any) -> Any:  # noqa: ANN401
 
 def say(text: str) -> None:
     """Print text on stdout, made safe for a terminal."""
+    from crewboard_tui.render import safe_text
+
     click.echo(safe_text(text))
 
 
 def note(text: str) -> None:
     """Print progress on stderr."""
+    from crewboard_tui.render import safe_text
+
     click.echo(safe_text(text), err=True)
 
 
 def note_damage(count: int, where: str) -> None:
     """Report on stderr how many lines of a file could not be read, if any."""
     if count:
-        note(f"{count} damaged line{'' if count == 1 else 's'} of the {where} skipped")
+        note(f"{core.records.counted(count, 'damaged line')} of the {where} skipped")
 
 
 def say_json(value: object) -> None:
@@ -273,13 +301,17 @@ def say_json_line(value: object) -> None:
 
 
 def _dump(value: object, indent: int | None = None) -> str:
+    import json
+
     text = json.dumps(core.redaction.redact_values(value), ensure_ascii=True, allow_nan=False, indent=indent)
     return text.replace("\x7f", "\\u007f")
 
 
 def columns() -> int:
-    """Return the width of the terminal; 80 if there is none."""
-    return max(NARROWEST, shutil.get_terminal_size((80, 24)).columns)
+    """Return the width of the terminal; without one, a width that cuts nothing: a script gets the whole text."""
+    import shutil
+
+    return max(NARROWEST, shutil.get_terminal_size((sys.maxsize, 24)).columns)
 
 
 def clock(ts: float | None, now: float | None = None) -> str:
@@ -302,21 +334,31 @@ def age(seconds: float) -> str:
 
 def cut(text: str, room: int) -> str:
     """Return `text` made safe, on one line of at most `room` columns."""
+    from crewboard_tui.render import clip, safe_line
+
     return clip(safe_line(text), room)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, indent: str = "") -> list[str]:
     """Lay out rows under a header in columns; the last column takes the remaining width."""
+    from rich.cells import cell_len
+
+    from crewboard_tui.render import clip, safe_line
+
     cells = [list(header), *([safe_line(cell) for cell in row] for row in rows)]
     widths = [max(cell_len(row[place]) for row in cells) for place in range(len(header) - 1)]
     return [indent + clip(_row(row, widths), columns() - len(indent)) for row in cells]
 
 
 def _row(row: Sequence[str], widths: Sequence[int]) -> str:
+    from crewboard_tui.render import pad
+
     cells = [pad(cell, size) for cell, size in zip(row, widths, strict=False)]
     return "  ".join([*cells, row[-1]]).rstrip()
 
 
 def indented(text: str, by: str = "    ") -> str:
     """Indent a block of text under a line."""
+    from crewboard_tui.render import safe_text
+
     return "\n".join(by + line if line else "" for line in safe_text(text).splitlines())

@@ -1,8 +1,7 @@
 """The commands that control and stop agents, talk to the lead and change the team's settings."""
 
-from dataclasses import asdict
-
 import click
+from msgspec.structs import asdict
 
 import crewboard as core
 from crewboard import ExitCode, HireOptions, Status, Team, TeamView, TryLaterError, UsageError, read_team
@@ -25,9 +24,10 @@ def lead(context: click.Context, text: str, unsafe_no_sandbox: bool, as_json: bo
 
     Example: crewboard lead "have one agent list all Python files and another one run the tests"
     """
-    from crewboard_tui.cli.hiring import follow
+    from crewboard_tui.cli.hiring import follow, tell_unused_key
 
     team = context.obj.team
+    tell_unused_key(team)
     flags = HireOptions(unsafe_no_sandbox=unsafe_no_sandbox)
     name = team.ensure().config.lead
     context.exit(
@@ -49,7 +49,7 @@ def interrupt(session: Session, name: str, text: str, as_json: bool) -> None:
     was = core.store.json_files.load_or_none(team.agent(name).status, Status)
     message = core.commands.control.interrupt(team, name, text)
     if as_json:
-        say_json(message.model_dump())
+        say_json(message.as_dict())
     elif was is not None and was.state == "idle":
         say(f"{name} was idle, nothing to interrupt; it reads your message")
     else:
@@ -182,6 +182,9 @@ def settings(session: Session, name: str | None, value: str | None, as_json: boo
     worktree_copy: files and folders that are not in the repository and are copied into them ('.env .venv').
     worktree_setup: a command that then runs in them, in the agent's sandbox ('make deps').
 
+    collisions: what happens before file tools of two agents change the same file. `warn`: nothing, only the need tells.
+    `hold`: you are asked first. `claims`: files that an approved plan names are refused to others until its result.
+
     check: command that must pass before an agent's task is completed, if the task has no check of its own.
 
     Example: crewboard settings max_agents 8
@@ -293,11 +296,11 @@ def rules(context: click.Context, as_json: bool) -> None:
     usage = core.store.journal.RuleUsageReader(directory).read() if found else {}
     used = [(rule, usage.get(rule.id, core.store.journal.RuleUsage())) for rule in found]
     if as_json:
-        say_json([{**rule.model_dump(), **asdict(each)} for rule, each in used])
+        say_json([{**rule.as_dict(), **asdict(each)} for rule, each in used])
         return
     for rule, each in used:
         last = f", last {clock(each.last_hit)}" if each.last_hit is not None else ""
-        hits = f"{each.hits} hit{'' if each.hits == 1 else 's'}{last}"
+        hits = f"{core.records.counted(each.hits, 'hit')}{last}"
         added = f" · by {rule.by} {clock(rule.at)}" if rule.by else ""
         say(safe_line(f"{rule.id} · {core.commands.answers.describe_rule(rule)} · {hits}{added}"))
     if not found:
@@ -344,7 +347,7 @@ def add(
         session.team.ensure(), effect, tool, pattern, agent=agent, agent_type=agent_type
     )
     if as_json:
-        say_json(rule.model_dump())
+        say_json(rule.as_dict())
     else:
         say(safe_line(f"{rule.id}: {core.commands.answers.describe_rule(rule)}"))
 

@@ -49,7 +49,7 @@ class Check:
 
 def all_checks(session: Session) -> list[Check]:
     """Run all checks, the most important first."""
-    environment = session.team.environment
+    environment = session.team.worker_environment
     return [
         python(),
         model(core.env.is_offline(environment), dict(environment)),
@@ -62,6 +62,7 @@ def all_checks(session: Session) -> list[Check]:
         *keymap(),
         *hook(),
         git(session.root),
+        *plans(session.root),
     ]
 
 
@@ -225,6 +226,29 @@ def git(root: Path) -> Check:
     return Check("git", "note", f"{version}; the root is in no repository", "run `git init` to see and undo changes")
 
 
+def plans(root: Path) -> list[Check]:
+    """Check who approves the plans of the attached teams of the workspace."""
+    from crewboard.attach.install import missing_reason
+
+    teams = [team for team in core.store.team_directories(root) if not team.is_foreign()]
+    attached = [core.store.roster.load(team).attached for team in teams if core.store.roster.is_attached(team)]
+    found = []
+    oldest, *_, newest = core.attach.formats.TESTED
+    for version in dict.fromkeys(each.version for each in attached if each is not None and each.version):
+        fine = core.attach.formats.is_tested(version)
+        says = f"{version}, within the tested range" if fine else f"{version}, outside of the tested range"
+        remedy = "what it writes may be read wrongly; look for a newer crewboard" if not fine else ""
+        found.append(Check("claude code", "ok" if fine else "note", f"{says} {oldest} to {newest}", remedy))
+    for project in dict.fromkeys(Path(each.cwd or root) for each in attached if each is not None):
+        why = missing_reason(project)
+        if why is None:
+            found.append(Check("plans", "ok", f"you approve: hooks in {project}, for sessions that started after them"))
+        else:
+            remedy = "`crewboard attach --install`, then start the session of Claude Code again"
+            found.append(Check("plans", "note", f"Claude Code approves by itself: {why}", remedy))
+    return found
+
+
 def _output(command: list[str]) -> str:
     try:
         done = subprocess.run(
@@ -248,7 +272,8 @@ def doctor(session: Session, as_json: bool) -> None:
     """Check the setup and suggest fixes.
 
     Looks at Python, the API key, the sandbox, memory limits, file events, the workspace, the terminal, your keys, your
-    hook and git. The exit code is 0 whatever it finds; in --json, `mark` is ok, note or bad.
+    hook, git, and who approves plans of attached teams. The exit code is 0 whatever it finds; in --json, `mark` is ok,
+    note or bad.
     """
     found = all_checks(session)
     if as_json:

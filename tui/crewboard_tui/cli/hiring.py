@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -17,7 +18,7 @@ from crewboard_tui.cli.common import Session, as_json, clock, columns, cut, note
 from crewboard_tui.cli.mail import answers, in_a_row
 from crewboard_tui.render import safe_line
 
-_FLAGS = frozenset(HireOptions.model_fields) - {"task"}
+_FLAGS = frozenset(HireOptions.__struct_fields__) - {"task"}
 """Options that are fixed at hiring: an idle agent keeps those that it was hired with."""
 
 
@@ -33,6 +34,8 @@ _FLAGS = frozenset(HireOptions.model_fields) - {"task"}
 )
 @click.option("--prompt", type=common.text, metavar="P", help="What to do.")
 @click.option("--prompt-file", metavar="F", help="Read the prompt from a file; `-` is standard input.")
+@click.option("--effort", type=click.Choice(core.models.EFFORTS), help="How hard its model works; else the type's.")
+@click.option("--thinking", type=click.Choice(core.models.THINKING), help="Whether its model thinks; else the type's.")
 @click.option("--role", type=common.text, default="", metavar="R", help="Its role, in a few words.")
 @click.option("--model", metavar="M", help="Default: $CREWBOARD_MODEL, $ANTHROPIC_MODEL, the type's.")
 @click.option("--background", is_flag=True, help="Return as soon as the worker is up.")
@@ -67,6 +70,7 @@ _FLAGS = frozenset(HireOptions.model_fields) - {"task"}
 @click.pass_context
 def spawn(
     context: click.Context,
+    /,
     name: str,
     agent_type: str,
     prompt: str | None,
@@ -74,23 +78,9 @@ def spawn(
     role: str,
     model: str | None,
     background: bool,
-    once: bool,
-    plan: bool,
-    strict_plan: bool,
-    ask: bool,
-    autoclaim: bool,
-    budget: str | None,
-    task: int | None,
-    network: bool,
-    max_turns: int,
-    restart: bool,
-    max_memory: int | None,
-    worktree: bool,
-    base: str | None,
     no_wait: bool,
-    unsafe_no_sandbox: bool,
-    allow_hardlinks: bool,
     as_json: bool,
+    **flags: Any,
 ) -> None:
     """Hire the agent NAME, or give more work to an idle one.
 
@@ -101,30 +91,24 @@ def spawn(
 
     Example: crewboard spawn fixer --type code --plan --background --prompt-file task.md
     """
-    flags = HireOptions(
-        once=once,
-        plan=plan,
-        strict_plan=strict_plan,
-        ask=ask,
-        autoclaim=autoclaim,
-        budget=budget,
-        network=network,
-        unsafe_no_sandbox=unsafe_no_sandbox,
-        allow_hardlinks=allow_hardlinks,
-        max_turns=max_turns,
-        restart=restart,
-        max_memory=max_memory,
-        worktree=worktree or base is not None,
-        base=base,
-        task=task,
-    )
+    # Each other option is a field of `HireOptions`.
+    options = HireOptions(**{**flags, "worktree": flags["worktree"] or flags["base"] is not None})
     given = frozenset(flag for flag in _FLAGS if _was_given(context, flag))
-    hire = Hire(name, agent_type, _prompt(prompt, prompt_file), role, model, flags, given, wait=not no_wait)
-    session: Session = context.obj
+    hire = Hire(name, agent_type, _prompt(prompt, prompt_file), role, model, options, given, wait=not no_wait)
+    team = context.obj.team
+    tell_unused_key(team)
     if background:
-        _spawn_in_background(session.team, hire, as_json=as_json)
+        _spawn_in_background(team, hire, as_json=as_json)
     else:
-        context.exit(spawn_and_follow(session.team, hire, as_json=as_json))
+        context.exit(spawn_and_follow(team, hire, as_json=as_json))
+
+
+def tell_unused_key(team: Team) -> None:
+    """Print that a team on the offline model does not use the key of this shell, unless `--offline` says the same."""
+    said = core.env.is_offline(team.environment)
+    if team.offline and not said and core.commands.context.has_key(team.environment):
+        another = core.commands.create_command(team.directory.root)
+        note(f"this team stays on the offline model and does not use your API key; `{another}` makes one that does")
 
 
 def _was_given(context: click.Context, name: str) -> bool:
@@ -206,6 +190,7 @@ def resume(
         raise UsageError("name the agent to resume, or use --all")
     if name is None and (budget is not None or max_turns is not None):
         raise UsageError("--budget and --max-turns are for one agent: name it")
+    tell_unused_key(team)
     if name is not None:
         core.commands.hire.change_limits(team, name, budget=budget, max_turns=max_turns)
         _resume_one(team, name, model, network, as_json=as_json)
@@ -279,6 +264,8 @@ def types(context: click.Context, as_json: bool) -> None:
                     "writes": each.writes,
                     "executes": each.executes,
                     "model": each.model,
+                    "effort": each.effort,
+                    "thinking": each.thinking,
                     "left_out": list(each.left_out),
                     "file": each.file or None,
                     "trusted": trusted(each),
@@ -292,7 +279,8 @@ def types(context: click.Context, as_json: bool) -> None:
         say(f"         tools: {' '.join(each.tools)}")
         if each.left_out:
             say(f"         left out: {', '.join(each.left_out)} (named in its file; crewboard has no such tools)")
-        say(f"         model: {each.model}")
+        how = {"model": each.model, "effort": each.effort, "thinking": each.thinking}
+        say(f"         {', '.join(f'{what}: {value}' for what, value in how.items() if value)}")
         if not trusted(each):
             accept = core.commands.command_for(session.team, f"types trust {each.name}")
             say(f"         not accepted: read {each.file}, then `{accept}`")
@@ -371,7 +359,7 @@ class Following:
         if time.monotonic() > self.look_again:
             self.look_again = time.monotonic() + PROVIDE_EVERY
             core.protocol.supervisor_client.request_start(
-                self.team.directory, self.assignment.agent, self.assignment.run, self.team.environment
+                self.team.directory, self.assignment.agent, self.assignment.run, self.team.worker_environment
             )
 
     def _read(self) -> list[core.records.Event]:
@@ -430,6 +418,8 @@ def follow(team: Team, name: str, start: Callable[[], Assignment], *, once: bool
         note(f"\ndetached: {name} keeps working; `{typed(f'journal {name} --follow')}` shows its progress")
         return ExitCode.INTERRUPTED
     code = _report(assignment, outcome, typed, as_json=as_json)
+    if (task := core.protocol.reviews.awaited_by(team.directory, name)) is not None:
+        note(core.protocol.reviews.describe(task))
     if isinstance(outcome, core.records.Answer) and outcome.error is None:
         # The result was printed already. A mark that cannot be written must not fail the command.
         with contextlib.suppress(CrewboardError):

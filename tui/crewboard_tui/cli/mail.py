@@ -6,6 +6,7 @@ Looking into a mailbox marks nothing as read.
 import shlex
 import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,22 +20,33 @@ from crewboard_tui.render import safe_line
 
 @click.command()
 @common.agent_name
-@click.argument("text", type=common.text)
+@click.argument("text", type=common.text, required=False)
+@click.option(
+    "--attach",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Attach an image (PNG, JPEG, GIF, WebP) or a PDF; may be repeated.",
+)
 @as_json
 @click.pass_obj
-def send(session: Session, name: str, text: str, as_json: bool) -> None:
+def send(session: Session, name: str, text: str | None, attach: tuple[Path, ...], as_json: bool) -> None:
     """Send TEXT to the agent NAME, as the operator.
 
     An idle agent starts work on it. A working agent reads it before its next model call, a stopped one when it is
     resumed.
 
     Example: crewboard send fixer "keep the old parameter for one release"
+
+    Example: crewboard send fixer "the button is cut off" --attach shot.png
     """
-    team = session.team
+    if text is None and not attach:
+        raise click.UsageError("Missing argument 'TEXT'; only with --attach it can be left out.")
+    team, text = session.team, text or ""
     core.protocol.addressing.require_recipient(name, team.config.names)
-    if text.strip():
+    if text.strip() or attach:
         team.ensure()
-    message = core.commands.messages.send(team, name, text)
+    message = core.commands.messages.send(team, name, text, attach)
     _report_sent(team, [message], as_json)
 
 
@@ -52,7 +64,7 @@ def broadcast(session: Session, text: str, as_json: bool) -> None:
 
 
 def _report_sent(team: Team, messages: list[Message], as_json: bool, *, many: bool = False) -> None:
-    dumped = [message.model_dump() for message in messages]
+    dumped = [message.as_dict() for message in messages]
     if as_json:
         say_json(dumped if many else dumped[0])
     else:
@@ -137,19 +149,19 @@ def _page(team: Team, name: str, most: int | None, before: str | None) -> "list[
 # The module of this type is imported only when it is needed.
 def _as_json(letter: Any, void: str | None) -> dict[str, Any]:  # noqa: ANN401
     return {
-        **letter.message.model_dump(),
+        **letter.message.as_dict(),
         "picked_up_at": letter.picked_up_at,
         "entered_turn_at": letter.entered_turn_at,
         "changes_nothing": void,
     }
 
 
-_BODY = {"plan_approval": "plan", "question": "question", "shutdown": "reason"}
-_BESIDE = ("options", "files", "commands", "risk")
+_BODY = {"plan_approval": "plan", "question": "question", "shutdown": "reason", "task_review": "summary"}
+_BESIDE = ("options", "files", "commands", "risk", "file")
 """Fields of a payload that are printed in addition to its body."""
 
 _PLAIN = frozenset({"command", "path"})
-_IN_DIFF = frozenset({"content", "old_text", "new_text"})
+_IN_DIFF = frozenset({"content", "old_text", "new_text", "replace_all", "edits", "diff"})
 
 
 @click.command()
@@ -165,7 +177,7 @@ def requests(session: Session, everything: bool, as_json: bool) -> None:
         else core.protocol.requests.pending(team.directory)
     )
     if as_json:
-        say_json([request.model_dump() for request in found])
+        say_json([request.as_dict() for request in found])
         return
     if not found:
         note("there are no requests" if everything else "no request waits for an answer")
@@ -192,11 +204,12 @@ def _show(request: Request, typed: core.commands.CommandLine) -> None:
 
 
 def _body(request: Request) -> str:
-    return str(request.payload.get(_BODY[request.type], ""))
+    text = str(request.payload.get(_BODY[request.type], ""))
+    return f"{text}\n\n{request.payload.get('diff', '')}" if request.type == "task_review" else text
 
 
 def _call(request: Request) -> str:
-    """Return the call that a permission is asked for, as a diff or as the exact command."""
+    """Return what a call collides with, and the call itself, as a diff or as the exact command."""
     payload = request.payload
     given = payload.get("input")
     call = dict(given) if isinstance(given, dict) else {"command": payload.get("summary", "")}
@@ -204,7 +217,8 @@ def _call(request: Request) -> str:
     if diff:
         call = {name: value for name, value in call.items() if name not in _IN_DIFF}
     lines = [str(value) if name in _PLAIN else f"{name}: {value}" for name, value in call.items()]
-    return "\n".join([f"tool: {payload.get('tool', '')}", *lines, *([str(diff)] if diff else [])])
+    collision = [str(payload["collision"])] if payload.get("collision") else []
+    return "\n".join([*collision, f"tool: {payload.get('tool', '')}", *lines, *([str(diff)] if diff else [])])
 
 
 @click.command()
@@ -232,8 +246,8 @@ def approve(
 ) -> None:
     """Approve the plan or permission with this ID.
 
-    For a pending request any unique prefix of the id is enough. An answer that has no effect (request closed, unknown
-    or of another type) exits 65 and says why.
+    Any unique prefix of the id is enough, and pending requests come first. An answer that has no effect (request
+    closed, unknown or of another type) exits 65 and says why.
 
     Example: crewboard approve plan-1f3a --feedback "keep it small"
     """
@@ -247,9 +261,12 @@ def approve(
         note(safe_line(f"{standing.id}: {core.commands.answers.describe_rule(standing)}"))
         _report_answer(decided, as_json)
         return
-    _report_answer(
-        core.commands.answers.approve(session.team, ident, feedback=feedback, sha256=sha256, edited=edited), as_json
-    )
+    decided = core.commands.answers.approve(session.team, ident, feedback=feedback, sha256=sha256, edited=edited)
+    if edited is not None and core.store.roster.is_attached(session.team.directory):
+        note(f"Claude Code takes plans from teammates alone: {decided.from_} reads your version and submits it again")
+    for overlap in core.commands.answers.plan_overlaps(session.team, decided):
+        note(safe_line(overlap))
+    _report_answer(decided, as_json)
 
 
 @click.command()
@@ -278,7 +295,7 @@ def answer(session: Session, ident: str, text: str, as_json: bool) -> None:
 
 def _report_answer(request: Request, as_json: bool) -> None:
     if as_json:
-        say_json(request.model_dump())
+        say_json(request.as_dict())
     else:
         say(f"{request.type} {request.id} of {request.from_}: {request.status}")
 
@@ -299,10 +316,17 @@ _ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
     "plan": ((READ, "requests"), ("approve", "approve {id}"), ("refuse", "reject {id} --feedback TEXT")),
     "permission": (("approve", "approve {id}"), ("refuse", "reject {id} --feedback TEXT")),
     "question": (("answer", "answer {id} TEXT"),),
+    "review": ((READ, "requests"), ("approve", "approve {id}"), ("send back", "reject {id} --feedback TEXT")),
     "stuck": (("see why", "journal {agent}"), ("stop it", "stop {agent} --now")),
     "looping": (("tell it", "send {agent} TEXT"), ("stop it", "stop {agent}")),
     "failed": (("try again", "send {agent} TEXT"), _ACKNOWLEDGE),
     "failed_start": (("start it", "resume {agent}"), ("take it off the roster", "remove {agent}")),
+    "collision": (
+        ("see what it changed", "changes {agent} --diff"),
+        ("tell it", "send {agent} TEXT"),
+        ("hold it", "pause {agent}"),
+        _ACKNOWLEDGE,
+    ),
     "outage": (_ACKNOWLEDGE, ("let the assignments fail", "settings on_outage fail")),
     "damaged": (_ACKNOWLEDGE,),
     "task_failed": (
@@ -323,7 +347,13 @@ _ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
 
 
 def answers(need: Need | Request, typed: core.commands.CommandLine) -> Iterator[tuple[str, str]]:
-    """Yield each possible answer to a need or request, with the command that gives it."""
+    """Return each possible answer to a need or request, with the command that gives it."""
+    if need.answered_in is not None:
+        return iter([("answer it", "answer in Claude Code's own terminal")])
+    return _commands(need, typed)
+
+
+def _commands(need: Need | Request, typed: core.commands.CommandLine) -> Iterator[tuple[str, str]]:
     if isinstance(need, Need):
         known = _ANSWERS[need.kind]
         if need.limit is not None:
@@ -337,6 +367,8 @@ def answers(need: Need | Request, typed: core.commands.CommandLine) -> Iterator[
             known = known[1:]
         elif need.kind == "check_failed" and need.agent == core.records.SYSTEM:
             known = known[2:]
+        elif need.kind == "collision" and not need.in_worktrees:
+            known = (("see what it did", "journal {agent}"), *known[1:])
         words = {"agent": need.agent, "id": need.request_id, "task": need.task, "mailbox": need.mailbox}
     elif need.type in core.readmodel.NEED_OF_REQUEST:
         known = _ANSWERS[core.readmodel.NEED_OF_REQUEST[need.type]]
@@ -344,8 +376,16 @@ def answers(need: Need | Request, typed: core.commands.CommandLine) -> Iterator[
     # A shutdown request is answered by the agent that it asks.
     else:
         return
-    for what, how in known:
+    for what, how in _possible(known, typed):
         yield what, typed(how.format(**words))
+
+
+_STEERS = frozenset({"resume", "send", "stop", "remove", "pause", "limit", "budget", "task", "check"})
+"""Commands that are refused for agents of another program."""
+
+
+def _possible(known: tuple[tuple[str, str], ...], typed: core.commands.CommandLine) -> list[tuple[str, str]]:
+    return [each for each in known if not (typed.attached and each[1].partition(" ")[0] in _STEERS)]
 
 
 def in_a_row(commands: Iterable[str]) -> str:

@@ -1,9 +1,9 @@
 """The command `crewboard`: global options, the list of commands, error reporting."""
 
+import gc
 import io
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 
 import click
@@ -13,72 +13,85 @@ import crewboard as core
 from crewboard import CrewboardError, ExitCode, __version__
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import LazyGroup, Session, note
-from crewboard_tui.render import safe_line
 
 SECTIONS = {
     "See": {
-        "board": "board:board",
-        "serve": "board:serve",
-        "status": "status:status",
-        "watch": "watching:watch",
-        "wait": "watching:wait",
-        "inbox": "mail:inbox",
-        "requests": "mail:requests",
-        "tasks": "tasks:tasks",
-        "changes": "changes:changes",
-        "journal": "watching:journal",
-        "log": "watching:log",
-        "audit": "watching:audit",
-        "away": "watching:away",
+        "board": ("board:board", "Open the dashboard, as `crewboard` without a command does."),
+        "serve": ("board:serve", "Show the dashboard in a browser, until Ctrl-C."),
+        "status": ("status:status", "Show the team: what needs you, its agents, requests and tasks."),
+        "watch": ("watching:watch", "Print changes as they happen, one per line, until Ctrl-C."),
+        "wait": ("watching:wait", "Wait until agents reach a state, or until something needs you."),
+        "inbox": ("mail:inbox", "Show the mailbox of NAME; nothing is marked as read."),
+        "requests": ("mail:requests", "List the requests that wait for an answer, in full."),
+        "tasks": ("tasks:tasks", "Show the task board."),
+        "changes": ("changes:changes", "Show what agents with a worktree changed, committed or not."),
+        "journal": ("watching:journal", "Print everything that the agent NAME did, oldest first."),
+        "log": ("watching:log", "Print what the worker of NAME wrote to stdout and stderr."),
+        "audit": ("watching:audit", "Print what users did to the team and its agents, oldest first."),
+        "away": ("watching:away", "Print what happened in the team since you left its dashboard, oldest first."),
     },
     "Hire and talk": {
-        "spawn": "hiring:spawn",
-        "resume": "hiring:resume",
-        "send": "mail:send",
-        "broadcast": "mail:broadcast",
-        "lead": "control:lead",
-        "task": "tasks:task",
+        "spawn": ("hiring:spawn", "Hire the agent NAME, or give more work to an idle one."),
+        "resume": ("hiring:resume", "Start the stopped or dead agent NAME again."),
+        "send": ("mail:send", "Send TEXT to the agent NAME, as the operator."),
+        "broadcast": ("mail:broadcast", "Send TEXT to every agent, one copy each."),
+        "lead": ("control:lead", "Send TEXT to the lead, wait for its answer and print it."),
+        "task": ("tasks:task", "Add tasks to the task board, or change them."),
     },
     "Steer": {
-        "interrupt": "control:interrupt",
-        "pause": "control:pause",
-        "unpause": "control:unpause",
-        "approver": "control:approver",
-        "check": "tasks:check",
-        "budget": "control:budget",
-        "limit": "control:limit",
-        "settings": "control:settings",
-        "rules": "control:rules",
+        "interrupt": ("control:interrupt", "Stop the present turn or command of the agent NAME, and let it read TEXT."),
+        "pause": ("control:pause", "Pause the agent NAME at its next safe point; no model calls until `unpause`."),
+        "unpause": ("control:unpause", "Let the paused agent NAME continue."),
+        "approver": ("control:approver", "Set who reviews plans: you (`operator`) or the `lead`."),
+        "check": ("tasks:check", "Run the check of the task that the agent NAME has in progress, else the team's."),
+        "budget": ("control:budget", "Show or set the budget of the team or of an agent."),
+        "limit": ("control:limit", "Show or set the limits of the agent NAME: model calls for one assignment, and..."),
+        "settings": ("control:settings", "Show the settings of the team, or set SETTING to VALUE (`none` removes it)."),
+        "rules": ("control:rules", "List the permission rules: what agents may do without asking, must ask for,..."),
     },
     "Answer": {
-        "approve": "mail:approve",
-        "reject": "mail:reject",
-        "answer": "mail:answer",
-        "ack": "control:ack",
+        "approve": ("mail:approve", "Approve the plan or permission with this ID."),
+        "reject": ("mail:reject", "Reject the plan or permission with this ID, and say why."),
+        "answer": ("mail:answer", "Answer the question with this ID."),
+        "ack": ("control:ack", "Acknowledge what needs you about the agent NAME."),
     },
     "Bring home": {
-        "merge": "changes:merge",
-        "undo": "changes:undo",
-        "discard": "changes:discard",
-        "worktree": "changes:worktree",
+        "merge": ("changes:merge", "Bring the work of the agent NAME into your branch, committed or not."),
+        "undo": ("changes:undo", "Take the last merge back, the last one of the agent NAME, or what NAME changed."),
+        "discard": ("changes:discard", "Throw away the worktree of the agent NAME, with all work that is not merged."),
+        "worktree": ("changes:worktree", "List the worktrees of agents, or remove what is left of removed agents."),
     },
-    "End": {"stop": "control:stop", "remove": "control:remove", "team": "teams:team"},
+    "End": {
+        "stop": ("control:stop", "Ask the agent NAME to shut down, and wait until it is gone."),
+        "remove": ("control:remove", "Remove the stopped agent NAME from the roster; its files are kept."),
+        "team": ("teams:team", "Create, list, adopt and delete teams."),
+    },
     "Setup": {
-        "demo": "board:demo",
-        "types": "hiring:types",
-        "keys": "board:keys",
-        "doctor": "doctor:doctor",
-        "supervisor": "control:supervisor",
+        "demo": ("board:demo", "Show a team at work on a scratch copy of a small project."),
+        "types": ("hiring:types", "List the agent types and what each may do."),
+        "keys": ("board:keys", "Print all key bindings as a keys.toml that you can edit."),
+        "attach": ("attach:attach", "Mirror the Claude Code team TEAM into a team here, until Ctrl-C or its end."),
+        "hook": ("attach:hook", "Answer one event of Claude Code."),
+        "doctor": ("doctor:doctor", "Check the setup and suggest fixes."),
+        "supervisor": (
+            "control:supervisor",
+            "Show the team's supervisor, which starts and ends workers, or replace one...",
+        ),
     },
 }
-"""Each command's module and function, in the order of the help."""
+"""Each command's module and function, and what the help says about it without importing it, in the help's order."""
 
 
 READING = frozenset({
     None, "board", "serve", "status", "watch", "wait", "inbox", "requests", "tasks", "changes", "journal", "log",
     "audit", "away", "team", "types", "keys", "doctor", "demo", "supervisor",
+    "attach",
 })  # fmt: skip
 """Commands that can be used on a foreign team. The dashboard is read-only there."""
+
+
+QUICK = frozenset({"status", "inbox", "requests", "tasks", "send", "board", None})
+"""Commands that end at once and leave garbage to the system; the dashboard collects it from its first picture on."""
 
 
 @click.group(
@@ -98,8 +111,10 @@ def crewboard(context: click.Context, /, root: str | None, team: str | None, off
 
     Without a command, open the dashboard. Try `crewboard demo` first; it needs no key.
     """
+    if context.invoked_subcommand not in QUICK:
+        gc.enable()
     reads = context.invoked_subcommand in READING
-    context.obj = Session(root, team, offline or core.env.is_offline(), reads)
+    context.obj = Session(root, team, offline=offline or core.env.is_offline(), reads=reads)
     if context.invoked_subcommand is None:
         board = crewboard.get_command(context, "board")
         if board is not None:
@@ -148,7 +163,11 @@ def _drop_unwritten() -> None:
 
 
 def _tell(error: Exception) -> int:
+    from crewboard_tui.render import safe_line
+
     if core.env.is_debugging():
+        import traceback
+
         traceback.print_exception(error)
     match error:
         case CrewboardError():

@@ -3,10 +3,8 @@
 import click
 
 import crewboard as core
-from crewboard import AgentView, ExitCode, Need, Team, TeamView, read_team
+from crewboard import AgentView, ExitCode, Need, Team, TeamReader, TeamView
 from crewboard_tui.cli.common import Session, age, as_json, columns, cut, note, revive, say, say_json, table
-from crewboard_tui.cli.mail import answers, in_a_row
-from crewboard_tui.cli.tasks import describe as describe_tasks
 from crewboard_tui.render import clip_middle, format_bill, format_count, format_percent, format_places
 
 
@@ -18,7 +16,8 @@ def status(session: Session, as_json: bool) -> None:
     team = session.team
     directory = team.directory
     revive(directory)
-    view = read_team(directory)
+    # Only JSON tells CPU and memory.
+    view = TeamReader(directory, probe=None if as_json else core.readmodel.NoUsageProbe()).read()
     if as_json:
         say_json(core.readmodel.as_json.status(view))
     else:
@@ -37,14 +36,16 @@ def describe(view: TeamView, team: Team) -> list[str]:
         *_section("needs you", [line for need in view.needs for line in _need(need, view, typed)]),
         *_section("agents", _agents(view)),
         *_section("requests", _requests(view)),
-        *_section("tasks", describe_tasks(team, list(view.tasks), "  ") if view.tasks else []),
+        *_section("tasks", _tasks(view, team)),
     ]
 
 
 def _head(view: TeamView, typed: core.commands.CommandLine) -> list[str]:
     model = "offline model (no language model)" if view.model_backend == "offline" else "Messages API"
+    runs = core.readmodel.describe_runner(view)
+    named = f"team {view.name} · {used(view)}"
     lines = [
-        cut(f"team {view.name} · {used(view)} · {view.supervisor.describe()} · {model}", columns()),
+        *(cut(each, columns()) for each in ([named, runs] if view.attached else [f"{named} · {runs} · {model}"])),
         f"root {view.root}",
     ]
     if view.description:
@@ -74,7 +75,17 @@ def _section(title: str, lines: list[str]) -> list[str]:
     return ["", title, *lines] if lines else []
 
 
+def _tasks(view: TeamView, team: Team) -> list[str]:
+    if not view.tasks:
+        return []
+    from crewboard_tui.cli.tasks import describe as describe_tasks
+
+    return describe_tasks(team, list(view.tasks), "  ")
+
+
 def _need(need: Need, view: TeamView, typed: core.commands.CommandLine) -> list[str]:
+    from crewboard_tui.cli.mail import answers, in_a_row
+
     waiting = core.readmodel.waiting_behind(view, need).describe()
     facts = (need.agent, need.kind, age(view.now - need.since), f"holds up {waiting}" if waiting else "", need.summary)
     return [
@@ -97,6 +108,8 @@ def _row(agent: AgentView, now: float, name_room: int) -> tuple[str, ...]:
         doing += " (acknowledged)"
     if agent.alive and agent.last_error and agent.state == "idle":
         doing = f"last error: {agent.last_error}"
+    elif agent.alive and agent.setup_error:
+        doing = f"{agent.setup_error} · {doing}"
     return (
         clip_middle(agent.name, name_room),
         agent.type,

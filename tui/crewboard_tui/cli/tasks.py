@@ -19,7 +19,7 @@ def tasks(session: Session, as_json: bool) -> None:
     team = session.team
     found = core.store.tasks.load_all(team.directory)
     if as_json:
-        say_json([task.model_dump() for task in found])
+        say_json([task.as_dict() for task in found])
     elif not found:
         note("the task board is empty; " + core.commands.command_for(team, 'task add "SUBJECT"'))
     else:
@@ -39,7 +39,7 @@ def describe(team: Team, found: list[Task], indent: str = "") -> list[str]:
         notes = [f"{word}after {after}" if waits else ""]
         notes += [f"for {task.required_type}" if task.required_type else ""]
         notes += [core.commands.tasks.describe_priority(task.priority) if task.priority else ""]
-        notes += [describe_checked(task)]
+        notes += [describe_checked(task), f"in review by {task.review}" if task.in_review is not None else ""]
         rest = f" ({'; '.join(part for part in notes if part)})" if any(notes) else ""
         plight = (
             core.commands.tasks.owner_problem(team, task.owner)
@@ -59,7 +59,14 @@ _PRIORITY = f"From -{_MAX} to {_MAX}; 0 is normal, a higher one is claimed first
 
 
 @click.group(
-    cls=LazyGroup, sections={"Commands": {"add": "tasks:add", "update": "tasks:update", "reopen": "tasks:reopen"}}
+    cls=LazyGroup,
+    sections={
+        "Commands": {
+            "add": ("tasks:add", "Add a task to the task board."),
+            "update": ("tasks:update", "Change a task."),
+            "reopen": ("tasks:reopen", "Reopen a task that failed, was completed or cancelled, for any agent."),
+        }
+    },
 )
 def task() -> None:
     """Add tasks to the task board, or change them."""
@@ -73,6 +80,7 @@ def task() -> None:
 @click.option("--blocked-by", type=common.ids, default="", metavar="1,2", help="Tasks that must be completed first.")
 @click.option("--type", "required_type", metavar="T", help="Only agents of this type may claim it.")
 @click.option("--check", type=common.text, metavar="CMD", help=f"{_CHECK} Default: the team's setting.")
+@click.option("--review", metavar="NAME", help="Agent, or `operator`, that must approve the work. Default: none.")
 @as_json
 @click.pass_obj
 def add(
@@ -84,11 +92,13 @@ def add(
     blocked_by: list[int],
     required_type: str | None,
     check: str | None,
+    review: str | None,
     as_json: bool,
 ) -> None:
     """Add a task to the task board.
 
-    The check runs in the sandbox of the agent that reports the task as completed; if it fails, the task stays open.
+    The check runs in the sandbox of the agent that reports the task as completed; if it fails, the task stays open. The
+    reviewer then gets the diff, and approves it or sends it back with feedback.
 
     Example: crewboard task add "paginate /orders" --owner api --blocked-by 1,2
 
@@ -104,6 +114,7 @@ def add(
         blocked_by=blocked_by,
         required_type=required_type,
         check=check,
+        review=review,
     )
     _tell(team, new, as_json)
 
@@ -117,6 +128,7 @@ def add(
 @click.option("--description", type=common.text, help="New description; '' for none.")
 @click.option("--priority", type=int, metavar="N", help=_PRIORITY)
 @click.option("--check", type=common.text, metavar="CMD", help=f"{_CHECK} `default` for the team's.")
+@click.option("--review", metavar="NAME", help="Agent, or `operator`, that must approve the work; `none` for none.")
 @as_json
 @click.pass_obj
 def update(
@@ -129,9 +141,10 @@ def update(
     description: str | None,
     priority: int | None,
     check: str | None,
+    review: str | None,
     as_json: bool,
 ) -> None:
-    """Change a task. Completing it unblocks the tasks that wait for it, and runs no check.
+    """Change a task. Completing it unblocks the tasks that wait for it, runs no check, and asks for no review.
 
     An agent that works on the task is not told of an edit.
 
@@ -139,13 +152,14 @@ def update(
 
     Example: crewboard task update 3 --subject "paginate /users too" --priority 2
     """
-    if all(given is None for given in (status, owner, blocked_by, subject, description, priority, check)):
+    if all(given is None for given in (status, owner, blocked_by, subject, description, priority, check, review)):
         raise UsageError(
-            "nothing to change: use --status, --owner, --blocked-by, --subject, --description, --priority or --check"
+            "nothing to change: use --status, --owner, --blocked-by, --subject, --description, --priority, --check or "
+            "--review"
         )
     changed = core.commands.tasks.update_task(
         session.team, task_id, status=status, owner=owner, blocked_by=blocked_by,
-        subject=subject, description=description, priority=priority, check=check,
+        subject=subject, description=description, priority=priority, check=check, review=review,
     )  # fmt: skip
     _tell(session.team, changed, as_json)
 
@@ -178,7 +192,7 @@ def check(session: Session, name: str, as_json: bool) -> None:
         session.team, name, lambda text: click.echo(safe_text(text), nl=False, err=as_json)
     )
     if as_json:
-        say_json({"agent": name, "task": task.id if task else None, "passed": checked.passed, **checked.model_dump()})
+        say_json({"agent": name, "task": task.id if task else None, "passed": checked.passed, **checked.as_dict()})
     else:
         words = "passed" if checked.passed else "failed"
         note(f"the check of {name} {words}; its output is in {session.team.directory.path / checked.result}")
@@ -187,7 +201,7 @@ def check(session: Session, name: str, as_json: bool) -> None:
 
 def _tell(team: Team, changed: Task, as_json: bool) -> None:
     if as_json:
-        say_json(changed.model_dump())
+        say_json(changed.as_dict())
     else:
         owner = f", {changed.owner}" if changed.owner else ""
         say(safe_line(f"task {changed.id}: {changed.status.replace('_', ' ')}{owner} · {changed.subject}"))

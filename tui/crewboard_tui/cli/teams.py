@@ -1,5 +1,6 @@
 """The command `team`: create, list and delete teams."""
 
+import json
 import sys
 from typing import Any
 
@@ -15,10 +16,13 @@ from crewboard_tui.cli.common import LazyGroup, Session, as_json, note, say, say
     cls=LazyGroup,
     sections={
         "Commands": {
-            "create": "teams:create", "list": "teams:list_", "adopt": "teams:adopt", "delete": "teams:delete",
+            "create": ("teams:create", "Create the team NAME in the workspace."),
+            "list": ("teams:list_", "List the teams of the workspace."),
+            "adopt": ("teams:adopt", "Use a team that you did not make, or that was copied."),
+            "delete": ("teams:delete", "End all workers of the team NAME."),
         }
     },
-)  # fmt: skip
+)
 def team() -> None:
     """Create, list, adopt and delete teams."""
 
@@ -102,16 +106,17 @@ def _contents(directory: core.store.TeamDirectory) -> list[str]:
     """Return what of a foreign team would act for its user."""
     config = core.store.roster.load(directory)
     lines = [f"team {config.name} in {directory.path}, plans approved by {config.plan_approver}"]
+    usual = core.records.HireOptions().as_dict()
     for name in core.commands.stop.all_agents(Team(directory)):
         try:
             spec = core.store.agents.spec(directory.agent(name))
         except BadDataError as error:
             lines.append(f"agent {name}: {error}")
             continue
-        given = spec.flags.model_dump(exclude_defaults=True) if spec else {}
-        options = ", ".join(f"{key}={value}" for key, value in given.items()) or "no options"
+        given = spec.flags.as_dict().items() if spec else ()
+        options = ", ".join(f"{key}={value}" for key, value in given if usual.get(key) != value) or "no options"
         lines.append(f"agent {name}: {spec.type if spec else 'no spec'}, {options}")
-    lines += [f"standing rule: {rule.model_dump_json()}" for rule in config.rules]
+    lines += [f"standing rule: {json.dumps(rule.as_dict())}" for rule in config.rules]
     pending = sum(request.status == "pending" for request in core.protocol.requests.load_all(directory))
     lines.append(f"budget {config.budget or 'none'}, {pending} pending requests")
     if (directory.path.parent / "prices.toml").exists():
@@ -135,10 +140,13 @@ def delete(session: Session, name: str, now: bool, purge: bool, as_json: bool) -
     if directory is None:
         raise UsageError(f"there is no team {name!r} in {session.root}")
     directory.require_adopted()
+    team = Team(directory)
+    if purge:
+        core.commands.changes.require_merged(team, core.commands.stop.all_agents(team))
     alive = _describe(directory)["alive"]
     if alive:
-        note(f"ends {alive} worker{'s' if alive > 1 else ''} of the team {name}")
-    core.commands.stop.delete(Team(directory), now=now, purge=purge)
+        note(f"ends {core.records.counted(alive, 'worker')} of the team {name}")
+    core.commands.stop.delete(team, now=now, purge=purge)
     if as_json:
         say_json({"name": name, "ended": alive, "purged": purge})
     elif purge:

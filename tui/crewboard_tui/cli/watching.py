@@ -4,11 +4,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 import click
+from msgspec import Struct
+from msgspec.structs import asdict
 
 import crewboard as core
 from crewboard import AgentView, Team, TeamReader, TeamView, TryLaterError, UsageError
@@ -19,6 +20,7 @@ from crewboard_tui.cli.common import (
     clock,
     columns,
     cut,
+    keep_mirrored,
     note,
     note_damage,
     say,
@@ -58,6 +60,7 @@ def watch(session: Session, as_json: bool) -> None:
     new state.
     """
     team = session.team
+    keep_mirrored(team.directory)
     with hints(team.directory) as wake:
         reader = core.readmodel.ChangeReader(team.directory)
         note(f"watching the team {team.directory.path.name} in {team.directory.root}; Ctrl-C ends")
@@ -132,6 +135,7 @@ def wait(
     Examples: crewboard wait fixer --until idle,exited,crashed --timeout 600; crewboard wait --all --until idle,done
     """
     team = session.team
+    keep_mirrored(team.directory)
     if needs:
         if names or until is not None or every or first:
             raise UsageError("--needs takes no agent and no state: it is about the whole team")
@@ -201,8 +205,7 @@ def _states(text: str) -> frozenset[str]:
     return words
 
 
-@dataclass
-class _Waiting:
+class _Waiting(Struct):
     """The progress of the wait for one agent; times are those of the monotonic clock."""
 
     name: str
@@ -353,17 +356,17 @@ def journal(session: Session, name: str, follow: bool, as_json: bool) -> None:
 
     With --json, print the events, one per line.
     """
-    path = session.team.agent(name).journal
+    written = session.team.agent(name).journal
     offset, damaged = 0, 0
-    if not path.exists():
+    if written.changed() is None:
         note(f"{name} has done nothing yet")
     while True:
-        for event, end in core.store.journal.read(path, offset):
+        for event, end in core.store.journal.read(written, offset):
             offset = end
             if event is None:
                 damaged += 1
             elif as_json:
-                say_json_line(event.model_dump())
+                say_json_line(event.as_dict())
             else:
                 _show(event)
         if not follow:
@@ -383,7 +386,7 @@ def audit(session: Session, as_json: bool) -> None:
     """
     acts, damaged = core.store.operators.acts(session.team.directory)
     if as_json:
-        say_json([act.model_dump() for act in acts])
+        say_json([act.as_dict() for act in acts])
     elif acts:
         rows = [(clock(act.ts), act.who, act.act, act.target or "the team", act.detail) for act in acts]
         for line in table(("TIME", "WHO", "DID", "TO", "DETAIL"), rows):
@@ -404,7 +407,11 @@ def away(session: Session, as_json: bool) -> None:
     team = session.team
     visits = core.env.visits_folder(team.environment)
     file = core.store.operators.file_for(visits, team.directory.path, team.operator)
-    found_visit = core.store.json_files.load_or_none(file, core.records.LastVisit) if file is not None else None
+    found_visit = (
+        core.store.json_files.load_or_none(core.store.key_of(file), core.records.LastVisit)
+        if file is not None
+        else None
+    )
     visit = found_visit or core.records.LastVisit()
     found = core.readmodel.Absence(visit.at)
     if visit.at:

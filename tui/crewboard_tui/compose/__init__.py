@@ -1,8 +1,23 @@
 """Write to agents: the composer, the prompt line, their input, the syntax of a text, and unsent texts."""
 
-from crewboard_tui.compose.composer import Composer, ComposeTarget, PromptLine, shown_composer
-from crewboard_tui.compose.draft_input import DraftInput, Prose, clean
-from crewboard_tui.compose.parser import Note, Visit, openings, parse_line, resolve_prefix
+from typing import TYPE_CHECKING
+
+from crewboard.lazy import lazy
+
+if TYPE_CHECKING:
+    from crewboard_tui.compose.composer import Composer, ComposeTarget, PromptLine, shown_composer
+    from crewboard_tui.compose.draft_input import DraftInput, Prose, clean, split_attachments
+    from crewboard_tui.compose.parser import COMMANDS, Note, Visit, openings, parse_line, resolve_prefix
+else:
+    __getattr__ = lazy(
+        __name__,
+        {
+            "composer": "ComposeTarget Composer PromptLine shown_composer",
+            "draft_input": "DraftInput Prose clean split_attachments",
+            "parser": "COMMANDS Note Visit openings parse_line resolve_prefix",
+        },
+    )
+
 from crewboard_tui.drafts import (
     ALL_AGENTS,
     HIRE,
@@ -13,6 +28,7 @@ from crewboard_tui.drafts import (
     called,
     edit_of,
     edit_of_task,
+    for_merge,
     for_no,
     interrupting,
     notes_on,
@@ -22,6 +38,7 @@ from crewboard_tui.history import SentTexts
 
 __all__ = [
     "ALL_AGENTS",
+    "COMMANDS",
     "HIRE",
     "TALK",
     "TASK",
@@ -39,6 +56,7 @@ __all__ = [
     "clean",
     "edit_of",
     "edit_of_task",
+    "for_merge",
     "for_no",
     "interrupting",
     "notes_on",
@@ -46,5 +64,6 @@ __all__ = [
     "parse_line",
     "resolve_prefix",
     "shown_composer",
+    "split_attachments",
     "to_agents",
 ]

@@ -1,10 +1,9 @@
 """Inputs for messages: the composer at the bottom of a view, and the prompt line over the footer."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual import on
+from msgspec import Struct
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
@@ -13,24 +12,29 @@ from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Label
 
-from crewboard_tui.compose.draft_input import DraftInput, Prose
+from crewboard import UsageError
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import Pressed, bindings_of, default_key
 from crewboard_tui.render import one_line
 
+# Textual's text area takes a twentieth of a start to load and to mount: the first picture does without.
+if TYPE_CHECKING:
+    from crewboard_tui.compose.draft_input import DraftInput, Prose
+
 
 def shown_composer(screen: Screen[Any]) -> "Composer | None":
     """Return the composer of a screen, if it has one and is wide enough to show it."""
-    found = next(iter(screen.query(Composer)), None)
+    # Asked after every key: one walk takes a tenth of the time of a query.
+    found = next(iter(screen.walk_children(Composer)), None)
     return found if found is not None and found.styles.display != "none" else None
 
 
-@dataclass(frozen=True)
-class ComposeTarget:
+class ComposeTarget(Struct, frozen=True):
     """The message being written. `label` names the recipient; the text is kept under `draft` until sent.
 
     `check` returns why a text cannot be sent; `names` can be completed at its start. An empty text is refused,
-    unless `nothing` is set: it says what an empty text means.
+    unless `nothing` is set: it says what an empty text means. `write_out` returns the text for which a slash command
+    stands: it is shown instead, to be read before it is sent.
     """
 
     label: str
@@ -39,6 +43,7 @@ class ComposeTarget:
     check: Callable[[str], str | None] = lambda _: None
     names: Sequence[str] = ()
     nothing: str | None = None
+    write_out: Callable[[str], str | None] = lambda _: None
 
     def hint(self, pressed: Pressed, leave: str = "composer.leave") -> str:
         """Return a hint for the keys of the composer; `leave` is the id of the key that leaves it."""
@@ -61,39 +66,53 @@ class Composer(Horizontal):
         self._app_context = context
         self._head: ComposeTarget | None = None
         self._came_from: Widget | None = None
-        self.line = DraftInput(prose=Prose.of(context), id="composer-line")
-        """The input."""
-        self.line.keep = self._keep
-        self.line.refuse = self._refuse
+        self.line: DraftInput | None = None
+        """The input; None until it is mounted, after the first picture."""
 
     def compose(self) -> ComposeResult:
         yield Label("", id="composer-to")
-        yield self.line
         yield Label("", id="composer-hint")
+
+    def on_mount(self) -> None:
+        if not self._app_context.read_only:
+            self.call_after_refresh(self._add_line)
+
+    async def _add_line(self) -> None:
+        from crewboard_tui.compose.draft_input import DraftInput, Prose
+
+        line = DraftInput(prose=Prose.of(self._app_context), id="composer-line")
+        line.keep = self._keep
+        line.refuse = self._refuse
+        if self.is_attached:
+            await self.mount(line, before="#composer-hint")
+            self.line = line
+            self._take(self._head)
 
     def rest(self, head: ComposeTarget | None) -> None:
         """Set the target for when writing begins; without a target, hide. No effect while writing."""
-        if not self.line.has_focus:
+        if self.line is None or not self.line.has_focus:
             self.set_class(head is None, "-no-target")
             self._take(head)
 
     def begin(self, head: ComposeTarget) -> None:
-        """Start writing to `head`."""
+        """Start writing to `head`; the input must be mounted."""
         self._take(head)
         self._came_from = self.screen.focused
-        self.line.focus()
+        if self.line is not None:
+            self.line.focus()
 
     def _take(self, head: ComposeTarget | None) -> None:
-        self.line.leave()
+        if self.line is not None:
+            self.line.leave()
+            self.line.names = head.names if head else ()
         self._head = head
         self._show(self.query_one("#composer-to", Label), f"▸ {head.label} ›" if head else "")
-        self.line.names = head.names if head else ()
         self.reload()
 
     def reload(self) -> None:
         """Show the target's draft."""
         kept = self._app_context.drafts.get(self._head.draft, "") if self._head else ""
-        if kept != self.line.text:
+        if self.line is not None and kept != self.line.text:
             self.line.load(kept)
 
     def _show(self, label: Label, text: str) -> None:
@@ -115,24 +134,36 @@ class Composer(Horizontal):
     def on_descendant_blur(self) -> None:
         self._show(self.query_one("#composer-hint", Label), "")
 
-    @on(DraftInput.Changed)
+    def on_text_area_changed(self) -> None:
+        self._hint()
+
     def _hint(self) -> None:
         """Show the keys, or what Tab can complete the word to."""
-        if self._head is not None and self.line.has_focus:
+        if self._head is not None and self.line is not None and self.line.has_focus:
             words = _completes(self.line.completions, self._app_context.key)
+            words = words or self.line.note
             self._show(self.query_one("#composer-hint", Label), words or self._head.hint(self._app_context.key))
 
-    @on(DraftInput.Submitted)
-    def _send(self, event: DraftInput.Submitted) -> None:
+    def on_draft_input_submitted(self, event: "DraftInput.Submitted") -> None:
         event.stop()
-        text, head = self.line.text, self._head
+        line = event.draft
+        text, head = line.text, self._head
+        try:
+            written = head.write_out(text) if head is not None else None
+        except UsageError as error:
+            self._refuse(str(error))
+            return
+        if written is not None:
+            line.load(written)
+            self._app_context.say(WRITTEN_OUT)
+            return
         problem = head.check(text) if head is not None and head.is_sent(text) else None
         if problem is not None:
             self._refuse(problem)
             return
         # Clear the target first, so that a second Enter sends nothing.
         self._head = None
-        self.line.load("")
+        line.load("")
         if head is not None and head.is_sent(text):
             self._app_context.drafts.pop(head.draft, None)
             head.send(text)
@@ -140,13 +171,16 @@ class Composer(Horizontal):
 
     def action_leave(self) -> None:
         """Return to the previous pane; the text is kept."""
-        self.line.leave()
+        if self.line is not None:
+            self.line.leave()
         before, self._came_from = self._came_from, None
         if before is not None and before.is_attached:
             before.focus()
         else:
             self.screen.focus_next()
 
+
+WRITTEN_OUT = "The command is written out: read it, then send it"
 
 _NAMES_SHOWN = 12
 
@@ -162,7 +196,7 @@ class PromptLine(ModalScreen[str | None]):
 
     `changed` is called on each change, to store the text. If `text` is a callable, it returns the stored text, which
     may have changed since. `check` returns why a text is invalid; Enter then does nothing. Matching `names` are shown
-    as a hint; Tab completes them.
+    as a hint; Tab completes them. `write_out` is as in `ComposeTarget`.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("line")]
@@ -176,9 +210,13 @@ class PromptLine(ModalScreen[str | None]):
         changed: Callable[[str], None] | None = None,
         check: Callable[[str], str | None] | None = None,
         names: Sequence[str] = (),
-        prose: Prose | None = None,
+        prose: "Prose | None" = None,
+        write_out: Callable[[str], str | None] = lambda _: None,
     ) -> None:
         super().__init__()
+        self._write_out = write_out
+        self._written: str | None = None
+        """The text of a slash command that was written out."""
         self._label = label
         self._kept = text if callable(text) else None
         self._text = text() if callable(text) else text
@@ -188,9 +226,12 @@ class PromptLine(ModalScreen[str | None]):
         self._names = names
         self._prose = prose
         self.pressed: Pressed = default_key
+        self._draft: DraftInput | None = None
 
     def compose(self) -> ComposeResult:
-        draft = DraftInput(self._text, self._names, prose=self._prose, id="ask-input")
+        from crewboard_tui.compose.draft_input import DraftInput
+
+        draft = self._draft = DraftInput(self._text, self._names, prose=self._prose, id="ask-input")
         draft.refuse = self._refuse
         draft.keep = self._changed
         with Horizontal(id="ask"):
@@ -199,7 +240,7 @@ class PromptLine(ModalScreen[str | None]):
             yield Label(Content(self._hint), id="ask-hint")
 
     def on_mount(self) -> None:
-        self.query_one(DraftInput).focus()
+        self.query_one("#ask-input").focus()
         self._show_hint()
         self._cover_footer()
 
@@ -212,19 +253,24 @@ class PromptLine(ModalScreen[str | None]):
 
     def take(self, character: str) -> None:
         """Take a character that was typed before the prompt was shown."""
-        draft = next(iter(self.query(DraftInput)), None)
-        if draft is None:
+        if self._draft is None:
             self._text += character
         else:
-            draft.add(character)
+            self._draft.add(character)
 
-    @on(DraftInput.Changed)
+    def on_text_area_changed(self) -> None:
+        self._show_hint()
+
     def _show_hint(self) -> None:
-        self._say(_completes(self.query_one(DraftInput).completions, self.pressed) or self._hint)
+        if self._draft is not None:
+            is_written_out = self._draft.text == self._written
+            hint = WRITTEN_OUT if is_written_out else _completes(self._draft.completions, self.pressed)
+            hint = hint or self._draft.note
+            self._say(hint or self._hint)
 
     def reload(self) -> None:
         """Show the kept text if it differs."""
-        draft = next(iter(self.query(DraftInput)), None)
+        draft = self._draft
         if draft is not None and self._kept is not None and draft.text != self._kept():
             draft.load(self._kept())
 
@@ -236,9 +282,18 @@ class PromptLine(ModalScreen[str | None]):
     def _refuse(self, why: str) -> None:
         self._say(why, refused=True)
 
-    @on(DraftInput.Submitted)
-    def _done(self, event: DraftInput.Submitted) -> None:
+    def on_draft_input_submitted(self, event: "DraftInput.Submitted") -> None:
         text = event.text
+        try:
+            written = self._write_out(text)
+        except UsageError as error:
+            self._refuse(str(error))
+            return
+        if written is not None and self._draft is not None:
+            self._written = written
+            self._draft.load(written)
+            self._show_hint()
+            return
         problem = self._check(text) if self._check is not None else None
         if problem is not None:
             self._refuse(problem)
@@ -246,5 +301,6 @@ class PromptLine(ModalScreen[str | None]):
             self.dismiss(text)
 
     def action_leave(self) -> None:
-        self.query_one(DraftInput).leave()
+        if self._draft is not None:
+            self._draft.leave()
         self.dismiss(None)

@@ -2,18 +2,20 @@
 
 import itertools
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from time import monotonic
 from typing import Any, ClassVar, Self
+from urllib.parse import unquote
 
+from msgspec import Struct
 from textual import events
 from textual.app import App, SuspendNotSupported
 from textual.binding import BindingType
@@ -60,8 +62,7 @@ _SKIPPED = frozenset({".crewboard", ".git", ".hg", ".svn", "__pycache__", "node_
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-@dataclass(frozen=True)
-class _Rule:
+class _Rule(Struct, frozen=True):
     """One line of the .gitignore in the folder `base`, which is empty or ends with a slash."""
 
     base: str
@@ -160,8 +161,7 @@ def _is_ignored(path: str, rules: Sequence[_Rule], *, is_folder: bool) -> bool:
     return bool(matching) and not matching[-1].negated
 
 
-@dataclass(frozen=True)
-class Prose:
+class Prose(Struct, frozen=True):
     """The data for writing a text to agents: the paths that it can name, and the texts sent before."""
 
     paths: WorkspacePaths
@@ -173,6 +173,65 @@ class Prose:
         return cls(WorkspacePaths(context.team.directory.root), context.sent)
 
 
+_MARK = re.compile(r"\[attach ([^\]\n]+)\]")
+
+_ATTACHED = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf")
+
+
+_MOST_DROPPED = 20
+"""Files that are attached by one drop."""
+
+_LONGEST_PATH = 4096
+
+
+def attach_dropped(pasted: str) -> tuple[str, str]:
+    """Return what was pasted, as marks if it is only the paths of images and PDFs; and why paths of files stay text."""
+    words = _dropped_paths(pasted)
+    reasons = [_why_no_mark(path) for path in words]
+    if not words or None in reasons:
+        return pasted, ""
+    if why := next(filter(None, reasons), ""):
+        return pasted, f"stays text: {why}"
+    return " ".join(f"[attach {path}]" for path in words), ""
+
+
+def _dropped_paths(pasted: str) -> list[Path]:
+    """Return the absolute paths that were pasted; nothing if anything else was."""
+    if len(pasted) > _MOST_DROPPED * _LONGEST_PATH:
+        return []
+    try:
+        words = shlex.split(pasted)
+    except ValueError:
+        return []
+    paths = [Path(unquote(word.removeprefix("file://")) if word.startswith("file://") else word) for word in words]
+    return paths if len(paths) <= _MOST_DROPPED and all(path.is_absolute() for path in paths) else []
+
+
+def _why_no_mark(path: Path) -> str | None:
+    """Return why a dropped file cannot be attached, empty if it can; None if the path is not meant as a file."""
+    name = clean(path.name, one_line=True) or "/"
+    try:
+        if not path.exists():
+            return f"there is no file {name}" if path.suffix.lower() in _ATTACHED else None
+        if not path.is_file():
+            return f"{name} is no file"
+        with path.open("rb") as file:
+            kind = core.media.type_of(file.read(16))
+    except PermissionError:
+        return f"{name} may not be read"
+    except (OSError, ValueError):
+        return None
+    if kind is None:
+        return f"{name} is no image or PDF by its content"
+    return f"the path of {name} has a ] or a line break" if _MARK.fullmatch(f"[attach {path}]") is None else ""
+
+
+def split_attachments(text: str) -> tuple[str, list[Path]]:
+    """Return a text without its marks, and the files that they attach."""
+    found = [Path(each) for each in _MARK.findall(text)]
+    return (_MARK.sub("", text).strip() if found else text), found
+
+
 class DraftInput(TextArea):
     """An input whose text may start with one of `names`.
 
@@ -182,12 +241,13 @@ class DraftInput(TextArea):
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("draft")]
 
-    @dataclass
     class Submitted(Message):
         """Enter was pressed."""
 
-        draft: "DraftInput"
-        text: str
+        def __init__(self, draft: "DraftInput", text: str) -> None:
+            super().__init__()
+            self.draft = draft
+            self.text = text
 
         @property
         def control(self) -> "DraftInput":
@@ -199,6 +259,8 @@ class DraftInput(TextArea):
         self.sends = True
         self.names = names
         self.prose = prose
+        self.note = ""
+        """Why the path that was dropped last stays text; empty once something else is written."""
         self._recalled: int | None = None
         """Which of the texts sent before is shown, counted from the newest; None while none is."""
         self._unsent = ""
@@ -220,6 +282,7 @@ class DraftInput(TextArea):
         """Show a text that is already kept."""
         self._recalled = None
         self._told = clean(text, one_line=self.prose is None)
+        self.note = ""
         self.load_text(self._told)
         self.move_cursor(self.document.end)
 
@@ -250,6 +313,7 @@ class DraftInput(TextArea):
         """Store the text if it changed. Call directly, because a message would arrive after the draft is closed."""
         if self.text != self._told:
             self._told = self.text
+            self.note = ""
             if self.keep is not None:
                 self.keep(self.text)
 
@@ -267,7 +331,10 @@ class DraftInput(TextArea):
     async def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()
         event.stop()
-        self.add(event.text)
+        # A terminal pastes the path of a file that is dropped on it.
+        text, why = attach_dropped(event.text) if self.prose is not None else (event.text, "")
+        self.add(text)
+        self.note = why
 
     def check_consume_key(self, key: str, character: str | None = None) -> bool:
         # Textual names `/`, `@` and `+` by short names without a character; accept them as text too.

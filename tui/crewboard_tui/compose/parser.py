@@ -1,7 +1,8 @@
 """Parse a composed line: a message, a message to another agent (`@name …`), or a command."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from crewboard import LEAD, OPERATOR, UsageError
 
@@ -9,25 +10,23 @@ COMMANDS = {"/team": "board", "/inbox": "inbox", "/tasks": "tasks"}
 """Commands that open a view, as in similar programs."""
 
 
-@dataclass(frozen=True)
-class Note:
+class Note(Struct, frozen=True):
     """A text to send to some agents, unchanged."""
 
     names: tuple[str, ...]
     text: str
 
 
-@dataclass(frozen=True)
-class Visit:
+class Visit(Struct, frozen=True):
     """A view to open, and the mailbox to select there."""
 
     view: str
     mailbox: str = ""
 
 
-def openings(names: Sequence[str]) -> list[str]:
-    """Return the prefixes with which a line is more than a plain message."""
-    return [*(f"@{name} " for name in names), *COMMANDS]
+def openings(names: Sequence[str], slash: Sequence[str] = ()) -> list[str]:
+    """Return the prefixes with which a line is more than a plain message; `slash` are the project's own commands."""
+    return [*(f"@{name} " for name in names), *COMMANDS, *(f"/{name} " for name in slash)]
 
 
 def parse_line(text: str, to: Sequence[str], names: Sequence[str]) -> Note | Visit:

@@ -5,14 +5,13 @@ work at the moment, the lowest first; a key without a rank is listed only in the
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
+from msgspec import Struct
 from textual.binding import Binding
 from textual.keys import format_key
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(Struct, frozen=True):
     """One key, or without `keys` a command of the palette only.
 
     `id` names it in the user's keys.toml; the footer shows `label`, help and palette `says`. `action` is a method of a
@@ -33,6 +32,21 @@ class Key:
         """Return the key as a Textual binding."""
         action = self.action or f"perform('{self.id}')"
         return Binding(self.keys, action, self.label, tooltip=self.says, id=self.id, show=self.footer is not None)
+
+    @property
+    def steers(self) -> bool:
+        """Return True if it does something that another program alone can do with its agents and tasks."""
+        return self.changes and self.scope in _STEERING and self.id not in _FITTING
+
+
+_STEERING = frozenset({"agents", "hire", "inbox", "tasks", "changes", "accept"})
+"""Scopes of keys that start, steer or end agents, or change their tasks and work."""
+
+_FITTING = frozenset({
+    "agent.answer", "agent.acknowledge", "agent.message", "agent.broadcast", "agent.stop", "agent.end", "inbox.reply",
+    "inbox.broadcast",
+})  # fmt: skip
+"""Keys in these scopes that work there, too, or whose command says how they would: letters are off at first."""
 
 
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -57,7 +71,7 @@ WHERE = {
     "inbox": "in the Inbox",
     "changes": "in Changes",
     "diff": "in the changes of an agent",
-    "accept": "where work is accepted",
+    "accept": "where work is merged",
     "rules": "in the list of permission rules",
     "marks": "in the list of a view",
     "sort": "in the list of a view",
@@ -102,6 +116,8 @@ KEYS: tuple[Key, ...] = (
     Key("agent.interrupt", "i", "", "interrupt", "stop its turn; it then reads your message",
         "agents", 72, changes=True),
     Key("agent.talk", "l", "", "lead", "talk to the lead; hires one if needed", "agents", 75,
+        changes=True),
+    Key("agent.put_back", "U", "", "put back", "put files back that it changed in its last assignment", "agents",
         changes=True),
     Key("request.approve", "a", "", "approve", "approve exactly what is shown", "request", 3, changes=True),
     Key("request.deny", "d", "", "deny", "deny it with feedback", "request", 4, changes=True),
@@ -150,12 +166,14 @@ KEYS: tuple[Key, ...] = (
         changes=True),
     Key("changes.next", "]", "", "next file", "show the next file", "diff", 14),
     Key("changes.previous", "[", "", "", "show the previous file", "diff"),
-    Key("changes.accept", "a", "", "accept", "see what would be committed, then accept its work", "changes", 13,
+    Key("changes.accept", "a", "", "merge", "see what would be committed, then merge its work", "changes", 13,
         changes=True),
-    Key("changes.undo", "u", "", "take back", "take the last acceptance of its work back", "changes", 21, changes=True),
+    Key("changes.undo", "u", "", "take back", "take the last merge of its work back", "changes", 21, changes=True),
+    Key("changes.put_back", "U", "", "put back", "put back its last assignment, or this file or hunk", "changes", 22,
+        changes=True),
     Key("changes.resolve", "v", "", "have it resolved", "ask the agent to resolve the conflicts of its work", "changes",
         14, changes=True),
-    Key("accept.confirm", "a", "", "accept", "commit the work as it is shown", "accept", 3, changes=True),
+    Key("accept.confirm", "a", "", "merge", "commit the work as it is shown", "accept", 3, changes=True),
     Key("accept.how", "h", "", "how", "squash, merge or rebase", "accept", 4, changes=True),
     Key("accept.into", "i", "", "into", "choose the branch", "accept", 5, changes=True),
     Key("accept.message", "e", "", "message", "write the message of the commit", "accept", 6, changes=True),
@@ -245,11 +263,18 @@ KEYS_OF_NEED: dict[str, tuple[tuple[str, str], ...]] = {
     "plan": (("agent.answer", "review"),),
     "permission": (("agent.answer", "answer"),),
     "question": (("agent.answer", "answer"),),
+    "review": (("agent.answer", "review"),),
     "stuck": (("agent.interrupt", "interrupt"), ("agent.stop", "stop")),
     "looping": (("agent.interrupt", "interrupt"), ("agent.stop", "stop")),
     "failed_start": (("agent.resume", "resume"),),
     "failed": (("agent.resume", "retry"), ("agent.acknowledge", "seen")),
     "limit": (("agent.limit", "raise limit"), ("agent.acknowledge", "seen")),
+    "collision": (
+        ("list.open", "look"),
+        ("agent.message", "msg"),
+        ("agent.pause", "pause"),
+        ("agent.acknowledge", "seen"),
+    ),
     "outage": (("agent.acknowledge", "seen"),),
     "damaged": (("agent.acknowledge", "seen"),),
     "task_failed": (

@@ -7,11 +7,10 @@ import difflib
 import os
 import re
 import string
-import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
 from textual.keys import _character_to_key
 
 import crewboard as core
@@ -41,8 +40,7 @@ _MODIFIED = re.compile(r"(?:(?:ctrl|alt|shift)\+)*(?P<key>.+)")
 _RESERVED = frozenset({"ctrl+c"})
 
 
-@dataclass(frozen=True)
-class Keymap:
+class Keymap(Struct, frozen=True):
     """Keys that differ from the default, by id, and problems found in the file."""
 
     keys: Mapping[str, str]
@@ -56,10 +54,12 @@ def keymap_path() -> Path:
 
 def read_keymap(file: Path) -> Keymap:
     """Read the keys from the file; none if it does not exist."""
+    if not file.exists():
+        return Keymap({})
+    import tomllib
+
     try:
         given = tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return Keymap({})
     except (OSError, ValueError, RecursionError) as error:
         return Keymap({}, (f"{file} cannot be read: {error}",))
     return choose(dict(_flat(given)))

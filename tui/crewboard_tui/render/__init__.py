@@ -3,66 +3,88 @@
 Nothing here needs a running Textual app, and nothing but `themes` loads Textual. All text of agents is made safe here.
 """
 
-from crewboard_tui.render.diff import DiffLine, FileDiff, Hunk, changed, diff_lines, hunk_lines, parse_diff
-from crewboard_tui.render.formats import (
-    NEARLY,
-    context_share,
-    format_age,
-    format_bill,
-    format_clock,
-    format_count,
-    format_duration,
-    format_long_age,
-    format_moment,
-    format_money,
-    format_path,
-    format_percent,
-    format_places,
-    format_size,
-    format_spending,
-    is_same_day,
-    limit_tone,
-    share_bar,
-    sparkline,
-    why_no_money,
-)
-from crewboard_tui.render.lines import (
-    ELLIPSIS,
-    Align,
-    Line,
-    Span,
-    clip,
-    clip_middle,
-    crop,
-    exact_lines,
-    flow,
-    hang,
-    line,
-    markdown_lines,
-    matches,
-    one_line,
-    pad,
-    pad_name,
-    plain,
-    say,
-    spread,
-    width_of,
-    wrap,
-)
-from crewboard_tui.render.looks import (
-    LOOKS,
-    NEED_LOOKS,
-    SEEN_DEATH,
-    TASK_LOOKS,
-    URGENT,
-    Look,
-    describe_checked,
-    look_of,
-    tally,
-    task_look,
-    to_ascii,
-)
-from crewboard_tui.render.sanitize import safe_line, safe_text
+from typing import TYPE_CHECKING
+
+from crewboard.lazy import lazy
+
+if TYPE_CHECKING:
+    from crewboard_tui.render.diff import DiffLine, FileDiff, Hunk, changed, diff_lines, hunk_lines, parse_diff
+    from crewboard_tui.render.formats import (
+        NEARLY,
+        context_share,
+        format_age,
+        format_bill,
+        format_clock,
+        format_count,
+        format_duration,
+        format_long_age,
+        format_moment,
+        format_money,
+        format_path,
+        format_percent,
+        format_places,
+        format_size,
+        format_spending,
+        is_same_day,
+        limit_tone,
+        share_bar,
+        sparkline,
+        why_no_money,
+    )
+    from crewboard_tui.render.lines import (
+        ELLIPSIS,
+        Align,
+        Line,
+        Span,
+        clip,
+        clip_middle,
+        crop,
+        exact_lines,
+        flow,
+        hang,
+        line,
+        markdown_lines,
+        matches,
+        one_line,
+        pad,
+        pad_name,
+        plain,
+        say,
+        spread,
+        width_of,
+        wrap,
+    )
+    from crewboard_tui.render.looks import (
+        LOOKS,
+        NEED_LOOKS,
+        SEEN_DEATH,
+        TASK_LOOKS,
+        URGENT,
+        Look,
+        check_tone,
+        describe_check,
+        describe_checked,
+        look_of,
+        tally,
+        task_look,
+        to_ascii,
+    )
+    from crewboard_tui.render.sanitize import safe_line, safe_text
+else:
+    __getattr__ = lazy(
+        __name__,
+        {
+            "diff": "DiffLine FileDiff Hunk changed diff_lines hunk_lines parse_diff",
+            "formats": "NEARLY context_share format_age format_bill format_clock format_count format_duration "
+            "format_long_age format_moment format_money format_path format_percent format_places format_size "
+            "format_spending is_same_day limit_tone share_bar sparkline why_no_money",
+            "lines": "Align ELLIPSIS Line Span clip clip_middle crop exact_lines flow hang line markdown_lines matches "
+            "one_line pad pad_name plain say spread width_of wrap",
+            "looks": "LOOKS Look NEED_LOOKS SEEN_DEATH TASK_LOOKS URGENT check_tone describe_check describe_checked "
+            "look_of tally task_look to_ascii",
+            "sanitize": "safe_line safe_text",
+        },
+    )
 
 __all__ = [
     "ELLIPSIS",
@@ -80,10 +102,12 @@ __all__ = [
     "Look",
     "Span",
     "changed",
+    "check_tone",
     "clip",
     "clip_middle",
     "context_share",
     "crop",
+    "describe_check",
     "describe_checked",
     "diff_lines",
     "exact_lines",

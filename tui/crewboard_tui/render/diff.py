@@ -3,9 +3,9 @@
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from msgspec import Struct, field
 from rich.cells import cell_len, chop_cells
 
 from crewboard_tui.render.lines import Line, Span, exact_lines
@@ -56,17 +56,15 @@ class DiffLine(NamedTuple):
         return self.new or self.old or 0
 
 
-@dataclass(frozen=True)
-class Hunk:
+class Hunk(Struct, frozen=True):
     """Lines that belong together, and the line of git above them."""
 
     head: str
     lines: tuple[DiffLine, ...]
 
 
-@dataclass(frozen=True)
-class FileDiff:
-    """What changed in one file. `facts` are in words, such as a new mode; `left_out` lines are not kept."""
+class FileDiff(Struct, frozen=True):
+    """The changes of one file. `facts` are in words, such as a new mode; `left_out` lines are not kept."""
 
     path: str
     facts: tuple[str, ...] = ()
@@ -82,8 +80,7 @@ class FileDiff:
 # ------------------------------------------------------------------------------------------------------- parsing
 
 
-@dataclass
-class _Draft:
+class _Draft(Struct):
     """A file whose diff is being read."""
 
     path: str = ""

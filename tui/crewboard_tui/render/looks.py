@@ -3,17 +3,20 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from rich.cells import cell_len
 
 import crewboard as core
 from crewboard import AgentView, Task
 
+if TYPE_CHECKING:
+    from crewboard.worktrees.changes import LastCheck
 
-@dataclass(frozen=True)
-class Look:
+
+class Look(Struct, frozen=True):
     """The glyph, word and tone of a state; `tone` is a list of style names."""
 
     glyph: str
@@ -59,10 +62,12 @@ NEED_LOOKS: dict[str, Look] = {
     "plan": LOOKS["ask"],
     "permission": LOOKS["ask"],
     "question": LOOKS["ask"],
+    "review": LOOKS["ask"],
     "stuck": LOOKS["stuck"],
     "looping": LOOKS["loop"],
     "failed_start": LOOKS["start"],
     "failed": LOOKS["dead"],
+    "collision": Look("⚠", "!", "warning", "collides"),
     "outage": LOOKS["wait"],
     "damaged": Look("✖", "X", "error", "damaged"),
     "task_failed": TASK_LOOKS["failed"],
@@ -101,6 +106,32 @@ def describe_checked(task: Task, command: str | None = None) -> str:
     return f"{glyph} {core.readmodel.format_minute(last.at)} {last.command if command is None else command}{times}"
 
 
+_CHECK_LOOKS = {
+    "passed": ("✓", "success"),
+    "failed": (NEED_LOOKS["check_failed"].glyph, "error"),
+    "old": ("✓", "warning"),
+    "running": (LOOKS["start"].glyph, "info"),
+}
+"""The glyph and the tone of an agent's last check, by its state."""
+
+
+def check_tone(last: "LastCheck") -> str:
+    """Return the tone of an agent's last check."""
+    return _CHECK_LOOKS[last.state][1]
+
+
+def describe_check(last: "LastCheck", command: str | None = None) -> str:
+    """Return an agent's last check: `✓ 15:02 make test`, `✗ 15:02 make test`, `✓ old, 15:02 make test`, `◔ check runs`.
+
+    `command` is its command in the form that is shown.
+    """
+    glyph, checked = _CHECK_LOOKS[last.state][0], last.checked
+    if last.state == "running" or checked is None:
+        return f"{glyph} check runs"
+    old = "old, " if last.state == "old" else ""
+    return f"{glyph} {old}{core.readmodel.format_minute(checked.at)} {checked.command if command is None else command}"
+
+
 def tally(tasks: Sequence[Task], word: str = "") -> str:
     """Return how many tasks are completed of those not cancelled, and how many failed: `5/7 ✖1`."""
     count = Counter(task.status for task in tasks)
@@ -118,6 +149,7 @@ _CHROME = {
     "▎": "|", "▊": "|", "▔": "-", "▁": "_", "▮": "#", "▯": ".", "✓": "+", "☑": "x", "☐": " ", "✉": "@",
     "“": '"', "”": '"', "‘": "'", "’": "'", "¢": "c", "†": "/", "⚠": "!", "␛": "?", "•": "*", "⌄": "v",
     "⏳": "W:", "▂": ".", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "%", "↵": "|", "⇥": ">", "␡": "?", "✎": "n",
+    "▾": "v", "▹": ">",
 }  # fmt: skip
 GLYPHS = _CHROME | {
     look.glyph: look.ascii for look in (*TASK_LOOKS.values(), *LOOKS.values(), NEED_LOOKS["check_failed"])

@@ -1,5 +1,7 @@
 """Activity of agents as lines: the preview on the Board, the transcript, the feed, the files they touched."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 _TONES = {
     "start": "dim", "mail": "accent", "think": "dim italic", "say": "", "tool": "info", "done": "dim",
     "gate": "warning", "answer": "success", "error": "error", "sent": "accent", "retry": "warning", "end": "dim",
-    "died": "error",
+    "died": "error", "block": "dim", "stop": "warning",
 }  # fmt: skip
 _TALK = frozenset({"say", "think", "answer", "error", "mail"})
 _STAMP = 9
@@ -46,14 +48,19 @@ RUNS = "runs on your machine"
 def activity_lines(
     activity: Sequence[core.readmodel.Activity], live: str, width: int, *, most: int = 3, caret: bool = True
 ) -> list[Line]:
-    """Return activity and the reply being streamed; talk takes at most `most` lines each, 0 means no limit.
+    """Return activity and the reply or output being streamed; talk takes at most `most` lines each, 0 means no limit.
 
-    `caret` puts a mark at the end of the streamed reply.
+    `caret` puts a mark at the end of the streamed text.
     """
     lines: list[Line] = []
     for what, outcome in paired(activity):
         lines += shown(what, outcome, width, most)
-    return [*lines, *live_lines(live, width, most, caret=caret)]
+    return [*lines, *live_lines(live, width, most, _source(activity), caret=caret)]
+
+
+def _source(activity: Sequence[core.readmodel.Activity]) -> str:
+    """Return what prints the text that is being streamed: a command, if one runs, else the model."""
+    return "out" if activity and activity[-1].kind == "tool" else "says"
 
 
 def shown(
@@ -63,7 +70,7 @@ def shown(
     return _activity(what, outcome, width, most, format_clock(what.ts))
 
 
-def feed_lines(feed: Sequence["FeedLine"], now: float, width: int) -> list[Line]:
+def feed_lines(feed: Sequence[FeedLine], now: float, width: int) -> list[Line]:
     """Return what all agents did, newest last, one line each; older lines have their date."""
     names = max((len(each.agent) for each in feed), default=0)
     return [
@@ -137,14 +144,14 @@ def _talk(text: str, begin: Line, tone: str, width: int, room: int, most: int) -
     return tuple((*(begin if not row else (indent,)), Span(piece, words)) for row, piece in enumerate(pieces))
 
 
-def live_lines(text: str, width: int, most: int, *, caret: bool = True) -> list[Line]:
-    """Return the reply being streamed, only its end if it is long; `caret` puts a mark there."""
+def live_lines(text: str, width: int, most: int, source: str = "says", *, caret: bool = True) -> list[Line]:
+    """Return the text being streamed, only its end if it is long; `caret` puts a mark there."""
     if not text.strip():
         return []
     room = max(1, width - _STAMP - _KIND)
     pieces = [piece for piece in wrap(text.strip(), room) if piece]
     shown = pieces[-max(most, 4) :] if most else pieces
-    begin: Line = (Span(" " * _STAMP), Span(f"{'says':<{_KIND - 1}} ", "success"))
+    begin: Line = (Span(" " * _STAMP), Span(f"{source:<{_KIND - 1}} ", "success"))
     indent = Span(" " * (_STAMP + _KIND))
     lines: list[Line] = [(*(begin if not row else (indent,)), Span(piece)) for row, piece in enumerate(shown)]
     lines[-1] = (*lines[-1], Span(_CURSOR if caret else "", "success"))
@@ -170,17 +177,17 @@ def transcript_rows(
             folds.append(_call(what, outcome, open_since, width))
         else:
             folds.append(_said(what, width))
-    return [*folds, *_live(live, width, caret=caret)]
+    return [*folds, *_live(live, width, _source(activity), caret=caret)]
 
 
-def feed_rows(feed: Sequence["FeedLine"], now: float, width: int) -> list[CollapsibleRow]:
+def feed_rows(feed: Sequence[FeedLine], now: float, width: int) -> list[CollapsibleRow]:
     """Return what all agents did, newest last, one line each, unfolding to the full text."""
     width -= MARK
     return [_fed(each, head, width) for each, head in zip(feed, feed_lines(feed, now, width), strict=True)]
 
 
 @lru_cache(maxsize=4096)
-def _fed(each: "FeedLine", head: Line, width: int) -> CollapsibleRow:
+def _fed(each: FeedLine, head: Line, width: int) -> CollapsibleRow:
     what = each.what
     cut = _is_cut(what, head)
     body = partial(_whole_line, what, width, cut=cut) if cut or what.detail else None
@@ -239,19 +246,21 @@ def _indented(text: str, width: int, tone: str) -> list[Line]:
 
 
 def _said(what: core.readmodel.Activity, width: int) -> CollapsibleRow:
-    """Return talk in full; anything else on one line that unfolds if it was cut."""
-    head, *rest = shown(what, None, width, 0)
+    """Return talk in full; anything else, and what the model thought, on one line that unfolds if it was cut."""
+    head, *rest = shown(what, None, width, 1 if what.kind == "think" else 0)
     cut = not rest and _is_cut(what, head)
-    body = partial(_wrapped, what.text, width) if cut else None
-    return CollapsibleRow(_key(what), head, tuple(rest), body, what.text)
+    sources = _indented(what.detail, width, "dim") if what.detail and what.kind in _TALK else []
+    body = partial(_whole_line, what, width, cut=cut) if cut or (what.detail and not sources) else None
+    text = "\n".join(filter(None, (what.text, what.detail)))
+    return CollapsibleRow(_key(what), head, (*rest, *sources), body, text)
 
 
 def _wrapped(text: str, width: int) -> list[Line]:
     return [(Span(_INDENT + piece),) for piece in wrap(text, width - len(_INDENT))]
 
 
-def _live(live: str, width: int, *, caret: bool) -> list[CollapsibleRow]:
-    lines = live_lines(live, width, 0, caret=caret)
+def _live(live: str, width: int, source: str, *, caret: bool) -> list[CollapsibleRow]:
+    lines = live_lines(live, width, 0, source, caret=caret)
     return [CollapsibleRow("live", lines[0], tuple(lines[1:]), text=live)] if lines else []
 
 

@@ -1,8 +1,9 @@
 """The tabs of an agent's page, and the data that each shows."""
 
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 import crewboard as core
 from crewboard import LEAD, OPERATOR, AgentView, Request, TeamView
@@ -69,8 +70,7 @@ _KINDS = (("input", "in"), ("output", "out"), ("cache_read", "from the cache"), 
 _CALL = (("TIME", 9), ("TOOK", 6), ("IN", 7), ("OUT", 7), ("CACHED", 7), ("WRITTEN", 8), ("HIT", 5), ("COST", 7))
 
 
-@dataclass(frozen=True)
-class Page:
+class Page(Struct, frozen=True):
     """The input of a tab: the agent, its data, the time, the size, and whether to show a caret in growing text."""
 
     agent: AgentView
@@ -80,8 +80,7 @@ class Page:
     caret: bool = True
 
 
-@dataclass(frozen=True)
-class Tab:
+class Tab(Struct, frozen=True):
     """One tab: lines in the pane `page` or `facts`, or foldable rows in the pane `folds`.
 
     `follows` means that the tab opens at its end; `nothing` is shown when it is empty, `below` at its lower edge.
@@ -167,12 +166,19 @@ def _facts(agent: AgentView) -> list[tuple[str, str]]:
     return [
         ("role", agent.role),
         ("task", f"#{agent.task}" if agent.task else ""),
+        ("steps", _steps(agent)),
         ("beyond plan", _beyond_plan(agent)),
         ("model", agent.model),
         ("tokens", used if tokens.input or tokens.output else ""),
         ("context", context),
         ("last error", agent.last_error or ""),
+        ("checkout", agent.setup_error or ""),
     ]
+
+
+def _steps(agent: AgentView) -> str:
+    found = agent.todo
+    return f"{found.done}/{found.total} {found.current}".rstrip() if found is not None else ""
 
 
 def _beyond_plan(agent: AgentView) -> str:

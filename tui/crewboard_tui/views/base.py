@@ -6,18 +6,17 @@ from typing import Any, ClassVar, Protocol
 
 from textual import events, on
 from textual.app import ComposeResult
-from textual.binding import BindingsMap, BindingType
+from textual.binding import ActiveBinding, BindingsMap, BindingType
 from textual.containers import Container
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Input, TextArea
 
 import crewboard as core
-from crewboard import Need, Request
+from crewboard import Need, Request, TeamView
 from crewboard_tui.actions import NOT_NOW, Action, Layer, Search, Selection
 from crewboard_tui.compose import PromptLine
 from crewboard_tui.context import AppContext
-from crewboard_tui.keymap import BY_ID, KEYS, WHERE, Key, bindings_of, command_name
+from crewboard_tui.keymap import BY_ID, GROUPS, KEYS, WHERE, Key, bindings_of, command_name
 from crewboard_tui.queries import Query, Snapshot
 from crewboard_tui.render import (
     Line,
@@ -46,6 +45,7 @@ from crewboard_tui.widgets import (
     strip_line,
     tabs_line,
 )
+from crewboard_tui.widgets.painter import binding_of, painted_lightly
 
 __all__ = [
     "ONLY_LOOKING",
@@ -96,6 +96,7 @@ class Subject(Protocol):
     def pause(self) -> None: ...
 
 
+@painted_lightly
 class BaseScreen(Screen[None]):
     """A full screen. It shows snapshots as they come, says what it needs to have read, and offers actions."""
 
@@ -113,6 +114,7 @@ class BaseScreen(Screen[None]):
     def __init__(self, context: AppContext) -> None:
         super().__init__()
         self.context = context
+        self.after_paint = context.reading.keys.note_paint
         self.subject: Subject | None = None
         """The request that its keys answer."""
         self.actions: Mapping[str, Action] = {}
@@ -123,14 +125,19 @@ class BaseScreen(Screen[None]):
         """The filter of the view's list."""
         self.panes = Panes(self)
         """The panes of the body, one of which may fill the screen."""
-        self._is_due = False
-        """Whether all is shown anew after the next refresh."""
+        self._judged: Selection | None = None
+        """The selection while all keys are judged."""
+        self._strip_shows: tuple[TeamView | None, tuple[object, ...]] = (None, ())
+        """What the status bar was painted for."""
+        self.are_keys_due = self.is_due = False
+        """Whether the footer, or everything, is to be painted after the next refresh, and not before."""
+        self._was_shown = False
 
     def offer(self, *groups: Iterable[Action]) -> None:
         """Offer these actions, with their keys; of two that share a key, only the first."""
         own = (
             Action("view.copy", self._copy, self._why_no_copy),
-            Action("view.back", self._go_back, self._why_no_back, self._back_label),
+            Action("view.back", lambda _: self.back(), self._why_no_back, self._back_label),
         )
         by_key: dict[str, Action] = {}
         for action in itertools.chain(*groups, own):
@@ -231,10 +238,14 @@ class BaseScreen(Screen[None]):
 
     def on_descendant_focus(self) -> None:
         # What a pane's border offers depends on where the keys go.
-        if self.MODE and self.is_ready:
+        if self.MODE and self.is_ready and not self.is_due:
             self.paint(self.context.snapshot)
 
-    def on_screen_resume(self) -> None:
+    @on(events.ScreenResume)
+    def _resume(self, event: events.ScreenResume) -> None:
+        # The parts of a screen that is new were styled just now, when they were mounted.
+        event.refresh_styles &= self._was_shown
+        self._was_shown = True
         if self.subject is not None:
             # The key may have led back to this screen.
             self.subject.pause()
@@ -253,15 +264,14 @@ class BaseScreen(Screen[None]):
 
     def refresh_soon(self) -> None:
         """Show everything anew after the next layout: what a pane shows depends on its width."""
-        if not self._is_due:
-            self._is_due = self.call_after_refresh(self.refresh_all)
+        if not self.is_due:
+            self.is_due = self.call_after_refresh(self.refresh_all)
 
     def refresh_all(self) -> None:
         """Repaint everything, and request the data that the screen needs."""
-        self._is_due = False
-        if not self.is_ready:
-            return
-        self.show(self.context.snapshot)
+        self.is_due = False
+        if self.is_ready:
+            self.show(self.context.snapshot)
 
     @property
     def is_ready(self) -> bool:
@@ -273,21 +283,34 @@ class BaseScreen(Screen[None]):
         self.context.look_at(self.queries())
         self.paint_frame(snapshot)
         self.paint(snapshot)
-        self.paint_keys()
+        self.paint_keys_soon()
 
     def paint_frame(self, snapshot: Snapshot) -> None:
         """Paint the status bar, heading, alert and status line."""
-        width = self.size.width
         badges = Badges(
             read_only=self.context.read_only,
             root=core.linux.process.runs_as_root(),
             foreign=self.context.read_only and self.context.team.directory.is_foreign(),
-            offline=self.context.team.offline,
+            offline=core.env.is_offline(self.context.team.environment) and snapshot.view.attached is None,
             others=tuple(dict.fromkeys(each.who for each in self.context.others)),
         )
-        self._still("strip").show([strip_line(snapshot, badges, width)])
+        view, shown = snapshot.view, (snapshot.hinted, badges, self.size.width)
+        if view is not self._strip_shows[0] or shown != self._strip_shows[1]:
+            self._strip_shows = (view, shown)
+            self._still("strip").show([strip_line(snapshot, badges, self.size.width)])
+        if self.MODE:
+            self._paint_heading(snapshot)
+        self.paint_times(snapshot)
+
+    def _paint_heading(self, snapshot: Snapshot) -> None:
         way = self._way_to_view()
-        self._still("heading").show([(*self.heading(snapshot, width - width_of(way)), *way)])
+        self._still("heading").show([(*self.heading(snapshot, self.size.width - width_of(way)), *way)])
+
+    def paint_times(self, snapshot: Snapshot) -> None:
+        """Paint the lines around the body that change with time: alert and status line, and the heading of a page."""
+        width = self.size.width
+        if not self.MODE:
+            self._paint_heading(snapshot)
         worst = snapshot.view.needs[:1]
         alert = alert_line(
             snapshot,
@@ -315,7 +338,7 @@ class BaseScreen(Screen[None]):
 
     @property
     def _writes_text(self) -> bool:
-        return isinstance(self.app.focused, Input | TextArea)
+        return hasattr(self.app.focused, "cursor_blink")
 
     def _way_to_view(self) -> Line:
         """On a page, the digit that goes to the view below: one that brought here may seem to do nothing."""
@@ -328,9 +351,20 @@ class BaseScreen(Screen[None]):
 
     def paint_keys(self) -> None:
         """Paint the footer."""
-        if self.is_ready and self.is_current:
+        if self.is_ready and self.is_current and not self.is_due:
             most = 2 if self.size.height >= TALL else 1
             self._still("keys").show(footer_lines(self, self.size.width, most))
+
+    def paint_keys_soon(self) -> None:
+        """Paint the footer after what the user waits for; at once if there is none yet."""
+        if self.is_ready and not self._still("keys").lines:
+            self.paint_keys()
+        elif not self.are_keys_due:
+            self.are_keys_due = self.call_after_refresh(self._paint_due_keys)
+
+    def _paint_due_keys(self) -> None:
+        self.are_keys_due = False
+        self.paint_keys()
 
     def paint_keys_of(self, box: Screen[Any]) -> None:
         """Paint the keys of a dialog over this screen in the footer, which keeps its height."""
@@ -353,9 +387,12 @@ class BaseScreen(Screen[None]):
             shows = (Span(self.context.key("app.absence"), "key", "app.absence"), Span(" lists it ", "", "app.absence"))
             said = clip(self.context.absence.describe(self.context.now), self.size.width - width_of(shows) - 2)
             return spread((Span(f" {said}", "info"),), shows, self.size.width)
-        team = f"{len(view.agents)} agent{'' if len(view.agents) == 1 else 's'}"
+        team = core.records.counted(len(view.agents), "agent")
         damage = (say(f"damaged: {format_places(view.damage)}", "error"), Span(" · ", "dim")) if view.damage else ()
-        return (Span(" "), *damage, say(f"{format_path(view.root)} · {view.supervisor.describe()} · {team}", "dim"))
+        root, runner = format_path(view.root), core.readmodel.describe_runner(view)
+        # Who approves the plans of an attached team must not be cut.
+        facts = (root, runner, team) if view.attached is None else (runner, team, root)
+        return Span(" "), *damage, say(" · ".join(facts), "dim")
 
     def _still(self, ident: str) -> StaticLines:
         return self.get_child_by_id(ident, StaticLines)
@@ -395,6 +432,15 @@ class BaseScreen(Screen[None]):
 
     # -------------------------------------------------------------------------------------------------- the keys
 
+    @property
+    def active_bindings(self) -> dict[str, ActiveBinding]:
+        # Textual asks of each key whether it works: the selection is the same for all of them.
+        self._judged = self.selection()
+        try:
+            return super().active_bindings
+        finally:
+            self._judged = None
+
     async def action_perform(self, ident: str) -> None:
         """Do what the key `ident` is for."""
         result = self.actions[ident].run(self.selection())
@@ -408,18 +454,24 @@ class BaseScreen(Screen[None]):
     def refusal(self, ident: str) -> str | None:
         """Return the reason why the action `ident` of this screen does nothing now; None if it works."""
         changes = BY_ID[ident].changes
-        if changes and self.context.read_only:
-            return ONLY_LOOKING
+        if (forbidden := self._forbidden(BY_ID[ident])) is not None:
+            return forbidden
         if changes and isinstance(self.focused, LineList) and self.focused.came_by_itself:
             return _CAME_BY_ITSELF
-        return self.actions[ident].available(self.selection())
+        return self.actions[ident].available(self._judged or self.selection())
+
+    def _forbidden(self, key: Key) -> str | None:
+        if key.changes and self.context.read_only:
+            return ONLY_LOOKING
+        steered = key.steers and self.context.snapshot.view.attached
+        return "Claude Code steers these agents; crewboard only shows them" if steered else None
 
     def why_not(self, key: Key) -> str:
         """Return the reason why a key of the table does nothing here now."""
         if key.id in self.actions:
             return self.refusal(key.id) or NOT_NOW
-        if key.changes and self.context.read_only:
-            return ONLY_LOOKING
+        if (forbidden := self._forbidden(key)) is not None:
+            return forbidden
         if self.IS_FORM and key.scope == "app":
             return "not while this form is open"
         if key.id in _WHY_NOTHING:
@@ -437,7 +489,7 @@ class BaseScreen(Screen[None]):
 
     def on_key(self, event: events.Key) -> None:
         """Say why a key does nothing here. `/` opens an input, so that the words typed after it do not act as keys."""
-        active = self.active_bindings.get(event.key)
+        active = binding_of(self, event.key)
         if not self.is_current or (active is not None and active.enabled):
             return
         key = self._meant(event, active.binding.id if active is not None else None)
@@ -450,14 +502,21 @@ class BaseScreen(Screen[None]):
             self.context.say(f"{command_name(key)}: {self.why_not(key)}", "warning")
 
     def _meant(self, event: events.Key, bound: str | None) -> Key | None:
-        """Return the key of the table that was pressed: the one that is bound here, else one that works elsewhere."""
+        """Return the key of the table that was pressed: the one that is bound here, else one that works elsewhere.
+
+        Of those, first one of the same subject as the keys of this screen.
+        """
         pressed = {event.key, event.character}
         found = [
             key
             for key in KEYS
-            if key.scope in WHERE and key.says and not pressed.isdisjoint(self.context.keys_of(key.id))
+            if (key.scope in WHERE or (key.id == bound and bound in self.actions))
+            and key.says
+            and not pressed.isdisjoint(self.context.keys_of(key.id))
         ]
-        return next((key for key in found if key.id == bound), next(iter(found), None))
+        own = {BY_ID[ident].scope for ident in self.actions}
+        near = {scope for scopes in GROUPS.values() if not own.isdisjoint(scopes) for scope in scopes}
+        return next(iter(sorted(found, key=lambda key: (key.id != bound, key.scope not in near))), None)
 
     # --------------------------------------------------------------------------------------------- copy and leave
 
@@ -481,9 +540,6 @@ class BaseScreen(Screen[None]):
 
     def _why_no_back(self, _: Selection) -> str | None:
         return None if self.MODE != "board" or self._open_layer is not None else NOT_NOW
-
-    def _go_back(self, _: Selection) -> None:
-        self.back()
 
     def back(self) -> None:
         """Close what is open on this screen, else leave it."""
@@ -518,9 +574,18 @@ class Panes:
         """What Esc closes: the pane that is alone."""
 
     def _why_no_zoom(self, _: Selection) -> str | None:
-        parts = [*self._screen.query("#body .pane"), *self._screen.query("#body > *")]
-        shown = {part for part in parts if part.size.width and part.size.height and not part.query(".pane")}
-        return None if self.zoomed is not None or len(shown) > 1 else "this pane is the only one"
+        return None if self.zoomed is not None or self._count_shown() > 1 else "this pane is the only one"
+
+    def _count_shown(self) -> int:
+        """Return how many panes are shown, 2 for more; a part of the body without panes counts as one."""
+        # Asked for the footer after every key: one walk takes a tenth of the time of queries.
+        if not self._screen.is_ready:
+            return 0
+        body = self._screen.get_child_by_id("body")
+        inside = list(body.walk_children(Widget))
+        around = {above for pane in inside if pane.has_class("pane") for above in pane.ancestors}
+        parts = [part for part in inside if part.parent is body or part.has_class("pane")]
+        return len(list(itertools.islice((part for part in parts if part not in around and part.size), 2)))
 
     def _turn(self, _: Selection) -> None:
         focused = self._screen.focused

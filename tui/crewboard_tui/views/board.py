@@ -1,10 +1,11 @@
 """`1` Board: what needs the user, what each agent does, and the output, mail and work of the selected agent."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from textual import events, on
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
@@ -32,6 +33,7 @@ from crewboard_tui.queries import MailTo, Query, Snapshot, SpendingRate, WorkOf
 from crewboard_tui.render import (
     Line,
     Span,
+    format_age,
     format_clock,
     format_path,
     format_spending,
@@ -45,8 +47,18 @@ from crewboard_tui.views.activity import activity_lines
 from crewboard_tui.views.base import AppContext, BaseScreen
 from crewboard_tui.views.cost import CostRows
 from crewboard_tui.views.message_list import MailboxInfo, MessageList
-from crewboard_tui.views.rows import HIGH, HUGE, MEDIUM, SHORT, WIDE, lay_out, need_rows, task_rows
-from crewboard_tui.widgets import LineList, LineView, Row, follow_words, keep_order, marks_of, tabs_line, title
+from crewboard_tui.views.rows import HIGH, HUGE, MEDIUM, SHORT, WIDE, Layout, doing, lay_out, need_rows, task_rows
+from crewboard_tui.widgets import (
+    LazyRows,
+    LineList,
+    LineView,
+    Row,
+    follow_words,
+    keep_order,
+    marks_of,
+    tabs_line,
+    title,
+)
 
 _WELCOME = (
     "No agents hired yet.",
@@ -77,6 +89,8 @@ class BoardScreen(BaseScreen):
         super().__init__(context)
         self.search = Search(context, self.narrow, FINDS_AGENTS, AGENT_GROUPS)
         self._messaging = Messaging(context, partial(shown_composer, self))
+        self._shown: Snapshot | None = None
+        """The snapshot that all parts show; None if something else may have changed."""
         marks = Layer(lambda: bool(self._marked), lambda: self.query_one(Roster).unmark(self._marked), "unmark")
         away = Layer(lambda: bool(context.absence) and not context.absence_seen, self._forget_absence, "seen")
         self.back_layers = (marks, self.panes.layer, self.search.layer, away)
@@ -112,6 +126,7 @@ class BoardScreen(BaseScreen):
         return f"sort:{order.by}{' reversed' if order.reverse else ''}"
 
     def queries(self) -> Iterable[Query[object]]:
+        self.context.reading.shown = self.query_one(Roster).seen_keys if self.is_mounted else ()
         name = self._selected
         if name:
             yield from (WorkOf(name), MailTo(name))
@@ -128,7 +143,7 @@ class BoardScreen(BaseScreen):
         lines: list[Line] = [(Span(text.format(root=root, **named)),) for text in _WELCOME]
         lines.append((Span(" " * _INDENT), say(core.commands.command_for(self.context.team, _SPAWN))))
         try:
-            core.commands.check_credentials(self.context.team.environment)
+            core.commands.check_credentials(self.context.team.worker_environment)
         except CredentialsError as error:
             lines[:0] = [(say(str(error), "warning"),), ()]
         return [piece for each in lines for piece in hang(each, width, _INDENT, _MOST_OF_ONE)]
@@ -179,6 +194,25 @@ class BoardScreen(BaseScreen):
 
     # ----------------------------------------------------------------------------------------------- painting
 
+    def refresh_all(self) -> None:
+        self._shown = None
+        super().refresh_all()
+
+    def show(self, snapshot: Snapshot) -> None:
+        shown, self._shown = self._shown, snapshot
+        facts = (snapshot.problem, snapshot.hinted)
+        if shown is None or snapshot.view is not shown.view or facts != (shown.problem, shown.hinted):
+            super().show(snapshot)
+            return
+        # Only answers are new, as after each move of the cursor: the team looks the same.
+        self.context.look_at(self.queries())
+        self.paint_times(snapshot)
+        self._paint_peek(snapshot)
+        self._paint_inbox(snapshot)
+        self._paint_cost(snapshot)
+        if not self.query_one(Roster).has_focus:
+            self.paint_keys_soon()
+
     def paint(self, snapshot: Snapshot) -> None:
         self._paint_roster(snapshot)
         self._paint_peek(snapshot)
@@ -197,8 +231,8 @@ class BoardScreen(BaseScreen):
         roster = self.query_one(Roster)
         roster.read(snapshot.view, self.context.now)
         count = len(snapshot.view.agents)
-        shown = f"{sum(bool(row.key) for row in roster.rows)} of " if self.search.is_narrowed else ""
-        parts = [f"{shown}{count} agent{'' if count == 1 else 's'}"]
+        shown = f"{sum(map(bool, roster.keys))} of " if self.search.is_narrowed else ""
+        parts = [f"{shown}{core.records.counted(count, 'agent')}"]
         parts += [marks_of(roster).removeprefix(" · ")] if roster.marked else []
         order = "" if self.size.width >= WIDE else f" · {self._sorted()}"
         title(roster, f"Team{order}{self.search.narrowed_to}", " · ".join(parts))
@@ -282,14 +316,14 @@ class BoardScreen(BaseScreen):
         self._paint_peek(self.context.snapshot)
         self._paint_inbox(self.context.snapshot)
         self._messaging.follow(self.selection())
-        self.paint_keys()
+        self.paint_keys_soon()
 
     @on(LineList.Marked, "#roster")
     @on(LineList.Moved, "#board-needs")
     @on(LineList.Moved, "#board-cost")
     def _aim_elsewhere(self) -> None:
         self._messaging.follow(self.selection())
-        self.paint_keys()
+        self.paint_keys_soon()
 
     @on(LineList.Opened, "#roster")
     def _open_agent(self, event: LineList.Opened) -> None:
@@ -324,7 +358,7 @@ class BoardScreen(BaseScreen):
 
     def refresh_bindings(self) -> None:
         super().refresh_bindings()
-        if self.is_ready:
+        if self.is_ready and not self.is_due:
             self._paint_roster(self.context.snapshot)
             self._still("heading").show([self.heading(self.context.snapshot, self.size.width)])
 
@@ -345,8 +379,7 @@ SORTS: dict[str, tuple[str, Callable[[AgentView], Any]]] = {
 """Sort orders: the column that shows each, and its key; equal agents are ordered by urgency."""
 
 
-@dataclass
-class _Seen:
+class _Seen(Struct):
     view: TeamView | None = None
     now: float = 0
 
@@ -359,6 +392,12 @@ class Roster(LineList):
         self._no_match = (Span(f" No matches · {pressed('view.back')} clears the filter", "dim"),)
         self._seen = _Seen()
         self._words, self._group = "", ALL
+        self._agents: list[AgentView] = []
+        """The agents that it shows, in their order."""
+        self._arranged_for: tuple[object, ...] = ()
+        self._layout = Layout(())
+        self._laid_out_for: tuple[object, ...] = ()
+        self._drawn: dict[str, tuple[tuple[object, ...], Line]] = {}
 
     def read(self, view: TeamView, now: float) -> None:
         """Show a new state of the team."""
@@ -371,21 +410,43 @@ class Roster(LineList):
         view = self._seen.view
         if view is None:
             return
+        # The work that grows with the team is only done when the team, the filter or the order changed.
+        arranged_for = (view.agents, view.needs, self._words, self._group, self.order)
+        if arranged_for != self._arranged_for or self._is_held:
+            self._arranged_for = arranged_for
+            self.marked &= {agent.name for agent in view.agents}
+            self._agents = self._arrange(view)
+        self._paint()
+
+    def _arrange(self, view: TeamView) -> list[AgentView]:
         shown = [
             agent for agent in view.urgent_first if matches_agent(agent, self._words) and in_group(agent, self._group)
         ]
-        self.marked &= {agent.name for agent in view.agents}
-        self._paint(self.in_order(shown, lambda agent: agent.name, SORTS[self.order.by][1]))
+        return self.in_order(shown, lambda agent: agent.name, SORTS[self.order.by][1])
 
-    def _paint(self, agents: list[AgentView]) -> None:
-        terminal = self.app.size.width
-        layout = lay_out(agents, terminal, self.row_width, wide=self.wide)
-        rows = [Row(a.name, layout.row(a, self._seen.now, marked=a.name in self.marked)) for a in agents]
-        nothing = [Row("", self._no_match)] if not rows and self._seen.view and self._seen.view.agents else []
-        self.show(rows or nothing, self._head(layout.head(SORTS[self.order.by][0]), rows))
+    def _paint(self) -> None:
+        agents = self._agents
+        laid_out_for = (self._arranged_for, self.app.size.width, self.row_width, self.wide)
+        if laid_out_for != self._laid_out_for:
+            self._laid_out_for = laid_out_for
+            self._layout = lay_out(agents, self.app.size.width, self.row_width, wide=self.wide)
+        if agents or not (self._seen.view and self._seen.view.agents):
+            rows: Sequence[Row] = LazyRows([agent.name for agent in agents], lambda at: self._draw(agents[at]))
+        else:
+            rows = [Row("", self._no_match)]
+        self.show(rows, self._head(self._layout.head(SORTS[self.order.by][0])) if agents else None)
 
-    def _head(self, head: Line, rows: list[Row]) -> Line | None:
-        return head if rows and self.app.size.width >= MEDIUM and self.app.size.height >= SHORT else None
+    def _draw(self, agent: AgentView) -> Line:
+        """Return an agent's row; the same line while all that decides how it looks is the same."""
+        now, marked, layout = self._seen.now, agent.name in self.marked, self._layout
+        decides = (agent, layout, marked, format_age(now - agent.since), doing(agent, now))
+        known = self._drawn.get(agent.name)
+        if known is None or known[0] != decides:
+            known = self._drawn[agent.name] = (decides, layout.row(agent, now, marked=marked))
+        return known[1]
+
+    def _head(self, head: Line) -> Line | None:
+        return head if self.app.size.width >= MEDIUM and self.app.size.height >= SHORT else None
 
     def narrow(self, words: str, group: str) -> None:
         """Show only the agents that pass the filter, at once."""

@@ -1,9 +1,10 @@
 """`7` Cost: what each agent has used, in tokens and in money."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from textual import on
 from textual.widget import Widget
 
@@ -42,8 +43,7 @@ from crewboard_tui.views.base import AppContext, BaseScreen
 from crewboard_tui.widgets import LineList, Row, title
 
 
-@dataclass(frozen=True)
-class Account:
+class Account(Struct, frozen=True):
     """One row: the cost of an agent or of the team."""
 
     name: str
@@ -53,8 +53,7 @@ class Account:
     shape: Span
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(Struct, frozen=True):
     """One column. `order` sorts the largest first; when space is short, the highest `rank` is omitted first."""
 
     title: str

@@ -106,6 +106,7 @@ _LOOKS: Mapping[core.readmodel.HappeningKind, Look] = {
     "plan": NEED_LOOKS["plan"],
     "permission": NEED_LOOKS["permission"],
     "question": NEED_LOOKS["question"],
+    "review": NEED_LOOKS["review"],
     "task_failed": TASK_LOOKS["failed"],
     "task_done": TASK_LOOKS["completed"],
     "act": Look("·", "-", "info", "act"),

@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from msgspec import Struct, field
 from textual import on
 from textual.widget import Widget
 from textual.widgets import Input, TextArea
@@ -36,10 +36,11 @@ class HireScreen(BaseScreen):
         kept = context.drafts.get(HIRE, "")
         spec = like.spec if like is not None else None
         name, terms = context.unsent_hire or ("", core.records.Profile(type="code"))
-        profile = terms.model_copy(update={"prompt": kept}) if spec is None else terms_of(spec)
+        profile = terms.replace(prompt=kept) if spec is None else terms_of(spec)
         name = like.name if like is not None else name or "agent1"
         self._first = free_name(context.snapshot.view, name), profile
         self._is_clone = like is not None
+        self._is_new = like is None and context.unsent_hire is None
         self._kept_elsewhere = "" if spec is None else kept
         """An unsent prompt that is stored but not shown in this form."""
         self._types, self._skipped = core.agent_types.find_all(context.team.directory.root)
@@ -68,13 +69,11 @@ class HireScreen(BaseScreen):
         return crumbs_line([snapshot.view.name, "Hire an agent"], "", width)
 
     def body(self) -> Iterable[Widget]:
-        yield HireForm(
-            self._first[0], self._types, self.context.snapshot.view, self.context.team.environment, self.context.key
-        )
+        yield HireForm(self._first[0], self._types, self.context.snapshot.view, self.context.team, self.context.key)
         yield StaticLines(id="hire-word")
 
     def on_mount(self) -> None:
-        self._fill(*self._first)
+        self._fill(*self._first, is_new=self._is_new)
         for file in self._skipped[:1]:
             more = f" and {len(self._skipped) - 1} more" if len(self._skipped) > 1 else ""
             self.context.say(f"skipped {file.path.name}{more}: {file.why}", "warning")
@@ -144,7 +143,9 @@ class HireScreen(BaseScreen):
         return super().check_action(action, parameters)
 
     def _why_no_send(self, _: Selection) -> str | None:
-        return None if self.is_ready and not self._busy and not self.problems() else NOT_NOW
+        if not self.is_ready or self._busy:
+            return NOT_NOW
+        return next((each.says for each in self.problems()), None)
 
     def _why_no_profile(self, _: Selection) -> str | None:
         return NOT_NOW if self._busy else None
@@ -296,14 +297,13 @@ class HireScreen(BaseScreen):
         self.context.say(f"filled from the profile {name}")
         self._fill(free_name(self.context.snapshot.view, name) if untouched else chosen, profile)
 
-    def _fill(self, name: str, profile: core.records.Profile) -> None:
-        self.form.fill(name, profile)
+    def _fill(self, name: str, profile: core.records.Profile, *, is_new: bool = False) -> None:
+        self.form.fill(name, profile, is_new=is_new)
         if profile.type not in self._types:
             self.context.say(f"there is no type {profile.type} in this project: choose another", "error")
 
 
-@dataclass
-class Profiles:
+class Profiles(Struct):
     """The profiles by name, and the damaged files."""
 
     profiles: dict[str, core.records.Profile] = field(default_factory=dict)
@@ -341,8 +341,8 @@ def save_profile(place: Path, name: str, profile: core.records.Profile) -> Path:
         raise StorageError(f"cannot make {place}: {error.strerror}") from error
     # The user may link the configuration directory to another place.
     path = path.resolve()
-    core.store.json_files.quarantine_if_damaged(path, core.records.Profile)
-    core.store.json_files.save(path, profile)
+    core.store.json_files.quarantine_if_damaged(core.store.key_of(path), core.records.Profile)
+    core.store.json_files.save(core.store.key_of(path), profile)
     return path
 
 
@@ -351,7 +351,7 @@ def load_profiles(place: Path) -> Profiles:
     shelf = Profiles()
     for path in sorted(place.glob("*.json")):
         try:
-            profile = core.store.json_files.load(path.resolve(), core.records.Profile)
+            profile = core.store.json_files.load(core.store.key_of(path.resolve()), core.records.Profile)
         except (BadDataError, StorageError):
             shelf.damaged.append(path.name)
             continue

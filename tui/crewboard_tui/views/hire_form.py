@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, cast
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -61,7 +61,7 @@ class HireForm(Vertical):
         name: str,
         types: Mapping[str, core.agent_types.AgentType],
         view: TeamView,
-        environment: Mapping[str, str],
+        team: core.commands.Team,
         pressed: Pressed,
     ) -> None:
         super().__init__(id="form", classes="pane")
@@ -69,7 +69,10 @@ class HireForm(Vertical):
         self._first_name = name
         self._types = types
         self._view = view
-        self._environment = environment
+        self._environment = team.worker_environment
+        self._config = team.config
+        self._had_checkout = False
+        """Whether the type that was painted last gets a checkout unless the user says otherwise."""
         self.border_title = Content("Hire an agent")
 
     def compose(self) -> ComposeResult:
@@ -99,6 +102,11 @@ class HireForm(Vertical):
         limits = (Label(" turns ", classes="aside"), Field("hire-turns"), Label(" budget ", classes="aside"))
         yield _row("Model", Field("hire-model"), *limits, Field("hire-budget", "none"))
         yield _row("", Label("", classes="wrong"), id="wrong-limits")
+        levels = [("", "usual"), *((level, level) for level in core.models.EFFORTS)]
+        thinking = [("", "usual"), *((way, way) for way in core.models.THINKING)]
+        # A segmented control would be cut in a narrow terminal.
+        effort = Select(levels, id="hire-effort")
+        yield _row("Effort", effort, Label(" thinking ", classes="aside"), Select(thinking, id="hire-thinking"))
         own = Checkbox("own checkout", id="hire-worktree")
         yield _row("Task", Select(_task_options(self._view), id="hire-task"), own)
         restart = Checkbox("restart after a crash", id="hire-restart")
@@ -132,6 +140,15 @@ class HireForm(Vertical):
         self.query_one("#hire-network").display = kind.executes
         self.query_one("#row-ask").display = kind.executes or kind.writes
         self.query_one("#hire-model", Input).placeholder = self._usual_model(kind)
+        own, usual = self.query_one("#hire-worktree", Checkbox), self._usual_checkout
+        if own.value == self._had_checkout:
+            own.value = usual
+        self._had_checkout = usual
+
+    @property
+    def _usual_checkout(self) -> bool:
+        """Return True if the chosen type gets a checkout of its own unless the user says otherwise."""
+        return core.commands.hire.has_worktree_by_default(self._config, self.kind)
 
     def _usual_model(self, kind: core.agent_types.AgentType) -> str:
         """Return the model that is used if the form names none."""
@@ -150,8 +167,11 @@ class HireForm(Vertical):
 
     # ----------------------------------------------------------------------------------------- filled and read
 
-    def fill(self, name: str, profile: core.records.Profile) -> None:
-        """Fill the fields from `profile`; an unknown type leaves the type unchanged."""
+    def fill(self, name: str, profile: core.records.Profile, *, is_new: bool = False) -> None:
+        """Fill the fields from `profile`; an unknown type leaves the type unchanged.
+
+        If it is `is_new`, no user chose the options, and the box for an own checkout shows what is usual.
+        """
         self.query_one("#hire-name", Input).value = name
         self.query_one("#hire-type", Select).choose(profile.type)
         prompt = self.query_one("#hire-prompt", TextArea)
@@ -163,8 +183,13 @@ class HireForm(Vertical):
         self.query_one("#hire-turns", Input).value = str(flags.max_turns)
         memory = core.store.roster.format_size(flags.max_memory) if flags.max_memory else ""
         self.query_one("#hire-memory", Input).value = memory
-        for ident in ("plan", "strict_plan", "ask", "network", "autoclaim", "once", "restart", "worktree"):
+        for ident in ("plan", "strict_plan", "ask", "network", "autoclaim", "once", "restart"):
             self.query_one(f"#hire-{ident}", Checkbox).value = getattr(flags, ident)
+        for ident in ("effort", "thinking"):
+            self.query_one(f"#hire-{ident}", Select).choose(getattr(flags, ident) or "")
+        self._had_checkout = self._usual_checkout
+        own = self._had_checkout if is_new else flags.worktree
+        self.query_one("#hire-worktree", Checkbox).value = own
         self.query_one("#hire-mode", Radio).choose(_FOREGROUND if profile.foreground else "")
 
     def profile(self, max_turns: int | None = None) -> core.records.Profile:
@@ -179,7 +204,7 @@ class HireForm(Vertical):
             role=hire.role,
             prompt=hire.prompt,
             model=hire.model,
-            flags=hire.flags.model_copy(update={"task": None}),
+            flags=hire.flags.replace(task=None),
             foreground=self.foreground,
         )
 
@@ -200,13 +225,16 @@ class HireForm(Vertical):
             once=self._ticked("once"),
             restart=self._ticked("restart"),
             worktree=self._ticked("worktree"),
+            effort=cast("core.records.Effort | None", self._chosen("effort")),
+            thinking=cast("core.records.Thinking | None", self._chosen("thinking")),
             max_memory=self._memory()[0],
             budget=self._text("budget") or None,
             max_turns=max_turns or self._turns(),
             task=int(task) if task else None,
         )
-        # Without the tick, the type and the team's setting decide.
-        given = frozenset(HireOptions.model_fields) - (set() if flags.worktree else {"worktree", "base"})
+        # An agent that exists keeps the checkout that it has, unless the user says otherwise.
+        is_usual = flags.worktree == self._usual_checkout
+        given = frozenset(HireOptions.__struct_fields__) - ({"worktree", "base"} if is_usual else set())
         return core.commands.hire.Hire(
             self.agent_name, kind.name, self.prompt, self._text("role"), self._text("model") or None, flags, given
         )
@@ -232,6 +260,9 @@ class HireForm(Vertical):
     def _text(self, ident: str) -> str:
         return self.query_one(f"#hire-{ident}", Input).value.strip()
 
+    def _chosen(self, ident: str) -> str | None:
+        return self.query_one(f"#hire-{ident}", Select).value or None
+
     def _ticked(self, ident: str) -> bool:
         return self.query_one(f"#hire-{ident}", Checkbox).value
 
@@ -256,6 +287,8 @@ def spawn_words(hire: Hire, typed: core.commands.CommandLine, *, foreground: boo
     terms: list[tuple[str, object]] = [
         ("--role", hire.role),
         ("--model", hire.model),
+        ("--effort", flags.effort),
+        ("--thinking", flags.thinking),
         ("--plan", flags.plan and not flags.strict_plan),
         ("--strict-plan", flags.strict_plan),
         ("--ask", flags.ask),
@@ -263,7 +296,7 @@ def spawn_words(hire: Hire, typed: core.commands.CommandLine, *, foreground: boo
         ("--autoclaim", flags.autoclaim),
         ("--once", flags.once),
         ("--restart", flags.restart),
-        ("--worktree", flags.worktree),
+        ("--worktree" if flags.worktree else "--no-worktree", hire.given is None or "worktree" in hire.given),
         ("--max-memory", core.store.roster.format_size(flags.max_memory) if flags.max_memory else None),
         ("--max-turns", flags.max_turns if flags.max_turns != HireOptions().max_turns else None),
         ("--budget", flags.budget),
@@ -335,7 +368,7 @@ def _wrong_budget(budget: str | None) -> str | None:
 
 def terms_of(spec: core.records.Spec) -> core.records.Profile:
     """Return an agent's terms as a profile, without its task and without its permission to run unsandboxed."""
-    flags = spec.flags.model_copy(update={"task": None, "unsafe_no_sandbox": False})
+    flags = spec.flags.replace(task=None, unsafe_no_sandbox=False)
     return core.records.Profile(
         type=spec.type, role=spec.role, prompt=spec.prompt, model=spec.model or None, flags=flags
     )

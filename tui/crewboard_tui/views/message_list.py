@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 import crewboard as core
 from crewboard import Request
@@ -23,7 +25,7 @@ from crewboard_tui.render import (
     wrap,
 )
 from crewboard_tui.views.rows import mark_span
-from crewboard_tui.widgets import LineList, Row
+from crewboard_tui.widgets import LazyRows, LineList, Row
 
 _ABSOLUTE_FROM = 72
 _TIMES_FROM = 46
@@ -32,11 +34,13 @@ AUTHOR = 10
 """Cells for the author of a message."""
 
 
-_NOUNS = {"plan_approval": "plan", "permission": "permission", "question": "question", "shutdown": "shutdown"}
+_NOUNS = {
+    "plan_approval": "plan", "permission": "permission", "question": "question", "shutdown": "shutdown",
+    "task_review": "review",
+}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Thread:
+class Thread(Struct, frozen=True):
     """A request with its earlier revisions, oldest first, and its messages in a mailbox."""
 
     requests: tuple[Request, ...]
@@ -149,8 +153,7 @@ def subject(thread: Thread) -> str:
     return core.readmodel.summarise(thread.requests[-1]).partition(": ")[2]
 
 
-@dataclass(frozen=True)
-class MailboxInfo:
+class MailboxInfo(Struct, frozen=True):
     """The mailbox that is shown at the time `now`.
 
     `operators` means that the user reads it, so that the user's read position counts. `dated` means that some of its
@@ -324,8 +327,8 @@ class MessageList(LineList):
         self._ends: list[int] = []
         self._row_is_fresh: list[bool] = []
         self._width = 0
-        self._made: dict[str, tuple[object, Row]] = {}
-        """Cached rows by message, with their inputs: a mailbox may hold thousands of messages, and few change."""
+        self._made: dict[str, tuple[object, Line]] = {}
+        """The lines of the rows that were looked at, by message, with their inputs: few change."""
 
     def read(
         self,
@@ -422,39 +425,53 @@ class MessageList(LineList):
 
     def _show_entries(self) -> None:
         self._width = self.row_width
-        made, self._made = self._made, {}
-        parts = [(entry, row) for entry in self._entries for row in self._rows_of(entry, made)]
+        parts = [(entry, letter) for entry in self._entries for letter in self._parts_of(entry)]
         self._ends = [entry.newest.end if isinstance(entry, Thread) else entry.end for entry, _ in parts]
         self._row_is_fresh = [self._is_fresh(entry) for entry, _ in parts]
-        rows = [row for _, row in parts]
-        head = letter_head(self._box, self._width) if rows else None
-        self.show(rows or [Row("", (Span(self._nothing, "dim"),))], head)
+        keys = [_key_of(entry) if letter is None else letter.message.id for entry, letter in parts]
+        # A mailbox may hold thousands of messages: lines are made of those that are seen.
+        made, self._made = self._made, {}
+        rows = LazyRows(keys, lambda at: self._line(*parts[at], made))
+        head = letter_head(self._box, self._width) if parts else None
+        self.show(rows if parts else [Row("", (Span(self._nothing, "dim"),))], head)
 
     def _is_fresh(self, entry: core.readmodel.MessageView | Thread) -> bool:
         return any(letter.message.id in self._fresh for letter in _letters_of(entry))
 
-    def _rows_of(self, entry: core.readmodel.MessageView | Thread, made: Mapping[str, tuple[object, Row]]) -> list[Row]:
+    def _parts_of(self, entry: core.readmodel.MessageView | Thread) -> tuple[core.readmodel.MessageView | None, ...]:
+        """Return the message of each row of an entry; None for the row of a thread."""
         if not isinstance(entry, Thread):
-            return [self._row(entry, made)]
-        unfolded = entry.key in self._unfolded
-        fresh = self._is_fresh(entry)
-        head = thread_line(
-            entry, self._box, self._width, fresh=fresh, unfolded=unfolded, marked=entry.key in self.marked
-        )
-        return [Row(entry.key, head), *(self._row(letter, made, "  ") for letter in entry.letters if unfolded)]
+            return (entry,)
+        return (None, *entry.letters) if entry.key in self._unfolded else (None,)
 
-    def _row(self, letter: core.readmodel.MessageView, made: Mapping[str, tuple[object, Row]], indent: str = "") -> Row:
-        """Return the row of a message; reuse one from `made` if it is unchanged."""
+    def _line(
+        self,
+        entry: core.readmodel.MessageView | Thread,
+        letter: core.readmodel.MessageView | None,
+        made: Mapping[str, tuple[object, Line]],
+    ) -> Line:
+        """Return the line of a row; reuse one from `made` if it is unchanged."""
+        if isinstance(entry, Thread):
+            if letter is not None:
+                return self._line_of(letter, made, "  ")
+            unfolded, marked = entry.key in self._unfolded, entry.key in self.marked
+            fresh = self._is_fresh(entry)
+            return thread_line(entry, self._box, self._width, fresh=fresh, unfolded=unfolded, marked=marked)
+        return self._line_of(entry, made)
+
+    def _line_of(
+        self, letter: core.readmodel.MessageView, made: Mapping[str, tuple[object, Line]], indent: str = ""
+    ) -> Line:
         ident, width = letter.message.id, self._width - len(indent)
         fresh, void = ident in self._fresh, self._void.get(ident)
         marked = ident in self.marked
         made_of = letter, self._box.operators, self._box.dated, self._day, width, indent, fresh, void, marked
-        before, row = made.get(ident, (None, Row(ident, ())))
+        before, found = self._made.get(ident) or made.get(ident, (None, ()))
         if before != made_of:
             content = message_line(letter, self._box, width, fresh=fresh, void=void, marked=marked)
-            row = Row(ident, (Span(indent), *content) if indent else content)
-        self._made[ident] = made_of, row
-        return row
+            found = (Span(indent), *content) if indent else content
+        self._made[ident] = made_of, found
+        return found
 
 
 def _key_of(entry: core.readmodel.MessageView | Thread) -> str:

@@ -32,6 +32,9 @@ from crewboard_tui.widgets import LineList, LineView, Row, crumbs_line, keep_ord
 _NOTHING = "nothing needs you; plans to approve, questions and crashes appear here"
 
 
+_TABS: dict[core.readmodel.NeedKind, str] = {"result": "Mail", "collision": "Files"}
+"""The tab of an agent's page that tells most about a kind of need, if it is not the first one."""
+
 _WHOLE = 100
 """Percent of a text that has been on the screen to its end."""
 
@@ -133,7 +136,9 @@ class NeedsScreen(BaseScreen):
         rows.show([found[key] for key in self._order] or [nothing_row(self.search.nothing(_NOTHING))])
         self._permissions.bind(view, rows.shown_marks)
         count = f"{len(wanted)} of {len(view.needs)}" if self.search.is_narrowed else len(wanted)
-        order = "" if rows.is_sorted else " · most urgent first"
+        # New needs come last while the view is open, so that no row moves under the cursor.
+        order = " · most urgent first" if self._order == wanted else " · new ones last"
+        order = "" if rows.is_sorted else order
         title(
             rows,
             f"Needs you · {count}{order}{rows.state}{self.search.narrowed_to}",
@@ -152,7 +157,7 @@ class NeedsScreen(BaseScreen):
             title(pane, "Why")
             pane.show([])
             return
-        opens = bool(need.request_id or need.task or need.mailbox) and self.query_one("#needs").has_focus
+        opens = bool(need.request_id or need.task or need.mailbox or need.other) and self.query_one("#needs").has_focus
         about = f"#{need.task}" if need.task else need.agent
         title(pane, f"{about} · why", f"{self.context.key('list.open')} open" if opens else "")
         pane.show(explanation_lines(need, snapshot, self.context.now, pane.line_width))
@@ -176,10 +181,12 @@ class NeedsScreen(BaseScreen):
         request = view.request(need.request_id) if need.request_id else None
         if request is not None:
             self.context.navigator.open_request(request)
+        elif need.in_worktrees:
+            await self.context.navigator.open_view("changes", need.agent)
         elif need.task is not None:
             await self.context.navigator.open_view("tasks", str(need.task))
         elif view.agent(need.agent) is not None:
-            self.context.navigator.open_agent(need.agent, "Mail" if need.kind == "result" else "Now")
+            self.context.navigator.open_agent(need.agent, _TABS.get(need.kind, "Now"))
         elif need.mailbox:
             await self.context.navigator.open_view("inbox", need.mailbox)
 
@@ -216,7 +223,7 @@ class NeedsScreen(BaseScreen):
             return False
         self._warned = self._seen[0]
         approve = self.context.key("agent.answer")
-        self.context.say(f"read {percent}%, press {approve} again to approve {count}", "warning")
+        self.context.say(f"not read to its end, press {approve} again to approve {count}", "warning")
         return True
 
     def _note_read(self, need: Need) -> str:
@@ -298,7 +305,7 @@ class RulesPage(BaseScreen):
             pane.show([])
             return
         rule, used = here
-        hits = f"{used.hits} call{'' if used.hits == 1 else 's'}"
+        hits = core.records.counted(used.hits, "call")
         last = f", the last at {format_moment(used.last_hit, self.context.now)}" if used.last_hit is not None else ""
         facts = [
             ("rule", say(core.commands.answers.describe_rule(rule)).text),

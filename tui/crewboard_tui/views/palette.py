@@ -1,9 +1,9 @@
 """The command palette: every command that works now, and why the others do not."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 
+from msgspec import Struct
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
@@ -17,8 +17,7 @@ _LABEL = 14
 _UNLIKELY = 0.5
 
 
-@dataclass(frozen=True)
-class _Command:
+class _Command(Struct, frozen=True):
     key: Key
     pressed: str
     run: Callable[[], Awaitable[None]]

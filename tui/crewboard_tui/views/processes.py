@@ -92,8 +92,8 @@ class ProcessesScreen(BaseScreen):
         living = sum(agent.alive for agent in snapshot.view.agents)
         title(
             rows,
-            f"Processes · {living} worker{'' if living == 1 else 's'}{rows.state}{self.search.narrowed_to}",
-            snapshot.view.supervisor.describe(),
+            f"Processes · {core.records.counted(living, 'worker')}{rows.state}{self.search.narrowed_to}",
+            core.readmodel.describe_runner(snapshot.view),
         )
         self._paint_process(snapshot)
 

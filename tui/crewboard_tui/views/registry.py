@@ -1,7 +1,7 @@
 """The numbered views by their modes. Each is loaded when it is first shown, or when nothing else is to do."""
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
@@ -22,7 +22,7 @@ VIEWS = {
     "processes": ("processes", "ProcessesScreen"),
     "feed": ("feed", "FeedScreen"),
     "cost": ("cost", "CostScreen"),
-    "changes": ("changes", "ChangesScreen"),
+    "changes": ("changes.screen", "ChangesScreen"),
 }
 """The module and the class of each numbered view, by its mode."""
 
@@ -106,8 +106,9 @@ def teams_screen(
     pressed: Pressed,
     *,
     read_only: bool,
+    found: Mapping[str, str],
 ) -> Screen["TeamChoice | None"]:
-    """Return the list of the teams of this root."""
+    """Return the list of the teams of this root, and of those `found` that can be attached."""
     from crewboard_tui.views.teams import TeamsScreen
 
-    return TeamsScreen(teams, here, look, pressed, read_only=read_only)
+    return TeamsScreen(teams, here, look, pressed, read_only=read_only, found=found)

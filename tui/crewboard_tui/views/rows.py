@@ -1,7 +1,11 @@
 """Agents, needs and tasks as rows of a list, and the details of one: the same in every view."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 import crewboard as core
 from crewboard import AgentView, Need, Request, Task, TeamView
@@ -20,6 +24,7 @@ from crewboard_tui.render import (
     exact_lines,
     format_age,
     format_clock,
+    format_count,
     format_long_age,
     format_money,
     format_size,
@@ -34,7 +39,7 @@ from crewboard_tui.render import (
     task_look,
     wrap,
 )
-from crewboard_tui.widgets import Row
+from crewboard_tui.widgets import LazyRows, Row
 
 NARROW, MEDIUM, WIDE, HUGE = 0, 60, 100, 160
 """Terminal widths at which size classes begin (docs/reference/dashboard.md#sizes)."""
@@ -48,7 +53,7 @@ _LONGEST_NAME = 14
 _SOME_ROOM = 16
 _ROOM_OF_DOING = 26
 """Cells for what an agent does, before longer names get the rest."""
-_SPARE = ("TYPE", "STATE", "COST", "CTX", "AGE", "MODEL", "RSS")
+_SPARE = ("TYPE", "CHANGES", "STATE", "COST", "CTX", "AGE", "MODEL", "RSS")
 """Columns that are omitted when space is short, the first one first; peek and page show them too."""
 _SPARE_BUT_STATE = tuple(title for title in _SPARE if title != "STATE")
 """The same without STATE, for layouts that were not widened by the user."""
@@ -59,8 +64,7 @@ def mark_span(*, marked: bool) -> Span:
     return Span("✓" if marked else " ", "marked")
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(Struct, frozen=True):
     """One column. `width` 0 takes the remaining space; `since` is the first size class that shows it."""
 
     title: str
@@ -80,18 +84,19 @@ def doing(agent: AgentView, now: float) -> str:
         return one_line(f"again in {format_age(agent.retry_at - now)}{error}")
     if agent.shown == "idle":
         # The STATE column already says that it is idle.
-        return one_line(agent.last_error or _unread_words(agent))
+        return one_line(agent.last_error or agent.setup_error or _unread_words(agent))
     if agent.shown in ("stuck", "loop", "start", "unknown"):
         return one_line(agent.reason)
     if agent.state == "waiting" and agent.waiting_for:
         return one_line(f"waits for {agent.doing or agent.waiting_for}")
-    return one_line(agent.doing or agent.reason or agent.state)
+    not_set_up = "checkout not set up · " if agent.alive and agent.setup_error else ""
+    return one_line(not_set_up + (agent.doing or agent.reason or agent.state))
 
 
 def _unread_words(agent: AgentView) -> str:
     """Return the number of messages unread by the agent, and of its results unread by the user, in words."""
     count = agent.unread_results
-    results = f"{count} result{'' if count == 1 else 's'} to read" if count else ""
+    results = f"{core.records.counted(count, 'result')} to read" if count else ""
     return " · ".join(part for part in (f"{agent.unread} unread" if agent.unread else "", results) if part)
 
 
@@ -103,6 +108,17 @@ def _glyph(agent: AgentView, now: float) -> Span:  # noqa: ARG001
 def _word(agent: AgentView, now: float) -> Span:  # noqa: ARG001
     look = look_of(agent)
     return Span(look.word, look.tone)
+
+
+def _collides(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    look = NEED_LOOKS["collision"]
+    return Span(look.glyph if agent.collides_with else "", look.tone)
+
+
+def _changes(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    if agent.unmerged is None:
+        return Span("")
+    return Span(f"+{format_count(agent.unmerged.added)} −{format_count(agent.unmerged.removed)}", "info")
 
 
 def _name(agent: AgentView, now: float) -> Span:  # noqa: ARG001
@@ -167,15 +183,24 @@ def _deviations(agent: AgentView, now: float) -> Span:  # noqa: ARG001
     return Span(f"+{agent.deviations.count}", "warning bold") if agent.deviations else Span("")
 
 
+def _steps(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    if agent.todo is None:
+        return Span("")
+    return Span(f"{agent.todo.done}/{agent.todo.total}", "dim" if agent.todo.done == agent.todo.total else "")
+
+
 COLUMNS: tuple[Column, ...] = (
     Column("", 1, _glyph, since=NARROW),
     Column("AGENT", _LONGEST_NAME, _name, since=NARROW),
+    Column(NEED_LOOKS["collision"].glyph, 1, _collides, since=NARROW, has=lambda agent: bool(agent.collides_with)),
     Column("STATE", 7, _word),
     Column("TYPE", 8, lambda agent, _: Span(one_line(agent.type), "dim")),
     Column("PID", 7, _pid, since=WIDE),
     Column("PLAN", 4, _deviations, "right", has=lambda agent: agent.deviations is not None),
+    Column("TODO", 5, _steps, "right", has=lambda agent: agent.todo is not None),
     Column("DOING", 0, _doing),
     Column("WHY", 26, _why, since=HUGE, has=lambda agent: bool(agent.reason) and agent.reason != agent.doing),
+    Column("CHANGES", 11, _changes, "right", WIDE, lambda agent: agent.unmerged is not None),
     Column("MODEL", 11, lambda agent, _: Span(one_line(agent.model).removeprefix("claude-"), "dim"), since=HUGE),
     Column("AGE", 4, lambda agent, now: Span(format_age(now - agent.since) if agent.since else "—", "dim"), "right"),
     Column("CPU", 4, _cpu, "right", WIDE, lambda agent: agent.usage is not None),
@@ -195,8 +220,7 @@ def size_class(width: int) -> int:
     return max(start for start in (NARROW, MEDIUM, WIDE, HUGE) if width >= start)
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """Columns with their widths."""
 
     columns: tuple[tuple[Column, int], ...]
@@ -342,9 +366,18 @@ def _evidence(need: Need, snapshot: Snapshot) -> list[tuple[str, str]]:
         ("why", _why_failed(task, snapshot) if task is not None and need.kind == "task_failed" else ""),
         ("owner", need.agent if task is not None else ""),
         ("file", need.file or ""),
+        ("files", ", ".join(need.files)),
+        ("what helps", _COLLISION_HELP[need.in_worktrees] if need.kind == "collision" else ""),
         ("next try", f"{format_clock(until)}; nothing has to be done" if until else ""),
         ("what helps", "repair it by hand; nothing was overwritten" if need.kind == "damaged" else ""),
     ]
+
+
+_COLLISION_HELP = {
+    True: "merge one of them, then let the other one resolve the conflicts",
+    False: "pause one of them, and tell it what the other one does",
+}
+"""By whether both agents have worktrees."""
 
 
 def _result_lines(need: Need, snapshot: Snapshot, width: int) -> list[Line]:
@@ -390,6 +423,8 @@ def _last_steps(report: core.readmodel.CrashReport, width: int) -> str:
 def _request_lines(request: Request, view: TeamView, need: Need, width: int) -> list[Line]:
     payload = request.payload
     lines = fact_lines([(_HOLDS_UP, held_by(view, need)), ("risk", str(payload.get("risk") or ""))], width)
+    if request.type == "task_review":
+        return lines + review_text(request, width)
     body = payload.get("plan") or payload.get("question") or payload.get("summary") or ""
     lines += markdown_lines(str(body), width)
     options = payload.get("options")
@@ -399,10 +434,18 @@ def _request_lines(request: Request, view: TeamView, need: Need, width: int) -> 
     return lines
 
 
-_CHANGE = frozenset({"old_text", "new_text", "content"})
+_CHANGE = frozenset({"old_text", "new_text", "replace_all", "edits", "diff", "content"})
 """Fields of a call that its diff shows."""
 
-_KNOWN = frozenset({"tool", "input", "summary", "diff", "scope"})
+_KNOWN = frozenset({"tool", "input", "summary", "diff", "scope", "collision"})
+
+
+def review_text(request: Request, width: int) -> list[Line]:
+    """Return what is to be reviewed: what its owner says, the diff, and where the whole diff is."""
+    payload = request.payload
+    lines = [*exact_lines(str(payload.get("summary", "")), width, "bold"), ()]
+    lines += diff_lines(str(payload.get("diff", "")), width)
+    return [*lines, (), (say(str(payload.get("file", "")), "dim"),)]
 
 
 def permission_text(request: Request, width: int) -> list[Line]:
@@ -411,6 +454,8 @@ def permission_text(request: Request, width: int) -> list[Line]:
     given = payload.get("input")
     call = dict(given) if isinstance(given, dict) else {}
     lines: list[Line] = [(Span("tool ", "dim"), say(str(payload.get("tool", "")), "bold"))]
+    if collision := payload.get("collision"):
+        lines.append((Span(f"{NEED_LOOKS['collision'].glyph} ", "warning"), say(str(collision), "warning")))
     command, diff = call.pop("command", None), payload.get("diff")
     if isinstance(command, str):
         lines += [(), *exact_lines(command, width, "bold")]
@@ -430,6 +475,7 @@ def _agent_facts(agent: AgentView) -> list[tuple[str, str]]:
         ("doing", agent.doing),
         ("process", f"pid {agent.pid}, run {agent.run}{', ' + usage if usage else ''}" if agent.alive else "none"),
         ("last error", agent.last_error or ""),
+        ("checkout", agent.setup_error or ""),
     ]
 
 
@@ -464,9 +510,10 @@ def task_rank(task: Task) -> tuple[float, ...]:
     return _ORDER[task.status], *((-task.updated_at,) if closed else core.store.tasks.order_of_work(task))
 
 
-def task_rows(view: TeamView, now: float, width: int) -> list[Row]:
+def task_rows(view: TeamView, now: float, width: int) -> Sequence[Row]:
     """Return every task."""
-    return [Row(str(task.id), task_line(task, view, now, width)) for task in sorted(view.tasks, key=task_rank)]
+    tasks = sorted(view.tasks, key=task_rank)
+    return LazyRows([str(task.id) for task in tasks], lambda at: task_line(tasks[at], view, now, width))
 
 
 def task_line(task: Task, view: TeamView, now: float, width: int, *, marked: bool = False) -> Line:
@@ -482,7 +529,15 @@ def task_line(task: Task, view: TeamView, now: float, width: int, *, marked: boo
         say(task.subject, "dim" if closed else ""),
     )
     whose = _whose(task, view, waiting, now, why=width >= _WHY_FROM)
-    return spread(left, (Span("  "), *_checked(task, wide=width >= _WHY_FROM), *whose), width)
+    shown = (Span("  "), *_checked(task, wide=width >= _WHY_FROM), *_in_review(task, wide=width >= _WHY_FROM))
+    return spread(left, (*shown, *whose), width)
+
+
+def _in_review(task: Task, *, wide: bool) -> Line:
+    """Return who reviews the work on a task at the moment."""
+    if task.in_review is None:
+        return ()
+    return (Span(f"in review by {task.review} " if wide else "review ", "info"),)
 
 
 def _checked(task: Task, *, wide: bool) -> Line:
@@ -586,6 +641,7 @@ def task_detail(task: Task, snapshot: Snapshot, now: float) -> list[tuple[str, s
         ("priority", f"{task.priority:+d}" if task.priority else ""),
         ("details", task.description),
         ("check", _check_fact(task)),
+        ("review", _review_fact(task)),
         ("created", f"{format_clock(task.created_at)}, {format_age(now - task.created_at)} ago"),
         ("changed", f"{format_clock(task.updated_at)}, {format_age(now - task.updated_at)} ago"),
         ("edited", f"{format_clock(task.edited_at)}, {format_age(now - task.edited_at)} ago" if task.edited_at else ""),
@@ -599,6 +655,14 @@ def _check_fact(task: Task) -> str:
         return "none" if task.check == "" else one_line(task.check or "")
     own = "" if task.check in (None, task.checked.command) else f"{one_line(task.check or 'none')}; before: "
     return f"{own}{one_line(describe_checked(task))}, {task.checked.result}"
+
+
+def _review_fact(task: Task) -> str:
+    """Return who must approve a task, and whether it is asked now."""
+    if task.review is None:
+        return ""
+    asked = ", not asked yet" if not task.reviews else ""
+    return f"by {task.review}" + (f", which is asked now ({task.in_review})" if task.in_review is not None else asked)
 
 
 def _why_failed(task: Task, snapshot: Snapshot) -> str:

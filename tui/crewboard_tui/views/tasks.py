@@ -1,9 +1,9 @@
 """`3` Tasks: the whole board, and everything about the selected task."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from textual import on
 from textual.widget import Widget
 
@@ -26,7 +26,7 @@ from crewboard_tui.queries import Query, Snapshot, WorkOf
 from crewboard_tui.render import Line, tally
 from crewboard_tui.views.base import AppContext, BaseScreen, nothing_row
 from crewboard_tui.views.rows import fact_lines, is_orphan, task_detail, task_line, task_rank
-from crewboard_tui.widgets import LineList, LineView, Row, title
+from crewboard_tui.widgets import LazyRows, LineList, LineView, title
 
 _ABOUT_THE_OWNER = ("agent.answer", "agent.stop", "agent.end", "agent.pause", "agent.interrupt", "agent.fresh")
 """Keys about agents that could be pressed here and meant for the task."""
@@ -110,11 +110,9 @@ class TasksScreen(BaseScreen):
             for task in view.tasks
             if task_in_group(task, view, self.search.group) and matches_task(task, self.search.words)
         ]
-        found = [
-            Row(key, task_line(task, view, self.context.now, rows.row_width, marked=key in rows.marked))
-            for task in rows.in_order(shown, lambda task: str(task.id), SORTS[rows.order.by])
-            if (key := str(task.id))
-        ]
+        tasks = rows.in_order(shown, lambda task: str(task.id), SORTS[rows.order.by])
+        keys, now, width = [str(task.id) for task in tasks], self.context.now, rows.row_width
+        found = LazyRows(keys, lambda at: task_line(tasks[at], view, now, width, marked=keys[at] in rows.marked))
         rows.show(found or [nothing_row(self.search.nothing(self._first))])
         done = tally(snapshot.view.tasks, " completed")
         title(rows, f"Tasks{' · ' if done else ''}{done}{rows.state}{self.search.narrowed_to}")

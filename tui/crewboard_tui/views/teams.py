@@ -1,10 +1,10 @@
 """The list of teams that `t` opens, with what needs the user in each; keys switch to, create and delete a team."""
 
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal
 
+from msgspec import Struct
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -22,12 +22,14 @@ from crewboard_tui.widgets import LineList, Row
 
 Look = Callable[[core.store.TeamDirectory], TeamView]
 
+BADGE = "claude code"
+"""Marks teams of that program, attached or not."""
 
-@dataclass(frozen=True)
-class TeamChoice:
+
+class TeamChoice(Struct, frozen=True):
     """The user's choice: an action, and the team for it."""
 
-    what: Literal["show", "create", "delete"]
+    what: Literal["show", "attach", "create", "delete"]
     team: core.store.TeamDirectory
 
 
@@ -36,12 +38,13 @@ class TeamsScreen(ModalScreen[TeamChoice | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("teams")]
 
-    @dataclass
     class Seen(Message):
         """Sent when a team was read; `line` describes it."""
 
-        name: str
-        line: Line
+        def __init__(self, name: str, line: Line) -> None:
+            super().__init__()
+            self.name = name
+            self.line = line
 
     def __init__(
         self,
@@ -51,9 +54,13 @@ class TeamsScreen(ModalScreen[TeamChoice | None]):
         pressed: Pressed,
         *,
         read_only: bool = False,
+        found: Mapping[str, str] | None = None,
     ) -> None:
+        """Show `teams`, and the teams of another program that can be attached: what they are, by directory name."""
         super().__init__()
-        self._teams = {team.path.name: team for team in teams}
+        self._found = dict(found or {})
+        offered = [core.store.TeamDirectory(here.path.with_name(name)) for name in self._found]
+        self._teams = {team.path.name: team for team in (*teams, *offered)}
         self._here = here.path.name
         self._read_only = read_only
         self._look = look
@@ -84,7 +91,7 @@ class TeamsScreen(ModalScreen[TeamChoice | None]):
     def _look_at_all(self) -> None:
         for name, team in self._teams.items():
             try:
-                seen = _summary(self._look(team))
+                seen = _offer(self._found[name]) if name in self._found else _summary(self._look(team))
             except (CrewboardError, OSError) as error:
                 seen = (say(str(error), "error"),)
             self.post_message(self.Seen(name, seen))
@@ -106,7 +113,7 @@ class TeamsScreen(ModalScreen[TeamChoice | None]):
 
     @on(LineList.Opened)
     def _choose(self, event: LineList.Opened) -> None:
-        self.dismiss(TeamChoice("show", self._teams[event.key]))
+        self.dismiss(TeamChoice("attach" if event.key in self._found else "show", self._teams[event.key]))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action in ("create", "delete"):
@@ -117,7 +124,7 @@ class TeamsScreen(ModalScreen[TeamChoice | None]):
         self.dismiss(TeamChoice("create", self._teams[self._here]))
 
     def action_delete(self) -> None:
-        if (name := self.query_one(LineList).selected) is not None:
+        if (name := self.query_one(LineList).selected) is not None and name not in self._found:
             self.dismiss(TeamChoice("delete", self._teams[name]))
 
     def action_leave(self) -> None:
@@ -129,7 +136,12 @@ def _summary(view: TeamView) -> Line:
     alive = sum(agent.alive for agent in view.agents)
     counts = waiting(view)
     return (
+        Span(f"{BADGE}  " if view.attached else "", "info"),
         Span(f"{counts}  " if counts else "", "warning bold"),
         Span(f"{alive} of {len(view.agents)} alive  " if view.agents else "no agents yet  ", "dim"),
         say(view.description),
     )
+
+
+def _offer(what: str) -> Line:
+    return (Span(f"{BADGE}  ", "info"), Span("not attached  ", "dim"), say(what))

@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from textual import events
 from textual.app import App
 from textual.content import Content
@@ -43,7 +44,7 @@ from crewboard_tui.render import (
 )
 from crewboard_tui.widgets.line_list import LineList
 from crewboard_tui.widgets.line_view import LineView
-from crewboard_tui.widgets.painter import Painter
+from crewboard_tui.widgets.painter import Painter, set_subtitle, set_title
 
 if TYPE_CHECKING:
     from crewboard_tui.queries import Snapshot
@@ -92,12 +93,9 @@ class StaticLines(Widget):
 
 
 def title(pane: Widget, above: str, below: str = "") -> None:
-    """Set a pane's titles if they changed: each assignment repaints the frame."""
-    wanted = Content(one_line(above)), Content(one_line(below))
-    if pane.border_title != wanted[0]:
-        pane.border_title = wanted[0]
-    if pane.border_subtitle != wanted[1]:
-        pane.border_subtitle = wanted[1]
+    """Set a pane's titles if they changed."""
+    set_title(pane, Content(one_line(above)))
+    set_subtitle(pane, Content(one_line(below)))
 
 
 def follow_words(pane: LineView | LineList, key: str) -> str:
@@ -152,7 +150,7 @@ def _readable(name: str, *, ascii_only: bool) -> str:
 
 def footer_lines(screen: Screen[Any], width: int, most: int) -> list[Line]:
     """Return the footer in at most `most` lines."""
-    shown = [(key, pressed.split()[0]) for key, pressed in working_keys(screen) if key.footer is not None and key.label]
+    shown = [(key, pressed.split()[0]) for key, pressed in working_keys(screen) if key.footer is not None]
     shown.sort(key=lambda pair: pair[0].footer or 0)
     pieces: list[Line] = [(Span(pressed, "key", key.id), Span(f" {key.label}", "", key.id)) for key, pressed in shown]
     needed = flow(pieces[: sum((key.footer or 0) < SPARE for key, _ in shown)], width, most)
@@ -263,7 +261,7 @@ def alert_line(
         keys = (
             ()
             if read_only or not own_keys or not (opens or acts)
-            else _own_keys(view.needs[0], pressed, words=width >= _WORDS_FROM, acts=acts)
+            else _own_keys(view.needs[0], view, pressed, words=width >= _WORDS_FROM, acts=acts)
         )
         return _worst(view, now, width, pressed, keys, opens=opens)
     if view.problem:
@@ -272,7 +270,7 @@ def alert_line(
         first = "read-only: no agents yet" if read_only else "no agents yet"
         hint = () if read_only else (Span(f"   {pressed('agent.hire')}", "key"), Span(" hires the first agent"))
         return (Span(" "), Span(first, "bold"), *hint)
-    if not view.supervisor.alive and any(agent.alive for agent in view.agents):
+    if not view.supervisor.alive and view.attached is None and any(agent.alive for agent in view.agents):
         return (Span(" supervisor gone; starting a new one, agents keep working", "warning"),)
     return (Span(" nothing needs you", "dim"),)
 
@@ -294,12 +292,16 @@ def _worst(view: TeamView, now: float, width: int, pressed: Pressed, keys: Line,
     return spread((*who, Span(clip(summary, room) if room >= _SOME_WORDS else summary), *after), right, width)
 
 
-def _own_keys(need: Need, pressed: Pressed, *, words: bool, acts: bool) -> Line:
+def _own_keys(need: Need, view: TeamView, pressed: Pressed, *, words: bool, acts: bool) -> Line:
     """Return the keys that answer a need. An arrow shows that the need must be opened before they work."""
     if need.agent == core.records.SYSTEM and need.kind == "failed":
         return ()  # a supervisor is not an agent: the need shows the command that replaces it
     spans = [] if acts else [Span(" ›", "dim")]
+    if need.answered_in is not None:
+        return (*spans, Span(" answer in its terminal"))
     for ident, label in KEYS_OF_NEED["limit" if need.limit is not None else need.kind]:
+        if view.attached is not None and BY_ID[ident].steers:
+            continue
         # A click must act on this need and not on another row.
         target = ident if acts else ""
         spans += [Span(f" {pressed(ident)}", "key", target), Span(f" {label}" if words else "", "", target)]
@@ -322,8 +324,7 @@ _OPERATOR_WIDTH = 12
 _BAR = Span(" │ ", "dim")
 
 
-@dataclass(frozen=True)
-class Badges:
+class Badges(Struct, frozen=True):
     """Counts that the status bar shows in addition to the snapshot."""
 
     read_only: bool = False
@@ -335,8 +336,7 @@ class Badges:
     """Names of the others who have the dashboard open."""
 
 
-@dataclass(frozen=True)
-class _Piece:
+class _Piece(Struct, frozen=True):
     """A part of the bar; the lower its rank, the longer it is kept when space is short."""
 
     rank: int

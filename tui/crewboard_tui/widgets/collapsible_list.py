@@ -1,9 +1,9 @@
 """A list whose rows can be unfolded."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from msgspec import Struct
 from textual.binding import BindingType
 
 from crewboard_tui.keymap import bindings_of
@@ -33,8 +33,7 @@ class CollapsibleRow(NamedTuple):
         return not wanted or matches(" ".join([*map(plain, (self.head, *self.rest)), self.text]), wanted)
 
 
-@dataclass(frozen=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """The entry that a line belongs to, and whether the entry can be unfolded."""
 
     key: str
@@ -46,8 +45,10 @@ class CollapsibleList(LineList):
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("folds")]
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, marks: tuple[str, str] = ("−", "+"), **kwargs: Any) -> None:
+        """Mark unfolded and folded rows with `marks`."""
         super().__init__(**kwargs)
+        self._marks = marks
         self._folds: list[CollapsibleRow] = []
         self._places: list[_Place] = []
         self._unfolded: set[str] = set()
@@ -84,7 +85,7 @@ class CollapsibleList(LineList):
 
     def _lines_of(self, fold: CollapsibleRow) -> list[Line]:
         unfolded = fold.key in self._unfolded
-        mark = Span(_INDENT) if fold.body is None else Span("− " if unfolded else "+ ", "key")
+        mark = Span(_INDENT) if fold.body is None else Span(f"{self._marks[not unfolded]} ", "key")
         below = fold.body() if fold.body is not None and unfolded else ()
         return [(mark, *fold.head), *((Span(_INDENT), *line) for line in (*fold.rest, *below))]
 

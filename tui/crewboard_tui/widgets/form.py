@@ -6,7 +6,6 @@ two modes, six checkboxes and a choice of ten: 32 rows with Textual's widgets, 1
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rich.cells import cell_len
@@ -29,11 +28,12 @@ class Select(Widget, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("choice")]
     at: reactive[int] = reactive(0)
 
-    @dataclass
     class Changed(Message):
         """The value changed."""
 
-        choice: "Select"
+        def __init__(self, choice: "Select") -> None:
+            super().__init__()
+            self.choice = choice
 
         @property
         def control(self) -> "Select":
@@ -143,11 +143,12 @@ class Checkbox(Widget, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("tick")]
     value: reactive[bool] = reactive(default=False)
 
-    @dataclass
     class Changed(Message):
         """The value changed."""
 
-        tick: "Checkbox"
+        def __init__(self, tick: "Checkbox") -> None:
+            super().__init__()
+            self.tick = tick
 
         @property
         def control(self) -> "Checkbox":

@@ -1,20 +1,23 @@
 """A scrolling list of lines with a cursor. Only changed rows are repainted, however long the list is."""
 
+import string
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from itertools import takewhile
 from time import monotonic
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar, overload
 
+from msgspec import Struct
+from msgspec.structs import replace
 from textual import events
 from textual.binding import BindingType
-from textual.geometry import Region, Size
+from textual.geometry import Region
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from crewboard_tui.keymap import bindings_of
-from crewboard_tui.render import Line, Span, plain
-from crewboard_tui.widgets.painter import Painter
+from crewboard_tui.render import LOOKS, SEEN_DEATH, Line, Span, plain, width_of
+from crewboard_tui.widgets.painter import Painter, set_height
 
 BLIND_FOR = 0.3
 """Seconds during which keys ignore a row that moved under the cursor by itself (docs/reference/dashboard.md#laws)."""
@@ -23,11 +26,13 @@ SETTLE = 4.0
 """Seconds without a key press after which a list may be reordered."""
 
 
+_SURE = frozenset({*string.printable, *(look.glyph for look in (*LOOKS.values(), SEEN_DEATH)), "✓", "…", "—"})
+"""Characters that each terminal shows in one cell, as far as its frames are straight."""
+
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(Struct, frozen=True):
     """The order of a list: the name of a sort key, and the direction."""
 
     by: str = ""
@@ -41,11 +46,47 @@ class Row(NamedTuple):
     line: Line
 
 
+class LazyRows(Sequence[Row]):
+    """The rows of a long list, whose lines are only made of those that are looked at."""
+
+    def __init__(self, keys: list[str], line_of: Callable[[int], Line]) -> None:
+        self.keys = keys
+        self._line_of = line_of
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Row]: ...
+
+    def __getitem__(self, index: int | slice) -> Row | list[Row]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        return Row(self.keys[index], self._line_of(index))
+
+
 def keep_order(before: Sequence[str], wanted: Sequence[str]) -> list[str]:
     """Return `wanted` in the order of `before`; new items come last."""
     here = set(wanted)
     known = set(before)
     return [key for key in before if key in here] + [key for key in wanted if key not in known]
+
+
+def changed_cells(before: Line, now: Line) -> tuple[int, int] | None:
+    """Return where the cells begin and end that look different in two lines.
+
+    None if all may: the lines differ in width, or a terminal may show what is before the change in other cells.
+    """
+    width = width_of(now)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, now, strict=False)))
+    if width_of(before) != width or not _SURE.issuperset(plain(now[:same])):
+        return None
+    left = zip(reversed(before[same:]), reversed(now[same:]), strict=False)
+    after = tuple(new for _, new in takewhile(lambda pair: pair[0] == pair[1], left))
+    return width_of(now[:same]), width - width_of(after)
 
 
 class LineList(ScrollView, can_focus=True):
@@ -58,43 +99,47 @@ class LineList(ScrollView, can_focus=True):
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "marks", "sort", "wide")]
 
-    @dataclass
     class Moved(Message):
         """The cursor moved to another item."""
 
-        rows: "LineList"
-        key: str | None
+        def __init__(self, rows: "LineList", key: str | None) -> None:
+            super().__init__()
+            self.rows = rows
+            self.key = key
 
         @property
         def control(self) -> "LineList":
             return self.rows
 
-    @dataclass
     class Opened(Message):
         """Sent when the item under the cursor is opened."""
 
-        rows: "LineList"
-        key: str
+        def __init__(self, rows: "LineList", key: str) -> None:
+            super().__init__()
+            self.rows = rows
+            self.key = key
 
         @property
         def control(self) -> "LineList":
             return self.rows
 
-    @dataclass
     class Marked(Message):
         """The marks have changed; the rows show that once they are shown anew."""
 
-        rows: "LineList"
+        def __init__(self, rows: "LineList") -> None:
+            super().__init__()
+            self.rows = rows
 
         @property
         def control(self) -> "LineList":
             return self.rows
 
-    @dataclass
     class Reordered(Message):
         """The sort order or the columns changed. The receiver must call `show` again."""
 
-        rows: "LineList"
+        def __init__(self, rows: "LineList") -> None:
+            super().__init__()
+            self.rows = rows
 
         @property
         def control(self) -> "LineList":
@@ -109,11 +154,16 @@ class LineList(ScrollView, can_focus=True):
         self.order = Order(next(iter(self._sorts), ""))
         self.wide = False
         self._arranged: list[str] = []
+        self._is_held = False
+        """Whether another order is due once the user does not move in the list."""
         self._touched_at = float("-inf")
         self._can_mark = marks
         self.marked: set[str] = set()
         """The keys of the marked rows, also of those that are not shown now."""
-        self._rows: list[Row] = []
+        self._rows: Sequence[Row] = []
+        self._keys: list[str] = []
+        self._painted: dict[int, Row] = {}
+        """The rows as they were painted last, by their place in the list."""
         self._painter = Painter(self)
         self._at = 0
         self._selected: str | None = None
@@ -135,9 +185,20 @@ class LineList(ScrollView, can_focus=True):
         return monotonic() - self._came_at < BLIND_FOR
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> Sequence[Row]:
         """Return the rows of the list."""
         return self._rows
+
+    @property
+    def keys(self) -> list[str]:
+        """Return the keys of the rows."""
+        return self._keys
+
+    @property
+    def seen_keys(self) -> list[str]:
+        """Return the keys of the rows that can be seen now."""
+        top = self.scroll_offset.y
+        return self._keys[top : top + self.size.height]
 
     @property
     def selected(self) -> str | None:
@@ -147,7 +208,7 @@ class LineList(ScrollView, can_focus=True):
     @property
     def shown_marks(self) -> list[str]:
         """Return the marked rows that the list shows."""
-        return [row.key for row in self._rows if row.key in self.marked]
+        return [key for key in self._keys if key in self.marked] if self.marked else []
 
     @property
     def targets(self) -> list[str]:
@@ -169,7 +230,7 @@ class LineList(ScrollView, can_focus=True):
     @property
     def copied(self) -> str:
         """Return the text of the marked lines, else of the one under the cursor; empty for a row without a key."""
-        marked = [plain(row.line).strip() for row in self._rows if row.key in self.marked]
+        marked = [plain(self._rows[at].line).strip() for at, key in enumerate(self._keys) if key in self.marked]
         if marked:
             return "\n".join(marked)
         return plain(self._rows[self._at].line).strip() if self._selected else ""
@@ -178,28 +239,26 @@ class LineList(ScrollView, can_focus=True):
     def _top(self) -> int:
         return 1 if self.head is not None else 0
 
-    def show(self, rows: list[Row], head: Line | None = None) -> None:
+    def show(self, rows: Sequence[Row], head: Line | None = None) -> None:
         """Show these rows, with the fixed line `head` above them."""
-        before, before_head, before_at = self._rows, self.head, self._at
+        count, before_head, before_at = len(self._rows), self.head, self._at
         self._rows, self.head = rows, head
+        self._keys = rows.keys if isinstance(rows, LazyRows) else [row.key for row in rows]
         self._find_cursor()
         self._go_to_wanted()
         self._go_to_end()
-        height = len(rows) + self._top
-        if self.virtual_size.height != height:
-            self.virtual_size = Size(0, height)
-        if len(before) != len(rows) or (before_head is None) != (head is None):
+        set_height(self, len(rows) + self._top)
+        if count != len(rows) or (before_head is None) != (head is None):
             self.refresh()
         else:
-            self._paint_changes(before, before_head, before_at)
+            self._paint_changes(before_head, before_at)
         self._keep_visible()
 
     def select(self, key: str | None) -> None:
         """Move the cursor to `key` if it is in the list."""
-        at = next((y for y, row in enumerate(self._rows) if row.key == key), None)
-        if at is not None:
+        if key in self._keys:
             self._wanted = None
-            self._move(at)
+            self._move(self._keys.index(key))
 
     def want(self, key: str) -> None:
         """Move the cursor to `key` as soon as it is in the list."""
@@ -207,18 +266,17 @@ class LineList(ScrollView, can_focus=True):
         self.select(key)
 
     def _go_to_wanted(self) -> None:
-        for at, row in enumerate(self._rows):
-            if row.key == self._wanted:
-                self._at, self._wanted = at, None
-                if self._selected != row.key:
-                    self._selected = row.key
-                    self.post_message(self.Moved(self, row.key))
-                return
+        if self._wanted in self._keys:
+            wanted, self._wanted = self._wanted, None
+            self._at = self._keys.index(wanted)
+            if self._selected != wanted:
+                self._selected = wanted
+                self.post_message(self.Moved(self, wanted))
 
     def _go_to_end(self) -> None:
         if self.follow and self._rows and self._at != len(self._rows) - 1:
             self._at = len(self._rows) - 1
-            self._selected = self._rows[-1].key
+            self._selected = self._keys[-1]
             self.post_message(self.Moved(self, self._selected))
 
     def restart(self) -> None:
@@ -230,9 +288,11 @@ class LineList(ScrollView, can_focus=True):
         if not self._rows:
             self._at, self._selected = 0, None
             return
-        at = next((y for y, row in enumerate(self._rows) if row.key == self._selected), None)
-        self._at = min(self._at, len(self._rows) - 1) if at is None else at
-        found = self._rows[self._at].key
+        if self._selected is not None and self._selected in self._keys:
+            self._at = self._keys.index(self._selected)
+        else:
+            self._at = min(self._at, len(self._rows) - 1)
+        found = self._keys[self._at]
         if found != self._selected:
             if self._selected:
                 self._came_at = monotonic()
@@ -240,19 +300,25 @@ class LineList(ScrollView, can_focus=True):
             self._selected = found
             self.post_message(self.Moved(self, found))
 
-    def _paint_changes(self, before: list[Row], head: Line | None, at: int) -> None:
-        dirty = {y for y, (old, new) in enumerate(zip(before, self._rows, strict=True)) if old != new}
-        if at != self._at:
-            dirty |= {at, self._at}
-        for y in dirty:
+    def _paint_changes(self, head: Line | None, at: int) -> None:
+        top = self.scroll_offset.y
+        shown = range(top, min(top + self.size.height, len(self._rows)))
+        for y in shown:
+            before, row = self._painted.get(y), self._rows[y]
+            if before != row:
+                self._paint_row(y, changed_cells(before.line, row.line) if before is not None else None)
+        for y in {at, self._at} if at != self._at else ():
             self._paint_row(y)
         if head != self.head:
             self.refresh(Region(0, 0, self.size.width, 1))
 
-    def _paint_row(self, index: int) -> None:
+    def _paint_row(self, index: int, cells: tuple[int, int] | None = None) -> None:
+        """Paint a row; of its line, only the `cells` from the first to before the second, if they are given."""
         y = index + self._top - self.scroll_offset.y
         if self._top <= y < self.size.height:
-            self.refresh(Region(0, y, self.size.width, 1))
+            # The first cell shows the cursor.
+            start, end = (0, self.size.width) if cells is None else (cells[0] + 1, cells[1] + 1)
+            self.refresh(Region(start, y, end - start, 1))
 
     def render_line(self, y: int) -> Strip:
         width = self.row_width + 1
@@ -264,7 +330,8 @@ class LineList(ScrollView, can_focus=True):
         here = index == self._at
         under = "" if not here else "cursor" if self.has_focus else "blurred"
         mark = Span("▸" if here else " ", "key")
-        return self._painter.strip((mark, *self._rows[index].line), width, under=under)
+        row = self._painted[index] = self._rows[index]
+        return self._painter.strip(row.line, width, under=under, before=(mark,))
 
     @property
     def row_width(self) -> int:
@@ -316,6 +383,7 @@ class LineList(ScrollView, can_focus=True):
         wanted = list(by_name)[::-1] if self.order.reverse else list(by_name)
         moves = monotonic() - self._touched_at < SETTLE
         self._arranged = keep_order(self._arranged, wanted) if moves else wanted
+        self._is_held = self._arranged != wanted
         return [by_name[each] for each in self._arranged]
 
     def reorder_now(self) -> None:
@@ -350,10 +418,10 @@ class LineList(ScrollView, can_focus=True):
         at = max(0, min(at, len(self._rows) - 1))
         self._wanted = None
         self.follow = False
-        if not self._rows or (at == self._at and self._selected == self._rows[at].key):
+        if not self._rows or (at == self._at and self._selected == self._keys[at]):
             return
         old, self._at = self._at, at
-        self._selected = self._rows[at].key
+        self._selected = self._keys[at]
         self._paint_row(old)
         self._paint_row(at)
         self._keep_visible()
@@ -394,7 +462,7 @@ class LineList(ScrollView, can_focus=True):
             self.action_down()
 
     def action_mark_all(self) -> None:
-        shown = {row.key for row in self._rows if row.key}
+        shown = set(filter(None, self._keys))
         self.marked = set() if shown <= self.marked else shown
         self.marks_changed()
 

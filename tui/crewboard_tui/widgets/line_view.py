@@ -3,14 +3,14 @@
 from typing import Any, ClassVar
 
 from textual.binding import BindingType
-from textual.geometry import Region, Size
+from textual.geometry import Region
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from crewboard_tui.keymap import bindings_of
 from crewboard_tui.render import Line, plain
-from crewboard_tui.widgets.painter import Painter
+from crewboard_tui.widgets.painter import Painter, set_height
 
 
 class LineView(ScrollView, can_focus=True):
@@ -56,8 +56,7 @@ class LineView(ScrollView, can_focus=True):
         """Show these lines."""
         before, self._lines = self._lines, lines
         top = self.scroll_offset.y
-        if self.virtual_size.height != len(lines):
-            self.virtual_size = Size(0, len(lines))
+        set_height(self, len(lines))
         if self.follow:
             self._to_end()
         if self.scroll_offset.y == top:

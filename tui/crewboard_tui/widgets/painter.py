@@ -1,22 +1,37 @@
-"""Paint lines into Textual strips: tones are mapped to the theme's colours here.
+"""Paint lines into Textual strips in the theme's colours, and screens once per key, only where they changed.
 
 Tones are not component classes: a stylesheet computes those for each widget at every change of focus or size, which
 took half of the time to the first picture.
 """
 
-from dataclasses import dataclass
-from functools import cache
+# ruff: noqa: SLF001  how a screen paints otherwise than Textual does it is kept together here
 
+import asyncio
+from collections.abc import Iterable, Mapping
+from functools import cache, partial, wraps
+from typing import Any, TypeVar
+
+from msgspec import Struct
 from rich.segment import Segment
 from rich.style import Style
+from textual._compositor import ChopsUpdate, Compositor
+from textual.binding import ActiveBinding
+from textual.content import Content
+from textual.events import Idle
+from textual.geometry import Region, Size
+from textual.screen import UPDATE_PERIOD, Screen
+from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.timer import Timer
 from textual.widget import Widget
 
 from crewboard_tui.render import Line, crop, safe_text
 
+S = TypeVar("S", bound=Any)
+"""A screen that has `after_paint`."""
 
-@dataclass(frozen=True)
-class Tone:
+
+class Tone(Struct, frozen=True):
     """The theme colours and text attributes that a tone adds to a text."""
 
     color: str = ""
@@ -46,7 +61,165 @@ TONES = {
     "marked": Tone("warning", bold=True),
 }
 
+QUIET_ROUNDS = 4
+"""Rounds of the event loop without a message, from the focused widget up to the app, after which a key is handled."""
+
+MOST_ROUNDS = 64
+"""Rounds after which the screen is painted in any case."""
+
+_KEPT = 512
+"""Painted lines that are kept for each widget."""
+
 _FLAT = {ord("\n"): " ", ord("\t"): " "}
+
+
+class TouchedCompositor(Compositor):
+    """Renders only the lines that a partial update touches: Textual's own renders all widgets in the box around it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._touched: set[Region] = set()
+
+    def render_partial_update(self) -> ChopsUpdate | None:
+        self._touched = self._dirty_regions.copy()
+        try:
+            update = super().render_partial_update()
+        finally:
+            self._touched = set()
+        return update and _without_cells_before(update)
+
+    def _get_renders(self, crop: Region | None = None) -> Iterable[tuple[Region, Region, list[Strip]]]:
+        shown = self.visible_widgets
+        if self._touched:
+            self._visible_widgets = _parts_below(self._touched, shown)
+        try:
+            yield from super()._get_renders(crop)
+        finally:
+            self._visible_widgets = shown
+
+
+def _without_cells_before(update: ChopsUpdate) -> ChopsUpdate:
+    """Return the update without the cells before the touched ones: Textual paints from the left edge of a widget."""
+    lines, starts = list(update.chops), dict[int, int]()
+    for y, start, _ in update.spans:
+        starts[y] = min(start, starts.get(y, start))
+    for y, start in starts.items():
+        parts = zip(lines[y].items(), update.chop_ends[y], strict=True)
+        lines[y] = {
+            (start if x < start < end else x): strip.crop(start - x) if strip is not None and x < start < end else strip
+            for (x, strip), end in parts
+        }
+    return ChopsUpdate(lines, update.spans, update.chop_ends)
+
+
+def _parts_below(
+    touched: Iterable[Region], shown: Mapping[Widget, tuple[Region, Region]]
+) -> dict[Widget, tuple[Region, Region]]:
+    """Return the widgets that the touched regions show, each with its region and the clip of the touched lines.
+
+    `shown` begins with the widgets in front. What is behind a widget that covers a region whole is not seen there.
+    """
+    parts, left = {}, list(touched)
+    for widget, (region, clip) in shown.items():
+        visible = region.intersection(clip)
+        here = [each for each in left if visible.overlaps(each)]
+        if here:
+            top, bottom = min(each.y for each in here), max(each.bottom for each in here)
+            parts[widget] = region, clip.intersection(Region(clip.x, top, clip.width, bottom - top))
+            left = [each for each in left if not visible.contains_region(each)]
+            if not left:
+                break
+    return parts
+
+
+def painted_lightly(kind: type[S]) -> type[S]:
+    """Make a class of screens paint once after a key or a reading of the team, and only the lines that changed.
+
+    Textual would paint after the first of the messages that a key causes, and again a frame later after the others.
+    Such a screen has a method `after_paint`, which is called after each paint.
+    """
+    make, paint = kind.__init__, kind._on_timer_update
+
+    @wraps(make)
+    def init(screen: S, *args: Any, **kwargs: Any) -> None:
+        make(screen, *args, **kwargs)
+        screen._compositor = TouchedCompositor()
+
+    def update_timer(screen: S) -> Timer:
+        timer: Timer | None = getattr(screen, "_settled_timer", None)
+        if timer is None:
+            settled = partial(_paint_settled, screen)
+            timer = screen._settled_timer = screen.set_interval(UPDATE_PERIOD, settled, name="paint", pause=True)
+        return timer
+
+    def on_timer_update(screen: S) -> None:
+        paint(screen)
+        screen.after_paint()
+
+    async def on_idle(screen: S, event: Idle) -> None:
+        # What waits for the next paint needs the layout that follows from changes that are still on their way.
+        if screen._callbacks:
+            event.prevent_default()
+            screen._update_timer.resume()
+
+    changed = {"__init__": init, "_update_timer": property(update_timer)}
+    for name, own in {**changed, "_on_timer_update": on_timer_update, "_on_idle": on_idle}.items():
+        setattr(kind, name, own)
+    return kind
+
+
+async def _paint_settled(screen: Screen[Any]) -> None:
+    """Paint after the messages that are on their way were handled: each step takes one round of the loop."""
+    pumps, quiet = list((screen.focused or screen).ancestors_with_self), 0
+    for _ in range(MOST_ROUNDS):
+        await asyncio.sleep(0)
+        quiet = quiet + 1 if all(each._message_queue.empty() for each in pumps) else 0
+        if quiet == QUIET_ROUNDS:
+            break
+    screen._on_timer_update()
+
+
+def set_title(pane: Widget, title: Content) -> None:
+    """Set the title of a pane, and paint its line: Textual would paint the whole pane."""
+    if pane.border_title != title:
+        pane._border_title = title
+        _paint_frame(pane, 0)
+
+
+def set_subtitle(pane: Widget, subtitle: Content) -> None:
+    """Set the text in the lower frame of a pane, and paint that line."""
+    if pane.border_subtitle != subtitle:
+        pane._border_subtitle = subtitle
+        _paint_frame(pane, pane.outer_size.height - 1)
+
+
+def _paint_frame(pane: Widget, y: int) -> None:
+    left, top = pane.content_offset
+    pane.refresh(Region(-left, y - top, pane.outer_size.width, 1))
+
+
+def binding_of(screen: Screen[Any], key: str) -> ActiveBinding | None:
+    """Return what `active_bindings` says about one key, without asking of all others whether they work."""
+    found = [
+        ActiveBinding(node, binding, bool(state), binding.tooltip)
+        for node, bindings in screen._modal_binding_chain
+        for binding in bindings.key_to_bindings.get(key, ())
+        if (state := screen.app._check_action_state(binding.action, node)) is not False
+    ]
+    return next((each for each in found if each.binding.priority), next(iter(found), None))
+
+
+def set_height(view: ScrollView, lines: int) -> None:
+    """Set the number of lines that a view scrolls. Unless its own height follows, the screen keeps its layout."""
+    size = Size(0, lines)
+    if view.virtual_size == size:
+        return
+    if view.styles.auto_dimensions:
+        view.virtual_size = size
+    else:
+        # Setting it in the ordinary way lays out the whole screen.
+        view.set_reactive(Widget.virtual_size, size)
+        view._scroll_update(size)
 
 
 class Painter:
@@ -56,13 +229,27 @@ class Painter:
         self._widget = widget
         self._theme = ""
         self._styles: dict[str, Style] = {}
+        self._base_style: Style | None = None
+        self._base_key: tuple[int, ...] = ()
+        self._known: dict[int, tuple[Line, Line, object, Strip]] = {}
+        """The strips of lines that were painted last, by the identity of the line, with all that they follow from."""
 
-    def strip(self, content: Line, width: int, *, under: str = "") -> Strip:
-        """Paint one line in exactly `width` cells, with an ellipsis if it is longer.
+    def strip(self, content: Line, width: int, *, under: str = "", before: Line = ()) -> Strip:
+        """Paint one line in exactly `width` cells, with an ellipsis if it is longer, after the spans `before`.
 
-        `under` is the tone of the background, such as the cursor's.
+        `under` is the tone of the background, such as the cursor's. A line that scrolls is painted once.
         """
-        base = self._widget.rich_style + self._style(under)
+        base = self._base()
+        follows_from = (base, width, under, self._widget.app.theme)
+        line, first, known, strip = self._known.get(id(content), ((), (), None, None))
+        if strip is None or line is not content or first != before or known != follows_from:
+            strip = self._paint((*before, *content), width, base + self._style(under))
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            self._known[id(content)] = content, before, follows_from, strip
+        return strip
+
+    def _paint(self, content: Line, width: int, base: Style) -> Strip:
         segments = [
             Segment(
                 # Last line of defence: only printable text reaches a terminal, whatever built the line.
@@ -72,6 +259,13 @@ class Painter:
             for span in crop(content, width)
         ]
         return Strip(segments).adjust_cell_length(width, base)
+
+    def _base(self) -> Style:
+        """Return the style of the widget, which Textual would compute from those of all its ancestors for each line."""
+        key = tuple(node.styles._cache_key for node in self._widget.ancestors_with_self)
+        if self._base_style is None or key != self._base_key:
+            self._base_key, self._base_style = key, self._widget.rich_style
+        return self._base_style
 
     def _style(self, tone: str) -> Style:
         if self._theme != self._widget.app.theme:

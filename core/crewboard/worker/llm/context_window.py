@@ -7,6 +7,7 @@ a worker that was killed and resumed has the same conversation.
 import json
 from typing import Any
 
+from crewboard import media
 from crewboard.records import Cleared, ExitCode, Reply, Summary
 from crewboard.untrusted import elide_middle
 from crewboard.worker.conversation import WINDOW_FULL, text_of
@@ -116,6 +117,8 @@ class ContextWindow:
         """Return how many tokens the next request has, at a careful estimate."""
         messages = self._run_state.conversation.messages()
         self._characters = len(system) + len(json.dumps(tools)) + len(json.dumps(messages))
+        # Of images and documents, only what they are is in the conversation.
+        self._characters += int(media.tokens_in(messages) * self._characters_per_token)
         return int(self._characters / self._characters_per_token)
 
     def _remove_old_results(self) -> None:

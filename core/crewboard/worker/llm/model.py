@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import math
 import os
 import random
@@ -10,7 +9,7 @@ import re
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -21,14 +20,16 @@ import anthropic
 import httpx2
 from anthropic import AsyncAnthropic, AsyncStream, DefaultAsyncHttpxClient, NotGiven
 from anthropic.lib.streaming import AsyncMessageStream, ParsedMessageStreamEvent
-from anthropic.types import RawMessageStreamEvent
+from anthropic.types import ParsedMessage, RawMessageStreamEvent
 
-from crewboard import env, pricing, store
+from crewboard import env, models, pricing, store
+from crewboard.agent_types import type_of
 from crewboard.protocol import cooldown
-from crewboard.records import BadDataError, Config, ExitCode, Reply, Retry, StorageError, Tokens, check_depth
+from crewboard.records import BadDataError, Config, ExitCode, Reply, Retry, StorageError, Tokens
 from crewboard.redaction import redact
 from crewboard.store import CachedFile
 from crewboard.worker.interrupts import SWEEP_INTERVAL, Interrupted, Interrupts
+from crewboard.worker.llm.blocks import Events, InputError, read_input, with_breakpoints, without_lone_surrogates
 from crewboard.worker.run_state import RunState
 
 MAX_TOKENS = 16_000
@@ -36,9 +37,6 @@ MAX_TOKENS = 16_000
 
 DEFAULT_WINDOW = 200_000
 """Tokens that a model's window holds if the API does not tell."""
-
-MAX_INPUT = 1024 * 1024
-"""Bytes that the input of one tool call may have: far more than a reply of `MAX_TOKENS` can hold."""
 
 PROGRESS_TIMEOUT = 120.0
 """Seconds without a part of the reply after which a call is cancelled and repeated; headers and pings are no part of
@@ -81,6 +79,8 @@ _RATE_LIMITED = 429
 _RESET = re.compile(r"(anthropic-ratelimit-.+)-reset")
 """The headers that say when a limit of the API is reset."""
 _NO_CREDENTIALS = frozenset({"authentication_error", "permission_error"})
+_PARSED: object = ParsedMessage.__class_getitem__(AsyncMessageStream.__parameters__)  # type: ignore[attr-defined]
+"""The SDK names this class in each call, and pydantic, which holds it weakly, would build it anew: 5 ms."""
 _RETRIED_ERROR = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error"})
 
 
@@ -90,10 +90,6 @@ class ModelError(Exception):
     def __init__(self, text: str, code: ExitCode) -> None:
         super().__init__(text)
         self.code = code
-
-
-class _InputError(Exception):
-    """A tool input that cannot be stored; the text says why."""
 
 
 class TooLongError(ModelError):
@@ -177,6 +173,8 @@ class Model:
         self._max_tokens = MAX_TOKENS
         """Tokens that a reply of this model may have."""
         self._config = CachedFile(run_state.team.config, Config)
+        self._settings: dict[str, Any] | None = None
+        """The effort and thinking of this run's requests, from the first one on: a change would cost the cache."""
         self._outage: _Outage | None = None
         """The outage of the API, until a call succeeds."""
 
@@ -186,8 +184,23 @@ class Model:
             info = await self._client.models.retrieve(self._run_state.spec.model, timeout=10.0)
         except (anthropic.AnthropicError, httpx2.HTTPError, TypeError, ValueError):
             return DEFAULT_WINDOW
+        self._run_state.capabilities = models.read(info.to_dict(mode="json", warnings=False))
         self._max_tokens = min(info.max_tokens or MAX_TOKENS, MAX_TOKENS)
         return info.max_input_tokens or DEFAULT_WINDOW
+
+    def settings(self) -> dict[str, Any]:
+        """Return the effort and thinking of a request.
+
+        Raises:
+            ModelError: The model does not take what the agent was hired with.
+        """
+        if self._settings is None:
+            spec, can = self._run_state.spec, self._run_state.capabilities
+            asked, kind = (spec.flags.effort, spec.flags.thinking), type_of(spec.type, spec.definition)
+            if (why := models.refusal(spec.model, can, *asked)) is not None:
+                raise ModelError(why, ExitCode.USAGE)
+            self._settings = models.settings(can, asked, (kind.effort, kind.thinking))
+        return self._settings
 
     async def reply(
         self, system: str, tools: list[dict[str, Any]], messages: list[dict[str, Any]], longest: int
@@ -205,10 +218,10 @@ class Model:
             "max_tokens": min(longest, self._max_tokens),
             "system": system,
             "messages": messages,
-            "cache_control": {"type": "ephemeral"},
+            **self.settings(),
         }
         if tools:
-            request["tools"] = tools
+            request.update(with_breakpoints(system, tools, messages))
         waited = 0.0
         attempt = 1
         failing_since = 0.0
@@ -356,10 +369,8 @@ class Model:
         run_state = self._run_state
         began = last_shown = time.monotonic()
         run_state.clear_live()
-        events = _Events(await self._client.messages.create(**request, stream=True))
-        # The stream only iterates and closes what it is given.
-        raw = cast("AsyncStream[RawMessageStreamEvent]", events)
-        async with AsyncMessageStream(raw, output_format=NotGiven()) as stream:
+        events = Events(await self._client.messages.create(**request, stream=True))
+        async with _stream_of(events) as stream:
             async for event in _readable(stream):
                 progress.reschedule(asyncio.get_running_loop().time() + self._progress_timeout)
                 if event.type == "text":
@@ -368,22 +379,22 @@ class Model:
                     last_shown = time.monotonic()
                     # A reply that is being paid for must not end because the disk is full just now.
                     with contextlib.suppress(StorageError):
-                        self._show("writing")
+                        self._show("thinking" if event.type == "thinking" else "writing")
             message = await stream.get_final_message()
         run_state.flush()
         if message.stop_reason is None:
             return _Refusal("the reply ended early", retry=True, may_be_outage=False)
-        content = _without_lone_surrogates([block.to_dict(mode="json") for block in message.content])
         refused = {}
         for index, text in events.inputs.items():
             try:
-                content[index]["input"] = _read_input(text)
-            except _InputError as error:
-                refused[content[index]["id"]] = str(error)
+                events.blocks[index]["input"] = read_input(text)
+            except InputError as error:
+                refused[str(events.blocks[index].get("id", index))] = str(error)
             except ValueError:
                 # A reply that was cut off ends within an input; its calls are not run.
                 if message.stop_reason == "tool_use":
                     raise
+        content = without_lone_surrogates([events.blocks[index] for index in sorted(events.blocks)])
         usage = message.usage
         used = Tokens(
             input=usage.input_tokens,
@@ -400,8 +411,27 @@ class Model:
             seconds=round(time.monotonic() - began, 3),
             cost_usd=self._prices.cost(message.model, used) if self._prices else None,
             refused=refused,
+            stop_details=message.stop_details.to_dict(mode="json", warnings=False) if message.stop_details else None,
         )
         return _unstorable(reply) or reply
+
+
+def _stream_of(events: "Events") -> AsyncMessageStream[None]:
+    # The stream only iterates and closes what it is given.
+    return AsyncMessageStream(cast("AsyncStream[RawMessageStreamEvent]", events), output_format=NotGiven())
+
+
+async def rehearse(client: AsyncAnthropic) -> None:
+    """Make the calls that a worker makes, so that the SDK has built what it builds on first use."""
+    await client.models.retrieve("m")
+    prompt = [{"role": "user", "content": "."}]
+    request: dict[str, Any] = {"model": "m", "max_tokens": 1, "messages": prompt}
+    async with _stream_of(Events(await client.messages.create(**request, stream=True))) as stream:
+        async for _ in _readable(stream):
+            pass
+        message = await stream.get_final_message()
+    for block in message.content:
+        block.to_dict(mode="json")
 
 
 async def _readable(stream: AsyncMessageStream[None]) -> AsyncIterator["ParsedMessageStreamEvent[None]"]:
@@ -416,66 +446,6 @@ async def _readable(stream: AsyncMessageStream[None]) -> AsyncIterator["ParsedMe
         _ = stream.current_message_snapshot
     except (AssertionError, AttributeError, LookupError, TypeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
-
-
-@dataclass
-class _Events:
-    """The events of one reply, with the inputs of tool calls taken out.
-
-    The SDK parses an input again with each piece of it, accepts the beginning of one as all of it, and fails at one
-    that holds half of a surrogate pair.
-    """
-
-    raw: AsyncStream[RawMessageStreamEvent]
-    inputs: dict[int, str] = field(default_factory=dict)
-    """The input of each tool call as JSON, by the index of its block. Of a long one, a little more than `MAX_INPUT`."""
-
-    async def __aiter__(self) -> AsyncIterator[RawMessageStreamEvent]:
-        async for event in self.raw:
-            if event.type == "content_block_delta" and event.delta.type == "input_json_delta":
-                text = self.inputs.get(event.index, "")
-                if len(text) <= MAX_INPUT:
-                    self.inputs[event.index] = text + event.delta.partial_json
-                event.delta.partial_json = ""
-            yield event
-
-    async def close(self) -> None:
-        await self.raw.close()
-
-
-def _read_input(text: str) -> dict[str, Any]:
-    """Return the input of a tool call.
-
-    Raises:
-        ValueError: It is not JSON.
-        _InputError: It cannot be kept, so the call must be refused.
-    """
-    if len(text) > MAX_INPUT:
-        raise _InputError(f"its input is longer than {MAX_INPUT} bytes")
-    try:
-        value = json.loads(text or "{}")
-    except RecursionError:
-        raise _InputError("its input is nested too deeply") from None
-    if not isinstance(value, dict):
-        raise _InputError("its input is not an object")
-    try:
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-        check_depth(value)
-    except UnicodeEncodeError:
-        raise _InputError("its input contains half of a surrogate pair") from None
-    except ValueError as error:
-        raise _InputError(f"its input cannot be stored: {error}") from None
-    return value
-
-
-def _without_lone_surrogates(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the blocks of a reply with `?` for halves of surrogate pairs, which the API does not accept back."""
-    try:
-        json.dumps(content, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        replaced: list[dict[str, Any]] = json.loads(json.dumps(content, ensure_ascii=False).encode("utf-8", "replace"))
-        return replaced
-    return content
 
 
 def _unstorable(reply: Reply) -> _Refusal | None:

@@ -5,7 +5,7 @@ cloned repository, and the role, which a lead can choose, stand before the conve
 """
 
 from crewboard.agent_types import type_of
-from crewboard.records import Config, Spec
+from crewboard.records import Config, Spec, Worktree
 from crewboard.untrusted import delimit_data
 
 MAX_PROJECT_TEXT = 40_000
@@ -29,7 +29,13 @@ commands. If it is rejected, revise it according to the feedback and submit it a
 
 _WORKTREE = """\
 You work in a checkout of your own, on the branch {branch}. Nothing that others change appears in it, and they do not \
-see what you change until it is accepted. Commit there as you like; what you do not commit is handed over as well."""
+see what you change until it is merged. Commit there as you like; what you do not commit is handed over as well."""
+
+
+def _worktree(worktree: Worktree) -> str:
+    """Return what an agent is told about its checkout."""
+    folder = f" You work in its folder {worktree.folder}; diffs and notes name paths from the top of the checkout."
+    return _WORKTREE.format(branch=worktree.branch) + (folder if worktree.folder else "")
 
 
 def system_prompt(name: str, spec: Spec, config: Config) -> str:
@@ -42,17 +48,18 @@ def system_prompt(name: str, spec: Spec, config: Config) -> str:
         f"{who}\nYou report to {report_to}.",
         kind.prompt,
         _TEAM.format(report_to=report_to),
-        _WORKTREE.format(branch=spec.worktree.branch) if spec.worktree else "",
+        _worktree(spec.worktree) if spec.worktree else "",
         _PLAN if spec.flags.plan else "",
     ]
     return "\n\n".join(part for part in parts if part)
 
 
-def preface(spec: Spec, file: str, project: str, key: str) -> list[str]:
-    """Return the delimited texts before a conversation: the project's `file` with the text `project`, and the role."""
+def preface(spec: Spec, file: str, project: str, key: str, skills: str = "") -> list[str]:
+    """Return the delimited texts before a conversation: the project's `file` with its text, skills, and the role."""
     role = " ".join(spec.role.split())[:200]
     texts = [
         delimit_data(file, "project_file", "", project[:MAX_PROJECT_TEXT], key) if project.strip() else "",
+        delimit_data("skills", "skills", "", skills, key) if skills else "",
         delimit_data(spec.by, "role", spec.prompt_id, f"Your role: {role}.", key) if role else "",
     ]
     return [text for text in texts if text]

@@ -5,9 +5,11 @@ import contextlib
 import json
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from base64 import b64decode
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
@@ -15,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from crewboard.records import Request
 from crewboard.sandbox.process import Child
 from crewboard.sandbox.sandbox import Sandbox
+from crewboard.sandbox.shell import BackgroundCommand
 from crewboard.store import CachedFile, TeamDirectory
 from crewboard.worker.interrupts import Interrupts
 from crewboard.worker.run_state import RunState
@@ -34,13 +37,39 @@ class Outcome:
     """The exit code of the command that the call ran."""
     rule: str | None = None
     """The id of the permission rule because of which the call was refused."""
+    media: tuple[tuple[str, str, bytes], ...] = ()
+    """Images and documents that the call read: name, type, content."""
+
+
+@dataclass(frozen=True)
+class PlannedChange:
+    """What a file tool is about to do to a file. `before` is its content, base64; see `FileKept` for the rest."""
+
+    path: str
+    before: str | None
+    after: str
+    lost: str
+    folders: int
 
 
 CALL_TIMEOUT = 20.0
 """Seconds after which a file tool is stopped, by ending its server."""
 
+MAX_SERVERS = 4
+"""File-tool servers of one agent that run at once."""
+
+_BUSY_WAIT = 0.05
+"""Seconds that a call waits for a server that is busy. Most calls take less than it takes to start another one."""
+
 _ATTEMPTS = 3
 """How often to set up a sandbox. It fails if a file that it mounts is removed just then."""
+
+_FILE_SERVER = f"""\
+import sys
+sys.path.append({str(Path(__file__).resolve().parents[3])!r})
+from crewboard.worker.tools.file_server import main
+main()
+"""
 
 _WRITING = frozenset({"write_file", "edit_file"})
 
@@ -48,12 +77,11 @@ _MAX_RESPONSE = 16 * 1024 * 1024
 """Bytes. More than a file of the largest size with every character escaped."""
 
 
-class FileToolClient:
-    """One file-tool server in an agent's sandbox, started when first needed."""
+class _Server:
+    """One file-tool server in an agent's sandbox, started when first needed. It answers one request at a time."""
 
-    def __init__(self, sandbox: Sandbox, *, timeout: float = CALL_TIMEOUT) -> None:
+    def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
-        self._timeout = timeout
         self._child: Child | None = None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
@@ -62,36 +90,34 @@ class FileToolClient:
         """Return the pid of the server if it runs."""
         return self._child.pid if self._child and self._child.alive else None
 
-    async def ask(self, name: str, arguments: dict[str, Any]) -> Outcome:
-        """Run a file tool."""
-        limits = self.sandbox.file_limits(writing=name in _WRITING)
-        request = json.dumps({"name": name, "input": arguments, "limits": limits}).encode() + b"\n"
+    async def request(self, name: str, request: bytes, limit: float) -> dict[str, Any]:
+        """Return the reply to a request. If it takes longer than `limit` seconds, the server is ended."""
         for _ in range(_ATTEMPTS):
-            outcome = await self._try(name, request)
-            if outcome is not None:
-                return outcome
-        return Outcome(f"{name} failed: its sandbox could not be set up", is_error=True)
+            reply = await self._try(name, request, limit)
+            if reply is not None:
+                return reply
+        return _error(f"{name} failed: its sandbox could not be set up")
 
-    async def _try(self, name: str, request: bytes) -> Outcome | None:
-        """Return the outcome of a request; None if the server could not start."""
+    async def _try(self, name: str, request: bytes, limit: float) -> dict[str, Any] | None:
+        """Return the reply to a request; None if the server could not start."""
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(limit):
                 reader, writer = await self._connect()
                 writer.write(request)
                 await writer.drain()
                 line = await reader.readline()
         except TimeoutError:
             await self.end()
-            return Outcome(f"{name} took longer than {self._timeout:g} s and was stopped", is_error=True)
+            return _error(f"{name} took longer than {limit:g} s and was stopped")
         except asyncio.CancelledError:
             await self.end()
             raise
         except (OSError, ValueError) as error:
-            return None if await self.end() else Outcome(f"{name} failed: {error}", is_error=True)
+            return None if await self.end() else _error(f"{name} failed: {error}")
         if not line:
-            return None if await self.end() else Outcome(f"{name} failed: the file-tool server ended", is_error=True)
-        reply = json.loads(line)
-        return Outcome(reply["content"], is_error=reply["is_error"], created=reply.get("created", False))
+            return None if await self.end() else _error(f"{name} failed: the file-tool server ended")
+        reply: dict[str, Any] = json.loads(line)
+        return reply
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._streams is None or self._child is None or not self._child.alive:
@@ -99,12 +125,15 @@ class FileToolClient:
             sandbox = self.sandbox
             ours, theirs = socket.socketpair()
             with theirs:
+                # Without `-m`, which loads `runpy`, and without `site`: the server needs no installed package.
                 arguments = [
                     "-I",
-                    "-m",
-                    "crewboard.worker.tools.file_server",
+                    "-S",
+                    "-c",
+                    _FILE_SERVER,
                     str(sandbox.policy.root),
                     str(sandbox.results),
+                    sandbox.policy.folder,
                 ]
                 try:
                     self._child = sandbox.start_file_server([sys.executable, *arguments], theirs.fileno())
@@ -126,6 +155,94 @@ class FileToolClient:
             return False
         await child.end()
         return child.never_ran
+
+
+class FileToolClient:
+    """The client of an agent's file-tool servers. It also holds the agent's commands in the background.
+
+    There is one server, started when first needed, and more while calls that only read run at once and take long.
+    """
+
+    def __init__(self, sandbox: Sandbox, *, timeout: float = CALL_TIMEOUT) -> None:
+        self.sandbox = sandbox
+        self._timeout = timeout
+        self.background: dict[str, BackgroundCommand] = {}
+        """The commands of this run that were started in the background, by handle, also ended ones."""
+        self._first = _Server(sandbox)
+        self._more: set[_Server] = set()
+        self._free: asyncio.Queue[_Server] = asyncio.Queue()
+        self._free.put_nowait(self._first)
+        self._waiting = 0
+
+    @property
+    def pid(self) -> int | None:
+        """Return the pid of the server that stays, if it runs."""
+        return self._first.pid
+
+    async def ask(self, name: str, arguments: dict[str, Any]) -> Outcome:
+        """Run a file tool."""
+        async with self._server() as server:
+            return _outcome(await self._request(server, name, {"input": arguments}, writing=name in _WRITING))
+
+    async def change(self, name: str, arguments: dict[str, Any], keep: Callable[[PlannedChange], None]) -> Outcome:
+        """Run a file tool that changes a file, after `keep` has recorded what is in that file before."""
+        async with self._server() as server:
+            reply = await self._request(server, name, {"input": arguments, "plan": True}, writing=True)
+            if reply["is_error"]:
+                return _outcome(reply)
+            keep(PlannedChange(**reply["planned"]))
+            return _outcome(await self._request(server, "make", {"input": {}}, writing=True))
+
+    async def _request(self, server: _Server, name: str, more: dict[str, Any], *, writing: bool) -> dict[str, Any]:
+        limits = self.sandbox.file_limits(writing=writing)
+        request = json.dumps({"name": name, "limits": limits, **more}).encode() + b"\n"
+        return await server.request(name, request, self._timeout)
+
+    @contextlib.asynccontextmanager
+    async def _server(self) -> AsyncIterator[_Server]:
+        """Take a free server. Start another one if none gets free soon, and end that when nothing waits for it."""
+        self._waiting += 1
+        try:
+            server = await self._take()
+        finally:
+            self._waiting -= 1
+        try:
+            yield server
+        finally:
+            if server is self._first or self._waiting:
+                self._free.put_nowait(server)
+            else:
+                self._more.discard(server)
+                await server.end()
+
+    async def _take(self) -> _Server:
+        with contextlib.suppress(TimeoutError):
+            return await asyncio.wait_for(self._free.get(), _BUSY_WAIT)
+        if len(self._more) + 1 >= MAX_SERVERS:
+            return await self._free.get()
+        server = _Server(self.sandbox)
+        self._more.add(server)
+        return server
+
+    async def close(self) -> None:
+        """End the server and all commands in the background."""
+        await asyncio.gather(self.end(), *(command.end() for command in self.background.values()))
+
+    async def end(self) -> bool:
+        """End the servers; the next call starts one again. Return True if the first never started."""
+        for server in self._more:
+            await server.end()
+        return await self._first.end()
+
+
+def _error(text: str) -> dict[str, Any]:
+    return {"content": text, "is_error": True}
+
+
+def _outcome(reply: dict[str, Any]) -> Outcome:
+    found = reply.get("media")
+    media = ((found["name"], found["type"], b64decode(found["data"])),) if found else ()
+    return Outcome(reply["content"], is_error=reply["is_error"], created=reply.get("created", False), media=media)
 
 
 class Input(BaseModel):
@@ -151,6 +268,8 @@ class Context:
     tool_use_id: str
     environment: Mapping[str, str]
     """The worker's own environment, with keys. Agents that a lead hires get it; commands never do."""
+    cut_off: dict[str, str]
+    """What calls had printed when they were interrupted, by id."""
 
     @property
     def name(self) -> str:
@@ -200,7 +319,8 @@ class Tool(Generic[In]):
     """One tool.
 
     A tool that `waits` handles interrupts itself, and continues its wait after a crash. A `repeatable` tool may run
-    again after a crash, because running it twice has the same effect as once.
+    again after a crash, because running it twice has the same effect as once. Calls of tools that only `read`, in one
+    reply and next to each other, run at once.
     """
 
     name: str
@@ -209,6 +329,7 @@ class Tool(Generic[In]):
     run: Callable[[Context, In], Coroutine[Any, Any, Outcome]]
     waits: bool = False
     repeatable: bool = False
+    reads: bool = False
     seconds: Callable[[In], float] | None = None
     """After how many seconds the agent counts as stuck; None for the default."""
 

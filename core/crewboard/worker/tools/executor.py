@@ -1,24 +1,47 @@
 """The executor of a reply's tool calls: checks them, asks for permission where that is wanted, and journals them."""
 
+import asyncio
+import itertools
 import time
 import traceback
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from crewboard import protocol
+from crewboard import protocol, store
 from crewboard.records import CrewboardError, StorageError, ToolResult, ToolStart, describe_call
 from crewboard.untrusted import elide_middle, without_surrogates
 from crewboard.worker.conversation import Block
 from crewboard.worker.interrupts import Interrupts
 from crewboard.worker.run_state import RunState
-from crewboard.worker.tools.base import Context, FileToolClient, Outcome, Tool
-from crewboard.worker.tools.permissions import seek_permit
+from crewboard.worker.tools.base import MAX_SERVERS, Context, FileToolClient, Outcome, Tool
+from crewboard.worker.tools.permissions import Permit, file_changed_by, seek_permit
 from crewboard.worker.tools.registry import ToolRegistry
 
 UNKNOWN_OUTCOME = "interrupted, outcome unknown: the worker ended while this ran. Check before you run it again."
 
 MAX_RESULT = 100_000
 """Characters of a result, while the size of the window is unknown."""
+
+
+_INPUT_ERRORS = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
+"""What code raises on an input that it does not expect."""
+
+
+class _Done(NamedTuple):
+    """The outcome of a call, and how long it took if that is known."""
+
+    outcome: Outcome
+    seconds: float | None = 0
+
+
+_Ready = tuple[Tool[Any], Any]
+"""A tool and its input, ready to run."""
+
+
+def _failed_on_input(tool: Tool[Any], error: Exception) -> _Done:
+    # The log shows where.
+    traceback.print_exception(error)
+    return _Done(Outcome(f"{tool.name} failed on its input: {error!r}"[:1000], is_error=True), None)
 
 
 class ToolExecutor:
@@ -40,6 +63,7 @@ class ToolExecutor:
         self._max_result = MAX_RESULT
         self._began: dict[str, float] = {}
         """When calls of this run began (monotonic), by id."""
+        self._cut_off: dict[str, str] = {}
 
     async def run_pending(self, max_result: int) -> None:
         """Run the calls of the last reply that have no result yet. Keep `max_result` characters of each result.
@@ -48,41 +72,80 @@ class ToolExecutor:
             Interrupted: The agent must read its mail.
             WorkerExit: The run ends.
         """
-        conversation = self._run_state.conversation
         self._max_result = max_result
-        for block in list(conversation.pending):
-            self._interrupts.check_leave()
-            if (reason := conversation.refused.get(block["id"])) is not None:
-                self.result(block, Outcome(f"{block['name']} was not run: {reason}", is_error=True))
+        pending = list(self._run_state.conversation.pending)
+        # A call that may change something runs after all calls before it, and before all calls behind it.
+        for reads, group in itertools.groupby(pending, key=lambda block: ToolRegistry.only_reads(block["name"])):
+            blocks = list(group)
+            if reads and len(blocks) > 1:
+                self._interrupts.check_leave()
+                await self._run_together(blocks)
                 continue
-            tool = self._registry.find(block["name"])
-            given = tool if isinstance(tool, Outcome) else ToolRegistry.parse(tool, block["input"])
-            if isinstance(tool, Outcome) or isinstance(given, Outcome):
-                self.result(block, given)
-            elif block["id"] not in conversation.started or tool.waits or tool.repeatable:
-                await self._run_or_refuse(block, tool, given)
-            else:
-                self.result(block, Outcome(UNKNOWN_OUTCOME, is_error=True), None)
+            for block in blocks:
+                self._interrupts.check_leave()
+                await self._run_one(block)
 
-    async def _run_or_refuse(self, block: Block, tool: Tool[Any], given: Any) -> None:  # noqa: ANN401  the tool's own input model
-        """Start or continue one call. An input that no check expects ends this call, not the run."""
-        try:
-            if block["id"] in self._run_state.conversation.started:
-                await self._run(block, tool, given)
-            else:
-                await self._start(block, tool, given)
-        except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
-            # The log shows where.
-            traceback.print_exc()
-            self.result(block, Outcome(f"{tool.name} failed on its input: {error!r}"[:1000], is_error=True), None)
-
-    async def _start(self, block: Block, tool: Tool[Any], given: Any) -> None:  # noqa: ANN401  as above
-        """Ask for permission if that is wanted, journal that the call begins, and run it."""
-        run_state = self._run_state
-        permit = await seek_permit(self._context(block), tool.name, block["input"])
-        if isinstance(permit, Outcome):
-            self.result(block, permit)
+    async def _run_one(self, block: Block) -> None:
+        ready = await self._prepare(block)
+        if isinstance(ready, _Done):
+            self.result(block, ready.outcome, ready.seconds)
             return
+        tool, given = ready
+        self._run_state.show_tool(describe_call(tool.name, block["input"]), ToolRegistry.timeout(tool, given))
+        work = self._run(block, tool, given)
+        done = await work if tool.waits else await self._interrupts.run_interruptibly(work)
+        self.result(block, done.outcome, done.seconds)
+
+    async def _run_together(self, blocks: list[Block]) -> None:
+        """Run calls that only read, at once. Each result is journalled as soon as those before it are."""
+        ready = [await self._prepare(block) for block in blocks]
+        running = [found for found in ready if not isinstance(found, _Done)]
+        rounds = -(-len(running) // MAX_SERVERS)
+        limits = [ToolRegistry.timeout(tool, given) or 0 for tool, given in running]
+        if running:
+            call = describe_call(blocks[-1]["name"], blocks[-1]["input"])
+            self._run_state.show_tool(call, max(limits) * rounds, len(blocks) - 1)
+        await self._interrupts.run_interruptibly(self._finish_in_order(blocks, ready))
+
+    async def _finish_in_order(self, blocks: list[Block], ready: "list[_Done | _Ready]") -> None:
+        calls = [
+            None if isinstance(found, _Done) else asyncio.ensure_future(self._run(block, *found))
+            for block, found in zip(blocks, ready, strict=True)
+        ]
+        try:
+            for block, found, call in zip(blocks, ready, calls, strict=True):
+                done = found if isinstance(found, _Done) else await call if call is not None else None
+                if done is not None:
+                    self.result(block, done.outcome, done.seconds)
+        finally:
+            unfinished = [call for call in calls if call is not None and not call.done()]
+            for call in unfinished:
+                call.cancel()
+            await asyncio.gather(*unfinished, return_exceptions=True)
+
+    async def _prepare(self, block: Block) -> "_Done | _Ready":
+        """Check one call, ask for permission if that is wanted, and journal that it begins."""
+        conversation = self._run_state.conversation
+        if (reason := conversation.refused.get(block["id"])) is not None:
+            return _Done(Outcome(f"{block['name']} was not run: {reason}", is_error=True))
+        tool = self._registry.find(block["name"])
+        given = tool if isinstance(tool, Outcome) else ToolRegistry.parse(tool, block["input"])
+        if isinstance(tool, Outcome) or isinstance(given, Outcome):
+            return _Done(given)
+        if block["id"] in conversation.started:
+            again = tool.waits or tool.repeatable
+            return (tool, given) if again else _Done(Outcome(UNKNOWN_OUTCOME, is_error=True), None)
+        try:
+            permit = await seek_permit(self._context(block), tool.name, block["input"])
+            if isinstance(permit, Outcome):
+                return _Done(permit)
+            self._begin(block, tool, permit)
+        except _INPUT_ERRORS as error:
+            return _failed_on_input(tool, error)
+        return tool, given
+
+    def _begin(self, block: Block, tool: Tool[Any], permit: Permit) -> None:
+        run_state = self._run_state
         start = ToolStart(
             ts=run_state.now(),
             tool_use_id=block["id"],
@@ -91,30 +154,35 @@ class ToolExecutor:
             consumed=list(permit.consumed),
             deviates=permit.deviates,
             rule=permit.rule.id if permit.rule is not None else None,
+            file=file_changed_by(tool.name, block["input"], str(run_state.workspace)),
         )
         run_state.append(start)
-        await self._run(block, tool, given)
 
-    async def _run(self, block: Block, tool: Tool[Any], given: Any) -> None:  # noqa: ANN401  as above
-        run_state = self._run_state
+    async def _run(self, block: Block, tool: Tool[Any], given: Any) -> "_Done":  # noqa: ANN401  the tool's own input model
+        """Run or continue one call. An input that no check expects ends this call, not the run."""
         began = self._began[block["id"]] = time.monotonic()
-        run_state.show_tool(describe_call(tool.name, block["input"]), ToolRegistry.timeout(tool, given))
-        work = tool.run(self._context(block), given)
         try:
-            outcome = await work if tool.waits else await self._interrupts.run_interruptibly(work)
+            outcome = await tool.run(self._context(block), given)
         except StorageError:
             # The journal may be affected too, and the call may be half done: end the run.
             raise
         except CrewboardError as error:
             outcome = Outcome(str(error), is_error=True)
-        self.result(block, outcome, time.monotonic() - began)
+        except _INPUT_ERRORS as error:
+            return _failed_on_input(tool, error)
+        return _Done(outcome, time.monotonic() - began)
 
     def _context(self, block: Block) -> Context:
-        return Context(self._run_state, self._interrupts, self._file_tools, block["id"], self._environment)
+        return Context(
+            self._run_state, self._interrupts, self._file_tools, block["id"], self._environment, self._cut_off
+        )
 
     def result(self, block: Block, outcome: Outcome, seconds: float | None = 0) -> None:
         """Journal the result of a call, and how long it took if that is known."""
         run_state = self._run_state
+        if (why := run_state.refuses_media([kind for _, kind, _ in outcome.media])) is not None:
+            outcome = Outcome(f"{block['name']} was not run: {why}", is_error=True)
+        media = [store.agents.keep_media(run_state.agent, *each) for each in outcome.media]
         run_state.append(
             ToolResult(
                 ts=run_state.now(),
@@ -126,6 +194,7 @@ class ToolExecutor:
                 consumed=list(outcome.consumed),
                 exit_code=outcome.exit_code,
                 rule=outcome.rule,
+                media=media,
                 seconds=seconds if seconds is None else round(seconds, 3),
             )
         )
@@ -139,7 +208,9 @@ class ToolExecutor:
             )
         for block in list(run_state.conversation.pending):
             started = block["id"] in run_state.conversation.started
-            reason = "interrupted before it ended" if started else "not run: interrupted"
+            reason = f"{'interrupted before it ended' if started else 'not run: interrupted'}; read your mail"
+            printed = self._cut_off.pop(block["id"], "").rstrip()
+            content = f"{printed}\n[ended: {reason}]" if printed else reason
             began = self._began.get(block["id"])
             took = 0 if began is None else time.monotonic() - began
-            self.result(block, Outcome(f"{reason}; read your mail", is_error=True), took)
+            self.result(block, Outcome(content, is_error=True), took)

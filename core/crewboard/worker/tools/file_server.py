@@ -3,7 +3,7 @@
 It is a process of its own so that a pattern or a device that hangs it costs one tool call: the worker ends it and
 starts another one. It imports only the standard library, to start fast and use little memory.
 
-    python -I -m crewboard.worker.tools.file_server ROOT TEAM-RESULTS
+    python -I -m crewboard.worker.tools.file_server ROOT TEAM-RESULTS FOLDER
 """
 
 import fnmatch
@@ -12,11 +12,23 @@ import os
 import re
 import stat
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crewboard.worker.tools.workspace import HIDDEN, Found, Limits, Place, RefusedError, Workspace, escape_name
+from crewboard import edits, media
+from crewboard.worker.tools.workspace import (
+    HIDDEN,
+    Change,
+    Found,
+    Limits,
+    MissingError,
+    Place,
+    RefusedError,
+    Workspace,
+    escape_name,
+)
 
 MAX_TEXT = 60_000
 """Characters of one response."""
@@ -24,18 +36,59 @@ MAX_TEXT = 60_000
 MAX_WHOLE_FILE = 1024 * 1024
 """Bytes of a file that `read_text` returns."""
 
+MAX_PROJECT_TEXT = 40_000
+"""Characters of a project's file and what it imports."""
+
+MAX_IMPORTS = 20
+"""Files that a project's file may import."""
+
+MAX_IMPORT_DEPTH = 5
+"""How many imports may lead from a project's file to another file."""
+
+_IMPORT = re.compile(r"(?<![\w.`@/])@((?:~?/)?[\w.][\w./-]*\w)")
+_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
+
+MAX_SKILLS = 100
+MAX_SKILL_FRONT = 20_000
+"""Bytes of a skill in which its description must be."""
+
 MAX_LINES = 2000
 MAX_MATCHES = 500
 MAX_PATHS = 1000
 MAX_LINE = 500
 """Characters of a line that grep shows."""
 
+RIPGREP = ("/usr/bin/rg", "/usr/local/bin/rg", "/bin/rg")
+"""Where ripgrep may be. Not in the search path, which may contain folders that agents write."""
+
+RIPGREP_TIMEOUT = 10.0
+"""Seconds after which grep goes on without it."""
+
+TYPES = {
+    "c": ("c", "h"), "cpp": ("cpp", "cc", "cxx", "hpp", "hh", "hxx", "h"), "cs": ("cs",), "css": ("css", "scss"),
+    "go": ("go",), "html": ("html", "htm"), "java": ("java",), "js": ("js", "jsx", "mjs", "cjs"), "json": ("json",),
+    "kotlin": ("kt", "kts"), "lua": ("lua",), "md": ("md", "markdown"), "php": ("php",), "py": ("py", "pyi"),
+    "ruby": ("rb",), "rust": ("rs",), "sh": ("sh", "bash", "zsh"), "sql": ("sql",), "swift": ("swift",),
+    "toml": ("toml",), "ts": ("ts", "tsx", "mts", "cts"), "txt": ("txt",), "xml": ("xml",), "yaml": ("yaml", "yml"),
+}  # fmt: skip
+"""The endings of the file types that grep knows."""
+
+_LITERAL = frozenset(" _-=:;,<>/\"'!@#%&~`")
+"""Characters of a regular expression that stand for themselves, in addition to letters and digits."""
+
+_CHOICE = re.compile(r"(.*?)\{([^{}]*,[^{}]*)\}(.*)", re.DOTALL)
+"""A pattern with alternatives, such as `*.{js,ts}`."""
+
+_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|\{\d*,?\d*\}|.", re.DOTALL)
+"""One part of a regular expression: an escape, a set of characters, a count, or a character."""
+
 
 class Done(NamedTuple):
-    """The result of an operation; `created` says that it made a new file."""
+    """The result of an operation; `created` says that it made a new file, `media` is an image or document it read."""
 
     content: str
     created: bool = False
+    media: dict[str, str] | None = None
 
 
 def _bounded(lines: list[str], most: int, what: str) -> str:
@@ -48,13 +101,21 @@ def _bounded(lines: list[str], most: int, what: str) -> str:
     return text
 
 
-def read_file(workspace: Workspace, path: str, offset: int = 1, limit: int = MAX_LINES) -> str:
-    """Return numbered lines, from line `offset` on (1 is the first)."""
-    lines = workspace.read(workspace.resolve(path, results=True)).decode("utf-8", "replace").splitlines()
+def read_file(workspace: Workspace, path: str, offset: int = 1, limit: int = MAX_LINES) -> "str | Done":
+    """Return numbered lines, from line `offset` on (1 is the first), or a whole image or document."""
+    data = workspace.read(workspace.resolve(path, results=True), media=True)
+    if (kind := media.type_of(data)) is not None:
+        if (why := media.refusal(kind, data)) is not None:
+            raise RefusedError(f"{path} was not read: {why}")
+        name = escape_name(path.rsplit("/", 1)[-1])[:200]
+        found = {"name": name, "type": kind, "data": b64encode(data).decode()}
+        return Done(media.describe(name, kind, len(data)), media=found)
+    lines = data.decode("utf-8", "replace").splitlines()
     first = max(offset, 1)
     shown = [f"{number}\t{line}" for number, line in enumerate(lines[first - 1 :], first)]
     if lines and not shown:
-        raise RefusedError(f"{path} has {len(lines)} lines; there is no line {first}")
+        last = f"read from a line between 1 and {len(lines)}"
+        raise RefusedError(f"{path} has {len(lines)} lines; there is no line {first}: {last}")
     return _bounded(shown, max(min(limit, MAX_LINES), 1), f"lines (of {len(lines)})") or "(an empty file)"
 
 
@@ -66,38 +127,151 @@ def read_text(workspace: Workspace, path: str) -> str:
     return data.decode("utf-8", "replace")
 
 
+def read_project_file(workspace: Workspace, path: str) -> str:
+    """Return a project's file (`CLAUDE.md`), and behind it the files that it imports with `@path`, within limits."""
+    texts, found, left = list[str](), {path}, MAX_PROJECT_TEXT
+    waiting = [(path, path, "", 0)]
+    while waiting and left > 0 and len(texts) <= MAX_IMPORTS:
+        name, written, by, depth = waiting.pop(0)
+        try:
+            text = workspace.read(workspace.resolve(name)).decode("utf-8", "replace")
+        except RefusedError as refusal:
+            if not by:
+                raise
+            # `@name` may be no import: a decorator, or a person.
+            if "/" in written:
+                texts.append(f"[{by} imports a file that was not read: {refusal}]")
+            continue
+        texts.append((f"[{name}, which {by} imports:]\n" if by else "") + text[:left])
+        left -= len(text)
+        wanted = _imports(text, name) if depth < MAX_IMPORT_DEPTH else {}
+        waiting += [(each, as_written, name, depth + 1) for each, as_written in wanted.items() if each not in found]
+        found.update(wanted)
+    return "\n\n".join(texts)
+
+
+def _imports(text: str, path: str) -> dict[str, str]:
+    """Return what a file imports, in order: the path from the root, and as it is written. Nothing that is in code."""
+    folder = path.rpartition("/")[0]
+    names = _IMPORT.findall(_CODE.sub("", text))
+    # A path that leads out stays as it is: it is refused with the reason.
+    return {
+        each if each.startswith(("/", "~")) else os.path.normpath(f"{folder or '.'}/{each}"): each for each in names
+    }
+
+
+def list_skills(workspace: Workspace, path: str) -> str:
+    """Return the beginning of `SKILL.md` in each folder of a folder, by name, as JSON."""
+    with workspace.open_folder(workspace.resolve(path)) as folder, os.scandir(folder) as listing:
+        names = sorted(entry.name for entry in listing)[:MAX_SKILLS]
+    found: dict[str, str] = {}
+    for name in names:
+        try:
+            data = workspace.read(workspace.resolve(f"{path}/{name}/SKILL.md"))
+        except (RefusedError, OSError):
+            continue
+        found[escape_name(name)] = data[:MAX_SKILL_FRONT].decode("utf-8", "replace")
+    return json.dumps(found)
+
+
 def write_file(workspace: Workspace, path: str, content: str) -> Done:
     """Create or replace a file."""
+    return _make(workspace, plan_write(workspace, path, content))
+
+
+def plan_write(workspace: Workspace, path: str, content: str) -> Change:
+    """Check that a file can be created or replaced."""
     place = workspace.resolve(path)
+    state = workspace.state(place)
     workspace.check_writable(place)
     before = workspace.stat(place)
     if before is not None:
         if not stat.S_ISREG(before.st_mode):
             raise RefusedError(f"{path} is not a regular file")
         workspace.check_unchanged(place)
-    workspace.write(place, _encoded(content))
     created = before is None
-    return Done(f"{'created' if created else 'replaced'} {path} ({len(content.splitlines())} lines)", created)
+    said = f"{'created' if created else 'replaced'} {path} ({len(content.splitlines())} lines)"
+    return Change(place, state, _encoded(content), said, created)
 
 
-def edit_file(workspace: Workspace, path: str, old_text: str, new_text: str) -> str:
-    """Replace the only occurrence of a text."""
+def edit_file(workspace: Workspace, path: str, **given: Any) -> str:
+    """Replace one text, several, or the hunks of a diff, all or none (`edits.replacements`)."""
+    return _make(workspace, plan_edit(workspace, path, **given)).content
+
+
+def plan_edit(workspace: Workspace, path: str, **given: Any) -> Change:
+    """Check that all replacements of a call can be made in a file."""
     place = workspace.resolve(path)
+    state = workspace.state(place)
     workspace.check_writable(place)
     workspace.check_unchanged(place)
-    if not old_text:
-        raise RefusedError("old_text is empty")
+    for text in _texts_of(given):
+        _encoded(text)
     data = workspace.read(place)
-    old, new = _encoded(old_text), _encoded(new_text)
-    if b"\r\n" in data and data.count(b"\n") == data.count(b"\r\n"):
-        # `read_file` shows lines without their ends.
-        old, new = (re.sub(rb"\r?\n", b"\r\n", text) for text in (old, new))
-    count = data.count(old)
-    if count != 1:
-        raise RefusedError(f"old_text occurs {count} times in {path}; it must occur exactly once")
-    workspace.write(place, data.replace(old, new))
-    added, removed = _line_changes(old_text.splitlines(), new_text.splitlines())
-    return f"edited {path} (+{added} −{removed} lines)"
+    text = data.decode("utf-8", "surrogateescape")
+    # `read_file` shows lines without their ends.
+    is_crlf = "\r\n" in text and text.count("\n") == text.count("\r\n")
+    before = text.replace("\r\n", "\n") if is_crlf else text
+    try:
+        pieces = edits.replacements(given)
+        if is_crlf:
+            pieces = [each._replace(old=_with_lf(each.old), new=_with_lf(each.new)) for each in pieces]
+        after = edits.apply(before, pieces)
+    except edits.EditError as error:
+        raise RefusedError(f"{path} was not changed: {error}") from None
+    times = [before.count(each.old) if each.everywhere else 1 for each in pieces]
+    changed = [_line_changes(each.old.splitlines(), each.new.splitlines()) for each in pieces]
+    added, removed = (sum(n * lines[side] for n, lines in zip(times, changed, strict=True)) for side in (0, 1))
+    several = f"{sum(times)} places, " if sum(times) > 1 else ""
+    data = (after.replace("\n", "\r\n") if is_crlf else after).encode("utf-8", "surrogateescape")
+    return Change(place, state, data, f"edited {path} ({several}+{added} −{removed} lines)")
+
+
+def _texts_of(given: dict[str, Any]) -> Iterator[str]:
+    """Yield the texts in the input of an edit."""
+    for value in given.values():
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list):
+            for each in value:
+                yield from _texts_of(each)
+
+
+def _with_lf(text: str) -> str:
+    return text.replace("\r\n", "\n")
+
+
+def _make(workspace: Workspace, change: Change) -> Done:
+    if workspace.state(change.place) != change.state:
+        raise RefusedError(f"{change.place.given} was changed by another program just now; read it again")
+    workspace.write(change.place, change.data)
+    return Done(change.said, change.created)
+
+
+def make(workspace: Workspace) -> Done:
+    """Make the change that the request before planned."""
+    if workspace.planned is None:
+        raise RefusedError("no change is planned")
+    return _make(workspace, workspace.planned)
+
+
+def _describe(workspace: Workspace, change: Change) -> dict[str, Any]:
+    """Return what the worker keeps so that a planned change can be reversed (`base.PlannedChange`)."""
+    # Imported here, because the server starts for each agent, and those with a worktree need none of this.
+    from base64 import b64encode
+    from hashlib import sha256
+
+    before, lost = workspace.read_before(change.place)
+    name = change.place.name
+    if name != "/".join(change.place.steps):
+        before, lost = None, "its name is not UTF-8"
+    return {
+        "path": name,
+        "before": None if before is None else b64encode(before).decode(),
+        "after": sha256(change.data).hexdigest(),
+        "lost": lost,
+        "folders": workspace.missing_folders(change.place),
+    }
 
 
 def _line_changes(before: list[str], after: list[str]) -> tuple[int, int]:
@@ -121,6 +295,8 @@ def glob(workspace: Workspace, pattern: str, path: str = ".") -> str:
     place = workspace.resolve(path)
     matches = _matcher(pattern)
     found = [_named(place, file) for file in workspace.walk(place) if matches(escape_name(file.path))]
+    if not found and "/" not in pattern and "**" not in pattern:
+        return f"no file matches {pattern} in {place.name} itself; **/{pattern} looks in all folders below it"
     return _bounded(found, MAX_PATHS, "paths") or f"no file matches {pattern}"
 
 
@@ -130,6 +306,10 @@ def _named(place: Place, file: Found) -> str:
 
 def _matcher(pattern: str) -> Callable[[str], bool]:
     """Return a function that matches relative paths. A pattern without a slash matches only names at the top."""
+    if (choice := _CHOICE.fullmatch(pattern)) is not None:
+        begin, words, end = choice.groups()
+        each = [_matcher(f"{begin}{word}{end}") for word in words.split(",")]
+        return lambda path: any(matches(path) for matches in each)
     if "/" not in pattern and "**" not in pattern:
         return lambda path: "/" not in path and fnmatch.fnmatchcase(path, pattern)
     parts = re.split(r"(\*\*/?|\*|\?|\[[^]]+\])", pattern)
@@ -139,38 +319,138 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
     return lambda path: compiled.fullmatch(path) is not None
 
 
-def _compiled(expression: str, pattern: str) -> re.Pattern[str]:
+def _compiled(expression: str, pattern: str, flags: int = 0) -> re.Pattern[str]:
     try:
-        return re.compile(expression)
+        return re.compile(expression, flags)
     except (re.error, OverflowError) as error:
-        raise RefusedError(f"{pattern!r} is not a valid pattern: {error}") from None
+        hint = "; put a backslash before a character that stands for itself, such as \\( or \\["
+        raise RefusedError(f"{pattern!r} is not a valid pattern: {error}{hint}") from None
 
 
-def grep(workspace: Workspace, pattern: str, path: str = ".") -> str:
-    """Return `path:line:text` for each line that a regular expression matches."""
-    expression = _compiled(pattern, pattern)
-    place = workspace.resolve(path)
+class GrepOptions(NamedTuple):
+    """What a call of grep may say in addition to pattern and path; see `files.Grep`."""
+
+    glob: str = ""
+    type: str = ""
+    context: int = 0
+    ignore_case: bool = False
+    names_only: bool = False
+    ignored: bool = False
+
+
+def grep(workspace: Workspace, pattern: str, path: str = ".", **options: Any) -> str:
+    """Return `path:line:text` for each line that a regular expression matches, and `path-line-text` around it."""
+    how = GrepOptions(**options)
+    expression = _compiled(pattern, pattern, re.IGNORECASE if how.ignore_case else 0)
+    place, wanted = workspace.resolve(path), _file_filter(how.glob, how.type)
+    literal = "" if how.ignore_case else _literal_in(pattern)
     found: list[str] = []
-    for name, data in _texts(workspace, place):
-        lines = enumerate(data.decode("utf-8", "replace").splitlines(), 1)
-        found += [f"{name}:{number}:{line[:MAX_LINE]}" for number, line in lines if expression.search(line)]
-        if len(found) > MAX_MATCHES:
+    count = 0
+    for name, data in _texts(workspace, place, wanted, literal, ignored=how.ignored):
+        if literal.encode() not in data:
+            continue
+        lines = data.decode("utf-8", "replace").splitlines()
+        matching = [number for number, line in enumerate(lines) if expression.search(line)]
+        if matching and how.names_only:
+            found.append(name)
+        elif how.context and matching:
+            found += [*(["--"] if found else []), *_with_context(name, lines, matching, how.context)]
+        else:
+            found += [f"{name}:{number + 1}:{lines[number][:MAX_LINE]}" for number in matching]
+        count += 1 if how.names_only else len(matching)
+        if count > MAX_MATCHES:
             break
-    return _bounded(found, MAX_MATCHES, "matches or more") or f"no line matches {pattern}"
+    if not found:
+        kept = "" if how.ignored else "; files that .gitignore names were left out, ignored: true searches them"
+        return f"no line matches {pattern}{kept if workspace.left_out else ''}"
+    return _bounded(found, MAX_MATCHES * (2 * how.context + 1), "lines or more" if how.context else "matches or more")
 
 
-def _texts(workspace: Workspace, place: Place) -> Iterator[tuple[str, bytes]]:
-    """Yield a file, or all text files below a folder, with its name."""
+def _with_context(name: str, lines: list[str], matching: list[int], context: int) -> Iterator[str]:
+    """Yield matching lines with those around them; `--` stands between two groups."""
+    hits, last = set(matching), None
+    near = {at for hit in matching for at in range(max(0, hit - context), min(len(lines), hit + context + 1))}
+    for at in sorted(near):
+        if last is not None and at > last + 1:
+            yield "--"
+        last, mark = at, ":" if at in hits else "-"
+        yield f"{name}{mark}{at + 1}{mark}{lines[at][:MAX_LINE]}"
+
+
+def _file_filter(glob: str, kind: str) -> Callable[[str], bool]:
+    """Return a function that says which paths to search."""
+    if kind and kind not in TYPES:
+        known = ", ".join(sorted(TYPES))
+        raise RefusedError(f"there is no file type {kind!r}; the types are {known}; or give a glob such as **/*.{kind}")
+    # Without a slash it is about the name, in any folder.
+    matches = _matcher(glob if "/" in glob else f"**/{glob}") if glob else None
+    endings = tuple(f".{ending}" for ending in TYPES[kind]) if kind else ("",)
+    return lambda path: path.endswith(endings) and (matches is None or matches(path))
+
+
+def _literal_in(pattern: str) -> str:
+    """Return a text that each match of a pattern contains: the longest one that is certain, perhaps an empty one."""
+    parts = _PART.findall(pattern)
+    if any(part in ("(", ")", "|") for part in parts):
+        return ""
+    runs, run = [""], ""
+    for part, following in zip(parts, [*parts[1:], ""], strict=True):
+        is_literal = part.isascii() and (part.isalnum() or part in _LITERAL)
+        optional = following[:1] in ("*", "?", "{")
+        if is_literal and not optional:
+            run += part
+        if not is_literal or optional or following == "+":
+            runs.append(run)
+            run = ""
+    return max([*runs, run], key=len)
+
+
+def _texts(
+    workspace: Workspace, place: Place, wanted: Callable[[str], bool], literal: str, *, ignored: bool
+) -> Iterator[tuple[str, bytes]]:
+    """Yield a file, or the text files below a folder that are wanted and may contain `literal`, with its name."""
     before = workspace.stat(place)
     if before is None:
-        raise RefusedError(f"there is no file {place.given}")
+        raise MissingError(place)
     if not stat.S_ISDIR(before.st_mode):
         yield place.name, workspace.read(place)
         return
-    for file in workspace.walk(place):
-        data = workspace.read_found(file)
-        if data is not None:
+    listed = _listed_by_ripgrep(workspace, place, literal, ignored=ignored) if len(literal) > 1 else None
+    for file in workspace.walk(place, ignored=ignored, only=listed):
+        if wanted(escape_name(file.path)) and (data := workspace.read_found(file)) is not None:
             yield _named(place, file), data
+
+
+def _listed_by_ripgrep(workspace: Workspace, place: Place, literal: str, *, ignored: bool) -> frozenset[str] | None:
+    """Return the files below a folder that contain a text, as ripgrep finds them; None without ripgrep.
+
+    It only says which files to read, so it decides nothing about what may be read, and all patterns are Python's.
+    """
+    program = next((path for path in RIPGREP if os.access(path, os.X_OK)), None)
+    if program is None:
+        return None
+    # Imported here, because the server starts for each agent.
+    import subprocess
+
+    # What it leaves out must be left out by `walk`, too, so that nothing depends on whether it is installed.
+    how = ["--no-require-git", "--no-ignore-global", "--no-ignore-exclude", "--no-ignore-parent", "--no-ignore-dot"]
+    given = ["--no-config", "--hidden", "--text", "--null", "--files-with-matches", "--no-messages", "--fixed-strings"]
+    try:
+        done = subprocess.run(
+            [program, *given, *(["--no-ignore"] if ignored else how), "--regexp", literal, "--", "."],
+            cwd=workspace.root.joinpath(*place.steps),
+            env={},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=RIPGREP_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    # 1: nothing found. 2: something could not be read, so that the list may lack files.
+    if done.returncode not in (0, 1):
+        return None
+    return frozenset(os.fsdecode(name).removeprefix("./") for name in done.stdout.split(b"\0") if name)
 
 
 def list_dir(workspace: Workspace, path: str = ".") -> str:
@@ -193,32 +473,52 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 _OPERATIONS: dict[str, Callable[..., str | Done]] = {
-    "read_file": read_file, "read_text": read_text, "write_file": write_file, "edit_file": edit_file,
+    "read_file": read_file, "read_text": read_text, "read_project_file": read_project_file, "list_skills": list_skills,
+    "write_file": write_file, "edit_file": edit_file, "make": make,
     "glob": glob, "grep": grep, "list_dir": list_dir,
 }  # fmt: skip
 
+_PLANS: dict[str, Callable[..., Change]] = {"write_file": plan_write, "edit_file": plan_edit}
+
 
 def answer(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
-    """Run one request: `{name, input, limits}` → `{content, is_error, created}`."""
+    """Run one request: `{name, input, limits}` → `{content, is_error, created}`.
+
+    With `plan`, a change is only checked, and described in `planned`. The request `make` makes it if it comes next.
+    """
     workspace.limits = Limits(**request.get("limits", {}))
     try:
-        done = _OPERATIONS[request["name"]](workspace, **request["input"])
+        return {"is_error": False, **_run(workspace, request)}
+    except MissingError as missing:
+        text = f"{missing}{workspace.suggestion(missing.place)}"
     except RefusedError as refusal:
-        return {"content": str(refusal), "is_error": True}
+        text = str(refusal)
     except OSError as error:
         name = escape_name(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else ""
-        return {"content": f"{name}: {error.strerror}".lstrip(": "), "is_error": True}
+        text = f"{name}: {error.strerror}".lstrip(": ")
     except RecursionError:
-        return {"content": "the pattern is nested too deeply", "is_error": True}
+        text = "the pattern is nested too deeply"
     except MemoryError:
-        return {"content": "out of memory", "is_error": True}
-    content, created = done if isinstance(done, Done) else (done, False)
-    return {"content": content, "is_error": False, "created": created}
+        text = "out of memory"
+    return {"content": text, "is_error": True}
+
+
+def _run(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
+    name, given = request["name"], request["input"]
+    if request.get("plan"):
+        workspace.planned = _PLANS[name](workspace, **given)
+        return {"content": "", "planned": _describe(workspace, workspace.planned)}
+    try:
+        done = _OPERATIONS[name](workspace, **given)
+    finally:
+        workspace.planned = None
+    done = done if isinstance(done, Done) else Done(done)
+    return {"content": done.content, "created": done.created, **({"media": done.media} if done.media else {})}
 
 
 def main() -> None:
     """Serve until stdin ends or the worker is gone."""
-    workspace = Workspace(Path(sys.argv[1]), Path(sys.argv[2]))
+    workspace = Workspace(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
     try:
         for line in sys.stdin.buffer:
             reply = json.dumps(answer(workspace, json.loads(line)))

@@ -1,12 +1,29 @@
 """The tools that work in the workspace: files, in the file-tool server, and bash. Neither runs in the worker."""
 
+import asyncio
+import contextlib
+import os
+from base64 import b64decode
 from collections.abc import Callable, Coroutine
-from typing import Annotated, Any
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from crewboard import store
+from crewboard.records import PROJECT_FILES, FileKept, StorageError
 from crewboard.sandbox import shell
-from crewboard.worker.tools.base import Context, In, Input, Outcome, Tool
+from crewboard.worker.run_state import KEPT_LIVE, LIVE_INTERVAL
+from crewboard.worker.tools.base import Context, In, Input, Outcome, PlannedChange, Tool
+
+MAX_BACKGROUND = 8
+"""Commands that an agent may have in the background at a time."""
+
+_FIRST_LOOK = 0.5
+"""Seconds that the start of a command in the background waits for its first line or its end."""
+
+_GIVEN = "[Conventions for this folder, from the project's file {}:]"
 
 _FilePath = Annotated[str, Field(min_length=1)]
 
@@ -22,15 +39,52 @@ class WriteFile(Input):
     content: str
 
 
-class EditFile(Input):
-    path: _FilePath
+class Edit(Input):
     old_text: str
     new_text: str
+    replace_all: bool = False
 
 
-class Search(Input):
+class EditFile(Input):
+    path: _FilePath
+    old_text: str = Field(default="", description="the text to replace, with its white space, without line numbers")
+    new_text: str = Field(default="", description="the text to put there")
+    replace_all: bool = Field(default=False, description="replace each occurrence, not the only one")
+    edits: list[Edit] = Field(
+        default=[],
+        description="several replacements, made in this order: all or none. Instead of old_text and new_text",
+    )
+    diff: str = Field(
+        default="", description="a unified diff of this file, found by its lines; instead of old_text and new_text"
+    )
+
+    @model_validator(mode="after")
+    def _has_one_form(self) -> Self:
+        given = self.model_fields_set
+        forms = [bool(given & {"old_text", "new_text", "replace_all"}), "edits" in given, "diff" in given]
+        if sum(forms) != 1:
+            raise ValueError("give either old_text and new_text, or edits, or diff")
+        if forms[0] and not {"old_text", "new_text"} <= given:
+            raise ValueError("give old_text and new_text; an empty new_text removes the old one")
+        if forms[1] and not self.edits:
+            raise ValueError("edits is empty")
+        return self
+
+
+class Glob(Input):
     pattern: str
     path: str = "."
+
+
+class Grep(Input):
+    pattern: str = Field(description="a Python regular expression, matched line by line")
+    path: str = Field(default=".", description="a file, or a folder to search with all below it")
+    glob: str = Field(default="", description="search only such files, as **/*.py or *.{js,ts}")
+    type: str = Field(default="", description="search only files of this type: py, js, ts, go, rust, md, json …")
+    context: int = Field(default=0, ge=0, le=20, description="lines to show before and after each match")
+    ignore_case: bool = False
+    names_only: bool = Field(default=False, description="show only the paths of files with a match")
+    ignored: bool = Field(default=False, description="search also files that .gitignore names")
 
 
 class ListDir(Input):
@@ -39,51 +93,266 @@ class ListDir(Input):
 
 def _in_server(name: str) -> Callable[[Context, In], Coroutine[Any, Any, Outcome]]:
     async def run(context: Context, given: In) -> Outcome:
-        return await context.file_tools.ask(name, given.model_dump())
+        arguments = given.model_dump(exclude_unset=True)
+        return await _enter(context, arguments.get("path", "."), await context.file_tools.ask(name, arguments))
 
     return run
 
 
+def _changing(name: str) -> Callable[[Context, In], Coroutine[Any, Any, Outcome]]:
+    async def run(context: Context, given: In) -> Outcome:
+        arguments = given.model_dump(exclude_unset=True)
+        # What an agent does in a checkout of its own is known from snapshots.
+        if context.run_state.spec.worktree is not None:
+            outcome = await context.file_tools.ask(name, arguments)
+        else:
+            outcome = await context.file_tools.change(name, arguments, lambda change: _keep(context, change))
+        return await _enter(context, arguments["path"], outcome)
+
+    return run
+
+
+async def _enter(context: Context, path: str, outcome: Outcome) -> Outcome:
+    """Add to a result the project's files of the folders that the agent entered with this call."""
+    if outcome.is_error:
+        return outcome
+    root = context.run_state.workspace
+    used = PurePosixPath(os.path.relpath(root / path, root))
+    folders = [*reversed(used.parents), *([used] if (root / path).is_dir() else [])]
+    texts: list[str] = []
+    for folder in folders:
+        if folder == PurePosixPath() or ".." in folder.parts:
+            continue
+        names = [str(folder / name) for name in PROJECT_FILES if os.path.lexists(root / folder / name)]
+        for name in names:
+            if name == str(used) or _was_given(context, name):
+                break
+            found = await context.file_tools.ask("read_project_file", {"path": name})
+            if not found.is_error:
+                texts.append(f"{_GIVEN.format(name)}\n{found.content}")
+                break
+    return replace(outcome, content="\n\n".join([outcome.content, *texts])) if texts else outcome
+
+
+def _was_given(context: Context, name: str) -> bool:
+    """Return True if a project's file of a folder is in the conversation: a summary leaves it out."""
+    conversation, mark = context.run_state.conversation, _GIVEN.format(name)
+    results = (block for _, block in conversation.entries if block.get("type") == "tool_result")
+    return any(
+        mark in str(block.get("content")) for block in results if block["tool_use_id"] not in conversation.cleared
+    )
+
+
+def _keep(context: Context, change: PlannedChange) -> None:
+    """Record what is in a file before it is changed. The content comes first, so that what is recorded can be found."""
+    before = (
+        None if change.before is None else store.agents.keep_content(context.run_state.agent, b64decode(change.before))
+    )
+    context.run_state.append(
+        FileKept(
+            ts=context.now(), id=store.mailbox.new_id(), tool_use_id=context.tool_use_id, path=change.path,
+            before=before, after=change.after, lost=change.lost, folders=change.folders,
+        )
+    )  # fmt: skip
+
+
 READ_FILE: Tool[ReadFile] = Tool(
     "read_file",
-    "Read a text file of the workspace, with line numbers. Paths are relative to the workspace's root.",
+    "Read a text file of the workspace, an image (PNG, JPEG, GIF, WebP) or a PDF. Each line of text is shown behind "
+    "its number and a tab; neither is part of the file. "
+    "Paths are relative to the workspace's root. Give offset and limit for a part of a long file. Read a file before "
+    "you change it.",
     ReadFile,
     _in_server("read_file"),
+    reads=True,
 )
 WRITE_FILE: Tool[WriteFile] = Tool(
-    "write_file", "Create a file in the workspace, or replace its whole content.", WriteFile, _in_server("write_file")
+    "write_file",
+    "Create a file in the workspace, or replace its whole content. Missing folders are made. To change a part of a "
+    "file, use edit_file.",
+    WriteFile,
+    _changing("write_file"),
 )
 EDIT_FILE: Tool[EditFile] = Tool(
     "edit_file",
-    "Replace old_text by new_text in a file. old_text must occur exactly once and match exactly, with white space.",
+    "Change parts of a file. Give old_text, which must occur exactly once and match exactly, with white space, and "
+    "new_text; with replace_all each occurrence is replaced. Or give several such pairs as edits, or a unified diff of "
+    "the file as diff: then all changes are made, or none. If a change is refused, the error says how to go on.",
     EditFile,
-    _in_server("edit_file"),
+    _changing("edit_file"),
 )
-GLOB: Tool[Search] = Tool(
-    "glob", "List files whose path matches a pattern such as src/**/*.py.", Search, _in_server("glob")
+GLOB: Tool[Glob] = Tool(
+    "glob",
+    "List files whose path matches a pattern such as src/**/*.py or **/*.{js,ts}. A pattern without a slash matches "
+    "only in the folder itself.",
+    Glob,
+    _in_server("glob"),
+    reads=True,
 )
-GREP: Tool[Search] = Tool(
-    "grep", "Search files for a regular expression. Returns path:line:text.", Search, _in_server("grep")
+GREP: Tool[Grep] = Tool(
+    "grep",
+    "Search files for a regular expression. Returns path:line:text. Files that .gitignore names, binary files and "
+    "files over 10 MiB are left out. Narrow a search with path, glob or type; names_only shows only which files match.",
+    Grep,
+    _in_server("grep"),
+    reads=True,
 )
-LIST_DIR: Tool[ListDir] = Tool("list_dir", "List a folder of the workspace.", ListDir, _in_server("list_dir"))
+LIST_DIR: Tool[ListDir] = Tool(
+    "list_dir", "List a folder of the workspace.", ListDir, _in_server("list_dir"), reads=True
+)
 
 
 class Bash(Input):
     command: str = Field(pattern=r"\S")
-    timeout: float = Field(default=120, gt=0, le=shell.MAX_SECONDS, description="seconds")
+    timeout: float = Field(
+        default=120, gt=0, le=shell.BACKGROUND_SECONDS, description="seconds; at most 3600 unless in the background"
+    )
+    background: bool = Field(default=False, description="return at once; follow it with bash_output")
+
+    @model_validator(mode="after")
+    def _is_short(self) -> Self:
+        if not self.background and self.timeout > shell.MAX_SECONDS:
+            raise ValueError(f"timeout: at most {shell.MAX_SECONDS:g}; set background for a command that takes longer")
+        return self
+
+
+class _Live:
+    """Shows readers the output of a command while it runs, a piece at a time."""
+
+    def __init__(self, context: Context) -> None:
+        self._run_state = context.run_state
+        self._timer: asyncio.TimerHandle | None = None
+        self._shown = shell.Output()
+
+    @property
+    def text(self) -> str:
+        """Return what was shown, without the middle if that is long."""
+        return self._shown.text
+
+    def show(self, text: str) -> None:
+        self._shown.add(text.encode("utf-8", "replace"))
+        self._run_state.stream(text[-KEPT_LIVE:])
+        if self._timer is None:
+            # More output may not come for a long time.
+            self._timer = asyncio.get_running_loop().call_later(LIVE_INTERVAL, self._flush)
+
+    def _flush(self) -> None:
+        self._timer = None
+        # If the lease is lost, the next call of the model reports it.
+        with contextlib.suppress(StorageError):
+            self._run_state.flush()
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        with contextlib.suppress(StorageError):
+            self._run_state.clear_live()
 
 
 async def _run_bash(context: Context, given: Bash) -> Outcome:
-    result = await shell.run(given.command, context.file_tools.sandbox, given.timeout, context.survivors)
+    if given.background:
+        return await _start_in_background(context, given)
+    live = _Live(context)
+    context.run_state.clear_live()
+    try:
+        sandbox = context.file_tools.sandbox
+        result = await shell.run(given.command, sandbox, given.timeout, context.survivors, live.show)
+    except asyncio.CancelledError:
+        context.cut_off[context.tool_use_id] = live.text
+        raise
+    finally:
+        live.end()
     return Outcome(result.content, is_error=result.is_error, exit_code=result.exit_code)
+
+
+async def _start_in_background(context: Context, given: Bash) -> Outcome:
+    known = context.file_tools.background
+    running = [handle for handle, command in known.items() if command.result is None]
+    if len(running) >= MAX_BACKGROUND:
+        text = f"{len(running)} commands run in the background already ({', '.join(running)}); end one with bash_kill"
+        return Outcome(text, is_error=True)
+    seconds = given.timeout if "timeout" in given.model_fields_set else shell.BACKGROUND_SECONDS
+    # The conversation may name commands of earlier runs, which start at 1, too.
+    handle = f"bash-{context.run_state.spec.run}-{len(known) + 1}"
+    known[handle] = command = shell.BackgroundCommand(
+        given.command, context.file_tools.sandbox, seconds, context.survivors
+    )
+    # A command that fails at once is reported as the result of this call.
+    await command.wait(_FIRST_LOOK)
+    if command.result is not None:
+        return _report(handle, command)
+    text = f"{handle} runs in the background. Follow it with bash_output, end it with bash_kill; it ends with this run"
+    return Outcome(f"{text}.\n{command.read()}".rstrip())
+
+
+def _report(handle: str, command: shell.BackgroundCommand) -> Outcome:
+    """Return what a command in the background printed since the last report, and whether it runs."""
+    result, new = command.result, command.read().rstrip()
+    if result is None:
+        return Outcome(f"{new}\n[{handle} runs for {command.seconds:.0f} s]".lstrip())
+    ending = f"[{handle} has ended] {result.ending or result.content}"
+    return Outcome(f"{new}\n{ending}".lstrip(), is_error=result.is_error, exit_code=result.exit_code)
+
+
+class BashOutput(Input):
+    handle: str = Field(description="as bash returned it, such as bash-1-1")
+    wait: float = Field(
+        default=0, ge=0, le=600, description="seconds to wait for new output or the end, if there is none yet"
+    )
+
+
+class BashKill(Input):
+    handle: str = Field(description="as bash returned it, such as bash-1-1")
+
+
+def _find_command(context: Context, handle: str) -> shell.BackgroundCommand | Outcome:
+    known = context.file_tools.background
+    if handle in known:
+        return known[handle]
+    those = f"this run started {', '.join(known)}" if known else "this run started none"
+    return Outcome(f"there is no command {handle!r}; {those}; those of an earlier run ended with it", is_error=True)
+
+
+async def _read_output(context: Context, given: BashOutput) -> Outcome:
+    command = _find_command(context, given.handle)
+    if isinstance(command, Outcome):
+        return command
+    await command.wait(given.wait)
+    return _report(given.handle, command)
+
+
+async def _kill(context: Context, given: BashKill) -> Outcome:
+    command = _find_command(context, given.handle)
+    if isinstance(command, Outcome):
+        return command
+    await command.end()
+    return _report(given.handle, command)
 
 
 BASH: Tool[Bash] = Tool(
     "bash",
-    "Run a command with bash in the workspace's root. All processes that it starts end with it.",
+    "Run a command with bash in the workspace's root. All processes that it starts end with it. For a server, a "
+    "watcher or a long build set background: it runs on while you work, until you end it or this run ends, and cannot "
+    "commit.",
     Bash,
     _run_bash,
-    seconds=lambda given: given.timeout + shell.KILL_GRACE,
+    seconds=lambda given: _FIRST_LOOK + 60 if given.background else given.timeout + shell.KILL_GRACE,
+)
+BASH_OUTPUT: Tool[BashOutput] = Tool(
+    "bash_output",
+    "Read what a command in the background printed since you last looked, and whether it still runs. To wait for it, "
+    "give wait; do not sleep.",
+    BashOutput,
+    _read_output,
+    repeatable=True,
+    seconds=lambda given: given.wait + 60,
+)
+BASH_KILL: Tool[BashKill] = Tool(
+    "bash_kill",
+    "End a command that runs in the background, with all processes that it started.",
+    BashKill,
+    _kill,
+    repeatable=True,
 )
 
-TOOLS = (BASH, READ_FILE, WRITE_FILE, EDIT_FILE, GLOB, GREP, LIST_DIR)
+TOOLS = (BASH, BASH_OUTPUT, BASH_KILL, READ_FILE, WRITE_FILE, EDIT_FILE, GLOB, GREP, LIST_DIR)

@@ -47,7 +47,7 @@ async def _read_inbox(context: Context, given: NoInput) -> Outcome:  # noqa: ARG
     count = inbox.take_in(context.run_state)
     waiting = len(context.run_state.conversation.put_off)
     text = f"{count} new; see below" if count else "nothing new"
-    if store.files.size(context.team.inbox(context.name)) > context.run_state.conversation.cursor:
+    if context.team.inbox(context.name).size() > context.run_state.conversation.cursor:
         text += "; more is left than one turn may hold, read_inbox again shows it"
     return Outcome(text + (f"; {waiting} task assignments wait until this work is done" if waiting else ""))
 

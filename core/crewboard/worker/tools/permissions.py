@@ -5,6 +5,7 @@ compound commands, and where bash's reading of one is not certain, the operator 
 """
 
 import difflib
+import os
 import posixpath
 import re
 import shlex
@@ -14,11 +15,9 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from pydantic import JsonValue
-
-from crewboard import protocol, store
+from crewboard import edits, protocol, store
 from crewboard.agent_types import GATED_TOOLS
-from crewboard.records import OPERATOR, Gate, Request, Rule, RuleEffect
+from crewboard.records import OPERATOR, Gate, JsonValue, Request, Rule, RuleEffect
 from crewboard.worker.conversation import ApprovedPlan
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.base import Context, Outcome
@@ -140,14 +139,7 @@ def names_call(plan: ApprovedPlan, tool: str, arguments: dict[str, Any], root: s
     """
     if tool == "bash":
         return any(_names_command(each, str(arguments.get("command", ""))) for each in plan.commands)
-    return any(_names_file(each, str(arguments.get("path", "")), root) for each in plan.files)
-
-
-def _names_file(named: str, path: str, root: str) -> bool:
-    if not named.strip():
-        return False
-    named, path = (posixpath.normpath(posixpath.join(root, each)) for each in (named.strip(), path))
-    return path == named or path.startswith(named.rstrip("/") + "/")
+    return any(protocol.collisions.names_file(each, str(arguments.get("path", "")), root) for each in plan.files)
 
 
 def _names_command(named: str, command: str) -> bool:
@@ -334,6 +326,17 @@ def _names_of(path: str, root: str) -> list[str]:
     return [given, *(posixpath.relpath(each, posixpath.realpath(root)) for each in real)]
 
 
+def file_changed_by(tool: str, arguments: dict[str, Any], root: str) -> str | None:
+    """Return the file that a call of a file tool changes, from the root, with links resolved; None for other tools."""
+    if tool not in ("write_file", "edit_file"):
+        return None
+    try:
+        return os.fsencode(_names_of(str(arguments.get("path", "")), root)[-1]).decode("utf-8", "replace")
+    except ValueError:
+        # No file has such a name; the tool says so.
+        return None
+
+
 class UnclearCommandError(ValueError):
     """It is not certain how bash reads a command."""
 
@@ -385,9 +388,14 @@ def _require_clear(words: list[str | None]) -> None:
         raise UnclearCommandError(f"{name} reads its commands from elsewhere")
 
 
+_CONTINUATION = "\\\n"
+"""What bash leaves out, so that a line goes on in the next one."""
+
+
 class _CommandReader:
     """A reader of the part of bash's grammar that says where a command begins; it refuses what it is not sure of."""
 
+    _BLANK = re.compile(r"[ \t]|\\\n|&(?=>)")
     _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
     _REDIRECTION = re.compile(r"<<<|<<-?|<>|<&|>&|>>|>\||<|>")
     _DELIMITER = re.compile(r"""[ \t]*(?:'([^'\n]*)'|"([^"\n\\$`]*)"|(\\?)([\w.-]+))(?=[\s;&|<>]|$)""", re.ASCII)
@@ -435,8 +443,8 @@ class _CommandReader:
     def _read_part(self, words: list[str | None]) -> list[str | None]:
         """Read a word or an operator; return the words of the command that is then being read."""
         character = self._next
-        if self._text.startswith("&>", self._at) or character in (" ", "\t"):
-            self._at += 1
+        if (blank := self._BLANK.match(self._text, self._at)) is not None:
+            self._at = blank.end()
         elif character in (";", "&", "|", "\n"):
             self._at += 1
             self._end_command(words)
@@ -456,6 +464,8 @@ class _CommandReader:
         else:
             start = self._at
             word = self._word()
+            if not words and _CONTINUATION in self._text[start : self._at]:
+                raise UnclearCommandError("a name that goes on in the next line")
             is_prefix = word in _BEFORE_COMMAND or self._ASSIGNMENT.match(self._text, start)
             if words or not is_prefix:
                 words.append(word)
@@ -472,6 +482,8 @@ class _CommandReader:
             self.read_commands(")")
             words.append(None)
             return
+        if self._text.endswith(_CONTINUATION, 0, start):
+            raise UnclearCommandError("a redirection that goes on in the next line")
         # The number of the file that is redirected is no argument.
         if words and (words[-1] or "").isdigit() and self._text[start - 1 : start].isdigit():
             words.pop()
@@ -483,6 +495,8 @@ class _CommandReader:
             return
         while self._next and self._next in " \t":
             self._at += 1
+        if self._text.startswith(_CONTINUATION, self._at):
+            raise UnclearCommandError("a redirection that goes on in the next line")
         start = self._at
         self._word()
         if self._at == start:
@@ -502,6 +516,8 @@ class _CommandReader:
                 if line == name:
                     break
                 body.append(line)
+            if not quoted and any(line.endswith("\\") for line in body):
+                raise UnclearCommandError("a here-document with a line that goes on in the next one")
             if not quoted and self._RUNS_IN_TEXT.search("\n".join(body)):
                 raise UnclearCommandError("a here-document with a substitution")
         self._heredocs = []
@@ -603,24 +619,50 @@ async def seek_permit(context: Context, tool: str, arguments: dict[str, Any]) ->
         WorkerExit: The run ends.
     """
     beyond_plan = deviates(context.run_state, tool, arguments)
-    if (refused := _refused_by_plan(context.run_state, tool, beyond_plan=beyond_plan)) is not None:
-        return refused
     verdict = judge(context, tool, arguments) if tool in GATED_TOOLS else None
-    if verdict is not None and verdict.effect == "deny":
-        return rule_refusal(tool, verdict.rule)
+    objection = _objection(context, tool, arguments)
+    refused = _refused_by_plan(context.run_state, tool, beyond_plan=beyond_plan) or _refused(tool, verdict, objection)
+    if refused is not None:
+        return refused
     rule = verdict.rule if verdict is not None else None
+    must_ask = verdict is not None and verdict.effect == "ask"
     asks = context.run_state.spec.flags.ask and tool in GATED_TOOLS
-    if (verdict is None or verdict.effect != "ask") and not (asks and verdict is None):
+    if objection is None and not must_ask and not (asks and verdict is None):
         # An agent that need not ask gains nothing by a rule that allows.
         return Permit(rule=rule if asks else None, deviates=beyond_plan)
-    decided = await ask_permission(context, tool, arguments, verdict.asks if verdict is not None else "")
+    why = verdict.asks if verdict is not None else ""
+    decided = await ask_permission(context, tool, arguments, why, objection.text if objection is not None else "")
     if decided.status != "approved":
         return permission_refusal(tool, decided, rule)
-    # A rule that was added while the agent waited denies the call, too.
-    now = judge(context, tool, arguments)
-    if now is not None and now.effect == "deny":
-        return rule_refusal(tool, now.rule, decided)
-    return Permit((protocol.approvals.response_id(decided),), rule, beyond_plan)
+    # What was decided while the agent waited counts, too: a new rule, a plan of another agent.
+    verdict, objection = judge(context, tool, arguments), _objection(context, tool, arguments)
+    return _refused(tool, verdict, objection, decided) or Permit(_consumed(decided), rule, beyond_plan)
+
+
+def _consumed(decided: Request | None) -> tuple[str, ...]:
+    return (protocol.approvals.response_id(decided),) if decided is not None else ()
+
+
+def _refused(
+    tool: str, verdict: Verdict | None, objection: protocol.collisions.Objection | None, decided: Request | None = None
+) -> Outcome | None:
+    """Return what the model is told about a call that a rule or a claim refuses, also if it was allowed (`decided`)."""
+    if verdict is not None and verdict.effect == "deny":
+        return rule_refusal(tool, verdict.rule, decided)
+    if objection is not None and not objection.asks:
+        return Outcome(f"{tool} was not run: {objection.text}", is_error=True, consumed=_consumed(decided))
+    return None
+
+
+def _objection(context: Context, tool: str, arguments: dict[str, Any]) -> protocol.collisions.Objection | None:
+    """Return what the team's policy about collisions has against a call."""
+    run_state = context.run_state
+    file = file_changed_by(tool, arguments, str(run_state.workspace))
+    if file is None:
+        return None
+    conversation = run_state.conversation
+    last_change = conversation.last_changes.get(file)
+    return protocol.collisions.find_objection(context.team, context.name, file, conversation.work, last_change)
 
 
 def _refused_by_plan(run_state: RunState, tool: str, *, beyond_plan: bool) -> Outcome | None:
@@ -630,8 +672,12 @@ def _refused_by_plan(run_state: RunState, tool: str, *, beyond_plan: bool) -> Ou
     return deviation_refusal(tool) if beyond_plan and run_state.spec.flags.strict_plan else None
 
 
-async def ask_permission(context: Context, tool: str, arguments: dict[str, Any], why: str = "") -> Request:
-    """Ask the operator to allow one call, and return the decided request; `why` says which rule has it asked for.
+async def ask_permission(
+    context: Context, tool: str, arguments: dict[str, Any], why: str = "", collision: str = ""
+) -> Request:
+    """Ask the operator to allow one call, and return the decided request.
+
+    `why` says which rule has it asked for, `collision` with which work of other agents it collides.
 
     Raises:
         Interrupted: The agent must read its mail.
@@ -643,8 +689,9 @@ async def ask_permission(context: Context, tool: str, arguments: dict[str, Any],
         "summary": _first_line(str(arguments.get("command") or arguments.get("path") or "")),
         "diff": await _diff(context, tool, arguments),
         # A rule that allows would change nothing where another one has the call asked for.
-        "scope": None if why else scope_of(tool, arguments),
+        "scope": None if why or collision else scope_of(tool, arguments),
         **({"rule": why} if why else {}),
+        **({"collision": collision} if collision else {}),
     }
     request = protocol.approvals.ask(
         context.team,
@@ -663,8 +710,9 @@ def rule_refusal(tool: str, rule: Rule, decided: Request | None = None) -> Outco
     text = (
         f"{tool} was not run: the operator's rule {rule.id} denies {rule.pattern}. Do not try to do it in another way"
     )
-    consumed = (protocol.approvals.response_id(decided),) if decided is not None else ()
-    return Outcome(f"{text}; ask the operator if you need it.", is_error=True, consumed=consumed, rule=rule.id)
+    return Outcome(
+        f"{text}; ask the operator if you need it.", is_error=True, consumed=_consumed(decided), rule=rule.id
+    )
 
 
 def permission_refusal(tool: str, decided: Request, rule: Rule | None = None) -> Outcome:
@@ -683,8 +731,8 @@ async def _diff(context: Context, tool: str, arguments: dict[str, Any]) -> str |
     """Return what a write or an edit would change, as a unified diff."""
     path = str(arguments.get("path", ""))
     if tool == "edit_file":
-        before, after = str(arguments.get("old_text", "")), str(arguments.get("new_text", ""))
-    elif tool == "write_file":
+        return edits.shown(path, arguments)
+    if tool == "write_file":
         old = await context.file_tools.ask("read_text", {"path": path})
         before, after = "" if old.is_error else old.content, str(arguments.get("content", ""))
     else:

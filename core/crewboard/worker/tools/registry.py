@@ -8,11 +8,13 @@ from crewboard import protocol, store
 from crewboard.agent_types import TEAM_TOOLS, type_of
 from crewboard.names import LEAD
 from crewboard.worker.run_state import RunState
-from crewboard.worker.tools import files, messaging, tasks, team
+from crewboard.worker.tools import files, messaging, skills, tasks, team
 from crewboard.worker.tools.base import Outcome, Tool
 from crewboard.worker.tools.permissions import gate_refusal, is_plan_required
 
-TOOLS: dict[str, Tool[Any]] = {tool.name: tool for module in (files, messaging, tasks, team) for tool in module.TOOLS}
+TOOLS: dict[str, Tool[Any]] = {
+    tool.name: tool for module in (files, messaging, skills, tasks, team) for tool in module.TOOLS
+}
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds after which the agent counts as stuck, for a tool without a figure of its own."""
@@ -30,8 +32,15 @@ class ToolRegistry:
         config = store.roster.load(self._run_state.team)
         granted = {"review_plan": config.plan_approver == LEAD, "accept_changes": config.lead_merges}
         names = [name for name in (*self._type.tools, *TEAM_TOOLS) if granted.get(name, True)]
+        if "bash" in names:
+            names += ["bash_output", "bash_kill"]
+        if skills.exist(self._run_state.workspace):
+            names.append("skill")
         if is_plan_required(self._run_state) and "submit_plan" not in names:
             names.append("submit_plan")
+        run_state = self._run_state
+        if protocol.reviews.asked_of(run_state.team, run_state.name) is not None:
+            names.append("review_task")
         if self._has_shutdown_request():
             names.append("shutdown_response")
         return names
@@ -43,6 +52,11 @@ class ToolRegistry:
     def definitions(self) -> list[dict[str, Any]]:
         """Return the tools in the form of the Messages API."""
         return [TOOLS[name].definition() for name in self.allowed()]
+
+    @staticmethod
+    def only_reads(name: str) -> bool:
+        """Return True for a tool that changes nothing, so that it may run at the same time as others of its kind."""
+        return name in TOOLS and TOOLS[name].reads
 
     def find(self, name: str) -> Tool[Any] | Outcome:
         """Return the tool called `name`, or an error if the agent may not call it."""
@@ -63,7 +77,13 @@ class ToolRegistry:
         try:
             return tool.input.model_validate(arguments)
         except ValidationError as error:
-            problems = "; ".join(
-                f"{'.'.join(map(str, e['loc'])) or 'input'}: {e['msg']}" for e in error.errors(include_url=False)
-            )
+            problems = "; ".join(_explain(each, tool) for each in error.errors(include_url=False))
             return Outcome(f"{tool.name} was not run: {problems}", is_error=True)
+
+
+def _explain(problem: Any, tool: Tool[Any]) -> str:  # noqa: ANN401  pydantic's own dictionary
+    """Return what is wrong with an input, and where it is unknown, which inputs there are."""
+    place = ".".join(map(str, problem["loc"])) or "input"
+    if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
+        return f"{place}: there is no such input; {tool.name} takes {', '.join(tool.input.model_fields) or 'none'}"
+    return f"{place}: {problem['msg'].removeprefix('Value error, ')}"

@@ -5,14 +5,28 @@ its own checks run, so nothing asks about them. A check that a lead set is treat
 gate, permission rules and `--ask` apply, because a lead must not get around what the operator set for the agent.
 """
 
-from dataclasses import replace
+import asyncio
+import difflib
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from crewboard import protocol, store
 from crewboard.agent_types import type_of
-from crewboard.records import OPERATOR, Gate, Request, Task, UsageError
+from crewboard.records import (
+    OPERATOR,
+    Checked,
+    FileKept,
+    Gate,
+    Intake,
+    JsonValue,
+    Request,
+    SnapshotTaken,
+    Task,
+    ToolResult,
+    UsageError,
+)
 from crewboard.sandbox import shell
 from crewboard.worker.tools.base import Context, Input, NoInput, Outcome, Tool
 from crewboard.worker.tools.permissions import Permit, gate_refusal, seek_permit
@@ -39,10 +53,11 @@ def describe(task: Task, board: dict[int, Task]) -> str:
     return f"#{task.id} {task.subject} ({task.status}{owner}{kind}{priority}{blocked})"
 
 
-def describe_check(team: store.TeamDirectory, task: Task) -> str:
-    """Return what an agent is told about the check of its task; an empty text if it has none."""
+def describe_proof(team: store.TeamDirectory, task: Task) -> str:
+    """Return what an agent is told about the check and the review of its task; an empty text if it has none."""
     check = store.tasks.check_of(team, task)
-    return f"\nBefore it is completed, its check `{check.command}` runs and must pass." if check is not None else ""
+    said = f"\nBefore it is completed, its check `{check.command}` runs and must pass." if check is not None else ""
+    return said + (f"\nIt is completed when {task.review} approves your work." if task.review is not None else "")
 
 
 async def _task_list(context: Context, given: NoInput) -> Outcome:  # noqa: ARG001  no input
@@ -54,7 +69,7 @@ async def _task_claim(context: Context, given: TaskClaim) -> Outcome:
     task = store.tasks.claim(context.team, given.task_id, context.name, context.run_state.spec.type, context.now())
     context.run_state.set_task(task)
     body = f"\n{task.description}" if task.description else ""
-    return Outcome(f"task {task.id} is yours: {task.subject}{body}{describe_check(context.team, task)}")
+    return Outcome(f"task {task.id} is yours: {task.subject}{body}{describe_proof(context.team, task)}")
 
 
 async def _task_update(context: Context, given: TaskUpdate) -> Outcome:
@@ -82,7 +97,11 @@ async def _complete(context: Context, task_id: int, edit: store.tasks.Edit) -> O
     """Complete a task, after its check if it has one."""
     team, name = context.team, context.name
     before = store.tasks.load_for(team, task_id, name)
+    if before.in_review is not None:
+        raise UsageError(f"{protocol.reviews.describe(before)}. Nothing was changed; the answer comes as mail")
     check = store.tasks.check_of(team, before)
+    if check is None and _is_reviewed(context, before):
+        return await _hand_over(context, task_id, edit, None)
     if check is None or before.status in store.tasks.CLOSED or _completes_unchecked(context, before):
         unchecked = check is not None and before.status not in store.tasks.CLOSED
         task = store.tasks.complete(team, task_id, name, context.now(), edit=edit, unchecked=unchecked)
@@ -98,10 +117,15 @@ async def _complete(context: Context, task_id: int, edit: store.tasks.Edit) -> O
         return permit
     doing, timeout = f"check of task {task_id}: {check.command}", shell.CHECK_SECONDS + shell.KILL_GRACE
     context.run_state.show_tool(doing, timeout)
-    finished = await shell.run_check(
-        check.command, context.file_tools.sandbox, context.survivors, team, name, context.now
-    )
-    checked = finished.checked
+    with store.agents.checking(team.agent(name)):
+        finished = await shell.run_check(
+            check.command, context.file_tools.sandbox, context.survivors, team, name, context.now
+        )
+        checked = await _bound(context, finished.checked)
+    store.agents.save_checked(team.agent(name), checked, store.roster.load(team).check)
+    if checked.passed and _is_reviewed(context, before):
+        handed = await _hand_over(context, task_id, edit, checked)
+        return replace(handed, consumed=permit.consumed, exit_code=checked.exit_code)
     if checked.passed:
         task = store.tasks.complete(team, task_id, name, context.now(), edit=edit, checked=checked)
         note = f": its check `{check.command}` passed"
@@ -114,6 +138,115 @@ async def _complete(context: Context, task_id: int, edit: store.tasks.Edit) -> O
         consumed=permit.consumed,
         exit_code=checked.exit_code,
     )
+
+
+def _is_reviewed(context: Context, task: Task) -> bool:
+    """Return True if the calling agent owns a task that a reviewer must approve."""
+    return task.review is not None and task.status not in store.tasks.CLOSED and task.owner == context.name
+
+
+async def _hand_over(context: Context, task_id: int, edit: store.tasks.Edit, checked: Checked | None) -> Outcome:
+    """Give the work on a task to its reviewer. The order of the steps: see `protocol.reviews`."""
+    team, now = context.team, context.now()
+    # The snapshot of a huge checkout takes minutes.
+    context.run_state.show_tool(f"hands task {task_id} over", shell.CHECK_SECONDS)
+    ident = protocol.reviews.request_id(store.tasks.load_for(team, task_id, context.name))
+    protocol.reviews.save_diff(team, ident, await _work_diff(context, task_id))
+    task = store.tasks.hand_over(team, task_id, context.name, now, edit=edit, checked=checked, request_id=ident)
+    request = protocol.reviews.ask(team, task, now)
+    context.run_state.set_task(store.tasks.in_progress(team, context.name))
+    passed = f", its check `{checked.command}` passed" if checked is not None else ""
+    return Outcome(
+        f"task {task_id} is in review by {request.to}{passed}. It is completed when {request.to} approves; if not, the "
+        "feedback comes as mail. End your turn, or do other work."
+    )
+
+
+@dataclass
+class _Work:
+    """What the journal says of the work on a task: the snapshot before it, and the first change of each file."""
+
+    snapshot: str | None = None
+    kept: dict[str, FileKept] = field(default_factory=dict)
+
+
+def _work_on(context: Context, task_id: int) -> _Work:
+    """Return what was done from the assignment on in which a task was first in progress, else in the current one."""
+    current, began = context.run_state.conversation.assignment, False
+    work = _Work()
+    for event, _ in store.journal.read(context.run_state.agent.journal):
+        if isinstance(event, Intake) and event.assignment is not None and not began:
+            work = _Work()
+            began = current is not None and event.assignment == current.id
+        began = began or (isinstance(event, Intake | ToolResult) and event.task == task_id)
+        if isinstance(event, SnapshotTaken) and event.at == "begin":
+            work.snapshot = work.snapshot or event.commit
+        elif isinstance(event, FileKept):
+            work.kept.setdefault(event.path, event)
+    return work
+
+
+async def _work_diff(context: Context, task_id: int) -> str:
+    """Return what the agent changed for a task: in its own checkout all of it, else what its file tools changed."""
+    work = await asyncio.to_thread(_work_on, context, task_id)
+    spec = context.run_state.spec
+    if spec.worktree is None:
+        return await _file_tools_diff(context, work.kept)
+    # Imported here because few agents have a worktree.
+    from crewboard.worktrees import changes
+
+    return await asyncio.to_thread(changes.diff_since, context.team, context.name, spec, work.snapshot)
+
+
+async def _file_tools_diff(context: Context, kept: dict[str, FileKept]) -> str:
+    parts = ["Only what the file tools changed is shown: the agent works in the shared tree.\n"]
+    for path, change in kept.items():
+        now = await context.file_tools.ask("read_text", {"path": path})
+        content = None if change.before is None else store.agents.kept_content(context.run_state.agent, change.before)
+        if change.lost or (change.before is not None and content is None):
+            parts.append(f"{path}: its old content was not kept. {change.lost}\n")
+            continue
+        old = (content or b"").decode("utf-8", "replace").splitlines(keepends=True)
+        # A file that cannot be read any more is gone, or no text.
+        new = [] if now.is_error else now.content.splitlines(keepends=True)
+        lines = difflib.unified_diff(
+            old, new, f"a/{path}" if change.before else "/dev/null", "/dev/null" if now.is_error else f"b/{path}"
+        )
+        parts += [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines]
+    return "".join(parts)
+
+
+class TaskReview(Input):
+    task_id: int
+    approve: bool
+    feedback: str = ""
+
+
+async def _review_task(context: Context, given: TaskReview) -> Outcome:
+    team, name = context.team, context.name
+    request = protocol.reviews.asked_of(team, name, given.task_id)
+    if request is None:
+        raise UsageError(f"no review of task {given.task_id} waits for you")
+    if not given.approve and not given.feedback.strip():
+        raise UsageError("a rejection needs feedback: say what should be different")
+    decided = protocol.approvals.respond(
+        team, request.id, "approved" if given.approve else "rejected", name, context.now(),
+        feedback=given.feedback or None,
+    )  # fmt: skip
+    protocol.reviews.settle(team, decided, context.now())
+    return Outcome(f"the work of {decided.from_} on task {given.task_id} is {decided.status}")
+
+
+async def _bound(context: Context, checked: Checked) -> Checked:
+    """Return a check of this agent with the tree of its checkout: what the check itself wrote belongs to it."""
+    spec = context.run_state.spec
+    if spec.worktree is None:
+        return checked
+    # Imported here because few agents have a worktree.
+    from crewboard.worktrees import changes
+
+    tree = await asyncio.to_thread(changes.tree_of, context.team, context.name, spec)
+    return checked.replace(tree=tree)
 
 
 async def _permit(context: Context, command: str) -> Permit | Outcome:
@@ -142,7 +275,7 @@ def _completes_unchecked(context: Context, task: Task) -> bool:
     return True
 
 
-TASK_LIST: Tool[NoInput] = Tool("task_list", "List the tasks on the board.", NoInput, _task_list)
+TASK_LIST: Tool[NoInput] = Tool("task_list", "List the tasks on the board.", NoInput, _task_list, reads=True)
 TASK_CLAIM: Tool[TaskClaim] = Tool(
     "task_claim",
     "Take a pending task, one with a high priority first. You can have one task in progress at a time.",
@@ -156,6 +289,15 @@ TASK_UPDATE: Tool[TaskUpdate] = Tool(
     "completed runs it first. Or change its description or priority.",
     TaskUpdate,
     _task_update,
+)
+
+
+REVIEW_TASK: Tool[TaskReview] = Tool(
+    "review_task",
+    "Approve the work on a task, which completes it, or reject it with feedback for its owner. Available only while "
+    "you are asked to review one.",
+    TaskReview,
+    _review_task,
 )
 
 
@@ -233,4 +375,38 @@ SUBMIT_PLAN: Tool[SubmitPlan] = Tool(
     waits=True,
 )
 
-TOOLS = (TASK_LIST, TASK_CLAIM, TASK_UPDATE, SUBMIT_PLAN)
+
+class TodoItem(Input):
+    text: str = Field(pattern=r"\S", max_length=200)
+    status: Literal["pending", "in_progress", "completed"] = "pending"
+
+
+class Todo(Input):
+    items: list[TodoItem] | None = Field(
+        default=None,
+        max_length=100,
+        description="the whole list, which replaces the last one; without it, that one is shown",
+    )
+
+
+async def _todo(context: Context, given: Todo) -> Outcome:
+    known = context.run_state.conversation.todo
+    items = known if given.items is None else [each.model_dump() for each in given.items]
+    if not items:
+        return Outcome("the list is empty")
+    marks = {"pending": " ", "in_progress": ">", "completed": "x"}
+    lines = [f"[{marks[each['status']]}] {each['text']}" for each in items]
+    return Outcome("\n".join([f"{sum(line.startswith('[x]') for line in lines)} of {len(lines)} done", *lines]))
+
+
+TODO: Tool[Todo] = Tool(
+    "todo",
+    "List the steps of your present work, and mark them: in_progress when you begin one, completed as soon as it is "
+    "done. The operator sees how far you are. Use it for work of three or more steps; each call gives the whole list. "
+    "Steps are yours alone; tasks on the board are the team's.",
+    Todo,
+    _todo,
+    repeatable=True,
+)
+
+TOOLS = (TODO, TASK_LIST, TASK_CLAIM, TASK_UPDATE, REVIEW_TASK, SUBMIT_PLAN)

@@ -5,6 +5,7 @@ Commands that wait for other processes run in a thread, so that the lead can be 
 
 import asyncio
 import contextlib
+import time
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -13,7 +14,7 @@ from crewboard import commands, protocol, store
 from crewboard.agent_types import TYPES
 from crewboard.commands import Team, name_team
 from crewboard.protocol import Follower
-from crewboard.records import CrewboardError, HireOptions, Request, UsageError
+from crewboard.records import CrewboardError, Effort, HireOptions, Request, Thinking, UsageError, counted
 from crewboard.worker.interrupts import Interrupted
 from crewboard.worker.tools.base import Context, Input, NoInput, Outcome, Tool
 
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
     from crewboard.worktrees.changes import Changes
 
 POLL_INTERVAL = 0.2
-"""Seconds between two looks at an agent that is waited for."""
+"""Seconds between two looks at an agent whose end or answer a lead waits for."""
 
+_LONGEST_POLL = 1.0
+_POLL_SHARE = 0.05
+"""The part of the time that a lead has waited for an answer after which it looks again, within these bounds."""
 
 MOST_FILES = 50
 """Files of one agent that a list of changes names."""
@@ -36,6 +40,9 @@ class TaskCreate(Input):
     priority: int = Field(default=0, description="0 is normal, a higher one is claimed first")
     check: str | None = Field(
         default=None, description="a command that must pass before the task is completed, such as make test"
+    )
+    review: str | None = Field(
+        default=None, description="a teammate, or operator, that must approve the work before the task is completed"
     )
 
 
@@ -53,6 +60,8 @@ class SpawnAgent(Input):
     plan_required: bool = False
     worktree: bool = Field(default=False, description="give it a checkout of its own, on a branch of its own")
     model: str | None = None
+    effort: Effort | None = Field(default=None, description="how much the model works on it; usually left out")
+    thinking: Thinking | None = Field(default=None, description="whether the model thinks before it acts")
 
 
 class Broadcast(Input):
@@ -98,6 +107,7 @@ async def _task_create(context: Context, given: TaskCreate) -> Outcome:
         blocked_by=given.blocked_by,
         priority=given.priority,
         check=given.check,
+        review=given.review,
     )
     assigned = f", assigned to {task.owner}{_not_running(context, task.owner)}" if task.owner else ""
     check = store.tasks.check_of(context.team, task)
@@ -127,12 +137,14 @@ async def _spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
         model=given.model,
         flags=HireOptions(
             worktree=given.worktree,
+            effort=given.effort,
+            thinking=given.thinking,
             plan=given.plan_required or _needs_plan(context, given.agent_type),
             unsafe_no_sandbox=own.unsafe_no_sandbox,
             allow_hardlinks=own.allow_hardlinks,
             max_turns=own.max_turns,
         ),
-        given=frozenset({"worktree"} if given.worktree else ()),
+        given=frozenset(name for name in ("worktree", "effort", "thinking") if getattr(given, name)),
         foreground=not given.background,
         # Derived, so that the same call after a crash finds the agent that it hired.
         prompt_id=store.mailbox.derived_id(context.name, context.tool_use_id, "prompt"),
@@ -172,8 +184,9 @@ async def _wait_for_agent(context: Context, assignment: commands.hire.Assignment
             asked = next((r for r in protocol.requests.pending(team) if (r.from_, r.to) == pair), None)
             if asked is not None:
                 return f"{assignment.agent} waits for you: {asked.type} {asked.id}. Its result will reach you as mail"
-            await asyncio.sleep(POLL_INTERVAL)
+            await asyncio.sleep(min(max(POLL_INTERVAL, _POLL_SHARE * (time.monotonic() - began)), _LONGEST_POLL))
 
+    began = time.monotonic()
     try:
         reason = await context.interrupts.run_interruptibly(reason_to_stop(), waiting=True)
     except Interrupted:
@@ -197,7 +210,8 @@ def _result(follower: Follower) -> Outcome:
     if answer is None:
         return Outcome(f"{follower.agent.name} gave no answer", is_error=True)
     mail_id = protocol.approvals.answer_id(follower.agent.name, answer)
-    text = answer.error or answer.text
+    task = protocol.reviews.awaited_by(follower.agent.team, follower.agent.name)
+    text = answer.error or answer.text + (f"\n[{protocol.reviews.describe(task)}]" if task is not None else "")
     return Outcome(f"{follower.agent.name}: {text}", is_error=answer.error is not None, consumed=(mail_id,))
 
 
@@ -210,7 +224,15 @@ async def _list_team(context: Context, given: NoInput) -> Outcome:  # noqa: ARG0
         doing = f": {status.doing}" if status and status.doing and state != "not running" else ""
         task = store.tasks.in_progress(context.team, member.name)
         lines.append(f"{member.name} ({member.type}) {state}{doing}" + (f", task {task.id}" if task else ""))
+    lines += [_POLICIES[policy]] if (policy := store.roster.load(context.team).collisions) in _POLICIES else []
     return Outcome("\n".join(lines))
+
+
+_POLICIES = {
+    "hold": "The operator is asked before a file tool changes a file that another agent changed in unfinished work.",
+    "claims": "The files that an approved plan names are its agent's until its result: other file tools are refused.",
+}
+"""What a lead is told about the team's setting `collisions`."""
 
 
 async def _broadcast(context: Context, given: Broadcast) -> Outcome:
@@ -259,7 +281,8 @@ async def _review_plan(context: Context, given: ReviewPlan) -> Outcome:
     decided = commands.answers.review_plan(
         _team(context), given.request_id, approve=given.approve, feedback=given.feedback or None
     )
-    return Outcome(f"the plan of {decided.from_} is {decided.status}")
+    overlaps = commands.answers.plan_overlaps(_team(context), decided) if given.approve else []
+    return Outcome("; ".join([f"the plan of {decided.from_} is {decided.status}", *overlaps]))
 
 
 async def _list_changes(context: Context, given: NoInput) -> Outcome:  # noqa: ARG001  no input
@@ -278,7 +301,7 @@ async def _list_changes(context: Context, given: NoInput) -> Outcome:  # noqa: A
 
 
 def _describe_changes(changes: "Changes") -> str:
-    files = f"{len(changes.files)} file{'' if len(changes.files) == 1 else 's'}"
+    files = counted(len(changes.files), "file")
     counts = f"{changes.agent}: +{changes.added} -{changes.removed} in {files}"
     merges = "merges cleanly" if changes.applies else f"conflicts in {', '.join(changes.conflicts)}"
     merges += f", collides with {', '.join(changes.collides_with)}" if changes.collides_with else ""
@@ -310,63 +333,59 @@ async def _delete_team(context: Context, given: NoInput) -> Outcome:  # noqa: AR
     return Outcome(f"ended: {', '.join(others) or 'no other agent was on the team'}; the files stay")
 
 
-TASK_CREATE: Tool[TaskCreate] = Tool(
-    "task_create",
-    "Put a task on the board. If assigned_to is set, that agent gets mail about it.",
-    TaskCreate,
-    _task_create,
-)
-CREATE_TEAM: Tool[CreateTeam] = Tool(
-    "create_team", "Give the team that you lead a name and a description.", CreateTeam, _create_team
-)
-SPAWN_AGENT: Tool[SpawnAgent] = Tool(
-    "spawn_agent",
-    "Start an agent of type explore, plan, code or test, or give an idle agent more work. By default you wait, and "
-    "this call returns the agent's result. With background, the result reaches you as mail.",
-    SpawnAgent,
-    _spawn_agent,
-    waits=True,
-)
-LIST_TEAM: Tool[NoInput] = Tool("list_team", "List the agents of the team and what they do.", NoInput, _list_team)
-BROADCAST: Tool[Broadcast] = Tool("broadcast", "Send one message to every other agent.", Broadcast, _broadcast)
-REQUEST_SHUTDOWN: Tool[Teammate] = Tool(
-    "request_shutdown",
-    "Ask a teammate to shut down and wait for its answer. A busy teammate may refuse.",
-    Teammate,
-    _request_shutdown,
-    seconds=lambda _: 60.0,
-)
-REQUEST_PLAN: Tool[RequestPlan] = Tool(
-    "request_plan",
-    "Give a teammate work that needs an approved plan before the teammate writes or runs anything.",
-    RequestPlan,
-    _request_plan,
-)
-REVIEW_PLAN: Tool[ReviewPlan] = Tool(
-    "review_plan",
-    "Approve a plan, or reject it with feedback. Available only while the lead reviews plans.",
-    ReviewPlan,
-    _review_plan,
-)
-LIST_CHANGES: Tool[NoInput] = Tool(
-    "list_changes",
-    "List what each teammate with a checkout of its own changed, and whether it merges with what the operator has.",
-    NoInput,
-    _list_changes,
-)
-READ_DIFF: Tool[ReadDiff] = Tool(
-    "read_diff", "Read what a teammate with a checkout of its own changed, as a unified diff.", ReadDiff, _read_diff
-)
-ACCEPT_CHANGES: Tool[AcceptChanges] = Tool(
-    "accept_changes",
-    "Merge what a teammate changed into a branch on which you bring work together; the operator accepts that branch. "
-    "Available only while the operator lets leads merge.",
-    AcceptChanges,
-    _accept_changes,
-)
-DELETE_TEAM: Tool[NoInput] = Tool("delete_team", "End every other agent. The files stay.", NoInput, _delete_team)
-
 TOOLS = (
-    TASK_CREATE, CREATE_TEAM, SPAWN_AGENT, LIST_TEAM, BROADCAST, REQUEST_SHUTDOWN, REQUEST_PLAN, REVIEW_PLAN,
-    LIST_CHANGES, READ_DIFF, ACCEPT_CHANGES, DELETE_TEAM,
-)  # fmt: skip
+    Tool(
+        "task_create",
+        "Put a task on the board. If assigned_to is set, that agent gets mail about it.",
+        TaskCreate,
+        _task_create,
+    ),
+    Tool("create_team", "Give the team that you lead a name and a description.", CreateTeam, _create_team),
+    Tool(
+        "spawn_agent",
+        "Start an agent of type explore, plan, code or test, or give an idle agent more work. By default you wait, and "
+        "this call returns the agent's result. With background, the result reaches you as mail.",
+        SpawnAgent,
+        _spawn_agent,
+        waits=True,
+    ),
+    Tool("list_team", "List the agents of the team and what they do.", NoInput, _list_team, reads=True),
+    Tool("broadcast", "Send one message to every other agent.", Broadcast, _broadcast),
+    Tool(
+        "request_shutdown",
+        "Ask a teammate to shut down and wait for its answer. A busy teammate may refuse.",
+        Teammate,
+        _request_shutdown,
+        seconds=lambda _: 60.0,
+    ),
+    Tool(
+        "request_plan",
+        "Give a teammate work that needs an approved plan before the teammate writes or runs anything.",
+        RequestPlan,
+        _request_plan,
+    ),
+    Tool(
+        "review_plan",
+        "Approve a plan, or reject it with feedback. Available only while the lead reviews plans.",
+        ReviewPlan,
+        _review_plan,
+    ),
+    Tool(
+        "list_changes",
+        "List what each teammate with a checkout of its own changed, and whether it merges cleanly with what the "
+        "operator has.",
+        NoInput,
+        _list_changes,
+    ),
+    Tool(
+        "read_diff", "Read what a teammate with a checkout of its own changed, as a unified diff.", ReadDiff, _read_diff
+    ),
+    Tool(
+        "accept_changes",
+        "Merge what a teammate changed into a branch on which you bring work together; the operator merges that "
+        "branch. Available only while the operator lets leads merge.",
+        AcceptChanges,
+        _accept_changes,
+    ),
+    Tool("delete_team", "End every other agent. The files stay.", NoInput, _delete_team),
+)

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 
-from pydantic import JsonValue
 from rich.cells import cell_len
 
 import crewboard as core
-from crewboard import Request
+from crewboard import Request, TeamView
+from crewboard.records import JsonValue
 from crewboard_tui.actions import NOT_NOW, RequestActions, Selection, outcome_of
 from crewboard_tui.render import (
     Line,
@@ -75,7 +75,7 @@ class RequestPage:
         names = list(dict.fromkeys(each.who for each in self._context.others if each.looking_at == self.seen.id))
         if not names:
             return ()
-        what = "plan" if self.seen.type == "plan_approval" else self.seen.type
+        what = {"plan_approval": "plan", "task_review": "work"}.get(self.seen.type, self.seen.type)
         who = f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'}"
         return f"{who} looking at this {what}", f"{who} here too"
 
@@ -237,6 +237,17 @@ def plan_impact_lines(request: Request, touches: core.readmodel.FileActivity | N
     return lines
 
 
+def overlap_lines(request: Request, view: TeamView) -> list[Line]:
+    """Return which plans of other agents name files of this plan, one line each."""
+    if request.type != "plan_approval":
+        return []
+    works = {agent.name: agent.work for agent in view.agents}
+    return [
+        (Span(f"{'⚠ PLANS':<{_LABEL}}", "warning bold"), say(each.describe(), "warning"))
+        for each in core.protocol.collisions.plan_overlaps(request, works, view.requests, str(view.root))
+    ]
+
+
 def _written(payload: Mapping[str, JsonValue]) -> list[str]:
     """Return the files that a plan names, or the file of a single call."""
     given = payload.get("input")
@@ -252,7 +263,7 @@ def _commands(payload: Mapping[str, JsonValue]) -> list[str]:
 def deviation_line(request: Request, deviations: core.records.Deviations) -> Line:
     """Return the calls that a plan does not name; for a waiting revision, those that the plan before does not name."""
     plan = "it does not name" if deviations.plan == request.id else "the plan before does not name"
-    calls = f"{deviations.count} call{'s' if deviations.count > 1 else ''} that {plan}"
+    calls = f"{core.records.counted(deviations.count, 'call')} that {plan}"
     return (Span(f"{'DEVIATED':<{_LABEL}}", "warning bold"), say(f"{calls}: {' · '.join(deviations.calls)}", "warning"))
 
 
@@ -262,7 +273,7 @@ def _label(text: str) -> Span:
 
 def _touches(request: Request, files: list[str], touches: core.readmodel.FileActivity | None, now: float) -> Line:
     """Return the number of files and who else has them open, then their names."""
-    count = Span(f"{len(files)} file{'s' if len(files) > 1 else ''}")
+    count = Span(core.records.counted(len(files), "file"))
     names = (Span(" · ", "dim"), say(" · ".join(files), "dim"))
     if touches is None:
         return (count, *names)

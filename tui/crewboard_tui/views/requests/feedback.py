@@ -194,7 +194,9 @@ class PlanEditor(TextArea):
         self._is_sent = False
         super().__init__(self.rewritten or self._original, id="editor", classes="pane", soft_wrap=True)
         self.cursor_blink = False
-        self.border_title = Content(f"Edit, then {context.key('edit.send')} approves what stands here")
+        # Claude Code takes a plan from its teammate alone.
+        effect = "asks the agent to submit this" if context.snapshot.view.attached else "approves what stands here"
+        self.border_title = Content(f"Edit, then {context.key('edit.send')} {effect}")
 
     @property
     def rewritten(self) -> str:

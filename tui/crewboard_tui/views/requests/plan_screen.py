@@ -18,12 +18,13 @@ from crewboard_tui.views.requests.base import (
     RequestPage,
     deviation_line,
     hang_facts,
+    overlap_lines,
     plan_impact_lines,
     plan_text,
     revision_text,
 )
 from crewboard_tui.views.requests.feedback import Feedback, PlanEditor
-from crewboard_tui.views.rows import SHORT, permission_text
+from crewboard_tui.views.rows import SHORT, permission_text, review_text
 from crewboard_tui.widgets import LineView, StaticLines
 
 _FACT_LINES = 4
@@ -109,7 +110,7 @@ class ReviewScreen(BaseScreen):
 
     def _title_word(self) -> str:
         if not self._is_plan:
-            return self.page.seen.type.upper()
+            return "REVIEW" if self.page.seen.type == "task_review" else self.page.seen.type.upper()
         return f"PLAN v{revision_of(self.page.seen, self.context.snapshot.view)}"
 
     def on_mount(self) -> None:
@@ -169,6 +170,7 @@ class ReviewScreen(BaseScreen):
     def _stakes(self) -> list[Line]:
         """Return what it touches, one line each; the whole lists are below the plan."""
         found = plan_impact_lines(self.page.seen, self._touches, self.context.now)
+        found += overlap_lines(self.page.seen, self.context.snapshot.view)
         if self._deviations is not None:
             found.append(deviation_line(self.page.seen, self._deviations))
         if self._scope is not None:
@@ -196,6 +198,8 @@ class ReviewScreen(BaseScreen):
         return [*hang_facts(facts, width, _FACT_LINES), ()]
 
     def _whole(self, width: int) -> list[Line]:
+        if self.page.seen.type == "task_review":
+            return [*self._facts_at_top(width), *review_text(self.page.seen, width)]
         if not self._is_plan:
             return [*self._facts_at_top(width), *permission_text(self.page.seen, width), *self._rule_text(width)]
         if self._comparing and (pair := self._pair):
@@ -238,7 +242,7 @@ class ReviewScreen(BaseScreen):
             return f"What changed · {self.context.key('request.compare')} shows the plan"
         if self.editor.rewritten:
             return f"Plan, as it came · your edit of it is kept: {self.context.key('request.edit')} shows it"
-        return "Plan" if self._is_plan else "Permission"
+        return "Plan" if self._is_plan else "Work" if self.page.seen.type == "task_review" else "Permission"
 
     # ------------------------------------------------------------------------------------------------ answers
 
@@ -261,7 +265,9 @@ class ReviewScreen(BaseScreen):
         return None if self._pair is not None and not self._editing else NOT_NOW
 
     def _edit_label(self, _: Selection) -> str | None:
-        return "your edit" if self.editor.rewritten else None
+        if self.editor.rewritten:
+            return "your edit"
+        return "edit→send back" if self.context.snapshot.view.attached else None
 
     def _read_percent(self, plan: LineView) -> int:
         """Return how much of the text was on the screen so far, in percent."""
@@ -281,7 +287,8 @@ class ReviewScreen(BaseScreen):
         if self._warned_unread or read >= _WHOLE:
             return False
         self._warned_unread = True
-        self.context.say(f"read {read}%, press {self.context.key(key)} again to approve", "warning")
+        # Without the percentage: the pane's title shows it, and it changes while this message stands.
+        self.context.say(f"not read to its end, press {self.context.key(key)} again to approve", "warning")
         return True
 
     def _approve_as_shown(self) -> None:

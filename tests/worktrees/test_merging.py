@@ -1,17 +1,28 @@
 """The work of an agent comes into the user's branch as git itself would merge it, and goes back."""
 
+import os
+import shutil
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from crewboard.commands import changes
+from crewboard.commands import changes, command_for
 from crewboard.errors import BadDataError, TryLaterError, UsageError
-from crewboard.records import Acceptances, Checked, How, Status
-from crewboard.store import agents, json_files, leases, tasks
-from crewboard.worktrees import acceptance
+from crewboard.records import Acceptances, Checked, How, Message, Status
+from crewboard.store import agents, codec, json_files, leases, roster, tasks
+from crewboard.worktrees import merging
+from tests.cli.shell import Inside
+from tests.matrix import default
 from tests.worktrees.home import AgentWork, Home
 
 HOWS: list[How] = ["squash", "merge", "rebase"]
+
+# A merge is made of the same calls of git as a squash, with one parent more.
+SOME = default(HOWS, "squash", "rebase")
+REBASE = default(HOWS, "rebase")
 
 
 def tree(home: Home, name: str = "HEAD") -> str:
@@ -49,7 +60,7 @@ def test_a_merge_brings_the_whole_work(home: Home, how: How) -> None:
     assert_clean(home)
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", SOME)
 def test_undo_gives_the_same_tree(home: Home, how: How) -> None:
     work(home)
     before, files = home.git("rev-parse", "HEAD"), home.git("ls-files", "-s")
@@ -62,7 +73,7 @@ def test_undo_gives_the_same_tree(home: Home, how: How) -> None:
     assert_clean(home)
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", SOME)
 def test_the_user_is_the_author_and_the_agent_the_co_author(home: Home, how: How) -> None:
     work(home)
     changes.merge(home.team, "bob", how=how)
@@ -121,7 +132,7 @@ def test_a_rebase_has_the_agents_commits_in_their_order(home: Home) -> None:
     assert_clean(home)
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", REBASE)
 def test_the_result_is_what_git_merges(home: Home, how: How) -> None:
     bob = work(home)
     home.write("api.py", home.read("api.py").replace("line 17\n", "seventeen\n"))
@@ -133,7 +144,7 @@ def test_the_result_is_what_git_merges(home: Home, how: How) -> None:
     assert_clean(home)
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", SOME)
 def test_conflicts_are_named_before_anything_is_touched(home: Home, how: How) -> None:
     work(home)
     home.write("api.py", home.read("api.py").replace("line 3\n", "three by the user\n"))
@@ -233,13 +244,13 @@ def test_a_merge_while_git_is_at_work_is_put_off(home: Home) -> None:
 
 def test_one_merge_at_a_time(home: Home) -> None:
     work(home)
-    lease = leases.take(home.directory.lock("acceptance"))
+    lease = leases.take(home.directory.lease("acceptance"))
     assert lease is not None
     with pytest.raises(TryLaterError, match="another merge"):
         changes.merge(home.team, "bob")
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", SOME)
 def test_work_that_is_there_already_is_not_merged_again(home: Home, how: How) -> None:
     work(home)
     assert changes.merge(home.team, "bob", how=how) is not None
@@ -267,8 +278,14 @@ def test_later_work_on_the_same_lines_merges_after_a_merge(home: Home, how: How)
     assert_clean(home)
 
 
-@pytest.mark.parametrize("how", HOWS)
-@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize(
+    ("later", "how"),
+    [
+        (False, "squash"), (True, "merge"), (True, "rebase"),
+        *(pytest.param(False, how, marks=pytest.mark.long) for how in HOWS[1:]),
+        pytest.param(True, "squash", marks=pytest.mark.long),
+    ],
+)  # fmt: skip
 def test_undone_work_can_be_merged_again(home: Home, how: How, later: bool) -> None:
     work(home)
     changes.merge(home.team, "bob", how=how)
@@ -286,7 +303,7 @@ def test_undone_work_can_be_merged_again(home: Home, how: How, later: bool) -> N
     assert_clean(home)
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", SOME)
 def test_undo_after_later_commits_reverts(home: Home, how: How) -> None:
     work(home)
     before = tree(home)
@@ -399,7 +416,7 @@ def test_a_preview_changes_nothing(home: Home) -> None:
     assert done is not None
     assert len(done.changes.files) == 3
     assert (home.git("for-each-ref"), home.git("status", "--porcelain")) == before
-    assert acceptance.load(home.directory) == Acceptances()
+    assert merging.load(home.directory) == Acceptances()
 
 
 def test_an_agent_cannot_change_the_folder_of_teams(home: Home) -> None:
@@ -413,6 +430,7 @@ def test_an_agent_cannot_change_the_folder_of_teams(home: Home) -> None:
 def test_hooks_and_signing_do_not_run(home: Home) -> None:
     work(home)
     hook = home.root / ".git/hooks/post-checkout"
+    hook.parent.mkdir()
     for name in ("pre-commit", "post-checkout", "post-index-change", "reference-transaction", "post-commit"):
         hook.with_name(name).write_text("#!/bin/sh\ntouch ran\n")
         hook.with_name(name).chmod(0o755)
@@ -460,3 +478,214 @@ def test_work_whose_check_failed_is_merged_only_on_purpose(home: Home) -> None:
         changes.merge(home.team, "bob")
     assert changes.merge(home.team, "bob", unchecked=True) is not None
     assert home.git("show", "HEAD:notes.txt") == "x"
+
+
+def checked(home: Home, code: int, *, at: float = 5.0, tree: str = "") -> None:
+    """Record a run of the team's check for bob."""
+    roster.change(home.directory, lambda config: setattr(config, "check", "make test"))
+    (home.directory.results / "out.txt").write_text("$ make test\nE   assert 1 == 2\n[exit code 2]\n")
+    run = Checked(at=at, command="make test", exit_code=code, result="results/out.txt", tree=tree)
+    agents.save_checked(home.directory.agent("bob"), run, None)
+
+
+def test_a_failed_check_without_a_task_blocks_a_merge_until_it_passes(home: Home) -> None:
+    work(home)
+    checked(home, 2)
+    with pytest.raises(BadDataError) as refused:
+        changes.merge(home.team, "bob")
+    said = str(refused.value)
+    assert "the check `make test` of bob failed last, at 1970-01-01" in said
+    assert "\n  E   assert 1 == 2\n" in said
+    assert f"`{command_for(home.team, 'merge bob --unchecked')}` merges it anyway" in said
+    assert said.endswith("\n  [exit code 2]")
+    checked(home, 0, at=6.0)
+    assert changes.merge(home.team, "bob") is not None
+
+
+def test_no_other_check_repairs_the_check_of_the_team(home: Home) -> None:
+    work(home)
+    checked(home, 2)
+    other = Checked(at=6.0, command="true", exit_code=0)
+    agents.save_checked(home.directory.agent("bob"), other, "make test")
+    with pytest.raises(BadDataError, match="the check `make test` of bob failed last"):
+        changes.merge(home.team, "bob")
+    # The team has another check now.
+    agents.save_checked(home.directory.agent("bob"), other, "make all")
+    assert changes.merge(home.team, "bob") is not None
+
+
+def test_a_check_that_passed_is_old_when_the_files_changed_since(home: Home) -> None:
+    def state() -> str | None:
+        (bob,) = changes.list_changes(home.team)
+        return bob.check.state if bob.check is not None else None
+
+    bob = work(home)
+    assert state() is None
+    checked(home, 0, tree=tree(home, bob.snapshot))
+    assert state() == "passed"
+    bob.write("later.txt", "x\n")
+    bob.snap()
+    assert state() == "old"
+    checked(home, 2, at=6.0, tree=tree(home, bob.base))
+    assert state() == "failed", "only a check that passes takes it back"
+    with agents.checking(home.directory.agent("bob")):
+        assert state() == "running"
+    assert state() == "failed"
+
+
+def test_a_merge_into_a_detached_head_warns(home: Home) -> None:
+    work(home)
+    home.git("checkout", "-q", "--detach")
+    run = Inside(home.root)
+    for options in (("--dry-run",), ()):
+        assert "no branch is checked out" in run("merge", "bob", *options).err
+    assert home.git("log", "-1", "--format=%s") != "first"
+
+
+def test_a_command_asks_the_agent_to_resolve_its_conflicts(home: Home) -> None:
+    bob = home.hire("bob")
+    bob.write("README", "bob\n")
+    bob.snap()
+    run = Inside(home.root)
+    run("merge", "bob", "--resolve").refused(2, "no conflicts", "merge bob")
+    home.write("README", "user\n")
+    head = home.commit("user")
+    assert run("merge", "bob", "--resolve").out == "asked bob to resolve its conflicts\n"
+    (line,) = home.directory.inbox("bob").on_disk.read_text().splitlines()
+    sent = codec.decode(line.encode(), Message)
+    assert "in: README." in sent.content
+    assert f"git merge {head}" in sent.content
+
+
+def test_refusals_name_to_a_lead_no_options_that_it_lacks(home: Home) -> None:
+    work(home)
+    lead = replace(home.team, by="lead")
+    agent = home.directory.agent("bob")
+    json_files.save(agent.status, Status(run=1, pid=1, state="working", since=0))
+    lease = leases.take(agent.lease)
+    assert lease is not None
+    with pytest.raises(TryLaterError) as busy:
+        changes.merge_into_branch(lead, "bob", "integration")
+    os.close(lease.descriptor)
+    task = tasks.add(home.directory, "work", 1.0, owner="bob", check="make")
+    tasks.note_check(home.directory, task.id, "bob", Checked(at=5.0, command="make", exit_code=1, result="results/x"))
+    with pytest.raises(BadDataError) as failed:
+        changes.merge_into_branch(lead, "bob", "integration")
+    assert home.git("branch", "--list", "integration") == "", "a refused merge makes no branch"
+    assert "wait until it idles" in str(busy.value)
+    assert "only the operator" in str(failed.value)
+    assert "--" not in f"{busy.value}{failed.value}"
+
+
+@pytest.mark.parametrize("how", REBASE)
+def test_a_checkout_is_not_behind_by_the_merge_of_its_own_work(home: Home, how: How) -> None:
+    bob = work(home)
+    changes.merge(home.team, "bob", how=how)
+    home.write("README", "user\n")
+    home.commit("user")
+    (found,) = changes.list_changes(home.team)
+    assert (found.files, found.behind) == ((), 1)
+    bob.write("more", "x\n")
+    bob.snap()
+    changes.merge(home.team, "bob", how=how)
+    (found,) = changes.list_changes(home.team)
+    assert (found.files, found.behind) == ((), 1)
+
+
+# ------------------------------------------------------------------------------------------------ pull requests
+
+GH = """#!/bin/sh
+printf '%s\\n' "$@" --end-- >> "{log}"
+case "$2" in
+  create) echo "Creating pull request"; echo https://forge.invalid/pull/1 ; touch "{log}.open" ;;
+  list) [ ! -e "{log}.open" ] || echo https://forge.invalid/pull/1 ;;
+esac
+"""
+
+
+@pytest.fixture
+def forge(home: Home, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the repository a bare one as its remote, and a program `gh` that records its arguments."""
+    folder = tmp_path_factory.mktemp("forge")
+    subprocess.run(["git", "init", "-q", "--bare", str(folder / "remote.git")], check=True)
+    home.git("remote", "add", "upstream", str(folder / "remote.git"))
+    home.git("push", "-q", "-u", "upstream", "main")
+    (folder / "bin").mkdir()
+    gh = folder / "bin/gh"
+    gh.write_text(GH.format(log=folder / "gh.log"))
+    gh.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
+    return folder
+
+
+def remote(forge: Path, *arguments: str) -> str:
+    command = ["git", f"--git-dir={forge / 'remote.git'}", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_a_pull_request_gets_what_a_squash_would_commit(home: Home, forge: Path) -> None:
+    bob = work(home)
+    before = home.git("rev-parse", "main")
+    # The hooks of the user run, as in a push by hand.
+    hook = home.root / ".git/hooks/pre-push"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\necho pushed > '{forge}/hook'\n")
+    hook.chmod(0o700)
+    made = changes.open_pull_request(home.team, "bob")
+    assert made is not None
+    assert (made.branch, made.base, made.remote) == ("crew/bob", "main", "upstream")
+    assert made.url == "https://forge.invalid/pull/1"
+    assert remote(forge, "rev-parse", "crew/bob") == made.commit
+    assert remote(forge, "rev-parse", "crew/bob^{tree}") == tree(home, bob.snapshot)
+    assert remote(forge, "rev-parse", "crew/bob^") == before
+    assert (forge / "hook").read_text() == "pushed\n"
+    assert home.git("rev-parse", "main") == before, "nothing is merged here"
+    assert_clean(home)
+    _, created = (call.split("\n") for call in (forge / "gh.log").read_text().split("\n--end--\n")[:2])
+    assert created[:5] == ["pr", "create", "--head=crew/bob", "--base=main", "--title=Say three"]
+    assert "--body=Because it is three." in created
+    assert "Co-authored-by: bob (crewboard) <bob@crewboard.invalid>" in created
+
+
+def test_a_pull_request_that_is_open_gets_the_new_commit(home: Home, forge: Path) -> None:
+    bob = work(home)
+    first = changes.open_pull_request(home.team, "bob")
+    bob.write("later.txt", "x\n")
+    bob.snap()
+    second = changes.open_pull_request(home.team, "bob", message="Say it all")
+    assert first is not None
+    assert second is not None
+    assert second.url == first.url
+    assert remote(forge, "log", "-1", "--format=%s", "crew/bob") == "Say it all"
+    assert (forge / "gh.log").read_text().count("\ncreate\n") == 1
+    # A commit of another user on that branch is not overwritten.
+    other = home.git("commit-tree", f"{second.commit}^{{tree}}", "-p", second.commit, "-m", "by hand")
+    home.git("push", "-q", str(forge / "remote.git"), f"{other}:refs/heads/crew/bob")
+    bob.write("last.txt", "x\n")
+    bob.snap()
+    with pytest.raises(BadDataError, match="git push failed"):
+        changes.open_pull_request(home.team, "bob")
+    assert remote(forge, "rev-parse", "crew/bob") == other
+
+
+def test_no_pull_request_without_gh_a_remote_or_a_passed_check(
+    home: Home, forge: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work(home)
+    checked(home, 2)
+    with pytest.raises(BadDataError, match="failed last"):
+        changes.open_pull_request(home.team, "bob")
+    checked(home, 0, at=6.0)
+    home.git("branch", "apart")
+    home.git("remote", "add", "second", "/nowhere")
+    with pytest.raises(UsageError, match="several remotes, and apart is pushed to none of them; `git push -u REMOTE"):
+        changes.open_pull_request(home.team, "bob", into="apart")
+    home.git("remote", "remove", "second")
+    home.git("remote", "remove", "upstream")
+    with pytest.raises(UsageError, match="has no remote; `git push -u REMOTE main` sets one"):
+        changes.open_pull_request(home.team, "bob")
+    monkeypatch.setenv("PATH", os.defpath)
+    if shutil.which("gh") is None:
+        with pytest.raises(UsageError, match="gh is not installed"):
+            changes.open_pull_request(home.team, "bob")
+    assert not (forge / "gh.log").exists()

@@ -1,4 +1,4 @@
-"""Acceptances: the work of an agent comes into a branch of the user's repository, and goes back.
+"""Merges: the work of an agent comes into a branch of the user's repository, and goes back.
 
 The new commit is made first, of objects alone. Then the branch is moved to it; if it is checked out, the working tree
 and the index follow. What is about to be moved is on the disk before (`acceptances.json`), so that after a kill the
@@ -15,6 +15,7 @@ import os
 import re
 import secrets
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,7 +35,18 @@ from crewboard.records import (
     UsageError,
 )
 from crewboard.store import TeamDirectory
-from crewboard.worktrees.changes import Changes, is_ancestor, merged, merged_ref_of
+from crewboard.worktrees.changes import (
+    ABSENT,
+    SUBMODULE,
+    Changes,
+    Entry,
+    entries_between,
+    index_lines,
+    is_ancestor,
+    merged,
+    merged_ref_of,
+    name_some,
+)
 
 if TYPE_CHECKING:
     from crewboard.worktrees.repository import Repository
@@ -46,16 +58,10 @@ _UNDER_WAY = {
 }  # fmt: skip
 """Files of a repository in which git itself is in the middle of something."""
 
-_NAMED = 5
-"""Files that a refusal names."""
+_MOMENT = 0.1
+"""Seconds after which the lock of HEAD that another git holds is gone."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]|[\ud800-\udfff]")
-
-Entry = tuple[str, str]
-"""The mode and the object of a file in a tree; the mode is `000000` where there is none."""
-
-_NONE = "000000"
-_SUBMODULE = "160000"
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ def load(team: TeamDirectory) -> Acceptances:
 def accepted_base(
     team: TeamDirectory, repository: "Repository", name: str, tip: str, snapshot: "Snapshot"
 ) -> str | None:
-    """Return the commit that the agent's work is compared with after an acceptance into a branch with this `tip`.
+    """Return the commit that the agent's work is compared with after a merge into a branch with this `tip`.
 
     None if nothing of it is in the branch, or if the agent merged the result, so that git's own answer is right.
     """
@@ -101,6 +107,13 @@ def accepted_base(
             continue
         return None if is_ancestor(repository, each.result, snapshot.commit) else each.commit
     return None
+
+
+def merges_of(team: TeamDirectory, name: str) -> tuple[tuple[str, str], ...]:
+    """Return the tips of the branch before and after each merge of an agent's work that was not undone."""
+    return tuple(
+        (each.before, each.result) for each in load(team).acceptances if each.agent == name and not each.undone
+    )
 
 
 def find_target(repository: "Repository", into: str | None) -> Target:
@@ -141,21 +154,20 @@ def make_commit(
     Raises:
         BadDataError: They do not apply.
     """
+    by = changes.agent
     merge = merged(repository, target.tip, snapshot.commit, changes.base)
     if merge.conflicts:
         raise BadDataError(
-            f"the work of {changes.agent} conflicts with {target.name} in {_named(merge.conflicts)}; "
-            "nothing was changed"
+            f"the work of {by} conflicts with {target.name} in {name_some(merge.conflicts)}; nothing was changed"
         )
     if merge.tree == repository.git("rev-parse", f"{target.tip}^{{tree}}"):
         return None
-    _require_allowed(changes.agent, _entries(repository, target.tip, merge.tree))
+    _require_allowed(changes.agent, entries_between(repository, target.tip, merge.tree))
     if how != "squash":
         # A checkout of one of the commits would write what it has in the folder of teams.
         commits = repository.git("rev-list", snapshot.head, f"^{target.tip}", f"^{snapshot.base}")
         listed = ("diff-tree", "--stdin", "--root", "-m", "-r", "-z", "--name-only", "--no-renames", "--no-commit-id")
         _require_allowed(changes.agent, filter(None, repository.git(*listed, stdin=f"{commits}\n").split("\0")))
-    by = changes.agent
     said = _clean(message) if message is not None else _subject_of(repository, target, changes, snapshot)
     if how == "rebase":
         return _replayed(repository, target, changes, snapshot, merge.tree, said if message is not None else None)
@@ -194,7 +206,7 @@ def _replayed(
     """Return the agent's commits, one by one on the branch; what is left to reach `tree` is a last commit."""
     by = changes.agent
     known = [f"^{target.tip}", f"^{changes.base}", f"^{snapshot.base}"]
-    # Of an earlier acceptance, `base` is a snapshot, and its parent the last commit of the agent that it contained.
+    # Of an earlier merge, `base` is a snapshot, and its parent the last commit of the agent that it contained.
     for commit in repository.git("rev-list", "--reverse", "--topo-order", "--no-merges", snapshot.head, *known).split():
         parent = repository.ref(f"{commit}^1") or snapshot.base
         new = merged(repository, target.tip, commit, parent)
@@ -202,7 +214,7 @@ def _replayed(
             subject = _clean(repository.git("log", "-1", "--format=%s", commit))
             raise BadDataError(
                 f"the commit {commit[:12]} ({subject}) of {changes.agent} conflicts with {target.name} in "
-                f"{_named(new.conflicts)}, although all of its work together does not; use --squash or --merge"
+                f"{name_some(new.conflicts)}, although all of its work together does not; use --squash or --merge"
             )
         if new.tree != repository.git("rev-parse", f"{target.tip}^{{tree}}"):
             said = message or _clean(repository.git("log", "-1", "--format=%B", commit))
@@ -213,22 +225,22 @@ def _replayed(
     return target.tip
 
 
-def make_revert(repository: "Repository", target: Target, acceptance: Acceptance) -> str | None:
-    """Return a commit on the branch that takes an acceptance back; None if nothing of it is left.
+def make_revert(repository: "Repository", target: Target, old: Acceptance) -> str | None:
+    """Return a commit on the branch that takes a merge back; None if nothing of it is left.
 
     Raises:
         BadDataError: Later commits changed the same lines.
     """
-    merge = merged(repository, target.tip, acceptance.before, acceptance.result)
+    merge = merged(repository, target.tip, old.before, old.result)
     if merge.conflicts:
         raise BadDataError(
-            f"later commits changed what {acceptance.agent} did in {_named(merge.conflicts)}; nothing was changed"
+            f"later commits changed what {old.agent} did in {name_some(merge.conflicts)}; nothing was changed"
         )
     if merge.tree == repository.git("rev-parse", f"{target.tip}^{{tree}}"):
         return None
-    subject = _clean(repository.git("log", "-1", "--format=%s", acceptance.result))
-    message = f'Revert "{subject}"\n\nThis takes back what {acceptance.agent} did, commit {acceptance.result}.'
-    return _commit(repository, merge.tree, [target.tip], message)
+    said = _clean(repository.git("log", "--reverse", "--format=* %H %s", f"{old.before}..{old.result}"))
+    what = f"the work of {old.agent}" if "\n" in said else f'"{said.split(" ", 2)[-1]}"'
+    return _commit(repository, merge.tree, [target.tip], f"Revert {what}\n\nTakes back what {old.agent} did:\n\n{said}")
 
 
 def _subject_of(repository: "Repository", target: Target, changes: Changes, snapshot: "Snapshot") -> str:
@@ -256,32 +268,16 @@ def _clean(text: str) -> str:
     return _CONTROL.sub("?", text.replace("\r\n", "\n")).strip() or "No message"
 
 
-def _named(paths: tuple[str, ...] | list[str]) -> str:
-    more = len(paths) - _NAMED
-    return ", ".join(paths[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
 def _locked(repository: "Repository", lock: Path) -> str:
-    """Describe an index that another git has locked, and what to do."""
+    """Describe an index or a branch that another git has locked, and what to do."""
     return f"git is at work in {repository.top}; try again when it has ended, or remove {lock} if no git runs there"
-
-
-def _entries(repository: "Repository", old: str, new: str) -> dict[str, tuple[Entry, Entry]]:
-    """Return each file that differs between two trees, with what it is in both."""
-    fields = iter(repository.git("diff-tree", "-r", "-z", "--no-renames", "--raw", old, new).split("\0"))
-    found = {}
-    for about in fields:
-        if about:
-            old_mode, new_mode, old_id, new_id, _ = about.removeprefix(":").split(" ")
-            found[next(fields)] = ((old_mode, old_id), (new_mode, new_id))
-    return found
 
 
 def _require_allowed(agent: str, paths: Iterable[str]) -> None:
     """Refuse changes in the folder of teams, which no agent may write to."""
     bad = list(dict.fromkeys(path for path in paths if store.HOME in path.lower().split("/")))
     if bad:
-        raise BadDataError(f"{agent} changed {_named(bad)}; agents may not change {store.HOME}")
+        raise BadDataError(f"{agent} changed {name_some(bad)}; agents may not change {store.HOME}")
 
 
 @contextmanager
@@ -292,7 +288,7 @@ def open_mover(team: TeamDirectory, repository: "Repository") -> Iterator["Mover
         TryLaterError: Another process does so at the moment.
         BadDataError: The record of acceptances is damaged.
     """
-    lease = store.leases.take(team.lock("acceptance"))
+    lease = store.leases.take(team.lease("acceptance"))
     if lease is None:
         raise TryLaterError("another merge or undo is under way; try again when it is done")
     try:
@@ -300,13 +296,13 @@ def open_mover(team: TeamDirectory, repository: "Repository") -> Iterator["Mover
         mover.recover()
         yield mover
     finally:
-        os.close(lease)
+        store.leases.release(lease)
 
 
 class Mover:
     """Moves a branch from one commit to another, with the working tree and the index if it is checked out."""
 
-    def __init__(self, team: TeamDirectory, repository: "Repository", lease: int) -> None:
+    def __init__(self, team: TeamDirectory, repository: "Repository", lease: store.Held) -> None:
         self._team = team
         self._repository = repository
         self._lease = lease
@@ -318,12 +314,9 @@ class Mover:
         Raises:
             StorageError: That could not be recorded.
         """
-        known = [
-            each.model_copy(update={"discarded": True}) if each.agent == name else each
-            for each in self.record.acceptances
-        ]
+        known = [each.replace(discarded=True) if each.agent == name else each for each in self.record.acceptances]
         if known != self.record.acceptances:
-            self.record = self.record.model_copy(update={"acceptances": known})
+            self.record = self.record.replace(acceptances=known)
             store.json_files.save(self._team.acceptances, self.record, durable=True)
 
     def require_clean(self, target: Target, new: str) -> None:
@@ -341,11 +334,13 @@ class Mover:
                 raise TryLaterError(f"{what} is under way in {self._repository.top}; finish or abort it first")
         if os.path.lexists(directory / "index.lock"):
             raise TryLaterError(_locked(self._repository, directory / "index.lock"))
-        entries = _entries(self._repository, target.tip, new)
+        entries = entries_between(self._repository, target.tip, new)
         dirty = (set(self._uncommitted()) & set(entries)) | self._hidden_edits(entries)
         hindered = sorted(dirty | {path for each in entries for path in self._in_the_way(each, entries)})
         if hindered:
-            raise BadDataError(f"not committed, and would be overwritten: {_named(hindered)}; commit or stash it first")
+            raise BadDataError(
+                f"not committed, and would be overwritten: {name_some(hindered)}; commit or stash it first"
+            )
 
     def _uncommitted(self) -> list[str]:
         """Return the tracked files that differ from HEAD, in the index or in the working tree."""
@@ -372,7 +367,7 @@ class Mover:
         """Yield the untracked files where a new file has to go."""
         (old_mode, _), (new_mode, _) = entries[path]
         top = self._repository.top
-        if new_mode == _NONE:
+        if new_mode == ABSENT:
             return
         parts = path.split("/")
         for count in range(1, len(parts)):
@@ -381,10 +376,10 @@ class Mover:
             if os.path.lexists(there) and not _is_folder(there) and parent not in entries:
                 yield parent
         there = top / path
-        if old_mode == _SUBMODULE != new_mode and _is_folder(there) and any(there.iterdir()):
+        if old_mode == SUBMODULE != new_mode and _is_folder(there) and any(there.iterdir()):
             # git would remove it with everything in it, committed there or not.
             yield path
-        if old_mode != _NONE or not os.path.lexists(there):
+        if old_mode != ABSENT or not os.path.lexists(there):
             return
         if not _is_folder(there):
             # A link that the old tree has above this path is no file of its own.
@@ -437,6 +432,8 @@ class Mover:
         if move is None:
             return
         tip = self._repository.ref(f"{move.ref}^{{commit}}")
+        if not failed:
+            self._remove_ref_locks(move, tip)
         if tip is not None and is_ancestor(self._repository, move.new, tip) and (tip != move.old):
             self._finish(move)
             return
@@ -445,6 +442,30 @@ class Mover:
             self._take_back(move)
         self._remove_files_of(move)
         self._save(move=None)
+
+    def _ref_locks(self, move: Move) -> tuple[Path, Path]:
+        """Return the locks that git holds while it moves the branch: that of the branch and that of HEAD."""
+        place = self._repository.directory if move.ref == "HEAD" else self._repository.common
+        return place / f"{move.ref}.lock", self._repository.directory / "HEAD.lock"
+
+    def _remove_ref_locks(self, move: Move, tip: str | None) -> None:
+        """Remove the locks that our git left when it was killed. Another git's are left.
+
+        Git writes the new commit into the lock of the branch, so that ours is known by it. That of HEAD is empty, and
+        ours is there until just after the branch has moved; another git's is gone in a moment.
+        """
+        lock, head = self._ref_locks(move)
+        is_ours = tip == move.new
+        with contextlib.suppress(OSError):
+            if lock.read_text().strip() in (move.new, move.old):
+                is_ours = True
+                lock.unlink()
+        with contextlib.suppress(OSError):
+            found = head.stat()
+            if is_ours and not found.st_size:
+                time.sleep(_MOMENT)
+                if os.path.samestat(found, head.stat()):
+                    head.unlink()
 
     def _finish(self, move: Move) -> None:
         self._remove_files_of(move)
@@ -460,7 +481,7 @@ class Mover:
         store.json_files.save(self._team.acceptances, self.record, durable=True)
 
     def _save(self, *, move: Move | None) -> None:
-        self.record = self.record.model_copy(update={"move": move})
+        self.record = self.record.replace(move=move)
         store.json_files.save(self._team.acceptances, self.record, durable=True)
 
     def _is_checked_out(self, ref: str) -> bool:
@@ -494,7 +515,7 @@ class Mover:
     def _git(self, *arguments: str, index: Path, stdin: str = "") -> str:
         """Run git on the working tree with an index of its own; it holds the lease as long as it runs."""
         return self._repository.in_working_tree(
-            *arguments, environment={"GIT_INDEX_FILE": str(index)}, stdin=stdin, keep=(self._lease,)
+            *arguments, environment={"GIT_INDEX_FILE": str(index)}, stdin=stdin, keep=(self._lease.descriptor,)
         )
 
     def _copy_of_index(self, move: Move) -> Path:
@@ -516,25 +537,29 @@ class Mover:
         text = f"crewboard: {'undo' if each.undone is not None else each.how} {each.agent}"
         try:
             self._repository.in_working_tree(
-                "update-ref", "--create-reflog", "-m", text, move.ref, move.new, move.old, keep=(self._lease,)
-            )
+                "update-ref", "--create-reflog", "-m", text, move.ref, move.new, move.old,
+                keep=(self._lease.descriptor,),
+            )  # fmt: skip
         except CrewboardError as error:
+            for lock in self._ref_locks(move):
+                if lock.exists():
+                    raise TryLaterError(_locked(self._repository, lock)) from error
             raise TryLaterError(f"{move.ref} was changed by another program meanwhile: {error}") from error
 
     def _take_back(self, move: Move) -> None:
         """Restore the old content of each file that is new or half-written. Another content is the user's: it stays."""
-        entries = _entries(self._repository, move.old, move.new)
+        entries = entries_between(self._repository, move.old, move.new)
         old_index, restore = self._index_of(move, "old", entries, 0), []
         as_old = self._unchanged(old_index, entries, 0)
         as_new = self._unchanged(self._index_of(move, "new", entries, 1), entries, 1)
         for path, (_, new) in entries.items():
             if path not in as_old and (path in as_new or self._is_part(path, entries)):
                 restore.append(path)
-                if new[0] != _NONE:
+                if new[0] != ABSENT:
                     self._unlink(path)
         # A folder is left only if it has files of the user.
         top = self._repository.top
-        present = [path for path in restore if entries[path][0][0] != _NONE and not _is_folder(top / path)]
+        present = [path for path in restore if entries[path][0][0] != ABSENT and not _is_folder(top / path)]
         if present:
             names = "".join(f"{path}\0" for path in present)
             self._git("checkout-index", "-f", "-z", "--stdin", index=old_index, stdin=names)
@@ -548,9 +573,9 @@ class Mover:
             about, _, path = line.partition("\t")
             mode, ident, _ = about.split(" ")
             found[path] = (mode, ident)
-        gone = (_NONE, "0" * len(move.old))
+        gone = (ABSENT, "0" * len(move.old))
         wrong = {path: old for path, (old, new) in entries.items() if found.get(path, gone) == new}
-        self._git("update-index", "-z", "--index-info", index=copy, stdin=_index_lines(wrong))
+        self._git("update-index", "-z", "--index-info", index=copy, stdin=index_lines(wrong))
         # It reports files that the user changed.
         with contextlib.suppress(CrewboardError):
             self._git("update-index", "-q", "--refresh", index=copy)
@@ -566,8 +591,8 @@ class Mover:
         return index
 
     def _fill_index(self, index: Path, entries: dict[str, tuple[Entry, Entry]], side: int) -> None:
-        chosen = {path: each[side] for path, each in entries.items() if each[side][0] != _NONE}
-        self._git("update-index", "-z", "--index-info", index=index, stdin=_index_lines(chosen))
+        chosen = {path: each[side] for path, each in entries.items() if each[side][0] != ABSENT}
+        self._git("update-index", "-z", "--index-info", index=index, stdin=index_lines(chosen))
 
     def _unchanged(self, index: Path, entries: dict[str, tuple[Entry, Entry]], side: int) -> set[str]:
         """Return the files whose content in the working tree is that of the index, or which both do not have."""
@@ -578,7 +603,7 @@ class Mover:
         return {
             path
             for path, each in entries.items()
-            if (path not in differing if each[side][0] != _NONE else not os.path.lexists(top / path))
+            if (path not in differing if each[side][0] != ABSENT else not os.path.lexists(top / path))
         }
 
     def _is_part(self, path: str, entries: dict[str, tuple[Entry, Entry]]) -> bool:
@@ -592,7 +617,7 @@ class Mover:
             return False
         data = there.read_bytes()
         for mode, ident in entries[path]:
-            if mode != _NONE:
+            if mode != ABSENT:
                 whole = self._repository.in_working_tree("cat-file", "--filters", f"--path={path}", ident)
                 if os.fsencode(whole + "\n").startswith(data):
                     return True
@@ -614,8 +639,3 @@ class Mover:
 
 def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
-
-
-def _index_lines(entries: dict[str, Entry]) -> str:
-    """Return entries as `update-index --index-info` reads them; the mode 0 removes one."""
-    return "".join(f"{'0' if mode == _NONE else mode} {ident}\t{path}\0" for path, (mode, ident) in entries.items())

@@ -1,0 +1,267 @@
+"""Letters of the user to agents of Claude Code: into the inbox of a teammate, or to the socket of the lead; their end.
+
+A letter is always signed `operator`: Claude Code gives what its lead writes a signature of its own, and obeys nothing
+else. The mirror then shows the letter, and what became of it, like any other.
+"""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from crewboard import linux, store
+from crewboard.attach import formats, gate, places, teams
+from crewboard.records import (
+    OPERATOR,
+    AttachedTeam,
+    BadDataError,
+    Config,
+    Message,
+    StorageError,
+    TryLaterError,
+    UntrustedError,
+    UsageError,
+)
+from crewboard.store import TeamDirectory
+
+_LOCK_TIMEOUT = 5.0
+"""Seconds to wait for the lock of an inbox; Claude Code holds it for milliseconds."""
+
+_LOCK_POLL = 0.02
+
+_STALE = 10.0
+"""Seconds after which Claude Code, too, takes the lock of a process that was killed."""
+
+_SOCKET_TIMEOUT = 5.0
+
+_END_TIMEOUT = 5.0
+"""Seconds in which a process ends after SIGTERM."""
+
+_POLL = 0.05
+
+_SAFE_NAME = re.compile(r"[\w@ -][\w@. -]*")
+"""Names that can be part of a path."""
+
+
+def allow(team: TeamDirectory, *, letters: bool) -> None:
+    """Let letters be written to the agents of an attached team, or not any more."""
+
+    def edit(config: Config) -> None:
+        if config.attached is not None:
+            config.attached = config.attached.replace(letters=letters)
+
+    store.roster.change(team, edit)
+
+
+def require_allowed(attached: AttachedTeam) -> None:
+    """Refuse a letter, or an end by signal, that the user has not allowed.
+
+    Raises:
+        BadDataError: Letters are off.
+    """
+    if not attached.letters:
+        raise BadDataError(
+            f"nothing is written to Claude Code's team {attached.team}: `crewboard attach {attached.team} "
+            "--allow-letters` allows letters and stops"
+        )
+
+
+def send(team: TeamDirectory, attached: AttachedTeam, to: str, text: str, now: float) -> Message:
+    """Send a letter to the agent `to` of an attached team, and return it as the mirror will show it.
+
+    Raises:
+        UsageError: The team has no such agent any more.
+        TryLaterError: The lead's session is gone, or the inbox stays locked.
+        BadDataError: Letters are off, or the inbox is damaged; it was not changed.
+        StorageError: The letter could not be written.
+    """
+    require_allowed(attached)
+    here = places.Places(Path(attached.config_dir))
+    member = _member(here, attached, to)
+    address = _socket_of(here, attached) if member.is_lead else None
+    stamp = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    letter = {"from": OPERATOR, "text": text, "timestamp": stamp, "read": False}
+    message = store.mailbox.compose(OPERATOR, to, "message", text, ident=_message_id(letter), ts=now)
+    if address is None:
+        _put(here.inboxes(attached.team), member.name, letter)
+        return message
+    _say(address, text)
+    # The lead's session keeps no inbox of what comes by its socket, so that the mirror could not see it there.
+    return store.mailbox.send(team, message)
+
+
+def end(attached: AttachedTeam, name: str, grace: float) -> None:
+    """End a teammate that has a process of its own: by SIGTERM, if it does not end by itself within `grace` seconds.
+
+    Raises:
+        BadDataError: Letters are off.
+        UsageError: It has none.
+        TryLaterError: It did not end in time.
+    """
+    require_allowed(attached)
+    key = _member(places.Places(Path(attached.config_dir)), attached, name).name
+    found = teams.find_teammate(key, attached.team)
+    if found is None:
+        raise UsageError(f"{name} runs in the process of its lead: only the lead can end it; ask it by a letter")
+    pid, ticks = found
+    if _has_ended(pid, ticks, grace):
+        return
+    # Checked once more, because a pid can be given to another program.
+    if teams.find_teammate(key, attached.team) == found:
+        linux.process.send_signal(pid, signal.SIGTERM, ticks)
+    if not _has_ended(pid, ticks, _END_TIMEOUT):
+        raise TryLaterError(f"{name} did not end after SIGTERM (pid {pid})")
+
+
+def _has_ended(pid: int, ticks: int, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while linux.process.start_ticks(pid) == ticks:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL)
+    return True
+
+
+def _message_id(letter: dict[str, Any]) -> str:
+    """Return the id that the mirror gives the message of a letter."""
+    found = formats.inbox(json.dumps([letter]).encode()) or []
+    return store.mailbox.derived_id("letter", found[0].mark)
+
+
+def _member(here: places.Places, attached: AttachedTeam, to: str) -> formats.Member:
+    try:
+        roster = formats.roster(store.files.read_file(here.roster(attached.team)) or b"")
+    except OSError as error:
+        raise StorageError(f"cannot read the roster of {attached.team}: {store.files.reason(error)}") from error
+    for member in roster.members if roster is not None else ():
+        if to in (gate.board_name(member.name), f"{gate.board_name(member.name)}-agent"):
+            return member
+    raise UsageError(f"{to} is not on Claude Code's team {attached.team} any more: a letter would not be read")
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold Claude Code's own lock of a file: a folder beside it.
+
+    Raises:
+        TryLaterError: Another process holds it.
+    """
+    lock = path.with_name(path.name + ".lock")
+    deadline = time.monotonic() + _LOCK_TIMEOUT
+    while True:
+        try:
+            lock.mkdir()
+            break
+        except FileExistsError:
+            with contextlib.suppress(OSError):
+                if time.time() - lock.stat().st_mtime > _STALE:
+                    lock.rmdir()
+                    continue
+        if time.monotonic() > deadline:
+            raise TryLaterError(f"{path} stays locked by Claude Code; nothing was sent")
+        time.sleep(_LOCK_POLL)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            lock.rmdir()
+
+
+def _put(folder: Path, name: str, letter: dict[str, Any]) -> None:
+    """Append a letter to an inbox, as Claude Code does: lock, read, write another file, rename."""
+    if not _SAFE_NAME.fullmatch(name):
+        raise UsageError(f"{name!r} has no inbox that crewboard writes to")
+    path = folder / f"{name}.json"
+    try:
+        _require_own(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        _require_own(folder)
+        with _locked(path):
+            found = _letters(path, store.files.read_file(path))
+            _replace(path, json.dumps([*found, letter], indent=2).encode())
+    except OSError as error:
+        raise StorageError(f"cannot write to {path}: {store.files.reason(error)}") from error
+
+
+def _letters(path: Path, content: bytes | None) -> list[Any]:
+    try:
+        found = json.loads(content) if content else []
+    except (ValueError, RecursionError) as error:
+        raise BadDataError(f"{path} is damaged; nothing was sent") from error
+    if not isinstance(found, list):
+        raise BadDataError(f"{path} is damaged; nothing was sent")
+    return found
+
+
+def _replace(path: Path, content: bytes) -> None:
+    fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)  # noqa: PTH105  the path is a text
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)  # noqa: PTH108  as above
+        raise
+
+
+def _require_own(folder: Path) -> None:
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise UntrustedError(f"{folder} is not a folder of yours; nothing was sent")
+
+
+def _socket_of(here: places.Places, attached: AttachedTeam) -> Path | None:
+    """Return the socket of the lead's session; None if this version has none.
+
+    Raises:
+        TryLaterError: The session does not run.
+        UntrustedError: Another user could listen there.
+    """
+    files = sorted(here.sessions.glob("*.json")) if here.sessions.is_dir() else []
+    for path in files:
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            session = json.loads(path.read_bytes())
+            if isinstance(session, dict) and session.get("sessionId") in attached.session_ids:
+                address = session.get("messagingSocketPath")
+                return _checked(Path(address)) if isinstance(address, str) and address else None
+    raise TryLaterError(f"the session of the lead of {attached.team} does not run; nothing was sent")
+
+
+def _checked(address: Path) -> Path:
+    try:
+        found = address.lstat()
+    except OSError as error:
+        raise TryLaterError("the lead's session does not listen; nothing was sent") from error
+    if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise UntrustedError(f"{address} is not a socket that only you can use; nothing was sent")
+    return address
+
+
+def _say(address: Path, text: str) -> None:
+    frame = {
+        "msgV": 1,
+        "msg_id": str(uuid.uuid4()),
+        "type": "user",
+        "message": {"role": "user", "content": text},
+        "priority": "next",
+    }
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(_SOCKET_TIMEOUT)
+            connection.connect(str(address))
+            connection.sendall(json.dumps(frame).encode() + b"\n")
+    except OSError as error:
+        raise TryLaterError(
+            f"the lead's session does not listen: {error.strerror or error}; nothing was sent"
+        ) from error

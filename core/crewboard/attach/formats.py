@@ -1,0 +1,317 @@
+"""Claude Code's files as plain data, read tolerantly: its formats are not documented and change with its versions.
+
+A field that is missing or has an unexpected type gets its default. A file that is being written is torn: it is read as
+None, and again later.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from crewboard.records import Tokens
+
+TESTED = ("2.1.177", "2.1.197", "2.1.330")
+"""The versions whose files this was tested with, the oldest first."""
+
+LEAD = "team-lead"
+"""The name of the lead in each of its teams."""
+
+MAX_TEXT = 200_000
+"""Characters of one block of a transcript that are mirrored."""
+
+_LETTER = re.compile(r'<teammate-message teammate_id="([^"]*)"([^>]*)>\n?(.*?)\n?</teammate-message>', re.DOTALL)
+_SUMMARY = re.compile(r' summary="([^"]*)"')
+_WANTED = (b'"type":"assistant"', b'"type":"user"')
+_MAX_DEPTH = 24
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of a team. `backend` is `in-process` or `tmux`, empty while it is not known."""
+
+    name: str
+    agent_type: str
+    model: str
+    prompt: str
+    cwd: str
+    backend: str
+    joined_at: float
+    plan_required: bool
+
+    @property
+    def is_lead(self) -> bool:
+        """Return True if it is the lead."""
+        return self.name == LEAD
+
+
+@dataclass(frozen=True)
+class Roster:
+    """A team's `config.json`. Versions before 2.1.330 do not say which process the lead is."""
+
+    name: str
+    description: str
+    created_at: float
+    lead_session: str
+    lead_pid: int
+    lead_ticks: int
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True)
+class Session:
+    """A file in `sessions/`: an interactive process. `ticks` is its start time, field 22 of /proc/PID/stat.
+
+    `started_at` is when the session began, a moment after its process.
+    """
+
+    pid: int
+    ticks: int
+    ident: str
+    cwd: str
+    version: str
+    status: str
+    waiting_for: str
+    since: float
+    started_at: float
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A letter in an inbox. `mark` is the same for the same letter each time that it is read."""
+
+    author: str
+    text: str
+    ts: float
+    mark: str
+
+
+@dataclass(frozen=True)
+class BoardTask:
+    """A file of a task board."""
+
+    id: int
+    subject: str
+    description: str
+    status: str
+    owner: str
+    blocked_by: tuple[int, ...]
+
+
+def roster(data: bytes) -> Roster | None:
+    """Return the members of a team, or None if the file is torn."""
+    found = _object(data)
+    if found is None or not isinstance(found.get("members"), list):
+        return None
+    process = found.get("leadProcess")
+    process = process if isinstance(process, dict) else {}
+    members = [_member(each) for each in found["members"] if isinstance(each, dict) and _text(each.get("name"))]
+    return Roster(
+        name=_text(found.get("name")),
+        description=_text(found.get("description")),
+        created_at=_milliseconds(found.get("createdAt")),
+        lead_session=_text(found.get("leadSessionId")),
+        lead_pid=_number(process.get("pid")),
+        lead_ticks=_number(process.get("procStart")),
+        members=tuple(members),
+    )
+
+
+def _member(found: dict[str, Any]) -> Member:
+    pane = _text(found.get("tmuxPaneId"))
+    backend = _text(found.get("backendType")) or ("tmux" if pane.startswith("%") else "")
+    return Member(
+        name=_text(found.get("name")),
+        agent_type=_text(found.get("agentType")),
+        model=_text(found.get("model")),
+        prompt=_text(found.get("prompt")),
+        cwd=_text(found.get("cwd")),
+        backend=backend,
+        joined_at=_milliseconds(found.get("joinedAt")),
+        plan_required=found.get("planModeRequired") is True,
+    )
+
+
+def session(data: bytes) -> Session | None:
+    """Return a running session, or None if the file is torn."""
+    found = _object(data)
+    if found is None or not _number(found.get("pid")):
+        return None
+    return Session(
+        pid=_number(found.get("pid")),
+        ticks=_number(found.get("procStart")),
+        ident=_text(found.get("sessionId")),
+        cwd=_text(found.get("cwd")),
+        version=_text(found.get("version")),
+        status=_text(found.get("status")),
+        waiting_for=_text(found.get("waitingFor")),
+        since=_milliseconds(found.get("statusUpdatedAt")),
+        started_at=_milliseconds(found.get("startedAt")),
+    )
+
+
+def inbox(data: bytes) -> list[Letter] | None:
+    """Return the letters that were not read yet, or None if the file is torn. What is no letter is left out."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, list):
+        return None
+    return [_inbox_letter(each) for each in found if isinstance(each, dict) and isinstance(each.get("text"), str)]
+
+
+def _inbox_letter(found: dict[str, Any]) -> Letter:
+    author, text, ts = _text(found.get("from")), found["text"], _text(found.get("timestamp"))
+    mark = _text(found.get("msg_id")) or f"{author}|{ts}|{hash_of(text)}"
+    return Letter(author, text, moment(ts), mark)
+
+
+def task(data: bytes) -> BoardTask | None:
+    """Return a task, or None if the file is torn."""
+    found = _object(data)
+    if found is None or not 0 < _number(found.get("id")) < 10**9:
+        return None
+    blockers = found.get("blockedBy")
+    return BoardTask(
+        id=_number(found.get("id")),
+        subject=_text(found.get("subject")),
+        description=_text(found.get("description")),
+        status=_text(found.get("status")),
+        owner=_text(found.get("owner")).partition("@")[0],
+        blocked_by=tuple(n for each in blockers if (n := _number(each))) if isinstance(blockers, list) else (),
+    )
+
+
+def frame(text: str) -> dict[str, Any] | None:
+    """Return the frame that a letter is, such as `idle_notification`; None if it is plain text."""
+    if not text.lstrip().startswith("{"):
+        return None
+    found = _object(text.encode("utf-8", "replace"))
+    return found if found is not None and isinstance(found.get("type"), str) else None
+
+
+def transcript_record(line: bytes) -> dict[str, Any] | None:
+    """Return a record of a transcript that says what the model or the user said; None for all others.
+
+    Their types are looked for before the line is parsed: transcripts are large, and most of it is requests that the
+    next version of the program writes in another form.
+    """
+    if not any(wanted in line for wanted in _WANTED):
+        return None
+    found = _object(line)
+    if found is None or found.get("type") not in ("assistant", "user") or not isinstance(found.get("message"), dict):
+        return None
+    return found
+
+
+def letters_in(text: str) -> Iterator[Letter]:
+    """Yield the letters that a record of a transcript holds, in the form in which the model sees them."""
+    for author, _, said in _LETTER.findall(text):
+        yield Letter(author, said, 0, "")
+
+
+def content_blocks(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the content of a record as blocks; a text is one block."""
+    content = record["message"].get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+def result_text(block: dict[str, Any]) -> str:
+    """Return the text of a tool's result; of other contents, such as images, only that they are there."""
+    content = block.get("content")
+    if isinstance(content, str):
+        return content[:MAX_TEXT]
+    parts = content if isinstance(content, list) else []
+    texts = [_text(part.get("text")) or f"[{_text(part.get('type'))}]" for part in parts if isinstance(part, dict)]
+    return "\n".join(texts)[:MAX_TEXT]
+
+
+def usage(record: dict[str, Any]) -> Tokens:
+    """Return the tokens of the model call that a record is from."""
+    found = record["message"].get("usage")
+    found = found if isinstance(found, dict) else {}
+    return Tokens(
+        input=_number(found.get("input_tokens")),
+        output=_number(found.get("output_tokens")),
+        cache_read=_number(found.get("cache_read_input_tokens")),
+        cache_write=_number(found.get("cache_creation_input_tokens")),
+    )
+
+
+def sent_letter(record: dict[str, Any]) -> tuple[str, Letter] | None:
+    """Return the recipient and the letter if a record is the result of sending one; None if it is not.
+
+    Versions before 2.1.330 give it no id, so that it cannot be told from the same letter in an inbox.
+    """
+    result = record.get("toolUseResult")
+    routing = result.get("routing") if isinstance(result, dict) else None
+    if not isinstance(result, dict) or not isinstance(routing, dict) or not isinstance(result.get("msg_id"), str):
+        return None
+    to, author, text = (_text(routing.get(key)) for key in ("target", "sender", "content"))
+    if not text or not author:
+        return None
+    return to.removeprefix("@"), Letter(author, text, moment(_text(record.get("timestamp"))), result["msg_id"])
+
+
+def moment(text: object) -> float:
+    """Return an ISO 8601 time in epoch seconds, 0 if it is none."""
+    try:
+        return max(0.0, datetime.fromisoformat(str(text)).timestamp())
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def hash_of(text: str) -> str:
+    """Return a short digest of a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def clip(value: Any, depth: int = 0) -> Any:  # noqa: ANN401  any JSON value
+    """Return a JSON value that a journal accepts: without very long texts and without deep nesting."""
+    if depth > _MAX_DEPTH:
+        return "…"
+    if isinstance(value, str):
+        return value[:MAX_TEXT]
+    if isinstance(value, dict):
+        return {str(key): clip(each, depth + 1) for key, each in value.items()}
+    return [clip(each, depth + 1) for each in value] if isinstance(value, list) else value
+
+
+def is_tested(version: str) -> bool:
+    """Return True if a version lies between the oldest and the newest that was tested, or is not known."""
+    found = _parts(version)
+    return not found or _parts(TESTED[0]) <= found <= _parts(TESTED[-1])
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def _object(data: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _text(value: object) -> str:
+    """Return a value if it is a text, made storable: a lone surrogate is no Unicode."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+
+
+def _number(value: object) -> int:
+    """Return a whole number that is 0 or more, also one that is written as text."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:  # noqa: PLR2004  digits of an int64
+        return int(value)
+    return max(0, int(value)) if isinstance(value, (int, float)) and abs(value) < 2**63 else 0
+
+
+def _milliseconds(value: object) -> float:
+    return _number(value) / 1000

@@ -1,0 +1,265 @@
+"""Plans and permissions of Claude Code's teammates as requests, which the user answers like those of own agents.
+
+A hook files the request and waits. It holds a lease meanwhile: a request whose hook is gone can do nothing any more.
+"""
+
+import difflib
+import os
+import re
+import select
+import signal
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple, NoReturn
+
+from crewboard import protocol, store
+from crewboard.attach import install
+from crewboard.records import OPERATOR, SYSTEM, BadDataError, JsonValue, Request, RequestType, UntrustedError
+from crewboard.store import TeamDirectory
+
+_MARGIN = 30.0
+"""Seconds before Claude Code would end the hook in which it gives up, so that its answer is heard."""
+
+PLAN_LIMIT, PERMISSION_LIMIT = install.PLAN_TIMEOUT - _MARGIN, install.PERMISSION_TIMEOUT - _MARGIN
+
+_POLL = 0.2
+
+_RENAMED = {"file_path": "path", "notebook_path": "path", "old_string": "old_text", "new_string": "new_text"}
+"""Arguments that have other names in requests of own agents."""
+
+_PATH = re.compile(r"`([^`\s]+)`|(?<![\w./-])([\w@.+-]*[\w+-](?:/[\w@.+-]+|\.\w{1,8}))(?![\w/-])")
+"""Words of a plan that may be the path of a file: in backticks, or with a slash or an ending."""
+
+_MAX_FILES, _MAX_PATH = 200, 300
+
+
+class Verdict(NamedTuple):
+    """An answer: `allowed` or not, and the `reason` that the teammate's model is told."""
+
+    allowed: bool
+    reason: str
+
+
+def review_plan(path: Path, name: str, event: dict[str, Any], limit: float = PLAN_LIMIT) -> Verdict | None:
+    """Have the user review a plan of the teammate `name`; return None if Claude Code is to decide.
+
+    Deny it if it was not reviewed within `limit` seconds.
+
+    Raises:
+        CrewboardError: The team cannot be read or written.
+        SystemExit: Claude Code gave up the call. The request is cancelled.
+    """
+    team, author = TeamDirectory(path), board_name(name)
+    if _is_foreign(team) or store.roster.load(team).plan_approver != OPERATOR:
+        return None
+    cancel_abandoned(team, time.time())
+    revised = _last_plan(team, author)
+    if revised is not None and _is_edited_version(revised, _plan_of(event)):
+        return Verdict(allowed=True, reason=f"This is the plan as {revised.decided_by} edited it.")
+    return _plan_verdict(_ask_plan(team, author, event, revised, limit))
+
+
+def ask_permission(path: Path, name: str, event: dict[str, Any], limit: float = PERMISSION_LIMIT) -> Verdict | None:
+    """Have the user permit a call of the teammate `name`; return None if Claude Code is to ask in its own dialog.
+
+    It is after `limit` seconds, and for a subagent, which is not on the board.
+
+    Raises:
+        CrewboardError: The team cannot be read or written.
+        SystemExit: Claude Code gave up the call. The request is cancelled.
+    """
+    team, author = TeamDirectory(path), board_name(name)
+    if _is_foreign(team) or store.roster.load(team).member(author) is None:
+        return None
+    cancel_abandoned(team, time.time())
+    request = _ask_permission(team, author, event, limit)
+    if request.status not in ("approved", "rejected"):
+        return None
+    said = "Allowed" if request.status == "approved" else "Not allowed"
+    feedback = f": {request.feedback}" if request.feedback else ""
+    return Verdict(request.status == "approved", f"{said} by {request.decided_by}{feedback}")
+
+
+def _is_foreign(team: TeamDirectory) -> bool:
+    """Return True if this user has not attached the team: a cloned repository can contain one."""
+    try:
+        team.require_adopted()
+    except UntrustedError:
+        return True
+    return False
+
+
+def board_name(name: str) -> str:
+    """Return the name of a teammate on the board, where names have fewer characters."""
+    kept = re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-")
+    return (kept if kept[:1].isalpha() else f"a-{kept}")[:32].rstrip("-")
+
+
+def cancel_abandoned(team: TeamDirectory, now: float) -> None:
+    """Cancel the requests whose hook is gone: Claude Code, or the user, went on without an answer."""
+    for request in protocol.requests.pending(team):
+        lease = _lease(team, request.id)
+        if lease.changed() is not None and not store.leases.is_held(lease):
+            protocol.requests.close(team, request.id, "cancelled", SYSTEM, now)
+            store.leases.remove(lease)
+
+
+def _lease(team: TeamDirectory, request_id: str) -> store.Key:
+    return team.lease(f"hook-{request_id}")
+
+
+def _ask_plan(
+    team: TeamDirectory, author: str, event: dict[str, Any], revised: Request | None, limit: float
+) -> Request:
+    plan = _plan_of(event)
+    number = int(str(revised.payload.get("revision", 1))) + 1 if revised is not None else 1
+    payload: dict[str, JsonValue] = {
+        "plan": plan,
+        "files": list(_files_in(plan, team.root, Path(str(event.get("cwd") or team.root)))),
+        "commands": [],
+        "risk": "",
+        "revision": number,
+    }
+    ident = f"plan-{store.mailbox.derived_id(author, _call(event), 'plan')[:12]}"
+    return _ask(team, ident, "plan_approval", author, payload, limit, revised.id if revised is not None else None)
+
+
+def _ask_permission(team: TeamDirectory, author: str, event: dict[str, Any], limit: float) -> Request:
+    tool, given = str(event.get("tool_name", "")), event.get("tool_input")
+    call: dict[str, Any] = given if isinstance(given, dict) else {}
+    call = {_RENAMED.get(key, key): value for key, value in call.items()}
+    subject = call.get("command") or call.get("path") or call.get("url") or call.get("description") or ""
+    payload: dict[str, JsonValue] = {
+        "tool": tool,
+        "input": call,
+        "summary": next(iter(str(subject).splitlines()), "")[:200],
+        "diff": _diff(tool, call),
+        "scope": None,
+    }
+    ident = f"permission-{store.mailbox.new_id()[:12]}"
+    return _ask(team, ident, "permission", author, payload, limit)
+
+
+def _plan_of(event: dict[str, Any]) -> str:
+    given = event.get("tool_input")
+    plan = given.get("plan") if isinstance(given, dict) else None
+    return plan if isinstance(plan, str) else ""
+
+
+def _call(event: dict[str, Any]) -> str:
+    return str(event.get("tool_use_id") or store.mailbox.new_id())
+
+
+def _last_plan(team: TeamDirectory, author: str) -> Request | None:
+    """Return the plan that a new one of a teammate revises: its newest, unless that was approved as it was."""
+    plans = [each for each in protocol.requests.load_all(team) if (each.type, each.from_) == ("plan_approval", author)]
+    newest = plans[-1] if plans else None
+    done = newest is not None and newest.status == "approved" and newest.edited is None
+    return None if done else newest
+
+
+def _is_edited_version(revised: Request, plan: str) -> bool:
+    return revised.status == "approved" and revised.edited is not None and revised.edited.split() == plan.split()
+
+
+def _files_in(plan: str, root: Path, cwd: Path) -> dict[str, None]:
+    """Return the files of the workspace that a plan names: those that exist, and others in backticks."""
+    found: dict[str, None] = {}
+    for quoted, plain in _PATH.findall(plan):
+        path = os.path.relpath(os.path.normpath(cwd / (quoted or plain).removesuffix(".")), root)
+        looks_new = bool(quoted) and "." in os.path.basename(path) and not quoted.startswith("-")  # noqa: PTH119
+        if not path.startswith("..") and len(path) <= _MAX_PATH and (looks_new or (root / path).is_file()):
+            found[path] = None
+        if len(found) == _MAX_FILES:
+            break
+    return found
+
+
+def _diff(tool: str, call: dict[str, Any]) -> str | None:
+    """Return what a write or an edit would change, as a unified diff."""
+    path = str(call.get("path", ""))
+    if tool == "Edit":
+        before, after = str(call.get("old_text", "")), str(call.get("new_text", ""))
+    elif tool == "Write":
+        try:
+            before = Path(path).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            before = ""
+        after = str(call.get("content", ""))
+    else:
+        return None
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), f"a{path}", f"b{path}", lineterm="")
+    return "\n".join(lines)
+
+
+def _ask(
+    team: TeamDirectory,
+    request_id: str,
+    kind: RequestType,
+    author: str,
+    payload: dict[str, JsonValue],
+    limit: float,
+    supersedes: str | None = None,
+) -> Request:
+    """Open a request and wait until it is closed; expire it after `limit` seconds.
+
+    Raises:
+        SystemExit: Claude Code ended this process, or does not listen any more. The request is cancelled.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, _leave)
+    lease = _lease(team, request_id)
+    held = store.leases.take(lease)
+    try:
+        protocol.approvals.ask(team, request_id, kind, author, OPERATOR, payload, time.time(), supersedes=supersedes)
+        return _wait(team, request_id, limit)
+    except SystemExit:
+        protocol.requests.close(team, request_id, "cancelled", SYSTEM, time.time())
+        raise
+    finally:
+        if held is not None:
+            store.leases.remove(lease)
+            store.leases.release(held)
+
+
+def _wait(team: TeamDirectory, request_id: str, limit: float) -> Request:
+    file = store.CachedFile(team.request(request_id), Request)
+    listener = select.poll()
+    # No event is asked for: that the reader has gone is always reported.
+    listener.register(1, 0)
+    deadline, parent = time.monotonic() + limit, os.getppid()
+    while time.monotonic() < deadline:
+        current = file.get()
+        if current is None:
+            raise BadDataError(f"{file.key} is gone")
+        if current.status != "pending":
+            return current
+        if listener.poll(_POLL * 1000) or os.getppid() != parent:
+            raise SystemExit(0)
+    expired = protocol.requests.close(team, request_id, "expired", SYSTEM, time.time())
+    closed = expired or protocol.requests.load(team, request_id)
+    if closed is None:
+        raise BadDataError(f"{file.key} is gone")
+    return closed
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001  the signature of a signal handler
+    raise SystemExit(0)
+
+
+def _plan_verdict(request: Request) -> Verdict:
+    feedback = f"\nFeedback: {request.feedback}" if request.feedback else ""
+    by = request.decided_by
+    if request.status == "approved" and request.edited is not None:
+        text = (
+            f"The plan is approved with changes by {by}. Replace the text of your plan file by this version, word for "
+            f"word, and submit it again; it is approved then.{feedback}\n\n{request.edited}"
+        )
+        return Verdict(allowed=False, reason=text)
+    if request.status == "approved":
+        return Verdict(allowed=True, reason=f"The plan is approved by {by}.{feedback}")
+    if request.status == "rejected":
+        return Verdict(allowed=False, reason=f"The plan is rejected by {by}.{feedback}\nRevise it and submit it again.")
+    why = "was not reviewed in time" if request.status == "expired" else "was withdrawn"
+    return Verdict(allowed=False, reason=f"The plan {why}. Do not carry it out; submit it again if it is needed.")

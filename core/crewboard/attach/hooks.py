@@ -1,0 +1,156 @@
+"""`crewboard hook`: what Claude Code runs when a teammate has a plan, or wants to do what it may not do unasked.
+
+Sessions that no attached team wants must not notice it, so that only what Python starts quickly is imported here; the
+request itself is in `gate`. Whatever goes wrong, a plan is denied once an attached team wants the session, and a
+permission is left to Claude Code's own dialog.
+"""
+
+import json
+import os
+import sys
+
+TYPE_CHECKING = False
+"""As in `typing`, which takes longer to import than all of this."""
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+PLAN_TOOL = "ExitPlanMode"
+
+_NAMES = ("--agent-name", "--team-name", "--parent-session-id")
+"""The arguments of a teammate that runs in a terminal of its own."""
+
+_ADVICE = "Tell your user: if this stays so, move {} out of its folder and run `crewboard attach` again"
+
+_MAX_ANCESTORS = 3
+"""Processes above this one that may be the session: a shell can be in between."""
+
+
+def main() -> int:
+    """Answer one event of Claude Code, given on stdin, and return the exit code, which is always 0."""
+    event = _read_event()
+    if event is None or not _may_be_attached(event):
+        return 0
+    teammate = _pane_teammate()
+    name = teammate.get("--agent-name") or name_of_teammate(event)
+    # What the lead itself asks is for the user who sits in front of it.
+    team = _attached_team(event, teammate) if name else None
+    if team is None:
+        return 0
+    answer = _answer_plan(team, name, event) if _is_plan(event) else _answer_permission(team, name, event)
+    if answer is not None:
+        sys.stdout.write(json.dumps({"hookSpecificOutput": answer}) + "\n")
+        sys.stdout.flush()
+    return 0
+
+
+def _is_plan(event: "dict[str, Any]") -> bool:
+    return event.get("hook_event_name") == "PreToolUse" and event.get("tool_name") == PLAN_TOOL
+
+
+def _answer_plan(team: "Path", name: str, event: "dict[str, Any]") -> "dict[str, Any] | None":
+    try:
+        from crewboard.attach import gate
+
+        verdict = gate.review_plan(team, name, event)
+        if verdict is None:
+            return None
+        allowed, reason = verdict
+    # The last handler: a plan that was not read is not carried out because of an error here.
+    except Exception as error:  # noqa: BLE001
+        allowed, reason = False, f"crewboard could not ask the user about the plan: {error}. {_ADVICE.format(team)}"
+    answer = {
+        "hookEventName": "PreToolUse",
+        "permissionDecision": "allow" if allowed else "deny",
+        "permissionDecisionReason": reason,
+    }
+    # The model reads the reason of a no; of a yes it reads this.
+    return {**answer, "additionalContext": reason} if allowed else answer
+
+
+def _answer_permission(team: "Path", name: str, event: "dict[str, Any]") -> "dict[str, Any] | None":
+    try:
+        from crewboard.attach import gate
+
+        verdict = gate.ask_permission(team, name, event)
+    # The last handler: Claude Code asks in its own dialog.
+    except Exception:  # noqa: BLE001
+        return None
+    if verdict is None:
+        return None
+    decision = {"behavior": "allow"} if verdict.allowed else {"behavior": "deny", "message": verdict.reason}
+    return {"hookEventName": "PermissionRequest", "decision": decision}
+
+
+def name_of_teammate(event: "dict[str, Any]") -> str:
+    """Return the name of a teammate that runs in the process of the lead, or the type of a subagent.
+
+    It is empty for the lead.
+    """
+    ident, kind = event.get("agent_id"), event.get("agent_type")
+    if not isinstance(ident, str):
+        return ""
+    # `a` NAME `-` and 16 hexadecimal digits. Up to 2.1.177 only digits, and the name is given as the type.
+    name, _, digits = ident[1:].rpartition("-")
+    is_hex = len(digits) == 16 and not digits.strip("0123456789abcdef")  # noqa: PLR2004  as above
+    return name if name and is_hex else kind if isinstance(kind, str) else ""
+
+
+def _read_event() -> "dict[str, Any] | None":
+    """Return the event if it is one that is answered here."""
+    try:
+        event = json.loads(sys.stdin.buffer.read())
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(event, dict) or not isinstance(event.get("session_id"), str):
+        return None
+    return event if _is_plan(event) or event.get("hook_event_name") == "PermissionRequest" else None
+
+
+def _folders(event: "dict[str, Any]") -> list[str]:
+    """Return where the attached team may be: the project of the session, and where it is now."""
+    given = (os.environ.get("CLAUDE_PROJECT_DIR"), event.get("cwd"))
+    return list(dict.fromkeys(folder for folder in given if isinstance(folder, str) and folder))
+
+
+def _may_be_attached(event: "dict[str, Any]") -> bool:
+    """Return True if a folder of teams in the project, or above, contains an attached one. Imports nothing."""
+    for folder in _folders(event):
+        here, above = os.path.realpath(folder), ""
+        while here != above:
+            try:
+                if any(name.startswith("claude-") for name in os.listdir(f"{here}/.crewboard")):  # noqa: PTH208
+                    return True
+            except OSError:
+                pass
+            here, above = os.path.dirname(here), here  # noqa: PTH120  pathlib takes long to import
+    return False
+
+
+def _attached_team(event: "dict[str, Any]", teammate: dict[str, str]) -> "Path | None":
+    from pathlib import Path
+
+    from crewboard.attach.places import find_attached, find_damaged
+
+    sessions = [event["session_id"], *filter(None, [teammate.get("--parent-session-id")])]
+    folders = [Path(folder) for folder in _folders(event)]
+    found = [find_attached(folder, sessions) for folder in folders]
+    # One that cannot be read may be the team of this session: asking it fails, so that a plan is denied.
+    return next(filter(None, [*found, *map(find_damaged, folders)]), None)
+
+
+def _pane_teammate() -> dict[str, str]:
+    """Return the name, team and lead of a teammate that has a process of its own; else nothing."""
+    pid = os.environ.get("CLAUDE_PID") or str(os.getppid())
+    for _ in range(_MAX_ANCESTORS):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123  as above
+                words = [os.fsdecode(word) for word in file.read().split(b"\0")]
+            with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  as above
+                pid = file.read().rpartition(b")")[2].split()[1].decode()
+        except (OSError, IndexError):
+            return {}
+        if "--agent-name" in words:
+            return {word: words[at + 1] for at, word in enumerate(words[:-1]) if word in _NAMES}
+    return {}

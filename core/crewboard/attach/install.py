@@ -1,0 +1,218 @@
+"""The hooks of crewboard in a project's `.claude/settings.local.json`: add, remove, find them. Nothing else is changed.
+
+The user's own settings, in their home directory, are never touched.
+"""
+
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from crewboard import store
+from crewboard.records import BadDataError, StorageError, UsageError
+
+SETTINGS = Path(".claude", "settings.local.json")
+"""The file in a project, which Claude Code reads when a session starts. It is not shared with others."""
+
+BACKUP_SUFFIX = ".before-crewboard"
+
+PLAN_EVENT, PERMISSION_EVENT = "PreToolUse", "PermissionRequest"
+
+PLAN_TIMEOUT = 86_400
+"""Seconds after which Claude Code ends the hook of a plan. The hook gives up a little earlier, and denies."""
+
+PERMISSION_TIMEOUT = 600
+"""Seconds after which Claude Code asks for a permission in its own dialog, which is not shown before."""
+
+_MODULE = "crewboard_tui.cli"
+
+
+def command() -> str:
+    """Return the shell command of the hook, with an absolute path: a session may have another PATH."""
+    script = Path(sys.executable).with_name("crewboard")
+    words = [str(script)] if script.exists() else [sys.executable, "-m", _MODULE]
+    return shlex.join([*words, "hook"])
+
+
+def snippet() -> dict[str, Any]:
+    """Return the settings that add the hooks."""
+    hooked = {PLAN_EVENT: ("ExitPlanMode", PLAN_TIMEOUT), PERMISSION_EVENT: ("*", PERMISSION_TIMEOUT)}
+    return {
+        "hooks": {
+            event: [
+                {"matcher": matcher, "hooks": [{"type": "command", "command": command(), "timeout": timeout}]},
+            ]
+            for event, (matcher, timeout) in hooked.items()
+        }
+    }  # fmt: skip
+
+
+def as_text(settings: dict[str, Any]) -> str:
+    """Return settings in the form in which they are written."""
+    return json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
+
+
+def install(project: Path) -> bool:
+    """Add the hooks to the settings of a project, and keep a copy of the file before; return False if they are there.
+
+    Hooks of crewboard with another command, such as that of a version that was moved, are replaced.
+
+    Raises:
+        BadDataError: The file cannot be read as settings; it was not changed.
+        StorageError: It cannot be read or written.
+        UsageError: It would be the user's own settings.
+    """
+    path = _settings_file(project)
+    before, settings = _read(path)
+    wanted = _with_hooks(settings)
+    if wanted == settings:
+        return False
+    if before is not None and not _has_hooks(settings):
+        _write(_backup(path), before)
+    _write(path, as_text(wanted).encode())
+    return True
+
+
+def uninstall(project: Path) -> bool:
+    """Remove exactly the hooks of crewboard from the settings of a project; return False if there are none.
+
+    Raises:
+        BadDataError: The file cannot be read as settings; it was not changed.
+        StorageError: It cannot be read or written.
+        UsageError: It would be the user's own settings.
+    """
+    path = _settings_file(project)
+    before, settings = _read(path)
+    if before is None or not _has_hooks(settings):
+        return False
+    left = _without_hooks(settings)
+    try:
+        kept = store.files.read_file(_backup(path))
+        if kept is not None and _parse(path, kept) == left:
+            # As the user wrote it, with its own order and spaces.
+            _write(path, kept)
+        elif kept is None and not left:
+            path.unlink()
+        else:
+            _write(path, as_text(left).encode())
+        _backup(path).unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot change {path}: {store.files.reason(error)}") from error
+    return True
+
+
+def missing_reason(project: Path) -> str | None:
+    """Return why sessions that start in a project let Claude Code approve plans by itself; None if they do not."""
+    path = project / SETTINGS
+    try:
+        _, settings = _read(path)
+    except (BadDataError, StorageError) as error:
+        return str(error)
+    commands = [str(hook.get("command")) for hook in _hooks_of(settings, PLAN_EVENT, "ExitPlanMode") if _is_ours(hook)]
+    if not commands:
+        return f"no hooks in {path}"
+    if settings.get("disableAllHooks"):
+        return f"{path} disables all hooks"
+    program = shlex.split(commands[0])[0]
+    return None if os.access(program, os.X_OK) else f"the hook in {path} runs {program}, which is missing"
+
+
+def _settings_file(project: Path) -> Path:
+    path = project / SETTINGS
+    own = {Path.home() / ".claude", Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")}
+    if path.parent.resolve() in {folder.resolve() for folder in own}:
+        raise UsageError(f"{path} is among your own settings; attach in the folder of a project")
+    if path.parent.is_symlink() or path.is_symlink():
+        raise UsageError(f"{path} is behind a symbolic link; put the hooks there yourself: `crewboard attach --print`")
+    return path
+
+
+def _backup(path: Path) -> Path:
+    return path.with_name(path.name + BACKUP_SUFFIX)
+
+
+def _read(path: Path) -> tuple[bytes | None, dict[str, Any]]:
+    """Return the contents of a file, and the settings in it.
+
+    Raises:
+        BadDataError: It contains something else.
+        StorageError: It cannot be read.
+    """
+    try:
+        content = store.files.read_file(path)
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {store.files.reason(error)}") from error
+    return content, _parse(path, content or b"")
+
+
+def _parse(path: Path, content: bytes) -> dict[str, Any]:
+    try:
+        settings = json.loads(content.decode("utf-8-sig")) if content.strip() else {}
+    except (ValueError, RecursionError) as error:
+        raise BadDataError(f"{path} is not valid JSON, so it was not changed: {error}") from error
+    hooks = settings.get("hooks", {}) if isinstance(settings, dict) else None
+    if not isinstance(hooks, dict) or not all(isinstance(groups, list) for groups in hooks.values()):
+        raise BadDataError(f"{path} has another form than settings of Claude Code, so it was not changed")
+    return settings
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.parent.mkdir(exist_ok=True)
+        mode = path.stat().st_mode & 0o777 if path.exists() else None
+        store.files.replace_file(path, content, durable=True)
+        if mode is not None:
+            path.chmod(mode)
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {store.files.reason(error)}") from error
+
+
+def _is_ours(hook: object) -> bool:
+    """Return True if a hook runs `crewboard hook`, of this or another installation."""
+    if not isinstance(hook, dict):
+        return False
+    try:
+        words = shlex.split(str(hook.get("command", "")))
+    except ValueError:
+        return False
+    is_script = len(words) == 2 and Path(words[0]).name == "crewboard"  # noqa: PLR2004  program and command
+    return words[-1:] == ["hook"] and (is_script or words[1:-1] == ["-m", _MODULE])
+
+
+def _hooks_of(settings: dict[str, Any], event: str, matcher: str) -> list[dict[str, Any]]:
+    groups = [group for group in settings.get("hooks", {}).get(event, []) if isinstance(group, dict)]
+    inside = [group.get("hooks") for group in groups if group.get("matcher") == matcher]
+    return [hook for hooks in inside if isinstance(hooks, list) for hook in hooks if isinstance(hook, dict)]
+
+
+def _has_hooks(settings: dict[str, Any]) -> bool:
+    return _without_hooks(settings) != settings
+
+
+def _without_hooks(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings without the hooks of crewboard, and without what is empty only because of that."""
+    events = {event: _drop_ours(groups) for event, groups in settings.get("hooks", {}).items()}
+    left = {event: groups for event, groups in events.items() if groups or not settings["hooks"][event]}
+    rest = {key: value for key, value in settings.items() if key != "hooks"}
+    return {**settings, "hooks": left} if left or settings.get("hooks") == {} else rest
+
+
+def _drop_ours(groups: list[Any]) -> list[Any]:
+    kept = []
+    for group in groups:
+        hooks = group.get("hooks") if isinstance(group, dict) else None
+        if not isinstance(hooks, list) or not any(map(_is_ours, hooks)):
+            kept.append(group)
+        elif others := [hook for hook in hooks if not _is_ours(hook)]:
+            kept.append({**group, "hooks": others})
+    return kept
+
+
+def _with_hooks(settings: dict[str, Any]) -> dict[str, Any]:
+    left = _without_hooks(settings)
+    hooks = dict(left.get("hooks", {}))
+    for event, groups in snippet()["hooks"].items():
+        hooks[event] = [*hooks.get(event, []), *groups]
+    return {**left, "hooks": hooks}

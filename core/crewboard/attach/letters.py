@@ -1,0 +1,310 @@
+"""Letters between the agents of a Claude Code team, as mail with its three times.
+
+A letter is seen up to three times: in the inbox file of its recipient, where it stays for a moment only; in the
+transcript of its author, with its id; and in that of its recipient, without an id, when it enters the conversation.
+It becomes one message with an id that is derived from Claude Code's own, so that nothing is imported twice.
+"""
+
+import json
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from crewboard import store
+from crewboard.attach import formats
+from crewboard.records import BadDataError, Cursor, Event, Intake, JsonValue, Message, Sent
+from crewboard.store import TeamDirectory
+
+_MARK = "letter_id"
+"""The key in a message's metadata of the id that Claude Code gives the letter."""
+
+_MAX_LINE = 300
+
+_RECORD = re.compile(rb'"source": "(?:entered:)?([0-9a-f]{8}-[0-9a-f-]{27}):')
+"""The record of a transcript that an event is from."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Known:
+    """A message that was imported: where it ends in its mailbox, and what became of it."""
+
+    message: Message
+    end: int
+    mark: str | None
+    picked: bool = False
+    entered: bool = False
+
+
+@dataclass
+class _Box:
+    """One mailbox. `order` are its messages as they stand in it, `waiting` those still in Claude Code's inbox file.
+
+    `size` is how much of it was read.
+    """
+
+    order: list[_Known] = field(default_factory=list)
+    by_text: dict[tuple[str, str], list[_Known]] = field(default_factory=lambda: defaultdict(list))
+    waiting: dict[str, _Known] = field(default_factory=dict)
+    first_unread: int = 0
+    size: int = 0
+
+
+class Journals:
+    """The journals of a team's agents. An event has a source, by which it is appended once.
+
+    `run_of` returns the number of an agent's present run, 0 for an author of letters that is no agent.
+    """
+
+    def __init__(self, team: TeamDirectory, run_of: Callable[[str], int]) -> None:
+        self._team = team
+        self.run_of = run_of
+        self.appended = 0
+        self._unsaved: set[tuple[str, str]] = set()
+        """Sources of events that a process wrote which was killed before it noted that."""
+        self._records: set[tuple[str, str]] = set()
+        """Agents and records of their transcripts that were mirrored."""
+
+    def load(self, noted: Mapping[str, int]) -> None:
+        """Read what was mirrored before; `noted` are the sizes of the journals when that was noted."""
+        for name in self._team.agent_names():
+            journal, size = self._team.agent(name).journal, noted.get(name, 0)
+            for line, end in journal.read():
+                if end > size:
+                    break
+                if line is not None and (record := _RECORD.search(line)) is not None:
+                    self._records.add((name, record[1].decode()))
+            for event, _ in store.journal.read(journal, size):
+                if event is not None:
+                    self._unsaved.add((name, str(event.source)))
+
+    def forget_unsaved(self) -> None:
+        """Note that everything so far was noted."""
+        self._unsaved.clear()
+
+    def is_new(self, name: str, record: str) -> bool:
+        """Return True at the first call for a record: some versions write a conversation into two transcripts."""
+        if not record:
+            return True
+        new = (name, record) not in self._records
+        self._records.add((name, record))
+        return new
+
+    def was_written(self, name: str, source: str) -> bool:
+        """Return True if a process that was killed has written the event of this source."""
+        return (name, source) in self._unsaved
+
+    def append(self, name: str, event: Event, source: str) -> None:
+        """Append an event to an agent's journal, unless it was written, or `name` is no agent."""
+        if not self.run_of(name) or self.was_written(name, source):
+            return
+        self.appended += 1
+        journal = self._team.agent(name).journal
+        try:
+            store.journal.append(journal, event.replace(source=source))
+        except BadDataError as error:
+            log.warning("not mirrored in %s: %s", journal, error)
+
+
+class Letters:
+    """The letters of a team. `on_new` is called once for each, with its author, recipient, frame and time."""
+
+    def __init__(
+        self,
+        team: TeamDirectory,
+        journals: Journals,
+        on_new: Callable[[str, str, dict[str, Any] | None, float], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._team = team
+        self._journals = journals
+        self._on_new = on_new
+        self._clock = clock
+        self._boxes: dict[str, _Box] = defaultdict(_Box)
+        self._marks: dict[tuple[str, str], _Known] = {}
+        """By recipient and mark: the same letter may go to several."""
+
+    def load(self, names: list[str]) -> None:
+        """Read what was imported before: mailboxes, and the journals for what became of each message."""
+        for name in names:
+            box = self._boxes[name]
+            batch = store.mailbox.read(self._team, name)
+            box.size = batch.offset
+            for message, end in batch.entries:
+                mark = message.metadata.get(_MARK)
+                self._remember(box, _Known(message, end, mark if isinstance(mark, str) else None))
+            known = {each.message.id: each for each in box.order}
+            for line, _ in self._team.agent(name).journal.read():
+                if line is None or b'"kind": "intake"' not in line:
+                    continue
+                try:
+                    event = store.codec.decode_event(line)
+                except BadDataError:
+                    continue
+                if isinstance(event, Intake):
+                    self._note_fate(event, known)
+
+    def _note_fate(self, event: Intake, known: dict[str, _Known]) -> None:
+        for message in event.messages:
+            if message.id in known:
+                known[message.id].picked = True
+        for ident in event.entered:
+            if ident in known:
+                known[ident].picked = known[ident].entered = True
+
+    def _remember(self, box: _Box, known: _Known) -> None:
+        box.order.append(known)
+        box.by_text[known.message.from_, _key(known)].append(known)
+        if known.mark is not None:
+            self._marks[known.message.to, known.mark] = known
+
+    def take_answers(self, names: list[str]) -> None:
+        """Note as read what the user wrote here: answers, which the hook that waits for them has delivered."""
+        for name in names:
+            box = self._boxes[name]
+            if store.mailbox.size(self._team, name) <= box.size:
+                continue
+            batch = store.mailbox.read(self._team, name, box.size)
+            box.size = batch.offset
+            for message, end in batch.entries:
+                box.order.append(_Known(message, end, None, picked=True, entered=True))
+                event = Intake(
+                    ts=message.ts, run=self._journals.run_of(name), messages=[message], entered=[message.id],
+                    cursor=self._move_cursor(name),
+                )  # fmt: skip
+                self._journals.append(name, event, f"entered:{message.id}")
+
+    def see(self, author: str, to: str, letter: formats.Letter) -> None:
+        """Import a letter that is in its author's transcript or in an inbox file."""
+        if (to, letter.mark) in self._marks:
+            return
+        same = self._boxes[to].by_text[author, _text_key(letter.text)]
+        unmarked = next((known for known in same if known.mark is None), None)
+        if unmarked is not None:
+            # It entered the conversation before it was seen elsewhere.
+            unmarked.mark = letter.mark
+            self._marks[to, letter.mark] = unmarked
+            return
+        self._import(author, to, letter, letter.mark)
+
+    def see_inbox(self, to: str, found: list[tuple[str, formats.Letter]]) -> None:
+        """Import the letters of an inbox file, by author; one that is no longer there was picked up."""
+        box = self._boxes[to]
+        for author, letter in found:
+            if letter.mark not in box.waiting:
+                self.see(author, to, letter)
+                box.waiting[letter.mark] = self._marks[to, letter.mark]
+        there = {letter.mark for _, letter in found}
+        gone = [known for mark, known in box.waiting.items() if mark not in there]
+        box.waiting = {mark: known for mark, known in box.waiting.items() if mark in there}
+        self._pick_up(to, [known for known in gone if not known.picked])
+
+    def _pick_up(self, to: str, picked: list[_Known]) -> None:
+        if not picked:
+            return
+        for known in picked:
+            known.picked = True
+        cursor = self._move_cursor(to)
+        event = Intake(
+            ts=self._clock(), run=self._journals.run_of(to), messages=[known.message for known in picked], cursor=cursor
+        )
+        self._journals.append(to, event, f"picked:{picked[0].message.id}")
+
+    def enter(self, author: str, to: str, letter: formats.Letter) -> None:
+        """Note that a letter entered its recipient's conversation; import it if it was not seen before."""
+        if self._journals.was_written(to, f"entered:{letter.mark}"):
+            return
+        same = self._boxes[to].by_text[author, _text_key(letter.text)]
+        known = next((each for each in same if not each.entered), None) or self._import(author, to, letter, None)
+        new = [] if known.picked else [known.message]
+        known.picked = known.entered = True
+        event = Intake(
+            ts=letter.ts,
+            run=self._journals.run_of(to),
+            messages=new,
+            entered=[known.message.id],
+            cursor=self._move_cursor(to),
+        )
+        self._journals.append(to, event, f"entered:{letter.mark}")
+
+    def _import(self, author: str, to: str, letter: formats.Letter, mark: str | None) -> _Known:
+        frame = formats.frame(letter.text)
+        kind, content, more = _describe(letter.text, frame)
+        # The text as it was, by which the letter is found again when it enters the conversation.
+        metadata: dict[str, JsonValue] = {**more, _MARK: mark, "text_id": _text_key(letter.text)}
+        message = store.mailbox.compose(
+            author, to, kind, content, ident=store.mailbox.derived_id("letter", to, mark or letter.mark),
+            ts=letter.ts or self._clock(), metadata=metadata,
+        )  # fmt: skip
+        self.take_answers([to])
+        stored = store.mailbox.send(self._team, message)
+        box = self._boxes[to]
+        box.size = store.mailbox.size(self._team, to)
+        known = _Known(stored, box.size, mark)
+        self._remember(box, known)
+        self._journals.append(
+            author, Sent(ts=stored.ts, run=self._journals.run_of(author), message=stored), f"sent:{stored.id}"
+        )
+        self._on_new(author, to, frame, stored.ts)
+        return known
+
+    def _move_cursor(self, to: str) -> int:
+        """Write up to where a mailbox was read: up to the first message that was not picked up. Return the offset."""
+        box = self._boxes[to]
+        before = box.first_unread
+        while box.first_unread < len(box.order) and box.order[box.first_unread].picked:
+            box.first_unread += 1
+        offset = box.order[box.first_unread - 1].end if box.first_unread else 0
+        agent = self._team.agent(to)
+        if box.first_unread != before and agent.path.exists():
+            store.json_files.save(agent.cursor, Cursor(offset=offset))
+        return offset
+
+
+_REQUEST_TEXT = {
+    "plan_approval_request": "planContent", "permission_request": "description", "shutdown_request": "reason",
+}  # fmt: skip
+"""The field of a request that its message shows."""
+
+_ANSWERS = {
+    "plan_approval_response": "plan_approval_response",
+    "permission_response": "permission_response",
+    "shutdown_approved": "shutdown_response",
+    "shutdown_rejected": "shutdown_response",
+}
+"""The type of the message for each answer."""
+
+
+def _describe(text: str, frame: dict[str, Any] | None) -> tuple[str, str, dict[str, JsonValue]]:
+    """Return the type, the content and the metadata of the message that stands for a letter."""
+    if frame is None:
+        return "message", text, {}
+    kind, said = frame["type"], {key: value for key, value in frame.items() if isinstance(value, str)}
+    request: dict[str, JsonValue] = {"request_id": said.get("requestId") or said.get("request_id")}
+    if kind in _REQUEST_TEXT:
+        tool = f"{said['tool_name']}: " if "tool_name" in said else ""
+        return kind, tool + said.get(_REQUEST_TEXT[kind], ""), request
+    if kind in _ANSWERS:
+        approved = frame.get("approved") is True or frame.get("subtype") == "success" or kind == "shutdown_approved"
+        words = said.get("feedback") or said.get("reason") or said.get("error")
+        return _ANSWERS[kind], words or ("approved" if approved else "rejected"), {**request, "approve": approved}
+    if kind == "idle_notification":
+        return kind, said.get("result") or said.get("summary") or "free for work", {}
+    if kind in ("task_assignment", "teammate_terminated"):
+        task = f"#{frame.get('taskId')} {said.get('subject', '')}"
+        return kind, task if kind == "task_assignment" else said.get("message") or "has ended", {}
+    line = json.dumps({key: value for key, value in frame.items() if key != "type"}, ensure_ascii=False)
+    return "message", f"{kind[:60]}: {line}"[:_MAX_LINE], {}
+
+
+def _key(known: _Known) -> str:
+    found = known.message.metadata.get("text_id")
+    return found if isinstance(found, str) else ""
+
+
+def _text_key(text: str) -> str:
+    return formats.hash_of(text.strip())

@@ -1,0 +1,593 @@
+"""The mirror of one Claude Code team: reads that program's files and writes the records of a team directory.
+
+One process at a time mirrors a team; it holds `mirror.lock`. What was read is noted in `mirror.json` after it was
+written. If the process is killed in between, the journals are longer than the note says, and what they hold beyond it
+is not written again. Claude Code's own files are only read.
+"""
+
+import contextlib
+import dataclasses
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from msgspec import field
+
+from crewboard import linux, pricing, protocol, store
+from crewboard.attach import formats, gate, install, places, teams, transcripts
+from crewboard.attach.asks import Asks, AsksState
+from crewboard.attach.letters import Journals, Letters
+from crewboard.attach.teams import Process
+from crewboard.attach.transcripts import AgentState, Tail
+from crewboard.records import (
+    LEAD,
+    OPERATOR,
+    SYSTEM,
+    BadDataError,
+    Config,
+    Context,
+    Exit,
+    Member,
+    Record,
+    RunStarted,
+    Spec,
+    State,
+    Status,
+    Task,
+    TaskStatus,
+    ToolResult,
+)
+from crewboard.store import TeamDirectory
+
+_RESERVED = frozenset({LEAD, OPERATOR, SYSTEM, "all"})
+_LONGEST_NAME = 32
+
+_STATUS: dict[str, TaskStatus] = {
+    "pending": "pending", "in_progress": "in_progress", "completed": "completed", "deleted": "cancelled",
+}  # fmt: skip
+
+_STATES: dict[str, State] = {"busy": "working", "idle": "idle", "waiting": "waiting"}
+"""By the status in a session's file."""
+
+_SETTLED = 0.05
+"""Seconds after which a file that changes again has another time of change."""
+
+_FIND_EVERY = 1.0
+"""Seconds between two searches for the process of a teammate."""
+
+_START_TIMEOUT = 15.0
+"""Seconds that the process of an agent may take to start, on a busy machine."""
+
+
+class MirrorState(Record):
+    """`mirror.json`: what was mirrored so far.
+
+    `tails` are by path, `agents` by Claude Code's id of each, `sessions` those of the lead, `asks` what is open.
+    """
+
+    tails: dict[str, Tail] = field(default_factory=dict)
+    agents: dict[str, AgentState] = field(default_factory=dict)
+    sessions: list[str] = field(default_factory=list)
+    asks: AsksState = field(default_factory=AsksState)
+
+
+class Mirror:
+    """Mirrors one team into its directory while this process holds the lock."""
+
+    def __init__(self, team: TeamDirectory, *, clock: Callable[[], float] = time.time) -> None:
+        attached = store.roster.load(team).attached
+        if attached is None:
+            raise BadDataError(f"{team.path.name} mirrors no team of another program")
+        self.team = team
+        self._attached = attached
+        self._clock = clock
+        self._places = places.Places(Path(attached.config_dir))
+        self._lock: store.Held | None = None
+        self._state = MirrorState()
+        self._saved: tuple[object, ...] = ()
+        self._written: dict[store.Key, Record] = {}
+        self._files: dict[Path, tuple[int, int]] = {}
+        self._sessions: dict[Path, formats.Session] = {}
+        self._roster: formats.Roster | None = None
+        self._looked_for: dict[str, float] = {}
+        self._mains: tuple[str, ...] = ()
+        self._prices = pricing.load(team.root)
+        self._asks = Asks(team, clock)
+        self._changes = 0
+        self._settled: set[str] = set()
+        """Ended agents whose files were written for the last time."""
+        self._journals = Journals(team, self._run_of)
+        self._letters = Letters(team, self._journals, self._on_letter, clock)
+
+    @property
+    def is_active(self) -> bool:
+        """Return True if this process mirrors the team; otherwise, another one does."""
+        return self._lock is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """Return True if the team is gone, and all of its agents have ended."""
+        agents = self._state.agents.values()
+        return bool(agents) and all(agent.ended for agent in agents)
+
+    def refresh(self) -> bool:
+        """Mirror what changed since the last call; return False if another process mirrors the team.
+
+        Raises:
+            StorageError: The team directory cannot be written to.
+        """
+        if self._lock is None and not self._begin():
+            return False
+        self._refresh_sessions()
+        self._read_roster()
+        self._find_transcripts()
+        self._letters.take_answers([agent.name for agent in self._state.agents.values()])
+        self._read_inboxes()
+        self._read_transcripts()
+        self._read_tasks()
+        self._read_processes()
+        self._write_agents()
+        self._save()
+        return True
+
+    def close(self) -> None:
+        """Let another process mirror the team."""
+        if self._lock is not None:
+            store.leases.release(self._lock)
+            self._lock = None
+
+    def _begin(self) -> bool:
+        """Take the lock, and read what was mirrored before."""
+        self._lock = store.leases.take(self.team.mirror_lock)
+        if self._lock is None:
+            return False
+        self._state = store.json_files.load_or_none(self.team.mirror, MirrorState) or MirrorState()
+        self._asks.state = self._state.asks
+        self._journals.load({agent.name: agent.written for agent in self._state.agents.values()})
+        self._letters.load(self.team.agent_names())
+        return True
+
+    def folders(self) -> dict[int, str | Path]:
+        """Return the folders of Claude Code in which something of this team may change, by inode."""
+        team, main = self._attached.team, [Path(path) for path in self._mains]
+        wanted = [
+            self._places.teams, self._places.teams / team, self._places.inboxes(team), self._places.tasks(team),
+            self._places.sessions, *(path.parent for path in main),
+            *(path.with_suffix("") for path in main), *(path.with_suffix("") / "subagents" for path in main),
+        ]  # fmt: skip
+        found: dict[int, str | Path] = {}
+        for folder in wanted:
+            with contextlib.suppress(OSError):
+                found[folder.stat().st_ino] = folder
+        return found
+
+    # Reading Claude Code's files.
+
+    def _read_changed(self, path: Path) -> bytes | None:
+        """Return the contents of a file if it changed since it was last read."""
+        try:
+            stat = path.stat()
+        except OSError:
+            self._files.pop(path, None)
+            return None
+        mark = (stat.st_mtime_ns, stat.st_size)
+        if self._files.get(path) == mark:
+            return None
+        # It may change again without another time of change.
+        if time.time() - stat.st_mtime > _SETTLED:
+            self._files[path] = mark
+        return teams.read_file(path)
+
+    def _again(self, path: Path) -> None:
+        """Read a file again at the next time, because it was torn."""
+        self._files.pop(path, None)
+
+    def _read_roster(self) -> None:
+        path = self._places.roster(self._attached.team)
+        if not path.exists():
+            if self._roster is None and self._state.agents:
+                # It ended while no process mirrored it.
+                session = next(reversed(self._attached.session_ids), "")
+                self._roster = formats.Roster(self._attached.team, "", 0, session, 0, 0, ())
+            elif self._roster is not None:
+                self._roster = dataclasses.replace(self._roster, members=())
+            return
+        data = self._read_changed(path)
+        if data is None:
+            return
+        roster = formats.roster(data)
+        if roster is None:
+            self._again(path)
+            return
+        self._roster = roster
+        lead = teams.lead_process(roster, self._sessions.values())
+        for member in roster.members:
+            self._join(member, lead)
+        self._note_lead_session(roster.lead_session)
+
+    def _note_lead_session(self, ident: str) -> None:
+        if ident and ident not in self._state.sessions:
+            self._state.sessions.append(ident)
+        self._note_sessions([ident])
+
+    def _join(self, member: formats.Member, lead: Process | None) -> None:
+        kind = "lead" if member.is_lead else "tmux" if member.backend == "tmux" else "in-process"
+        known = self._state.agents.get(member.name)
+        if known is None:
+            known = AgentState(
+                name=self._new_name(member.name), key=member.name, kind=kind, model=member.model,
+                type=LEAD if member.is_lead else member.agent_type or "agent",
+                state="idle" if member.is_lead else "working", since=member.joined_at or self._clock(),
+            )  # fmt: skip
+            if lead is not None and kind != "tmux":
+                known.pid, known.ticks = lead
+            self._enrol(known, member.plan_required)
+        if known.kind != kind:
+            # It got a pane of its own.
+            known.kind, known.pid, known.ticks = kind, 0, 0
+        known.model = known.model or member.model
+
+    def _enrol(self, agent: AgentState, plan_required: bool = False) -> None:  # noqa: FBT001, FBT002
+        self._state.agents[agent.key] = agent
+        folder = self.team.agent(agent.name).folder
+        folder.store.make_folder(folder.name)
+        report_to = agent.parent or (OPERATOR if agent.kind == "lead" else LEAD)
+        member = Member(
+            name=agent.name, type=agent.type, role=agent.role, model=agent.model, added_at=agent.since,
+            report_to=report_to, plan_required=plan_required,
+        )  # fmt: skip
+        store.roster.put(self.team, member)
+        self._begin_run(agent)
+
+    def _begin_run(self, agent: AgentState) -> None:
+        agent.run += 1
+        agent.ended = ""
+        self._settled.discard(agent.name)
+        event = RunStarted(
+            ts=agent.since, run=agent.run, pid=agent.pid, type=agent.type, model=agent.model, fresh=agent.run == 1,
+            prompt_id=agent.key, boot_id=linux.process.boot_id(), start_ticks=agent.ticks,
+        )  # fmt: skip
+        self._journals.append(agent.name, event, f"run:{agent.run}")
+
+    def _new_name(self, key: str) -> str:
+        taken = {agent.name for agent in self._state.agents.values()}
+        name = base = _valid_name(key)
+        for number in range(2, 10_000):
+            if name not in taken:
+                break
+            name = f"{base[: _LONGEST_NAME - 1 - len(str(number))]}-{number}"
+        return name
+
+    def _name_of(self, key: str) -> str:
+        """Return our name of an agent, or of an author of letters that is no agent."""
+        agent = self._state.agents.get(key) or next(
+            (each for each in self._state.agents.values() if _valid_name(each.key) == _valid_name(key)), None
+        )
+        return agent.name if agent is not None else OPERATOR if key in (OPERATOR, "user") else _valid_name(key)
+
+    def _note_sessions(self, sessions: list[str]) -> None:
+        """Record new sessions of the team, the program's version, and whether its plans wait for the operator."""
+        known = self._attached
+        idents = list(dict.fromkeys([*known.session_ids, *filter(None, sessions)]))
+        version = next((each.version for each in self._sessions.values() if each.ident in idents), "") or known.version
+        hooks = install.missing_reason(Path(known.cwd or self.team.root)) is None
+        changed = known.replace(session_ids=idents, version=version, tested=formats.is_tested(version), hooks=hooks)
+        if changed == known:
+            return
+        self._attached = changed
+
+        def edit(config: Config) -> None:
+            # Whether letters are allowed may have been changed by another process.
+            letters = config.attached is not None and config.attached.letters
+            config.attached = changed.replace(letters=letters)
+
+        store.roster.change(self.team, edit)
+
+    def _find_transcripts(self) -> None:
+        projects, known = self._places.projects, self._state.tails
+        lead = self._state.agents.get(formats.LEAD)
+        for session in self._state.sessions:
+            if lead is not None and not any(path.endswith(f"{os.sep}{session}.jsonl") for path in known):
+                path = transcripts.find_session(projects, self._attached.cwd, session)
+                if path is not None:
+                    known[str(path)] = Tail(agent=lead.key)
+        for member in self._roster.members if self._roster else ():
+            agent = self._state.agents.get(member.name)
+            if agent is None or agent.kind != "tmux" or any(tail.agent == agent.key for tail in known.values()):
+                continue
+            cwd = member.cwd or self._attached.cwd
+            path = transcripts.find_teammate(projects, cwd, self._attached.team, member.name, known)
+            if path is not None:
+                known[str(path)] = Tail(agent=agent.key)
+                self._note_sessions([path.stem])
+        self._mains = tuple(path for path, tail in known.items() if _is_main(self._state.agents.get(tail.agent)))
+        for main in self._mains:
+            for path in transcripts.sub_agents(Path(main)):
+                if str(path) not in known and (key := self._owner_of(path, known[main].agent)) is not None:
+                    known[str(path)] = Tail(agent=key)
+
+    def _owner_of(self, path: Path, parent: str) -> str | None:
+        """Return the agent whose transcript this is; one that is no member gets a place on the roster."""
+        meta = transcripts.meta_of(path)
+        name = meta.get("name")
+        members = {member.name: member for member in self._roster.members} if self._roster else {}
+        if isinstance(name, str) and name in self._state.agents:
+            return name
+        first = transcripts.first_letter(path)
+        if first:
+            return next((each.name for each in members.values() if each.prompt.strip() == first.strip()), None)
+        if not meta or meta.get("taskKind") == "in_process_teammate":
+            # It was not written yet, or the roster was not.
+            return None
+        kind = str(meta.get("agentType") or "agent")
+        agent = AgentState(
+            name=self._new_name(f"{kind}-{path.stem[-4:]}"), key=path.stem, kind="sub-agent", type=kind,
+            role=str(meta.get("description") or "")[:200], parent=self._state.agents[parent].name,
+            model=str(meta.get("model") or ""), since=store.files.changed_at(path),
+        )  # fmt: skip
+        self._enrol(agent)
+        return agent.key
+
+    def _read_inboxes(self) -> None:
+        try:
+            with os.scandir(self._places.inboxes(self._attached.team)) as entries:
+                found = sorted(Path(entry.path) for entry in entries if entry.name.endswith(".json"))
+        except OSError:
+            found = []
+        for path in found:
+            data = self._read_changed(path)
+            if data is None:
+                continue
+            letters = formats.inbox(data)
+            if letters is None:
+                self._again(path)
+            else:
+                self._letters.see_inbox(
+                    self._name_of(path.stem), [(self._name_of(each.author), each) for each in letters]
+                )
+
+    def _read_transcripts(self) -> None:
+        for tail, record in transcripts.read_new(self._state.tails):
+            agent = self._state.agents.get(tail.agent)
+            if agent is None or not self._journals.is_new(agent.name, str(record.get("uuid") or "")):
+                continue
+            if agent.kind == "sub-agent" and agent.ended:
+                agent.since = formats.moment(record.get("timestamp"))
+                self._begin_run(agent)
+            found = transcripts.translate(record, agent, self.team.root, self._prices)
+            for letter in found.entered:
+                self._letters.enter(self._name_of(letter.author), agent.name, letter)
+            if found.sent is not None:
+                to, letter = found.sent
+                self._letters.see(agent.name, self._name_of(to), letter)
+            if agent.waiting_for is not None and any(isinstance(event, ToolResult) for event in found.events):
+                agent.waiting_for = None
+                self._asks.close_of(agent.name)
+            for number, event in enumerate(found.events):
+                self._journals.append(agent.name, event, f"{record.get('uuid')}:{number}")
+
+    def _read_tasks(self) -> None:
+        folder = self._places.tasks(self._attached.team)
+        try:
+            with os.scandir(folder) as entries:
+                found = {Path(e.path) for e in entries if re.fullmatch(r"[1-9]\d{0,8}\.json", e.name)}
+        except OSError:
+            return
+        for path in sorted(found):
+            data = self._read_changed(path)
+            if data is None:
+                continue
+            task = formats.task(data)
+            if task is None:
+                self._again(path)
+            else:
+                self._put_task(task)
+        for path in [path for path in self._files if path.parent == folder and path not in found]:
+            del self._files[path]
+            self._put_task(formats.BoardTask(int(path.stem), "", "", "deleted", "", ()))
+
+    def _put_task(self, task: formats.BoardTask) -> None:
+        record = self.team.task(task.id)
+        old = store.json_files.load_or_none(record, Task)
+        now = self._clock()
+        gone = task.status == "deleted" and old is not None
+        new = Task(
+            id=task.id,
+            subject=(old.subject if gone and old else task.subject) or f"task {task.id}",
+            description=old.description if gone and old else task.description,
+            status=_STATUS.get(task.status, "pending"),
+            owner=self._name_of(task.owner) if task.owner else None,
+            blocked_by=[each for each in task.blocked_by if each != task.id],
+            created_at=old.created_at if old else now,
+            updated_at=old.updated_at if old else now,
+            rev=old.rev if old else 0,
+        )
+        if old == new:
+            return
+        new.updated_at, new.rev = now, new.rev + 1
+        store.json_files.save(record, new)
+
+    # Processes and states.
+
+    def _read_processes(self) -> None:
+        lead = self._state.agents.get(formats.LEAD)
+        if lead is None or self._roster is None:
+            return
+        process = teams.lead_process(self._roster, self._sessions.values())
+        if process is not None and (process.pid, process.ticks) != (lead.pid, lead.ticks):
+            self._identify(lead, process)
+        if not lead.pid and not lead.ended and self._roster.members and self._clock() - lead.since > _START_TIMEOUT:
+            self._end(lead, "gone")
+        session = next((s for s in self._sessions.values() if (s.pid, s.ticks) == (lead.pid, lead.ticks)), None)
+        self._note_lead_session(session.ident if session is not None else "")
+        members = {member.name for member in self._roster.members}
+        for agent in list(self._state.agents.values()):
+            if agent.kind == "tmux" and not agent.pid and not agent.ended:
+                self._find_process(agent)
+            elif agent.kind in ("in-process", "sub-agent") and not agent.ended:
+                agent.pid, agent.ticks = lead.pid, lead.ticks
+            self._note_end(agent, members, lead)
+        gate.cancel_abandoned(self.team, self._clock())
+        if session is not None and not lead.ended:
+            state = _STATES.get(session.status)
+            if state is not None and state != lead.state:
+                lead.state, lead.since = state, session.since or self._clock()
+            self._asks.note_session(session, lead, self._state.agents.values())
+
+    def _identify(self, agent: AgentState, process: Process) -> None:
+        resumed = agent.pid != 0
+        agent.pid, agent.ticks = process
+        if agent.ended or resumed:
+            agent.since = self._clock()
+            self._begin_run(agent)
+
+    def _refresh_sessions(self) -> None:
+        try:
+            with os.scandir(self._places.sessions) as entries:
+                found = {Path(entry.path) for entry in entries if entry.name.endswith(".json")}
+        except OSError:
+            found = set()
+        self._sessions = {path: session for path, session in self._sessions.items() if path in found}
+        for path in found:
+            data = self._read_changed(path)
+            if data is None:
+                continue
+            session = formats.session(data)
+            if session is None:
+                self._again(path)
+            else:
+                self._sessions[path] = session
+
+    def _find_process(self, agent: AgentState) -> None:
+        if time.monotonic() - self._looked_for.get(agent.key, 0) < _FIND_EVERY:
+            return
+        self._looked_for[agent.key] = time.monotonic()
+        process = teams.find_teammate(agent.key, self._attached.team)
+        if process is not None:
+            agent.pid, agent.ticks = process
+        elif self._clock() - agent.since > _START_TIMEOUT:
+            self._end(agent, "gone")
+
+    def _note_end(self, agent: AgentState, members: set[str], lead: AgentState) -> None:
+        """Record the end of an agent: it left the team, its turn as a sub-agent is over, or its process is gone."""
+        if agent.ended:
+            return
+        process = Process(agent.pid, agent.ticks)
+        disbanded = not members
+        if agent.kind == "sub-agent":
+            reason = "finished" if agent.state == "idle" else "gone" if agent.pid and not process.lives else ""
+        elif agent is not lead and agent.key not in members:
+            reason = "shutdown" if agent.leaves else "finished"
+        elif agent.pid and not process.lives:
+            reason = "finished" if disbanded else "gone"
+        else:
+            # A lead whose team was deleted works on alone.
+            reason = "finished" if disbanded and not process.lives else ""
+        if reason:
+            self._end(agent, reason)
+
+    def _end(self, agent: AgentState, reason: str) -> None:
+        agent.ended, agent.open = reason, {}
+        code = None if reason == "gone" else 0
+        record = Exit(run=agent.run, code=code, reason=reason, at=self._clock(), buried=True)
+        store.json_files.save(self.team.agent(agent.name).exit, record)
+        protocol.requests.cancel_requests_of(self.team, agent.name, self._clock())
+
+    # What a letter means for its author.
+
+    def _on_letter(self, author: str, to: str, frame: dict[str, Any] | None, ts: float) -> None:
+        agent, kind = self._agent(author), frame["type"] if frame is not None else ""
+        if frame is None:
+            return
+        if kind in ("plan_approval_response", "permission_response"):
+            if (asked := self._agent(to)) is not None:
+                asked.state, asked.since, asked.waiting_for = "working", ts, None
+            self._asks.note_answer(author, frame)
+        elif agent is None:
+            return
+        elif kind == "idle_notification" and ts >= agent.since:
+            agent.state, agent.since, agent.doing, agent.open, agent.waiting_for = "idle", ts, "", {}, None
+        elif kind == "shutdown_approved":
+            agent.leaves = True
+        elif kind == "plan_approval_request":
+            agent.state, agent.since, agent.waiting_for = "waiting", ts, "plan approval by the lead"
+            self._asks.submit_plan(author, frame, ts)
+        elif kind == "permission_request":
+            agent.state, agent.since, agent.waiting_for = "waiting", ts, "permission prompt"
+            self._asks.ask_permission(author, frame)
+
+    def _agent(self, name: str) -> AgentState | None:
+        return next((agent for agent in self._state.agents.values() if agent.name == name), None)
+
+    # Writing.
+
+    def _run_of(self, name: str) -> int:
+        agent = self._agent(name)
+        return agent.run if agent is not None else 0
+
+    def _write_agents(self) -> None:
+        boot = linux.process.boot_id()
+        for agent in self._state.agents.values():
+            if agent.name in self._settled:
+                continue
+            directory = self.team.agent(agent.name)
+            self._write(directory.spec, self._spec(agent))
+            self._write(directory.status, self._status(agent, boot))
+            agent.written = directory.journal.size()
+            if agent.ended:
+                self._settled.add(agent.name)
+
+    def _spec(self, agent: AgentState) -> Spec:
+        return Spec(
+            prompt=agent.role, prompt_id=agent.key, type=agent.type, role=agent.role, model=agent.model,
+            run=agent.run, by=agent.parent or OPERATOR,
+        )  # fmt: skip
+
+    def _status(self, agent: AgentState, boot: str) -> Status:
+        state: State = "waiting" if agent.waiting_for else "idle" if agent.state == "idle" else "working"
+        waits = next(
+            (r for r in protocol.requests.pending(self.team) if r.from_ == agent.name and r.type != "shutdown"), None
+        )
+        return Status(
+            run=agent.run, pid=agent.pid, state="waiting" if waits else state, since=agent.since,
+            doing=agent.doing if state == "working" else "", turn=agent.turn,
+            waiting_for=agent.waiting_for or (f"{waits.type.replace('_', ' ')}" if waits else None),
+            tokens=agent.tokens, context=Context(used=agent.context), cost_usd=agent.cost_usd,
+            last_error=agent.last_error, beat=agent.since, model=agent.model, last_tool=agent.last_tool,
+            boot_id=boot, start_ticks=agent.ticks,
+        )  # fmt: skip
+
+    def _write(self, place: store.Key, record: Record) -> None:
+        if self._written.get(place) != record:
+            store.json_files.save(place, record)
+            self._written[place] = record
+            self._changes += 1
+
+    def _save(self) -> None:
+        """Note what was mirrored. The agents' records come first: what they lack is read again."""
+        offsets = sum(tail.offset for tail in self._state.tails.values())
+        marks = (
+            self._changes,
+            self._journals.appended,
+            offsets,
+            len(self._state.tails),
+            self._asks.state.prompt,
+            len(self._asks.state.plans),
+        )
+        if marks != self._saved:
+            self.team.mirror.put(store.codec.encode(self._state))
+            self._saved = marks
+            self._journals.forget_unsaved()
+
+
+def _is_main(agent: AgentState | None) -> bool:
+    return agent is not None and agent.kind in ("lead", "tmux")
+
+
+def _valid_name(key: str) -> str:
+    """Return a name that an agent can have here."""
+    name = gate.board_name(key)
+    return f"{name}-agent" if name in _RESERVED else name

@@ -1,0 +1,129 @@
+"""The places of Claude Code's files, and the team directories that mirror its teams.
+
+Standard library only: a hook of that program must start in milliseconds.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+PROGRAM: Final = "claude-code"
+"""`AttachedTeam.program` of the teams that this package mirrors."""
+
+_TEAMS_FOLDER = ".crewboard"
+"""As `names.TEAMS_FOLDER`, in a module that imports nothing of crewboard."""
+
+_DIGITS = 8
+
+
+def config_dir(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return Claude Code's directory of configuration: `$CLAUDE_CONFIG_DIR`, else `~/.claude`."""
+    given = environment.get("CLAUDE_CONFIG_DIR", "")
+    return Path(os.path.realpath(given)) if given else Path.home() / ".claude"
+
+
+def directory_name(config: Path, team: str) -> str:
+    """Return the name of the team directory that mirrors `team`, the same each time."""
+    digest = hashlib.sha256(f"{os.path.realpath(config)}\0{team}".encode("utf-8", "surrogateescape")).hexdigest()
+    return f"claude-{digest[:_DIGITS]}"
+
+
+def find_attached(cwd: Path, session_ids: Collection[str] = ()) -> Path | None:
+    """Return the team directory that mirrors the team of one of these sessions; None if there is none.
+
+    It is searched in the `.crewboard` folders of `cwd` and of its parents. Without `session_ids`, any attached team
+    whose sessions work in `cwd` is meant, the newest first.
+    """
+    here = os.path.realpath(cwd)
+    for team, attached in _mirrors(cwd):
+        if attached is None:
+            continue
+        if session_ids and any(each in attached["session_ids"] for each in session_ids):
+            return team
+        if not session_ids and attached.get("cwd") == here:
+            return team
+    return None
+
+
+def find_damaged(cwd: Path) -> Path | None:
+    """Return a mirror whose `config.json` is damaged, so that its sessions are not known; None if there is none.
+
+    It is searched where `find_attached` looks.
+    """
+    return next((team for team, attached in _mirrors(cwd) if attached is None), None)
+
+
+def _mirrors(cwd: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
+    """Yield the mirrors in the `.crewboard` folders of `cwd` and of its parents, as `_mirrors_in` returns them."""
+    here = Path(os.path.realpath(cwd))
+    for folder in (here, *here.parents):
+        yield from _mirrors_in(folder / _TEAMS_FOLDER)
+
+
+def _mirrors_in(folder: Path) -> list[tuple[Path, dict[str, Any] | None]]:
+    """Return the mirrors in a folder, the newest first, each with what it mirrors: None if its file is damaged."""
+    found: list[tuple[float, Path, dict[str, Any] | None]] = []
+    try:
+        teams = sorted(path for path in folder.iterdir() if path.name.startswith("claude-"))
+    except OSError:
+        return []
+    for team in teams:
+        config, changed, attached = team / "config.json", 0.0, None
+        try:
+            changed = config.stat().st_mtime
+            attached = json.loads(config.read_bytes()).get("attached")
+            if attached is None or attached.get("program") != PROGRAM:
+                continue
+            is_damaged = not isinstance(attached.setdefault("session_ids", []), list)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (OSError, ValueError, AttributeError, RecursionError):
+            is_damaged = True
+        found.append((changed, team, None if is_damaged else attached))
+    return [(path, attached) for _, path, attached in sorted(found, key=lambda each: each[0], reverse=True)]
+
+
+@dataclass(frozen=True)
+class Places:
+    """The files of one configuration directory of Claude Code."""
+
+    config: Path
+
+    @property
+    def teams(self) -> Path:
+        """Return the folder with one folder for each team."""
+        return self.config / "teams"
+
+    @property
+    def sessions(self) -> Path:
+        """Return the folder with one file for each running session."""
+        return self.config / "sessions"
+
+    @property
+    def projects(self) -> Path:
+        """Return the folder of the transcripts."""
+        return self.config / "projects"
+
+    def roster(self, team: str) -> Path:
+        """Return the file that lists the members of a team."""
+        return self.teams / team / "config.json"
+
+    def inboxes(self, team: str) -> Path:
+        """Return the folder of the letters that were not read yet."""
+        return self.teams / team / "inboxes"
+
+    def tasks(self, team: str) -> Path:
+        """Return the folder of a team's task board."""
+        return self.config / "tasks" / team
+
+    def team_names(self) -> list[str]:
+        """Return the names of the teams that have a roster, without those that are being deleted."""
+        try:
+            names = [path.name for path in self.teams.iterdir()]
+        except OSError:
+            return []
+        return sorted(name for name in names if ".deleted-" not in name and self.roster(name).exists())

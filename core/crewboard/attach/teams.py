@@ -1,0 +1,140 @@
+"""Teams of Claude Code that are there, the processes behind them, and attaching to one."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from crewboard import linux, store
+from crewboard.attach import formats, places
+from crewboard.records import AttachedTeam, Config, CrewboardError
+from crewboard.store import TeamDirectory
+
+_CLOCK_ERROR = 0.5
+"""Seconds by which the start of a process can seem later than it was."""
+
+
+class Process(NamedTuple):
+    """A process by its pid and its start time, in clock ticks since boot: pids are reused."""
+
+    pid: int
+    ticks: int
+
+    @property
+    def lives(self) -> bool:
+        """Return True if it runs."""
+        return bool(self.ticks) and linux.process.start_ticks(self.pid) == self.ticks
+
+
+class FoundTeam(NamedTuple):
+    """A team of Claude Code: its name there, where its lead works, its members, and whether its lead runs."""
+
+    name: str
+    config_dir: Path
+    roster: formats.Roster
+    cwd: str
+    alive: bool
+
+    @property
+    def directory_name(self) -> str:
+        """Return the name of the team directory that mirrors it."""
+        return places.directory_name(self.config_dir, self.name)
+
+
+def find_teams(config: Path) -> list[FoundTeam]:
+    """Return the teams in a configuration directory, those with a living lead first."""
+    here = places.Places(config)
+    sessions = read_sessions(here.sessions)
+    found = []
+    for name in here.team_names():
+        roster = formats.roster(read_file(here.roster(name)) or b"")
+        if roster is None:
+            continue
+        lead = lead_process(roster, sessions)
+        cwd = next((member.cwd for member in roster.members if member.is_lead), "")
+        found.append(FoundTeam(name, config, roster, cwd, lead is not None and lead.lives))
+    return sorted(found, key=lambda team: (not team.alive, -team.roster.created_at))
+
+
+def find_teams_below(root: Path) -> list[FoundTeam]:
+    """Return the living teams that work in a workspace. One without a teammate counts only if there is no other."""
+    found = find_teams(places.config_dir())
+    here = [each for each in found if each.alive and each.cwd and Path(each.cwd).resolve().is_relative_to(root)]
+    return [each for each in here if len(each.roster.members) > 1] or here
+
+
+def attach(root: Path, found: FoundTeam, now: float) -> TeamDirectory:
+    """Return the team directory below `root` that mirrors a team; create it if there is none yet.
+
+    Raises:
+        StorageError: The root cannot be written to.
+        UntrustedError: Another user controls the directory, or it is foreign.
+    """
+    team = TeamDirectory(root / store.HOME / found.directory_name)
+    if not team.exists():
+        team.make()
+    team.require_adopted()
+    store.roster.ensure(team, now)
+
+    def edit(config: Config) -> None:
+        config.attached = AttachedTeam(
+            program=places.PROGRAM, team=found.name, config_dir=str(found.config_dir), cwd=found.cwd,
+            session_ids=[found.roster.lead_session] if found.roster.lead_session else [],
+        )  # fmt: skip
+        config.description = found.roster.description or f"Claude Code team {found.name}"
+
+    if store.roster.load(team).attached is None:
+        store.roster.change(team, edit)
+    return team
+
+
+def read_file(path: Path) -> bytes | None:
+    """Return the contents of a file, None if it cannot be read."""
+    try:
+        return store.files.read_file(path)
+    except CrewboardError:
+        return None
+
+
+def read_sessions(folder: Path) -> list[formats.Session]:
+    """Return the sessions that have a file. It stays if the process was killed."""
+    found = (formats.session(read_file(path) or b"") for path in folder.glob("*.json"))
+    return [session for session in found if session is not None]
+
+
+def lead_process(roster: formats.Roster, sessions: Iterable[formats.Session]) -> Process | None:
+    """Return the process of a lead. Before version 2.1.330, only its session's file names it."""
+    if roster.lead_pid and roster.lead_ticks:
+        return Process(roster.lead_pid, roster.lead_ticks)
+    known = list(sessions)
+    named = [each for each in known if each.ident == roster.lead_session]
+    # With `--session-id`, the roster of 2.1.197 names a session that never is.
+    meant = named or [each for each in known if _created(each, roster)]
+    if not named and len(meant) > 1:
+        return None
+    return max((Process(each.pid, each.ticks) for each in meant), key=lambda process: process.lives, default=None)
+
+
+def _created(session: formats.Session, roster: formats.Roster) -> bool:
+    """Return True if the team was made in the folder of a session, after its process began and before it was ready."""
+    lead = next((member for member in roster.members if member.is_lead), None)
+    if lead is None or not lead.cwd or lead.cwd != session.cwd:
+        return False
+    process_began = linux.process.started_at(session.ticks) - _CLOCK_ERROR
+    return process_began <= roster.created_at <= session.started_at
+
+
+def find_teammate(name: str, team: str) -> Process | None:
+    """Return the process whose arguments name this teammate."""
+    wanted = [b"--agent-id", f"{name}@{team}".encode()]
+    for entry in os.listdir("/proc"):  # noqa: PTH208  a third of the time
+        if not entry.isdigit():
+            continue
+        try:
+            arguments = Path("/proc", entry, "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        at = arguments.index(wanted[0]) if wanted[0] in arguments else -1
+        if at > 0 and arguments[at + 1 : at + 2] == wanted[1:]:
+            return Process(int(entry), linux.process.start_ticks(int(entry)))
+    return None

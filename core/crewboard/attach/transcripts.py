@@ -1,0 +1,344 @@
+"""Transcripts of Claude Code: where those of a team are, and their records as events of a journal."""
+
+import heapq
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from crewboard import pricing, store
+from crewboard.attach import formats
+from crewboard.records import (
+    OPERATOR,
+    Event,
+    Intake,
+    Record,
+    Reply,
+    StorageError,
+    Tokens,
+    ToolResult,
+    ToolStart,
+    describe_call,
+)
+
+_HEAD = 65_536
+"""Bytes at the start of a transcript that say which agent it is from."""
+
+_MAX_SUMMARY = 200
+
+_TOOLS = {
+    "Bash": "bash", "Read": "read_file", "Write": "write_file", "Edit": "edit_file", "Glob": "glob", "Grep": "grep",
+}  # fmt: skip
+"""Tools that have the name of ours in a mirror, so that the views know which files and commands they are about."""
+
+_INPUTS = {"file_path": "path", "old_string": "old_text", "new_string": "new_text"}
+
+_NOT_TYPED = (
+    "<command-", "<local-command", "<system-reminder", "<task-notification", "<bash-", "<user-", "Caveat:",
+)  # fmt: skip
+"""Beginnings of texts in the user's place that no user typed."""
+
+_ENDS_TURN = frozenset({"end_turn", "stop_sequence", "max_tokens", "refusal"})
+
+
+class OpenCall(Record):
+    """A tool call without a result so far."""
+
+    name: str
+    ts: float
+    summary: str = ""
+
+
+class AgentState(Record):
+    """An agent of the other program as a mirror knows it. `key` is that program's id of it.
+
+    `call` is the id of its last model call and `call_usage` what was counted of it: a reply has several records, each
+    with the usage of the whole. `written` is the size of its journal when this was saved. `kind` is how it runs.
+    """
+
+    name: str
+    key: str
+    kind: str
+    type: str = ""
+    role: str = ""
+    parent: str = ""
+    model: str = ""
+    run: int = 0
+    since: float = 0
+    state: str = "working"
+    doing: str = ""
+    turn: int = 0
+    tokens: Tokens = msgspec.field(default_factory=Tokens)
+    cost_usd: float | None = None
+    context: int = 0
+    last_tool: str = ""
+    last_error: str | None = None
+    waiting_for: str | None = None
+    call: str = ""
+    call_usage: Tokens = msgspec.field(default_factory=Tokens)
+    open: dict[str, OpenCall] = msgspec.field(default_factory=dict)
+    pid: int = 0
+    ticks: int = 0
+    leaves: bool = False
+    ended: str = ""
+    written: int = 0
+
+
+class Tail(Record):
+    """A transcript, the agent that it is from, and the offset in bytes up to which it was read."""
+
+    agent: str
+    offset: int = 0
+
+
+@dataclass
+class Translated:
+    """The events of one record, and the letters that entered the conversation or were sent with it."""
+
+    events: list[Event] = field(default_factory=list)
+    entered: list[formats.Letter] = field(default_factory=list)
+    sent: tuple[str, formats.Letter] | None = None
+
+
+def folder_of(cwd: str) -> str:
+    """Return the name of the folder that holds the transcripts of a working directory."""
+    return re.sub(r"[^a-zA-Z0-9]", "-", cwd)
+
+
+def find_session(projects: Path, cwd: str, session: str) -> Path | None:
+    """Return the transcript of a session, or None while there is none."""
+    if not re.fullmatch(r"[0-9A-Za-z-]+", session):
+        return None
+    usual = projects / folder_of(cwd) / f"{session}.jsonl"
+    if usual.exists():
+        return usual
+    return next(iter(projects.glob(f"*/{session}.jsonl")), None)
+
+
+def find_teammate(projects: Path, cwd: str, team: str, name: str, known: Iterable[str]) -> Path | None:
+    """Return the transcript of a teammate with a process of its own, which only its records name."""
+    skipped = set(known)
+    try:
+        with os.scandir(projects / folder_of(cwd)) as entries:
+            found = sorted(entry.path for entry in entries if entry.name.endswith(".jsonl"))
+    except OSError:
+        return None
+    marks = [f'"{key}":{json.dumps(value)}'.encode() for key, value in (("teamName", team), ("agentName", name))]
+    for path in found:
+        if path not in skipped and all(mark in _head(Path(path)) for mark in marks):
+            return Path(path)
+    return None
+
+
+def sub_agents(transcript: Path) -> list[Path]:
+    """Return the transcripts of the agents that run in the process of a session."""
+    try:
+        with os.scandir(transcript.with_suffix("") / "subagents") as entries:
+            return sorted(Path(e.path) for e in entries if e.name.startswith("agent-") and e.name.endswith(".jsonl"))
+    except OSError:
+        return []
+
+
+def meta_of(transcript: Path) -> dict[str, Any]:
+    """Return what Claude Code noted about an agent that runs in the process of a session; nothing if it is torn."""
+    try:
+        found = json.loads(transcript.with_suffix(".meta.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def first_letter(transcript: Path) -> str:
+    """Return the first letter of a transcript: before version 2.1.330, only that tells whose transcript it is."""
+    for line in _head(transcript).split(b"\n")[:-1]:
+        record = formats.transcript_record(line)
+        if record is not None:
+            texts = "\n".join(str(block.get("text", "")) for block in formats.content_blocks(record))
+            return next((letter.text for letter in formats.letters_in(texts)), "")
+    return ""
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_HEAD)
+    except OSError:
+        return b""
+
+
+def read_new(tails: dict[str, Tail]) -> Iterator[tuple[Tail, dict[str, Any]]]:
+    """Yield the records appended to the transcripts since the last call, of all of them in the order of time."""
+    changed = [(path, tail) for path, tail in tails.items() if _has_more(path, tail)]
+    for _, _, tail, record in heapq.merge(*(_records(n, path, tail) for n, (path, tail) in enumerate(changed))):
+        yield tail, record
+
+
+def _has_more(path: str, tail: Tail) -> bool:
+    size = store.files.size(Path(path))
+    # A shorter file was cut or replaced: what it holds now was read, or is lost.
+    tail.offset = min(tail.offset, size)
+    return size > tail.offset
+
+
+def _records(number: int, path: str, tail: Tail) -> Iterator[tuple[float, "_Order", Tail, dict[str, Any]]]:
+    last = 0.0
+    count = 0
+    try:
+        for line, end in store.files.read_lines(Path(path), tail.offset):
+            record = formats.transcript_record(line) if line is not None else None
+            if record is not None:
+                last = max(last, formats.moment(record.get("timestamp")))
+                count += 1
+                yield last, (number, count), tail, record
+            # After the record was handled, so that one that could not be is read again.
+            tail.offset = end
+    except StorageError:
+        return
+
+
+_Order = tuple[int, int]
+
+
+def translate(record: dict[str, Any], agent: AgentState, root: Path, prices: pricing.Prices) -> Translated:
+    """Return the events of one record of an agent's transcript, and note in `agent` what they mean for its state."""
+    ts = formats.moment(record.get("timestamp"))
+    found = Translated(sent=formats.sent_letter(record))
+    if record["type"] == "assistant":
+        found.events = _reply(record, agent, root, prices, ts)
+    else:
+        _take_in(record, agent, ts, found)
+    return found
+
+
+def _reply(record: dict[str, Any], agent: AgentState, root: Path, prices: pricing.Prices, ts: float) -> list[Event]:
+    message = record["message"]
+    blocks = formats.content_blocks(record)
+    model = str(message.get("model") or agent.model)
+    is_real = not model.startswith("<")
+    used = _uncounted(record, agent) if is_real else Tokens()
+    cost = prices.cost(model.partition("[")[0], used) if used.total else None
+    stop = str(message.get("stop_reason") or "")
+    said = [_shown(block) for block in blocks if block.get("type") in ("text", "thinking", "tool_use")]
+    events: list[Event] = []
+    if used.total or any(block["type"] != "tool_use" for block in said):
+        events.append(
+            Reply(ts=ts, run=agent.run, content=said, stop_reason=stop, usage=used, model=model, cost_usd=cost)
+        )
+    agent.model = model if is_real else agent.model
+    agent.tokens += used
+    agent.cost_usd = agent.cost_usd if cost is None else (agent.cost_usd or 0) + cost
+    agent.last_error = _error(record, blocks)
+    for block in blocks:
+        if block.get("type") == "tool_use":
+            call = _start(block, agent, root, ts)
+            events.append(call)
+    _change(agent, "idle" if stop in _ENDS_TURN or record.get("isApiErrorMessage") is True else "working", ts)
+    return events
+
+
+def _uncounted(record: dict[str, Any], agent: AgentState) -> Tokens:
+    """Return what a record says about usage beyond the other records of the same reply."""
+    used, call = formats.usage(record), str(record["message"].get("id") or record.get("uuid") or "")
+    before = agent.call_usage if call == agent.call else Tokens()
+    if call != agent.call:
+        agent.turn += 1
+    agent.call, agent.call_usage = (
+        call,
+        Tokens(**{kind: max(getattr(used, kind), getattr(before, kind)) for kind in Tokens.__struct_fields__}),
+    )
+    agent.context = used.total - used.output
+    return Tokens(
+        **{kind: getattr(agent.call_usage, kind) - getattr(before, kind) for kind in Tokens.__struct_fields__}
+    )
+
+
+def _shown(block: dict[str, Any]) -> dict[str, Any]:
+    """Return a block of a reply without what stands elsewhere: the input of a call is in its start."""
+    if block["type"] == "tool_use":
+        return {"type": "tool_use", "id": str(block.get("id")), "name": str(block.get("name")), "input": {}}
+    key = block["type"]
+    return {"type": key, key: str(formats.clip(block.get(key) or ""))}
+
+
+def _error(record: dict[str, Any], blocks: list[dict[str, Any]]) -> str | None:
+    if record.get("isApiErrorMessage") is not True:
+        return None
+    return " ".join(str(block.get("text", "")) for block in blocks)[:500] or "the API refused"
+
+
+def _start(block: dict[str, Any], agent: AgentState, root: Path, ts: float) -> ToolStart:
+    given = block.get("input")
+    arguments = {_INPUTS.get(key, key): value for key, value in given.items()} if isinstance(given, dict) else {}
+    if isinstance(path := arguments.get("path"), str):
+        arguments["path"] = _in_workspace(path, root)
+    name = str(block.get("name") or "tool")
+    call = ToolStart(
+        ts=ts, run=agent.run, tool_use_id=str(block.get("id")), name=_TOOLS.get(name, name),
+        input=formats.clip(arguments),
+    )  # fmt: skip
+    agent.last_tool = agent.doing = describe_call(call.name, call.input)[:_MAX_SUMMARY]
+    agent.open[call.tool_use_id] = OpenCall(name=call.name, ts=ts, summary=agent.doing.removeprefix(f"{call.name} "))
+    return call
+
+
+def _in_workspace(path: str, root: Path) -> str:
+    """Return a path as our own agents name it, relative to the workspace, if it lies there."""
+    return os.path.relpath(path, root) if path.startswith(f"{root}{os.sep}") else path
+
+
+def _take_in(record: dict[str, Any], agent: AgentState, ts: float, found: Translated) -> None:
+    """Handle a record in the user's place: results of tools, letters, and what a person typed."""
+    texts = []
+    for block in formats.content_blocks(record):
+        if block.get("type") == "tool_result":
+            found.events.append(_result(record, block, agent, ts))
+        elif block.get("type") == "text":
+            texts.append(str(block.get("text") or ""))
+    text = "\n".join(texts).strip()
+    letters = list(formats.letters_in(text)) if "<teammate-message" in text else []
+    found.entered = [
+        formats.Letter(letter.author, letter.text, ts, f"{record.get('uuid')}:{n}") for n, letter in enumerate(letters)
+    ]
+    if text and not letters and _is_typed(record, text):
+        prompt = Intake(
+            ts=ts, run=agent.run, prompt=text[: formats.MAX_TEXT], prompt_from=agent.parent or OPERATOR,
+            assignment=store.mailbox.derived_id("prompt", record.get("uuid")),
+        )  # fmt: skip
+        found.events.append(prompt)
+    if text and (letters or _is_typed(record, text)):
+        agent.turn = 0
+    if found.events or letters:
+        _change(agent, "idle" if text.startswith("[Request interrupted") else "working", ts)
+
+
+def _is_typed(record: dict[str, Any], text: str) -> bool:
+    """Return True if a person, or the agent that started this one, wrote the text."""
+    origin = record.get("origin")
+    kind = origin.get("kind") if isinstance(origin, dict) else None
+    return kind in (None, "human") and record.get("isMeta") is not True and not text.startswith(_NOT_TYPED)
+
+
+def _result(record: dict[str, Any], block: dict[str, Any], agent: AgentState, ts: float) -> ToolResult:
+    ident = str(block.get("tool_use_id"))
+    begun = agent.open.pop(ident, None)
+    outcome = record.get("toolUseResult")
+    return ToolResult(
+        ts=ts, run=agent.run, tool_use_id=ident, name=begun.name if begun else "tool",
+        content=formats.result_text(block), is_error=block.get("is_error") is True,
+        created=isinstance(outcome, dict) and outcome.get("type") == "create",
+        seconds=max(0.0, ts - begun.ts) if begun else None,
+    )  # fmt: skip
+
+
+def _change(agent: AgentState, state: str, ts: float) -> None:
+    if state != agent.state:
+        agent.state, agent.since = state, ts
+    if state == "idle":
+        agent.doing = ""
+        # A call that was interrupted gets no result.
+        agent.open = {}

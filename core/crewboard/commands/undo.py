@@ -1,0 +1,296 @@
+"""Put files back that an agent changed: in the shared tree what its file tools wrote, in its own checkout anything.
+
+All is checked first: if one file cannot be put back, none is touched. A kill in the middle loses nothing, and the same
+command finishes the work.
+"""
+
+import hashlib
+import os
+import stat
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crewboard import store
+from crewboard.commands.changes import note_collisions, read_changes, require_idle, require_worktree
+from crewboard.commands.context import command_for
+from crewboard.commands.messages import post
+from crewboard.records import BadDataError, FileKept, Intake, SnapshotTaken, ToolResult, Undone, UsageError, counted
+from crewboard.store import AgentDirectory
+from crewboard.untrusted import without_surrogates
+from crewboard.worktrees import put_back, snapshot
+from crewboard.worktrees.put_back import PutBackFile, Tree, storage_errors
+from crewboard.worktrees.repository import Repository, open_repository
+
+if TYPE_CHECKING:
+    from crewboard.commands.context import Team
+
+LAST = "last"
+"""Stands for the last assignment that changed something."""
+
+
+@dataclass(frozen=True)
+class PutBack:
+    """The outcome of an undo, made or previewed: files, of an assignment if it was one.
+
+    `snapshot` is the commit with the agent's whole checkout as it was before; None in the shared tree.
+    """
+
+    agent: str
+    files: tuple[PutBackFile, ...]
+    assignment: str | None = None
+    snapshot: str | None = None
+
+
+def undo_file_tools(
+    team: "Team", name: str, *, assignment: str | None = None, path: str | None = None, dry_run: bool = False
+) -> PutBack:
+    """Reverse what the file tools of an agent did in the shared tree in its last assignment, or in `assignment`.
+
+    The next call reverses the assignment before. With `path`, reverse what they did to that file alone. What commands
+    changed stays.
+
+    Raises:
+        UsageError: There is no such agent, or nothing to reverse.
+        BadDataError: A file is not as the agent left it, or its old content was not kept. Nothing was changed.
+        TryLaterError: The agent is at work.
+    """
+    agent = team.agent(name)
+    team.directory.require_adopted()
+    require_idle(team, name, "wait for it, or stop it")
+    with store.files.locked(team.directory.local_lock(f"undo-{name}")), storage_errors(team.directory.root):
+        done = set((store.json_files.load(agent.undone, Undone) or Undone()).changes)
+        chosen = None if assignment == LAST else assignment
+        ident, changed = _chosen(name, _by_assignment(agent, done), chosen, path)
+        with Tree(Path(os.path.realpath(team.directory.root))) as tree:
+            contents = _contents(team, agent, tree, changed)
+            if not dry_run:
+                _reverse(agent, tree, changed, contents)
+        found = PutBack(name, tuple(PutBackFile(each.path, each.before is None) for each in changed), ident)
+        if not dry_run:
+            done |= {change.id for each in changed for change in each.changes}
+            store.json_files.save(agent.undone, Undone(changes=sorted(done)), durable=True)
+    if not dry_run:
+        tell(team, found)
+    return found
+
+
+def undo_in_checkout(
+    team: "Team",
+    name: str,
+    *,
+    assignment: str | None = None,
+    path: str | None = None,
+    hunk: int | None = None,
+    commit: str | None = None,
+    dry_run: bool = False,
+) -> PutBack:
+    """Put back what an agent changed in its own checkout: in its last assignment, or in `assignment`.
+
+    With `path`, put back that file alone, or one `hunk` of it, of all that the agent changed; with an assignment too,
+    of what it changed in that. With the `commit` of a snapshot, make the whole checkout as it was then. The checkout
+    is snapshotted before and after.
+
+    Raises:
+        UsageError: There is no such agent, file, hunk, assignment or snapshot, or nothing to put back.
+        BadDataError: Later changes or ignored files prevent it. Nothing was changed.
+        TryLaterError: The agent is at work.
+    """
+    worktree = require_worktree(team, name)
+    team.directory.require_adopted()
+    spec = store.agents.spec(team.agent(name))
+    if spec is None:
+        raise UsageError(f"there is no agent {name}")
+    repository = open_repository(team.directory.root)
+    # A worker that begins an assignment waits for the lock: it takes a snapshot first.
+    with store.files.locked(team.directory.local_lock(f"worktree-{name}")):
+        require_idle(team, name, "wait for it, or stop it")
+        present = snapshot.take_locked(team.directory, name, spec).commit
+        ident = None
+        if commit is not None:
+            tree = _known_tree(team, repository, name, commit)
+        elif path is not None and assignment is None:
+            changes, _ = read_changes(team, repository, name, worktree.base)
+            tree = put_back.reverse(repository, present, changes.base, present, path, hunk)
+        else:
+            ident, tree = _without_assignment(team, repository, name, present, assignment or LAST, path, hunk)
+        planned = put_back.plan(repository, team.directory.worktree(name), present, tree)
+        if not planned.entries:
+            raise UsageError("there is nothing to put back: all of it is as it was before")
+        if not dry_run:
+            put_back.write(team.directory, repository, name, planned, worktree.folder)
+            snapshot.take_locked(team.directory, name, spec)
+    done = PutBack(name, planned.files, ident, present)
+    if not dry_run:
+        note_collisions(team)
+        tell(team, done)
+    return done
+
+
+def _known_tree(team: "Team", repository: Repository, name: str, commit: str) -> str:
+    """Return the tree of an earlier snapshot of an agent."""
+    wanted = repository.commit(commit)
+    known = repository.git("rev-list", "--walk-reflogs", snapshot.ref_of(team.directory, name)).split()
+    if wanted not in known:
+        raise UsageError(f"{commit} is no snapshot of {name}")
+    return put_back.tree_of(repository, wanted)
+
+
+def _without_assignment(
+    team: "Team", repository: Repository, name: str, present: str, assignment: str, path: str | None, hunk: int | None
+) -> tuple[str, str]:
+    """Return an assignment, and the tree of the checkout without what was changed in it."""
+    tree = put_back.tree_of(repository, present)
+    known = _snapshots(team.agent(name), present)
+    if assignment not in (LAST, *known):
+        raise UsageError(f"there are no snapshots of an assignment {assignment} of {name}")
+    for ident in reversed(known) if assignment == LAST else [assignment]:
+        old, new = known[ident]
+        if put_back.tree_of(repository, old) == put_back.tree_of(repository, new):
+            continue
+        without = put_back.reverse(repository, present, old, new, path, hunk)
+        if without != tree or assignment != LAST:
+            return ident, without
+    raise UsageError(f"no assignment of {name} changed anything that is still there")
+
+
+def _snapshots(agent: AgentDirectory, present: str) -> dict[str, tuple[str, str]]:
+    """Return the snapshots at the begin and the end of each assignment, the newest last.
+
+    If a worker was killed before the end, the assignment ended where the next one began.
+    """
+    begins: dict[str, str] = {}
+    ends: dict[str, str] = {}
+    for event, _ in store.journal.read(agent.journal):
+        if isinstance(event, SnapshotTaken) and event.at == "begin":
+            begins.setdefault(event.assignment, event.commit)
+        elif isinstance(event, SnapshotTaken):
+            ends[event.assignment] = event.commit
+    following = [*list(begins.values())[1:], present]
+    return {
+        ident: (begin, ends.get(ident, after)) for (ident, begin), after in zip(begins.items(), following, strict=True)
+    }
+
+
+def tell(team: "Team", done: PutBack) -> None:
+    """Tell an agent which of its files were put back, so that it does not believe in their old content. Audit it."""
+    names = [f"{each.path} ({'removed' if each.removed else 'put back'})" for each in done.files]
+    what = "what you changed in an assignment" if done.assignment else "changes of your files"
+    text = f"I took back {what}. Read these files again before you use them:\n" + "\n".join(names)
+    post(team, done.agent, "files_put_back", without_surrogates(text))
+    files = counted(len(done.files), "file")
+    team.note("undo", done.agent, f"put back {files}")
+
+
+@dataclass
+class _Changed:
+    """The changes of one file by file tools in an assignment: all of it, and the contents that may be in it now."""
+
+    path: str
+    changes: list[FileKept] = field(default_factory=list)
+    results: set[str | None] = field(default_factory=set)
+    problem: str = ""
+
+    @property
+    def before(self) -> str | None:
+        """Return the hash of the content at first; None if there was no file."""
+        return self.changes[0].before
+
+    @property
+    def folders(self) -> int:
+        return max(each.folders for each in self.changes)
+
+    def add(self, change: FileKept, *, made: bool) -> None:
+        """Add the next change. One that is not certainly `made` was interrupted, and may or may not have happened."""
+        self.problem = self.problem or change.lost
+        if self.changes and change.before not in self.results:
+            self.problem = self.problem or "something else than the agent's file tools changed it meanwhile"
+        self.changes.append(change)
+        self.results = {change.after} if made else {change.before, change.after}
+
+
+def _by_assignment(agent: AgentDirectory, done: set[str]) -> dict[str, dict[str, _Changed]]:
+    """Return the changes that are not reversed yet, by assignment and file; the newest assignment last."""
+    current, made = "", set()
+    found: dict[str, list[FileKept]] = {}
+    for event, _ in store.journal.read(agent.journal):
+        if isinstance(event, Intake) and event.assignment is not None:
+            current = event.assignment
+        elif isinstance(event, FileKept) and event.id not in done:
+            found[current] = [*found.pop(current, []), event]
+        elif isinstance(event, ToolResult) and not event.is_error:
+            made.add((event.run, event.tool_use_id))
+    grouped: dict[str, dict[str, _Changed]] = {}
+    for ident, changes in found.items():
+        files = grouped[ident] = {}
+        for change in changes:
+            file = files.setdefault(change.path, _Changed(change.path))
+            file.add(change, made=(change.run, change.tool_use_id) in made)
+    return grouped
+
+
+def _chosen(
+    name: str, known: dict[str, dict[str, _Changed]], assignment: str | None, path: str | None
+) -> tuple[str, list[_Changed]]:
+    """Return the assignment to reverse, and the files that it changed."""
+    for ident, files in reversed(known.items()):
+        changed = [each for each in files.values() if path in (None, each.path) and each.results != {each.before}]
+        if changed and assignment in (None, ident):
+            return ident, changed
+    what = "no more changes" if path is None else f"no more changes of {path}"
+    where = "" if assignment is None else f" in the assignment {assignment}"
+    raise UsageError(f"there are {what} of the file tools of {name} to undo{where}; git can undo what commands did")
+
+
+def _changed_by(team: "Team", name: str, path: str, content: str | None) -> str:
+    """Say which other agent's file tools left this content in a file, if that is known."""
+    for other in team.config.names:
+        agent = team.directory.agent(other)
+        done = set((store.json_files.load_or_none(agent.undone, Undone) or Undone()).changes)
+        found = reversed(_by_assignment(agent, done).values()) if other != name else ()
+        last = next((files[path] for files in found if path in files), None)
+        if last is not None and content in last.results:
+            return f"{other} changed it since; `{command_for(team, f'undo {other}')}` first"
+    return "it was changed since"
+
+
+def _contents(team: "Team", agent: AgentDirectory, tree: Tree, changed: Iterable[_Changed]) -> dict[str, bytes | None]:
+    """Return what was in each file. Refuse to lose what something else wrote into one since."""
+    contents, problems = {}, []
+    for each in changed:
+        content = None if each.before is None else store.agents.kept_content(agent, each.before)
+        contents[each.path] = content
+        try:
+            problem = each.problem
+            if not problem and (present := _hash(tree.read(each.path))) not in {*each.results, each.before}:
+                problem = _changed_by(team, agent.path.name, each.path, present)
+            elif not problem and _hash(content) != each.before:
+                problem = "its old content is not kept any more"
+        except BadDataError as error:
+            problem = str(error)
+        if problem:
+            problems.append(f"{each.path} ({problem})")
+    if problems:
+        raise BadDataError(f"nothing was put back, because this cannot be: {', '.join(problems)}")
+    return contents
+
+
+def _reverse(agent: AgentDirectory, tree: Tree, changed: Iterable[_Changed], contents: dict[str, bytes | None]) -> None:
+    for each in changed:
+        content, found = contents[each.path], tree.stat(each.path)
+        # One that is as before already was put back by a call that was killed, or by the user.
+        if found is None or _hash(tree.read(each.path)) not in each.results - {each.before}:
+            continue
+        if content is None:
+            tree.remove(each.path, each.folders)
+            continue
+        with tempfile.NamedTemporaryFile(dir=agent.kept, prefix=".", suffix=".tmp", delete=False) as new:
+            new.write(content)
+            os.fchmod(new.fileno(), stat.S_IMODE(found.st_mode) & 0o777)
+        tree.put(each.path, Path(new.name))
+
+
+def _hash(content: bytes | None) -> str | None:
+    return None if content is None else hashlib.sha256(content).hexdigest()

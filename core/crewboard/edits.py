@@ -1,0 +1,260 @@
+"""What a call of edit_file replaces: one text, several, or the hunks of a unified diff; and how that changes a text.
+
+Imports only the standard library, because the file-tool server uses it. Several replacements are made in their order,
+all or none. Each error says how to go on, because a model reads it.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+MAX_COMPARED = 20_000
+"""Lines of a file among which lines like a text that was not found are searched."""
+
+_MOST_SHOWN = 8
+"""Lines of a file that an error shows, and places that it names."""
+
+_MAX_LINE = 200
+"""Characters of such a line."""
+
+_LIKE = 0.6
+"""How similar two lines must be to be taken for the same, between 0 and 1."""
+
+_HUNK = re.compile(r"@@(?: -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@.*| .*@@.*|[ @]*)")
+_NUMBERED = re.compile(r"^ *\d+\t", re.MULTILINE)
+
+
+class EditError(ValueError):
+    """A replacement that cannot be made; the text says why, and how to go on."""
+
+
+class Replacement(NamedTuple):
+    """A text and what replaces it: its only occurrence, each one if `everywhere`.
+
+    A hunk of a diff is one of whole lines, and is searched nearest to `line` if the diff names that.
+    """
+
+    old: str
+    new: str
+    everywhere: bool = False
+    is_hunk: bool = False
+    line: int | None = None
+
+
+def replacements(arguments: Mapping[str, Any]) -> list[Replacement]:
+    """Return what a call replaces.
+
+    Raises:
+        EditError: Its diff cannot be read.
+    """
+    if diff := arguments.get("diff"):
+        return parse_diff(str(diff))
+    # A call that was not checked yet, as a request shows it, may hold anything.
+    several = arguments.get("edits")
+    pieces = [each for each in several if isinstance(each, Mapping)] if isinstance(several, list) else []
+    return [
+        Replacement(str(each.get("old_text", "")), str(each.get("new_text", "")), each.get("replace_all") is True)
+        for each in pieces or [arguments]
+    ]
+
+
+def parse_diff(diff: str) -> list[Replacement]:
+    """Return the hunks of a unified diff of one file. The counts in their headers are not used: models miscount.
+
+    Raises:
+        EditError: It has no hunk, a line of another kind, or is of several files.
+    """
+    hunks: list[tuple[int | None, list[str]]] = []
+    lines = diff.replace("\r\n", "\n").split("\n")
+    for number, (line, following) in enumerate(pairwise([*lines, ""]), 1):
+        starts_file = line.startswith("diff --git ") or (line.startswith("--- ") and following.startswith("+++ "))
+        if hunks and starts_file:
+            raise EditError("the diff changes more than one file; change each file with a call of its own")
+        if (header := _HUNK.fullmatch(line)) is not None:
+            hunks.append((int(header[1]) if header[1] else None, []))
+        elif hunks and line[:1] in (" ", "-", "+", ""):
+            hunks[-1][1].append(line)
+        elif hunks and not line.startswith("\\"):
+            raise EditError(
+                f"line {number} of the diff begins with {line[:1]!r}; lines of a hunk begin with ' ', - or +"
+            )
+    if not hunks:
+        raise EditError("the diff has no hunk; one begins with a line such as @@ -12,4 +12,5 @@")
+    return [_hunk(line, body) for line, body in hunks]
+
+
+def _hunk(line: int | None, body: list[str]) -> Replacement:
+    while body and not body[-1]:
+        body.pop()
+    # Models leave out the space of an empty line.
+    body = [each or " " for each in body]
+    old, new = ("\n".join(each[1:] for each in body if each[0] in kinds) for kinds in (" -", " +"))
+    if not any(each[0] in "+-" for each in body):
+        raise EditError("a hunk of the diff has no line that begins with - or +, so it changes nothing")
+    has_old = any(each[0] in " -" for each in body)
+    # A hunk that only inserts replaces nothing behind its line.
+    return Replacement(f"{old}\n" if has_old else "", f"{new}\n" if _adds(body) else "", is_hunk=True, line=line)
+
+
+def _adds(body: Sequence[str]) -> bool:
+    return any(each[0] in " +" for each in body)
+
+
+def shown(path: str, arguments: Mapping[str, Any]) -> str:
+    """Return what a call replaces as a unified diff; the diff of the call itself if that cannot be read."""
+    # Imported here, because the file-tool server shows nothing.
+    from difflib import unified_diff
+
+    try:
+        pieces = replacements(arguments)
+    except EditError:
+        return str(arguments.get("diff", ""))
+    lines: list[str] = []
+    for each in pieces:
+        hunks = list(unified_diff(each.old.splitlines(), each.new.splitlines(), lineterm=""))[2:]
+        if each.everywhere and hunks:
+            hunks[0] = "@@ each occurrence @@"
+        elif each.is_hunk and each.line is not None and hunks:
+            hunks[0] = f"@@ line {each.line} @@"
+        lines += hunks
+    return "\n".join([f"--- a/{path}", f"+++ b/{path}", *lines]) if lines else ""
+
+
+def apply(text: str, pieces: Sequence[Replacement]) -> str:
+    """Return a text after all replacements, in their order.
+
+    Raises:
+        EditError: One cannot be made. It says which one, and that none was.
+    """
+    moved, now = 0, text
+    for number, piece in enumerate(pieces, 1):
+        try:
+            after = _apply_hunk(now, piece, moved) if piece.is_hunk else _replace(now, piece, text)
+        except EditError as error:
+            which = f"{'hunk' if piece.is_hunk else 'edit'} {number} of {len(pieces)}, so none was made: "
+            raise EditError(f"{which if len(pieces) > 1 else ''}{error}") from None
+        moved += after.count("\n") - now.count("\n")
+        now = after
+    if now == text:
+        raise EditError("nothing would change: the old and the new text are the same")
+    return now
+
+
+def _replace(text: str, piece: Replacement, original: str) -> str:
+    if not piece.old:
+        raise EditError(
+            "old_text is empty; to insert, give the line next to the place as old_text, and again in new_text; "
+            "write_file makes a new file"
+        )
+    count = text.count(piece.old)
+    if count == 1 or (count and piece.everywhere):
+        return text.replace(piece.old, piece.new)
+    if count:
+        lines = [line_of(text, at) for at in _places(text, piece.old)]
+        raise EditError(
+            f"old_text occurs {count} times, in {_enumerated(lines)}; add lines around the one that you mean until "
+            "it is the only one, or set replace_all to replace each"
+        )
+    if piece.old in original:
+        raise EditError("an earlier edit of this call changed old_text; give it as it is after that edit")
+    raise EditError(f"old_text occurs 0 times. {_explain_missing(text, piece)}")
+
+
+def _places(text: str, wanted: str) -> list[int]:
+    found: list[int] = []
+    at = text.find(wanted)
+    while at >= 0:
+        found.append(at)
+        at = text.find(wanted, at + len(wanted))
+    return found
+
+
+def line_of(text: str, at: int) -> int:
+    """Return the number of the line that contains the character `at`, as `read_file` counts."""
+    return len(f"{text[:at]}x".splitlines())
+
+
+def _enumerated(lines: Sequence[int]) -> str:
+    numbers = ", ".join(map(str, lines[:_MOST_SHOWN]))
+    more = f" and {len(lines) - _MOST_SHOWN} more" if len(lines) > _MOST_SHOWN else ""
+    return f"{'lines' if len(lines) > 1 else 'line'} {numbers}{more}"
+
+
+def _apply_hunk(text: str, piece: Replacement, moved: int) -> str:
+    """Replace whole lines; of several places take the one nearest to the line that the hunk names."""
+    # So that the last line is found, too, if nothing ends it.
+    padded = text if text.endswith("\n") or not text else f"{text}\n"
+    lines, old = padded.split("\n"), piece.old.removesuffix("\n").split("\n")
+    wanted = None if piece.line is None else piece.line - 1 + moved
+    if not piece.old:
+        if wanted is None:
+            raise EditError("it has no line of the file; give one or more lines before or after the place")
+        # `-12,0` inserts behind line 12.
+        places = [min(max(wanted + 1, 0), len(lines) - 1)]
+        old = []
+    else:
+        places = [at for at in range(len(lines) - len(old)) if lines[at : at + len(old)] == old]
+    if not places:
+        raise EditError(f"its lines are not in the file. {_explain_missing(text, piece)}")
+    at = places[0]
+    if len(places) > 1:
+        nearest = sorted(places, key=lambda place: abs(place - (wanted or 0)))
+        if wanted is None or abs(nearest[0] - wanted) == abs(nearest[1] - wanted):
+            where = _enumerated([place + 1 for place in places])
+            raise EditError(f"its lines occur {len(places)} times, from {where}; add lines around the place")
+        at = nearest[0]
+    new = piece.new.removesuffix("\n").split("\n") if piece.new else []
+    changed = "\n".join([*lines[:at], *new, *lines[at + len(old) :]])
+    return changed if padded == text else changed.removesuffix("\n")
+
+
+def _explain_missing(text: str, piece: Replacement) -> str:
+    """Return what a text that was not found may be mistaken for, with lines of the file."""
+    lines, wanted = text.splitlines(), piece.old.splitlines()
+    if not any(line.strip() for line in wanted):
+        return "It is only white space; give the lines around it, too."
+    bare = _NUMBERED.sub("", piece.old)
+    if bare != piece.old and bare.rstrip("\n") in text:
+        return "It begins with the line numbers that read_file shows; leave out each number and the tab behind it."
+    same = _find_lines(lines, wanted, strip=True)
+    if same is not None:
+        return f"But for white space it is in the file; give it exactly so:\n{_numbered(lines, same, len(wanted))}"
+    done = piece.new.strip() and text.count(piece.new) == 1
+    if done:
+        number = line_of(text, text.find(piece.new))
+        return f"The new text is in the file already, from line {number}: this change may be made."
+    like = _most_alike(lines, wanted)
+    if like is None:
+        return f"Nothing in the file ({len(lines)} lines) is like it; read the file again, or search it with grep."
+    return f"The lines most like it are these; read the file again:\n{_numbered(lines, like, len(wanted))}"
+
+
+def _find_lines(lines: Sequence[str], wanted: Sequence[str], *, strip: bool) -> int | None:
+    def bare(line: str) -> str:
+        return " ".join(line.split()) if strip else line
+
+    text, part = [bare(line) for line in lines], [bare(line) for line in wanted]
+    if len(part) == 1:
+        return next((at for at, line in enumerate(text) if part[0] in line), None)
+    return next((at for at in range(len(text) - len(part) + 1) if text[at : at + len(part)] == part), None)
+
+
+def _most_alike(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
+    """Return the index of the line where a text most likely begins; None if no line is like its longest one."""
+    from difflib import SequenceMatcher
+
+    longest = max(range(min(len(wanted), 200)), key=lambda at: len(wanted[at].strip()))
+    matcher = SequenceMatcher(b=wanted[longest].strip()[:_MAX_LINE], autojunk=False)
+    best, score = None, _LIKE
+    for at, line in enumerate(lines[:MAX_COMPARED]):
+        matcher.set_seq1(line.strip()[:_MAX_LINE])
+        if matcher.real_quick_ratio() > score and matcher.quick_ratio() > score and (now := matcher.ratio()) > score:
+            best, score = at, now
+    return None if best is None else max(0, best - longest)
+
+
+def _numbered(lines: Sequence[str], start: int, count: int) -> str:
+    some: Iterable[tuple[int, str]] = enumerate(lines[start : start + min(count, _MOST_SHOWN)], start + 1)
+    left_out = f"\n[{count - _MOST_SHOWN} more lines]" if count > _MOST_SHOWN else ""
+    return "\n".join(f"{number}\t{line[:_MAX_LINE]}" for number, line in some) + left_out

@@ -1,0 +1,219 @@
+"""Collisions: which agents changed the same file, and which of their files others may not change.
+
+Each worker shows in its status what its file tools changed in the last assignment, and `collisions.json` has what git
+says about agents with worktrees; both are read here, and nothing else is stored. Two agents with worktrees collide if
+their unmerged work does not merge; any other two if both changed a file while the assignments of both were open. What
+commands change in the shared tree is not known, and no policy binds them.
+"""
+
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from itertools import combinations
+
+from msgspec import Struct
+
+from crewboard import store
+from crewboard.records import Collisions, Request, Spec, Status, Undone, Work, Worktree
+from crewboard.store import AgentDirectory, CachedFile, TeamDirectory
+
+_MOST_CACHED = 512
+"""Agents whose records a process keeps in memory."""
+
+
+class Collision(Struct, frozen=True):
+    """Two agents, by name, and the files in which they collide; `since` is when the last of these was added."""
+
+    agents: tuple[str, str]
+    files: tuple[str, ...]
+    since: float
+    in_worktrees: bool = False
+    """Both have worktrees, and their work does not merge."""
+
+    def other(self, name: str) -> str:
+        """Return the agent that collides with `name`."""
+        return self.agents[1] if name == self.agents[0] else self.agents[0]
+
+
+class AgentWork(Struct, frozen=True):
+    """The work of one agent as far as it is known, in its own worktree or in the shared tree."""
+
+    name: str
+    work: Work
+    has_worktree: bool = False
+
+
+def without_undone(work: Work, undone: Undone | None) -> Work:
+    """Return the work without the files whose changes were reversed."""
+    ids = set(undone.changes) if undone is not None else set()
+    left = {path: at for path, at in work.files.items() if work.newest.get(path) not in ids}
+    return work if len(left) == len(work.files) else work.replace(files=left)
+
+
+def find_collisions(agents: Iterable[AgentWork], recorded: Collisions) -> tuple[Collision, ...]:
+    """Return the pairs of these agents that collide, the newest last."""
+    known = {each.name: each for each in agents}
+    found = [
+        Collision(pair.agents, tuple(pair.files), pair.since, in_worktrees=True)
+        for pair in recorded.pairs
+        if pair.files and all(name in known and known[name].has_worktree for name in pair.agents)
+    ]
+    found += _by_file(list(known.values()))
+    return tuple(sorted(found, key=lambda each: (each.since, each.agents)))
+
+
+def _by_file(agents: list[AgentWork]) -> Iterator[Collision]:
+    shared: dict[tuple[str, str], dict[str, float]] = {}
+    users: dict[str, list[AgentWork]] = {}
+    for agent in agents:
+        for path in agent.work.files:
+            users.setdefault(path, []).append(agent)
+    for path, several in users.items():
+        for one, other in combinations(several, 2):
+            at = max(one.work.files[path], other.work.files[path])
+            ends = [each.work.ended for each in (one, other) if each.work.ended is not None]
+            if not (one.has_worktree and other.has_worktree) and at < min(ends, default=at + 1):
+                first, second = sorted((one.name, other.name))
+                shared.setdefault((first, second), {})[path] = at
+    for names, files in shared.items():
+        yield Collision(names, tuple(sorted(files)), max(files.values()))
+
+
+class Objection(Struct, frozen=True):
+    """Why an agent should not change a file now. If it `asks`, the operator may allow the change."""
+
+    text: str
+    asks: bool
+
+
+def find_objection(
+    team: TeamDirectory, name: str, file: str, own: Work | None, last_change: float | None
+) -> Objection | None:
+    """Return what the team's setting `collisions` has against a change of `file` by a file tool of the agent `name`.
+
+    `file` is a path from the workspace's root, `own` what the agent itself changed and planned, `last_change` when
+    it last changed this file. Cheap enough for each call: only statuses that changed since the last one are read.
+    """
+    config = store.roster.load(team)
+    if config.collisions == "warn":
+        return None
+    own = own or Work()
+    others = [_Other.read(team, each) for each in config.names if each != name]
+    if config.collisions == "claims":
+        holder = next((each for each in others if each.claims(file, name, own)), None)
+        return _claimed(file, holder.name, config.reports_to(name)) if holder is not None else None
+    recorded = _recorded(team).get() or Collisions()
+    lacks = [(each.name, each.lacks(file, own, last_change, recorded)) for each in others]
+    said = "; ".join(f"{other} changed it in work that is not {what}" for other, what in lacks if what)
+    return Objection(said, asks=True) if said else None
+
+
+def _claimed(file: str, holder: str, report_to: str) -> Objection:
+    told = f"ask {holder} with send_message, or tell {report_to}"
+    text = f"{holder} holds {file} until its result, because its approved plan names it. Change another file, {told}."
+    return Objection(text, asks=False)
+
+
+@lru_cache(maxsize=_MOST_CACHED)
+def _records(agent: AgentDirectory) -> tuple[CachedFile[Spec], CachedFile[Status], CachedFile[Undone]]:
+    return CachedFile(agent.spec, Spec), CachedFile(agent.status, Status), CachedFile(agent.undone, Undone)
+
+
+@lru_cache(maxsize=8)
+def _recorded(team: TeamDirectory) -> CachedFile[Collisions]:
+    return CachedFile(team.collisions, Collisions)
+
+
+class _Other(Struct, frozen=True):
+    """Another agent of the team: its work, its checkout, and the root of its workspace."""
+
+    name: str
+    work: Work
+    worktree: Worktree | None
+    root: str
+
+    @classmethod
+    def read(cls, team: TeamDirectory, name: str) -> "_Other":
+        records = _records(team.agent(name))
+        spec, status = records[0].get(), records[1].get()
+        work = without_undone((status.work if status is not None else None) or Work(), records[2].get())
+        worktree = spec.worktree if spec is not None else None
+        root = team.worktree(name) / worktree.folder if worktree is not None else team.root
+        return cls(name, work, worktree, str(root))
+
+    def claims(self, file: str, asking: str, own: Work) -> bool:
+        """Return True if its approved plan names a file, and no plan of the agent `asking` did so before."""
+        if not self._names(self.work, file):
+            return False
+        return not self._names(own, file) or (self.work.planned_at, self.name) < (own.planned_at, asking)
+
+    def _names(self, work: Work, file: str) -> bool:
+        return work.ended is None and any(names_file(each, file, self.root) for each in work.planned)
+
+    def lacks(self, file: str, own: Work, last_change: float | None, recorded: Collisions) -> str:
+        """Return what its work lacks in which it changed a file: to be `finished` or `merged`; empty if nothing.
+
+        Empty also if the other agent changed the file after it, in its present assignment: that was allowed before.
+        """
+        theirs, mine = self.work.files.get(file), last_change if file in own.files else None
+        unmerged = recorded.unmerged.get(self.name) if self.worktree is not None else None
+        in_repository = f"{self.worktree.folder}/{file}".lstrip("/") if self.worktree is not None else file
+        if theirs is not None and self.work.ended is None:
+            what = "finished"
+        elif unmerged is not None and in_repository in unmerged.files:
+            what = "merged"
+        else:
+            return ""
+        return "" if mine is not None and (theirs is None or mine >= theirs) else what
+
+
+def names_file(named: str, path: str, root: str) -> bool:
+    """Return True if a plan's entry is a file, or a folder that it is in; both relative to `root` or absolute."""
+    if not named.strip():
+        return False
+    named, path = (posixpath.normpath(posixpath.join(root, each)) for each in (named.strip(), path))
+    return path == named or path.startswith(named.rstrip("/") + "/")
+
+
+class PlanOverlap(Struct, frozen=True):
+    """The files of a plan that the plan of another agent names as well. That one may be `approved`, or wait."""
+
+    agent: str
+    files: tuple[str, ...]
+    approved: bool
+
+    def describe(self) -> str:
+        """Return it as a sentence: `the approved plan of amy names api.py, too`."""
+        files = ", ".join(self.files)
+        return f"the {'approved' if self.approved else 'waiting'} plan of {self.agent} names {files}, too"
+
+
+def plan_overlaps(
+    request: Request, works: Mapping[str, Work | None], pending: Iterable[Request], root: str
+) -> list[PlanOverlap]:
+    """Return which plans of other agents name files of this one, the approved ones first.
+
+    `works` are those of all agents by name, `pending` the open requests.
+    """
+    files = _strings(request.payload.get("files"))
+    approved = {name: work.planned for name, work in works.items() if work is not None and work.ended is None}
+    waiting = {
+        each.from_: _strings(each.payload.get("files"))
+        for each in pending
+        if each.type == "plan_approval" and each.from_ not in (request.from_, *(n for n, p in approved.items() if p))
+    }
+    found = []
+    for plans, is_approved in ((approved, True), (waiting, False)):
+        for name, named in plans.items():
+            both = tuple(file for file in files if any(_overlap(file, each, root) for each in named))
+            if name != request.from_ and both:
+                found.append(PlanOverlap(name, both, is_approved))
+    return found
+
+
+def _overlap(one: str, other: str, root: str) -> bool:
+    return names_file(one, other, root) or names_file(other, one, root)
+
+
+def _strings(value: object) -> list[str]:
+    return [str(each) for each in value] if isinstance(value, list) else []

@@ -1,0 +1,150 @@
+"""Reviews of tasks: the work of an owner goes to a reviewer, and its answer completes the task or gives it back.
+
+The task is changed first (`in_review`), then the request is opened and announced; at the end the request is decided
+first, and then the task changed. `reconcile` repeats what a kill left out: each step may be done twice.
+"""
+
+from crewboard import store
+from crewboard.protocol import approvals, requests
+from crewboard.records import OPERATOR, SYSTEM, JsonValue, Request, Task, UsageError
+from crewboard.store import TeamDirectory
+
+MOST_OF_DIFF = 20_000
+"""Characters of a diff in a request. The whole diff is in `results/`."""
+
+
+def request_id(task: Task) -> str:
+    """Return the id of the next request for a review of a task, the same one after a crash."""
+    return f"review-{store.mailbox.derived_id('task', task.id, task.created_at, task.reviews)[:12]}"
+
+
+def feedback_id(request: str) -> str:
+    """Return the id of the mail that gives the work back to its owner."""
+    return store.mailbox.derived_id(request, "again")
+
+
+def diff_of(request: str) -> str:
+    """Return the file with the whole diff of a review, relative to the team."""
+    return f"results/{request}.diff"
+
+
+def save_diff(team: TeamDirectory, request: str, diff: str) -> None:
+    """Keep the diff that is to be reviewed. Call it before the task is handed over."""
+    team.key(diff_of(request)).put(diff.encode("utf-8", "replace"), durable=True)
+
+
+def reviewer_of(team: TeamDirectory, task: Task) -> str:
+    """Return the agent that reviews a task; the operator if that agent is not running, or owns the task."""
+    name = task.review or OPERATOR
+    if name in (OPERATOR, task.owner) or not store.leases.is_held(team.agent(name).lease):
+        return OPERATOR
+    return name
+
+
+def ask(team: TeamDirectory, task: Task, now: float) -> Request:
+    """Ask for the review of a task that was handed over; asking again changes nothing."""
+    ident = task.in_review or ""
+    whole = team.key(diff_of(ident))
+    diff = (whole.get() or b"").decode("utf-8", "replace")
+    cut = f"\n[cut: the whole diff is in {whole}]" if len(diff) > MOST_OF_DIFF else ""
+    passed = f" Its check `{task.checked.command}` passed." if task.checked and task.checked.passed else ""
+    about = f"\n\n{task.description}" if task.description else ""
+    summary = f"{task.owner} reports task {task.id} as completed: {task.subject}.{passed}{about}"
+    payload: dict[str, JsonValue] = {
+        "task": task.id,
+        "subject": task.subject,
+        "summary": summary,
+        "diff": diff[:MOST_OF_DIFF] + cut,
+        "file": diff_of(ident),
+    }
+    return approvals.ask(team, ident, "task_review", task.owner or SYSTEM, reviewer_of(team, task), payload, now)
+
+
+def asked_of(team: TeamDirectory, name: str, task_id: int | None = None) -> Request | None:
+    """Return the oldest review of a task, or of any, that waits for an agent; None if there is none."""
+    return next(
+        (
+            each
+            for each in requests.pending(team)
+            if each.type == "task_review" and each.to == name and task_id in (None, each.payload.get("task"))
+        ),
+        None,
+    )
+
+
+def ask_operator(team: TeamDirectory, request: Request, now: float) -> None:
+    """Ask the operator for a review in the place of the agent that was asked, unless it was answered."""
+    moved = requests.readdress(team, request.id, OPERATOR)
+    if moved is not None:
+        store.mailbox.send(team, approvals.mail_of(moved, now), durable=True)
+
+
+def settle(team: TeamDirectory, request: Request, now: float) -> None:
+    """Let a decided review have its effect: complete the task, or give it back with the feedback as mail."""
+    ident = request.payload.get("task")
+    if request.type != "task_review" or not isinstance(ident, int) or request.status == "pending":
+        return
+    lives = store.leases.is_held(team.agent(request.from_).lease)
+    if store.tasks.load(team, ident).in_review != request.id:
+        return
+    if request.status == "rejected" and store.roster.load(team).member(request.from_) is not None:
+        # Before the task is changed: after a kill in between, both are done again.
+        subject = store.tasks.load(team, ident).subject
+        text = f"Task {ident}: {subject}\n\n{request.decided_by} reviewed it and asks for changes:\n{request.feedback}"
+        store.mailbox.send(
+            team,
+            store.mailbox.compose(
+                request.decided_by or SYSTEM, request.from_, "task_assignment", text,
+                ident=feedback_id(request.id), ts=now, metadata={"task_id": ident},
+            ),
+            durable=True,
+        )  # fmt: skip
+    approved = request.status == "approved"
+    store.tasks.end_review(team, ident, request.id, now, approved=approved, owner_lives=lives)
+
+
+def reconcile(team: TeamDirectory, now: float) -> None:
+    """Ask for reviews that were not asked for, hand those of ended reviewers to the operator, and settle decided ones.
+
+    Cancel those of tasks that are closed or given to another owner.
+    """
+    open_ones = {task.in_review: task for task in store.tasks.load_all(team) if task.in_review is not None}
+    for ident, task in open_ones.items():
+        request = requests.load(team, ident)
+        if request is None:
+            ask(team, task, now)
+        elif request.status != "pending":
+            settle(team, request, now)
+        elif request.to != OPERATOR and reviewer_of(team, task) == OPERATOR:
+            ask_operator(team, request, now)
+    for request in requests.pending(team):
+        # Read again: the task may have been handed over since, but always before its request was opened.
+        if request.type == "task_review" and not _is_asked(team, request):
+            requests.close(team, request.id, "cancelled", SYSTEM, now)
+
+
+def _is_asked(team: TeamDirectory, request: Request) -> bool:
+    ident = request.payload.get("task")
+    try:
+        return isinstance(ident, int) and store.tasks.load(team, ident).in_review == request.id
+    except UsageError:
+        return False
+
+
+def awaited_by(team: TeamDirectory, name: str) -> Task | None:
+    """Return a task of an agent whose work was handed to a reviewer, and is not approved yet; None if there is none."""
+    return next(
+        (
+            task
+            for task in store.tasks.load_all(team)
+            if task.reviews and task.status in ("pending", "in_progress") and name in (task.owner, task.last_owner)
+        ),
+        None,
+    )
+
+
+def describe(task: Task) -> str:
+    """Return why a task of which its owner says that it is completed is not."""
+    if task.in_review is not None:
+        return f"task {task.id} is not completed yet: it waits for the review by {task.review}"
+    return f"task {task.id} is not completed: {task.review} asks for changes"

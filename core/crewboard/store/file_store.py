@@ -1,0 +1,278 @@
+"""The store in files: each name is a path below the folder of the store, as docs/reference/files.md describes.
+
+Leases are open-file-description locks (Linux only), called directly through `fcntl`
+(docs/decisions/0002-own-file-locks.md):
+
+- The kernel releases one when its holder ends, however it ends.
+- `F_OFD_GETLK` probes without taking anything. Probing with a shared `flock` made 743 of 2,000 concurrent takers fail,
+  and filelock and portalocker can only probe by taking the lock.
+- Closing another descriptor of the same file does not release it, as it would a POSIX `lockf` lock.
+
+No other process takes a lease while its holder lives, even one that stands still, so no write looks at its token.
+"""
+
+import contextlib
+import fcntl
+import json
+import mmap
+import os
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from crewboard.errors import LostLeaseError, StorageError
+from crewboard.store import files
+from crewboard.store.interface import Held, Key, T, Version
+
+_FLOCK_FORMAT = "hhqqi4x"
+
+_MAX_SAID = 4096
+"""Bytes that the text of a lease may have."""
+
+_TIMESTAMP_RESOLUTION = 50_000_000
+"""Nanoseconds within which two changes of a file may get the same modification time; a generous upper bound."""
+
+
+class FileStore(Struct, frozen=True):
+    """The store in the folder `root`."""
+
+    root: str
+
+    def describe(self, name: str) -> str:
+        return f"{self.root}/{name}"
+
+    # Logs.
+
+    def append(
+        self, log: str, line: bytes, *, ident: str | None = None, at: int | None = None, durable: bool = False
+    ) -> int:
+        path = self.describe(log)
+        if at is not None:
+            return files.append_unlocked(path, line, find=lambda fd: _find_at(fd, path, at, line), durable=durable)
+        lock = self.describe(f".locks/{log.removesuffix('.jsonl').replace('/', '-')}")
+        find = None if ident is None else lambda fd: _find_ident(fd, ident)
+        return files.append_line(path, lock, line, find=find, durable=durable)
+
+    def end(self, log: str) -> int:
+        path = self.describe(log)
+        files.seal(path)
+        return files.size(path)
+
+    def read(self, log: str, offset: int = 0) -> Iterator[tuple[bytes | None, int]]:
+        return files.read_lines(self.describe(log), offset)
+
+    def size(self, log: str) -> int:
+        return files.size(self.describe(log))
+
+    def tail_offset(self, log: str, length: int) -> int:
+        return files.tail_offset(self.describe(log), length)
+
+    # Records.
+
+    def get(self, record: str) -> bytes | None:
+        return files.read_file(self.describe(record))
+
+    def put(self, record: str, data: bytes, *, durable: bool = False) -> None:
+        files.replace_file(self.describe(record), data, durable=durable)
+
+    def remove(self, name: str) -> None:
+        path = self.describe(name)
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StorageError(f"cannot remove {path}: {files.reason(error)}") from error
+
+    def names(self, folder: str) -> list[str]:
+        path = self.describe(folder)
+        try:
+            return os.listdir(path)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StorageError(f"cannot list {path}: {files.reason(error)}") from error
+
+    def make_folder(self, folder: str) -> None:
+        path = Path(self.describe(folder))
+        try:
+            files.make_folder(path)
+        except OSError as error:
+            raise StorageError(f"cannot create {path}: {error.strerror}") from error
+
+    def move(self, name: str, to: str) -> None:
+        path = self.describe(name)
+        try:
+            os.rename(path, self.describe(to))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StorageError(f"cannot move {path}: {files.reason(error)}") from error
+
+    def purge(self) -> None:
+        import shutil
+
+        shutil.rmtree(self.root)
+
+    # Changes.
+
+    def changed(self, name: str) -> Version | None:
+        path, now = f"{self.root}/{name}", time.time_ns()
+        try:
+            found = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise StorageError(f"cannot look at {path}: {files.reason(error)}") from error
+        changed = found.st_mtime_ns
+        # A file this recent may be replaced by one with the same time, size and even inode.
+        mark = object() if now - changed <= _TIMESTAMP_RESOLUTION else changed
+        return Version(found.st_mtime, found.st_size, found.st_ino, mark)
+
+    def locked(self, lock: str, work: Callable[[], T]) -> T:
+        with files.locked(self.describe(lock)):
+            return work()
+
+    # Leases.
+
+    def take(self, lease: str) -> Held | None:
+        path = self.describe(lease)
+        while (held := self._take(path, lease)) is not None:
+            if _is_at(held.descriptor, path):
+                return held
+            # The file was removed or replaced between opening and locking it.
+            self.release(held)
+        return None
+
+    def _take(self, path: str, lease: str) -> Held | None:
+        try:
+            fd = files.open_private(path, os.O_RDWR)
+        except OSError as error:
+            raise StorageError(f"cannot open {path}: {files.reason(error)}") from error
+        try:
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
+            # Its holders change the file. So the time grows, even if the clock was set back.
+            token = max(time.time_ns(), os.fstat(fd).st_mtime_ns + 1)
+            os.ftruncate(fd, 0)
+        except (BlockingIOError, PermissionError):
+            _close(fd)
+            return None
+        except OSError as error:
+            _close(fd)
+            raise StorageError(f"cannot lock {path}: {files.reason(error)}") from error
+        return Held(self, lease, token, fd)
+
+    def say(self, held: Held, about: bytes) -> None:
+        try:
+            os.ftruncate(held.descriptor, 0)
+            files.write_at(held.descriptor, about, 0)
+        except OSError as error:
+            raise StorageError(f"cannot write the holder of a lease: {error.strerror}") from error
+
+    def renew(self, held: Held) -> bytes | None:
+        if not _is_at(held.descriptor, self.describe(held.name)):
+            return None
+        try:
+            return os.pread(held.descriptor, _MAX_SAID, 0)
+        except OSError:
+            # As on a failing disk: a lease is lost only if its file is certainly gone.
+            return b""
+
+    def is_held(self, lease: str) -> bool:
+        path = self.describe(lease)
+        try:
+            fd = files.open_existing(path, os.O_RDONLY)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise StorageError(f"cannot look at {path}: {files.reason(error)}") from error
+        try:
+            answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _whole_file(fcntl.F_WRLCK))
+        except OSError as error:
+            raise StorageError(f"cannot look at {path}: {files.reason(error)}") from error
+        finally:
+            _close(fd)
+        return bool(struct.unpack(_FLOCK_FORMAT, answer)[0] != fcntl.F_UNLCK)
+
+    def last_said(self, lease: str) -> bytes | None:
+        return files.read_file(self.describe(lease))
+
+    def release(self, held: Held) -> None:
+        _close(held.descriptor)
+
+
+def _find_ident(fd: int, ident: str) -> int | None:
+    """Return the offset after the line with an object of this `id`, None if there is none."""
+    size = os.fstat(fd).st_size
+    if not size:
+        return None
+    wanted = json.dumps(ident).encode()
+    with mmap.mmap(fd, size, access=mmap.ACCESS_READ) as text:
+        found = text.find(wanted)
+        while found >= 0:
+            begin, newline = text.rfind(b"\n", 0, found) + 1, text.find(b"\n", found)
+            # Without a newline it is what a killed writer left: no line.
+            if newline >= 0 and _has_ident(text[begin:newline], ident):
+                return newline + 1
+            found = text.find(wanted, found + 1)
+    return None
+
+
+def _has_ident(line: bytes, ident: str) -> bool:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.get("id") == ident
+
+
+def _find_at(fd: int, path: str, at: int, line: bytes) -> int | None:
+    """Return the offset after `line` if it is what a file has from `at` on; None if the file ends there.
+
+    What a failed attempt left there, blank or torn, is no line of another writer.
+
+    Raises:
+        LostLeaseError: The file is shorter, or another line is there.
+    """
+    size = os.fstat(fd).st_size
+    if size < at:
+        raise LostLeaseError(f"{path} was replaced by an older one; this run ends")
+    there = os.pread(fd, size - at, at) if size > at else b""
+    if there == line:
+        return size
+    if any(each.startswith(b"{") and each.endswith(b"}") for each in there.split(b"\n")):
+        raise LostLeaseError(f"another process wrote into {path}; this run ends")
+    return None
+
+
+def _whole_file(kind: int) -> bytes:
+    return struct.pack(_FLOCK_FORMAT, kind, os.SEEK_SET, 0, 0, 0)
+
+
+def _close(fd: int) -> None:
+    # The descriptor is closed even if close() fails.
+    with contextlib.suppress(OSError):
+        os.close(fd)
+
+
+def _is_at(fd: int, path: str) -> bool:
+    """Return True if the file at `path` is the one that `fd` has open: not removed, moved, restored or replaced.
+
+    Return True also if the path cannot be examined, as on a failing disk: a lease is lost only if its file is certainly
+    gone.
+    """
+    try:
+        there, here = os.stat(path), os.fstat(fd)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
+
+
+def key_of(path: Path) -> Key:
+    """Return the key of a file that is not a team's: one of the user's own, or in a test."""
+    return Key(FileStore(str(path.parent)), path.name)

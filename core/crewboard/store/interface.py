@@ -1,0 +1,203 @@
+"""What a store of a team can do (`Store`), and the keys that name what it keeps (`Key`).
+
+Above this package, nothing knows whether a store keeps files or rows. A key is a name below the team's folder, as in
+docs/reference/files.md, such as `agents/scout/journal.jsonl`, together with its store.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from msgspec import Struct
+
+from crewboard.errors import StorageError
+
+T = TypeVar("T")
+
+
+class Version(Struct, frozen=True):
+    """The version of a record, log or folder. Two versions are equal only if nothing changed between them.
+
+    `at` is the time of the last change in epoch seconds, and `size` a size in bytes. `origin` differs between one that
+    was removed and one that was created under its name later. `mark` differs where these three do not show a change.
+    """
+
+    at: float
+    size: int
+    origin: int
+    mark: object
+
+
+class Held(Struct, frozen=True):
+    """A lease that this process holds. `token` grows from holder to holder.
+
+    Children that inherit `descriptor` hold the lease, too.
+    """
+
+    store: "Store"
+    name: str
+    token: int
+    descriptor: int
+
+
+class Store(Protocol):
+    """The records, logs and leases of one team. Every call blocks.
+
+    A *record* is read and replaced whole. A *log* is appended to; offsets in it are bytes, so that a cursor means the
+    same in each store. A *lease* shows that its holder is alive.
+
+    A write is done completely, or raises and is not there. Each verb raises StorageError if the storage fails, and each
+    one that writes LostLeaseError if this process may not write any more (`files.require_before_writing`).
+    """
+
+    def append(
+        self, log: str, line: bytes, *, ident: str | None = None, at: int | None = None, durable: bool = False
+    ) -> int:
+        """Append a line, which ends with a newline, and return the offset after it.
+
+        `ident` is the `id` of the object on the line. If the log has a line with it, nothing is added, and the offset
+        after that line is returned.
+
+        `at` is for a log with a single writer, which knows where it ends (`end`). The line is added only there. If it
+        is there already, the answer to the last attempt was lost, and nothing is added.
+
+        `durable` waits until the line and all before it survive a power cut.
+
+        Raises:
+            LostLeaseError: There is something else at `at`: another process wrote, or the log was replaced.
+            BadDataError: The line is too long.
+        """
+
+    def end(self, log: str) -> int:
+        """Return where the single writer of a log appends next. Terminate a line that a killed writer left."""
+
+    def read(self, log: str, offset: int = 0) -> Iterator[tuple[bytes | None, int]]:
+        """Yield each complete line from `offset` on without its newline, None if too long, and the offset after it."""
+
+    def size(self, log: str) -> int:
+        """Return the size of a log in bytes, 0 if there is none."""
+
+    def tail_offset(self, log: str, length: int) -> int:
+        """Return the offset of the first line in the last `length` bytes; with 0, where the next line will begin."""
+
+    def get(self, record: str) -> bytes | None:
+        """Return a record, None if there is none."""
+
+    def put(self, record: str, data: bytes, *, durable: bool = False) -> None:
+        """Replace a record, or create it: readers see the old one or the new one.
+
+        `durable` waits until it survives a power cut.
+        """
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names in a folder, in no order; none if there is no such folder."""
+
+    def make_folder(self, folder: str) -> None:
+        """Create a folder in one that exists, unless it does."""
+
+    def move(self, name: str, to: str) -> None:
+        """Move a record, a log, or a folder with all that is in it to another name, if it is there."""
+
+    def purge(self) -> None:
+        """Remove everything."""
+
+    def take(self, lease: str) -> Held | None:
+        """Take a lease for as long as this process lives; None if another process holds it.
+
+        What its last holder said is erased.
+        """
+
+    def say(self, held: Held, about: bytes) -> None:
+        """Write what the holder of a lease says about itself, for every process that looks at the lease."""
+
+    def renew(self, held: Held) -> bytes | None:
+        """Return what a lease says that this process holds; None if it was lost: removed, moved or replaced."""
+
+    def is_held(self, lease: str) -> bool:
+        """Return True if a process holds a lease. Does not take it."""
+
+    def last_said(self, lease: str) -> bytes | None:
+        """Return what the holder of a lease, or its last one, said about itself; None if there was none."""
+
+    def remove(self, name: str) -> None:
+        """Remove a lease or a record if there is one."""
+
+    def release(self, held: Held) -> None:
+        """Let others take a lease that this process holds."""
+
+    def changed(self, name: str) -> Version | None:
+        """Return the version of a record, log or folder, None if there is none. No change is missed.
+
+        A folder changes when something in it is added, replaced or removed.
+        """
+
+    def locked(self, lock: str, work: Callable[[], T]) -> T:
+        """Return what `work` returns, while no other process works under this lock.
+
+        `work` may be run again from its start if the storage fails. So it changes nothing but the store.
+        """
+
+    def describe(self, name: str) -> str:
+        """Return what error messages say for a name, such as the path of a file."""
+
+
+class Key(Struct, frozen=True):
+    """The name of a record, log, lease or folder in a store. Its methods are verbs of `Store`."""
+
+    store: Store
+    name: str
+
+    def __str__(self) -> str:
+        return self.store.describe(self.name)
+
+    def read(self, offset: int = 0) -> Iterator[tuple[bytes | None, int]]:
+        return self.store.read(self.name, offset)
+
+    def size(self) -> int:
+        return self.store.size(self.name)
+
+    def tail_offset(self, length: int) -> int:
+        return self.store.tail_offset(self.name, length)
+
+    def get(self) -> bytes | None:
+        return self.store.get(self.name)
+
+    def put(self, data: bytes, *, durable: bool = False) -> None:
+        self.store.put(self.name, data, durable=durable)
+
+    def remove(self) -> None:
+        self.store.remove(self.name)
+
+    def names(self) -> list[str]:
+        return self.store.names(self.name)
+
+    def locked(self, work: Callable[[], T]) -> T:
+        return self.store.locked(self.name, work)
+
+    def exists(self) -> bool:
+        return self.changed() is not None
+
+    def beside(self, name: str) -> "Key":
+        """Return the key of another name in the same folder."""
+        folder, slash, _ = self.name.rpartition("/")
+        return Key(self.store, f"{folder}{slash}{name}")
+
+    def below(self, name: str) -> "Key":
+        """Return the key of a name in this folder."""
+        return Key(self.store, f"{self.name}/{name}")
+
+    def changed(self) -> Version | None:
+        return self.store.changed(self.name)
+
+    def changed_at(self) -> float:
+        """Return the time of the last change in epoch seconds, 0 if it is unknown."""
+        try:
+            found = self.changed()
+        except StorageError:
+            return 0.0
+        return found.at if found is not None else 0.0
+
+    @property
+    def on_disk(self) -> Path:
+        """Return the file of a key in a store of files. Only this package and tests may ask for it."""
+        return Path(str(self))

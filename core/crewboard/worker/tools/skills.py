@@ -1,0 +1,181 @@
+"""Skills: instructions for particular work, in the project's `.claude/skills` and in the user's own, loaded on demand.
+
+The project's are read by the file-tool server, with its limits: they may come with a cloned repository. The user's own
+are outside the sandbox, so the worker reads them, and copies one that is loaded to where the agent's commands find it.
+"""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+from pydantic import Field
+
+from crewboard import agent_types
+from crewboard.records import BadDataError
+from crewboard.worker.tools.base import Context, FileToolClient, Input, Outcome, Tool
+
+FOLDER = ".claude/skills"
+FILE = "SKILL.md"
+
+MAX_DESCRIPTION = 500
+"""Characters of a description that are listed."""
+
+MAX_LISTED = 100
+"""Skills of the project, and of the user, that are listed."""
+
+MAX_TEXT = 100_000
+"""Characters of a user's file that are shown."""
+
+MAX_FILES = 500
+MAX_BYTES = 20 * 1024 * 1024
+"""Files of a user's skill that are copied, and their size."""
+
+_MOST_NAMED = 50
+"""Files of a skill that are named."""
+
+
+def users_folder() -> Path:
+    """Return the folder of the user's own skills."""
+    return Path("~", FOLDER).expanduser()
+
+
+def exist(workspace: Path) -> bool:
+    """Return True if there may be skills for an agent in this workspace."""
+    return (workspace / FOLDER).is_dir() or users_folder().is_dir()
+
+
+async def listing(file_tools: FileToolClient, workspace: Path) -> str:
+    """Return the names and descriptions of all skills; an empty text without any. The user's own take precedence."""
+    texts: dict[str, str] = {}
+    # Without such a folder, no server is started.
+    if (workspace / FOLDER).is_dir():
+        found = await file_tools.ask("list_skills", {"path": FOLDER})
+        texts = {} if found.is_error else json.loads(found.content)
+    texts.update(_users_texts())
+    described = [(name, _description(text)) for name, text in sorted(texts.items())]
+    lines = [f"- {name}: {description}" for name, description in described if description]
+    head = "Instructions for particular work; load one that fits with the tool skill, before you begin."
+    return "\n".join([head, *lines]) if lines else ""
+
+
+def _description(text: str) -> str:
+    """Return what a skill is for; an empty text if its file does not say, or asks not to be listed."""
+    try:
+        front, _ = agent_types.front_matter(text)
+    except BadDataError:
+        return ""
+    if str(front.get("disable-model-invocation")).lower() == "true":
+        return ""
+    return " ".join(str(front.get("description") or "").split())[:MAX_DESCRIPTION]
+
+
+def _users_texts() -> dict[str, str]:
+    """Return the beginning of each of the user's own skills, by name."""
+    found: dict[str, str] = {}
+    try:
+        names = sorted(entry.name for entry in users_folder().iterdir())[:MAX_LISTED]
+    except OSError:
+        return {}
+    for name in names:
+        try:
+            found[name] = _users_text(name, FILE)
+        except (OSError, BadDataError):
+            continue
+    return found
+
+
+def _users_text(name: str, file: str) -> str:
+    """Return a file of one of the user's own skills.
+
+    Raises:
+        OSError: There is no such file.
+        BadDataError: It is not in the folder of the skill.
+    """
+    folder = Path(os.path.realpath(users_folder() / name))
+    path = Path(os.path.realpath(folder / file))
+    if not path.is_relative_to(folder) or not path.is_file():
+        raise BadDataError(f"the skill {name} has no file {file}")
+    with path.open("rb") as opened:
+        return opened.read(MAX_TEXT).decode("utf-8", "replace")
+
+
+class Skill(Input):
+    name: str = Field(pattern=r"^\w[\w .:-]*$", max_length=100)
+    file: str = Field(default=FILE, min_length=1, description="another file of the skill, as its text names it")
+
+
+async def _load(context: Context, given: Skill) -> Outcome:
+    if (users_folder() / given.name).is_dir():
+        return _load_users(context, given)
+    folder = f"{FOLDER}/{given.name}"
+    found = await context.file_tools.ask("read_text", {"path": f"{folder}/{given.file}"})
+    if found.is_error or given.file != FILE:
+        return found
+    listed = await context.file_tools.ask("glob", {"pattern": "**/*", "path": folder})
+    names = [line.removeprefix(f"{folder}/") for line in listed.content.splitlines()]
+    return Outcome(_with_folder(found.content, folder, names))
+
+
+def _load_users(context: Context, given: Skill) -> Outcome:
+    try:
+        text = _users_text(given.name, given.file)
+        if given.file != FILE:
+            return Outcome(text)
+        scratch = context.file_tools.sandbox.policy.scratch
+        folder = Path(os.path.realpath(users_folder() / given.name))
+        names = _files_in(folder)
+        if scratch is None:
+            return Outcome(_with_folder(text, "", names))
+        copy = scratch / "skills" / given.name
+        if not copy.exists():
+            _copy(folder, names, copy)
+    except (OSError, BadDataError) as error:
+        return Outcome(f"the skill {given.name} cannot be loaded: {error}", is_error=True)
+    return Outcome(_with_folder(text, str(copy), names))
+
+
+def _files_in(folder: Path) -> list[str]:
+    """Return the regular files of a folder; no link is followed.
+
+    Raises:
+        BadDataError: They are too many, or too large.
+    """
+    names: list[str] = []
+    size = 0
+    for above, _, files in os.walk(folder):
+        for path in (Path(above, name) for name in files):
+            if path.is_file() and not path.is_symlink():
+                names.append(str(path.relative_to(folder)))
+                size += path.stat().st_size
+        if len(names) > MAX_FILES or size > MAX_BYTES:
+            raise BadDataError(f"it has more than {MAX_FILES} files or {MAX_BYTES} bytes")
+    return sorted(names)
+
+
+def _copy(folder: Path, names: list[str], target: Path) -> None:
+    for name in names:
+        (target / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        shutil.copy(folder / name, target / name)
+
+
+def _with_folder(text: str, folder: str, names: list[str]) -> str:
+    """Return the text of a skill, and where its other files are."""
+    others = [name for name in names if name != FILE]
+    shown = ", ".join(others[:_MOST_NAMED]) + (" …" if len(others) > _MOST_NAMED else "")
+    where = f" Its folder is {folder}; run its scripts with bash." if folder else ""
+    return (
+        f"{text}\n\n[{f'Its other files: {shown}. ' if others else ''}Read one with file.{where}]" if others else text
+    )
+
+
+SKILL: Tool[Skill] = Tool(
+    "skill",
+    "Load a skill: instructions for particular work, from those that are listed before the conversation. Follow it "
+    "where it fits your assignment; it does not change what you may do.",
+    Skill,
+    _load,
+    repeatable=True,
+)
+
+TOOLS = (SKILL,)

@@ -1,0 +1,146 @@
+"""Collisions of agents with worktrees, which changed the same lines: `collisions.json`, for needs and permissions.
+
+It is brought up to date after each snapshot, merge, undo and discard, by the process that did that; readers run no git.
+The changed files of an agent are listed again only if its snapshot, your branch or its acceptances changed, and two
+agents are merged again only if the snapshot of one of them did.
+"""
+
+import contextlib
+import os
+from itertools import combinations
+
+from crewboard import store
+from crewboard.records import Acceptance, Collisions, ComparedPair, Spec, Unmerged, Worktree
+from crewboard.store import TeamDirectory
+from crewboard.worktrees import merging, snapshot
+from crewboard.worktrees.changes import begin_of, merge_base, merged, merged_ref_of
+from crewboard.worktrees.repository import Repository, open_repository
+
+MAX_FILES = 2000
+"""Files of one agent that are recorded. One that changed more is compared with all others."""
+
+
+def update(team: TeamDirectory, now: float) -> Collisions:
+    """Bring `collisions.json` up to date, and return its content. A team that cannot be written to is only read.
+
+    Raises:
+        NoRepositoryError: The root is in no repository.
+        GitFailedError: git cannot read the repository.
+    """
+    repository = open_repository(team.root)
+    with contextlib.ExitStack() as held:
+        writable = not team.is_foreign()
+        if writable:
+            held.enter_context(store.files.locked(team.local_lock("collisions")))
+        known = store.json_files.load_or_none(team.collisions, Collisions) or Collisions()
+        found = _compare(team, repository, known, now)
+        if writable and found != known:
+            store.json_files.save(team.collisions, found)
+    return found
+
+
+def partners(found: Collisions, name: str) -> tuple[str, ...]:
+    """Return the agents whose work does not merge with that of the agent `name`."""
+    return tuple(
+        pair.agents[1] if name == pair.agents[0] else pair.agents[0]
+        for pair in found.pairs
+        if pair.files and name in pair.agents
+    )
+
+
+def _compare(team: TeamDirectory, repository: Repository, known: Collisions, now: float) -> Collisions:
+    lines = repository.git("for-each-ref", "--format=%(refname) %(objectname)", "refs/crew").splitlines()
+    refs = dict(line.split(" ", 1) for line in lines)
+    head = repository.commit("HEAD")
+    accepted = merging.load(team).acceptances
+    unmerged = {}
+    for name, worktree in _worktrees(team).items():
+        commit = refs.get(snapshot.ref_of(team, name))
+        if commit is None:
+            continue
+        setup = refs.get(snapshot.setup_ref_of(team, name))
+        last_merged = refs.get(merged_ref_of(team, name))
+        state = _state(commit, head, setup, last_merged, [each for each in accepted if each.agent == name])
+        before = known.unmerged.get(name)
+        unmerged[name] = (
+            before
+            if before is not None and (before.commit, before.state) == (commit, state)
+            else _unmerged(team, repository, name, worktree, head, setup, state)
+        )
+    pairs = [
+        _merge(repository, (one, other), unmerged, known, now)
+        for one, other in combinations(sorted(unmerged), 2)
+        if _may_collide(unmerged[one], unmerged[other])
+    ]
+    return Collisions(unmerged=unmerged, pairs=pairs)
+
+
+def _worktrees(team: TeamDirectory) -> dict[str, Worktree]:
+    specs = {name: store.json_files.load_or_none(team.agent(name).spec, Spec) for name in store.roster.load(team).names}
+    return {name: spec.worktree for name, spec in specs.items() if spec is not None and spec.worktree is not None}
+
+
+def _state(commit: str, head: str, setup: str | None, last_merged: str | None, accepted: list[Acceptance]) -> str:
+    known = (f"{each.id}:{each.undone or ''}:{each.discarded:d}" for each in accepted)
+    return " ".join((commit, head, setup or "-", last_merged or "-", *known))
+
+
+def _unmerged(
+    team: TeamDirectory,
+    repository: Repository,
+    name: str,
+    worktree: Worktree,
+    head: str,
+    setup: str | None,
+    state: str,
+) -> Unmerged:
+    taken = snapshot.kept(team, repository, name, worktree.base)
+    if taken is None:
+        return Unmerged(commit="", state=state)
+    accepted = merging.accepted_base(team, repository, name, head, taken)
+    base = accepted or begin_of(repository, head, taken, setup)
+    answer = repository.git("diff-tree", "-r", "-z", "--no-renames", "--numstat", base, taken.commit)
+    changed = [each.split("\t", 2) for each in answer.split("\0") if each]
+    return Unmerged(
+        commit=taken.commit,
+        state=state,
+        files=[_text(path) for _, _, path in changed[:MAX_FILES]],
+        more=len(changed) > MAX_FILES,
+        # A binary file has `-` in place of numbers.
+        added=sum(int(added) for added, _, _ in changed if added.isdigit()),
+        removed=sum(int(removed) for _, removed, _ in changed if removed.isdigit()),
+    )
+
+
+def _text(name: str) -> str:
+    """Return a file name that a record can hold."""
+    return os.fsencode(name).decode("utf-8", "replace")
+
+
+def _may_collide(one: Unmerged, other: Unmerged) -> bool:
+    if not one.files or not other.files:
+        return False
+    return one.more or other.more or not set(one.files).isdisjoint(other.files)
+
+
+def _merge(
+    repository: Repository, names: tuple[str, str], unmerged: dict[str, Unmerged], known: Collisions, now: float
+) -> ComparedPair:
+    """Return the merge of two agents, the known one if both snapshots are the same."""
+    one, other = (unmerged[name] for name in names)
+    before = next((pair for pair in known.pairs if pair.agents == names), None)
+    same = before is not None and before.commits == (one.commit, other.commit)
+    files = before.files if before is not None and same else _conflicts(repository, one, other)
+    if not (one.more or other.more):
+        # What is merged into the user's branch already is no matter between the two.
+        files = [file for file in files if file in one.files and file in other.files]
+    old = before.files if before is not None else []
+    since = before.since if before is not None and set(files) <= set(old) else now
+    return ComparedPair(agents=names, commits=(one.commit, other.commit), files=files, since=since)
+
+
+def _conflicts(repository: Repository, one: Unmerged, other: Unmerged) -> list[str]:
+    base = merge_base(repository, one.commit, other.commit)
+    if base is None:
+        return sorted(set(one.files) & set(other.files))
+    return [_text(name) for name in merged(repository, one.commit, other.commit, base).conflicts]

@@ -1,0 +1,378 @@
+"""Files of an agent's checkout put back as they were, by a three-way merge of trees of the user's repository.
+
+No git runs in the checkout. git writes the files into a folder of crewboard's own, as for a new checkout, and they are
+moved to their places from there by a `Tree`, with no link followed on the way.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from crewboard.records import BadDataError, StorageError, UsageError, counted
+from crewboard.worktrees.changes import (
+    ABSENT,
+    SUBMODULE,
+    Entry,
+    diff_between,
+    entries_between,
+    files_between,
+    index_lines,
+    merged,
+    name_some,
+)
+from crewboard.worktrees.checkout import remove_unfinished
+from crewboard.worktrees.repository import UNTOUCHED, Repository, copy_settings, initialize
+
+if TYPE_CHECKING:
+    from crewboard.store import TeamDirectory
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+
+_ALL = 1 << 16
+"""More folders than a path has: all that are empty are removed."""
+
+
+class Tree:
+    """The files below the folder `top`, each opened from there, folder by folder. Paths are relative to it.
+
+    An agent may replace a folder with a link at any time: then nothing behind that link is read or changed.
+    """
+
+    def __init__(self, top: Path) -> None:
+        self._top = top
+        self._fd = -1
+
+    def __enter__(self) -> Self:
+        self._fd = os.open(self._top, _FOLDER)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        os.close(self._fd)
+
+    def stat(self, path: str) -> os.stat_result | None:
+        """Return what is at a path itself; None if there is nothing.
+
+        Raises:
+            BadDataError: Something on the way is no folder, but a link for example.
+        """
+        try:
+            with self._folder(path) as folder:
+                return os.stat(_name(path), dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def read(self, path: str) -> bytes | None:
+        """Return the content of a file; None if there is nothing.
+
+        Raises:
+            BadDataError: It is no regular file, or something on the way is no folder.
+        """
+        found = self.stat(path)
+        if found is None:
+            return None
+        if not stat.S_ISREG(found.st_mode):
+            raise BadDataError(f"{path} is no regular file any more")
+        with self._folder(path) as folder, os.fdopen(os.open(_name(path), _FILE, dir_fd=folder), "rb") as file:
+            return file.read()
+
+    def is_folder_with(self, path: str, allowed: set[str]) -> bool:
+        """Return True if a folder and those in it have files, and no others than `allowed`."""
+        with self._opened(path.split("/"), path, make=False) as folder, os.scandir(folder) as entries:
+            names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        return bool(names) and all(
+            self.is_folder_with(f"{path}/{name}", allowed) if is_folder else f"{path}/{name}" in allowed
+            for name, is_folder in names
+        )
+
+    def put(self, path: str, source: Path) -> None:
+        """Move the file or link `source` to a path, in place of what is there. Make missing folders.
+
+        Raises:
+            BadDataError: Something on the way is no folder.
+        """
+        with self._folder(path, make=True) as folder:
+            try:
+                os.rename(source, _name(path), dst_dir_fd=folder)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                _copy(source, folder, _name(path))
+
+    def remove(self, path: str, folders: int, keep: str = "") -> None:
+        """Remove a file or link, and at most this many of the folders above it that are empty then, but not `keep`.
+
+        Raises:
+            BadDataError: Something on the way is no folder.
+        """
+        with self._folder(path) as folder, contextlib.suppress(FileNotFoundError):
+            os.unlink(_name(path), dir_fd=folder)
+        for _ in range(min(folders, path.count("/"))):
+            path = path.rpartition("/")[0]
+            if path == keep:
+                return
+            try:
+                with self._folder(path) as folder:
+                    os.rmdir(_name(path), dir_fd=folder)
+            except OSError:
+                return
+
+    @contextmanager
+    def _folder(self, path: str, *, make: bool = False) -> Iterator[int]:
+        with self._opened(path.split("/")[:-1], path, make=make) as folder:
+            yield folder
+
+    @contextmanager
+    def _opened(self, steps: list[str], path: str, *, make: bool) -> Iterator[int]:
+        if not all(_is_plain(step) for step in path.split("/")):
+            raise BadDataError(f"{path!r} is no name of a file to put back")
+        fd = os.dup(self._fd)
+        try:
+            for step in steps:
+                if make:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(step, dir_fd=fd)
+                try:
+                    deeper = os.open(step, _FOLDER, dir_fd=fd)
+                except OSError as error:
+                    if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                        raise BadDataError(f"{path}: {step} is no folder any more, but a link or a file") from None
+                    raise
+                os.close(fd)
+                fd = deeper
+            yield fd
+        finally:
+            os.close(fd)
+
+
+def _is_plain(step: str) -> bool:
+    """Return True if a part of a path leads down, and not into a repository's own files."""
+    return step not in ("", ".", "..") and step.lower() != ".git" and "\0" not in step
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _copy(source: Path, folder: int, name: str) -> None:
+    """Move a file or link into an open folder of another file system."""
+    temporary = f".{secrets.token_hex(4)}.crewboard-tmp"
+    try:
+        if source.is_symlink():
+            os.symlink(source.readlink(), temporary, dir_fd=folder)
+        else:
+            with os.fdopen(os.open(temporary, _NEW_FILE, 0o600, dir_fd=folder), "wb") as file:
+                file.write(source.read_bytes())
+                os.fchmod(file.fileno(), stat.S_IMODE(source.stat().st_mode))
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+    source.unlink()
+
+
+@contextmanager
+def storage_errors(top: Path) -> Iterator[None]:
+    """Raise a `StorageError` for each `OSError`: a disk that is full or read-only, missing rights."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"cannot put files back in {top}: {error.strerror or error}") from error
+
+
+@dataclass(frozen=True)
+class PutBackFile:
+    """A file that is put back as it was; `removed` says that there was none."""
+
+    path: str
+    removed: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The changes that give a checkout `tree`: each file, with what it is before and after."""
+
+    tree: str
+    entries: dict[str, tuple[Entry, Entry]]
+
+    @property
+    def files(self) -> tuple[PutBackFile, ...]:
+        """Return the files in words of the user."""
+        return tuple(PutBackFile(path, removed=new[0] == ABSENT) for path, (_, new) in self.entries.items())
+
+
+def reverse(
+    repository: Repository, present: str, old: str, new: str, path: str | None = None, hunk: int | None = None
+) -> str:
+    """Return the tree of the commit `present` without the change from `old` to `new`: the whole, of a file or a hunk.
+
+    Raises:
+        UsageError: There is no such file or hunk in that change.
+        BadDataError: Later changes are in the same lines.
+    """
+    wanted = old if path is None else _without(repository, old, new, path, hunk)
+    merge = merged(repository, present, wanted, new)
+    if merge.conflicts:
+        raise BadDataError(
+            f"it was changed later in the same places: {name_some(merge.conflicts)}; nothing was put back"
+        )
+    return merge.tree
+
+
+def tree_of(repository: Repository, commit: str) -> str:
+    """Return the tree of a commit."""
+    return repository.git("rev-parse", f"{commit}^{{tree}}")
+
+
+def _without(repository: Repository, old: str, new: str, path: str, hunk: int | None) -> str:
+    """Return the tree of `new` with one file, or one hunk of it, as in `old`."""
+    change = next((each for each in files_between(repository, old, new) if each.path == path), None)
+    if change is None:
+        raise UsageError(f"{path} is not among the changed files; `crewboard changes` lists them")
+    names = {path, change.old_path or path}
+    entries = {name: each for name, each in entries_between(repository, old, new).items() if name in names}
+    chosen = {name: before for name, (before, _) in entries.items()}
+    if hunk is not None:
+        chosen = _without_hunk(repository, old, new, path, change.old_path or path, hunk) or chosen
+    with tempfile.TemporaryDirectory(prefix="crewboard-index-") as folder:
+        environment = {"GIT_INDEX_FILE": str(Path(folder, "index"))}
+        repository.git("read-tree", new, environment=environment)
+        repository.git("update-index", "-z", "--index-info", environment=environment, stdin=_ordered(chosen))
+        return repository.git("write-tree", environment=environment)
+
+
+def _without_hunk(
+    repository: Repository, old: str, new: str, path: str, old_path: str, hunk: int
+) -> dict[str, Entry] | None:
+    """Return the file with one hunk as it was before; None if that is the whole file, which is new or deleted."""
+    diff = diff_between(repository, old, new, {path, old_path}).split("\n")
+    hunks = [found for line in diff if (found := _HUNK.match(line))]
+    if not 1 <= hunk <= len(hunks):
+        count = counted(len(hunks), "hunk")
+        raise UsageError(f"there is no hunk {hunk} of {path}: its change has {count}")
+    (mode, ident), before = _entry(repository, new, path), _entry(repository, old, old_path)
+    if ABSENT in (mode, before[0]):
+        return None
+    lines, old_lines = (_lines(repository, each) for each in (ident, before[1]))
+    start, length, new_start, new_length = (int(number or 1) for number in hunks[hunk - 1].groups())
+    # Of an empty side, git names the line before.
+    first, new_first = start - (length > 0), new_start - (new_length > 0)
+    lines[new_first : new_first + new_length] = old_lines[first : first + length]
+    text = os.fsdecode(b"".join(lines))
+    return {path: (mode, repository.git("hash-object", "-w", "--stdin", stdin=text))}
+
+
+def _entry(repository: Repository, commit: str, path: str) -> Entry:
+    listed = repository.git(
+        "ls-tree", "-z", "--full-tree", commit, "--", path, environment={"GIT_LITERAL_PATHSPECS": "1"}
+    )
+    if not listed:
+        return ABSENT, ""
+    mode, _, ident = listed.partition("\t")[0].split(" ")
+    return mode, ident
+
+
+def _lines(repository: Repository, ident: str) -> list[bytes]:
+    """Return the lines of a file as git counts them: only a newline ends one."""
+    # `--batch` adds a newline of its own, so that the last one of the file is kept.
+    content = os.fsencode(repository.git("cat-file", "--batch", stdin=f"{ident}\n")).partition(b"\n")[2]
+    *whole, rest = content.split(b"\n")
+    return [*(line + b"\n" for line in whole), *([rest] if rest else [])]
+
+
+def _ordered(entries: dict[str, Entry]) -> str:
+    """Return lines for an index, removals first: a file may take the place of a folder."""
+    gone = {path: each for path, each in entries.items() if each[0] == ABSENT}
+    return index_lines(gone) + index_lines({path: each for path, each in entries.items() if each[0] != ABSENT})
+
+
+def plan(repository: Repository, checkout: Path, present: str, tree: str) -> Plan:
+    """Return what has to change in a checkout, of which `present` is a snapshot taken just now, so that it has `tree`.
+
+    Raises:
+        BadDataError: Files that no snapshot has are in the way, or repositories would have to change.
+    """
+    entries = entries_between(repository, present, tree)
+    gone = {path for path, (_, new) in entries.items() if new[0] == ABSENT}
+    hindered = []
+    with storage_errors(checkout), Tree(checkout) as files:
+        for path, (old, new) in entries.items():
+            if SUBMODULE in (old[0], new[0]):
+                raise BadDataError(f"{path} is a repository of its own, and cannot be put back; nothing was put back")
+            if old[0] == ABSENT and _is_in_the_way(files, path, gone):
+                hindered.append(path)
+    if hindered:
+        raise BadDataError(
+            f"something that git ignores is in the way of {name_some(hindered)}; nothing was put back, move it first"
+        )
+    return Plan(tree, entries)
+
+
+def _is_in_the_way(files: Tree, path: str, gone: set[str]) -> bool:
+    """Return True if something that no snapshot has is where a file has to go."""
+    parts = path.split("/")
+    if not gone.isdisjoint("/".join(parts[:count]) for count in range(1, len(parts))):
+        return False
+    try:
+        found = files.stat(path)
+    except BadDataError:
+        return True
+    return found is not None and not (stat.S_ISDIR(found.st_mode) and files.is_folder_with(path, gone))
+
+
+def write(team: "TeamDirectory", repository: Repository, name: str, planned: Plan, folder: str = "") -> None:
+    """Change files of a checkout as planned. Call it under the lock of the worktree. The agent works in its `folder`.
+
+    Raises:
+        BadDataError: A folder of the checkout became something else meanwhile.
+        StorageError: The files cannot be written.
+    """
+    checkout = team.worktree(name)
+    with storage_errors(checkout):
+        staging = _stage(team, repository, name, planned)
+        try:
+            with Tree(checkout) as files:
+                for path, (_, new) in planned.entries.items():
+                    if new[0] == ABSENT:
+                        files.remove(path, _ALL, folder)
+                for path, (_, new) in planned.entries.items():
+                    if new[0] != ABSENT:
+                        files.put(path, staging / path)
+        finally:
+            remove_unfinished(staging.with_name(name))
+
+
+def _stage(team: "TeamDirectory", repository: Repository, name: str, planned: Plan) -> Path:
+    """Return a new folder with the files that go into the checkout, as git writes them into a new one."""
+    target = Path(os.path.realpath(team.path)) / team.worktrees.name / name
+    remove_unfinished(target)
+    staging = target.with_name(f".{name}.{secrets.token_hex(4)}")
+    own = initialize(repository, staging)
+    (own.objects / "info/alternates").write_bytes(os.fsencode(repository.objects) + b"\n")
+    copy_settings(repository, own)
+    own.git("config", "core.sparseCheckout", "false")
+    # By their attributes files get their line ends.
+    listed = repository.git("ls-tree", "-r", "-z", "--full-tree", "--name-only", planned.tree).split("\0")
+    found = {
+        path: _entry(repository, planned.tree, path) for path in listed if path.rpartition("/")[2] == ".gitattributes"
+    }
+    wanted = {path: new for path, (_, new) in planned.entries.items() if new[0] != ABSENT}
+    own.git("update-index", "-z", "--index-info", stdin=index_lines({**found, **wanted}))
+    part = own.git("write-tree")
+    own.git("read-tree", "--empty")
+    own.in_working_tree("read-tree", "-m", "-u", part, environment=UNTOUCHED)
+    return staging

@@ -1,0 +1,112 @@
+"""The mirror of a team of the real Claude Code, without a network: `make claude` installs it."""
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from crewboard import read_team, store
+from crewboard.attach import follow, teams
+from crewboard.offline.reply import Reply
+from crewboard.store import TeamDirectory
+from tests.attach.claude import VERSIONS, ScriptedApi, session
+from tests.attach.test_claude import TIMEOUT, Messages, World, calls, turn_of, type_prompt, world
+from tests.crew import eventually
+from tests.model import says
+
+__all__ = ["world"]
+
+pytestmark = pytest.mark.claude
+
+ROUNDS, EACH = 5, 8
+
+
+def letters(to: str, mark: str) -> Reply:
+    given = ({"to": to, "summary": "x", "message": f"{mark}{n} <b> & c"} for n in range(EACH))
+    return Reply([{"type": "tool_use", "name": "SendMessage", "input": each} for each in given])
+
+
+def member(to: str, mark: str) -> Any:  # noqa: ANN401  a script
+    def script(said: Messages) -> Reply:
+        at = turn_of(said)
+        if at == 0:
+            return calls("ToolSearch", query="select:SendMessage", max_results=9)
+        return letters(to, f"{mark}{at}-") if at <= ROUNDS else says(f"{mark} is done")
+
+    return script
+
+
+def lead_of(world: World) -> Any:  # noqa: ANN401  a script
+    is_oldest = world.version == VERSIONS[0]
+
+    def script(said: Messages) -> Reply:
+        steps = [calls("TeamCreate", team_name="paint", description="Painters")] if is_oldest else []
+        more = {"team_name": "paint"} if is_oldest else {}
+        steps += [
+            calls("Agent", description=name, prompt=f"#script:{name}# go", subagent_type="general-purpose",
+                  name=name, **more)
+            # The recipient first.
+            for name in ("beta", "alpha")
+        ]  # fmt: skip
+        at = turn_of(said)
+        return steps[at] if at < len(steps) else says("done")
+
+    return script
+
+
+@pytest.mark.timeout(600)
+def test_a_team_is_mirrored_as_it_writes_its_files(world: World) -> None:
+    with (
+        ScriptedApi({
+            "lead": lead_of(world), "alpha": member("beta", "a"), "beta": member("team-lead", "b"),
+        }) as api,
+        session(world.version, world.home, world.project, api, world.proxy) as terminal,
+    ):  # fmt: skip
+        type_prompt(world, terminal, "#script:lead# build")
+        eventually(lambda: world.team_of_two, "a teammate", TIMEOUT)
+        (found,) = [each for each in teams.find_teams(world.home / ".claude") if len(each.roster.members) > 1]
+        directory = teams.attach(world.project, found, 1.0)
+        thread = follow.MirrorThread(directory)
+        thread.start()
+        try:
+            eventually(lambda: sent(directory, "beta", "a") == expected("a"), "all letters to beta", TIMEOUT)
+            eventually(lambda: sent(directory, "team-lead", "b") == expected("b"), "all letters to the lead", TIMEOUT)
+            eventually(lambda: {a.state for a in read_team(directory).agents} == {"idle"}, "a team at rest", TIMEOUT)
+            view = read_team(directory)
+            assert [agent.name for agent in view.agents] == ["team-lead", "beta", "alpha"]
+            assert all(agent.alive for agent in view.agents)
+            assert view.attached is not None
+            assert view.attached.version == world.version
+            eventually(lambda: in_transcripts(world) == in_mirror(directory), "the tokens of the transcripts", TIMEOUT)
+            terminal.close(force=True)
+            eventually(lambda: not any(a.alive for a in read_team(directory).agents), "the end of the team", TIMEOUT)
+        finally:
+            thread.stop()
+
+
+def sent(team: TeamDirectory, to: str, mark: str) -> Counter[str]:
+    found = [message.content for message in store.mailbox.read(team, to).messages if message.type == "message"]
+    return Counter(text for text in found if text.startswith(mark) and "<b>" in text)
+
+
+def expected(mark: str) -> Counter[str]:
+    return Counter(f"{mark}{at}-{n} <b> & c" for at in range(1, ROUNDS + 1) for n in range(EACH))
+
+
+def in_mirror(team: TeamDirectory) -> int:
+    return sum(agent.tokens.total for agent in read_team(team).agents)
+
+
+def in_transcripts(world: World) -> int:
+    """Return the tokens of all calls, by Claude Code's own transcripts."""
+    calls_of: dict[str, int] = {}
+    for path in (world.home / ".claude" / "projects").rglob("*.jsonl"):
+        for line in path.read_text().splitlines():
+            record = json.loads(line)
+            usage = record.get("message", {}).get("usage") if record.get("type") == "assistant" else None
+            if usage:
+                calls_of[record["message"]["id"]] = sum(
+                    usage[kind] for kind in ("input_tokens", "output_tokens", "cache_read_input_tokens")
+                )
+    return sum(calls_of.values())

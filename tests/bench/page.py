@@ -1,0 +1,49 @@
+"""The page with the figures of the last run of `make bench`: `python -m tests.bench.page` writes it."""
+
+import json
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any
+
+from crewboard import __version__
+from tests.bench.figures import REPORT, ROOT, Figure
+
+PAGE = ROOT / "docs" / "performance.md"
+
+_HEAD = """# Performance
+
+`make bench` measures and writes this page; nothing on it is written by hand. crewboard {version}, measured on {date}:
+{processor}, {cores} cores, {memory_gib} GiB of memory, {system}, Python {python}.
+
+Times depend on the machine, so most figures stand next to a baseline that was measured in turns with them: an empty
+Textual app, a bare import, plain bash. The ratio of the two is what carries over to another machine, and where a goal
+has no unit it is such a ratio. A goal that was missed says so.
+
+`make peers` installs two other programs for many coding agents into `.cache/`, pinned, under their own licences; then
+`make bench` measures them too. They are measured in an empty project, without agents, while crewboard shows a team of
+thirty.
+
+`.venv/bin/pytest tests/bench -m bench -k WORDS` measures a part and prints its table.
+"""
+
+
+def page(report: dict[str, Any]) -> str:
+    """Return the page of a saved run."""
+    date = datetime.fromtimestamp(report["at"], UTC).strftime("%-d %B %Y")
+    parts = [_HEAD.format(version=__version__, date=date, **report["machine"])]
+    figures = [Figure(**{name: raw[name] for name in Figure.__dataclass_fields__}) for raw in report["figures"]]
+    for section, members in groupby(figures, lambda figure: figure.section):
+        rows = [_line(figure) for figure in members]
+        head = "| figure | measured | baseline | ratio | goal |\n|---|---:|---|---:|---|"
+        parts.append("\n".join([f"## {section}\n", head, *rows]) + "\n")
+    return "\n".join(parts)
+
+
+def _line(figure: Figure) -> str:
+    name, measured, baseline, base, ratio, goal = figure.row()
+    compared = f"{baseline}: {base}" if base else ""
+    return "| " + " | ".join([name, measured, compared, ratio, goal.replace("  MISSED", ", **missed**")]) + " |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(json.loads(REPORT.read_text())))

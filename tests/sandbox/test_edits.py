@@ -1,0 +1,358 @@
+"""What edit_file and grep take, and what each mistake is told: a model must know how to go on."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crewboard import edits
+from crewboard.worker.tools import file_server
+from crewboard.worker.tools.base import Outcome
+from crewboard.worker.tools.workspace import MAX_FILE, Workspace
+from tests.system import need_program
+
+CODE = "def a():\n    return 1\n\n\ndef b():\n    return 1\n\n\nclass Crew:\n    size = 3\n"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    made = tmp_path / "root"
+    (made / "src").mkdir(parents=True)
+    (made / "src/code.py").write_text(CODE)
+    return made
+
+
+@pytest.fixture
+def workspace(root: Path) -> Workspace:
+    return Workspace(root, root / ".crewboard/default/results")
+
+
+def ask(workspace: Workspace, name: str, **given: Any) -> Outcome:
+    reply = file_server.answer(workspace, {"name": name, "input": given})
+    return Outcome(reply["content"], is_error=reply["is_error"])
+
+
+def edit(workspace: Workspace, **given: Any) -> str:
+    outcome = ask(workspace, "edit_file", path="src/code.py", **given)
+    assert not outcome.is_error, outcome.content
+    return outcome.content
+
+
+def test_several_edits_are_made_in_their_order(workspace: Workspace, root: Path) -> None:
+    pairs = [("size = 3", "size = 4"), ("size = 4", "size = 5\n    name = 'x'")]
+    said = edit(workspace, edits=[{"old_text": old, "new_text": new} for old, new in pairs])
+    assert said == "edited src/code.py (2 places, +3 −2 lines)"
+    assert (root / "src/code.py").read_text() == CODE.replace("size = 3", "size = 5\n    name = 'x'")
+
+
+def test_of_several_edits_all_are_made_or_none(workspace: Workspace, root: Path) -> None:
+    pairs = [{"old_text": "size = 3", "new_text": "size = 4"}, {"old_text": "size = 9", "new_text": ""}]
+    outcome = ask(workspace, "edit_file", path="src/code.py", edits=pairs)
+    assert outcome.is_error
+    assert "edit 2 of 2, so none was made: old_text occurs 0 times" in outcome.content
+    assert (root / "src/code.py").read_text() == CODE
+
+
+def test_replace_all_replaces_each_occurrence(workspace: Workspace, root: Path) -> None:
+    said = edit(workspace, old_text="return 1", new_text="return 2", replace_all=True)
+    assert said == "edited src/code.py (2 places, +2 −2 lines)"
+    assert (root / "src/code.py").read_text() == CODE.replace("return 1", "return 2")
+
+
+def test_a_diff_is_found_by_its_lines(workspace: Workspace, root: Path) -> None:
+    diff = """--- a/src/code.py
++++ b/src/code.py
+@@ -4,3 +4,3 @@
+ def b():
+-    return 1
++    return 2
+
+@@ -9,2 +9,3 @@ class Crew:
+ class Crew:
+     size = 3
++    name = "x"
+"""
+    assert edit(workspace, diff=diff) == "edited src/code.py (2 places, +2 −1 lines)"
+    expected = CODE.replace("def b():\n    return 1", "def b():\n    return 2") + '    name = "x"\n'
+    assert (root / "src/code.py").read_text() == expected
+
+
+def test_a_hunk_goes_to_the_place_nearest_to_its_line(workspace: Workspace, root: Path) -> None:
+    edit(workspace, diff="@@ -6,1 +6,1 @@\n-    return 1\n+    return 2\n")
+    assert (root / "src/code.py").read_text() == CODE.replace("def b():\n    return 1", "def b():\n    return 2")
+    edit(workspace, diff="@@ -0,0 +1,2 @@\n+import os\n+\n@@ -2 +4 @@\n-    return 1\n+    return os\n")
+    assert (root / "src/code.py").read_text().startswith("import os\n\ndef a():\n    return os\n")
+
+
+def test_a_diff_keeps_the_end_of_the_file(workspace: Workspace, root: Path) -> None:
+    (root / "src/code.py").write_bytes(b"one\r\ntwo")
+    edit(workspace, diff="@@\n one\n-two\n\\ No newline at end of file\n+three\n+four\n")
+    assert (root / "src/code.py").read_bytes() == b"one\r\nthree\r\nfour"
+
+
+def test_an_edit_keeps_bytes_that_are_not_utf8(workspace: Workspace, root: Path) -> None:
+    (root / "src/code.py").write_bytes(b"\xff\xfe one\n")
+    edit(workspace, old_text="one", new_text="zwö")
+    assert (root / "src/code.py").read_bytes() == b"\xff\xfe zw\xc3\xb6\n"
+
+
+BAD_DIFFS = {
+    "no hunk": ("+x\n", "no hunk"),
+    "two files": ("--- a\n+++ b\n@@\n-x\n+y\n--- c\n+++ d\n@@\n-x\n+y\n", "more than one file"),
+    "other lines": ("@@\n-x\nand y\n", "line 3 of the diff begins with 'a'"),
+    "nothing": ("@@\n def a():\n", "changes nothing"),
+    "no place": ("@@\n-    return 7\n+    return 8\n", "The lines most like it are these"),
+    "two places": ("@@\n-    return 1\n+    return 8\n", "occur 2 times, from lines 2, 6"),
+    "no line to find": ("@@\n+x\n", "no line of the file"),
+}
+
+
+@pytest.mark.parametrize(("diff", "told"), BAD_DIFFS.values(), ids=BAD_DIFFS.keys())
+def test_a_diff_that_does_not_fit_changes_nothing(workspace: Workspace, root: Path, diff: str, told: str) -> None:
+    outcome = ask(workspace, "edit_file", path="src/code.py", diff=diff)
+    assert outcome.is_error
+    assert told in outcome.content
+    assert (root / "src/code.py").read_text() == CODE
+
+
+MISTAKES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a name with a typing error": ("read_file", {"path": "src/coed.py"}, "did you mean src/code.py?"),
+    "a name in other letters": ("read_file", {"path": "src/Code.py"}, "did you mean src/code.py?"),
+    "a folder with a typing error": ("read_file", {"path": "scr/code.py"}, "did you mean src/code.py?"),
+    "a file in another folder": ("read_file", {"path": "code.py"}, "did you mean src/code.py?"),
+    "a folder that is missing": ("list_dir", {"path": "srcs"}, "did you mean src?"),
+    "nothing like it": ("read_file", {"path": "src/zzzzzzzz"}, "list_dir src shows what is there"),
+    "grep in no folder": ("grep", {"pattern": "x", "path": "scr"}, "did you mean src?"),
+    "the path of another computer": ("read_file", {"path": "/home/me/src/code.py"}, "did you mean src/code.py?"),
+    "a path out and back": ("read_file", {"path": "src/../src/code.py"}, "a path from the workspace's root, here src/"),
+    "outside": ("read_file", {"path": "/etc/hostname"}, "give a path from its root"),
+    "a line behind the end": ("read_file", {"path": "src/code.py", "offset": 99}, "a line between 1 and 10"),
+    "a folder": ("read_file", {"path": "src"}, "is a directory; use list_dir"),
+    "a binary file": ("read_file", {"path": "binary"}, "a command such as file or strings"),
+    "a large file": ("read_file", {"path": "large"}, "read a part of it with sed -n"),
+    "a pattern of names at the top": ("glob", {"pattern": "*.py"}, "**/*.py looks in all folders"),
+    "a bracket": ("grep", {"pattern": "a("}, "put a backslash before"),
+    "an unknown type": ("grep", {"pattern": "a", "type": "vb"}, "a glob such as **/*.vb"),
+    "two places": ("edit_file", {"old_text": "return 1", "new_text": "x"}, "occurs 2 times, in lines 2, 6; add lines"),
+    "white space": ("edit_file", {"old_text": "  size  = 3", "new_text": "x"}, "exactly so:\n10\t    size = 3"),
+    "tabs": (
+        "edit_file",
+        {"old_text": "def b():\n\treturn 1", "new_text": "x"},
+        "exactly so:\n5\tdef b():\n6\t    ret",
+    ),
+    "line numbers": ("edit_file", {"old_text": "9\tclass Crew:\n10\t    size = 3", "new_text": "x"}, "leave out each"),
+    "an old version": (
+        "edit_file",
+        {"old_text": "size = 2", "new_text": "x"},
+        "read the file again:\n10\t    size = 3",
+    ),
+    "made before": ("edit_file", {"old_text": "zzz", "new_text": "size = 3"}, "in the file already, from line 10"),
+    "nothing is like it": (
+        "edit_file",
+        {"old_text": "zzzzzz", "new_text": "x"},
+        "(10 lines) is like it; read the file",
+    ),
+    "empty": ("edit_file", {"old_text": "", "new_text": "x"}, "write_file makes a new file"),
+    "the same": ("edit_file", {"old_text": "size", "new_text": "size"}, "nothing would change"),
+    "no file": ("edit_file", {"path": "src/cod.py", "old_text": "a", "new_text": "b"}, "did you mean src/code.py?"),
+}
+
+
+@pytest.mark.parametrize(("tool", "given", "told"), MISTAKES.values(), ids=MISTAKES.keys())
+def test_the_error_of_a_mistake_says_how_to_go_on(
+    workspace: Workspace, root: Path, tool: str, given: dict[str, Any], told: str
+) -> None:
+    (root / "binary").write_bytes(b"\x7fELF\0\0")
+    with (root / "large").open("wb") as file:
+        file.truncate(MAX_FILE + 1)
+    outcome = ask(workspace, tool, **{**({"path": "src/code.py"} if tool == "edit_file" else {}), **given})
+    assert told in outcome.content
+    assert outcome.is_error or tool == "glob"
+    assert (root / "src/code.py").read_text() == CODE
+
+
+def test_the_error_of_a_stale_edit_says_to_read_again(workspace: Workspace, root: Path) -> None:
+    ask(workspace, "read_file", path="src/code.py")
+    (root / "src/code.py").write_text("def changed(): ...\n")
+    outcome = ask(workspace, "edit_file", path="src/code.py", edits=[{"old_text": "changed", "new_text": "x"}])
+    assert "read it again, then repeat the call" in outcome.content
+
+
+def test_a_suggestion_never_names_hidden_files(workspace: Workspace, root: Path) -> None:
+    (root / ".crewboard/default").mkdir(parents=True)
+    (root / ".crewboard/default/config.json").write_text("{}")
+    (root / "secret.pem").write_text("key")
+    request = {"name": "read_file", "input": {"path": "secret.pen"}, "limits": {"hidden": [str(root / "secret.pem")]}}
+    assert "secret.pem" not in file_server.answer(workspace, request)["content"]
+    assert ".crewboard" not in ask(workspace, "read_file", path="crewboard").content
+    assert "config.json" not in ask(workspace, "read_file", path="/old/.crewboard/default/config.json").content[60:]
+
+
+def test_a_long_text_that_is_missing_is_searched_within_bounds(workspace: Workspace, root: Path) -> None:
+    (root / "src/code.py").write_text("".join(f"value_{number} = {number}\n" for number in range(60_000)))
+    outcome = ask(workspace, "edit_file", path="src/code.py", old_text="value_x = 17\n" * 500, new_text="y")
+    assert "occurs 0 times" in outcome.content
+    assert len(outcome.content) < 3000
+
+
+@pytest.fixture(params=["own", "ripgrep"])
+def searching(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Search with and without ripgrep; both must find the same."""
+    if request.param == "ripgrep":
+        need_program("rg")
+    monkeypatch.setattr(file_server, "RIPGREP", (shutil.which("rg"),) if request.param == "ripgrep" else ())
+
+
+TREE = {
+    ".gitignore": "*.log\n/build/\n!keep.log\ndocs/**/draft\n# a comment\n",
+    "a.py": "x\nneedle = 1\ny\n",
+    "b.ts": "needle: 2\n",
+    "out.log": "needle 3\n",
+    "keep.log": "needle 4\n",
+    "build/c.py": "needle 5\n",
+    "src/build/d.py": "needle 6\n",
+    "src/.gitignore": "gen.py\n!out.log\n",
+    "src/gen.py": "needle 7\n",
+    "src/out.log": "needle 8\n",
+    "docs/a/draft": "needle 9\n",
+    "docs/a/final": "needle 10\n",
+    "node_modules/e.js": "needle 11\n",
+}
+
+
+@pytest.fixture
+def tree(root: Path) -> Path:
+    for name, text in TREE.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+SEARCHES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "all": ({}, ["a.py", "b.ts", "docs/a/final", "keep.log", "src/build/d.py", "src/out.log"]),
+    "by name": ({"glob": "*.{py,ts}"}, ["a.py", "b.ts", "src/build/d.py"]),
+    "by path": ({"glob": "src/**"}, ["src/build/d.py", "src/out.log"]),
+    "by type": ({"type": "ts"}, ["b.ts"]),
+    "below a folder": ({"path": "docs"}, ["docs/a/final"]),
+    "an ignored folder by name": ({"path": "build"}, ["build/c.py"]),
+    "also ignored ones": (
+        {"ignored": True, "type": "py"},
+        ["a.py", "build/c.py", "src/build/d.py", "src/gen.py"],
+    ),
+}
+
+
+@pytest.mark.usefixtures("searching")
+@pytest.mark.parametrize(("how", "expected"), SEARCHES.values(), ids=SEARCHES.keys())
+def test_grep_searches_what_is_asked_for(
+    workspace: Workspace, tree: Path, how: dict[str, Any], expected: list[str]
+) -> None:
+    found = ask(workspace, "grep", pattern="needle", names_only=True, **how).content.splitlines()
+    assert sorted(found) == expected
+    assert (tree / expected[0]).exists()
+
+
+@pytest.mark.usefixtures("searching", "tree")
+@pytest.mark.parametrize(
+    "pattern", ["needle", "need(le|les)", "^needle", "n.*le: 2$", "ne+dlex*", "[n]eedle", "le: \\d"]
+)
+def test_each_pattern_is_found_in_the_same_files(workspace: Workspace, pattern: str) -> None:
+    assert ask(workspace, "grep", pattern=pattern, type="ts").content == "b.ts:1:needle: 2"
+    assert (
+        ask(workspace, "grep", pattern=pattern.upper().replace("\\D", "\\d"), type="ts").content != "b.ts:1:needle: 2"
+    )
+    assert ask(workspace, "grep", pattern=pattern.replace("n", "N"), type="ts", ignore_case=True).content == (
+        "b.ts:1:needle: 2"
+    )
+
+
+@pytest.mark.usefixtures("searching", "tree")
+def test_grep_shows_lines_around_a_match(workspace: Workspace) -> None:
+    assert ask(workspace, "grep", pattern="needle", path="a.py", context=1).content.splitlines() == [
+        "a.py-1-x", "a.py:2:needle = 1", "a.py-3-y",
+    ]  # fmt: skip
+    both = ask(workspace, "grep", pattern="needle", glob="*.{py,ts}", context=1, path=".").content.splitlines()
+    assert both[3:5] == ["--", "b.ts:1:needle: 2"]
+
+
+@pytest.mark.usefixtures("searching", "tree")
+def test_grep_says_that_ignored_files_were_left_out(workspace: Workspace) -> None:
+    assert "ignored: true searches them" in ask(workspace, "grep", pattern="needle 3").content
+    assert ask(workspace, "grep", pattern="needle 3", ignored=True).content == "out.log:1:needle 3"
+
+
+@pytest.mark.usefixtures("searching")
+def test_grep_reads_no_link_and_nothing_hidden(workspace: Workspace, tree: Path) -> None:
+    (tree.parent / "outside").write_text("needle out\n")
+    (tree / "linked").symlink_to(tree.parent / "outside")
+    os.link(tree.parent / "outside", tree / "second")
+    (tree / "secret").write_text("needle secret\n")
+    limits = {"hidden": [str(tree / "secret")]}
+    found = file_server.answer(workspace, {"name": "grep", "input": {"pattern": "needle"}, "limits": limits})["content"]
+    assert "needle = 1" in found
+    assert "out\n" not in found
+    assert "secret" not in found
+
+
+def test_a_hostile_gitignore_takes_little_time(workspace: Workspace, tree: Path) -> None:
+    (tree / ".gitignore").write_text("*a" * 300 + "\n" + "**/a/" * 40 + "\n[\n\\\n!\n/\n**\n!**\n")
+    assert "a.py:2:needle = 1" in ask(workspace, "grep", pattern="needle").content
+
+
+def test_a_request_shows_each_form_as_a_diff() -> None:
+    old = edits.shown("a.py", {"old_text": "x = 1\n", "new_text": "x = 2\n", "replace_all": True})
+    assert old.splitlines() == ["--- a/a.py", "+++ b/a.py", "@@ each occurrence @@", "-x = 1", "+x = 2"]
+    several = edits.shown("a.py", {"edits": [{"old_text": "a", "new_text": "b"}, {"old_text": "c", "new_text": ""}]})
+    assert [line for line in several.splitlines()[2:] if line[0] in "+-"] == ["-a", "+b", "-c"]
+    diff = edits.shown("a.py", {"diff": "@@ -7 +7 @@\n-a\n+b\n"})
+    assert diff.splitlines()[2:] == ["@@ line 7 @@", "-a", "+b"]
+    assert edits.shown("a.py", {"diff": "rm -rf"}) == "rm -rf", "what cannot be read is shown as it is"
+    assert edits.shown("a.py", {"edits": 7}) == ""
+
+
+def project(root: Path, texts: dict[str, str]) -> None:
+    for name, text in texts.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def test_a_projects_file_comes_with_what_it_imports(workspace: Workspace, root: Path) -> None:
+    files = {
+        "src/CLAUDE.md": "Rules. See @style.md, @../ref/api.md and @./more/deep.md.\n@param, a@b.de, `@code.md`\n",
+        "src/style.md": "Tabs. @CLAUDE.md",
+        "ref/api.md": "JSON. @/etc/hostname and @../../outside",
+        "src/more/deep.md": "Deep.",
+        "src/code.md": "no import",
+    }
+    project(root, files)
+    (root.parent / "outside").write_text("secret")
+    text = ask(workspace, "read_project_file", path="src/CLAUDE.md").content
+    assert (
+        text.index("Rules.") < text.index("[src/style.md, which src/CLAUDE.md imports:]\nTabs.") < text.index("JSON.")
+    )
+    assert "[src/more/deep.md, which src/CLAUDE.md imports:]\nDeep." in text
+    assert "ref/api.md imports a file that was not read: /etc/hostname is outside the workspace" in text
+    assert text.count("Rules.") == 1
+    assert "no import" not in text
+    assert "secret" not in text
+    assert "param" not in text.replace("@param", "")
+
+
+def test_imports_are_bounded_and_follow_no_link_out(workspace: Workspace, root: Path) -> None:
+    project(root, {f"{number}.md": f"text {number} @{number + 1}.md" for number in range(9)})
+    project(root, {"CLAUDE.md": "\n".join(f"@many/{number}.md" for number in range(99))})
+    project(root, {f"many/{number}.md": "x" * 5000 for number in range(99)})
+    deep = ask(workspace, "read_project_file", path="0.md").content
+    assert "text 5" in deep
+    assert "text 6" not in deep
+    assert len(ask(workspace, "read_project_file", path="CLAUDE.md").content) < 45_000
+    (root.parent / "outside").write_text("secret")
+    (root / "linked.md").symlink_to(root.parent / "outside")
+    (root / "CLAUDE.md").write_text("@./linked.md @linked.md @.crewboard/default/config.json")
+    text = ask(workspace, "read_project_file", path="CLAUDE.md").content
+    assert "secret" not in text
+    assert "belongs to the team's own files" in text
+    (root / "AGENTS.md").symlink_to(root.parent / "outside")
+    assert ask(workspace, "read_project_file", path="AGENTS.md").is_error

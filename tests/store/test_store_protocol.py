@@ -1,0 +1,384 @@
+"""What every store promises, whatever keeps the records: the same tests for each."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from crewboard.errors import LostLeaseError, StorageError
+from crewboard.store import Store, Version
+from crewboard.store.file_store import FileStore
+
+IN_ANOTHER_PROCESS = """
+import sys
+from crewboard.store.file_store import FileStore
+store = FileStore(sys.argv[1])
+{}
+"""
+
+
+def line(ident: str, text: str = "") -> bytes:
+    return json.dumps({"id": ident, "text": text}).encode() + b"\n"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    for folder in ("", "inbox", "agents", "agents/scout", ".locks"):
+        (tmp_path / "team" / folder).mkdir()
+    return FileStore(str(tmp_path / "team"))
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    """Return a function that runs code with the same `store` in another process, and waits until it prints a line."""
+    started = []
+
+    def run(code: str) -> subprocess.Popen[str]:
+        program = IN_ANOTHER_PROCESS.format(code)
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-c", program, str(tmp_path / "team")],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+INBOX, JOURNAL, LEASE = "inbox/scout.jsonl", "agents/scout/journal.jsonl", "agents/scout/lease"
+
+
+def lines(store: Store, log: str) -> list[bytes | None]:
+    return [each for each, _ in store.read(log)]
+
+
+# ------------------------------------------------------------------------------------------------------------- logs
+
+
+def test_an_appended_line_ends_where_the_next_one_begins(store: Store) -> None:
+    first = store.append(INBOX, line("a"))
+    second = store.append(INBOX, line("b"), durable=True)
+    assert list(store.read(INBOX)) == [(line("a")[:-1], first), (line("b")[:-1], second)]
+    assert list(store.read(INBOX, first)) == [(line("b")[:-1], second)]
+    assert store.size(INBOX) == second
+    assert store.tail_offset(INBOX, 0) == second
+    assert store.tail_offset(INBOX, len(line("b"))) == first
+
+
+def test_a_log_that_is_not_there_is_empty(store: Store) -> None:
+    assert lines(store, INBOX) == []
+    assert store.size(INBOX) == store.tail_offset(INBOX, 100) == 0
+
+
+@pytest.mark.parametrize("ident", ["a", 'with "quotes" and ü'])
+def test_the_same_ident_is_added_once(store: Store, ident: str) -> None:
+    store.append(INBOX, line("other", ident), ident="other")
+    first = store.append(INBOX, line(ident, "first"), ident=ident)
+    store.append(INBOX, line("more"), ident="more")
+    assert store.append(INBOX, line(ident, "again"), ident=ident) == first
+    assert lines(store, INBOX) == [each[:-1] for each in (line("other", ident), line(ident, "first"), line("more"))]
+
+
+def test_an_ident_in_a_text_is_another_line(store: Store) -> None:
+    store.append(INBOX, line("first", '{"id": "second"}'), ident="first")
+    store.append(INBOX, b'["second"]\n')
+    store.append(INBOX, line("second"), ident="second")
+    assert lines(store, INBOX)[2:] == [line("second")[:-1]]
+
+
+def test_a_line_is_added_where_its_writer_knows_the_end(store: Store) -> None:
+    end = store.append(JOURNAL, line("a"), at=store.end(JOURNAL))
+    assert store.append(JOURNAL, line("b"), at=end) == store.end(JOURNAL)
+    assert lines(store, JOURNAL) == [line("a")[:-1], line("b")[:-1]]
+
+
+def test_a_line_whose_answer_was_lost_is_added_once(store: Store) -> None:
+    end = store.append(JOURNAL, line("a"), at=0)
+    first = store.append(JOURNAL, line("b"), at=end)
+    assert store.append(JOURNAL, line("b"), at=end) == first
+    assert lines(store, JOURNAL) == [line("a")[:-1], line("b")[:-1]]
+
+
+def test_a_line_behind_another_writer_is_refused(store: Store) -> None:
+    end = store.append(JOURNAL, line("a"), at=0)
+    store.append(JOURNAL, line("of another"), at=end)
+    with pytest.raises(LostLeaseError):
+        store.append(JOURNAL, line("b"), at=end)
+    assert lines(store, JOURNAL) == [line("a")[:-1], line("of another")[:-1]]
+
+
+def test_a_line_for_a_log_that_was_replaced_is_refused(store: Store) -> None:
+    with pytest.raises(LostLeaseError):
+        store.append(JOURNAL, line("b"), at=1000)
+    assert lines(store, JOURNAL) == []
+
+
+def test_no_reader_sees_half_a_line(store: Store) -> None:
+    """Eight threads append lines of very different lengths while one reads."""
+    seen: list[bytes | None] = []
+    done = threading.Event()
+
+    def write(writer: int) -> None:
+        for number in range(20):
+            store.append(INBOX, line(f"{writer}-{number}", "x" * (number % 4) * 20_000))
+
+    def read() -> None:
+        offset, last = 0, False
+        while not last:
+            last = done.is_set()
+            for each, end in store.read(INBOX, offset):
+                offset = end
+                seen.append(each)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    done.set()
+    reader.join()
+    found = [json.loads(each or b"")["id"] for each in seen]
+    assert sorted(found) == sorted(f"{writer}-{number}" for writer in range(8) for number in range(20))
+    assert all([each for each in found if each.startswith(f"{writer}-")]
+               == [f"{writer}-{number}" for number in range(20)] for writer in range(8))  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------------- records
+
+
+def test_a_record_is_replaced_whole(store: Store) -> None:
+    assert store.get("config.json") is None
+    store.put("config.json", b"{}")
+    store.put("config.json", b"[1]", durable=True)
+    assert store.get("config.json") == b"[1]"
+    assert [name for name in store.names("") if name.endswith("json")] == ["config.json"]
+
+
+def test_no_reader_sees_half_a_record(store: Store) -> None:
+    bodies = [bytes([number]) * (100_000 * (number % 3) + 1) for number in range(1, 30)]
+    done = threading.Event()
+    torn = []
+
+    def read() -> None:
+        while not done.is_set():
+            body = store.get("config.json")
+            if body is not None and body not in bodies:
+                torn.append(body)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for body in bodies:
+        store.put("config.json", body)
+    done.set()
+    reader.join()
+    assert torn == []
+
+
+def test_a_folder_lists_what_is_in_it(store: Store) -> None:
+    assert store.names("tasks") == []
+    store.make_folder("tasks")
+    store.make_folder("tasks")
+    before = store.changed("tasks")
+    assert before is not None
+    store.put("tasks/1.json", b"{}")
+    store.put("tasks/2.json", b"{}")
+    assert sorted(store.names("tasks")) == ["1.json", "2.json"]
+    assert store.changed("tasks") != before
+    store.remove("tasks/1.json")
+    store.remove("tasks/1.json")
+    assert store.names("tasks") == ["2.json"]
+
+
+def test_a_folder_moves_with_all_that_is_in_it(store: Store) -> None:
+    store.append(JOURNAL, line("a"), at=0)
+    store.put("agents/scout/spec.json", b"{}")
+    with pytest.raises(StorageError):
+        store.make_folder("removed/scout-1")
+    store.make_folder("removed")
+    store.make_folder("removed/scout-1")
+    store.move("agents/scout", "removed/scout-1/agent")
+    store.move("inbox/scout.jsonl", "removed/scout-1/inbox.jsonl")
+    assert store.names("agents") == []
+    assert lines(store, JOURNAL) == []
+    assert lines(store, "removed/scout-1/agent/journal.jsonl") == [line("a")[:-1]]
+    assert store.get("removed/scout-1/agent/spec.json") == b"{}"
+
+
+def test_a_purged_store_is_empty(store: Store) -> None:
+    store.append(INBOX, line("a"))
+    store.put("config.json", b"{}")
+    store.purge()
+    assert store.get("config.json") is None
+    assert lines(store, INBOX) == []
+    assert store.names("") == store.names("inbox") == []
+
+
+# ------------------------------------------------------------------------------------------------ locks and changes
+
+
+def test_work_under_a_lock_excludes_that_of_others(
+    store: Store, elsewhere: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    def count() -> None:
+        store.append(INBOX, b"%d\n" % (len(lines(store, INBOX)) + 1), at=store.size(INBOX))
+
+    other = elsewhere("""
+def count():
+    found = sum(1 for _ in store.read("inbox/scout.jsonl"))
+    store.append("inbox/scout.jsonl", b"%d\\n" % (found + 1), at=store.size("inbox/scout.jsonl"))
+print("ready", flush=True)
+for _ in range(100):
+    store.locked(".locks/inbox", count)
+""")
+    for _ in range(100):
+        store.locked(".locks/inbox", count)
+    assert other.wait() == 0
+    assert lines(store, INBOX) == [b"%d" % (number + 1) for number in range(200)]
+
+
+def test_work_under_a_lock_returns_what_it_found_or_raises(store: Store) -> None:
+    assert store.locked(".locks/x", lambda: 3) == 3
+    with pytest.raises(ZeroDivisionError):
+        store.locked(".locks/x", lambda: 1 / 0)
+    assert store.locked(".locks/x", lambda: 4) == 4
+
+
+def test_each_change_gives_another_version(store: Store) -> None:
+    assert store.changed(INBOX) is None
+    seen = []
+    for number in range(200):
+        store.append(INBOX, line(str(number)))
+        seen.append(store.changed(INBOX))
+    assert all(before != after for before, after in itertools.pairwise(seen))
+    last = seen[-1]
+    assert last is not None
+    assert (last.size, last.origin) == (store.size(INBOX), seen[0].origin if seen[0] else None)
+
+
+def test_no_change_is_missed_while_others_write(store: Store) -> None:
+    """A reader that reads only what has another version has, in the end, what was written last."""
+    store.make_folder("tasks")
+    names = [f"tasks/{number}.json" for number in range(4)]
+    done = threading.Event()
+
+    def write(name: str) -> None:
+        for number in range(50):
+            store.put(name, b"%d" % number)
+
+    seen: dict[str, bytes | None] = {}
+    looked: dict[str, Version | None] = {}
+
+    def read() -> None:
+        last = False
+        while not last:
+            last = done.is_set()
+            for name in names:
+                version = store.changed(name)
+                if version != looked.get(name):
+                    looked[name], seen[name] = version, store.get(name)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    writers = [threading.Thread(target=write, args=(name,)) for name in names]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    done.set()
+    reader.join()
+    assert seen == dict.fromkeys(names, b"49")
+
+
+def test_what_is_made_again_has_another_origin(store: Store) -> None:
+    store.append(INBOX, line("a"))
+    before = store.changed(INBOX)
+    # Keeps the number of the inode, which would be given to the next file.
+    kept = os.open(FileStore.describe(store, INBOX), os.O_RDONLY) if isinstance(store, FileStore) else None
+    store.remove(INBOX)
+    assert store.changed(INBOX) is None
+    store.append(INBOX, line("a"))
+    after = store.changed(INBOX)
+    assert before is not None
+    assert after is not None
+    assert before.origin != after.origin
+    if kept is not None:
+        os.close(kept)
+
+
+# ----------------------------------------------------------------------------------------------------------- leases
+
+
+def test_a_lease_has_one_holder_and_a_growing_token(store: Store) -> None:
+    tokens = []
+    for number in range(5):
+        held = store.take(LEASE)
+        assert held is not None
+        assert store.is_held(LEASE)
+        assert store.take(LEASE) is None
+        store.say(held, b"run %d" % number)
+        tokens.append(held.token)
+        store.release(held)
+        assert not store.is_held(LEASE)
+    assert tokens == sorted(set(tokens))
+
+
+def test_all_see_what_the_holder_of_a_lease_says(store: Store) -> None:
+    assert store.last_said(LEASE) is None
+    held = store.take(LEASE)
+    assert held is not None
+    assert store.last_said(LEASE) == b""
+    store.say(held, b"a long text about me")
+    store.say(held, b"me")
+    assert store.last_said(LEASE) == store.renew(held) == b"me"
+    store.release(held)
+    assert store.last_said(LEASE) == b"me"
+    again = store.take(LEASE)
+    assert again is not None
+    assert store.renew(again) == b""
+    store.release(again)
+
+
+def test_a_removed_lease_is_lost_for_its_holder(store: Store) -> None:
+    held = store.take(LEASE)
+    assert held is not None
+    store.remove(LEASE)
+    store.remove(LEASE)
+    assert store.renew(held) is None
+    other = store.take(LEASE)
+    assert other is not None
+    assert other.token > held.token
+    assert store.renew(held) is None
+    store.release(held)
+    assert store.is_held(LEASE)
+    store.release(other)
+
+
+def test_death_frees_a_lease(store: Store, elsewhere: Callable[[str], subprocess.Popen[str]]) -> None:
+    holder = elsewhere("""
+held = store.take("agents/scout/lease")
+store.say(held, b"me")
+print("ready", flush=True)
+sys.stdin.read()
+""")
+    assert store.is_held(LEASE)
+    assert store.take(LEASE) is None
+    assert store.last_said(LEASE) == b"me"
+    holder.kill()
+    holder.wait()
+    assert not store.is_held(LEASE)
+    held = store.take(LEASE)
+    assert held is not None
+    store.release(held)

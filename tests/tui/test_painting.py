@@ -1,0 +1,130 @@
+"""What is sent to the terminal: each change once, and nothing that looks the same."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyte
+import pytest
+from rich.console import Console, RenderableType
+from rich.segment import Segment
+from textual._compositor import ChopsUpdate, LayoutUpdate
+from textual._context import visible_screen_stack
+from textual.screen import Screen
+from textual.strip import Strip
+
+from crewboard_tui.poller import KeysFirst
+from crewboard_tui.render import Span
+from crewboard_tui.views.board import Roster
+from crewboard_tui.widgets.line_list import changed_cells
+from crewboard_tui.widgets.painter import TouchedCompositor, _without_cells_before
+from tests.frozen import Frozen
+from tests.tui.stage import Stage, opened
+
+SIZE = (120, 36)
+
+
+class Terminal:
+    """A terminal that shows what a dashboard paints, and keeps what it showed after each paint."""
+
+    def __init__(self) -> None:
+        self.screen = pyte.Screen(*SIZE)
+        self.shown: list[list[str]] = []
+        self._stream = pyte.Stream(self.screen)
+
+    def paint(self, update: RenderableType | None, stage: Stage) -> None:
+        if isinstance(update, ChopsUpdate | LayoutUpdate):
+            # In a terminal, the driver's line feed also returns to the first column.
+            self._stream.feed(update.render_segments(stage.app.console).replace("\n", "\r\n"))
+            self.shown.append(self.lines)
+
+    def shows(self, words: str) -> bool:
+        return any(words in line for line in self.lines)
+
+    @property
+    def lines(self) -> list[str]:
+        return [line.rstrip() for line in self.screen.display]
+
+
+@contextmanager
+def painted(stage: Stage, patch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    """Paint the dashboard into a terminal, which tests otherwise leave out."""
+    terminal = Terminal()
+
+    def update(
+        compositor: TouchedCompositor,
+        full: bool = False,
+        screen_stack: list[Screen[Any]] | None = None,
+        simplify: bool = False,
+    ) -> RenderableType | None:
+        visible_screen_stack.set(screen_stack or [])
+        whole = full or compositor.size.region in compositor._dirty_regions
+        found = compositor.render_full_update(simplify=simplify) if whole else compositor.render_partial_update()
+        if not full:
+            terminal.paint(found, stage)
+        return found
+
+    patch.setattr(TouchedCompositor, "render_update", update)
+    stage.app.screen.refresh()
+    yield terminal
+
+
+async def test_what_was_painted_in_parts_is_the_whole_screen(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(frozen, *SIZE) as stage:
+        with painted(stage, monkeypatch) as terminal:
+            for key in ("j", "G", "tab", "z", "z", "3", "j", "1"):
+                await stage.press(key)
+                await stage.until(lambda: terminal.lines == stage.text, "the whole screen in the terminal")
+
+
+async def test_no_paint_shows_the_work_of_another_agent(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(frozen, *SIZE) as stage:
+        with painted(stage, monkeypatch) as terminal:
+            await stage.until(lambda: terminal.lines == stage.text, "the whole screen in the terminal")
+            terminal.shown.clear()
+            names = stage.app.screen.query_one(Roster).keys[1:]
+            for name in names:
+                stage._send("j")
+                # Not with `press`: it paints at moments of its own.
+                await stage.until(lambda name=name: terminal.shows(f"Peek · {name}"), "the peek")  # type: ignore[misc]
+            for lines in terminal.shown:
+                cursor = next(line for line in lines if line.lstrip("│ ").startswith("▸"))
+                assert any(f"Peek · {cursor.split()[3]}" in line for line in lines)
+
+
+async def test_a_key_is_answered_before_the_team_is_read(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    class Keys(KeysFirst):
+        def note_key(self) -> None:
+            told.append("key")
+
+        def note_paint(self) -> None:
+            told.append("paint")
+
+    monkeypatch.setattr("crewboard_tui.poller.KeysFirst", Keys)
+    async with opened(frozen, *SIZE) as stage:
+        await stage.press("j")
+        await stage.until(lambda: "key" in told and told[-1] == "paint", "a key, and a paint after it")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "cells"),
+    [
+        ("● api | 12s|  0%", "● api | 13s|  0%", (7, 11)),
+        ("● api | 12s|  0%", "● api | 13s|  1%", (7, 15)),
+        ("● 🔥 | 12s|", "● 🔥 | 13s|", None),
+        ("● api | 12s|", "● api | 13s|more", None),
+    ],
+)
+def test_only_the_cells_that_look_different_are_painted(before: str, now: str, cells: tuple[int, int] | None) -> None:
+    lines = [tuple(Span(part) for part in text.split("|")) for text in (before, now)]
+    found = changed_cells(*lines)
+    assert found == (None if cells is None else (cells[0] - 1, cells[1] - 1))
+
+
+def test_cells_before_the_touched_ones_are_not_sent() -> None:
+    update = ChopsUpdate([{0: Strip([Segment("0123456789")])}], [(0, 4, 6)], [[10]])
+    sent = _without_cells_before(update).render_segments(Console(color_system=None))
+    assert sent.endswith("45")
+    assert "3" not in sent.removeprefix("\x1b[1;5H")

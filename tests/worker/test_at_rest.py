@@ -1,0 +1,124 @@
+"""A worker at rest: woken by what happens, it looks by itself rarely, and soon where no events come."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from crewboard.commands import control, messages
+from crewboard.linux import process
+from crewboard.protocol import supervisor_client
+from crewboard.records import Supervisor
+from crewboard.store import leases
+from crewboard.store.layout import TeamDirectory
+from crewboard.worker.interrupts import CALM_SWEEP_INTERVAL, SWEEP_INTERVAL, Interrupts
+from tests.crash.scenarios import hire, worker
+from tests.crew import Crew, eventually
+
+WAIT = 10.0
+
+
+class Watching:
+    """A process that looks like the team's supervisor, and the lease that says that it sees file events."""
+
+    def __init__(self, directory: TeamDirectory) -> None:
+        self.directory = directory
+        self.process = subprocess.Popen(["sleep", "600"])
+        self.socket = directory.path / "s.sock"
+        self.socket.touch()
+        supervisor_client.show_life(self.socket)
+        self._lock, self._events = leases.take(directory.supervisor_lock), leases.take(directory.notifier_lock)
+        assert self._lock is not None
+        pid = self.process.pid
+        ticks = process.start_ticks(pid)
+        leases.sign(
+            self._lock, Supervisor(pid=pid, socket=str(self.socket), boot_id=process.boot_id(), start_ticks=ticks)
+        )
+
+    def lose_events(self) -> None:
+        lease, self._events = self._events, None
+        if lease is not None:
+            os.close(lease.descriptor)
+
+    def hang(self) -> None:
+        long_ago = time.monotonic_ns() - int((supervisor_client.HUNG_AFTER + 1) * 1e9)
+        os.utime(self.socket, ns=(long_ago, long_ago))
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.lose_events()
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock.descriptor)
+
+
+@pytest.fixture
+def watching(directory: TeamDirectory) -> Iterator[Watching]:
+    watching = Watching(directory)
+    yield watching
+    watching.end()
+
+
+def interrupts_of(directory: TeamDirectory) -> Interrupts:
+    hire(directory, "scout")
+    return Interrupts(worker(directory, "scout"))
+
+
+async def test_without_a_supervisor_a_worker_looks_often(directory: TeamDirectory) -> None:
+    interrupts = interrupts_of(directory)
+    assert [interrupts._until_next_look() for _ in range(3)] == [SWEEP_INTERVAL] * 3
+
+
+async def test_a_watched_worker_rests_after_one_more_look(directory: TeamDirectory, watching: Watching) -> None:
+    interrupts = interrupts_of(directory)
+    assert interrupts._until_next_look() == SWEEP_INTERVAL, "what came before the supervisor watched was no event"
+    assert [interrupts._until_next_look() for _ in range(2)] == [CALM_SWEEP_INTERVAL] * 2
+    watching.lose_events()
+    assert interrupts._until_next_look() == SWEEP_INTERVAL
+
+
+async def test_a_worker_looks_often_while_its_supervisor_hangs(directory: TeamDirectory, watching: Watching) -> None:
+    interrupts = interrupts_of(directory)
+    interrupts._until_next_look()
+    assert interrupts._until_next_look() == CALM_SWEEP_INTERVAL
+    watching.hang()
+    assert interrupts._until_next_look() == SWEEP_INTERVAL
+
+
+async def test_the_end_of_its_supervisor_wakes_a_worker(directory: TeamDirectory, watching: Watching) -> None:
+    interrupts = interrupts_of(directory)
+    interrupts._until_next_look()
+    resting = asyncio.ensure_future(interrupts.wait())
+    await asyncio.sleep(0)
+    assert not resting.done()
+    watching.end()
+    await asyncio.wait_for(resting, WAIT)
+    assert interrupts._until_next_look() == SWEEP_INTERVAL
+
+
+@pytest.mark.long
+def test_an_edited_spec_is_noticed_without_a_wake_signal(shared_crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared_crew.run("edited", "explore", "say hello")
+    shared_crew.wait_for("edited", "idle")
+    monkeypatch.setattr(supervisor_client, "wake_worker", lambda *_: None)
+    control.pause(shared_crew.team, "edited")
+    shared_crew.wait_for("edited", "paused")
+
+
+@pytest.mark.long
+def test_mail_is_read_in_time_while_the_supervisor_is_stopped(shared_crew: Crew) -> None:
+    shared_crew.run("served", "explore", "say hello")
+    shared_crew.wait_for("served", "idle")
+    supervisor = shared_crew.supervisor_pid()
+    process.send_signal(supervisor, signal.SIGSTOP)
+    try:
+        sent = messages.send(shared_crew.team, "served", "say hello")
+        shared_crew.answer_to("served", sent.id)
+    finally:
+        process.send_signal(supervisor, signal.SIGCONT)
+        eventually(lambda: shared_crew.view().supervisor.silent_since is None, "a sign of life")

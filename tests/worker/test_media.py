@@ -1,0 +1,173 @@
+"""Images and documents: read by a tool or attached to a message, kept once, and sent as the API takes them."""
+
+import json
+import zlib
+from base64 import b64decode
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crewboard import media, models
+from crewboard.commands import answers, hire, messages
+from crewboard.errors import UsageError
+from crewboard.offline.reply import Reply
+from crewboard.records import Message, Summary, ToolResult
+from crewboard.store import agents
+from tests.crew import Crew
+from tests.model import calls, says
+
+Make = Callable[..., Crew]
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+
+
+PNG = (
+    b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", bytes([0, 0, 0, 1, 0, 0, 0, 1, 8, 0, 0, 0, 0]))
+    + chunk(b"IDAT", zlib.compress(b"\0\xff")) + chunk(b"IEND", b"")
+)  # fmt: skip
+SAMPLES = {
+    "dot.png": ("image/png", PNG),
+    "photo.jpg": ("image/jpeg", b"\xff\xd8\xff\xe0" + bytes(40)),
+    "moving.gif": ("image/gif", b"GIF89a" + bytes(40)),
+    "small.webp": ("image/webp", b"RIFF\x10\0\0\0WEBPVP8 " + bytes(40)),
+    "paper.pdf": ("application/pdf", b"%PDF-1.7\n1 0 obj << /Type /Page >> endobj\n2 0 obj << /Type/Page >> endobj\n"),
+}
+
+
+def sources(body: dict[str, Any]) -> list[tuple[str, str, bytes]]:
+    """Return type of block, media type and content of all images and documents in a request."""
+    found = []
+    for message in body["messages"]:
+        for block in message["content"]:
+            inner = block.get("content")
+            for each in (block, *(inner if isinstance(inner, list) else ())):
+                if "source" in each:
+                    source = each["source"]
+                    found.append((each["type"], source["media_type"], b64decode(source["data"])))
+    return found
+
+
+def test_read_file_hands_over_images_and_documents(shared_crew: Crew) -> None:
+    for name, (_, data) in SAMPLES.items():
+        (shared_crew.root / name).write_bytes(data)
+    reads = Reply([block for name in SAMPLES for block in calls("read_file", path=name).content])
+    shared_crew.model.give("viewer", reads, says("seen"))
+    assert shared_crew.run("viewer", "explore", "Look").text == "seen"
+    expected = [("document" if kind == media.PDF else "image", kind, data) for kind, data in SAMPLES.values()]
+    assert sources(shared_crew.model.asked_by("viewer")[1]) == expected
+    results = [event for event in shared_crew.events("viewer") if isinstance(event, ToolResult)]
+    assert [each.media[0].type for each in results] == [kind for kind, _ in SAMPLES.values()]
+    assert "photo.jpg, image/jpeg, 1 kB" in results[1].content
+    assert results[4].media[0].tokens == 2 * media.PAGE_TOKENS
+    journal = shared_crew.agent("viewer").path.joinpath("journal.jsonl").read_bytes()
+    assert b"base64" not in journal
+
+
+def test_an_image_is_sent_after_a_crash_while_it_is_kept(shared_crew: Crew) -> None:
+    (shared_crew.root / "kept.png").write_bytes(PNG + b"kept")
+    asks = calls("ask_operator", question="And?")
+    shared_crew.model.give("keeper", calls("read_file", path="kept.png"), asks, says("the end"), says("more"))
+    hired = shared_crew.hire("keeper", "explore", "Look")
+    shared_crew.pending("question", "keeper")
+    shared_crew.kill("keeper")
+    shared_crew.wait_for("keeper", "crashed")
+    hire.resume(shared_crew.team, "keeper")
+
+    answers.answer(shared_crew.team, shared_crew.pending("question", "keeper").id, "go on")
+    assert shared_crew.answer(hired).text == "the end"
+    assert sources(shared_crew.model.asked_by("keeper")[-1]) == [("image", "image/png", PNG + b"kept")]
+    (result, *_) = [event for event in shared_crew.events("keeper") if isinstance(event, ToolResult)]
+    (shared_crew.agent("keeper").kept / result.media[0].sha256).unlink()
+    sent = messages.send(shared_crew.team, "keeper", "and now?")
+    assert shared_crew.answer_to("keeper", sent.id).text == "more"
+    assert "kept.png: its content is no longer kept" in json.dumps(shared_crew.model.asked_by("keeper")[-1])
+
+
+def test_what_is_too_large_is_refused_with_a_way_out(shared_crew: Crew) -> None:
+    (shared_crew.root / "huge.png").write_bytes(PNG + bytes(media.MAX_IMAGE))
+    (shared_crew.root / "long.pdf").write_bytes(b"%PDF-1.7 " + b"/Type /Page " * (media.MAX_PAGES + 1))
+    reads = [*calls("read_file", path="huge.png").content, *calls("read_file", path="long.pdf").content]
+    shared_crew.model.give("greedy", Reply(reads), says("done"))
+    shared_crew.run("greedy", "explore", "Look")
+    results = [event for event in shared_crew.events("greedy") if isinstance(event, ToolResult)]
+    assert all(each.is_error and not each.media for each in results)
+    assert "make it smaller" in results[0].content
+    assert "101 pages" in results[1].content
+
+
+def test_a_model_that_takes_no_images_gets_a_sentence(shared_crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    description = models.offline("claude-haiku-5-5")
+    description["capabilities"]["image_input"] = {"supported": False}
+    monkeypatch.setattr(models, "offline", lambda _model: description)
+    (shared_crew.root / "unseen.png").write_bytes(PNG)
+    shared_crew.model.give("blind", calls("read_file", path="unseen.png"), says("done"), says("sorry"))
+    shared_crew.run("blind", "explore", "Look")
+    (result,) = [event for event in shared_crew.events("blind") if isinstance(event, ToolResult)]
+    assert "takes no image/png" in result.content
+    sent = messages.send(shared_crew.team, "blind", "see", [shared_crew.root / "unseen.png"])
+    assert shared_crew.answer_to("blind", sent.id).text == "sorry"
+    assert sources(shared_crew.model.asked_by("blind")[-1]) == []
+
+
+def test_a_message_brings_its_attachments_into_the_conversation(shared_crew: Crew, tmp_path: Path) -> None:
+    (tmp_path / "a shot.png").write_bytes(PNG)
+    (tmp_path / "paper.pdf").write_bytes(SAMPLES["paper.pdf"][1])
+    shared_crew.model.give("reader", says("ready"), says("seen"))
+    shared_crew.run("reader", "explore", "Wait")
+    sent = messages.send(shared_crew.team, "reader", "the button", [tmp_path / "a shot.png", tmp_path / "paper.pdf"])
+    assert "[attached: a shot.png, image/png, 1 kB]" in sent.content
+    assert shared_crew.answer_to("reader", sent.id).text == "seen"
+    found = sources(shared_crew.model.asked_by("reader")[-1])
+    assert [(kind, data) for _, kind, data in found] == [("image/png", PNG), SAMPLES["paper.pdf"]]
+
+
+def test_an_attachment_that_is_refused_sends_nothing(shared_crew: Crew, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("notes")
+    shared_crew.model.give("choosy", says("ready"))
+    shared_crew.run("choosy", "explore", "Wait")
+    for path, why in (
+        (tmp_path / "notes.txt", "no PNG"),
+        (tmp_path / "none.png", "No such file"),
+        (tmp_path, "directory"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            messages.send(shared_crew.team, "choosy", "see", [path])
+    (tmp_path / "dot.png").write_bytes(PNG)
+    with pytest.raises(UsageError, match="only agents"):
+        messages.send(shared_crew.team, "operator", "see", [tmp_path / "dot.png"])
+
+
+def test_attachments_of_other_programs_are_checked() -> None:
+    good: dict[str, Any] = {"name": "a.png", "type": "image/png", "sha256": "0" * 64, "bytes": 3}
+    bad: list[Any] = [
+        {**good, "sha256": "../../etc/passwd"}, {**good, "type": "text/html"}, {**good, "bytes": "x"}, "a", None, {},
+    ]  # fmt: skip
+    message = Message(id="1", ts=1, from_="operator", to="x", type="message", content="", metadata={})
+    assert message.attachments == []
+    message.metadata = {"attachments": [*bad, {**good}]}
+    assert [each.name for each in message.attachments] == ["a.png"]
+    message.metadata = {"attachments": 3}
+    assert message.attachments == []
+
+
+def test_an_image_that_was_not_answered_yet_outlives_a_summary(shared_crew_on: Make, tmp_path: Path) -> None:
+    (tmp_path / "dot.png").write_bytes(PNG)
+    turn = Reply([{"type": "text", "text": "word " * 900}, *calls("list_dir").content])
+    crew = shared_crew_on(script={"summer": [*[turn] * 9, says("first"), says("second")]}, window=30_000)
+    crew.run("summer", "explore", "Look")
+    sent = [messages.send(crew.team, "summer", "see", [tmp_path / "dot.png"]) for _ in range(3)]
+    assert crew.answer_to("summer", sent[-1].id).error is None
+    assert any(isinstance(event, Summary) for event in crew.events("summer"))
+    assert any(sources(body) for body in crew.model.requests)
+
+
+def test_keeping_the_same_image_twice_takes_room_once(shared_crew: Crew) -> None:
+    agent = shared_crew.agent("saver")
+    agent.path.mkdir(parents=True)
+    first, again = (agents.keep_media(agent, "a.png", "image/png", PNG) for _ in range(2))
+    assert first == again
+    assert len(list(agent.kept.iterdir())) == 1

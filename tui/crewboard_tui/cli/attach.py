@@ -1,0 +1,132 @@
+"""The commands `attach` and `hook`: teams of Claude Code on the board, and the gate of their plans."""
+
+import sys
+import time
+from pathlib import Path
+
+import click
+
+import crewboard as core
+from crewboard import Team, TryLaterError, UsageError, read_team
+from crewboard.attach import hooks, install
+from crewboard_tui.cli.common import Session, note, say, table
+
+POLL = 0.5
+"""Seconds between two looks whether a mirrored team has ended."""
+
+
+@click.command()
+@click.argument("team", required=False)
+@click.option("--install", "action", flag_value="install", help="Have Claude Code ask you about plans and permissions.")
+@click.option("--uninstall", "action", flag_value="uninstall", help="Remove exactly these hooks again.")
+@click.option("--print", "action", flag_value="print", help="Print the hooks, to put them into settings yourself.")
+@click.option(
+    "--allow-letters/--no-letters", "letters", default=None, help="Let `send` and `stop` write to its agents, or not."
+)
+@click.pass_obj
+def attach(session: Session, team: str | None, action: str | None, letters: bool | None) -> None:
+    """Mirror the Claude Code team TEAM into a team here, until Ctrl-C or its end.
+
+    Without TEAM, attach to the only team of the workspace, or list what there is. Every view and command then shows
+    the team; the dashboard keeps it up to date by itself. Only what is Claude Code's own to do is refused.
+
+    The hooks let your answers decide about plans. They are for the project only, in its .claude/settings.local.json.
+    Sessions read it when they start.
+    """
+    if action is None:
+        follow(session, choose(session, team), letters)
+    elif action == "print":
+        say(install.as_text(install.snippet()).rstrip("\n"))
+    else:
+        change_hooks(project_of(session), action)
+
+
+def choose(session: Session, name: str | None) -> core.attach.teams.FoundTeam:
+    """Return the team called `name`, else the only one that works in the workspace; else list all, and end.
+
+    Raises:
+        UsageError: There is no team of that name.
+        TryLaterError: There is none at all.
+    """
+    config = core.attach.places.config_dir()
+    found = core.attach.teams.find_teams(config)
+    if name is not None:
+        named = [each for each in found if name in (each.name, each.directory_name)]
+        if not named:
+            known = ", ".join(each.name for each in found) or "none"
+            raise UsageError(f"Claude Code has no team {name!r} in {config} (teams: {known})")
+        return named[0]
+    teams = core.attach.teams.find_teams_below(session.root)
+    if len(teams) == 1:
+        return teams[0]
+    shown = [each for each in found if len(each.roster.members) > 1] or teams
+    if not shown:
+        raise TryLaterError(f"Claude Code runs no team in {config} yet; start one, then try again")
+    rows = [
+        (each.name, str(len(each.roster.members)), "yes" if each.alive else "no", each.cwd or "?") for each in shown
+    ]
+    for line in table(("TEAM", "MEMBERS", "ALIVE", "FOLDER"), rows):
+        say(line)
+    raise click.exceptions.Exit(0)
+
+
+def is_inside(folder: str, root: Path) -> bool:
+    """Return True if a folder is a workspace or lies in it."""
+    return bool(folder) and Path(folder).resolve().is_relative_to(root)
+
+
+def follow(session: Session, found: core.attach.teams.FoundTeam, letters: bool | None) -> None:
+    """Mirror a team in the foreground until it ends."""
+    elsewhere = session.root_option is None and not is_inside(found.cwd, session.root)
+    root = Path(found.cwd) if elsewhere and Path(found.cwd).is_dir() else session.root
+    directory = core.attach.teams.attach(root, found, time.time())
+    if letters is not None:
+        core.attach.delivery.allow(directory, letters=letters)
+    thread = core.attach.follow.MirrorThread(directory, on_error=note)
+    thread.refresh()
+    typed = core.commands.CommandLine.of(Team(directory))
+    say(f"attached to {found.name} as {directory.path.name}: `{typed()}` opens the board, Ctrl-C ends the mirror")
+    view = read_team(directory)
+    note(core.readmodel.describe_runner(view))
+    if view.attached is not None and not view.attached.tested:
+        oldest, *_, newest = core.attach.formats.TESTED
+        note(f"warning: this version is outside of those tested, {oldest} to {newest}; something may be missing")
+    if not thread.mirror.is_active:
+        note("another process mirrors it; this one takes over when that ends")
+    thread.start()
+    while not thread.mirror.has_ended:
+        time.sleep(POLL)
+    thread.stop()
+    say(f"{found.name} has ended; its history stays in {directory.path}")
+
+
+def project_of(session: Session) -> Path:
+    """Return where the sessions of the attached team of the workspace are started; the root if there is none."""
+    # A team that came with a repository must not name another project.
+    for team in (each for each in core.store.team_directories(session.root) if not each.is_foreign()):
+        attached = core.store.roster.load(team).attached if core.store.roster.is_attached(team) else None
+        if attached is not None and attached.cwd and session.team_option in (None, team.path.name, attached.team):
+            return Path(attached.cwd)
+    return session.root
+
+
+def change_hooks(project: Path, action: str) -> None:
+    """Add or remove the hooks of a project, and say what holds from now on."""
+    path = project / install.SETTINGS
+    if action == "install":
+        changed = install.install(project)
+        say(f"the hooks {'are now' if changed else 'were already'} in {path}")
+        note("they hold for sessions that start from now on; plans: you approve")
+    else:
+        changed = install.uninstall(project)
+        say(f"the hooks {'are gone from' if changed else 'were not in'} {path}")
+        note("plans: Claude Code approves by itself")
+
+
+@click.command()
+def hook() -> None:
+    """Answer one event of Claude Code. `attach --install` has it run this; you need not.
+
+    Reads the event from stdin. Without an attached team of the session it does nothing, at once.
+    """
+    sys.exit(hooks.main())

@@ -1,0 +1,84 @@
+"""Keys act in the order in which they came, also those that a terminal delivers together."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from textual import events
+from textual.app import App
+from textual.message_pump import MessagePump
+from textual.widget import Widget
+
+EFFECTS_TIMEOUT = 10.0
+"""Seconds at most for which a key waits for the effects of the one before, so that a view that hangs stops no key."""
+
+_RECHECK = 0.05
+"""Seconds between two looks whether a widget is closed, which then answers nothing."""
+
+
+class KeyOrder:
+    """Holds keys back until the effects of the key before are complete.
+
+    Textual inserts a character in the focused widget, but runs a binding only after the key went up to the app: of keys
+    that come together, characters would overtake Backspace, the arrows and Enter. `handle` passes a key on.
+    """
+
+    def __init__(self, app: App[Any], handle: Callable[[events.Key | events.Paste], Awaitable[None]]) -> None:
+        self._app = app
+        self._handle = handle
+        self._held = deque[events.Key | events.Paste]()
+        self._effects: asyncio.Task[None] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Return True if a key waits, or the effects of one are not complete."""
+        return self._effects is not None
+
+    async def take(self, event: events.Key | events.Paste) -> None:
+        """Handle a key or a pasted text in its turn."""
+        self._held.append(event)
+        if self._effects is None:
+            await self._handle_held()
+
+    async def _handle_held(self) -> None:
+        """Handle the keys that wait, up to the first whose effects the next one must find."""
+        self._effects = None
+        while self._held and self._app.is_running:
+            event, target = self._held.popleft(), self._app.focused or self._app.screen
+            # Characters stay in order by themselves; waiting after each would slow down a long text.
+            is_text = isinstance(event, events.Paste) or target.check_consume_key(event.key, event.character)
+            await self._handle(event)
+            if not is_text:
+                self._effects = asyncio.create_task(self._await_effects(target))
+                return
+
+    async def _await_effects(self, target: Widget) -> None:
+        """Wait for the effects of a key for `target`, also on a screen that it opened; then handle the next key."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(EFFECTS_TIMEOUT):
+                # First the key goes up to the app, then the messages that it caused, which may move the focus.
+                await self._await_messages(target)
+                before = None
+                while target is not before and self._app.screen_stack:
+                    await self._await_messages(target)
+                    before, target = target, self._app.focused or self._app.screen
+        # In the app's own turn, as any key.
+        if not self._app.call_later(self._handle_held):
+            self._effects = None
+
+    async def _await_messages(self, target: Widget) -> None:
+        """Wait until the messages on their way from `target` up to the app were handled."""
+        pumps: list[MessagePump] = [*target.ancestors_with_self]
+        for pump in pumps:
+            handled = asyncio.Event()
+            if not pump.call_later(handled.set):
+                continue
+            while not (handled.is_set() or _is_closed(pump) or _is_closed(self._app)):
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(handled.wait(), _RECHECK)
+
+
+def _is_closed(pump: MessagePump) -> bool:
+    return pump._closing or pump._closed  # noqa: SLF001

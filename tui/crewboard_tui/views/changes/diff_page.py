@@ -1,0 +1,383 @@
+"""The page of what one agent changed: its files, the diff of the selected one, and the user's notes on its lines."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from textual import on
+from textual.containers import Container
+from textual.widget import Widget
+
+import crewboard as core
+from crewboard_tui.actions import (
+    Action,
+    AgentActions,
+    Layer,
+    Messaging,
+    Part,
+    PuttingBack,
+    Search,
+    Selection,
+    select,
+)
+from crewboard_tui.compose import LineNote, PromptLine, Prose, notes_on
+from crewboard_tui.render import FileDiff, Hunk, Line, Span, exact_lines, hunk_lines, matches, one_line, say, wrap
+from crewboard_tui.views.base import AppContext, BaseScreen, Query, Snapshot, nothing_row
+from crewboard_tui.views.changes.merge_page import Merging
+from crewboard_tui.views.changes.rows import (
+    DOT,
+    behind_words,
+    check_words,
+    file_line,
+    fit_words,
+    note_count,
+    nothing_words,
+)
+from crewboard_tui.widgets import MARK, CollapsibleList, CollapsibleRow, LineList, Row, crumbs_line, title
+
+if TYPE_CHECKING:
+    from crewboard.worktrees.changes import Changes
+    from crewboard_tui.views.changes.reader import ChangesReader
+
+
+class ChangesPage(BaseScreen):
+    """The work of one agent: its files, and the diff of the selected one."""
+
+    AUTO_FOCUS = "#files"
+
+    def __init__(self, context: AppContext, reader: "ChangesReader", name: str) -> None:
+        super().__init__(context)
+        self._reader = reader
+        self._agent = name
+        self._path = ""
+        """The file whose diff is shown."""
+        self._shown: tuple[object, ...] = ()
+        """The values that the pane of the diff was painted from."""
+        self._lines: dict[str, list[tuple[int, Line]]] = {}
+        """The painted lines of each hunk, by its key, each with the place of its line in the hunk."""
+        self._noted: dict[tuple[int, int], LineNote] = {}
+        """The notes on the file that is shown, by the place of their line: the hunk, and the line in it."""
+        self.search = Search(context, self.narrow, "words of a path")
+        self.back_layers = (self.panes.layer, self.search.layer, Layer(self._is_in_diff, self._leave_diff))
+        own = (
+            Action("changes.next", lambda _: self._go(1), self._why_no_file),
+            Action("changes.previous", lambda _: self._go(-1), self._why_no_file),
+            Action("changes.note", self._write_note, self._why_no_note, self._note_label),
+            Action("changes.send", self._send_notes, self._why_no_send, self._send_label),
+            PuttingBack(context, "changes.put_back", self._part, lambda: reader.read([name], name)).action,
+            Action("changes.read", lambda _: self._reader.read([self._agent], self._agent, now=True)),
+        )
+        agent = (AgentActions(context).actions, Messaging(context).actions)
+        self.offer(own, Merging(context, reader, self._open_page).actions, *agent, self.search.actions,
+                   self.panes.actions)  # fmt: skip
+
+    def _open_page(self, page: BaseScreen) -> None:
+        self.app.push_screen(page)
+
+    def body(self) -> Iterable[Widget]:
+        with Container(id="review"):
+            yield LineList(id="files", classes="pane")
+            # The signs of folds are no plus and minus here, which are those of lines.
+            yield CollapsibleList(("▾", "▹"), id="diff", classes="pane")
+
+    def on_screen_resume(self) -> None:
+        self._reader.show = self.refresh_all
+        self._reader.read([self._agent], self._agent)
+
+    def selection(self) -> Selection:
+        return select(self.context.snapshot.view, self._agent)
+
+    @property
+    def _changes(self) -> "Changes | None":
+        return self._reader.known.get(self._agent)
+
+    def heading(self, snapshot: Snapshot, width: int) -> Line:  # noqa: ARG002
+        changes = self._changes
+        if changes is None:
+            return crumbs_line(["Changes", self._agent], "", width)
+        behind = behind_words(changes)
+        check = check_words(changes.check).text if changes.check is not None else ""
+        fit = fit_words(changes, self._none).text
+        facts = [f"+{changes.added} −{changes.removed}", behind, fit, check if check != fit else ""]
+        right = DOT.join(filter(None, facts))
+        return crumbs_line(["Changes", self._agent], right if len(right) < width // 2 + 8 else facts[0], width)
+
+    # ------------------------------------------------------------------------------------------------ painting
+
+    def queries(self) -> Iterable[Query[object]]:
+        return (self._reader.evidence,)
+
+    def paint(self, snapshot: Snapshot) -> None:
+        if self.is_current:
+            self._reader.note(snapshot)
+        files = self.query_one("#files", LineList)
+        changes = self._changes
+        shown = [each for each in changes.files if matches(each.path, self.search.words)] if changes else []
+        collide = changes.conflicts if changes is not None else ()
+        notes = Counter(note.path for note in self._notes)
+        rows = [
+            Row(each.path, file_line(each, files.row_width, conflicts=each.path in collide, notes=notes[each.path]))
+            for each in shown
+        ]
+        # Notes must be found again, whatever the agent did since they were written.
+        known = {each.path for each in changes.files} if changes is not None else set(notes)
+        rows += [
+            Row(path, (*note_count(notes[path]), say(path), Span(" is not changed any more", "dim")))
+            for path in sorted(notes.keys() - known)
+        ]
+        files.show(rows or [nothing_row(self.search.nothing(self._nothing()))])
+        title(files, f"Files · {len(changes.files) if changes else 0}{self.search.narrowed_to}", self._state())
+        self._paint_diff()
+
+    def _nothing(self) -> str:
+        if self._reader.problem:
+            return one_line(self._reader.problem)
+        if self._changes is None and self._reader.is_reading:
+            return "reading …"
+        return self._none if self._changes is not None else f"{self._agent} has no worktree"
+
+    @property
+    def _none(self) -> str:
+        return nothing_words(self._agent, self._reader.merged)
+
+    def _state(self) -> str:
+        if self._changes is not None and self._changes.missing:
+            return f"not all: {', '.join(self._changes.missing)}"
+        if self._reader.is_reading:
+            return "reading …"
+        opens, note, send = map(self.context.key, ("list.open", "changes.note", "changes.send"))
+        return f"{opens} diff · {note} notes a line · {send} sends"
+
+    @property
+    def _file(self) -> FileDiff | None:
+        """Return the diff of the selected file; None while it is not read, or if it has none."""
+        return next((each for each in self._reader.diffs.get(self._agent, ()) if each.path == self._path), None)
+
+    def _paint_diff(self) -> None:
+        pane = self.query_one("#diff", CollapsibleList)
+        path = self.query_one("#files", LineList).selected or ""
+        is_other, self._path = path != self._path, path
+        if not pane.size:
+            return  # hidden, it has no width to break lines at
+        found = self._file
+        title(pane, one_line(path) or "Diff", self._place())
+        is_waiting = found is None and self._reader.is_reading
+        before, shown = self._shown, (path, found, pane.row_width, self._notes_here, is_waiting)
+        if is_other or is_waiting or before != shown:
+            self._shown = shown
+            rows = self._diff_rows(found, pane.row_width - MARK)
+            nothing = "reading …" if is_waiting else "no diff" if path else self._none
+            if is_other or before[1:2] != shown[1:2]:
+                kept = None if is_other else pane.selected
+                pane.begin(follows=False, unfolded=[row.key for row in rows])
+                pane.read(rows, nothing)
+                pane.select(kept)
+            else:
+                pane.read(rows, nothing)
+
+    def _place(self) -> str:
+        """Return which of the files is shown."""
+        paths = [row.key for row in self.query_one("#files", LineList).rows]
+        if self._path not in paths or len(paths) < 2:  # noqa: PLR2004
+            return ""
+        keys = " ".join(map(self.context.key, ("changes.previous", "changes.next")))
+        return f"file {paths.index(self._path) + 1} of {len(paths)} · {keys}"
+
+    def _diff_rows(self, found: FileDiff | None, width: int) -> list[CollapsibleRow]:
+        found = found or FileDiff(self._path)
+        places = {note: place_of(note, found) for note in self._notes_here}
+        rows = [self._lost_note_row(note, width) for note, place in places.items() if place is None]
+        rows += [CollapsibleRow(fact, (say(fact, "dim"),)) for fact in found.facts]
+        self._noted = {place: note for note, place in places.items() if place is not None}
+        self._lines = {}
+        for at, hunk in enumerate(found.hunks):
+            texts = {line: self._notes_here[note] for (where, line), note in self._noted.items() if where == at}
+            self._lines[str(at)] = lines = noted_lines(hunk, texts, width, found.digits)
+            rows.append(_hunk_row(str(at), hunk, lines))
+        if found.left_out:
+            words = f"{found.left_out} more lines are not shown · `crewboard changes {self._agent} --diff` shows all"
+            first, *rest = exact_lines(words, width, "warning")
+            rows.append(CollapsibleRow("left out", first, tuple(rest)))
+        return rows
+
+    def _lost_note_row(self, note: LineNote, width: int) -> CollapsibleRow:
+        """Return the row of a note whose line is not in the diff any more."""
+        head = (Span(f"✎ line {note.number} has changed since: ", "warning"), say(note.text, "dim"))
+        return CollapsibleRow(note.draft, head, tuple(note_lines(self._notes_here[note], width)))
+
+    # ----------------------------------------------------------------------------------------------- notes
+
+    @property
+    def _notes(self) -> dict[LineNote, str]:
+        """Return the notes on this agent's changes that were not sent."""
+        return notes_on(self._agent, self.context.drafts)
+
+    @property
+    def _notes_here(self) -> dict[LineNote, str]:
+        """Return those on the file that is shown."""
+        return {note: text for note, text in self._notes.items() if note.path == self._path}
+
+    @property
+    def _note(self) -> LineNote | None:
+        """Return the note on the line under the cursor, whether it is written or not; None if there is no line."""
+        pane = self.query_one("#diff", CollapsibleList)
+        key, _, row = (pane.selected or "").partition("\n")
+        lost = next((note for note in self._notes_here if note.draft == key), None)
+        found = self._file
+        if lost is not None or found is None or not row or key not in self._lines:
+            return lost
+        place = int(key), self._lines[key][int(row) - 1][0]
+        line = found.hunks[place[0]].lines[place[1]]
+        return self._noted.get(place, LineNote(self._agent, self._path, line.kind, line.number, line.text))
+
+    def _why_no_note(self, _: Selection) -> str | None:
+        return None if self.is_ready and self._is_in_diff() and self._note else "go to a line of the diff first"
+
+    def _note_label(self, _: Selection) -> str | None:
+        return "edit note" if self.is_ready and self._is_in_diff() and self._note in self._notes_here else None
+
+    def _write_note(self, _: Selection) -> None:
+        note = self._note
+        if note is None:
+            return
+        drafts = self.context.drafts
+
+        def keep(text: str) -> None:
+            drafts[note.draft] = text
+
+        def done(text: str | None) -> None:
+            keep(text if text is not None else drafts.get(note.draft, ""))
+            if not drafts[note.draft].strip():
+                del drafts[note.draft]
+            self.refresh_all()
+
+        keeps, line, sends = map(self.context.key, ("draft.send", "draft.newline", "changes.send"))
+        prompt = PromptLine(
+            f"note on line {note.number}",
+            lambda: drafts.get(note.draft, ""),
+            hint=f"{keeps} keeps it · {line} new line · empty removes it · {sends} then sends all notes",
+            changed=keep,
+            prose=Prose.of(self.context),
+        )
+        prompt.pressed = self.context.key
+        self.context.navigator.ask(prompt, done)
+
+    def _why_no_send(self, _: Selection) -> str | None:
+        return None if self._notes else f"no notes yet: {self.context.key('changes.note')} writes one on a line"
+
+    def _send_label(self, _: Selection) -> str | None:
+        return f"send {core.records.counted(len(self._notes), 'note')}" if self._notes else None
+
+    def _send_notes(self, _: Selection) -> None:
+        """Send all notes as one message; those that were changed meanwhile are kept."""
+        notes = self._notes
+        text = review_text(notes, self._reader.diffs.get(self._agent, ()))
+
+        def send() -> str:
+            core.commands.messages.send(self.context.team, self._agent, text)
+            return f"sent {core.records.counted(len(notes), 'note')} to {self._agent}"
+
+        def settle(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
+            for note, sent in notes.items():
+                if worked and self.context.drafts.get(note.draft) == sent:
+                    del self.context.drafts[note.draft]
+
+        self.context.do(f"sending notes to {self._agent}", send, lambda *_: self.refresh_all(), settle=settle)
+
+    def _part(self) -> Part | None:
+        """Return the hunk under the cursor, or the selected file."""
+        changes = self._changes
+        if not self.is_ready or changes is None or not self._path:
+            return None
+        key = (self.query_one("#diff", CollapsibleList).selected or "").partition("\n")[0]
+        hunk = int(key) + 1 if self._is_in_diff() and key in self._lines else None
+        return Part(self._path, hunk, changes.commit)
+
+    # ---------------------------------------------------------------------------------------------- moving
+
+    def _why_no_file(self, _: Selection) -> str | None:
+        files = self.query_one("#files", LineList) if self.is_ready else None
+        return None if files is not None and len(files.rows) > 1 else "there is no other file"
+
+    def _go(self, by: int) -> None:
+        """Show the next file, or the one before; behind the last comes the first."""
+        files = self.query_one("#files", LineList)
+        keys = [row.key for row in files.rows]
+        if self._path in keys:
+            files.select(keys[(keys.index(self._path) + by) % len(keys)])
+
+    def _is_in_diff(self) -> bool:
+        return self.focused is not None and self.focused.id == "diff"
+
+    def _leave_diff(self) -> None:
+        self.query_one("#files").focus()
+
+    @on(LineList.Moved, "#files")
+    def _other_file(self) -> None:
+        self._paint_diff()
+
+    @on(LineList.Opened, "#files")
+    def _into_diff(self) -> None:
+        self.query_one("#diff").focus()
+
+    @on(LineList.Moved, "#diff")
+    def _other_line(self) -> None:
+        self.paint_keys()
+
+
+def _hunk_row(key: str, hunk: Hunk, lines: list[tuple[int, Line]]) -> CollapsibleRow:
+    text = "\n".join([hunk.head, *(f"{each.kind}{each.text}" for each in hunk.lines)])
+    return CollapsibleRow(key, (Span(hunk.head, "info"),), (), lambda: [line for _, line in lines], text)
+
+
+# ---------------------------------------------------------------------------------------------------------- notes
+
+_QUOTED = 8
+"""Lines of a hunk that are quoted at most: the one that a note is about, and those before it."""
+
+
+def place_of(note: LineNote, found: FileDiff) -> tuple[int, int] | None:
+    """Return the hunk and the line in it that a note is about, also if the line has moved; None if it has changed."""
+    same = [
+        (abs(line.number - note.number), at, place)
+        for at, hunk in enumerate(found.hunks)
+        for place, line in enumerate(hunk.lines)
+        if (line.kind, line.text) == (note.kind, note.text)
+    ]
+    return min(same)[1:] if same else None
+
+
+def note_lines(text: str, width: int) -> list[Line]:
+    """Return the text of a note, in lines of at most `width` cells."""
+    pieces = wrap(text, max(1, width - len("  ✎ ")))
+    return [(Span("    " if at else "  ✎ ", "warning"), Span(piece, "warning")) for at, piece in enumerate(pieces)]
+
+
+def noted_lines(hunk: Hunk, notes: Mapping[int, str], width: int, digits: int) -> list[tuple[int, Line]]:
+    """Return the painted lines of a hunk, with the notes below the lines that they are about."""
+    found: list[tuple[int, Line]] = []
+    for at, same in itertools.groupby(hunk_lines(hunk, width, digits), key=lambda pair: pair[0]):
+        found += same
+        found += [(at, each) for each in note_lines(notes[at], width)] if at in notes else []
+    return found
+
+
+def review_text(notes: Mapping[LineNote, str], files: Iterable[FileDiff]) -> str:
+    """Return the message with all notes: each with its path, its line, and the end of the hunk up to the line."""
+    by_path = {each.path: each for each in files}
+    parts = ["Notes on your changes:"]
+    for note, text in notes.items():
+        found = by_path.get(note.path)
+        place = place_of(note, found) if found is not None else None
+        if found is None or place is None:
+            where, quoted = f"{note.number} (this line has changed since)", [f"{note.kind}{note.text}"]
+        else:
+            hunk = found.hunks[place[0]]
+            line = hunk.lines[place[1]]
+            where = f"{line.number}{' (removed)' if line.kind == '-' else ''}"
+            shown = hunk.lines[max(0, place[1] + 1 - _QUOTED) : place[1] + 1]
+            quoted = [hunk.head, *(f"{each.kind}{each.text}" for each in shown)]
+        quote = "\n".join(f"> {each}" for each in quoted)
+        parts.append(f"{note.path}:{where}\n{quote}\n\n{text.strip()}")
+    return "\n\n".join(parts)

@@ -1,0 +1,334 @@
+"""The page that previews the merge of an agent's work and makes it, and the keys that lead to it or undo a merge."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from textual.widget import Widget
+
+import crewboard as core
+from crewboard import CrewboardError, TryLaterError
+from crewboard_tui.actions import Action, Selection, select
+from crewboard_tui.compose import PromptLine, Prose, for_merge
+from crewboard_tui.render import Line, Span, hang, one_line, say, spread, wrap
+from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot
+from crewboard_tui.views.changes.rows import ID_LENGTH, file_line, nothing_words
+from crewboard_tui.widgets import LineView, crumbs_line, title
+
+if TYPE_CHECKING:
+    from crewboard.commands.changes import Merge
+    from crewboard.worktrees.changes import Changes
+    from crewboard_tui.views.changes.reader import ChangesReader
+
+
+class Merging:
+    """The actions that merge the work of the selected agent and take that back, in `actions`. `show` opens a page."""
+
+    def __init__(self, context: AppContext, reader: "ChangesReader", show: Callable[["MergePage"], object]) -> None:
+        self._context = context
+        self._reader = reader
+        self._show = show
+        self.actions = (
+            Action("changes.accept", self._preview, self._why_no_merge),
+            Action("changes.undo", self._undo, self._why_no_undo),
+            Action("changes.resolve", self._resolve, self._why_no_resolve),
+        )
+
+    def _known(self, selection: Selection) -> "Changes | None":
+        return self._reader.known.get(selection.agent.name) if selection.agent is not None else None
+
+    def _why_no_merge(self, selection: Selection) -> str | None:
+        changes = self._known(selection)
+        if changes is None:
+            return "select an agent with a worktree first"
+        return None if changes.files else f"{changes.agent}: {nothing_words(changes.agent, self._reader.merged)}"
+
+    def _preview(self, selection: Selection) -> None:
+        if selection.agent is not None:
+            resolve = Action("changes.resolve", self._resolve, self._why_no_resolve)
+            self._show(MergePage(self._context, selection.agent.name, resolve))
+
+    def _last(self, selection: Selection) -> core.records.Acceptance | None:
+        return self._reader.merged.get(selection.agent.name) if selection.agent is not None else None
+
+    def _why_no_undo(self, selection: Selection) -> str | None:
+        return None if self._last(selection) is not None else "no merge of its work can be taken back"
+
+    def _undo(self, selection: Selection) -> None:
+        """Take the last merge back after the user typed `yes`."""
+        found = self._last(selection)
+        if found is None:
+            return
+
+        def check(text: str) -> str | None:
+            return None if text.strip() == "yes" else "type yes, or leave"
+
+        def done(text: str | None) -> None:
+            if text is not None:
+                take_back = partial(self._take_back, found.agent)
+                self._context.do(f"taking back the work of {found.agent}", take_back, lambda *_: self._reader.read())
+
+        hint = (
+            f"Type yes · {branch_words(found)} goes back to {found.before[:ID_LENGTH]}, "
+            f"or gets a revert if more came after · {found.agent} keeps its work"
+            f" · {self._context.key('line.leave')} leaves it as it is"
+        )
+        prompt = PromptLine(f"take back the work of {found.agent}?", hint=hint, check=check)
+        self._context.navigator.ask(prompt, done)
+
+    def _why_no_resolve(self, selection: Selection) -> str | None:
+        changes = self._known(selection)
+        return None if changes is not None and changes.conflicts else "its work has no conflicts"
+
+    def _resolve(self, selection: Selection) -> None:
+        """Have the agent merge the user's branch into its own, and resolve the conflicts there."""
+        changes = self._known(selection)
+        if changes is None:
+            return
+
+        def send() -> str:
+            core.commands.changes.ask_to_resolve(self._context.team, changes.agent)
+            return f"asked {changes.agent} to resolve the conflicts"
+
+        self._context.do(f"asking {changes.agent}", send)
+
+    def _take_back(self, name: str) -> str:
+        undone = core.commands.changes.undo(self._context.team, name)
+        how = "reset to" if undone.undone == undone.before else "reverted by"
+        return f"the work of {name} is taken back: {branch_words(undone)} {how} {(undone.undone or '')[:ID_LENGTH]}"
+
+
+def branch_words(made: core.records.Acceptance) -> str:
+    """Return the branch of a merge as the user calls it."""
+    return made.ref.removeprefix("refs/heads/")
+
+
+_HOW = {
+    "squash": "squash: one commit",
+    "merge": "merge: a merge commit, with the agent's commits",
+    "rebase": "rebase: the agent's commits, one by one",
+}
+"""The effect of each way to merge."""
+
+_HANGS = 9
+"""Cells before what is said about a fact."""
+
+_TRAILER = "\nCo-authored-by:"
+"""The end of a message, which is added to each."""
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """The way to merge, and whether the last snapshot is taken also while the agent is at work."""
+
+    how: core.records.How = "squash"
+    into: str | None = None
+    message: str | None = None
+    now: bool = False
+
+
+class MergePage(BaseScreen):
+    """The preview of a merge: its commit, or why there can be none."""
+
+    AUTO_FOCUS = "#preview"
+
+    def __init__(self, context: AppContext, name: str, resolve: Action) -> None:
+        super().__init__(context)
+        self._agent = name
+        self._asks_to_resolve = resolve
+        self._draft = for_merge(name)
+        self._terms = _Terms(message=context.drafts.get(self._draft, "").strip() or None)
+        self._preview: Merge | None = None
+        self._refused = ""
+        self._branch = ""
+        """The branch that the work goes to; empty while it is not known."""
+        self._is_checking = False
+        self.back_layers = (self.panes.layer,)
+        own = (
+            Action("accept.confirm", lambda _: self._confirm(), self._why_no_merge),
+            Action("accept.how", lambda _: self._turn_how()),
+            Action("accept.message", lambda _: self._write_message()),
+            Action("accept.into", lambda _: self._ask_into()),
+            Action("accept.last", lambda _: self._check(replace(self._terms, now=not self._terms.now))),
+        )
+        self.offer(own, (resolve,), self.panes.actions)
+
+    def heading(self, snapshot: Snapshot, width: int) -> Line:  # noqa: ARG002
+        return crumbs_line(["Changes", self._agent, "merge"], "", width)
+
+    def body(self) -> Iterable[Widget]:
+        yield LineView(id="preview", classes="pane", follow=False, follows=False)
+
+    def on_mount(self) -> None:
+        self._check(self._terms)
+
+    def selection(self) -> Selection:
+        return select(self.context.snapshot.view, self._agent)
+
+    # ------------------------------------------------------------------------------------------------ preview
+
+    def _check(self, terms: _Terms) -> None:
+        """Find out what would be committed, in a thread."""
+        if terms.into != self._terms.into:
+            self._branch = ""
+        self._terms, self._is_checking = terms, True
+        found: list[Merge | None] = []
+        refused: list[str] = []
+        branch: list[str] = []
+
+        def check() -> str:
+            try:
+                branch.append(core.commands.changes.target_name(self.context.team, terms.into))
+                found.append(self._merge(terms, dry_run=True))
+            except (CrewboardError, OSError) as error:
+                refused.append(str(error))
+            return ""
+
+        def done(worked: bool, says: str) -> None:  # noqa: FBT001
+            if terms is not self._terms or not self.is_ready:
+                return
+            self._is_checking = False
+            self._preview, self._branch = found[0] if found else None, "".join(branch)
+            nothing = f"nothing to merge: all of its work is in {self._branch or 'the branch'} already"
+            self._refused = "" if self._preview else "".join(refused) or (nothing if worked else says)
+            self.refresh_all()
+
+        self.context.jobs.start("checking what would be merged", check, done)
+        self.refresh_all()
+
+    def _merge(self, terms: _Terms, *, dry_run: bool) -> "Merge | None":
+        return core.commands.changes.merge(
+            self.context.team, self._agent, how=terms.how, into=terms.into, message=terms.message, now=terms.now,
+            dry_run=dry_run,
+        )  # fmt: skip
+
+    def paint(self, snapshot: Snapshot) -> None:  # noqa: ARG002
+        pane = self.query_one("#preview", LineView)
+        if not pane.size:
+            return
+        width = pane.line_width
+        facts = [*self._fact_lines(width), (), *self._outcome_lines(width)]
+        changes = self._preview.changes if self._preview is not None else None
+        files = [file_line(each, width) for each in changes.files] if changes is not None else []
+        pane.show([*facts, *([()] if files else []), *files])
+        title(pane, f"Merge the work of {self._agent}", "checking …" if self._is_checking else "")
+
+    def _fact_lines(self, width: int) -> list[Line]:
+        terms = self._terms
+        into = terms.into or self._branch or "the branch that is checked out"
+        last = "the last snapshot, even if it is at work" if terms.now else "its work as it is now"
+        facts = [
+            ("how", _HOW[terms.how], "accept.how"),
+            ("into", into, "accept.into"),
+            ("takes", last, "accept.last"),
+        ]
+        lines = [
+            spread((Span(f"{name:<{_HANGS}}", "dim"), say(text)), self._changed_by(ident), width)
+            for name, text, ident in facts
+        ]
+        first, *rest = wrap(self._message, max(1, width - _HANGS)) if self._message else ("…",)
+        head = (Span("message  ", "dim"), Span(first, "bold"))
+        lines.append(spread(head, self._changed_by("accept.message"), width))
+        return [*lines, *((Span(" " * _HANGS), Span(piece)) for piece in rest)]
+
+    def _changed_by(self, ident: str) -> Line:
+        return (Span(self.context.key(ident), "key", ident), Span(" changes it", "dim"))
+
+    @property
+    def _message(self) -> str:
+        """Return the message that the commit would have."""
+        made = self._preview.message if self._preview is not None else ""
+        return (made or self._terms.message or "").strip()
+
+    def _outcome_lines(self, width: int) -> list[Line]:
+        if self._refused:
+            refused = hang((Span("✖ ", "error"), say(self._refused, "error")), width, 2, 12)
+            # The agent is asked to resolve conflicts with what is checked out, not with another branch.
+            if self._terms.into is not None or self._asks_to_resolve.available(self.selection()) is not None:
+                return refused
+            key = self.context.key(self._asks_to_resolve.id)
+            words = Span(f" asks {self._agent} to resolve the conflicts")
+            return [*refused, (Span("  "), Span(key, "key", self._asks_to_resolve.id), words)]
+        if self._preview is None:
+            return [(Span("checking …", "dim"),)]
+        made, changes = self._preview.acceptance, self._preview.changes
+        size = f"+{changes.added} −{changes.removed} in {core.records.counted(len(changes.files), 'file')}"
+        onto = f" onto {made.before[:ID_LENGTH]} of {one_line(branch_words(made))}"
+        found = hang((Span("✓ ", "success"), Span(f"would commit {size}", "success"), Span(onto, "dim")), width, 2, 3)
+        if made.ref == "HEAD":
+            found += hang((Span("⚠ ", "warning"), Span(core.commands.changes.DETACHED, "warning")), width, 2, 3)
+        return found
+
+    # ------------------------------------------------------------------------------------------------- the keys
+
+    def _why_no_merge(self, _: Selection) -> str | None:
+        if self._is_checking:
+            return "it is being checked"
+        return None if self._preview is not None else self._refused
+
+    def _turn_how(self) -> None:
+        ways: list[core.records.How] = ["squash", "merge", "rebase"]
+        self._check(replace(self._terms, how=ways[(ways.index(self._terms.how) + 1) % len(ways)]))
+
+    def _ask_into(self) -> None:
+        def done(text: str | None) -> None:
+            if text is not None:
+                self._check(replace(self._terms, into=text.strip() or None))
+
+        hint = "the name of a branch · empty: the one that is checked out"
+        self.context.navigator.ask(PromptLine("into", self._terms.into or "", hint=hint), done)
+
+    def _write_message(self) -> None:
+        drafts = self.context.drafts
+
+        def keep(text: str) -> None:
+            drafts[self._draft] = text
+
+        def done(text: str | None) -> None:
+            if text is not None:
+                keep(text.strip())
+            message = drafts.get(self._draft, "").strip()
+            if not message:
+                drafts.pop(self._draft, None)
+            self._check(replace(self._terms, message=message or None))
+
+        hint = f"{self.context.key('draft.newline')} new line · empty: the usual one · the agent is added as co-author"
+        usual = self._message.partition(_TRAILER)[0].strip()
+        prompt = PromptLine(
+            "message", lambda: drafts.get(self._draft) or usual, hint=hint, changed=keep, prose=Prose.of(self.context)
+        )
+        prompt.pressed = self.context.key
+        self.context.navigator.ask(prompt, done)
+
+    def _confirm(self) -> None:
+        """Merge exactly what is shown: it is checked again, and refused if the work or the branch has changed."""
+        seen, terms = self._preview, self._terms
+        if seen is None:
+            return
+
+        def merge() -> str:
+            again = self._merge(terms, dry_run=True)
+            if again is None or _shown_of(again) != _shown_of(seen):
+                raise TryLaterError(f"not merged: the work of {self._agent} or the branch has just changed")
+            # The check has just taken the snapshot.
+            made = self._merge(replace(terms, now=True), dry_run=False)
+            if made is None:
+                return f"nothing to merge: the work of {self._agent} is there already"
+            into = f"{branch_words(made.acceptance)}, commit {made.acceptance.result[:ID_LENGTH]}"
+            return f"merged the work of {self._agent} into {into}; {self.context.key('changes.undo')} takes it back"
+
+        def done(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
+            if worked:
+                self.context.drafts.pop(self._draft, None)
+            if worked and self.is_current:
+                self.dismiss()
+            elif self.is_ready:
+                self._check(terms)
+
+        self.context.do(f"merging the work of {self._agent}", merge, done)
+
+
+def _shown_of(merge: "Merge") -> tuple[str, str]:
+    """Return what identifies a preview: the snapshot, and the commit that it is put upon."""
+    return merge.acceptance.commit, merge.acceptance.before

@@ -1,0 +1,197 @@
+"""The lines about changes that several pages show: an agent's row, a file's row, and whether the work can be merged."""
+
+from collections.abc import Container, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import crewboard as core
+from crewboard_tui.render import (
+    Line,
+    Span,
+    check_tone,
+    clip,
+    clip_middle,
+    describe_check,
+    hang,
+    look_of,
+    one_line,
+    pad,
+    say,
+    spread,
+    width_of,
+)
+from crewboard_tui.widgets import Row
+
+if TYPE_CHECKING:
+    from crewboard import AgentView
+    from crewboard.worktrees.changes import Changes, FileChange, LastCheck
+
+
+_NAME = 14
+"""Cells for the name of an agent at most."""
+
+_LONGEST_CHECK = 16
+"""Cells for the command of a check in a row at most."""
+
+ID_LENGTH = 8
+"""Characters of the id of a commit that are shown."""
+
+DOT = " · "
+"""Between facts of a line."""
+
+_SIGNS = {
+    "added": ("A", "success"),
+    "modified": ("M", "warning"),
+    "deleted": ("D", "error"),
+    "renamed": ("R", "info"),
+    "type": ("T", "warning"),
+}
+"""The sign of each kind of change, and its tone."""
+
+
+def fit_words(changes: "Changes", nothing: str = "nothing changed") -> Span:
+    """Return whether an agent's work can be merged as it is; `nothing` is said if there is no work."""
+    is_red = changes.check is not None and changes.check.state == "failed"
+    red = "✗ " if is_red else ""
+    if changes.conflicts:
+        return Span(f"{red}⚠ conflicts: {', '.join(map(one_line, changes.conflicts))}", "warning")
+    if not changes.files:
+        return Span(nothing, "dim")
+    if changes.collides_with:
+        return Span(f"{red}⚠ collides with {', '.join(changes.collides_with)}", "warning")
+    if changes.check is not None and is_red:
+        # It blocks a merge of work that would merge cleanly.
+        return check_words(changes.check)
+    if changes.missing:
+        return Span(f"⚠ {core.records.counted(len(changes.missing), 'path')} not taken in", "warning")
+    return Span("✓ merges cleanly", "success")
+
+
+def check_words(check: "LastCheck", most: int = _LONGEST_CHECK) -> Span:
+    """Return an agent's last check, with at most so many cells for its command."""
+    command = clip(one_line(check.checked.command), most) if check.checked is not None else ""
+    return Span(describe_check(check, command), check_tone(check))
+
+
+def behind_words(changes: "Changes") -> str:
+    """Return how far the base is behind the branch that the work goes to; empty if it is not."""
+    return f"base {changes.behind} behind" if changes.behind else ""
+
+
+_LEAST_FIT = 20
+"""Cells for the words that say whether the work can be merged; other columns are left out first."""
+
+
+def nothing_words(name: str, merged: Container[str]) -> str:
+    """Return what is said of an agent without work to merge; `merged` are the agents whose work was merged."""
+    return "all merged" if name in merged else "nothing changed"
+
+
+def change_rows(
+    agents: Sequence[tuple["AgentView | None", "Changes"]], width: int, merged: Container[str] = frozenset()
+) -> list[Row]:
+    """Return a row for each agent: its state, lines, files, its base, and whether its work can be merged."""
+    known = [each for _, each in agents]
+    names = min(_NAME, max((len(each.agent) for each in known), default=0))
+    added = max((len(str(each.added)) for each in known), default=0) + 1
+    removed = max((len(str(each.removed)) for each in known), default=0) + 1
+    files = _column(core.records.counted(len(each.files), "file") for each in known)
+    bases = _column(map(behind_words, known))
+    used = 2 + names + 2 + added + 1 + removed + len(DOT) + _LEAST_FIT
+    room = width - used
+    # What is said last matters most: whether the work can be merged.
+    if room < _width(files) + _width(bases):
+        bases = [""] * len(bases)
+    if room < _width(files):
+        files = [""] * len(files)
+    rows = []
+    for (agent, each), size, behind in zip(agents, files, bases, strict=True):
+        look = look_of(agent) if agent is not None else None
+        line = (
+            Span(f"{look.glyph} ", look.tone) if look is not None else Span("  "),
+            Span(pad(clip_middle(each.agent, names), names) + "  ", "bold"),
+            Span(pad(f"+{each.added}", added, "right") + " ", "success" if each.added else "dim"),
+            Span(pad(f"−{each.removed}", removed, "right"), "error" if each.removed else "dim"),
+            *_cell(size, ""),
+            *_cell(behind, "warning"),
+            Span(DOT, "dim"),
+            fit_words(each, nothing_words(each.agent, merged)),
+        )
+        rows.append(Row(each.agent, (*line, *_check_cell(each, width - width_of(line)))))
+    return rows
+
+
+def _check_cell(changes: "Changes", room: int) -> Line:
+    """Return an agent's last check behind the words that say whether its work can be merged, if there is room."""
+    if changes.check is None or (words := check_words(changes.check)) == fit_words(changes):
+        return ()
+    cell = _cell(words.text, words.tone)
+    return cell if width_of(cell) <= room else ()
+
+
+def _cell(text: str, tone: str) -> Line:
+    """Return a cell of a column with the dot before it; nothing if the column is left out."""
+    return (Span(DOT if text.strip() else " " * len(DOT), "dim"), Span(text, tone)) if text else ()
+
+
+def _width(column: Sequence[str]) -> int:
+    """Return the cells of a column with the dot before it."""
+    return len(column[0]) + len(DOT) if column and column[0] else 0
+
+
+def _column(texts: Iterable[str]) -> list[str]:
+    """Return texts that are filled to the same width."""
+    found = list(texts)
+    return [pad(text, max(map(len, found))) for text in found]
+
+
+def size_words(change: "FileChange") -> tuple[Span, ...]:
+    """Return how many lines of a file were added and removed."""
+    if change.added is None or change.removed is None:
+        return (Span("binary", "dim"),)
+    added = (Span(f"+{change.added}", "success"),) if change.added else ()
+    removed = (Span(f"−{change.removed}", "error"),) if change.removed else ()
+    mode = (Span("+x" if change.new_mode == "100755" else "−x", "warning"),) if change.new_mode is not None else ()
+    return (
+        *mode,
+        *((Span(" "),) if mode and (added or removed) else ()),
+        *added,
+        *((Span(" "),) if added and removed else ()),
+        *removed,
+    )
+
+
+def file_line(change: "FileChange", width: int, *, conflicts: bool = False, notes: int = 0) -> Line:
+    """Return the row of a changed file: what happened to it, its paths, the notes on it, and its size."""
+    sign, tone = _SIGNS[change.status]
+    right = (*note_count(notes), *size_words(change))
+    mark = "⚠ " if conflicts else ""
+    names = " → ".join(each for each in (change.old_path, change.path, change.target) if each is not None)
+    path = clip_middle(one_line(names), max(1, width - width_of(right) - len(mark) - 3))
+    return spread((Span(f"{sign} ", tone), Span(mark, "warning"), Span(path)), right, width)
+
+
+def note_count(notes: int) -> Line:
+    """Return how many notes there are on a file; nothing if there are none."""
+    return (Span(f"✎{notes} ", "warning"),) if notes else ()
+
+
+def detail_lines(changes: "Changes", width: int) -> list[Line]:
+    """Return what is known of an agent's work: where it began, what it collides with, and its files."""
+    behind = f", {core.records.counted(changes.behind, 'commit')} behind" if changes.behind else ""
+    facts: list[Line] = [
+        (Span("branch  ", "dim"), say(changes.branch), Span(f" from {changes.base[:ID_LENGTH]}{behind}", "dim")),
+    ]
+    if changes.conflicts:
+        facts.append((Span("⚠       ", "warning"), Span("conflicts in "), say(", ".join(changes.conflicts), "warning")))
+    if changes.collides_with:
+        others = say(", ".join(changes.collides_with), "warning")
+        facts.append((Span("⚠       ", "warning"), Span("does not merge with the work of "), others))
+    if changes.check is not None:
+        facts.append((Span("check   ", "dim"), check_words(changes.check, most=width)))
+        if changes.check.state == "failed":
+            facts.append((Span("        "), Span("blocks a merge until it passes", "error")))
+        if changes.check.state == "old":
+            facts.append((Span("        "), Span("the files changed since", "warning")))
+    facts += [(Span("missing ", "warning"), say(each)) for each in changes.missing]
+    lines = [part for fact in facts for part in hang(fact, width, len("branch  "), 3)]
+    return [*lines, *(file_line(each, width, conflicts=each.path in changes.conflicts) for each in changes.files)]

@@ -1,0 +1,149 @@
+"""`8` Changes: one row for each agent with a worktree, and its work below."""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from textual import on
+from textual.widget import Widget
+
+import crewboard as core
+from crewboard_tui.actions import (
+    FINDS_AGENTS,
+    Action,
+    AgentActions,
+    Messaging,
+    PuttingBack,
+    Search,
+    Selection,
+    matches_agent,
+    select,
+)
+from crewboard_tui.render import hang, say
+from crewboard_tui.views.base import AppContext, BaseScreen, Query, Snapshot, first_hire, nothing_row
+from crewboard_tui.views.changes.diff_page import ChangesPage
+from crewboard_tui.views.changes.merge_page import Merging
+from crewboard_tui.views.changes.reader import ChangesReader, has_worktree
+from crewboard_tui.views.changes.rows import change_rows, detail_lines
+from crewboard_tui.widgets import LineList, LineView, Row, title
+
+if TYPE_CHECKING:
+    from crewboard.worktrees.changes import Changes
+
+
+SORTS = ("AGENT", "LINES", "BEHIND", "CONFLICTS")
+"""The sort keys, in the order in which the key cycles through them."""
+
+_ORDER: dict[str, Callable[["Changes"], Any]] = {
+    "AGENT": lambda _: 0,
+    "LINES": lambda each: -(each.added + each.removed),
+    "BEHIND": lambda each: -each.behind,
+    "CONFLICTS": lambda each: -len(each.conflicts),
+}
+
+
+def nothing_lines(context: AppContext) -> list[Row]:
+    """Return what a team without worktrees shows, and how an agent gets one."""
+    if not context.snapshot.view.agents:
+        return [nothing_row(first_hire(context))]
+    return [
+        nothing_row("no agent has a worktree: all work in the shared tree"),
+        nothing_row("`crewboard spawn NAME --worktree` hires one with a checkout of its own;"),
+        nothing_row("what it changes is shown here"),
+    ]
+
+
+class ChangesScreen(BaseScreen):
+    """One row for each agent with a worktree, the work of the selected one below; Enter opens its files and diff."""
+
+    MODE = "changes"
+    AUTO_FOCUS = "#changes"
+
+    def __init__(self, context: AppContext) -> None:
+        super().__init__(context)
+        self._reader = ChangesReader(context)
+        self.search = Search(context, self.narrow, FINDS_AGENTS)
+        self.back_layers = (self.panes.layer, self.search.layer)
+        own = (
+            PuttingBack(context, "changes.put_back", then=self._reader.read).action,
+            Action("changes.read", lambda _: self._reader.read(now=True)),
+        )
+        agent = (AgentActions(context).actions, Messaging(context).actions)
+        self.offer(own, Merging(context, self._reader, self._open_page).actions, *agent, self.search.actions,
+                   self.panes.actions)  # fmt: skip
+
+    def begin(self) -> None:
+        self.panes.begin()
+
+    def _open_page(self, page: BaseScreen) -> None:
+        self.app.push_screen(page)
+
+    def body(self) -> Iterable[Widget]:
+        yield LineList(sorts=SORTS, id="changes", classes="pane")
+        yield LineView(id="work", classes="pane", follow=False, follows=False)
+
+    def on_screen_resume(self) -> None:
+        self._reader.show = self.refresh_all
+        self._reader.read()
+
+    def go_to(self, key: str) -> None:
+        self.query_one("#changes", LineList).want(key)
+
+    def selection(self) -> Selection:
+        return select(self.context.snapshot.view, self._selected)
+
+    @property
+    def _selected(self) -> str | None:
+        return (self.query_one("#changes", LineList).selected or None) if self.is_mounted else None
+
+    def queries(self) -> Iterable[Query[object]]:
+        return (self._reader.evidence,)
+
+    def paint(self, snapshot: Snapshot) -> None:
+        if self.is_current:
+            self._reader.note(snapshot)
+        rows = self.query_one("#changes", LineList)
+        known = self._reader.known
+        agents = [(snapshot.view.agent(name), each) for name, each in known.items()]
+        shown = [(agent, each) for agent, each in agents if agent and matches_agent(agent, self.search.words)]
+        by = _ORDER[rows.order.by]
+        ordered = rows.in_order(shown, lambda pair: pair[1].agent, lambda pair: (by(pair[1]), pair[1].agent))
+        rows.show(change_rows(ordered, rows.row_width, self._reader.merged) or self._nothing())
+        title(
+            rows,
+            f"Changes · {core.records.counted(len(known), 'worktree')}{rows.state}{self.search.narrowed_to}",
+            self._age(),
+        )
+        self._paint_work()
+
+    def _nothing(self) -> list[Row]:
+        reader = self._reader
+        if reader.problem:
+            return [Row("", part) for part in hang((say(reader.problem, "error"),), max(20, self.size.width - 6), 0, 4)]
+        if not any(map(has_worktree, self.context.snapshot.view.agents)):
+            return nothing_lines(self.context)
+        nothing = self.search.nothing("") if reader.known else "the work of all agents with a worktree was discarded"
+        return [nothing_row(nothing if reader.is_read else "reading …")]
+
+    def _age(self) -> str:
+        if self._reader.problem and self._reader.known:
+            return f"not read: {self._reader.problem}"
+        return "reading …" if self._reader.is_reading else f"{self.context.key('changes.read')} reads again"
+
+    def _paint_work(self) -> None:
+        pane = self.query_one("#work", LineView)
+        changes = self._reader.known.get(self._selected or "")
+        pane.show(detail_lines(changes, pane.line_width) if changes is not None and pane.size else [])
+        title(pane, f"Work of {changes.agent}" if changes is not None else "Work")
+
+    def tick(self) -> None:
+        """Nothing here has an age."""
+
+    @on(LineList.Moved, "#changes")
+    def _moved(self) -> None:
+        self.query_one("#work", LineView).restart()
+        self._paint_work()
+        self.paint_keys()
+
+    @on(LineList.Opened, "#changes")
+    def _open(self, event: LineList.Opened) -> None:
+        self._open_page(ChangesPage(self.context, self._reader, event.key))
