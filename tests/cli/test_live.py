@@ -1,6 +1,7 @@
 """The command line with real workers on the offline model: the first steps of a user."""
 
 import json
+import select
 import signal
 import subprocess
 import threading
@@ -289,6 +290,8 @@ def test_a_queued_foreground_spawn_tells_its_place_and_waits(offline: Cli) -> No
     waiting = offline.start("spawn", "second", "--type", "explore", "--prompt", "hello")
     eventually(lambda: len(offline("status", "--json").json["agents"]) == 3, "the third agent")
     eventually(lambda: "queued 2nd" in offline("status").out, "its place in the status")
+    # The command looks by itself, and could look only after the others are gone.
+    assert select.select([waiting.stderr], [], [], 30)[0]
     assert offline("stop", "third").code == 0
     assert offline("stop", "first", "--now").code == 0
     ran = finish(waiting)
