@@ -114,6 +114,10 @@ def test_file_server(figures: Figures, policy: Policy) -> None:
     starts, calls = asyncio.run(story())
     bare = python_ms("import json, re, fnmatch, pathlib, contextlib, dataclasses")
     figures.add(
-        "hands, from nothing to its first answer", median(starts), "ms", ("python -c, same libraries", bare), target=3
+        "file-tool server, from nothing to its first answer",
+        median(starts),
+        "ms",
+        ("python -c, same libraries", bare),
+        target=3,
     )
-    figures.add("a call of hands", median(calls) * 1e3, "µs")
+    figures.add("a call of the file-tool server", median(calls) * 1e3, "µs")
