@@ -291,6 +291,7 @@ def test_a_queued_foreground_spawn_tells_its_place_and_waits(offline: Cli) -> No
     eventually(lambda: len(offline("status", "--json").json["agents"]) == 3, "the third agent")
     eventually(lambda: "queued 2nd" in offline("status").out, "its place in the status")
     # The command looks by itself, and could look only after the others are gone.
+    assert waiting.stderr is not None
     assert select.select([waiting.stderr], [], [], 30)[0]
     assert offline("stop", "third").code == 0
     assert offline("stop", "first", "--now").code == 0
