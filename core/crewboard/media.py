@@ -5,7 +5,6 @@ into a request when it is sent. The file-tool server imports this module, so it 
 """
 
 import re
-from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
 
@@ -117,6 +116,9 @@ def with_bytes(
         data = load(source["sha256"])
         if data is None:
             return {"type": "text", "text": f"({name}: its content is no longer kept)"}
+        # Most processes load this module, and few send media.
+        from base64 import b64encode
+
         title = {"title": name} if kind == PDF else {}
         return {**part, **title, "source": {"type": "base64", "media_type": kind, "data": b64encode(data).decode()}}
 

@@ -158,7 +158,7 @@ def news(view: TeamView, arrivals: NeedsDiff, typed: core.commands.CommandLine) 
 
 def sentence(need: Need, view: TeamView, typed: core.commands.CommandLine) -> str:
     """Describe a need: since when, what it blocks, and the commands that answer it."""
-    from crewboard_tui.cli.mail import answers
+    from crewboard_tui.cli.answers import answers
 
     since = f"for {format_long_age(view.now - need.since)}"
     happened = f"{need.agent} {_SAYS.get(need.kind, '')}{need.summary}"

@@ -7,6 +7,7 @@ Every command imports this module, `--version` and `--help` too: what only some 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import math
 import os
@@ -309,9 +310,13 @@ def _dump(value: object, indent: int | None = None) -> str:
 
 def columns() -> int:
     """Return the width of the terminal; without one, a width that cuts nothing: a script gets the whole text."""
-    import shutil
-
-    return max(NARROWEST, shutil.get_terminal_size((sys.maxsize, 24)).columns)
+    # As shutil does it, without the compressors that it loads: 2 % of the time of a command.
+    chosen = os.environ.get("COLUMNS", "")
+    width = int(chosen) if chosen.isdecimal() else 0
+    if not width:
+        with contextlib.suppress(AttributeError, ValueError, OSError):
+            width = os.get_terminal_size(sys.__stdout__.fileno()).columns  # type: ignore[union-attr]
+    return max(NARROWEST, width or sys.maxsize)
 
 
 def clock(ts: float | None, now: float | None = None) -> str:

@@ -14,8 +14,8 @@ from click.core import ParameterSource
 import crewboard as core
 from crewboard import Assignment, CrewboardError, ExitCode, Hire, HireOptions, Team, UsageError
 from crewboard_tui.cli import common
+from crewboard_tui.cli.answers import answers, in_a_row
 from crewboard_tui.cli.common import Session, as_json, clock, columns, cut, note, say, say_json
-from crewboard_tui.cli.mail import answers, in_a_row
 from crewboard_tui.render import safe_line
 
 _FLAGS = frozenset(HireOptions.__struct_fields__) - {"task"}

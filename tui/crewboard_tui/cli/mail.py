@@ -5,15 +5,15 @@ Looking into a mailbox marks nothing as read.
 
 import shlex
 import time
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
 import crewboard as core
-from crewboard import ExitCode, Message, Need, NeedKind, Request, Team, UsageError
+from crewboard import Message, Request, Team, UsageError
 from crewboard_tui.cli import common
+from crewboard_tui.cli.answers import READ, answers, in_a_row
 from crewboard_tui.cli.common import Session, age, as_json, clock, indented, note, note_damage, revive, say, say_json
 from crewboard_tui.render import safe_line
 
@@ -298,96 +298,3 @@ def _report_answer(request: Request, as_json: bool) -> None:
         say_json(request.as_dict())
     else:
         say(f"{request.type} {request.id} of {request.from_}: {request.status}")
-
-
-READ = "read it"
-
-_ACKNOWLEDGE = ("acknowledge", "ack {agent}")
-
-_RAISES: dict[core.readmodel.Limit, str] = {
-    "turns": "limit {agent} --turns N",
-    "budget": "budget {agent} AMOUNT",
-    "team_budget": "budget AMOUNT",
-}
-"""The command that raises a limit and continues the assignment."""
-
-_ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
-    "death": (("resume", "resume {agent}"), ("acknowledge", "ack {agent}")),
-    "plan": ((READ, "requests"), ("approve", "approve {id}"), ("refuse", "reject {id} --feedback TEXT")),
-    "permission": (("approve", "approve {id}"), ("refuse", "reject {id} --feedback TEXT")),
-    "question": (("answer", "answer {id} TEXT"),),
-    "review": ((READ, "requests"), ("approve", "approve {id}"), ("send back", "reject {id} --feedback TEXT")),
-    "stuck": (("see why", "journal {agent}"), ("stop it", "stop {agent} --now")),
-    "looping": (("tell it", "send {agent} TEXT"), ("stop it", "stop {agent}")),
-    "failed": (("try again", "send {agent} TEXT"), _ACKNOWLEDGE),
-    "failed_start": (("start it", "resume {agent}"), ("take it off the roster", "remove {agent}")),
-    "collision": (
-        ("see what it changed", "changes {agent} --diff"),
-        ("tell it", "send {agent} TEXT"),
-        ("hold it", "pause {agent}"),
-        _ACKNOWLEDGE,
-    ),
-    "outage": (_ACKNOWLEDGE, ("let the assignments fail", "settings on_outage fail")),
-    "damaged": (_ACKNOWLEDGE,),
-    "task_failed": (
-        ("try again", "task update {task} --status pending --owner {agent}"),
-        ("give it to another agent", "task update {task} --status pending --owner NAME"),
-        ("reopen it for any agent", "task reopen {task}"),
-        ("acknowledge", "ack {task}"),
-    ),
-    "check_failed": (
-        ("tell it", "send {agent} TEXT"),
-        ("run the check", "check {agent}"),
-        ("give it another check", "task update {task} --check COMMAND"),
-        ("complete it anyway", "task update {task} --status completed"),
-        ("acknowledge", "ack {task}"),
-    ),
-    "result": ((READ, "inbox {mailbox}"), _ACKNOWLEDGE),
-}
-
-
-def answers(need: Need | Request, typed: core.commands.CommandLine) -> Iterator[tuple[str, str]]:
-    """Return each possible answer to a need or request, with the command that gives it."""
-    if need.answered_in is not None:
-        return iter([("answer it", "answer in Claude Code's own terminal")])
-    return _commands(need, typed)
-
-
-def _commands(need: Need | Request, typed: core.commands.CommandLine) -> Iterator[tuple[str, str]]:
-    if isinstance(need, Need):
-        known = _ANSWERS[need.kind]
-        if need.limit is not None:
-            known = (("raise the limit", _RAISES[need.limit]), _ACKNOWLEDGE)
-        elif need.kind == "failed" and need.code == ExitCode.TRY_LATER:
-            known = (("replace it", "supervisor --restart"),)
-        # Restarting does not help against a failure that repeats.
-        elif need.kind == "failed" and need.code == ExitCode.INTERNAL:
-            known = ()
-        elif need.kind == "task_failed" and need.agent == core.records.SYSTEM:
-            known = known[1:]
-        elif need.kind == "check_failed" and need.agent == core.records.SYSTEM:
-            known = known[2:]
-        elif need.kind == "collision" and not need.in_worktrees:
-            known = (("see what it did", "journal {agent}"), *known[1:])
-        words = {"agent": need.agent, "id": need.request_id, "task": need.task, "mailbox": need.mailbox}
-    elif need.type in core.readmodel.NEED_OF_REQUEST:
-        known = _ANSWERS[core.readmodel.NEED_OF_REQUEST[need.type]]
-        words = {"agent": need.from_, "id": need.id}
-    # A shutdown request is answered by the agent that it asks.
-    else:
-        return
-    for what, how in _possible(known, typed):
-        yield what, typed(how.format(**words))
-
-
-_STEERS = frozenset({"resume", "send", "stop", "remove", "pause", "limit", "budget", "task", "check"})
-"""Commands that are refused for agents of another program."""
-
-
-def _possible(known: tuple[tuple[str, str], ...], typed: core.commands.CommandLine) -> list[tuple[str, str]]:
-    return [each for each in known if not (typed.attached and each[1].partition(" ")[0] in _STEERS)]
-
-
-def in_a_row(commands: Iterable[str]) -> str:
-    """Join alternative commands into one line."""
-    return "   or   ".join(commands)

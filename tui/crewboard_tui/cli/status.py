@@ -84,7 +84,7 @@ def _tasks(view: TeamView, team: Team) -> list[str]:
 
 
 def _need(need: Need, view: TeamView, typed: core.commands.CommandLine) -> list[str]:
-    from crewboard_tui.cli.mail import answers, in_a_row
+    from crewboard_tui.cli.answers import answers, in_a_row
 
     waiting = core.readmodel.waiting_behind(view, need).describe()
     facts = (need.agent, need.kind, age(view.now - need.since), f"holds up {waiting}" if waiting else "", need.summary)
