@@ -3,6 +3,8 @@
 import contextlib
 import os
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,8 +20,8 @@ from crewboard.store import mailbox
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui import session
 from crewboard_tui.compose import Composer, DraftInput
-from crewboard_tui.compose.draft_input import WorkspacePaths, attach_dropped, clean, split_attachments
-from crewboard_tui.compose.parser import Note, Visit, parse_line, resolve_prefix
+from crewboard_tui.compose.draft_input import WorkspacePaths, attach_dropped, clean
+from crewboard_tui.compose.parser import Note, Visit, parse_line, resolve_prefix, split_attachments
 from tests.frozen import Frozen
 from tests.tui.stage import Stage, opened
 from tests.tui.test_requests import _open_plan as open_plan
@@ -38,6 +40,13 @@ def _last(frozen: Frozen, name: str) -> str:
 
 def _count(frozen: Frozen, name: str) -> int:
     return len(mailbox.read(frozen.directory, name).messages)
+
+
+def test_the_first_picture_loads_no_text_area() -> None:
+    """It costs a twentieth of the start. The composer's line is mounted after the first picture."""
+    code = "import sys, crewboard_tui.views.board; print('textual.widgets._text_area' in sys.modules)"
+    loaded = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True).stdout
+    assert loaded == "False\n"
 
 
 # ---------------------------------------------------------------------------------------------- what a line says

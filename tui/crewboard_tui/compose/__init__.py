@@ -6,15 +6,23 @@ from crewboard.lazy import lazy
 
 if TYPE_CHECKING:
     from crewboard_tui.compose.composer import Composer, ComposeTarget, PromptLine, shown_composer
-    from crewboard_tui.compose.draft_input import DraftInput, Prose, clean, split_attachments
-    from crewboard_tui.compose.parser import COMMANDS, Note, Visit, openings, parse_line, resolve_prefix
+    from crewboard_tui.compose.draft_input import DraftInput, Prose, clean
+    from crewboard_tui.compose.parser import (
+        COMMANDS,
+        Note,
+        Visit,
+        openings,
+        parse_line,
+        resolve_prefix,
+        split_attachments,
+    )
 else:
     __getattr__ = lazy(
         __name__,
         {
             "composer": "ComposeTarget Composer PromptLine shown_composer",
-            "draft_input": "DraftInput Prose clean split_attachments",
-            "parser": "COMMANDS Note Visit openings parse_line resolve_prefix",
+            "draft_input": "DraftInput Prose clean",
+            "parser": "COMMANDS Note Visit openings parse_line resolve_prefix split_attachments",
         },
     )
 

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -27,6 +26,7 @@ from textual.widgets import TextArea
 
 import crewboard as core
 from crewboard import CrewboardError, StorageError, UsageError
+from crewboard_tui.compose.parser import ATTACHMENT
 from crewboard_tui.context import AppContext
 from crewboard_tui.history import SentTexts
 from crewboard_tui.keymap import bindings_of
@@ -173,8 +173,6 @@ class Prose(Struct, frozen=True):
         return cls(WorkspacePaths(context.team.directory.root), context.sent)
 
 
-_MARK = re.compile(r"\[attach ([^\]\n]+)\]")
-
 _ATTACHED = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf")
 
 
@@ -223,13 +221,7 @@ def _why_no_mark(path: Path) -> str | None:
         return None
     if kind is None:
         return f"{name} is no image or PDF by its content"
-    return f"the path of {name} has a ] or a line break" if _MARK.fullmatch(f"[attach {path}]") is None else ""
-
-
-def split_attachments(text: str) -> tuple[str, list[Path]]:
-    """Return a text without its marks, and the files that they attach."""
-    found = [Path(each) for each in _MARK.findall(text)]
-    return (_MARK.sub("", text).strip() if found else text), found
+    return f"the path of {name} has a ] or a line break" if ATTACHMENT.fullmatch(f"[attach {path}]") is None else ""
 
 
 class DraftInput(TextArea):

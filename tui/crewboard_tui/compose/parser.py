@@ -1,6 +1,8 @@
 """Parse a composed line: a message, a message to another agent (`@name …`), or a command."""
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -8,6 +10,9 @@ from crewboard import LEAD, OPERATOR, UsageError
 
 COMMANDS = {"/team": "board", "/inbox": "inbox", "/tasks": "tasks"}
 """Commands that open a view, as in similar programs."""
+
+ATTACHMENT = re.compile(r"\[attach ([^\]\n]+)\]")
+"""The mark of an attached file in a text."""
 
 
 class Note(Struct, frozen=True):
@@ -80,3 +85,9 @@ def _known(name: str, names: Sequence[str]) -> str:
     if name not in names:
         raise UsageError(f"no agent is called {name!r}: there are {', '.join(dict.fromkeys(names)) or 'no agents'}")
     return name
+
+
+def split_attachments(text: str) -> tuple[str, list[Path]]:
+    """Return a text without its marks, and the files that they attach."""
+    found = [Path(each) for each in ATTACHMENT.findall(text)]
+    return (ATTACHMENT.sub("", text).strip() if found else text), found
