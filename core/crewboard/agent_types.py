@@ -3,7 +3,8 @@
 A project defines types in Markdown files with a front matter, in crewboard's or Claude Code's form.
 `.crewboard/agents/*.md` takes precedence over `.claude/agents/*.md`. Tools are mapped by name. A tool that crewboard
 does not have is left out, so that a type never may do more than its file says. A file without `tools` gets the tools of
-`code`, because in Claude Code such a file means all tools. An invalid file is reported and skipped.
+`code`, because in Claude Code such a file means all tools. A field chooses or narrows: none gives an agent more than
+its hire does. An invalid file is reported and skipped, and what is not understood of a valid one is named.
 
 The files can come with a cloned repository, and an agent can write them. So they are read with limits, no link is
 followed, and the user accepts each one, by its content, before an agent of that type is hired.
@@ -12,17 +13,18 @@ followed, and the user accepts each one, by its content, before an agent of that
 import contextlib
 import errno
 import hashlib
+import json
 import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-from msgspec import Meta, Struct, ValidationError, convert
+from msgspec import Meta, Struct, ValidationError, convert, field
 
-from crewboard import env
+from crewboard import env, models
 from crewboard.records import (
     RESERVED_AGENTS,
     BadDataError,
@@ -30,6 +32,7 @@ from crewboard.records import (
     Effort,
     StorageError,
     Thinking,
+    ToolPattern,
     UntrustedError,
     UsageError,
     describe_invalid,
@@ -52,10 +55,14 @@ GATED_TOOLS = frozenset({"bash", "write_file", "edit_file"})
 class AgentType:
     """One agent type. `tools` are those of the type; every agent has the team tools in addition.
 
-    `left_out` are tools that the type's file names and that crewboard does not have. `worktree` says whether its agents
-    get checkouts of their own; None leaves that to the team's setting. `effort` and `thinking` are used where the
-    model takes them and the hire names none; None leaves them to the model. `file` is that file, relative to the root,
-    and `sha256` its contents; both are empty for a built-in type.
+    `worktree` says whether its agents get checkouts of their own; None leaves that to the team's setting. `effort` and
+    `thinking` are used where the model takes them and the hire names none; None leaves them to the model.
+
+    The rest is of a project's own type. A hire of it requires a `plan`, the operator's approval of each command or of
+    each write as well (`asks`), and has at most `max_turns`. A tool with patterns in `only` may be used for these
+    alone, and for no call that `denied` is about. `skills` are loaded before the conversation. `left_out` are tools
+    that its file names and that crewboard does not have, `not_understood` says what else of it has no effect. `file` is
+    that file, relative to the root, and `sha256` its contents; both are empty for a built-in type.
     """
 
     name: str
@@ -65,10 +72,17 @@ class AgentType:
     model: str
     summary: str
     prompt: str
-    left_out: tuple[str, ...] = ()
     worktree: bool | None = None
     effort: Effort | None = None
     thinking: Thinking | None = None
+    plan: bool = False
+    asks: Literal["", "commands", "all"] = ""
+    max_turns: int | None = None
+    only: tuple[ToolPattern, ...] = ()
+    denied: tuple[ToolPattern, ...] = ()
+    skills: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    not_understood: tuple[str, ...] = ()
     file: str = ""
     sha256: str = ""
 
@@ -79,7 +93,7 @@ _ALL = (
         READ_TOOLS,
         writes=False,
         executes=False,
-        model="claude-haiku-5-5",
+        model=models.ALIASES["haiku"],
         summary="reads the workspace; writes and runs nothing",
         prompt="You survey code and answer questions about it. You cannot write files or run commands. "
         "Read what you need, then answer precisely, naming files and lines.",
@@ -91,7 +105,7 @@ _ALL = (
         (*READ_TOOLS, "submit_plan"),
         writes=False,
         executes=False,
-        model="claude-opus-5-5",
+        model=models.ALIASES["opus"],
         summary="reads the workspace and submits plans for approval; writes and runs nothing",
         prompt="You design changes; you do not make them. Read what you need, then hand in a plan with submit_plan. "
         "If it is rejected, revise it by the feedback and hand it in again.",
@@ -104,7 +118,7 @@ _ALL = (
         ("bash", "read_file", "write_file", "edit_file", "glob", "grep", "list_dir", "submit_plan"),
         writes=True,
         executes=True,
-        model="claude-sonnet-5-5",
+        model=models.ALIASES["sonnet"],
         summary="reads, writes and runs in the workspace; no network",
         prompt="You change code. Read before you write, keep changes small, and check them by running the tests.",
         # It decides between tool calls what their results mean. The model thinks only where it needs to.
@@ -116,7 +130,7 @@ _ALL = (
         ("bash", *READ_TOOLS),
         writes=False,
         executes=True,
-        model="claude-sonnet-5-5",
+        model=models.ALIASES["sonnet"],
         summary="reads the workspace and runs commands; writes nothing in it",
         prompt="You run and judge tests. You do not change files of the workspace. "
         "Report which command you ran, what passed, what failed and why.",
@@ -129,7 +143,7 @@ _ALL = (
         ("bash", "read_file", "write_file", "edit_file", "glob", "grep", "list_dir", "submit_plan", *LEAD_TOOLS),
         writes=True,
         executes=True,
-        model="claude-opus-5-5",
+        model=models.ALIASES["opus"],
         summary="runs the team: hires, assigns, reviews and ends agents; may do what code may",
         prompt="You lead a team of agents for the operator. Split the work, hire agents of the type that fits (explore "
         "reads, plan designs, code changes, test runs), give each one clear prompt, and put tasks on the board. Their "
@@ -171,46 +185,87 @@ MAX_FILES = 200
 
 _CLAUDE_CODE_TOOLS: dict[str, tuple[str, ...]] = {
     "Read": ("read_file",), "Write": ("write_file",), "Edit": ("edit_file",), "MultiEdit": ("edit_file",),
-    "Bash": ("bash",), "Glob": ("glob",), "Grep": ("grep",), "LS": ("list_dir",),
+    "Bash": ("bash",), "Glob": ("glob",), "Grep": ("grep",), "LS": ("list_dir",), "ExitPlanMode": ("submit_plan",),
+    "BashOutput": (), "KillBash": (), "KillShell": (), "TodoWrite": (), "Skill": (), "AskUserQuestion": (),
+    "SendMessage": (), "TaskList": (), "TaskGet": (), "TaskUpdate": (),
 }  # fmt: skip
-"""Claude Code's tool names and the tools of crewboard that they stand for."""
+"""Claude Code's tool names and the tools of crewboard that they stand for; none for what every agent has."""
 
 _SUPPORTED_TOOLS = frozenset({*READ_TOOLS, "bash", "write_file", "edit_file", "submit_plan"})
-_MODELS = {"opus": "claude-opus-5-5", "sonnet": "claude-sonnet-5-5", "haiku": "claude-haiku-5-5"}
+
+_TOOL = re.compile(r"([^(]*)(?:\((.*)\))?", re.DOTALL)
+"""A tool in a file, with a pattern in parentheses."""
+
+_TOOL_LIST = re.compile(r"(?:[^,(]|\([^)]*\)?)+")
+"""One of several tools on a line: a comma in parentheses belongs to a pattern."""
+
+_COMMAND_PATTERN = re.compile(r"[\w./+-][\w ./:@%+=,-]{0,200}\*?", re.ASCII)
+"""A command that is compared word by word; `*` at its end stands for more words."""
+
+_PATH_PATTERN = re.compile(r"(?![/~])(?!.*\.\.)[\w./@+*-]{1,200}", re.ASCII)
+
 _FRONT = re.compile(r"\A---[ \t]*\n(.*?\n)---[ \t]*(?:\n(.*))?\Z", re.DOTALL)
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 """How YAML writes that there is no value. Every scalar is read as text, because dates and numbers can be malformed."""
 
 
-_Isolation = Literal["always", "never"]
+_Worktree = Literal["always", "never"]
+_Isolation = Literal["worktree"]
+_Mode = Literal["default", "acceptEdits", "plan", "auto", "dontAsk", "bypassPermissions"]
+_Turns = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,5}$")]
+_MODES: dict[str, dict[str, Any]] = {
+    "default": {"asks": "all"}, "dontAsk": {"asks": "all"}, "acceptEdits": {"asks": "commands"}, "plan": {"plan": True},
+}  # fmt: skip
+"""What a `permissionMode` requires of a hire. The others would allow more than the hire does: they are not obeyed."""
+
+_NOT_OBEYED = "permissionMode: {} is never obeyed; the options of the hire decide what an agent may do"
+_NO_EFFECT = {
+    "background": "say --background when you hire it",
+    "hooks": "no hooks of files are run",
+    "initialPrompt": "the prompt of the hire is used",
+    "mcpServers": "MCP servers are not supported",
+    "memory": "put what it should know into its instructions",
+}
+"""Fields of Claude Code without effect here, and what to do."""
+
+_DECORATIVE = frozenset({"color"})
+"""Fields of Claude Code that change nothing that an agent does."""
 
 
 class _Front(Struct, kw_only=True):
     name: str
     description: Annotated[str, Meta(min_length=1)]
     tools: list[str] | str | None = None
+    disallowed: list[str] | str | None = field(name="disallowedTools", default=None)
+    skills: list[str] | str | None = None
     model: str | None = None
-    worktree: _Isolation | None = None
+    worktree: _Worktree | None = None
+    isolation: _Isolation | None = None
     effort: Effort | None = None
     thinking: Thinking | None = None
+    mode: _Mode | None = field(name="permissionMode", default=None)
+    max_turns: _Turns | None = field(name="maxTurns", default=None)
 
     def __post_init__(self) -> None:
         if not is_name(self.name) or self.name in RESERVED_AGENTS:
             raise ValueError(f"name: {self.name!r} cannot name a type")
         if self.name in TYPES:
             raise ValueError(f"name: {self.name!r} is a built-in type; choose another name")
+        if self.worktree == "never" and self.isolation is not None:
+            raise ValueError("isolation: worktree contradicts worktree: never; remove one of them")
 
     @property
-    def tool_names(self) -> list[str] | None:
-        """Return the tools that the file names, in either form; None if it does not say."""
-        if isinstance(self.tools, str):
-            return [part.strip() for part in self.tools.split(",") if part.strip()]
-        return self.tools
+    def has_worktree(self) -> bool | None:
+        """Return whether its agents get checkouts of their own; None if the file does not say."""
+        return True if self.isolation is not None else None if self.worktree is None else self.worktree == "always"
 
 
-_NULLABLE = ("tools", "model", "worktree", "effort", "thinking")
+_NULLABLE = tuple(name for name in _Front.__struct_encode_fields__ if name not in ("name", "description"))
 
-_CHOICES = {"worktree": get_args(_Isolation), "effort": get_args(Effort), "thinking": get_args(Thinking)}
+_CHOICES = {
+    "worktree": get_args(_Worktree), "isolation": get_args(_Isolation), "permissionMode": get_args(_Mode),
+    "effort": get_args(Effort), "thinking": get_args(Thinking),
+}  # fmt: skip
 """The values of each field that has a fixed set of them."""
 
 
@@ -302,9 +357,11 @@ def find(root: Path, name: str) -> AgentType:
         return agent_type(name)
     types, broken = find_all(root)
     if name not in types:
-        # Name the file that was probably meant first.
-        broken.sort(key=lambda file: file.path.stem != name)
-        skipped = f"; {broken[0].path.name} was skipped: {broken[0].why}" if broken else ""
+        # Of the files that were skipped, only the one that was meant matters here.
+        meant = next((file for file in broken if file.path.stem == name), None)
+        skipped = f"; {meant.path.name} was skipped: {meant.why}" if meant is not None else ""
+        if broken and meant is None:
+            skipped = "; `crewboard types` names the files that were skipped"
         raise UsageError(f"there is no agent type {name!r}; the types are {', '.join(types)}{skipped}")
     return types[name]
 
@@ -318,7 +375,8 @@ def definition(own: AgentType) -> Definition | None:
         return None
     return Definition(
         tools=list(own.tools), model=own.model, summary=own.summary, prompt=own.prompt,
-        effort=own.effort, thinking=own.thinking,
+        effort=own.effort, thinking=own.thinking, ask_commands=own.asks == "commands", skills=list(own.skills),
+        only=list(own.only), denied=list(own.denied),
     )  # fmt: skip
 
 
@@ -331,7 +389,10 @@ def type_of(name: str, carried: Definition | None) -> AgentType:
     if carried is None:
         return agent_type(name)
     made = _make(name, tuple(carried.tools), carried.model, carried.summary, carried.prompt)
-    return replace(made, effort=carried.effort, thinking=carried.thinking)
+    return replace(
+        made, effort=carried.effort, thinking=carried.thinking, asks="commands" if carried.ask_commands else "",
+        skills=tuple(carried.skills), only=tuple(carried.only), denied=tuple(carried.denied),
+    )  # fmt: skip
 
 
 def _parse(data: bytes, file: str) -> AgentType:
@@ -344,23 +405,205 @@ def _parse(data: bytes, file: str) -> AgentType:
         found = _FRONT.match(data.decode().replace("\r\n", "\n"))
         if found is None:
             raise BadDataError("no front matter between two lines of ---")
-        front = convert(_without_null(_load_front(found[1])), _Front)
+        fields = _load_front(found[1])
+        front = convert(_without_null(fields), _Front)
     except UnicodeDecodeError as error:
         raise BadDataError(str(error)) from error
     except ValidationError as error:
         raise BadDataError(describe_invalid(error, "front matter", _CHOICES)[:300]) from error
-    model = _MODELS.get(front.model or "", front.model) if front.model != "inherit" else None
-    fallback = TYPES["code"]
-    named = front.tool_names or []
-    mapped = tuple(dict.fromkeys(ours for tool in named for ours in _map_tool(tool)))
-    tools = fallback.tools if front.tool_names is None else mapped
-    made = _make(front.name, tools, model or fallback.model, front.description, (found[2] or "").strip())
-    left_out = tuple(tool for tool in named if not _map_tool(tool))
-    worktree = None if front.worktree is None else front.worktree == "always"
+    model = models.resolve(front.model) if front.model not in (None, "inherit") else None
+    tools = _read_tools(front)
+    made = _make(front.name, tools.names, model or TYPES["code"].model, front.description, (found[2] or "").strip())
+    without_effect = [f"{name}: {why}" for name, why in _NO_EFFECT.items() if name in fields]
+    known = {*_Front.__struct_encode_fields__, *_NO_EFFECT, *_DECORATIVE}
+    unknown = [f"{name[:_MOST_OF_NAME]}: there is no such field" for name in fields if name not in known]
+    mode = [_NOT_OBEYED.format(front.mode)] if front.mode is not None and front.mode not in _MODES else []
     return replace(
-        made, left_out=left_out, worktree=worktree, effort=front.effort, thinking=front.thinking,
-        file=file, sha256=hashlib.sha256(data).hexdigest(),
+        made, worktree=front.has_worktree, effort=front.effort, thinking=front.thinking,
+        max_turns=int(front.max_turns) if front.max_turns is not None else None, only=tools.only, denied=tools.denied,
+        skills=tuple(_listed(front.skills) or ())[:_MOST_NAMED], left_out=tools.left_out,
+        not_understood=(*mode, *tools.ignored, *without_effect, *unknown[:_MOST_NAMED]),
+        file=file, sha256=hashlib.sha256(data).hexdigest(), **_MODES.get(front.mode or "", {}),
     )  # fmt: skip
+
+
+_MOST_NAMED = 20
+"""Fields or skills of one file that are named."""
+
+_MOST_OF_NAME = 40
+
+
+def _listed(value: list[str] | str | None) -> list[str] | None:
+    """Return what a field lists, in either form; None if it does not say."""
+    if isinstance(value, str):
+        return [part.strip() for part in _TOOL_LIST.findall(value) if part.strip()]
+    return value
+
+
+class _Tools(NamedTuple):
+    """The tools that a file names, and what of them crewboard does not have or cannot apply."""
+
+    names: tuple[str, ...]
+    only: tuple[ToolPattern, ...]
+    denied: tuple[ToolPattern, ...]
+    left_out: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+
+def _read_tools(front: _Front) -> _Tools:
+    """Return the tools of a file: those of `tools`, else of `code`, without those of `disallowedTools`."""
+    named = _listed(front.tools)
+    whole: list[str] = list(TYPES["code"].tools) if named is None else []
+    only: list[ToolPattern] = []
+    left_out: list[str] = []
+    for entry in named or ():
+        name, pattern = _split(entry)
+        ours = TYPES["code"].tools if name == "*" else _map_tool(name)
+        limits = [_limit(tool, pattern) for tool in ours or ()] if pattern is not None else []
+        if ours is None or None in limits:
+            left_out.append(entry)
+        elif pattern is None:
+            whole += ours
+        only += [limit for limit in limits if limit is not None and None not in limits]
+    names = dict.fromkeys([*whole, *(each.tool for each in only)])
+    denied: list[ToolPattern] = []
+    ignored: list[str] = []
+    for entry in _listed(front.disallowed) or ():
+        name, pattern = _split(entry)
+        ours = tuple(names) if name == "*" else _map_tool(name)
+        if not ours:
+            # Without a counterpart, there is nothing to take away.
+            ignored += [f"disallowedTools: every agent has {name}"] if ours is not None else []
+        elif pattern is None:
+            names = {tool: None for tool in names if tool not in ours}
+        elif (limit := _denial(ours[0], pattern)) is not None:
+            denied.append(limit)
+        else:
+            # What cannot be denied in part is denied as a whole. What may not be read may not be searched either.
+            gone = {*ours, "grep"} if "read_file" in ours else {*ours}
+            names = {tool: None for tool in names if tool not in gone}
+            ignored.append(
+                f"disallowedTools: {entry[:_MOST_OF_NAME]} cannot be applied, so {', '.join(sorted(gone))} is left out"
+            )
+    return _Tools(
+        tuple(names), tuple(each for each in only if each.tool in names and each.tool not in whole), tuple(denied),
+        tuple(left_out), tuple(ignored[:_MOST_NAMED]),
+    )  # fmt: skip
+
+
+def _split(entry: str) -> tuple[str, str | None]:
+    """Return the name of a tool in a file, and its pattern; None without one, or for `*`, which is all."""
+    found = _TOOL.fullmatch(entry.strip())
+    if found is None:
+        return entry, None
+    pattern = found[2].strip() if found[2] is not None else None
+    return found[1].strip(), None if pattern == "*" else pattern
+
+
+def _limit(tool: str, pattern: str) -> ToolPattern | None:
+    """Return a pattern of a file in crewboard's form; None if it cannot be applied."""
+    if tool == "bash":
+        command = re.sub(r":\*$", " *", pattern)
+        return ToolPattern(tool=tool, pattern=command) if _COMMAND_PATTERN.fullmatch(command) else None
+    path = pattern.removeprefix("./")
+    return ToolPattern(tool=tool, pattern=path) if tool in GATED_TOOLS and _PATH_PATTERN.fullmatch(path) else None
+
+
+def _denial(tool: str, pattern: str) -> ToolPattern | None:
+    """Return a pattern that is denied; one for a file tool is for all tools that write, in Claude Code as well."""
+    found = _limit(tool, pattern)
+    if found is None or tool == "bash":
+        return found
+    # A name without a folder stands for such a file in every folder.
+    path = found.pattern if "/" in found.pattern.rstrip("/") else f"**/{found.pattern}"
+    return ToolPattern(tool="files", pattern=path)
+
+
+def write_new(root: Path, name: str, like: AgentType, description: str) -> Path:
+    """Write the file of a new type of this project, with the settings of another one, and comments; return its path.
+
+    Raises:
+        UsageError: The name cannot name a type, a type or a file has it, or the other type's tools are a lead's alone.
+        StorageError: The file cannot be written, or a step of its path is a link.
+    """
+    if not is_name(name) or name in RESERVED_AGENTS:
+        raise UsageError(f"{name!r} cannot name a type: a-z first, at most 32 of a-z 0-9 _ -")
+    if (known := find_all(root)[0].get(name)) is not None:
+        where = f"defined by {known.file}; edit that file" if known.file else "built in"
+        raise UsageError(f"there is a type {name} already, {where}, or choose another name")
+    if only_leads := [tool for tool in like.tools if tool in LEAD_TOOLS]:
+        raise UsageError(f"a type of your own cannot be like {like.name}: only a lead has {', '.join(only_leads)}")
+    text = _template(name, like, description)
+    path = root / FOLDERS[0] / f"{name}.md"
+    try:
+        # The file must be one that can be used.
+        _parse(text.encode(), str(path))
+        _create(root, FOLDERS[0], path.name, text.encode())
+    except BadDataError as error:
+        raise UsageError(f"no file was written for the type {name}: {error}") from error
+    except FileExistsError as error:
+        raise UsageError(f"{path} exists already; edit it, or choose another name") from error
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {_reason(error)}") from error
+    return path
+
+
+def _create(root: Path, folder: str, name: str, data: bytes) -> None:
+    """Create a file in a folder below the root, which is made if it is missing; follow no link on the way.
+
+    Raises:
+        OSError: There is such a file, or it cannot be written.
+    """
+    above, _, last = folder.rpartition("/")
+    for parent, child in (("", above), (above, last)):
+        with open_folder(root, parent or ".") as opened, contextlib.suppress(FileExistsError):
+            os.mkdir(child, 0o700, dir_fd=opened)
+    with open_folder(root, folder) as opened:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(name, flags, 0o644, dir_fd=opened), "wb") as file:
+            file.write(data)
+
+
+def _template(name: str, like: AgentType, description: str) -> str:
+    """Return the file of a type with the settings of another one; those that it does not have stand in comments."""
+    patterns = [f"{each.tool}({each.pattern})" for each in like.only]
+    limited = {each.tool for each in like.only}
+    tools = ", ".join([*(tool for tool in like.tools if tool not in limited), *patterns])
+    denied = ", ".join(f"{_DENIED_AS.get(each.tool, each.tool)}({each.pattern})" for each in like.denied)
+    mode = "plan" if like.plan else {"all": "default", "commands": "acceptEdits"}.get(like.asks, "")
+    alias = next((short for short, model in models.ALIASES.items() if model == like.model), like.model)
+    return "\n".join([
+        "---",
+        f"name: {name}",
+        f"description: {_quoted(description)}",
+        "# Every agent has the tools of the team as well. A pattern narrows a tool: bash(git *), edit_file(docs/**).",
+        f"tools: {_quoted(tools) if tools else '[]'}",
+        _line("disallowedTools", denied, "bash(git push*)"),
+        "# opus, sonnet, haiku, or the id of a model.",
+        f"model: {_quoted(alias)}",
+        _line("effort", like.effort, " | ".join(get_args(Effort))),
+        _line("thinking", like.thinking, " | ".join(get_args(Thinking))),
+        "# plan: an approved plan comes first. default: you are asked before each command and each write.",
+        _line("permissionMode", mode, "plan | default | acceptEdits"),
+        _line("maxTurns", str(like.max_turns or ""), "30"),
+        _line("isolation", "worktree" if like.worktree else "", "worktree"),
+        _line("skills", ", ".join(like.skills), "names of .claude/skills, which it has from the beginning"),
+        "---",
+        f"{like.prompt}\n",
+    ])  # fmt: skip
+
+
+_DENIED_AS = {"files": "edit_file"}
+
+
+def _line(name: str, value: str | None, example: str) -> str:
+    """Return a line of the front matter; without a value, as a comment."""
+    return f"{name}: {_quoted(value)}" if value else f"# {name}: {example}"
+
+
+def _quoted(text: str) -> str:
+    """Return a text as YAML."""
+    return text if re.fullmatch(r"\w[\w ,()*./-]*", text) else json.dumps(text, ensure_ascii=False)
 
 
 def front_matter(text: str) -> tuple[dict[str, Any], str]:
@@ -435,7 +678,23 @@ def describe_powers(kind: AgentType) -> str:
     return (
         f"it may {' and '.join(may) or 'only read'} (tools: {', '.join(kind.tools) or 'none'}), uses {kind.model}, and "
         f"its {len(kind.prompt)} characters of instructions become part of the system prompt"
+        + "".join(f"; {limit}" for limit in describe_limits(kind))
     )
+
+
+def describe_limits(kind: AgentType) -> list[str]:
+    """Return what a project's own type requires of each hire, and what its agents may not do."""
+    said = {
+        "requires an approved plan": kind.plan,
+        "asks before each command and each write": kind.asks == "all",
+        "asks before each command": kind.asks == "commands",
+        f"at most {kind.max_turns} model calls": kind.max_turns,
+        "a checkout of its own": kind.worktree,
+        f"only {', '.join(f'{each.tool} {each.pattern}' for each in kind.only)}": kind.only,
+        f"never {', '.join(f'{each.tool} {each.pattern}' for each in kind.denied)}": kind.denied,
+        f"loads the skills {', '.join(kind.skills)}": kind.skills,
+    }
+    return [text for text, applies in said.items() if applies]
 
 
 def require_trusted(kind: AgentType, environment: Mapping[str, str], command: str) -> None:
@@ -451,12 +710,11 @@ def require_trusted(kind: AgentType, environment: Mapping[str, str], command: st
         )
 
 
-def _map_tool(tool: str) -> tuple[str, ...]:
-    """Return crewboard's tools for a tool name in a file.
-
-    None for a restricted one such as `Bash(git *)`: crewboard cannot restrict a tool in that way.
-    """
-    return _CLAUDE_CODE_TOOLS.get(tool) or ((tool,) if tool in _SUPPORTED_TOOLS else ())
+def _map_tool(tool: str) -> tuple[str, ...] | None:
+    """Return crewboard's tools for a name in a file: none for what every agent has, None for what crewboard lacks."""
+    if tool in _CLAUDE_CODE_TOOLS:
+        return _CLAUDE_CODE_TOOLS[tool]
+    return (tool,) if tool in _SUPPORTED_TOOLS else () if tool in TEAM_TOOLS else None
 
 
 def _make(name: str, tools: tuple[str, ...], model: str, summary: str, prompt: str) -> AgentType:

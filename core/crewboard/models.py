@@ -13,6 +13,9 @@ EFFORTS: tuple[str, ...] = get_args(Effort)
 
 THINKING: tuple[str, ...] = get_args(Thinking)
 
+ALIASES = {"opus": "claude-opus-5-5", "sonnet": "claude-sonnet-5-5", "haiku": "claude-haiku-5-5"}
+"""Short names of models, as in Claude Code."""
+
 ASK_TIMEOUT = 5.0
 """Seconds that a command waits until the API says what a model can do."""
 
@@ -29,6 +32,11 @@ class Capabilities:
     thinking: frozenset[str]
     images: bool = True
     pdf: bool = True
+
+
+def resolve(name: str) -> str:
+    """Return the id of a model, which may be named by its short name."""
+    return ALIASES.get(name, name)
 
 
 def read(info: Mapping[str, Any]) -> Capabilities | None:

@@ -164,13 +164,27 @@ def test_own_types_are_listed_and_broken_files_named(cli: Cli, tmp_path: Path) -
     folder = tmp_path / ".claude" / "agents"
     folder.mkdir(parents=True)
     (folder / "auditor.md").write_text(
-        "---\nname: auditor\ndescription: looks around\ntools: Read, WebFetch\n---\nLook.\n"
+        "---\nname: auditor\ndescription: looks around\ntools: Read, Task, Bash(git *)\nmaxTurns: 5\n"
+        "permissionMode: bypassPermissions\n---\nLook.\n"
     )
     (folder / "broken.md").write_text("nothing")
     ran = cli("types")
     assert "auditor" in ran.out
-    assert "left out: WebFetch" in ran.out
+    assert "left out: Task" in ran.out
+    assert "not understood: permissionMode: bypassPermissions is never obeyed" in ran.out
+    assert "limits: at most 5 model calls; only bash git *" in ran.out
+    (own,) = [each for each in cli("types", "--json").json if each["file"]]
+    assert (own["max_turns"], own["only"]) == (5, [{"tool": "bash", "pattern": "git *"}])
     assert "broken.md" in ran.err
+
+
+def test_a_type_is_begun_on_the_command_line(cli: Cli, tmp_path: Path) -> None:
+    begun = cli("types", "new", "reviewer", "--from", "explore", "--description", "reviews a diff")
+    assert begun.out == f"{tmp_path}/.crewboard/agents/reviewer.md\n"
+    assert "types trust reviewer` accepts it" in begun.err
+    assert "reviewer reviews a diff" in cli("types").out
+    cli("types", "new", "reviewer").refused(2, "there is a type reviewer already", "edit that file")
+    cli("types", "new", "other", "--from", "missing").refused(2, "no agent type 'missing'")
 
 
 def test_the_caps_of_a_team(cli: Cli, directory: TeamDirectory) -> None:

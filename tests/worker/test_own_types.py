@@ -3,13 +3,25 @@
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from crewboard.agent_types import LEAD_TOOLS, MAX_FILE_SIZE, TYPES, find, find_all, is_trusted, trust
-from crewboard.errors import UntrustedError, UsageError
-from crewboard.records import ToolResult
+from crewboard.agent_types import (
+    LEAD_TOOLS,
+    MAX_FILE_SIZE,
+    TYPES,
+    AgentType,
+    find,
+    find_all,
+    is_trusted,
+    trust,
+    write_new,
+)
+from crewboard.errors import StorageError, UntrustedError, UsageError
+from crewboard.records import ToolPattern, ToolResult
+from crewboard.store import agents
 from tests.crew import Crew
 from tests.model import calls, says
 
@@ -21,14 +33,87 @@ def bring(root: Path, name: str, front: str, folder: str = ".claude/agents") -> 
     (root / folder / f"{name}.md").write_text(f"---\n{front}---\nYou look for {name}.\n")
 
 
+def made(root: Path, front: str) -> AgentType:
+    """Return the type that a file with these fields defines."""
+    bring(root, "a", f"name: auditor\ndescription: looks\n{front}\n")
+    return find(root, "auditor")
+
+
 def test_tools_are_mapped_and_unknown_ones_are_left_out(tmp_path: Path) -> None:
-    bring(
-        tmp_path, "a", "name: auditor\ndescription: looks\ntools: Read, Grep, WebFetch, Bash(git log:*)\nmodel: haiku\n"
-    )
-    found = find(tmp_path, "auditor")
+    found = made(tmp_path, "tools: Read, Grep, Task, TodoWrite, mcp__x__y\nmodel: haiku")
     assert found.tools == ("read_file", "grep")
+    assert found.left_out == ("Task", "mcp__x__y"), "every agent has a todo list"
     assert (found.writes, found.executes, found.model) == (False, False, "claude-haiku-5-5")
     assert found.prompt == "You look for a."
+
+
+def limits(patterns: tuple[ToolPattern, ...]) -> list[tuple[str, str]]:
+    return [(each.tool, each.pattern) for each in patterns]
+
+
+@pytest.mark.parametrize(
+    ("named", "tools", "only", "left_out"),
+    [
+        ("Bash(git log:*), Bash(make test)", ["bash"], [("bash", "git log *"), ("bash", "make test")], ()),
+        ("Edit(./docs/**), Read", ["read_file", "edit_file"], [("edit_file", "docs/**")], ()),
+        ("Bash(git *), Bash", ["bash"], [], ()),
+        ("Bash(*)", ["bash"], [], ()),
+        ("Bash(git * | sh)", [], [], ("Bash(git * | sh)",)),
+        ("Bash(a, b), Grep", ["grep", "bash"], [("bash", "a, b")], ()),
+        ("Read(docs/**)", [], [], ("Read(docs/**)",)),
+        ("Write(/etc/**), Edit(../x)", [], [], ("Write(/etc/**)", "Edit(../x)")),
+        ("Bash(git *", [], [], ("Bash(git *",)),
+    ],
+)
+def test_a_pattern_narrows_a_tool_or_is_left_out(
+    tmp_path: Path, named: str, tools: list[str], only: list[tuple[str, str]], left_out: tuple[str, ...]
+) -> None:
+    found = made(tmp_path, f'tools: "{named}"')
+    assert (list(found.tools), limits(found.only), found.left_out) == (tools, only, left_out)
+
+
+@pytest.mark.parametrize(
+    ("denied", "gone", "patterns", "says"),
+    [
+        ("Write, Edit", {"write_file", "edit_file"}, [], ""),
+        ("Bash(git push:*)", set(), [("bash", "git push *")], ""),
+        ("Edit(secret)", set(), [("files", "**/secret")], ""),
+        ("Bash(*x*)", {"bash"}, [], "cannot be applied, so bash is left out"),
+        ("Read(.env)", {"read_file", "grep"}, [], "so grep, read_file is left out"),
+        ("WebFetch", set(), [], ""),
+        ("TodoWrite", set(), [], "every agent has TodoWrite"),
+        ("*", {*TYPES["code"].tools}, [], ""),
+    ],
+)
+def test_what_is_disallowed_is_taken_away(
+    tmp_path: Path, denied: str, gone: set[str], patterns: list[tuple[str, str]], says: str
+) -> None:
+    found = made(tmp_path, f'disallowedTools: "{denied}"')
+    assert set(TYPES["code"].tools) - set(found.tools) == gone
+    assert limits(found.denied) == patterns
+    assert says in "; ".join(found.not_understood)
+    assert bool(says) == bool(found.not_understood)
+
+
+@pytest.mark.parametrize(
+    ("mode", "plan", "asks"),
+    [
+        ("default", False, "all"), ("dontAsk", False, "all"), ("acceptEdits", False, "commands"), ("plan", True, ""),
+        ("auto", False, ""), ("bypassPermissions", False, ""),
+    ],
+)  # fmt: skip
+def test_a_permission_mode_can_only_require_more(tmp_path: Path, mode: str, *, plan: bool, asks: str) -> None:
+    found = made(tmp_path, f"permissionMode: {mode}")
+    assert (found.plan, found.asks) == (plan, asks)
+    never = "permissionMode: bypassPermissions is never obeyed; the options of the hire decide what an agent may do"
+    assert found.not_understood == ((never.replace("bypassPermissions", mode),) if not plan and not asks else ())
+
+
+def test_every_other_field_has_an_effect_or_is_named(tmp_path: Path) -> None:
+    found = made(tmp_path, "color: red\nhooks: {x: y}\nmemory: user\nodd: 1\nmaxTurns: 12\nisolation: worktree")
+    assert [each.partition(":")[0] for each in found.not_understood] == ["hooks", "memory", "odd"]
+    assert (found.max_turns, found.worktree) == (12, True)
+    assert made(tmp_path, "skills: [release, deploy]").skills == ("release", "deploy")
 
 
 def test_our_folder_comes_first_and_lists_are_lists(tmp_path: Path) -> None:
@@ -55,6 +140,13 @@ def test_our_folder_comes_first_and_lists_are_lists(tmp_path: Path) -> None:
         ("name: bad\ndescription: x\n? [a]\n: b\n", "constructing a mapping"),
         ("name: bad\n", "description"),
         ("\n" * 100_000 + "name: bad\n", "longer than"),
+        (
+            "name: bad\ndescription: x\npermissionMode: never\n",
+            "permissionMode: 'never' is none of default, acceptEdits, plan",
+        ),
+        ("name: bad\ndescription: x\nmaxTurns: 0\n", "maxTurns"),
+        ("name: bad\ndescription: x\nisolation: remote\n", "isolation: 'remote' is none of worktree"),
+        ("name: bad\ndescription: x\nworktree: never\nisolation: worktree\n", "contradicts"),
     ],
 )
 def test_a_broken_file_is_named_and_passed_over(tmp_path: Path, front: str, why: str) -> None:
@@ -65,7 +157,7 @@ def test_a_broken_file_is_named_and_passed_over(tmp_path: Path, front: str, why:
     assert "bad" not in types
     assert broken.path.name == "bad.md"
     assert why in broken.why
-    with pytest.raises(UsageError, match=r"bad\.md was skipped"):
+    with pytest.raises(UsageError, match=r"'nothing'; .*, good; `crewboard types` names the files that were skipped$"):
         find(tmp_path, "nothing")
 
 
@@ -172,3 +264,138 @@ def test_the_broken_file_that_was_meant_is_the_one_that_is_named(tmp_path: Path)
     bring(tmp_path, "wanted", "name: [\n")
     with pytest.raises(UsageError, match=r"wanted\.md was skipped"):
         find(tmp_path, "wanted")
+
+
+def results_of(crew: Crew, name: str) -> list[str]:
+    return [event.content for event in crew.events(name) if isinstance(event, ToolResult)]
+
+
+def test_an_agent_uses_its_tools_within_the_patterns_of_its_type(
+    monkeypatch: pytest.MonkeyPatch, crew_on: Make, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    bring(
+        tmp_path, "a",
+        "name: clerk\ndescription: x\ntools: Bash(echo *), Edit, Write(docs/**)\n"
+        "disallowedTools: Bash(echo secret:*), Edit(docs/private)\nskills: greet, missing\n",
+    )  # fmt: skip
+    (tmp_path / ".claude/skills/greet").mkdir(parents=True)
+    # With Landlock, files are made only in folders.
+    (tmp_path / "docs").mkdir()
+    (tmp_path / ".claude/skills/greet/SKILL.md").write_text("---\ndescription: x\n---\nGreet well.\n")
+    crew = crew_on(
+        script=[
+            calls("bash", command="echo yes"),
+            calls("bash", command="echo yes; ls"),
+            calls("bash", command="ls"),
+            calls("bash", command="echo secret 1"),
+            calls("write_file", path="docs/a.txt", content="a"),
+            calls("write_file", path="a.md", content="a"),
+            calls("write_file", path="docs/private/b.txt", content="b"),
+            says("done"),
+        ]
+    )
+    trust(find(tmp_path, "clerk"), crew.environment)
+    crew.run("ann", "clerk", "go", unsafe_no_sandbox=True)
+    ran, joined, other, secret, wrote, outside, private = results_of(crew, "ann")
+    assert ran == "yes\n[exit code 0]"
+    for refused in (joined, other):
+        assert "an agent of type clerk has it only for echo *" in refused
+    assert "your type clerk denies echo secret *" in secret
+    assert "docs/a.txt" in wrote
+    assert (tmp_path / "docs/a.txt").read_text() == "a"
+    assert "only for docs/**" in outside
+    assert "your type clerk denies docs/private" in private
+    assert not (tmp_path / "a.md").exists()
+    assert not (tmp_path / "docs/private").exists()
+    opening = str(crew.model.requests[0]["messages"][0])
+    assert "Greet well." in opening
+    assert "The skill missing cannot be loaded" in opening
+
+
+def test_a_type_narrows_the_options_of_each_hire(
+    monkeypatch: pytest.MonkeyPatch, crew_on: Make, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    bring(tmp_path, "a", "name: careful\ndescription: x\npermissionMode: plan\nmaxTurns: 2\n")
+    bring(tmp_path, "b", "name: eager\ndescription: x\npermissionMode: acceptEdits\n")
+    crew = crew_on()
+    crew.model.give("ann", calls("list_dir"), calls("write_file", path="x", content="x"), says("never"))
+    (tmp_path / "made").mkdir()
+    crew.model.give(
+        "bob", calls("write_file", path="made/y", content="y"), calls("bash", command="echo ran"), says("done")
+    )
+    for name in ("careful", "eager"):
+        trust(find(tmp_path, name), crew.environment)
+    begun = crew.hire("ann", "careful", "go", max_turns=50, unsafe_no_sandbox=True)
+    crew.hire("bob", "eager", "go", unsafe_no_sandbox=True)
+    asked = crew.pending("permission")
+    assert (tmp_path / "made/y").read_text() == "y", "writes are accepted"
+    assert (asked.from_, asked.payload["tool"]) == ("bob", "bash")
+    ended = crew.answer(begun)
+    spec = agents.spec(crew.agent("ann"))
+    assert spec is not None
+    assert (spec.flags.plan, spec.flags.max_turns) == (True, 2)
+    assert "write_file is not allowed before your plan is approved" in results_of(crew, "ann")[1]
+    assert ended.code == 79
+    assert crew.wait_for("ann", "idle").last_error == "reached its limit of 2 model calls for one assignment"
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(("mode", "ask"), [("acceptEdits", True), ("default", False)])
+def test_a_write_is_asked_for_by_the_hire_or_the_type(
+    monkeypatch: pytest.MonkeyPatch, crew_on: Make, tmp_path: Path, mode: str, *, ask: bool
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    bring(tmp_path, "b", f"name: eager\ndescription: x\npermissionMode: {mode}\n")
+    crew = crew_on(script=[calls("write_file", path="y", content="y"), says("done")])
+    trust(find(tmp_path, "eager"), crew.environment)
+    crew.hire("bob", "eager", "go", ask=ask, unsafe_no_sandbox=True)
+    assert crew.pending("permission").payload["tool"] == "write_file"
+    assert not (tmp_path / "y").exists()
+
+
+def test_a_new_type_is_written_once_and_can_be_used(tmp_path: Path) -> None:
+    bring(
+        tmp_path, "a", "name: clerk\ndescription: x\ntools: Bash(echo *), Edit\n"
+        "disallowedTools: Edit(docs/private)\nskills: greet\npermissionMode: acceptEdits\nmaxTurns: 7\n"
+        "isolation: worktree\nmodel: opus\neffort: max\n",
+    )  # fmt: skip
+    old = find(tmp_path, "clerk")
+    path = write_new(tmp_path, "scribe", old, 'writes: "all" \u2014 # docs')
+    new = find(tmp_path, "scribe")
+    assert new == replace(old, name="scribe", summary=new.summary, file=new.file, sha256=new.sha256)
+    assert (new.summary, new.file) == ('writes: "all" \u2014 # docs', ".crewboard/agents/scribe.md")
+    for name, why in (
+        ("scribe", "agents/scribe.md; edit"),
+        ("code", "built in"),
+        ("lead", "cannot name"),
+        ("A", "a-z"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            write_new(tmp_path, name, old, "x")
+    with pytest.raises(UsageError, match="only a lead has"):
+        write_new(tmp_path, "boss", TYPES["lead"], "x")
+    path.with_name("odd.md").write_text("kept")
+    with pytest.raises(UsageError, match="exists already"):
+        write_new(tmp_path, "odd", old, "x")
+    assert path.with_name("odd.md").read_text() == "kept"
+    for kind in TYPES.values():
+        if not set(kind.tools) & {*LEAD_TOOLS}:
+            write_new(tmp_path, f"my-{kind.name}", kind, kind.summary)
+            again = find(tmp_path, f"my-{kind.name}")
+            assert (again.tools, again.model, again.effort, again.thinking, again.prompt) == (
+                kind.tools, kind.model, kind.effort, kind.thinking, kind.prompt
+            )  # fmt: skip
+            assert not again.not_understood
+
+
+def test_no_new_type_is_written_through_a_link(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / ".crewboard").symlink_to(outside)
+    with pytest.raises(StorageError, match="links are not followed"):
+        write_new(root, "scribe", TYPES["code"], "x")
+    assert not list(outside.iterdir())

@@ -120,7 +120,15 @@ def _limit_to_hirer(team: Team, hire: Hire, kind: AgentType) -> Hire:
 
 def choose_model(kind: AgentType, explicit: str | None, environment: Mapping[str, str]) -> str:
     """Return the model of a new agent: `explicit`, else the environment's, else the type's."""
-    return explicit or env.model(environment) or kind.model
+    return models.resolve(explicit or env.model(environment) or kind.model)
+
+
+def _narrow_to_type(hire: Hire, kind: AgentType) -> Hire:
+    """Return a hire with what a project's own type requires: a plan, questions, a lower limit of model calls."""
+    flags = hire.flags
+    turns = min(flags.max_turns, kind.max_turns or flags.max_turns)
+    narrower = flags.replace(plan=flags.plan or kind.plan, ask=flags.ask or kind.asks == "all", max_turns=turns)
+    return replace(hire, flags=narrower)
 
 
 def spawn(team: Team, hire: Hire) -> Assignment:
@@ -142,7 +150,7 @@ def spawn(team: Team, hire: Hire) -> Assignment:
     _check_budgets(team, hire.name)
     kind = agent_types.find(team.directory.root, hire.type)
     check_agent(hire.name, kind.name)
-    hire = _limit_to_hirer(team, hire, kind)
+    hire = _narrow_to_type(_limit_to_hirer(team, hire, kind), kind)
     if not hire.prompt.strip():
         raise UsageError(f"{hire.name} needs a prompt: say what it should do")
     if hire.flags.budget is not None:
@@ -224,7 +232,7 @@ def _check_terms(hire: Hire, spec: Spec) -> None:
     given = (set(HireOptions.__struct_fields__) if hire.given is None else hire.given) - {"task"}
     differing = [name for name in sorted(given) if getattr(hire.flags, name) != getattr(spec.flags, name)]
     differing += ["role"] if hire.role and hire.role != spec.role else []
-    differing += ["model"] if hire.model and hire.model != spec.model else []
+    differing += ["model"] if hire.model and models.resolve(hire.model) != spec.model else []
     if differing:
         terms = ", ".join(name.replace("_", "-") for name in differing)
         raise UsageError(f"{hire.name} was hired with other options ({terms}); spawn it without them, or stop it first")
@@ -395,6 +403,7 @@ def resume(team: Team, name: str, *, model: str | None = None, network: bool = F
     """
     store.roster.require_own_agents(team.directory)
     agent = team.agent(name)
+    model = models.resolve(model) if model else None
     # Probed before the spec is read: a spec read earlier could name the run before.
     lives = store.leases.is_held(agent.lease)
     current = store.agents.spec(agent)

@@ -60,8 +60,19 @@ class Profile(Record):
     foreground: bool = False
 
 
+class ToolPattern(Record):
+    """Calls of a tool: commands of `bash`, or paths of a file tool; `files` stands for all tools that write."""
+
+    tool: str
+    pattern: str
+
+
 class Definition(Record):
-    """A custom agent type as it was when the agent was hired."""
+    """A custom agent type as it was when the agent was hired.
+
+    A tool with patterns in `only` may be used for these alone, and for no call that `denied` is about. With
+    `ask_commands`, the operator is asked before each command. `skills` are loaded before the conversation.
+    """
 
     tools: list[str]
     model: str
@@ -69,6 +80,10 @@ class Definition(Record):
     prompt: str
     effort: Effort | None = None
     thinking: Thinking | None = None
+    only: list[ToolPattern] = []
+    denied: list[ToolPattern] = []
+    ask_commands: bool = False
+    skills: list[str] = []
 
 
 class Undone(Record):

@@ -350,7 +350,8 @@ class Loop:
         """Call the model. If the API finds the request too long, make it shorter and call again."""
         spec, conversation = self._run_state.spec, self._run_state.conversation
         system = system_prompt(self._name, spec, store.roster.load(self._team))
-        conversation.preface = preface(spec, *await self._project(), conversation.key, await self._skills())
+        project, key = await self._project(), conversation.key
+        conversation.preface = preface(spec, *project, key, await self._skills(), await self._loaded_skills())
         tools, window = self._registry.definitions(), self._context_window
         while True:
             try:
@@ -365,6 +366,12 @@ class Loop:
 
     async def _skills(self) -> str:
         return await skills.listing(self._file_tools, self._run_state.workspace)
+
+    async def _loaded_skills(self) -> dict[str, str]:
+        """Return the texts of the skills that the agent's type names, which it has from the beginning."""
+        definition = self._run_state.spec.definition
+        names = definition.skills if definition is not None else []
+        return {name: await skills.load_text(self._file_tools, name) for name in names}
 
     async def _project(self) -> tuple[str, str]:
         """Return name and text of the workspace's CLAUDE.md or AGENTS.md, with its imports, from the file-tool server.

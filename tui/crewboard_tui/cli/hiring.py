@@ -243,8 +243,8 @@ def _held(agent: core.store.AgentDirectory) -> list[core.records.HeldStart]:
 def types(context: click.Context, as_json: bool) -> None:
     """List the agent types and what each may do.
 
-    A project can add types in .crewboard/agents/*.md or .claude/agents/*.md; files that cannot be used are named.
-    Accept each with `crewboard types trust` before you hire it.
+    A project can add types in .crewboard/agents/*.md or .claude/agents/*.md; files that cannot be used are named, and
+    what of a file has no effect. Accept each with `crewboard types trust` before you hire it.
     """
     if context.invoked_subcommand is not None:
         return
@@ -252,7 +252,7 @@ def types(context: click.Context, as_json: bool) -> None:
     trusted = partial(core.agent_types.is_trusted, environment=os.environ)
     known, broken = core.agent_types.find_all(session.root)
     for file in broken:
-        note(f"skipped {file.path}: {file.why}")
+        note(f"skipped {file.path}: {file.why}; correct the file or remove it")
     if as_json:
         say_json(
             [
@@ -266,7 +266,15 @@ def types(context: click.Context, as_json: bool) -> None:
                     "model": each.model,
                     "effort": each.effort,
                     "thinking": each.thinking,
+                    "worktree": each.worktree,
+                    "plan": each.plan,
+                    "asks": each.asks or None,
+                    "max_turns": each.max_turns,
+                    "only": [limit.as_dict() for limit in each.only],
+                    "denied": [limit.as_dict() for limit in each.denied],
+                    "skills": list(each.skills),
                     "left_out": list(each.left_out),
+                    "not_understood": list(each.not_understood),
                     "file": each.file or None,
                     "trusted": trusted(each),
                 }
@@ -279,6 +287,10 @@ def types(context: click.Context, as_json: bool) -> None:
         say(f"         tools: {' '.join(each.tools)}")
         if each.left_out:
             say(f"         left out: {', '.join(each.left_out)} (named in its file; crewboard has no such tools)")
+        for problem in each.not_understood:
+            say(f"         not understood: {problem}")
+        if limits := core.agent_types.describe_limits(each):
+            say(f"         limits: {'; '.join(limits)}")
         how = {"model": each.model, "effort": each.effort, "thinking": each.thinking}
         say(f"         {', '.join(f'{what}: {value}' for what, value in how.items() if value)}")
         if not trusted(each):
@@ -297,6 +309,30 @@ def trust(session: Session, name: str) -> None:
         raise UsageError(f"{name} is a built-in type; there is nothing to accept")
     core.commands.hire.trust(session.team, kind)
     say(f"{name} ({kind.file}) is accepted until its file changes: {core.agent_types.describe_powers(kind)}")
+
+
+@types.command()
+@click.argument("name")
+@click.option(
+    "--from",
+    "like",
+    default="code",
+    show_default=True,
+    metavar="TYPE",
+    shell_complete=common.complete_agent_type,
+    help="Begin with the settings and instructions of this type.",
+)
+@click.option("--description", type=common.text, metavar="D", help="What its agents are for, on one line.")
+@click.pass_obj
+def new(session: Session, name: str, like: str, description: str | None) -> None:
+    """Write the file of a new type NAME in .crewboard/agents, with comments; never replace one.
+
+    Example: crewboard types new reviewer --from explore --description "reviews a diff"
+    """
+    kind = core.agent_types.find(session.root, like)
+    path = core.agent_types.write_new(session.root, name, kind, description or kind.summary)
+    say(str(path))
+    note(f"edit it, then `{core.commands.command_for(session.team, f'types trust {name}')}` accepts it")
 
 
 ASK_EVERY = 0.25

@@ -4,6 +4,8 @@ It contains no text of other agents or of the workspace. The project's own CLAUD
 cloned repository, and the role, which a lead can choose, stand before the conversation as delimited data.
 """
 
+from collections.abc import Mapping
+
 from crewboard.agent_types import type_of
 from crewboard.records import Config, Spec, Worktree
 from crewboard.untrusted import delimit_data
@@ -54,12 +56,18 @@ def system_prompt(name: str, spec: Spec, config: Config) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def preface(spec: Spec, file: str, project: str, key: str, skills: str = "") -> list[str]:
-    """Return the delimited texts before a conversation: the project's `file` with its text, skills, and the role."""
+def preface(
+    spec: Spec, file: str, project: str, key: str, skills: str = "", loaded: Mapping[str, str] | None = None
+) -> list[str]:
+    """Return the delimited texts before a conversation: the project's `file` with its text, skills, and the role.
+
+    `skills` lists them, `loaded` has the texts of those that the agent's type names.
+    """
     role = " ".join(spec.role.split())[:200]
     texts = [
         delimit_data(file, "project_file", "", project[:MAX_PROJECT_TEXT], key) if project.strip() else "",
         delimit_data("skills", "skills", "", skills, key) if skills else "",
+        *(delimit_data(name, "skill", "", text, key) for name, text in (loaded or {}).items()),
         delimit_data(spec.by, "role", spec.prompt_id, f"Your role: {role}.", key) if role else "",
     ]
     return [text for text in texts if text]

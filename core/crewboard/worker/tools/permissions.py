@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from crewboard import edits, protocol, store
 from crewboard.agent_types import GATED_TOOLS
-from crewboard.records import OPERATOR, Gate, JsonValue, Request, Rule, RuleEffect
+from crewboard.records import OPERATOR, Gate, JsonValue, Request, Rule, RuleEffect, Spec
 from crewboard.worker.conversation import ApprovedPlan
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.base import Context, Outcome
@@ -182,6 +182,10 @@ def scope_of(tool: str, arguments: dict[str, Any]) -> str | None:
     return None if not path.name or path.is_absolute() or ".." in path.parts else str(path.parent)
 
 
+_TYPE_RULE = "type "
+"""The beginning of the id of a rule that is no rule of the operator, but from the file of a type."""
+
+
 class Verdict(NamedTuple):
     """The decision of the rules about a call, and the rule that decided. `asks` is the reason for asking."""
 
@@ -203,6 +207,10 @@ def judge(context: Context, tool: str, arguments: dict[str, Any]) -> Verdict | N
     spec = context.run_state.spec
     rules = store.roster.load(context.team).rules
     found = [rule for rule in rules if rule.applies_to(context.name, spec.type)]
+    denied = spec.definition.denied if spec.definition is not None else []
+    found += [
+        Rule(id=f"{_TYPE_RULE}{spec.type}", effect="deny", tool=each.tool, pattern=each.pattern) for each in denied
+    ]
     return judge_call(found, tool, arguments, str(context.run_state.workspace))
 
 
@@ -621,12 +629,16 @@ async def seek_permit(context: Context, tool: str, arguments: dict[str, Any]) ->
     beyond_plan = deviates(context.run_state, tool, arguments)
     verdict = judge(context, tool, arguments) if tool in GATED_TOOLS else None
     objection = _objection(context, tool, arguments)
-    refused = _refused_by_plan(context.run_state, tool, beyond_plan=beyond_plan) or _refused(tool, verdict, objection)
+    refused = (
+        _refused_by_type(context.run_state, tool, arguments)
+        or _refused_by_plan(context.run_state, tool, beyond_plan=beyond_plan)
+        or _refused(tool, verdict, objection)
+    )
     if refused is not None:
         return refused
     rule = verdict.rule if verdict is not None else None
     must_ask = verdict is not None and verdict.effect == "ask"
-    asks = context.run_state.spec.flags.ask and tool in GATED_TOOLS
+    asks = tool in GATED_TOOLS and _must_ask(context.run_state.spec, tool)
     if objection is None and not must_ask and not (asks and verdict is None):
         # An agent that need not ask gains nothing by a rule that allows.
         return Permit(rule=rule if asks else None, deviates=beyond_plan)
@@ -637,6 +649,23 @@ async def seek_permit(context: Context, tool: str, arguments: dict[str, Any]) ->
     # What was decided while the agent waited counts, too: a new rule, a plan of another agent.
     verdict, objection = judge(context, tool, arguments), _objection(context, tool, arguments)
     return _refused(tool, verdict, objection, decided) or Permit(_consumed(decided), rule, beyond_plan)
+
+
+def _must_ask(spec: Spec, tool: str) -> bool:
+    """Return True if the operator is asked before each call of a gated tool: by the hire, or the agent's type."""
+    return spec.flags.ask or (tool == "bash" and spec.definition is not None and spec.definition.ask_commands)
+
+
+def _refused_by_type(run_state: RunState, tool: str, arguments: dict[str, Any]) -> Outcome | None:
+    """Return what the model is told about a call that its type does not have: of a tool with patterns, another one."""
+    definition = run_state.spec.definition
+    only = [each.pattern for each in definition.only if each.tool == tool] if definition is not None else []
+    rules = [Rule(id="", tool=tool, pattern=pattern) for pattern in only]
+    if not only or any(_allows(rule, tool, arguments, str(run_state.workspace)) for rule in rules):
+        return None
+    how = "one plain command that begins so" if tool == "bash" else "these files"
+    text = f"{tool} was not run: an agent of type {run_state.spec.type} has it only for {', '.join(only)}"
+    return Outcome(f"{text} ({how}).", is_error=True)
 
 
 def _consumed(decided: Request | None) -> tuple[str, ...]:
@@ -707,9 +736,8 @@ async def ask_permission(
 
 def rule_refusal(tool: str, rule: Rule, decided: Request | None = None) -> Outcome:
     """Return what the model is told about a call that a rule denies, also if it was approved meanwhile."""
-    text = (
-        f"{tool} was not run: the operator's rule {rule.id} denies {rule.pattern}. Do not try to do it in another way"
-    )
+    whose = f"your {rule.id}" if rule.id.startswith(_TYPE_RULE) else f"the operator's rule {rule.id}"
+    text = f"{tool} was not run: {whose} denies {rule.pattern}. Do not try to do it in another way"
     return Outcome(
         f"{text}; ask the operator if you need it.", is_error=True, consumed=_consumed(decided), rule=rule.id
     )

@@ -6,6 +6,7 @@ are outside the sandbox, so the worker reads them, and copies one that is loaded
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -100,8 +101,31 @@ def _users_text(name: str, file: str) -> str:
         return opened.read(MAX_TEXT).decode("utf-8", "replace")
 
 
+_NAME = r"^\w[\w .:-]*$"
+_LONGEST_NAME = 100
+
+MAX_LOADED = 40_000
+"""Characters of a skill that is in the conversation from the beginning."""
+
+
+async def load_text(file_tools: FileToolClient, name: str) -> str:
+    """Return the text of a skill that an agent's type names, or that there is no such skill."""
+    if len(name) > _LONGEST_NAME or not re.fullmatch(_NAME, name):
+        return f"There is no skill {name[:_LONGEST_NAME]!r}."
+    if (users_folder() / name).is_dir():
+        try:
+            return _users_text(name, FILE)[:MAX_LOADED]
+        except (OSError, BadDataError) as error:
+            return f"The skill {name} cannot be loaded: {error}"
+    found = await file_tools.ask("read_text", {"path": f"{FOLDER}/{name}/{FILE}"})
+    if found.is_error:
+        return f"The skill {name} cannot be loaded: {found.content}"
+    more = f" Its folder is {FOLDER}/{name}."
+    return found.content[:MAX_LOADED] + f"\n\n[{more.strip()}]"
+
+
 class Skill(Input):
-    name: str = Field(pattern=r"^\w[\w .:-]*$", max_length=100)
+    name: str = Field(pattern=_NAME, max_length=_LONGEST_NAME)
     file: str = Field(default=FILE, min_length=1, description="another file of the skill, as its text names it")
 
 
