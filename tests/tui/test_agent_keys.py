@@ -41,6 +41,7 @@ async def test_a_message_is_written_at_the_bottom_and_sent(frozen: Frozen) -> No
     assert (sent.from_, sent.type, sent.content) == ("operator", "message", "how far are you?")
 
 
+@pytest.mark.long
 async def test_a_message_to_an_agent_that_does_not_run_says_so(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
         await stage.press("m")
@@ -60,6 +61,7 @@ async def test_esc_keeps_a_message_for_later(frozen: Frozen) -> None:
         await stage.sees("half a thou")
 
 
+@pytest.mark.long
 async def test_a_broadcast_goes_to_all_agents(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
         await stage.press("b")
@@ -131,6 +133,7 @@ async def test_r_resumes_a_dead_agent(frozen: Frozen, monkeypatch: pytest.Monkey
     assert resume == [("parser",)]
 
 
+@pytest.mark.long
 async def test_fresh_starts_again_from_the_prompt(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     spawn = Calls(returns=hire.Assignment("parser", "p2", 2, fresh=True))
     monkeypatch.setattr(hire, "spawn", spawn)
@@ -154,6 +157,7 @@ async def test_x_asks_all_marked_and_says_it_in_one_sentence(frozen: Frozen, mon
     assert sorted(stop) == [("api",), ("perf",), ("ui",)]
 
 
+@pytest.mark.long
 async def test_who_of_the_marked_refused_is_in_the_same_sentence(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +171,7 @@ async def test_who_of_the_marked_refused_is_in_the_same_sentence(
         await stage.sees("2 of 3 have shut down: api, ui; not perf: in the middle of a search")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("in_time")
 async def test_ending_all_marked_takes_two_presses(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     end = Calls()
@@ -180,6 +185,7 @@ async def test_ending_all_marked_takes_two_presses(frozen: Frozen, monkeypatch: 
     assert sorted(end) == [("api",), ("perf",), ("ui",)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("key", "says"), [("r", "with their memory"), pytest.param("R", "without memory", marks=pytest.mark.long)]
 )
@@ -193,6 +199,7 @@ async def test_all_marked_that_are_over_are_resumed(
         await stage.sees(f"2 are up again, {says}: parser, scan")
 
 
+@pytest.mark.long
 async def test_an_error_is_a_sentence_on_the_screen(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hire, "resume", Calls(CredentialsError("no API key: set ANTHROPIC_API_KEY")))
     async with opened(frozen) as stage:

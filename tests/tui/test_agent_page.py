@@ -39,6 +39,7 @@ async def test_mail_goes_both_ways_and_carries_three_times(frozen: Frozen) -> No
         assert stage.all.index("what is the cursor") < stage.all.index("an opaque string")
 
 
+@pytest.mark.long
 async def test_mail_that_waits_stands_below_a_rule(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open(stage, "api", "Mail")
@@ -47,6 +48,7 @@ async def test_mail_that_waits_stands_below_a_rule(frozen: Frozen) -> None:
         assert "deprecate" in lines[rule + 1]
 
 
+@pytest.mark.long
 async def test_a_page_shows_its_own_whatever_a_view_behind_it_asks_for(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open(stage, "api", "Mail")
@@ -74,6 +76,7 @@ def _given(frozen: Frozen, name: str, prompt: str, ago: float) -> None:
     journal.append(frozen.directory.agent(name).journal, intake)
 
 
+@pytest.mark.long
 async def test_what_it_was_hired_for_is_the_first_entry_of_its_mail(frozen: Frozen) -> None:
     _given(frozen, "reviewer", "Review how notes are removed.\nBe brief.", 890)
     async with opened(frozen, 80, 24) as stage:
@@ -99,6 +102,7 @@ def test_the_first_prompt_is_known_however_long_the_journal_is(frozen: Frozen) -
     assert [letter.message.content for letter in reader.prompts] == ["the first", "another hiring"]
 
 
+@pytest.mark.long
 async def test_the_page_of_an_absent_lead_shows_its_mail(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("l")
@@ -113,6 +117,7 @@ async def test_an_empty_seat_without_mail_says_how_to_fill_it(empty: Frozen) -> 
         await stage.sees("there is no lead: l writes to the lead, and hires one")
 
 
+@pytest.mark.long
 async def test_what_it_tells_you_has_no_times_of_a_worker(frozen: Frozen) -> None:
     frozen.mail(61, "api", "operator", "result", "pagination is done", 2)
     frozen.mail(62, "api", "lead", "idle_notification", "free for work", 1)
@@ -127,6 +132,7 @@ async def test_what_it_tells_you_has_no_times_of_a_worker(frozen: Frozen) -> Non
         assert "—" not in to_the_empty_seat
 
 
+@pytest.mark.long
 async def test_the_talk_with_the_lead_says_free_for_work_once(frozen: Frozen) -> None:
     frozen.hire("lead", "code", "idle", "", ago=1, pid=4500)
     frozen.mail(63, "lead", "operator", "idle_notification", "free for work", 1)
@@ -161,6 +167,7 @@ async def test_a_process_shows_its_history_its_tree_and_its_log_tail(frozen: Fro
         await stage.sees("CPU TIME", "└ python -m pytest -k sync", "200.0s", "220M", "warning: slow disk")
 
 
+@pytest.mark.long
 async def test_an_ended_process_shows_its_exit_record(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open(stage, "parser", "Process")
@@ -220,6 +227,7 @@ async def test_a_tool_call_is_one_line_that_unfolds_to_all_of_it(frozen: Frozen)
         await stage.sees("test_39 passed")
 
 
+@pytest.mark.long
 async def test_what_the_model_thought_is_one_line_that_unfolds(frozen: Frozen) -> None:
     thought = {"type": "thinking", "thinking": "First the parser.\n" * 5 + "Then the tests.", "signature": "s"}
     content = [thought, {"type": "redacted_thinking", "data": "x"}, {"type": "text", "text": "I begin."}]
@@ -302,6 +310,7 @@ def test_a_long_outcome_keeps_its_beginning_and_its_end() -> None:
     assert len(done.detail) < 9000
 
 
+@pytest.mark.long
 async def test_a_page_says_which_digit_goes_to_the_view_below(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("enter")
@@ -313,6 +322,7 @@ async def test_a_page_says_which_digit_goes_to_the_view_below(frozen: Frozen) ->
         assert "· 1 Board" not in stage.all
 
 
+@pytest.mark.long
 async def test_the_digit_on_a_page_is_the_users_own(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24, settings=Settings(keys={"app.board": "0"})) as stage:
         await stage.press("enter")

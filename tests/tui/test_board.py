@@ -55,6 +55,7 @@ async def test_a_move_of_the_cursor_does_not_paint_the_team(frozen: Frozen, monk
         assert not painted
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("error", "says"),
     [(None, "2 unread"), ("the API stayed unavailable", "the API stayed un")],
@@ -71,6 +72,7 @@ async def test_what_an_idle_agent_does_is_not_said_twice(frozen: Frozen, error: 
         assert says in row
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("state", [pytest.param("idle", marks=pytest.mark.long), "working"])
 async def test_a_row_says_that_a_checkout_was_not_set_up(frozen: Frozen, state: State) -> None:
     path = frozen.directory.agent("reviewer").status
@@ -107,6 +109,7 @@ async def test_the_strip_counts_states_and_says_what_is_dangerous(frozen: Frozen
             assert part in strip
 
 
+@pytest.mark.long
 async def test_a_worker_whose_sandbox_is_not_known_yet_is_no_danger(frozen: Frozen) -> None:
     frozen.directory.agent("api").status.on_disk.unlink()
     async with opened(frozen) as stage:
@@ -149,6 +152,7 @@ async def test_moving_shows_the_other_agents_work_mail_and_live_reply(frozen: Fr
         await stage.sees("Inbox · api", "what is the cursor", "PICKED   TURN")
 
 
+@pytest.mark.long
 async def test_the_output_of_a_command_is_shown_while_it_runs(frozen: Frozen) -> None:
     frozen.began("api", 3, "bash", {"command": "make"})
     frozen.directory.agent("api").live.write_text("compiled 3 of 40\n")
@@ -221,12 +225,14 @@ async def test_the_cursor_stays_on_its_agent_when_the_order_changes(
         assert order.index("migrate") == 3, "it does not re-sort under the cursor"
 
 
+@pytest.mark.long
 async def test_eighty_columns_name_every_view_and_the_order(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         assert "5 Procs  6 Feed  7 Cost" in stage.part("heading")
         await stage.sees("Team · sort:urgency")
 
 
+@pytest.mark.long
 async def test_sorting_goes_through_the_columns_and_turns_round(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
         await stage.press("s")
@@ -258,6 +264,7 @@ async def test_zoom_gives_a_pane_the_screen_and_esc_gives_it_back(frozen: Frozen
         await stage.sees("Peek · ")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "view",
     [
@@ -292,6 +299,7 @@ async def test_a_zoomed_pane_takes_all_the_room(frozen: Frozen, view: str) -> No
             await stage.settles()
 
 
+@pytest.mark.long
 async def test_esc_on_the_board_does_not_leave(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
         await stage.press("escape", "escape")
@@ -312,6 +320,7 @@ async def test_an_empty_team_says_what_to_press_first(empty: Frozen) -> None:
         assert "n new" in stage.part("keys")
 
 
+@pytest.mark.long
 async def test_a_team_that_is_not_there_yet_appears_when_it_is_made(empty: Frozen) -> None:
     later = Frozen(type(empty.directory)(empty.directory.path.with_name("later")), empty.probe)
     async with opened(later, 80, 24) as stage:
@@ -321,6 +330,7 @@ async def test_a_team_that_is_not_there_yet_appears_when_it_is_made(empty: Froze
         await stage.sees("scout")
 
 
+@pytest.mark.long
 async def test_a_task_that_moves_moves_on_the_board(frozen: Frozen) -> None:
     async with opened(frozen, 120, 50) as stage:
         await stage.sees("orphaned by parser")
@@ -371,6 +381,7 @@ def test_without_a_terminal_it_says_what_to_do_instead(frozen: Frozen) -> None:
         session.run(frozen.team)
 
 
+@pytest.mark.long
 async def test_enter_in_a_pane_opens_what_is_selected_there(frozen: Frozen) -> None:
     async with opened(frozen, 120, 40) as stage:
         await stage.press("j", "j", "j", "j", "j", "tab", "tab", "j", "j", "enter")
@@ -379,6 +390,7 @@ async def test_enter_in_a_pane_opens_what_is_selected_there(frozen: Frozen) -> N
         await stage.sees("┌─ api · 1 unread · seen as its worker sees it")
 
 
+@pytest.mark.long
 async def test_on_a_task_of_the_board_no_key_is_for_an_agent(frozen: Frozen) -> None:
     async with opened(frozen, 170, 50) as stage:
         await stage.can("r", "resume")
@@ -388,6 +400,7 @@ async def test_on_a_task_of_the_board_no_key_is_for_an_agent(frozen: Frozen) -> 
         await stage.sees("resume: select an agent first")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("beside", "moves", "agent"),
     [("board-needs", "jj", "docs"), pytest.param("board-cost", "jjj", "api", marks=pytest.mark.long)],
@@ -408,6 +421,7 @@ async def test_beside_the_roster_keys_act_on_the_agent_of_the_row(
         await stage.sees("Hire an agent", f"{agent}2")
 
 
+@pytest.mark.long
 async def test_a_large_board_shows_what_each_agent_costs(frozen: Frozen) -> None:
     async with opened(frozen, 160, 49) as stage:
         await stage.sees("Needs you · 5")

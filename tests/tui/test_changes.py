@@ -105,6 +105,7 @@ def repository(frozen: Frozen) -> Repository:
     return Repository(frozen)
 
 
+@pytest.mark.long
 async def test_eight_shows_what_each_agent_changed(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {"src/pages.py": AFTER, "src/cursor.py": "A = 1\n"})
     repository.snapshot("ui", {"README.md": "# Ink\n"})
@@ -157,6 +158,7 @@ def test_a_change_of_the_mode_is_shown() -> None:
     assert "x" not in plain(file_line(FileChange("new", "added", 1, 0, mode="100755", old_mode="000000"), 40))
 
 
+@pytest.mark.long
 async def test_without_a_worktree_changes_says_how_to_get_one(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("8")
@@ -244,6 +246,7 @@ async def test_a_hunk_folds_to_one_line(frozen: Frozen, repository: Repository) 
         await stage.sees("LIMIT_30 = 300", "▹ @@ -1,5 +1,5 @@")
 
 
+@pytest.mark.long
 async def test_changes_are_read_again_when_the_agent_changes_its_state(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {"README.md": "# One\n"})
     async with opened(frozen, 80, 24) as stage:
@@ -318,6 +321,7 @@ async def test_merged_work_is_committed_as_shown_and_taken_back(frozen: Frozen, 
         assert repository.git("status", "--porcelain") == ""
 
 
+@pytest.mark.long
 async def test_what_cannot_be_merged_says_why(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {"README.md": "# Ink\n"})
     _idle(frozen, "api")
@@ -379,6 +383,7 @@ async def _open_diff(stage: Stage) -> None:
     await stage.press("enter")
 
 
+@pytest.mark.long
 async def test_notes_are_sent_as_one_message_with_path_line_and_hunk(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {"src/pages.py": AFTER})
     async with opened(frozen, 120, 36) as stage:
@@ -565,6 +570,7 @@ def _checkout(frozen: Frozen, name: str, files: dict[str, str]) -> Path:
     return tree
 
 
+@pytest.mark.long
 async def test_a_hunk_is_put_back(frozen: Frozen, repository: Repository) -> None:
     tree = await asyncio.to_thread(
         _checkout, frozen, "api", {"src/pages.py": AFTER, "src/cursor.py": "A = 1\n", "README.md": "# Ink\n"}

@@ -118,6 +118,7 @@ async def test_a_break_sign_and_a_tab_are_sent_as_they_are(frozen: Frozen) -> No
 # ------------------------------------------------------------------------------------------- where one writes
 
 
+@pytest.mark.long
 async def test_the_composer_follows_the_selection(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.sees("▸ to parser ›")
@@ -140,6 +141,7 @@ async def test_what_is_written_before_the_composer_has_its_input_is_sent(frozen:
     assert _last(frozen, "api") == "hello"
 
 
+@pytest.mark.long
 async def test_below_100_columns_there_is_no_composer(frozen: Frozen) -> None:
     async with opened(frozen, 99, 36) as stage:
         await stage.settles()
@@ -153,6 +155,7 @@ async def test_read_only_has_no_composer(frozen: Frozen) -> None:
         assert "to parser ›" not in stage.all
 
 
+@pytest.mark.long
 async def test_a_line_hides_nothing_but_the_footer(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("2")
@@ -195,6 +198,7 @@ async def test_esc_keeps_the_draft_of_each_agent(frozen: Frozen, size: tuple[int
         await stage.sees("to api ›", "half a thou")
 
 
+@pytest.mark.long
 async def test_the_footer_offers_no_key_that_would_be_typed(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press(*_API, "m")
@@ -243,6 +247,7 @@ def _held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return may_fail
 
 
+@pytest.mark.long
 @_SIZES
 async def test_text_not_sent_comes_before_text_typed_meanwhile(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
@@ -301,6 +306,7 @@ async def test_what_was_sent_to_a_team_that_was_left_is_no_draft(
         assert stage.app.drafts[frozen.directory.path] == {}
 
 
+@pytest.mark.long
 async def test_quitting_while_a_send_fails_keeps_the_text_and_reason(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -451,6 +457,7 @@ def _slash(frozen: Frozen, name: str, text: str) -> None:
     file.write_text(text)
 
 
+@pytest.mark.long
 @_SIZES
 async def test_a_slash_command_is_read_before_it_is_sent(frozen: Frozen, size: tuple[int, int]) -> None:
     _slash(frozen, "fix", "---\ndescription: fixes one\n---\nFix issue $1 of $ARGUMENTS.\n")
@@ -466,6 +473,7 @@ async def test_a_slash_command_is_read_before_it_is_sent(frozen: Frozen, size: t
     assert _last(frozen, "api") == "Fix issue 12 of 12 now."
 
 
+@pytest.mark.long
 @_SIZES
 async def test_a_command_that_does_not_exist_is_sent_only_the_second_time(
     frozen: Frozen, size: tuple[int, int]
@@ -498,6 +506,7 @@ async def test_the_commands_that_exist_are_named_and_a_path_is_no_command(frozen
     assert _last(frozen, "api") == "/etc/hosts is wrong"
 
 
+@pytest.mark.long
 async def test_a_slash_command_that_cannot_be_used_keeps_the_text(frozen: Frozen) -> None:
     _slash(frozen, "empty", "")
     async with opened(frozen, 80, 24) as stage:
@@ -578,6 +587,7 @@ async def test_a_draft_is_written_in_the_editor(
     assert not Path(folder).exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("visual", "says"), [("false", "false ended with 1; the draft is"), ("no-such-editor", "there is no editor")]
 )
@@ -621,6 +631,7 @@ def _draft(stage: Stage) -> str:
     return _input(stage).text
 
 
+@pytest.mark.long
 @_SIZES
 async def test_a_key_adds_a_line_and_enter_sends_all(frozen: Frozen, size: tuple[int, int]) -> None:
     async with opened(frozen, *size) as stage:
@@ -685,6 +696,7 @@ def test_a_dropped_file_that_is_not_attached_says_why(tmp_path: Path) -> None:
         assert attach_dropped(pasted) == (pasted, f"stays text: {why}")
 
 
+@pytest.mark.long
 @_SIZES
 async def test_a_hint_says_why_a_dropped_file_stays_text(frozen: Frozen, tmp_path: Path, size: tuple[int, int]) -> None:
     text = tmp_path / "notes.txt"
@@ -703,6 +715,7 @@ def test_marks_are_split_from_the_text(tmp_path: Path) -> None:
     assert split_attachments(f"look [attach {image}] here") == ("look  here", [image])
 
 
+@pytest.mark.long
 @_SIZES
 async def test_a_long_paste_is_whole_and_leaves_room(frozen: Frozen, size: tuple[int, int]) -> None:
     pasted = "\n".join(f"line {number}" for number in range(200))
@@ -716,6 +729,7 @@ async def test_a_long_paste_is_whole_and_leaves_room(frozen: Frozen, size: tuple
     assert _last(frozen, "api") == pasted
 
 
+@pytest.mark.long
 async def test_a_question_that_asks_one_line_takes_no_more(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("slash")
@@ -755,6 +769,7 @@ async def test_what_was_sent_is_the_first_that_up_shows(frozen: Frozen) -> None:
         await stage.sees("how far?")
 
 
+@pytest.mark.long
 async def test_up_goes_up_in_a_text_before_it_shows_another(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         stage.app.context.sent.add("sent before")
@@ -856,6 +871,7 @@ async def test_a_path_at_the_beginning_addresses_no_agent(frozen: Frozen) -> Non
     assert _last(frozen, "api") == "@src/app.py is wrong"
 
 
+@pytest.mark.long
 async def test_what_tab_completes_is_shown(frozen: Frozen) -> None:
     for name in ("one.py", "other.py"):
         (frozen.directory.root / name).touch()
@@ -888,6 +904,7 @@ async def test_keys_in_one_read_act_in_their_order(
         await stage.until(lambda: _draft(stage) == text, f"{text!r} in the line")
 
 
+@pytest.mark.long
 @_SIZES
 async def test_enter_in_one_read_sends_what_came_before(frozen: Frozen, size: tuple[int, int]) -> None:
     before = _count(frozen, "api")

@@ -13,6 +13,7 @@ async def _copies(stage: Stage, text: str) -> None:
     await stage.sees("copied: ")
 
 
+@pytest.mark.long
 async def test_of_a_list_the_line_under_the_cursor_is_copied(frozen: Frozen) -> None:
     async with opened(frozen, 170, 50) as stage:
         for way, line in (
@@ -40,6 +41,7 @@ async def test_of_a_plan_exactly_the_plan_is_copied(frozen: Frozen) -> None:
         await stage.sees("copied: # Rotate the JWT signing keys … and 13 lines more")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("given", "copied"),
     [
@@ -62,6 +64,7 @@ async def test_of_a_permission_the_command_or_the_change_is_copied(
         assert stage.app.clipboard == copied
 
 
+@pytest.mark.long
 async def test_while_revisions_are_compared_the_difference_is_copied(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.app.open_need("plan:auth-plan:req-004281")
@@ -71,6 +74,7 @@ async def test_while_revisions_are_compared_the_difference_is_copied(frozen: Fro
         assert stage.app.clipboard.startswith("--- v1\n+++ v2")
 
 
+@pytest.mark.long
 async def test_of_a_question_the_question_is_copied(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.app.open_need("question:docs:req-004290")
@@ -78,6 +82,7 @@ async def test_of_a_question_the_question_is_copied(frozen: Frozen) -> None:
         await _copies(stage, "The 1.x API pages are linked from two blog posts. Keep them?")
 
 
+@pytest.mark.long
 async def test_of_an_agents_page_the_entry_under_the_cursor_is_copied(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press("j", "j", "j", "j", "j", "enter")
@@ -95,6 +100,7 @@ async def test_of_an_agents_page_the_entry_under_the_cursor_is_copied(frozen: Fr
             await _copies(stage, copied)
 
 
+@pytest.mark.long
 async def test_of_the_feed_and_of_mail_all_of_an_entry_is_copied(frozen: Frozen) -> None:
     long = "the list scrolls " * 20 + "\nand keeps its place"
     frozen.said("ui", 1, long)

@@ -59,6 +59,7 @@ async def test_a_model_without_a_price_is_never_free(frozen: Frozen) -> None:
         assert "$5.99+" in stage.part("strip")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [(80, 24), pytest.param((40, 20), marks=pytest.mark.long)])
 async def test_no_number_is_cut(frozen: Frozen, size: tuple[int, int]) -> None:
     _limit_team(frozen, "1k")
@@ -69,6 +70,7 @@ async def test_no_number_is_cut(frozen: Frozen, size: tuple[int, int]) -> None:
         assert not [line for line in stage.text[3:-4] if "…" in line]
 
 
+@pytest.mark.long
 async def test_budgets_say_how_much_of_them_is_used(frozen: Frozen) -> None:
     _limit(frozen, "api", "$1")
     _limit_team(frozen, "$10")
@@ -101,6 +103,7 @@ async def test_the_table_sorts_filters_and_opens_an_agent(frozen: Frozen) -> Non
         await stage.sees("[Cost]")
 
 
+@pytest.mark.long
 async def test_an_agents_cost_tab_says_where_its_tokens_went(frozen: Frozen) -> None:
     _limit(frozen, "api", "$1")
     _called(frozen, "api", 30, 0.04)
@@ -110,6 +113,7 @@ async def test_an_agents_cost_tab_says_where_its_tokens_went(frozen: Frozen) -> 
         await stage.sees("TOOK", "15:03:52", "$0.04")
 
 
+@pytest.mark.long
 async def test_the_cost_tab_names_no_price_where_none_is_known(frozen: Frozen) -> None:
     _unpriced(frozen, "api")
     async with opened(frozen, 80, 24) as stage:
@@ -117,6 +121,7 @@ async def test_the_cost_tab_names_no_price_where_none_is_known(frozen: Frozen) -
         await stage.sees("tokens only: the offline model is not priced")
 
 
+@pytest.mark.long
 async def test_a_team_without_money_says_why_beside_the_price_table(frozen: Frozen) -> None:
     for agent in frozen.directory.agents.iterdir():
         _unpriced(frozen, agent.name)
@@ -129,12 +134,14 @@ async def test_a_team_without_money_says_why_beside_the_price_table(frozen: Froz
         await stage.sees("Cost · tokens only: these models are not priced")
 
 
+@pytest.mark.long
 async def test_the_teams_row_opens_nothing(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press("7", "G")
         await stage.until(lambda: "⏎ open" not in stage.part("keys"), "no open key")
 
 
+@pytest.mark.long
 async def test_short_of_room_the_columns_that_matter_least_give_way(frozen: Frozen) -> None:
     _limit(frozen, "api", "$1")
     async with opened(frozen, 80, 24) as stage:

@@ -37,6 +37,7 @@ async def test_what_was_written_comes_back_in_the_next_dashboard(frozen: Frozen,
         assert "not sent yet" not in stage.all
 
 
+@pytest.mark.long
 async def test_a_prompt_and_a_reason_are_kept_while_they_are_written(frozen: Frozen, tmp_path: Path) -> None:
     settings = Settings(drafts=tmp_path / "drafts")
     async with opened(frozen, 80, 24, settings=settings) as stage:

@@ -67,6 +67,7 @@ async def test_enter_unfolds_the_diff_and_folds_it_again(frozen: Frozen) -> None
         await stage.sees_not("+def new():")
 
 
+@pytest.mark.long
 async def test_key_labels_say_what_they_do_to_the_selected_entry(frozen: Frozen) -> None:
     frozen.did("api", 6, "edit_file", _edit("def old():\n    pass\n", "def new():\n    pass\n"), "edited", 0)
     async with opened(frozen, 80, 24) as stage:
@@ -128,6 +129,7 @@ async def _open_plan(stage: Stage) -> None:
     await stage.sees("PLAN v2")
 
 
+@pytest.mark.long
 async def test_a_plan_says_which_of_its_files_others_have_open(frozen: Frozen) -> None:
     frozen.did("api", 60, "edit_file", _edit("a", "b", "settings.py"), "edited", 0)
     frozen.did("ui", 90, "read_file", {"path": "keys/ring.py"}, "(9 lines)", 0)
@@ -139,6 +141,7 @@ async def test_a_plan_says_which_of_its_files_others_have_open(frozen: Frozen) -
         await stage.sees("Files it names", "api changed it 1m ago")
 
 
+@pytest.mark.long
 async def test_a_plan_says_which_plans_name_its_files(frozen: Frozen) -> None:
     status = agents.status(frozen.directory.agent("api"))
     assert status is not None
@@ -149,6 +152,7 @@ async def test_a_plan_says_which_plans_name_its_files(frozen: Frozen) -> None:
         await stage.sees("⚠ PLANS   the approved plan of api names keys/ring.py, too")
 
 
+@pytest.mark.long
 async def test_reading_alone_is_no_overlap(frozen: Frozen) -> None:
     frozen.did("ui", 90, "read_file", {"path": "keys/ring.py"}, "(9 lines)", 0)
     async with opened(frozen, 80, 24) as stage:
@@ -170,6 +174,7 @@ def test_a_count_of_files_reads_as_one(files: list[str], words: str) -> None:
     assert words in said
 
 
+@pytest.mark.long
 async def test_a_plan_of_files_that_no_agent_has_open_says_so(frozen: Frozen) -> None:
     frozen.did("auth-plan", 90, "read_file", {"path": "keys/ring.py"}, "(9 lines)", 0)
     async with opened(frozen, 80, 24) as stage:
@@ -302,6 +307,7 @@ def test_a_command_that_makes_a_repository_is_known(command: str, marked: bool) 
     assert makes_repository(command) is marked
 
 
+@pytest.mark.long
 async def test_a_permission_to_make_a_repository_says_that_it_runs_on_your_machine(frozen: Frozen) -> None:
     call: dict[str, JsonValue] = {"tool": "bash", "input": {"command": "git init sub"}, "summary": "git init sub"}
     frozen.asks("perm-1", "permission", "release", 22, call)
@@ -310,6 +316,7 @@ async def test_a_permission_to_make_a_repository_says_that_it_runs_on_your_machi
         await stage.sees("MACHINE   runs on your machine: git init sub")
 
 
+@pytest.mark.long
 async def test_the_files_tab_marks_what_runs_on_your_machine(frozen: Frozen) -> None:
     frozen.did("api", 5, "write_file", {"path": "Makefile", "content": "all:"}, "created Makefile", 0)
     async with opened(frozen, 80, 24) as stage:

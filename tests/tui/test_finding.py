@@ -25,6 +25,7 @@ async def test_what_is_typed_after_the_slash_never_runs_as_keys(
     assert stopped == []
 
 
+@pytest.mark.long
 async def test_every_tab_of_an_agent_is_narrowed_by_words(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_tab(stage, "Now")
@@ -105,6 +106,7 @@ async def test_what_the_line_says_is_so(frozen: Frozen) -> None:
             await stage.sees_not("Esc shows all")
 
 
+@pytest.mark.long
 async def test_another_tab_shows_all_of_it(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_tab(stage, "Mail")

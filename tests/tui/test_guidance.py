@@ -49,6 +49,7 @@ def test_every_binding_has_an_id_and_a_tooltip() -> None:
         assert binding.tooltip, (name, binding)
 
 
+@pytest.mark.long
 async def test_an_empty_view_says_what_to_do_first(empty: Frozen) -> None:
     async with opened(empty, 80, 24) as stage:
         for key, words in (
@@ -106,6 +107,7 @@ def test_no_text_names_a_key_that_may_be_another_here() -> None:
             assert named == [], f"{file.name}: take the key from context.key()"
 
 
+@pytest.mark.long
 async def test_hints_name_the_users_own_keys(frozen: Frozen) -> None:
     mine = Settings(
         keys={"draft.send": "f5", "line.leave": "f6", "hire.send": "f7", "request.approve": "f8", "request.words": "f9"}
@@ -131,6 +133,7 @@ async def test_where_one_may_only_look_no_key_is_offered_that_changes(empty: Fro
         assert "hires an agent" not in stage.all
 
 
+@pytest.mark.long
 async def test_what_was_narrowed_to_nothing_says_how_to_see_all(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         for view in ("4", "6"):
@@ -170,6 +173,7 @@ async def test_help_cuts_no_sentence(frozen: Frozen, width: int) -> None:
         assert "twice" in text
 
 
+@pytest.mark.long
 async def test_help_of_a_form_knows_its_fields(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("n", "tab")
@@ -197,6 +201,7 @@ async def test_a_key_under_the_pointer_says_what_it_does(frozen: Frozen) -> None
         await stage.until(lambda: footer.tooltip == says, "what the key does")
 
 
+@pytest.mark.long
 async def test_the_palette_finds_a_command_or_says_why_not(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         for way, words, says in (
@@ -212,6 +217,7 @@ async def test_the_palette_finds_a_command_or_says_why_not(frozen: Frozen) -> No
             await stage.until(lambda: not isinstance(stage.app.screen, CommandPalette), "the palette gone")
 
 
+@pytest.mark.long
 async def test_without_a_selected_agent_the_palette_says_so(empty: Frozen) -> None:
     async with opened(empty, 80, 24) as stage:
         await stage.press(":")

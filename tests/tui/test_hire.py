@@ -39,6 +39,7 @@ async def _fill(stage: Stage, name: str, prompt: str) -> None:
     await stage.until(lambda: field.has_focus, "the cursor in the prompt")
 
 
+@pytest.mark.long
 async def test_it_says_what_a_type_may_do(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("n")
@@ -49,6 +50,7 @@ async def test_it_says_what_a_type_may_do(frozen: Frozen) -> None:
         await stage.sees("explore [plan] code", "submits plans for approval")
 
 
+@pytest.mark.long
 async def test_the_tick_for_an_own_checkout_shows_the_teams_default_and_can_say_no(frozen: Frozen) -> None:
     roster.change(frozen.directory, lambda config: setattr(config, "worktree", "always"))
     async with opened(frozen, 120, 36) as stage:
@@ -73,6 +75,7 @@ async def test_the_key_that_hires_says_why_it_does_not(frozen: Frozen) -> None:
         await stage.sees("hire: it needs a prompt")
 
 
+@pytest.mark.long
 async def test_a_click_chooses_what_it_is_on(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press("n")
@@ -88,6 +91,7 @@ async def test_a_click_chooses_what_it_is_on(frozen: Frozen) -> None:
             await stage.sees(sees)
 
 
+@pytest.mark.long
 async def test_the_last_line_is_the_same_as_a_command(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await _fill(stage, "fixer2", "Make parse accept it")
@@ -246,6 +250,7 @@ async def test_after_hiring_the_board_shows_the_new_agent(
         await stage.until(lambda: stage.app.focused is roster_, "the focus on the list")
 
 
+@pytest.mark.long
 async def test_leaving_the_form_during_a_hire_does_not_say_not_hired(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,6 +274,7 @@ async def test_leaving_the_form_during_a_hire_does_not_say_not_hired(
         assert stage.app.context.drafts == {}
 
 
+@pytest.mark.long
 async def test_a_failure_leaves_the_form_as_it_was_and_says_why(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,6 +305,7 @@ async def test_a_second_form_is_not_opened_beside_the_first(frozen: Frozen) -> N
         await stage.sees("┌─ Team")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("key", ["q", pytest.param("t", marks=pytest.mark.long)])
 async def test_a_form_on_another_view_is_not_thrown_away(frozen: Frozen, key: str) -> None:
     async with opened(frozen, 80, 24) as stage:
@@ -328,6 +335,7 @@ async def test_a_prompt_not_sent_is_there_in_the_next_hire_form(
         assert stage.app.context.drafts == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [(80, 24), pytest.param((60, 20), marks=pytest.mark.long)])
 async def test_the_key_line_says_how_to_go_on_in_each_field(frozen: Frozen, size: tuple[int, int]) -> None:
     async with opened(frozen, *size) as stage:
@@ -420,6 +428,7 @@ async def test_the_form_is_whole_at_80_by_24(frozen: Frozen) -> None:
         await stage.can("^o", "load profile")
 
 
+@pytest.mark.long
 async def test_every_tick_is_a_flag_of_the_command(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await _fill(stage, "fixer2", "go")
@@ -429,6 +438,7 @@ async def test_every_tick_is_a_flag_of_the_command(frozen: Frozen) -> None:
         await stage.sees("--strict-plan --ask --network --autoclaim --once --background")
 
 
+@pytest.mark.long
 async def test_restart_and_memory_limit_are_options_of_the_hire(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await _fill(stage, "fixer2", "go")
@@ -465,6 +475,7 @@ async def _hire_in_foreground(stage: Stage, name: str) -> None:
     await stage.sees("foreground: waiting for the result; Esc/b moves it to the background")
 
 
+@pytest.mark.long
 async def test_a_foreground_hire_is_watched_until_its_result(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     _spawned(monkeypatch)
     async with opened(frozen, 80, 24) as stage:
@@ -487,6 +498,7 @@ async def test_a_foreground_hire_that_dies_says_so(frozen: Frozen, monkeypatch: 
         await stage.sees("it ended without a result: killed by SIGKILL")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("key", ["b", pytest.param("escape", marks=pytest.mark.long)])
 async def test_a_foreground_hire_is_put_to_the_background(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch, key: str
@@ -534,6 +546,7 @@ async def test_one_key_moves_a_filtered_foreground_page_to_background(
 # ---------------------------------------------------------------------------------------------------- profiles
 
 
+@pytest.mark.long
 async def test_a_profile_is_kept_and_fills_the_form_again(frozen: Frozen, tmp_path: Path) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _fill(stage, "fixer2", "Fix the grammar")
@@ -553,6 +566,7 @@ async def test_a_profile_is_kept_and_fills_the_form_again(frozen: Frozen, tmp_pa
     assert file.parent.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.long
 async def test_a_damaged_profile_is_named_and_left_out(frozen: Frozen, tmp_path: Path) -> None:
     place = tmp_path / ".config" / "crewboard" / "profiles"
     screen.save_profile(place, "patcher", Profile(type="code", prompt="fix"))
@@ -567,6 +581,7 @@ async def test_a_damaged_profile_is_named_and_left_out(frozen: Frozen, tmp_path:
     assert (place / "broken.json").read_text() == "{"
 
 
+@pytest.mark.long
 async def test_a_name_that_was_typed_stays_when_a_profile_is_loaded(frozen: Frozen, tmp_path: Path) -> None:
     screen.save_profile(tmp_path / ".config" / "crewboard" / "profiles", "patcher", Profile(type="test", prompt="fix"))
     async with opened(frozen, 80, 24) as stage:
@@ -596,6 +611,7 @@ def test_profiles_are_where_the_user_keeps_configuration(tmp_path: Path, monkeyp
 # ------------------------------------------------------------------------------------------------- left and typed
 
 
+@pytest.mark.long
 async def test_a_form_that_was_left_comes_back_as_it_was(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _fill(stage, "fixer2", "fix it")
@@ -610,6 +626,7 @@ async def test_a_form_that_was_left_comes_back_as_it_was(frozen: Frozen) -> None
         await stage.sees("Name     fixer2", "[test]", "tester", "fix it", "[x] an approved plan", "turns 7")
 
 
+@pytest.mark.long
 async def test_what_was_hired_is_not_in_the_next_form(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     _spawned(monkeypatch)
     async with opened(frozen, 80, 24) as stage:
@@ -631,6 +648,7 @@ async def test_keys_typed_while_the_form_opens_are_its_name(frozen: Frozen) -> N
 # ------------------------------------------------------------------------------------------------------- clone
 
 
+@pytest.mark.long
 async def test_a_clone_begins_with_the_terms_of_the_selected_agent(frozen: Frozen) -> None:
     terms = HireOptions(plan=True, max_turns=7, task=14, unsafe_no_sandbox=True)
     agents.change_spec(frozen.directory.agent("parser"), lambda old: _with(old, terms))
@@ -693,6 +711,7 @@ def _with(old: Spec | None, flags: HireOptions, kind: str = "code") -> Spec:
     return old.replace(flags=flags, type=kind)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("environment", "model"),
     [
@@ -710,6 +729,7 @@ async def test_it_names_the_model_that_will_answer(
         await stage.sees(f"Model    {model}")
 
 
+@pytest.mark.long
 async def test_the_form_offers_only_tasks_that_can_begin(empty: Frozen) -> None:
     empty.task(1, "first", required_type="test")
     empty.task(2, "second", blocked_by=[1])
@@ -721,6 +741,7 @@ async def test_the_form_offers_only_tasks_that_can_begin(empty: Frozen) -> None:
         await stage.sees("‹ none ›", "ready")
 
 
+@pytest.mark.long
 async def test_the_form_chooses_effort_and_thinking(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await _fill(stage, "fixer2", "go")
@@ -740,6 +761,7 @@ def test_the_command_of_the_form_is_the_same_in_a_shell() -> None:
     assert done.stdout.split("\0")[:-1] == words
 
 
+@pytest.mark.long
 async def test_keys_in_one_read_fill_the_field_in_their_order(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("n")

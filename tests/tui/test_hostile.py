@@ -85,6 +85,7 @@ async def test_every_view_shows_it_as_text(hostile: Frozen) -> None:
             _check(stage)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "height"), [(100, 30), pytest.param(40, 10, marks=pytest.mark.long)])
 async def test_every_tab_shows_hostile_text_harmlessly(hostile: Frozen, width: int, height: int) -> None:
     async with opened(hostile, width, height) as stage:
@@ -108,6 +109,7 @@ async def test_every_request_shows_it_as_text(hostile: Frozen, width: int, heigh
             await stage.press("escape")
 
 
+@pytest.mark.long
 async def test_hire_messages_and_help_show_it_as_text(hostile: Frozen) -> None:
     async with opened(hostile, 80, 24) as stage:
         for keys in (("n",), ("escape", "?"), ("escape", "m"), ("escape", "b"), ("escape", "/")):
@@ -118,6 +120,7 @@ async def test_hire_messages_and_help_show_it_as_text(hostile: Frozen) -> None:
         _check(stage)
 
 
+@pytest.mark.long
 async def test_a_form_filled_from_an_agent_or_a_type_shows_it_as_text(hostile: Frozen) -> None:
     text = hostile.directory.agent("mole").live.read_bytes().decode("utf-8", "replace")
     mole = hostile.directory.agent("mole")

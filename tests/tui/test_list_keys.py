@@ -67,6 +67,7 @@ async def _sort_and_reverse(stage: Stage, digit: str) -> None:
     assert rows.selected in sorted_
 
 
+@pytest.mark.long
 @_VIEWS
 async def test_s_sorts_by_the_next_key_and_capital_s_reverses(frozen: Frozen, digits: str) -> None:
     async with opened(frozen, 120, 36) as stage:
@@ -92,6 +93,7 @@ async def _filter_and_leave(stage: Stage, digit: str) -> None:
     await stage.until(lambda: set(shown(stage, selector)) == set(before), "all rows")
 
 
+@pytest.mark.long
 @_VIEWS
 async def test_filters_are_in_the_title_and_end_with_the_view(frozen: Frozen, digits: str) -> None:
     async with opened(frozen, 120, 36) as stage:
@@ -99,6 +101,7 @@ async def test_filters_are_in_the_title_and_end_with_the_view(frozen: Frozen, di
             await _filter_and_leave(stage, digit)
 
 
+@pytest.mark.long
 async def test_w_is_offered_only_where_there_are_more_columns(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         for digit in LISTS:
@@ -117,6 +120,7 @@ async def test_marked_tasks_are_cancelled_together(frozen: Frozen) -> None:
         await stage.sees_not(" marked")
 
 
+@pytest.mark.long
 async def test_marked_messages_are_copied_together(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         rows = await turned_to(stage, "2")

@@ -35,6 +35,7 @@ async def test_f_goes_through_the_groups_of_states(frozen: Frozen) -> None:
         assert len(names(stage)) == 11
 
 
+@pytest.mark.long
 async def test_esc_shows_all_again_and_an_empty_group_says_so(empty: Frozen) -> None:
     empty.hire("api", "code", "working", "thinking", ago=1, pid=4395)
     async with opened(empty, 80, 24) as stage:
@@ -58,6 +59,7 @@ async def test_f_narrows_processes_and_tasks_too(frozen: Frozen) -> None:
         await stage.sees("completed · waiting", "cut the release", "write the changelog")
 
 
+@pytest.mark.long
 async def test_a_border_names_a_key_only_where_it_works_now(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.sees(" follow:on")
@@ -95,6 +97,7 @@ async def test_w_shows_the_columns_of_the_next_size_and_back(frozen: Frozen, wid
         await stage.until(lambda: stage.text[3] == before, "the columns of before")
 
 
+@pytest.mark.long
 async def test_w_is_not_offered_where_everything_is_shown(frozen: Frozen) -> None:
     async with opened(frozen, 180, 50) as stage:
         await stage.press("?")
@@ -121,6 +124,7 @@ async def test_a_filtered_list_says_so_in_its_title_and_how_to_see_all(frozen: F
             await stage.sees_not("Esc shows all")
 
 
+@pytest.mark.long
 async def test_a_narrowed_mailbox_says_by_what(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("2", "u")
@@ -133,6 +137,7 @@ async def test_a_narrowed_mailbox_says_by_what(frozen: Frozen) -> None:
         await stage.sees("─ filter keys · Esc shows all ─")
 
 
+@pytest.mark.long
 async def test_a_lists_number_pressed_again_puts_the_focus_on_the_list(frozen: Frozen) -> None:
     async with opened(frozen, 120, 40) as stage:
         await stage.press("tab", "tab", "j")
@@ -180,6 +185,7 @@ async def test_the_inbox_follows_new_mail_once_asked_to(frozen: Frozen) -> None:
         await stage.sees("follow:off")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("keys", "moves"),
     [(("6",), ("k", "j")), pytest.param(("j", "tab"), ("k", "j"), marks=pytest.mark.long)],
@@ -215,6 +221,7 @@ async def test_a_message_that_becomes_a_thread_stays_selected(frozen: Frozen) ->
 _ALIKE = ("payments-review-service-api", "payments-review-service-web")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [80, pytest.param(120, marks=pytest.mark.long)])
 async def test_long_names_can_be_told_apart(empty: Frozen, width: int) -> None:
     for at, name in enumerate(_ALIKE):
@@ -246,6 +253,7 @@ async def test_the_key_of_the_board_leads_there_from_every_view(frozen: Frozen) 
         assert "demo ›" not in stage.all
 
 
+@pytest.mark.long
 async def test_a_filter_ends_when_a_page_is_opened_from_it(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("/")
@@ -259,6 +267,7 @@ async def test_a_filter_ends_when_a_page_is_opened_from_it(frozen: Frozen) -> No
         assert stage.app.screen.query_one(Roster).selected == "perf"
 
 
+@pytest.mark.long
 async def test_a_tick_draws_only_the_rows_that_can_be_seen(empty: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(60):
         empty.hire(f"agent{number:02}", "explore", "idle", "", ago=1, pid=7)

@@ -29,6 +29,7 @@ async def test_a_broadcast_to_the_marked_is_not_called_one_to_all(frozen: Frozen
         await stage.can("b", "write ✓parser")
 
 
+@pytest.mark.long
 async def test_the_footer_names_the_marked_agents_of_a_key(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("space", *_TO_API, "space")
@@ -41,6 +42,7 @@ async def test_the_footer_names_the_marked_agents_of_a_key(frozen: Frozen) -> No
         assert "Esc unmark" in stage.part("keys")
 
 
+@pytest.mark.long
 async def test_marks_end_with_what_was_done_to_them(frozen: Frozen, stopped: list[str]) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press(*_TO_API, "space")
@@ -61,6 +63,7 @@ async def test_the_mark_of_an_agent_that_is_removed_goes_too(frozen: Frozen) -> 
         await stage.until(lambda: not _marked(stage), "no mark")
 
 
+@pytest.mark.long
 async def test_marks_end_with_a_message_to_them(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press(*_TO_API, "space", "m")
@@ -95,6 +98,7 @@ async def test_a_marked_agent_that_the_filter_hides_is_left_alone(frozen: Frozen
         await stage.can("x", "stop ✓api")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("view", ["5", pytest.param("7", marks=pytest.mark.long)])
 async def test_agents_are_marked_in_every_list_of_agents(frozen: Frozen, stopped: list[str], view: str) -> None:
     async with opened(frozen, 120, 36) as stage:

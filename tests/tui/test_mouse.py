@@ -25,6 +25,7 @@ async def click(stage: Stage, x: int, y: int, *, times: int = 1) -> None:
     await stage.settles()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("width", "height", "views"),
     [
@@ -61,6 +62,7 @@ async def test_a_click_in_a_scrolled_list_selects_the_row_under_it(frozen: Froze
         assert stage.text[place.y][place.x] == "▸"
 
 
+@pytest.mark.long
 async def test_a_click_on_a_column_head_or_border_selects_nothing(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("j", "j")
@@ -88,6 +90,7 @@ async def test_a_double_click_on_a_choice_answers_with_that_choice(
     assert answered.feedback == "trash"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [40, *(pytest.param(width, marks=pytest.mark.long) for width in (80, 120))])
 async def test_a_click_on_a_tab_opens_it(frozen: Frozen, width: int) -> None:
     async with opened(frozen, width, 24) as stage:

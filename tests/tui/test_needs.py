@@ -23,6 +23,7 @@ def die(frozen: Frozen, name: str) -> None:
     agents.write_exit(frozen.directory.agent(name), Exit(run=1, signal=11, reason="died", at=NOW - 5, buried=True))
 
 
+@pytest.mark.long
 async def test_each_says_since_when_and_what_it_holds_up(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("4")
@@ -58,6 +59,7 @@ async def test_what_comes_while_one_looks_is_added_at_the_end(frozen: Frozen) ->
         await stage.sees("Needs you · 6 · most urgent first")
 
 
+@pytest.mark.long
 async def test_the_board_does_not_sort_its_list_under_the_cursor(frozen: Frozen) -> None:
     async with opened(frozen, 180, 50) as stage:
         await stage.sees("Needs you · 5")
@@ -70,6 +72,7 @@ async def test_the_board_does_not_sort_its_list_under_the_cursor(frozen: Frozen)
         assert shown(stage, "board-needs") == [*before, "death:api:"]
 
 
+@pytest.mark.long
 async def test_the_answers_of_today_are_counted_with_their_median(frozen: Frozen) -> None:
     for wait, ago in ((10, 60), (50, 90), (86_400, 86_400)):
         frozen.asks(f"q-{ago}", "question", "api", ago + wait, {"question": "?"})
@@ -137,6 +140,7 @@ async def test_an_acknowledged_death_is_still_no_orderly_end(frozen: Frozen) -> 
         await stage.sees("✖ died        killed or crashed, and acknowledged by you")
 
 
+@pytest.mark.long
 async def test_the_help_says_what_next_does_with_a_death(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("?")
@@ -146,6 +150,7 @@ async def test_the_help_says_what_next_does_with_a_death(frozen: Frozen) -> None
         await stage.sees("┌─ parser · why ─", "killed by SIGKILL at 15:02:10")
 
 
+@pytest.mark.long
 async def test_a_death_without_a_log_shows_the_last_work_and_idleness(frozen: Frozen) -> None:
     frozen.hire("idler", "code", "idle", "", ago=300, pid=77)
     frozen.began("idler", 300, "read_file", {"path": "README.md"})
@@ -173,6 +178,7 @@ async def test_esc_leads_back_to_what_the_next_key_opened(frozen: Frozen) -> Non
         await stage.sees("▸▲ auth-plan")
 
 
+@pytest.mark.long
 async def test_the_alert_says_open_or_next_as_its_key_will_do(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.until(lambda: "parser died" in stage.part("alert"), "what is urgent")
@@ -208,6 +214,7 @@ def failed_task(frozen: Frozen) -> None:
     frozen.task(30, "port the parser", "failed", owner="api", updated_at=NOW - 30)
 
 
+@pytest.mark.long
 async def test_a_failed_task_is_tried_again_with_one_key(frozen: Frozen) -> None:
     failed_task(frozen)
     async with opened(frozen, 100, 30) as stage:
@@ -255,6 +262,7 @@ async def test_a_result_is_read_in_place_and_settled_by_opening_it(frozen: Froze
         await stage.sees_not("result: Pagination works.")
 
 
+@pytest.mark.long
 async def test_an_agent_whose_assignment_failed_tries_again_with_one_key(frozen: Frozen) -> None:
     frozen.hire("refused", "code", "idle", "", ago=20, pid=77, failed=1, failed_at=NOW - 20, last_error="refusal")
     with alive(frozen.team, "refused"):
@@ -266,6 +274,7 @@ async def test_an_agent_whose_assignment_failed_tries_again_with_one_key(frozen:
         assert mailbox.read(frozen.directory, "refused").messages[-1].content == control.RETRY
 
 
+@pytest.mark.long
 async def test_needs_can_be_sorted_by_what_they_unblock(frozen: Frozen) -> None:
     async with opened(frozen, 100, 30) as stage:
         await stage.press("4")
@@ -277,6 +286,7 @@ async def test_needs_can_be_sorted_by_what_they_unblock(frozen: Frozen) -> None:
         await stage.until(lambda: shown(stage)[0] == "death:parser:", "the order of urgency")
 
 
+@pytest.mark.long
 async def test_the_alert_line_shows_the_keys_of_the_need(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.sees("parser died")
@@ -306,6 +316,7 @@ async def test_a_run_that_its_budget_ended_is_not_shown_as_done(frozen: Frozen) 
         await stage.sees("■ dear")
 
 
+@pytest.mark.long
 async def test_the_status_bar_says_how_many_wait_for_the_api(frozen: Frozen) -> None:
     for name, pid in (("one", 81), ("two", 82)):
         frozen.hire(
@@ -325,6 +336,7 @@ def marked(stage: Stage) -> dict[str, bool]:
     return {row.key: "⚠" in "".join(span.text for span in row.line) for row in rows}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [(80, 24), pytest.param((120, 40), marks=pytest.mark.long)])
 async def test_a_collision_marks_both_rows_and_is_answered(empty: Frozen, size: tuple[int, int]) -> None:
     for name, at in (("ann", NOW - 20), ("ben", NOW - 9), ("cat", NOW - 9)):

@@ -29,6 +29,7 @@ def leases_in(frozen: Frozen) -> list[str]:
     return [each.who for each in operators.present(frozen.directory)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [80, pytest.param(120, marks=pytest.mark.long)])
 async def test_the_status_bar_names_the_others(frozen: Frozen, kim: OpenDashboard, width: int) -> None:
     async with opened(frozen, width, 24) as stage:
@@ -37,6 +38,7 @@ async def test_the_status_bar_names_the_others(frozen: Frozen, kim: OpenDashboar
         await stage.until(lambda: "Kim" not in stage.part("strip"), "the status bar without Kim")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "words"), [(80, "Kim is here too"), (120, "Kim is looking at this plan")])
 async def test_a_plan_says_who_else_looks_at_it(frozen: Frozen, kim: OpenDashboard, width: int, words: str) -> None:
     async with opened(frozen, width, 24) as stage:

@@ -77,6 +77,7 @@ async def test_what_was_painted_in_parts_is_the_whole_screen(frozen: Frozen, mon
                 await stage.until(lambda: terminal.lines == stage.text, "the whole screen in the terminal")
 
 
+@pytest.mark.long
 async def test_no_paint_shows_the_work_of_another_agent(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(frozen, *SIZE) as stage:
         with painted(stage, monkeypatch) as terminal:

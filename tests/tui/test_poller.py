@@ -227,6 +227,7 @@ def test_a_lost_event_is_repaired_by_the_sweep(
         pass
 
 
+@pytest.mark.long
 def test_a_large_team_is_swept_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crewboard.readmodel.watcher.SWEEP", 0.02)
     monkeypatch.setattr("crewboard_tui.poller.SWEPT", 2)
@@ -316,6 +317,7 @@ def test_only_an_end_not_yet_finalized_wakes_the_supervisor(
     listener.reading.stop()
 
 
+@pytest.mark.long
 def test_of_a_large_team_each_journal_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     team = make_empty(tmp_path)
     for number in range(70):
@@ -335,6 +337,7 @@ def test_of_a_large_team_each_journal_is_opened_once(tmp_path: Path, monkeypatch
     assert len(made) == 70
 
 
+@pytest.mark.long
 def test_the_first_screen_of_a_large_team_measures_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     team = make_empty(tmp_path / "large")
     for number in range(SWEPT + 6):

@@ -16,6 +16,7 @@ async def test_read_only_says_so_at_every_key_that_changes_the_team(frozen: Froz
             await stage.sees(f" {name}: not while you only look (--read-only)")
 
 
+@pytest.mark.long
 async def test_with_nothing_waiting_the_key_for_the_next_need_says_so(empty: Frozen) -> None:
     empty.hire("api", "code", "working", "thinking", ago=1, pid=4395)
     async with opened(empty, 80, 24) as stage:
@@ -23,6 +24,7 @@ async def test_with_nothing_waiting_the_key_for_the_next_need_says_so(empty: Fro
         await stage.sees(" next: nothing needs you")
 
 
+@pytest.mark.long
 async def test_a_key_that_does_nothing_here_says_why(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         for way, key, says in (
@@ -53,6 +55,7 @@ async def test_an_answer_to_what_is_decided_says_what_was(frozen: Frozen) -> Non
         await stage.sees("approve: not now: rejected by you at 15:04:22")
 
 
+@pytest.mark.long
 async def test_answering_an_answered_question_says_so(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.app.open_need("question:docs:req-004290")
@@ -66,6 +69,7 @@ async def test_answering_an_answered_question_says_so(frozen: Frozen) -> None:
         await stage.sees("open: not now: answered by you at 15:04:22")
 
 
+@pytest.mark.long
 async def test_q_in_a_form_says_why_it_does_not_leave(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("n")

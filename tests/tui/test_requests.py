@@ -110,6 +110,7 @@ async def test_the_page_shows_who_asks_what_it_touches_and_the_plan(frozen: Froz
         await stage.sees("REQ question-0bda2e498e58")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [(80, 24), pytest.param((120, 36), marks=pytest.mark.long)])
 async def test_a_risk_longer_than_a_line_is_whole_above_the_plan(frozen: Frozen, size: tuple[int, int]) -> None:
     risk = "Low. A file such as `draft.md`, whose name is no number, fails loudly where it sorted to the end before."
@@ -164,6 +165,7 @@ async def test_keys_are_dead_for_a_moment_after_the_page_opens(frozen: Frozen, m
         await stage.until(_is(frozen, "req-004281", "approved"), "the approval")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("key", [pytest.param("a", marks=pytest.mark.long), "f6"])
 async def test_an_answer_that_comes_too_soon_says_so_whatever_its_key(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch, key: str
@@ -205,6 +207,7 @@ async def test_feedback_goes_along_with_a_yes(frozen: Frozen) -> None:
         assert _request(frozen, "req-004281").feedback == "mind the cache"
 
 
+@pytest.mark.long
 async def test_feedback_is_ended_by_the_key_that_its_title_names(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24, settings=Settings(keys={"draft.send": "f5"})) as stage:
         await _open_plan(stage)
@@ -216,6 +219,7 @@ async def test_feedback_is_ended_by_the_key_that_its_title_names(frozen: Frozen)
         assert _request(frozen, "req-004281").feedback == "go"
 
 
+@pytest.mark.long
 async def test_the_empty_feedback_field_takes_one_line_until_used(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
@@ -252,6 +256,7 @@ async def test_what_was_written_for_a_no_does_not_go_along_with_a_yes(frozen: Fr
         assert stage.app.context.drafts == {"req-004281 no": "too risky"}, "leaving says what was not sent"
 
 
+@pytest.mark.long
 async def test_approval_feedback_and_rejection_reason_are_kept_apart(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
@@ -274,6 +279,7 @@ async def test_approval_feedback_and_rejection_reason_are_kept_apart(frozen: Fro
         assert stage.app.context.drafts == {"req-004281 no": "half a reason"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("key", "says"),
     [("d", "denied: auth-plan reads why"), pytest.param("c", "asked back: auth-plan", marks=pytest.mark.long)],
@@ -328,6 +334,7 @@ async def test_an_edited_plan_is_approved_as_edited(frozen: Frozen) -> None:
         assert _request(frozen, "req-004281").edited == "0. Ask first. " + PLAN
 
 
+@pytest.mark.long
 async def test_a_rewritten_plan_is_kept_for_later(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
@@ -347,6 +354,7 @@ async def test_a_rewritten_plan_is_kept_for_later(frozen: Frozen) -> None:
         assert stage.app.context.drafts == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [(80, 24), pytest.param((40, 10), marks=pytest.mark.long)])
 async def test_leaving_the_editor_says_that_the_edit_is_kept(frozen: Frozen, size: tuple[int, int]) -> None:
     async with opened(frozen, *size, settings=Settings(keys={"request.edit": "E"})) as stage:
@@ -460,6 +468,7 @@ async def test_a_plan_that_was_revised_is_not_answered(frozen: Frozen) -> None:
         await stage.sees("PLAN v3")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("to", [pytest.param("operator", marks=pytest.mark.long), "lead"])
 async def test_a_replaced_plan_opens_the_new_one_with_its_key(empty: Frozen, to: str) -> None:
     empty.hire("api", "code", "waiting", "plan", ago=1, pid=4395)
@@ -477,6 +486,7 @@ async def test_a_replaced_plan_opens_the_new_one_with_its_key(empty: Frozen, to:
         await stage.sees("PLAN v2", "# three")
 
 
+@pytest.mark.long
 async def test_a_reason_for_a_plan_decided_meanwhile_stays_in_sight(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
@@ -533,6 +543,7 @@ async def test_a_question_is_answered_with_a_choice(frozen: Frozen) -> None:
         assert _request(frozen, "req-004290").feedback == "no, redirect them"
 
 
+@pytest.mark.long
 async def test_a_choice_does_not_push_words_of_ones_own_aside(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_question(stage)
@@ -613,6 +624,7 @@ async def test_a_view_key_opens_the_view_and_not_an_earlier_request(frozen: Froz
         assert "REQ" not in stage.all
 
 
+@pytest.mark.long
 async def test_on_a_question_digits_open_views_and_no_letter_answers(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_question(stage)
@@ -624,6 +636,7 @@ async def test_on_a_question_digits_open_views_and_no_letter_answers(frozen: Fro
         assert _request(frozen, "req-004290").status == "pending"
 
 
+@pytest.mark.long
 async def test_a_question_with_choices_is_answered_in_words_too(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_question(stage)
@@ -636,6 +649,7 @@ async def test_a_question_with_choices_is_answered_in_words_too(frozen: Frozen) 
         assert _request(frozen, "req-004290").feedback == "keep 2 of them"
 
 
+@pytest.mark.long
 async def test_an_answer_is_kept_on_leaving_and_forgotten_when_emptied(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -665,6 +679,7 @@ async def test_a_low_screen_shows_the_choices_and_the_answer_field(frozen: Froze
         )
 
 
+@pytest.mark.long
 async def test_a_choice_too_long_for_its_row_can_be_read(frozen: Frozen) -> None:
     long = "keep them, " + "and say on each page that it is old, " * 5 + "then ask again in a year"
     frozen.asks("req-1", "question", "api", 10, {"question": "Keep them?", "options": ["no", long]})
@@ -697,6 +712,7 @@ async def test_in_read_only_mode_the_answer_field_cannot_be_entered(frozen: Froz
         assert stage.app.context.drafts == {}
 
 
+@pytest.mark.long
 async def test_an_answer_to_a_closed_question_is_not_sent_but_kept(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_question(stage)
@@ -766,6 +782,7 @@ _WRITE: dict[str, JsonValue] = {"path": "src/a.py", "content": "x = 2\n"}
 _DIFF = "--- a/src/a.py\n+++ b/src/a.py\n@@ -1 +1 @@\n-x = 1\n+x = 2"
 
 
+@pytest.mark.long
 async def test_a_permission_names_the_agent_that_it_collides_with(frozen: Frozen) -> None:
     payload: dict[str, JsonValue] = {"tool": "write_file", "input": _WRITE, "collision": "api changed it in work"}
     frozen.asks("perm-1", "permission", "release", 22, payload)
@@ -819,6 +836,7 @@ async def test_a_plan_shows_what_changed_since_the_revision_before(frozen: Froze
         assert _request(frozen, "req-004281").status == "pending"
 
 
+@pytest.mark.long
 async def test_asking_back_is_a_no_with_a_question(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
@@ -888,6 +906,7 @@ async def test_what_was_said_to_the_revision_before_is_wrapped(frozen: Frozen) -
         await stage.sees("YOU ASKED word word", " end?")
 
 
+@pytest.mark.long
 async def test_a_permission_request_offers_no_ask_back(frozen: Frozen) -> None:
     frozen.asks("perm-1", "permission", "release", 22, {"tool": "bash", "summary": "git push origin rel-2.0"})
     async with opened(frozen, 80, 24) as stage:
@@ -978,6 +997,7 @@ async def test_the_question_can_have_the_screen_to_itself(frozen: Frozen) -> Non
         await stage.sees("QUESTION", "In your own words")
 
 
+@pytest.mark.long
 async def test_a_plan_gets_most_of_a_small_screen(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
@@ -1002,6 +1022,7 @@ async def test_the_text_of_an_agent_can_have_the_screen_to_itself(frozen: Frozen
         await stage.sees("Transcript")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [(80, 24), pytest.param((120, 36), marks=pytest.mark.long)])
 async def test_calls_beyond_the_plan_are_marked_on_roster_and_pages(frozen: Frozen, size: tuple[int, int]) -> None:
     calls = ["write_file src/new.py", "bash rm -rf build"]
@@ -1089,6 +1110,7 @@ async def test_a_permission_is_bound_to_what_was_marked_not_to_what_came_later(f
     assert _request(frozen, "perm-2").status == "pending"
 
 
+@pytest.mark.long
 async def test_marked_permissions_are_denied_together_with_one_reason(frozen: Frozen) -> None:
     _permission(frozen, "perm-1", "release", "make one")
     _permission(frozen, "perm-2", "api", "make two")
@@ -1120,6 +1142,7 @@ async def test_a_without_marks_opens_the_request(frozen: Frozen) -> None:
         assert _request(frozen, "perm-1").status == "pending"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("presses", "agent", "agent_type", "covers"),
     [
@@ -1148,6 +1171,7 @@ async def test_the_rule_of_an_approval_is_for_those_that_were_chosen(
     assert (rule.agent, rule.agent_type, rule.scope) == (agent, agent_type, "make")
 
 
+@pytest.mark.long
 async def test_a_wider_rule_still_needs_the_text_read_to_its_end(frozen: Frozen) -> None:
     _permission(frozen, "perm-1", "release", "\n".join(f"make {number}" for number in range(60)))
     async with opened(frozen, 80, 24) as stage:
@@ -1183,6 +1207,7 @@ async def test_work_on_a_task_is_approved_like_a_plan(empty: Frozen, size: tuple
         await stage.sees("approved: task #4 is completed")
 
 
+@pytest.mark.long
 async def test_work_on_a_task_is_sent_back_with_feedback(empty: Frozen) -> None:
     _review(empty)
     async with opened(empty, 80, 24) as stage:

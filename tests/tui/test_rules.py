@@ -64,6 +64,7 @@ async def test_who_only_looks_cannot_revoke_a_rule(ruled: Frozen) -> None:
     assert len(roster.load(ruled.directory).rules) == 3
 
 
+@pytest.mark.long
 async def test_without_rules_the_list_says_how_to_add_one(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("9")
@@ -72,6 +73,7 @@ async def test_without_rules_the_list_says_how_to_add_one(frozen: Frozen) -> Non
         await stage.sees("revoke: not now")
 
 
+@pytest.mark.long
 async def test_rules_are_found_by_their_words(ruled: Frozen) -> None:
     async with opened(ruled, 80, 24) as stage:
         await stage.press("9", "/")

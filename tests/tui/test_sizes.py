@@ -66,6 +66,7 @@ async def test_spare_room_in_the_footer_names_the_less_known_keys(frozen: Frozen
         await stage.sees("PLAN v2", "] next")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("width", "height"),
     [(40, 10), pytest.param(60, 20, marks=pytest.mark.long), pytest.param(80, 24, marks=pytest.mark.long)],
@@ -84,11 +85,13 @@ async def test_eighty_columns_show_the_peek_and_no_pid(frozen: Frozen) -> None:
         assert "PID" not in stage.all
 
 
+@pytest.mark.long
 async def test_wide_terminals_show_model_and_needs(frozen: Frozen) -> None:
     async with opened(frozen, 180, 50) as stage:
         await stage.sees("MODEL", "WHY", "Needs you · 5")
 
 
+@pytest.mark.long
 async def test_many_resizes_leave_the_picture_whole(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.settles()
@@ -115,6 +118,7 @@ def test_every_glyph_of_ours_has_one_in_ascii() -> None:
     assert painted <= set(GLYPHS)
 
 
+@pytest.mark.long
 async def test_in_ascii_a_key_is_called_by_its_name(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24, ascii_only=True) as stage:
         await stage.can("Enter", "open")
@@ -130,6 +134,7 @@ async def test_in_ascii_a_key_is_called_by_its_name(frozen: Frozen) -> None:
         await stage.sees("Enter answers with the marked one")
 
 
+@pytest.mark.long
 async def test_ascii_paints_nothing_else(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36, ascii_only=True) as stage:
         for keys in ("j", "2", "3", "4", "5", "6", "7", "8", "1 w f", "escape t", "escape n", "escape !", "!"):

@@ -75,6 +75,7 @@ async def test_it_looks_as_it_did(frozen: Frozen, monkeypatch: pytest.MonkeyPatc
         _compare(name, stage.all)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "width", "height"),
     [("changes-80x24", 80, 24), pytest.param("changes-120x36", 120, 36, marks=pytest.mark.long)],

@@ -42,6 +42,7 @@ async def test_p_pauses_and_goes_on(frozen: Frozen, monkeypatch: pytest.MonkeyPa
     assert (pause, unpause) == ([("api",)], [("api",)])
 
 
+@pytest.mark.long
 async def test_capital_p_pauses_all_agents_and_then_resumes_them(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +85,7 @@ async def test_l_hires_a_lead_if_there_is_none(frozen: Frozen, monkeypatch: pyte
     assert tell == [("ship it",)]
 
 
+@pytest.mark.long
 async def test_the_talk_with_the_lead_goes_back_and_forth(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     frozen.hire("lead", "code", "idle", "", ago=5, pid=4500)
     monkeypatch.setattr(hire, "tell_lead", Calls(returns=hire.Assignment("lead", "m1", 1, fresh=False)))
@@ -105,6 +107,7 @@ async def test_the_talk_with_the_lead_goes_back_and_forth(frozen: Frozen, monkey
         await stage.sees("Peek · ")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "sees"),
     [
@@ -185,6 +188,7 @@ def _is_held(app: object, name: str) -> bool:
     return bool(agent.spec.want == "paused")
 
 
+@pytest.mark.long
 async def test_a_running_job_is_shown_until_it_is_done(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crewboard_tui.context.SAID_FOR", 0)
     go_on = threading.Event()
@@ -204,6 +208,7 @@ async def test_a_running_job_is_shown_until_it_is_done(frozen: Frozen, monkeypat
         await stage.sees_not("asking api …")
 
 
+@pytest.mark.long
 async def test_the_offer_of_a_second_press_goes_when_it_is_void(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:

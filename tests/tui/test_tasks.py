@@ -102,6 +102,7 @@ async def test_a_task_that_is_being_made_takes_nothing_from_the_next(
         await stage.sees("new task › then rest")
 
 
+@pytest.mark.long
 async def test_the_empty_board_says_which_key_makes_the_first(empty: Frozen) -> None:
     async with opened(empty, 80, 24) as stage:
         await stage.press("3")
@@ -159,6 +160,7 @@ async def test_the_beginning_of_a_name_will_do_where_it_is_one_agents(frozen: Fr
     assert _task(frozen, 23).owner == "reviewer"
 
 
+@pytest.mark.long
 async def test_only_a_present_and_fitting_agent_can_be_assigned(frozen: Frozen) -> None:
     frozen.task(30, "run the suite", required_type="test")
     async with opened(frozen, 80, 36) as stage:
@@ -206,6 +208,7 @@ async def test_a_refused_dependency_is_explained_and_the_prompt_stays(frozen: Fr
     assert _task(frozen, 23).blocked_by == []
 
 
+@pytest.mark.long
 async def test_the_mark_of_a_task_that_is_gone_goes_too(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _on(stage, 23)
@@ -256,6 +259,7 @@ def _ended(frozen: Frozen, ago: float, text: str = "", error: str | None = None)
     journal.append(frozen.directory.agent("api").journal, answer)
 
 
+@pytest.mark.long
 async def test_a_task_that_failed_says_why_in_its_owners_words(frozen: Frozen) -> None:
     _failed(frozen)
     _ended(frozen, 58, "There is no order by which to page: the table has no key.")
@@ -288,6 +292,7 @@ def test_a_task_that_failed_with_its_assignment_shows_the_error(frozen: Frozen) 
     assert _why(frozen) == "100 model calls and no answer"
 
 
+@pytest.mark.long
 async def test_what_an_agent_said_of_something_else_is_no_reason(frozen: Frozen) -> None:
     _ended(frozen, 300, "The cursor is written.")
     frozen.task(9, "paginate /orders", "failed", owner="api", updated_at=NOW - 60)
@@ -297,6 +302,7 @@ async def test_what_an_agent_said_of_something_else_is_no_reason(frozen: Frozen)
         await stage.sees("why        the journal of api does not say")
 
 
+@pytest.mark.long
 async def test_what_failed_is_counted_and_what_was_cancelled_is_not(frozen: Frozen) -> None:
     frozen.task(9, "paginate /orders", "failed", owner="api")
     frozen.task(23, "write the changelog", "cancelled")
@@ -349,6 +355,7 @@ async def test_an_edit_of_the_description_leaves_an_odd_subject_alone(frozen: Fr
     assert (_task(frozen, 30).subject, _task(frozen, 30).description) == (odd, "as before!")
 
 
+@pytest.mark.long
 async def test_an_edit_that_was_left_is_kept(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _on(stage, 23)
@@ -372,6 +379,7 @@ async def test_a_task_cannot_lose_its_subject(frozen: Frozen) -> None:
         await stage.sees("the first line is the subject", "#23 ›")
 
 
+@pytest.mark.long
 async def test_an_edited_task_in_progress_says_that_its_owner_is_not_told(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _on(stage, 9)
@@ -381,6 +389,7 @@ async def test_an_edited_task_in_progress_says_that_its_owner_is_not_told(frozen
         await stage.sees("task 9 is changed: api is not told, m writes to it")
 
 
+@pytest.mark.long
 async def test_plus_and_minus_change_the_priority(frozen: Frozen) -> None:
     frozen.task(30, "later")
     frozen.task(31, "sooner")
@@ -446,6 +455,7 @@ async def test_a_closed_task_is_reopened_without_an_owner(frozen: Frozen, status
     assert (task.status, task.owner, task.last_owner) == ("pending", None, None)
 
 
+@pytest.mark.long
 async def test_a_cancelled_task_says_whose_it_was_not_who_cancelled_it(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _on(stage, 9)
@@ -494,6 +504,7 @@ async def test_a_task_shows_how_its_check_ended(frozen: Frozen, width: int, heig
         await stage.sees("check      make all the manuals of the world")
 
 
+@pytest.mark.long
 async def test_a_check_that_fails_is_answered_from_needs(frozen: Frozen) -> None:
     red = Checked(at=NOW - 60, command="make test", exit_code=2, result="results/api-check-x.txt")
     frozen.task(30, "parse it", "in_progress", owner="api", check="make test", checked=red, check_failures=3)

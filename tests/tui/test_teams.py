@@ -27,6 +27,7 @@ def second(frozen: Frozen) -> Frozen:
     return other
 
 
+@pytest.mark.long
 async def test_the_footer_follows_the_dialog_and_then_the_page_again(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.can("n", "new")
@@ -37,6 +38,7 @@ async def test_the_footer_follows_the_dialog_and_then_the_page_again(frozen: Fro
         await stage.can("n", "new")
 
 
+@pytest.mark.long
 async def test_the_list_says_what_waits_on_each_team(frozen: Frozen) -> None:
     second(frozen)
     async with opened(frozen, 80, 24) as stage:
@@ -171,6 +173,7 @@ async def test_deleting_a_team_says_what_is_lost_and_asks_for_its_name(frozen: F
     assert other.directory.exists()
 
 
+@pytest.mark.long
 async def test_a_deleted_team_without_its_files_is_no_longer_shown(frozen: Frozen) -> None:
     empty = make_empty(frozen.directory.root, "webshop")
     async with opened(empty, 80, 24) as stage:

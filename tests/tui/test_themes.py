@@ -61,6 +61,7 @@ async def test_the_themes_turn_and_the_last_is_remembered(
     assert Settings.read({"CREWBOARD_THEME": "light"}).theme == "light"
 
 
+@pytest.mark.long
 async def test_the_key_says_which_colours_these_are(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
         await stage.press("T")
@@ -69,6 +70,7 @@ async def test_the_key_says_which_colours_these_are(frozen: Frozen) -> None:
         await stage.sees(" contrast colours")
 
 
+@pytest.mark.long
 async def test_without_colours_the_key_says_so_and_the_theme_is_kept(
     frozen: Frozen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +84,7 @@ async def test_without_colours_the_key_says_so_and_the_theme_is_kept(
     assert Settings.read({}).theme == "light"
 
 
+@pytest.mark.long
 async def test_a_theme_that_cannot_be_remembered_is_shown_all_the_same(frozen: Frozen, tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file where a folder should be")
     async with opened(frozen, settings=Settings(remembers=tmp_path / "state" / "crewboard" / "theme")) as stage:
@@ -120,6 +123,7 @@ async def test_reduced_motion_has_no_caret_and_waits_for_the_tick(
         await stage.sees("docs.")
 
 
+@pytest.mark.long
 async def test_nothing_blinks_in_the_palette_either(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
         await stage.press(":")

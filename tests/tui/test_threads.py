@@ -1,5 +1,7 @@
 """Threads in a mailbox: the messages of a request under one row with its state."""
 
+import pytest
+
 from crewboard.commands import answers
 from crewboard.readmodel.mail import MailReader
 from crewboard.records import Request, convert
@@ -32,6 +34,7 @@ async def test_a_thread_says_how_its_request_stands(frozen: Frozen) -> None:
         await stage.sees("2 plans, 1 refusal, plan, approved 15:04")
 
 
+@pytest.mark.long
 async def test_a_question_back_is_no_refusal(frozen: Frozen) -> None:
     answers.reject(frozen.team, "req-004281", "Question: why 0042?")
     frozen.asks("req-004300", "plan_approval", "auth-plan", 20, {"plan": PLAN + "keep it"}, supersedes="req-004281")
@@ -56,12 +59,14 @@ async def test_enter_unfolds_a_thread_whose_history_is_shown_below(frozen: Froze
         await stage.sees_not("auth-plan  plan: Rotate keys")
 
 
+@pytest.mark.long
 async def test_what_was_asked_once_and_waits_is_no_thread(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press("2")
         await stage.sees("docs       asks: The 1.x API pages")
 
 
+@pytest.mark.long
 async def test_the_asker_sees_the_same_thread_and_answers_are_words(frozen: Frozen) -> None:
     answers.answer(frozen.team, "req-004290", "yes")
     answers.approve(frozen.team, "req-004281", feedback="mind the cache")
@@ -102,6 +107,7 @@ async def test_a_response_that_decides_nothing_says_so_in_the_inbox(frozen: Froz
         await stage.sees("changes nothing: approves the plan", "changes nothing: req-004281 still waits for its answer")
 
 
+@pytest.mark.long
 async def test_a_response_without_effect_says_so_on_the_agents_page(frozen: Frozen) -> None:
     _forge(frozen)
     async with opened(frozen, 100, 30) as stage:
@@ -111,6 +117,7 @@ async def test_a_response_without_effect_says_so_on_the_agents_page(frozen: Froz
         await stage.sees("changes nothing: req-004281 still waits for its answer")
 
 
+@pytest.mark.long
 async def test_a_response_that_decided_is_told_as_what_it_is(frozen: Frozen) -> None:
     answers.approve(frozen.team, "req-004281")
     async with opened(frozen, 120, 36) as stage:

@@ -73,6 +73,7 @@ async def test_the_operators_mail_counts_as_read_once_seen_and_left(
     assert state.read["operator"] > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "width", [pytest.param(40, marks=pytest.mark.long), 60, 80, pytest.param(120, marks=pytest.mark.long)]
 )
@@ -82,6 +83,7 @@ async def test_the_absent_leads_mailbox_says_who_reads_it_at_any_width(frozen: F
         await stage.sees("lead · no lead hired yet: you read it" if width > 60 else "lead · you read it")
 
 
+@pytest.mark.long
 async def test_who_is_free_for_work_is_no_new_mail(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.sees("2 Inbox·5 ")
@@ -143,6 +145,7 @@ def _under_the_cursor(stage: Stage) -> str:
     return next((line for line in stage.text if "││ ▸" in line), "")
 
 
+@pytest.mark.long
 async def test_a_leap_to_the_end_reads_nothing_of_what_it_passes(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +181,7 @@ async def test_what_comes_while_one_message_has_the_screen_is_not_read(
         await stage.sees("Peek", "2 Inbox·3 ")
 
 
+@pytest.mark.long
 async def test_going_down_line_by_line_reads_all(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screen, "LOOKED_AT", 0)
     for number in range(30):
@@ -250,6 +254,7 @@ async def test_enter_opens_a_message_and_esc_goes_back_step_by_step(frozen: Froz
             await stage.press("escape")
 
 
+@pytest.mark.long
 async def test_tasks_say_why_they_wait(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("3")
@@ -270,6 +275,7 @@ async def test_the_feed_shows_all_agents_newest_last(frozen: Frozen) -> None:
         await stage.sees("parser", "pytest -x tests/parser", "edit_file src/api/routes.py")
 
 
+@pytest.mark.long
 async def test_a_line_of_the_feed_unfolds_to_all_of_it(frozen: Frozen) -> None:
     frozen.said("ui", 1, "the list scrolls without an end now, " * 3 + "and keeps its place\nwhen one comes back")
     async with opened(frozen, 80, 24) as stage:
@@ -332,6 +338,7 @@ async def test_the_palette_offers_what_works_here_and_does_it(frozen: Frozen) ->
         await stage.sees("Hire an agent")
 
 
+@pytest.mark.long
 async def test_everything_a_key_does_is_in_the_palette(frozen: Frozen) -> None:
     async with opened(frozen, 100, 30) as stage:
         await stage.can("r", "resume")
@@ -407,6 +414,7 @@ async def test_a_settled_request_is_not_what_a_view_comes_back_to(frozen: Frozen
         assert "PLAN v2" not in stage.all
 
 
+@pytest.mark.long
 async def test_the_feed_says_what_it_cut_and_loads_older_lines(empty: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crewboard_tui.views.feed.PAGE", 20)
     empty.hire("api", "code", "working", "thinking", ago=1, pid=4395)
@@ -426,6 +434,7 @@ async def test_the_feed_says_what_it_cut_and_loads_older_lines(empty: Frozen, mo
 DAY = 86_400.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "moment"), [(80, "11-19"), pytest.param(120, "11-19 15:04", marks=pytest.mark.long)])
 async def test_older_mail_shows_its_date_in_the_inbox(frozen: Frozen, width: int, moment: str) -> None:
     frozen.mail(900, "ui", "operator", "message", "from yesterday", DAY)
@@ -441,6 +450,7 @@ async def test_older_mail_shows_its_date_in_the_inbox(frozen: Frozen, width: int
         await stage.sees("sent 2025-10-16")
 
 
+@pytest.mark.long
 async def test_the_feed_dates_older_lines_and_shows_mail_of_other_programs(frozen: Frozen) -> None:
     frozen.mail(900, "ci", "api", "message", "build 17 is red", 2)
     frozen.mail(901, "ci", "operator", "message", "build 16 was red", DAY)

@@ -56,6 +56,7 @@ async def test_the_dashboard_tells_what_happened_meanwhile(
         await stage.sees("while you were away")
 
 
+@pytest.mark.long
 async def test_enter_opens_the_agent_that_something_happened_to(frozen: Frozen, settings: Settings) -> None:
     leave(settings, frozen)
     async with opened(frozen, 80, 24, settings=settings) as stage:
@@ -69,6 +70,7 @@ async def test_enter_opens_the_agent_that_something_happened_to(frozen: Frozen, 
         await stage.sees("[Now]", "parser")
 
 
+@pytest.mark.long
 async def test_esc_on_the_board_ends_the_line(frozen: Frozen, settings: Settings) -> None:
     leave(settings, frozen)
     async with opened(frozen, 80, 24, settings=settings) as stage:
@@ -91,6 +93,7 @@ async def test_the_line_is_left_out_if_nothing_is_new(frozen: Frozen, settings: 
     other.close()
 
 
+@pytest.mark.long
 async def test_order_view_and_zoom_come_back(frozen: Frozen, settings: Settings) -> None:
     async with opened(frozen, 120, 40, settings=settings) as stage:
         await stage.press("s", "S", "3", "s", "z")
@@ -123,6 +126,7 @@ async def test_each_user_of_an_account_has_an_own_last_visit(
         await stage.sees("nothing happened while you were away")
 
 
+@pytest.mark.long
 async def test_a_filter_ends_with_the_dashboard(frozen: Frozen, settings: Settings) -> None:
     async with opened(frozen, 80, 24, settings=settings) as stage:
         await stage.press("f")
