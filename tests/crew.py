@@ -137,6 +137,15 @@ class Crew:
         assert holder is not None
         assert process.send_signal(holder.pid, number, holder.start_ticks)
 
+    def commands(self, name: str) -> list[list[str]]:
+        """Return the command lines of all that a worker has started and that runs now."""
+        found = []
+        for pid in process.descendants(self.pid(name)):
+            # One that ended after it was listed.
+            with contextlib.suppress(OSError):
+                found.append(Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1])
+        return found
+
     def supervisor_pid(self) -> int:
         pid = self.view().supervisor.pid
         assert pid is not None

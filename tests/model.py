@@ -4,7 +4,8 @@ import asyncio
 import hashlib
 import json
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -89,10 +90,12 @@ class ModelServer:
         self.url = ""
         """The base URL, for `ANTHROPIC_BASE_URL`."""
         self._script = Script(script)
+        self._replies = threading.Event()
+        self._replies.set()
         self._service = Service(
             pace=pace,
             faults=Faults(faults),
-            script=self._script.reply,
+            script=self._reply,
             scenarios=load_all() if scenarios is None else scenarios,
             window=window,
             record=self.requests.append,
@@ -111,6 +114,7 @@ class ModelServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._replies.set()
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
@@ -124,6 +128,20 @@ class ModelServer:
         if self._loop is None:
             raise RuntimeError("replies can be given while the offline model is up; enter its `with` block first")
         self._loop.call_soon_threadsafe(self._script.give, agent, replies)
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Let no reply begin until the end of the block. Requests are taken, and recorded."""
+        self._replies.clear()
+        try:
+            yield
+        finally:
+            self._replies.set()
+
+    def _reply(self, agent: str, request: MessagesRequest) -> Reply | None:
+        # This holds up the whole server, which is what is wanted.
+        self._replies.wait()
+        return self._script.reply(agent, request)
 
     def asked_by(self, agent: str) -> list[dict[str, Any]]:
         """Return the requests of an agent, found by the name in the system prompt."""

@@ -146,22 +146,22 @@ def test_a_death_shows_its_signal_and_resume_restarts_the_agent(shared: Cli, sha
     assert (mortal["exit"]["signal"], mortal["alive"]) == (9, False)
     needs = shared("status", "--json").json["needs_you"]
     assert [need["kind"] for need in needs if need["agent"] == "mortal"] == ["death"]
-    changes = _until_exit(watching)
+    changes = _until_exit(watching, "mortal")
     assert changes[-1]["signal"] == 9
     assert shared("resume", "mortal", "--json").json["run"] == 2
     assert agent_of(shared, "mortal")["alive"] is True
     assert shared("resume", "mortal").out == "mortal is already running: run 2\n"
 
 
-def _until_exit(watching: subprocess.Popen[bytes]) -> list[dict[str, Any]]:
-    """Return the changes up to an exit, and end the watch."""
+def _until_exit(watching: subprocess.Popen[bytes], name: str) -> list[dict[str, Any]]:
+    """Return the changes up to the exit of an agent, and end the watch; other agents of the team may end as well."""
     seen: list[dict[str, Any]] = []
     patience = threading.Timer(20, watching.kill)
     patience.start()
     assert watching.stdout is not None
     for line in watching.stdout:
         seen.append(json.loads(line))
-        if seen[-1]["kind"] == "exit":
+        if (seen[-1]["kind"], seen[-1]["agent"]) == ("exit", name):
             break
     patience.cancel()
     assert finish(watching, signal.SIGINT).code == 130

@@ -15,7 +15,7 @@ from crewboard.readmodel import watcher
 from crewboard.readmodel.watcher import FileEvents, Watcher
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import doctor
-from tests.crew import eventually
+from tests.crew import WAIT_TIMEOUT, eventually
 
 HOLD = """
 import sys
@@ -43,11 +43,16 @@ def no_instance(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("watchdog.observers.inotify_c.InotifyFD._create_inotify_fd", refuse)
 
 
-def wakes(wake: threading.Event, path: Path, text: str = "x") -> bool:
+def wakes(wake: threading.Event, path: Path, seconds: float = WAIT_TIMEOUT) -> bool:
     """Return True if writing to `path` is noticed."""
     wake.clear()
-    path.write_text(text)
-    return wake.wait(10)
+    path.write_text("x")
+    return wake.wait(seconds)
+
+
+def wakes_soon(wake: threading.Event, path: Path) -> bool:
+    """Return True if writing to `path` is noticed; False if it may not be watched yet."""
+    return wakes(wake, path, 0.5)
 
 
 def test_folders_that_come_while_watching_begins(directory: TeamDirectory, stack: ExitStack) -> None:
@@ -82,7 +87,7 @@ def test_new_and_renamed_folders_are_watched(directory: TeamDirectory, stack: Ex
     stack.callback(FileEvents(directory, wake).stop)
     agent = directory.agent("scout")
     agent.path.mkdir()
-    eventually(lambda: wakes(wake, agent.status.on_disk), "an event of a new agent")
+    eventually(lambda: wakes_soon(wake, agent.status.on_disk), "an event of a new agent")
     agent.path.rename(directory.agent("guide").path)
     assert wakes(wake, directory.agent("guide").status.on_disk)
 
@@ -96,7 +101,7 @@ def test_events_name_the_agents_whose_files_changed(directory: TeamDirectory, st
 
     def told(path: Path, *names: str) -> bool:
         """Return True if writing to `path` is told as a change of these agents; an earlier write may be told late."""
-        return wakes(wake, path) and events.take_changed() == frozenset(names)
+        return wakes_soon(wake, path) and events.take_changed() == frozenset(names)
 
     eventually(lambda: told(directory.agent("scout").status.on_disk, "scout"), "a change of an agent")
     eventually(lambda: told(directory.inbox("rest.er").on_disk, "rest.er"), "a change of a mailbox")
@@ -140,7 +145,7 @@ def test_a_team_made_anew_is_watched(
         directory.make()
         eventually(lambda: watching.hinted, "file events of the new team")
         # The first may still belong to the directory that is gone.
-        eventually(lambda: wakes(wake, directory.config.on_disk), "an event of the new team")
+        eventually(lambda: wakes_soon(wake, directory.config.on_disk), "an event of the new team")
 
 
 def test_a_lease_that_the_kernel_frees_is_noticed(directory: TeamDirectory, stack: ExitStack) -> None:
@@ -157,7 +162,7 @@ def test_a_lease_that_the_kernel_frees_is_noticed(directory: TeamDirectory, stac
         assert wakes(wake, agent.status.on_disk)
         wake.clear()
         holder.kill()
-        assert wake.wait(10)
+        assert wake.wait(WAIT_TIMEOUT)
 
 
 def test_a_calm_team_is_rarely_read(
@@ -170,14 +175,14 @@ def test_a_calm_team_is_rarely_read(
     watching = Watcher(directory.path, looks.release, is_calm=calm.is_set)
     stack.callback(watching.stop)
     watching.start()
-    assert looks.acquire(timeout=10)
+    assert looks.acquire(timeout=WAIT_TIMEOUT)
     assert not looks.acquire(timeout=0.5), "nothing changed"
     directory.config.on_disk.write_text("x")
-    assert looks.acquire(timeout=10), "a file event is still noticed at once"
+    assert looks.acquire(timeout=WAIT_TIMEOUT), "a file event is still noticed at once"
     calm.clear()
     watching.poke()
     for _ in range(5):
-        assert looks.acquire(timeout=10), "a team at work is swept"
+        assert looks.acquire(timeout=WAIT_TIMEOUT), "a team at work is swept"
 
 
 @pytest.mark.parametrize("pace", [0.0, 600.0])
@@ -189,13 +194,13 @@ def test_a_question_is_answered_without_a_reading(
     watching = Watcher(directory.path, reads.release, answer=answers.release, pace=lambda: pace)
     stack.callback(watching.stop)
     watching.start()
-    assert reads.acquire(timeout=10)
+    assert reads.acquire(timeout=WAIT_TIMEOUT)
     for _ in range(2):
         watching.look()
-        assert answers.acquire(timeout=10)
+        assert answers.acquire(timeout=WAIT_TIMEOUT)
     assert not reads.acquire(blocking=False)
     watching.poke()
-    assert reads.acquire(timeout=10), "what the user has just changed is read at once"
+    assert reads.acquire(timeout=WAIT_TIMEOUT), "what the user has just changed is read at once"
 
 
 def test_questions_that_keep_coming_put_off_no_sweep(
@@ -208,7 +213,7 @@ def test_questions_that_keep_coming_put_off_no_sweep(
     watching.start()
     watching.look()
     for _ in range(5):
-        assert reads.acquire(timeout=10)
+        assert reads.acquire(timeout=WAIT_TIMEOUT)
 
 
 @pytest.mark.usefixtures("no_instance")
@@ -221,7 +226,7 @@ def test_without_inotify_a_reader_sweeps(
     stack.callback(watching.stop)
     watching.start()
     for _ in range(3):
-        assert looks.acquire(timeout=10)
+        assert looks.acquire(timeout=WAIT_TIMEOUT)
     assert not watching.hinted
     assert watching.refusal == "inotify instance limit reached"
 

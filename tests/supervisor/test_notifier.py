@@ -16,7 +16,7 @@ from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import notifier as module
 from crewboard.supervisor.notifier import ChangeNotifier
 
-WAIT = 10.0
+WAIT = 30.0
 
 
 class Listener:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor.launcher import PopenLauncher
@@ -20,9 +19,8 @@ def test_a_worker_with_a_key_gets_its_own_environment(directory: TeamDirectory) 
 def test_the_server_starts_without_blocking(directory: TeamDirectory) -> None:
     launcher = PopenLauncher()
     model = OfflineModel(directory, launcher)
-    before = time.monotonic()
+    # Had it waited for the server, it would know its address.
     assert model.worker_environment(OFFLINE) is None
-    assert time.monotonic() - before < 1, "starting a process takes some milliseconds, and loading it is not awaited"
     environment = eventually(lambda: model.worker_environment(OFFLINE), "the server")
     assert environment["ANTHROPIC_BASE_URL"].startswith("http://127.0.0.1:")
     assert environment["ANTHROPIC_API_KEY"] == "offline"

@@ -19,7 +19,7 @@ from crewboard.worker.interrupts import CALM_SWEEP_INTERVAL, SWEEP_INTERVAL, Int
 from tests.crash.scenarios import hire, worker
 from tests.crew import Crew, eventually
 
-WAIT = 10.0
+WAIT = 30.0
 
 
 class Watching:

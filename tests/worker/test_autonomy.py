@@ -298,10 +298,11 @@ def test_a_budget_in_money_needs_a_model_with_a_price(crew: Crew) -> None:
     assert crew.team.config.members == []
 
 
-def test_a_long_conversation_never_exceeds_a_small_window(shared_crew_on: Make) -> None:
+def test_a_long_conversation_never_exceeds_a_small_window(crew_on: Make) -> None:
+    # A team of its own: news of other agents would change which call is the summary that takes the last reply.
     window = 9000
     replies = [calls("read_file", path="big.txt") for _ in range(14)]
-    crew = shared_crew_on(script=[*replies, says("the end")], window=window)
+    crew = crew_on(script=[*replies, says("the end")], window=window)
     (crew.root / "big.txt").write_text("a line of some length\n" * 200)
     hired = crew.hire("reader", "explore", "Read it many times, and remember the word heron")
     assert crew.answer(hired).text == "the end"

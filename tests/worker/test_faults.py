@@ -67,8 +67,9 @@ def test_a_call_that_makes_no_progress_is_cancelled_and_repeated(shared_crew_on:
     fault, limits, why = STALLS[name]
     crew = shared_crew_on([says("here it is")], [fault], **limits)
     assert crew.run(f"stalled-{name}", "explore", "Tell me").text == "here it is"
-    (retry,) = [event for event in crew.events(f"stalled-{name}") if isinstance(event, Retry)]
-    assert why in retry.error
+    # On a busy machine the next call may take too long as well.
+    first, *_ = [event for event in crew.events(f"stalled-{name}") if isinstance(event, Retry)]
+    assert why in first.error
 
 
 def test_a_server_that_never_answers_is_a_need_in_bounded_time(crew_on: Make) -> None:
@@ -116,15 +117,15 @@ def fill(disk: Path) -> Path:
 
 
 def test_a_full_disk_loses_nothing_and_the_work_continues_when_there_is_space(small_disk: Path) -> None:
-    faults = [None, Fault(kind="slow", seconds=1)]
-    with ModelServer(script=[says("ready"), says(LONG), says("and the last")], faults=faults) as model:
+    with ModelServer(script=[says("ready"), says(LONG), says("and the last")]) as model:
         crew = Crew(small_disk, model)
         try:
             crew.run("keeper", "explore", "go")
             pid = crew.pid("keeper")
-            accepted = messages.send(crew.team, "keeper", "write a long answer")
-            eventually(lambda: len(model.requests) == 2, "the second call")
-            filler = fill(small_disk)
+            with model.holding():
+                accepted = messages.send(crew.team, "keeper", "write a long answer")
+                eventually(lambda: len(model.requests) == 2, "the second call")
+                filler = fill(small_disk)
             assert crew.view().storage == "disk full"
             with pytest.raises(StorageError, match=r"^disk full: nothing was lost, 1 message not accepted; "):
                 messages.send(crew.team, "keeper", "refused " * 1000)
@@ -156,17 +157,18 @@ def read_only(path: Path) -> Iterator[None]:
 
 
 def test_a_read_only_disk_loses_nothing_and_the_work_continues_when_it_is_writable(small_disk: Path) -> None:
-    faults = [None, Fault(kind="slow", seconds=1)]
     words = "disk is read-only: nothing was lost; agents wait and continue by themselves"
-    with ModelServer(script=[says("ready"), says(LONG), says("and the last")], faults=faults) as model:
+    with ModelServer(script=[says("ready"), says(LONG), says("and the last")]) as model:
         crew = Crew(small_disk, model)
         cli = Inside(small_disk)
         try:
             crew.run("keeper", "explore", "go")
             pid = crew.pid("keeper")
-            accepted = messages.send(crew.team, "keeper", "write a long answer")
-            eventually(lambda: len(model.requests) == 2, "the second call")
-            with read_only(small_disk):
+            with contextlib.ExitStack() as stack:
+                with model.holding():
+                    accepted = messages.send(crew.team, "keeper", "write a long answer")
+                    eventually(lambda: len(model.requests) == 2, "the second call")
+                    stack.enter_context(read_only(small_disk))
                 eventually(lambda: "disk is read-only" in crew.agent("keeper").log.read_text(), "the wait")
                 assert words in cli("status").out
                 alert = alert_line(Snapshot(crew.view()), crew.team.now(), 100)
@@ -208,14 +210,14 @@ LIMITS = {
 @pytest.mark.parametrize("name", default(LIMITS, "files"))
 def test_a_worker_at_a_limit_waits_and_continues_when_it_is_lifted(shared_crew_on: Make, name: str) -> None:
     limit, value, words = LIMITS[name]
-    faults = [None, Fault(kind="slow", seconds=1)]
     agent = f"limited-{name}"
-    crew = shared_crew_on([says("ready"), says(LONG)], faults)
+    crew = shared_crew_on([says("ready"), says(LONG)])
     crew.run(agent, "explore", "go")
     pid = crew.pid(agent)
-    sent = messages.send(crew.team, agent, "write a long answer")
-    eventually(lambda: len(crew.model.requests) == 2, "the second call")
-    before = limited(pid, limit, value)
+    with crew.model.holding():
+        sent = messages.send(crew.team, agent, "write a long answer")
+        eventually(lambda: len(crew.model.requests) == 2, "the second call")
+        before = limited(pid, limit, value)
     # With too few descriptors the status cannot be written either.
     eventually(lambda: words in crew.agent(agent).log.read_text(), "the wait")
     resource.prlimit(pid, limit, before)
