@@ -300,6 +300,7 @@ def test_unknown_records_of_a_transcript_do_no_harm(replay: Replay, root: Path) 
     assert store.mailbox.read(team, "alpha").messages[-1].content == "after all that"
 
 
+@pytest.mark.long
 def test_ten_thousand_letters_are_all_there(replay: Replay, root: Path) -> None:
     replay.copy("in_process")
     team = replay.attach(root)

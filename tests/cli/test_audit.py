@@ -149,6 +149,7 @@ def test_team_commands_are_recorded(cli: Cli, directory: TeamDirectory, monkeypa
     assert [act.act for act in operators.acts(directory)[0]] == ["delete", "adopt"]
 
 
+@pytest.mark.long
 def test_a_hire_and_a_resume_are_recorded(offline: Cli) -> None:
     assert offline("spawn", "scout", "--type", "explore", "--prompt", "hello").code == 0
     assert offline("stop", "scout", "--now").code == 0

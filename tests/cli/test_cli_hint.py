@@ -53,6 +53,7 @@ def test_a_resume_without_a_key_names_the_offline_model(team: Team, cli: Cli) ->
     cli("resume", "dee").refused(78, "no API key", "try the offline model with --offline")
 
 
+@pytest.mark.long
 def test_an_offline_team_stays_offline_in_a_shell_with_a_key_or_without(offline: Cli) -> None:
     keyless = offline.with_environment(CREWBOARD_OFFLINE="")
     # An address that answers nothing: an agent that used the key would fail.
@@ -85,6 +86,7 @@ def test_every_step_names_a_team_that_is_not_the_default(cli: Cli) -> None:
     cli("--team", "crew", "interrupt", "fixer").refused(75, f"`{named} resume fixer` starts it again")
 
 
+@pytest.mark.long
 def test_a_step_of_an_offline_team_works_where_it_is_pasted(offline: Cli) -> None:
     """Run in a shell that does not select the offline model and has no key."""
     shell = offline.with_environment(CREWBOARD_OFFLINE="")

@@ -388,6 +388,7 @@ def test_a_check_without_a_command_or_a_sandbox_says_so(cli: Cli, team: Team) ->
     cli("check", "who").refused(2, "no agent 'who'")
 
 
+@pytest.mark.long
 def test_a_check_prints_its_output_and_ends_with_1_if_it_fails(cli: Cli, shell: Cli, team: Team) -> None:
     for name in ("fixer", "tester"):
         enlist(team, name, "code" if name == "fixer" else "test")

@@ -133,6 +133,7 @@ def test_a_demo_that_is_interrupted_ends_its_workers(
     assert is_clean(scratch)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_inside")
 def test_the_demo_fills_the_dashboard_and_ends_its_workers(
     cli: Cli, scratch: Path, monkeypatch: pytest.MonkeyPatch

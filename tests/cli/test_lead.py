@@ -41,6 +41,7 @@ def test_an_agent_is_hired_for_its_role_works_and_leaves(offline: Cli) -> None:
     assert (alice["type"], alice["alive"]) == ("code", False)
 
 
+@pytest.mark.long
 def test_a_plan_waits_for_the_operator(offline: Cli) -> None:
     assert "plan then waits for the operator" in lead(offline, PLAN_AND_REVIEW)
     assert plan_of_bob(offline, "pending").to == "operator"
@@ -53,6 +54,7 @@ def test_a_lead_that_is_the_approver_approves_the_plan(offline: Cli) -> None:
     assert plan_of_bob(offline, "approved").decided_by == "lead"
 
 
+@pytest.mark.long
 def test_a_lead_of_another_name_is_the_lead(offline: Cli) -> None:
     words = ("--type", "lead", "--prompt", "Hello", "--background", "--unsafe-no-sandbox")
     assert offline("spawn", "boss", *words).code == 0
@@ -66,6 +68,7 @@ def test_a_lead_of_another_name_is_the_lead(offline: Cli) -> None:
     assert {mail["from"] for mail in result} == {"bob"}
 
 
+@pytest.mark.long
 def test_agents_are_found_by_type_and_the_team_is_deleted(offline: Cli) -> None:
     (offline.root / "s01_agent_loop.py").write_text("def agent_loop():\n    pass\n")
     lead(offline, 'Spawn a background explore agent named "reviewer" to analyze the agent loop in s01.')
@@ -81,6 +84,7 @@ def test_agents_are_found_by_type_and_the_team_is_deleted(offline: Cli) -> None:
     assert [name for name, agent in agents_of(offline).items() if agent["alive"]] == ["lead"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("prompt", ["have one agent list all Python files and another one run the tests"])
 def test_a_lead_hires_for_what_the_readme_says(offline: Cli, prompt: str) -> None:
     answer = lead(offline, prompt)

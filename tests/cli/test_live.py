@@ -168,6 +168,7 @@ def _until_exit(watching: subprocess.Popen[bytes], name: str) -> list[dict[str, 
     return seen
 
 
+@pytest.mark.long
 def test_stop_is_agreed_and_resume_all_restarts_every_agent(offline: Cli) -> None:
     for name in ("one", "two"):
         assert offline(*spawn(name, "explore", "list the files", "--background")).code == 0
@@ -280,6 +281,7 @@ def test_a_dead_supervisor_is_replaced_by_who_looks_or_sends(
     eventually(lambda: supervisor_client.is_alive(directory_of), "its successor")
 
 
+@pytest.mark.long
 def test_a_queued_foreground_spawn_tells_its_place_and_waits(offline: Cli) -> None:
     assert offline("spawn", "first", "--type", "explore", "--prompt", "hello").code == 0
     assert offline("settings", "max_agents", "1").code == 0

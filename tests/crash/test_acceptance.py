@@ -37,6 +37,7 @@ def _shown(model_requests: list[dict[str, Any]]) -> list[list[str]]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_foreign_lines_and_five_deaths_lose_no_mail(crew_on: Callable[..., Crew]) -> None:
     crew = crew_on()
@@ -70,6 +71,7 @@ def test_foreign_lines_and_five_deaths_lose_no_mail(crew_on: Callable[..., Crew]
     eventually(lambda: crew.see("scout").damaged == damaged, "every damaged line counted where a person sees it")
 
 
+@pytest.mark.long
 def test_twelve_commands_at_once(tmp_path: Path) -> None:
     assert Inside(tmp_path)("team", "create", "default").code == 0
     assert set(together(run_a_command, tmp_path, 12)) == {"0 "}

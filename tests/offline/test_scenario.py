@@ -114,6 +114,7 @@ def test_fixer_edits_after_its_plan_is_approved(new_agent: NewAgent, project: Pa
     assert output.endswith("OK\n[exit code 0]")
 
 
+@pytest.mark.long
 def test_fixer_revises_a_rejected_plan_as_often_as_it_takes(new_agent: NewAgent, project: Path) -> None:
     fixer = hired(
         new_agent, project, "fixer", submit_plan=[rejected("Say more of the risk."), rejected("Now?"), APPROVED]
@@ -201,6 +202,7 @@ def test_tester_runs_the_tests_and_again_when_fixer_says_so(new_agent: NewAgent,
     assert f"`{TESTS}` ended with exit code 0" in second
 
 
+@pytest.mark.long
 def test_tester_follows_fixer_even_during_its_first_run(new_agent: NewAgent, project: Path) -> None:
     tester = hired(new_agent, project, "tester")
     tester.hear(AGENTS["tester"].prompt)

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from unittest import mock
 
+import pytest
+
 from crewboard.errors import BadDataError, CrewboardError
 from crewboard.protocol import approvals, requests
 from crewboard.records import Member, Request, Spec
@@ -52,6 +54,7 @@ def _raise_run(path: Path, number: int) -> list[int]:
     return [agents.change_spec(agent, edit).run for _ in range(EACH)]
 
 
+@pytest.mark.long
 def test_no_run_number_is_used_twice(directory: TeamDirectory) -> None:
     runs = [run for given in together(_raise_run, directory.path) for run in given]
     assert sorted(runs) == list(range(1, 8 * EACH + 1))
@@ -63,6 +66,7 @@ def _make_team(path: Path, number: int) -> str:
     return roster.ensure(team, float(number)).name
 
 
+@pytest.mark.long
 def test_concurrent_ensure_creates_one_team(tmp_path: Path) -> None:
     path = tmp_path / ".crewboard" / "default"
     assert together(_make_team, path) == ["default"] * 8
@@ -76,6 +80,7 @@ def _create_team(path: Path, number: int) -> str:
     return "created"
 
 
+@pytest.mark.long
 def test_only_one_process_creates_a_team(tmp_path: Path) -> None:
     given = together(_create_team, tmp_path / ".crewboard" / "billing")
     assert sorted(given) == ["UsageError: the team billing exists"] * 7 + ["created"]
@@ -111,6 +116,7 @@ def _claim_and_finish(path: Path, number: int) -> list[int]:
     return done
 
 
+@pytest.mark.long
 def test_each_task_is_done_by_one_and_one_at_a_time(directory: TeamDirectory) -> None:
     for number in range(24):
         tasks.add(directory, f"{number}", 1.0)
@@ -134,6 +140,7 @@ def _answer(path: Path, number: int) -> list[str]:
     return won
 
 
+@pytest.mark.long
 def test_one_answer_wins_and_the_sender_gets_that_one(directory: TeamDirectory) -> None:
     for turn in range(EACH):
         approvals.ask(directory, f"q{turn}", "permission", "scout", "operator", {"tool": "bash"}, 1.0)
@@ -220,6 +227,7 @@ def _seal(path: Path, number: int) -> int:
     return EACH
 
 
+@pytest.mark.long
 def test_lines_of_one_log_never_mix(tmp_path: Path) -> None:
     together(_seal, tmp_path)
     lines = (tmp_path / "log").read_text().splitlines()

@@ -132,6 +132,7 @@ def test_over_a_cap_agents_are_queued_and_start_in_order(full: Crew) -> None:
     assert queue_of(full) == []
 
 
+@pytest.mark.long
 def test_the_queue_survives_the_supervisor(full: Crew) -> None:
     full.hire("second", "explore", LOOK)
     full.hire("third", "explore", LOOK)
@@ -150,6 +151,7 @@ def test_the_queue_survives_the_supervisor(full: Crew) -> None:
     assert queue_of(full) == ["third"]
 
 
+@pytest.mark.long
 def test_a_raised_cap_starts_who_waits(full: Crew) -> None:
     full.hire("second", "explore", LOOK)
     answers.change_setting(full.team, "max_agents", "none")
@@ -174,6 +176,7 @@ def test_a_start_that_may_not_wait_is_refused_and_leaves_nothing(full: Crew) -> 
     assert not full.agent("second").path.exists()
 
 
+@pytest.mark.long
 def test_resume_all_keeps_to_the_cap(crew: Crew) -> None:
     for name in ("a", "b", "c"):
         crew.run(name, "explore", LOOK)
@@ -272,6 +275,7 @@ def test_restarts_wait_longer_each_time_and_end_after_three() -> None:
     assert restart_delay(times, 2000.0) == (1, 1)
 
 
+@pytest.mark.long
 def test_a_crashed_agent_restarts_with_its_memory(crew: Crew) -> None:
     crew.run("api", "explore", LOOK, restart=True)
     crew.kill("api")

@@ -143,6 +143,7 @@ def test_a_forked_worker_is_a_full_process_of_its_own(prefork_crew: Crew) -> Non
     assert "crewboard.worker" in worker.cmdline()
 
 
+@pytest.mark.long
 def test_a_forked_worker_and_a_new_one_are_alike_to_the_kernel(prefork_crew: Crew) -> None:
     forked, new = hire(prefork_crew, "forked"), hire(prefork_crew, "new", **COLD)
     assert is_forked(forked)
@@ -173,7 +174,6 @@ def test_the_end_of_a_forked_worker_has_its_code_or_signal(prefork_crew: Crew) -
     assert "journal" in broken.log.read_text()
 
 
-@pytest.mark.long
 def classes_below(base: type) -> set[type]:
     """Return all classes that are derived from `base`."""
     found: set[type] = set(base.__subclasses__())

@@ -192,6 +192,7 @@ def test_a_successor_adopts_who_lives_and_can_end_them(shared_crew: Crew) -> Non
     assert eventually(lambda: shared_crew.see("adopted").exit, "the record of its end").reason == "killed"
 
 
+@pytest.mark.long
 def test_deleting_a_team_also_ends_a_supervisor_that_it_had_to_start(crew: Crew) -> None:
     crew.run("adopted", "explore", "List all Python files")
     process.send_signal(crew.supervisor_pid(), signal.SIGKILL)
@@ -218,6 +219,7 @@ def test_a_death_without_a_supervisor_is_found_and_reported(shared_crew: Crew) -
     assert shared_crew.see("unwatched").since == gone.since
 
 
+@pytest.mark.long
 def test_no_exit_reason_is_shown_before_the_supervisor_knows_it(shared_crew: Crew) -> None:
     shared_crew.run("adoptee", "explore", "List all Python files")
     old = shared_crew.supervisor_pid()
@@ -242,6 +244,7 @@ def test_no_exit_reason_is_shown_before_the_supervisor_knows_it(shared_crew: Cre
     assert set(reasons) <= {"exited; determining cause"}
 
 
+@pytest.mark.long
 def test_no_supervisor_is_started_when_all_ends_are_finalized(crew: Crew) -> None:
     crew.run("scout", "explore", "List all Python files")
     stop.delete(crew.team, now=True)
@@ -464,6 +467,7 @@ async def test_a_request_whose_caller_gave_up_is_not_done_later(tmp_path: Path) 
     assert [request.name for request in done] == ["waits"]
 
 
+@pytest.mark.long
 def test_a_supervisor_whose_socket_was_removed_is_replaced(crew: Crew) -> None:
     crew.run("scout", "explore", "say hello")
     worker = crew.pid("scout")

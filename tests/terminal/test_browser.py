@@ -184,6 +184,7 @@ async def test_a_plan_is_approved_in_a_browser(crew_on: Make, tmp_path: Path) ->
     eventually(lambda: not any(window.is_running() for window in windows), "the end of the window's dashboard")
 
 
+@pytest.mark.long
 async def test_a_window_ends_when_the_server_is_killed(shared_crew: Crew) -> None:
     with serving(shared_crew, ended=-signal.SIGKILL) as served:
         cookie = await admitted(served)

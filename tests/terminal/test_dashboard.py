@@ -59,6 +59,7 @@ def test_workers_and_half_a_thought_outlive_the_dashboard(crew: Crew) -> None:
         terminal.shows("idle")
 
 
+@pytest.mark.long
 def test_a_death_shows_its_signal_and_one_key_resumes_the_agent(crew: Crew) -> None:
     crew.run("scout", "explore", "hello")
     with Terminal(crew.root, crew.environment) as terminal:
@@ -93,6 +94,7 @@ def test_many_resizes_down_to_one_cell_do_no_harm(crew: Crew) -> None:
         assert terminal.child.isalive()
 
 
+@pytest.mark.long
 def test_a_screen_comes_back_after_its_terminal_shrank_briefly(crew: Crew) -> None:
     with Terminal(crew.root, crew.environment) as terminal:
         terminal.shows("No agents hired yet")
@@ -101,6 +103,7 @@ def test_a_screen_comes_back_after_its_terminal_shrank_briefly(crew: Crew) -> No
         terminal.shows("No agents hired yet")
 
 
+@pytest.mark.long
 def test_the_windows_title_says_how_many_wait_and_is_given_back(crew: Crew) -> None:
     crew.run("scout", "explore", "hello")
     with Terminal(crew.root, crew.environment) as terminal:

@@ -25,6 +25,7 @@ def done(task_id: int) -> list[Reply]:
     return [calls("task_update", task_id=task_id, status="completed"), says(f"did {task_id}")]
 
 
+@pytest.mark.long
 def test_idle_agents_claim_fitting_tasks_one_at_a_time(crew_on: Make) -> None:
     names = ["ann", "ben"]
     crew = crew_on()
@@ -101,6 +102,7 @@ def lose(crew: Crew, name: str) -> Task:
     return tasks.load(crew.directory, task.id)
 
 
+@pytest.mark.long
 def test_a_killed_owner_that_is_resumed_goes_on_with_its_task(shared_crew: Crew) -> None:
     lost = lose(shared_crew, "cleo")
     shared_crew.model.give("cleo", *done(lost.id))
@@ -109,6 +111,7 @@ def test_a_killed_owner_that_is_resumed_goes_on_with_its_task(shared_crew: Crew)
     assert tasks.load(shared_crew.directory, lost.id).owner == "cleo"
 
 
+@pytest.mark.long
 def test_with_an_older_journal_the_task_comes_from_the_status(shared_crew: Crew) -> None:
     lost = lose(shared_crew, "olga")
     journal = shared_crew.agent("olga").journal
@@ -121,6 +124,7 @@ def test_with_an_older_journal_the_task_comes_from_the_status(shared_crew: Crew)
     eventually(lambda: tasks.load(shared_crew.directory, lost.id).status == "completed", "the task")
 
 
+@pytest.mark.long
 def test_a_resumed_agent_hears_nothing_of_its_completed_task(shared_crew: Crew) -> None:
     task = board.add_task(
         shared_crew.team, "wait with nora", required_type="explore"
@@ -138,6 +142,7 @@ def test_a_resumed_agent_hears_nothing_of_its_completed_task(shared_crew: Crew) 
     ]
 
 
+@pytest.mark.long
 def test_who_comes_back_is_told_once_that_others_have_its_task(shared_crew: Crew) -> None:
     lost = lose(shared_crew, "dora")
     shared_crew.model.give("elsa", calls("task_claim", task_id=lost.id), says("mine now"), says("not done yet"))
@@ -156,6 +161,7 @@ def test_who_comes_back_is_told_once_that_others_have_its_task(shared_crew: Crew
     assert tasks.load(shared_crew.directory, lost.id).owner == "elsa"
 
 
+@pytest.mark.long
 def test_who_starts_anew_leaves_what_it_had_to_others(shared_crew: Crew) -> None:
     lost = lose(shared_crew, "fay")
     shared_crew.model.give("fay", says("something else"))
@@ -168,6 +174,7 @@ def test_who_starts_anew_leaves_what_it_had_to_others(shared_crew: Crew) -> None
     stop.stop_now(shared_crew.team, "gina")
 
 
+@pytest.mark.long
 def test_a_task_waits_a_while_for_who_is_being_brought_back(shared_crew: Crew) -> None:
     lost = lose(shared_crew, "hugo")
 
@@ -210,6 +217,7 @@ def test_a_task_that_waits_for_others_begins_when_they_are_done(shared_crew: Cre
     assert "blocked" not in str(reminder["messages"][-1])
 
 
+@pytest.mark.long
 def test_a_new_assignment_begins_without_the_loop_of_the_one_before(shared_crew: Crew) -> None:
     crew = shared_crew
     again = [calls("list_dir", path=".")] * LOOP_LENGTH
@@ -224,6 +232,7 @@ def test_a_new_assignment_begins_without_the_loop_of_the_one_before(shared_crew:
     stop.stop_now(crew.team, "circling")
 
 
+@pytest.mark.long
 def test_a_task_that_was_closed_in_the_meantime_starts_no_work(shared_crew: Crew) -> None:
     crew = shared_crew
     task = board.add_task(crew.team, "fix the rounding", required_type="plan")

@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from crewboard.commands import answers, control, stop
 from crewboard.linux import process
 from crewboard.offline.reply import Reply
@@ -111,6 +113,7 @@ def test_a_background_command_ends_with_a_killed_worker(shared_crew: Crew) -> No
     eventually(lambda: ended(pids), "the end of the command")
 
 
+@pytest.mark.long
 def test_a_background_command_ends_when_the_agent_is_stopped(shared_crew: Crew) -> None:
     _, pids = begin(shared_crew, "stopped", calls("bash_output", handle=FIRST, wait=600), says("done"))
     eventually(lambda: "bash_output" in shared_crew.see("stopped").doing, "the wait")
@@ -119,6 +122,7 @@ def test_a_background_command_ends_when_the_agent_is_stopped(shared_crew: Crew) 
     assert agents.exit_record(shared_crew.agent("stopped")) is not None
 
 
+@pytest.mark.long
 def test_an_interrupt_does_not_end_a_background_command(shared_crew: Crew) -> None:
     wait = calls("bash_output", handle=FIRST, wait=600)
     _, pids = begin(shared_crew, "waiter", wait, calls("bash_output", handle=FIRST), says("done"))
@@ -150,6 +154,7 @@ def test_permissions_hold_for_background_commands(shared_crew: Crew) -> None:
     assert "denies git push*" in results_of(shared_crew, "asker")[1].content
 
 
+@pytest.mark.long
 def test_only_so_many_commands_run_in_the_background(crew_on: Callable[..., Crew]) -> None:
     crew = crew_on([*(starts(f"sleep {long_sleep()}") for _ in range(9)), says("done")])
     crew.run("many", "test", "begin", unsafe_no_sandbox=True)

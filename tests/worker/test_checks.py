@@ -125,6 +125,7 @@ def test_an_interrupt_ends_a_check_and_counts_no_failure(shared_crew: Crew) -> N
     assert "interrupted before it ended" in results_of(shared_crew, "slow")[0].content
 
 
+@pytest.mark.long
 def test_an_agent_that_runs_no_commands_cannot_complete_a_checked_task(shared_crew: Crew) -> None:
     task = tasks.add_task(shared_crew.team, "read", check="touch ran-by-reader")
     (outcome,) = work_on(shared_crew, "reader", task, completes(task), kind="explore")
@@ -181,6 +182,7 @@ def test_a_check_of_a_lead_asks_where_bash_would(shared_crew: Crew) -> None:
     eventually(lambda: saved(shared_crew, task).status == "completed", "the completion")
 
 
+@pytest.mark.long
 def test_a_check_of_a_lead_waits_for_the_plan(shared_crew: Crew) -> None:
     task = lead_adds(shared_crew, "work", "true")
     (outcome,) = work_on(shared_crew, "planner", task, completes(task), plan=True)
@@ -236,6 +238,7 @@ def test_a_lead_cannot_switch_the_check_off(directory: TeamDirectory) -> None:
         tasks.add_task(Team(directory, by="boss"), "work", check="none")
 
 
+@pytest.mark.long
 def test_failures_are_forgotten_with_the_owner_and_with_the_check(directory: TeamDirectory) -> None:
     task = board.add(directory, "work", 1.0, check="make test", owner="api")
     failed = Checked(at=2.0, command="make test", exit_code=2)

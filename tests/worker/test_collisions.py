@@ -67,6 +67,7 @@ def test_two_agents_at_one_file_are_one_need_until_one_is_removed(shared_crew: C
     assert needs(shared_crew, "amy", "bob") == []
 
 
+@pytest.mark.long
 def test_work_that_is_done_collides_with_nothing_that_comes_later(shared_crew: Crew) -> None:
     finish(shared_crew, begin(shared_crew, "dan", writes("d.py")))
     begin(shared_crew, "eve", calls("read_file", path="d.py"), writes("d.py", "y\n"))
@@ -97,6 +98,7 @@ def test_files_that_no_tool_could_change_are_not_listed(shared_crew: Crew) -> No
     assert (shared_crew.root / "gus/g.py").exists()
 
 
+@pytest.mark.long
 def test_an_undo_ends_a_collision(shared_crew: Crew) -> None:
     hal = begin(shared_crew, "hal", writes("h.py", "1\n"))
     ivy = begin(shared_crew, "ivy", calls("read_file", path="h.py"), writes("h.py", "2\n"))
@@ -153,6 +155,7 @@ def plan(shared_crew: Crew, name: str, files: list[str], *replies: Reply) -> tup
     return shared_crew.pending("question", name), said
 
 
+@pytest.mark.long
 def test_claims_keep_the_files_of_a_plan_until_the_result(shared_crew: Crew, policy: Policy) -> None:
     policy("claims")
     ned, said = plan(shared_crew, "ned", ["n", "n.py"], writes("n/a.py", "ned\n"))
@@ -190,6 +193,7 @@ def test_a_claim_that_is_made_while_an_agent_asks_binds_it(shared_crew: Crew, po
     assert not (shared_crew.root / "r.py").exists()
 
 
+@pytest.mark.long
 def test_a_lead_is_told_of_the_policy(shared_crew: Crew, policy: Policy) -> None:
     for value in ("warn", "hold", "claims"):
         policy(value)

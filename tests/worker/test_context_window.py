@@ -19,6 +19,7 @@ Make = Callable[..., Crew]
 TOO_LONG = Fault(kind="status", status=400, message="prompt is too long: 210000 tokens > 200000 maximum")
 
 
+@pytest.mark.long
 def test_text_of_many_tokens_is_counted_as_the_api_counts_it(
     shared_crew_on: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,6 +55,7 @@ def test_a_reply_that_filled_the_window_goes_on_in_a_smaller_one(crew_on: Make) 
     assert "Your reply so far:\\n\\nhalf" in last
 
 
+@pytest.mark.long
 def test_a_window_that_is_always_full_is_reported(crew_on: Make) -> None:
     full = reply.Reply([{"type": "text", "text": "half "}], stop_reason="model_context_window_exceeded")
     crew = crew_on(script={"scout": [full] * 30})
@@ -61,6 +63,7 @@ def test_a_window_that_is_always_full_is_reported(crew_on: Make) -> None:
     assert len(crew.model.requests) < 30
 
 
+@pytest.mark.long
 def test_what_people_said_outlives_a_summary(shared_crew_on: Make) -> None:
     asks, plans = calls("ask_operator", question="Which colour?"), calls("submit_plan", plan="Paint it.")
     reads = [reply.Reply([{"type": "text", "text": "word " * 500}, *calls("read_file", path="big.txt").content])] * 12
@@ -93,6 +96,7 @@ def slow_summary(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service.Service, "_messages", slowly)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("slow_summary")
 @pytest.mark.parametrize(("turns", "summaries"), [(24, 3), pytest.param(80, 10, marks=pytest.mark.long)])
 def test_work_survives_many_summaries_and_a_kill_during_one(shared_crew_on: Make, turns: int, summaries: int) -> None:

@@ -80,6 +80,7 @@ def test_a_supervisor_with_a_damaged_lock_can_still_be_woken(shared_crew: Crew) 
     assert shared_crew.see("rung").state == "exited"
 
 
+@pytest.mark.long
 def test_a_new_supervisor_can_end_a_worker_with_a_damaged_lease(shared_crew: Crew) -> None:
     shared_crew.run("leased", "explore", "List all Python files")
     shared_crew.agent("leased").lease.on_disk.write_bytes(b"\xff\x00{")

@@ -72,6 +72,7 @@ def test_a_call_that_makes_no_progress_is_cancelled_and_repeated(shared_crew_on:
     assert why in first.error
 
 
+@pytest.mark.long
 def test_a_server_that_never_answers_is_a_need_in_bounded_time(crew_on: Make) -> None:
     limits = {"CREWBOARD_PROGRESS_TIMEOUT": "0.5", "CREWBOARD_RETRY_BUDGET": "1.8"}
     crew = crew_on([], [Fault(kind="hang")] * 9, **limits)
@@ -156,6 +157,7 @@ def read_only(path: Path) -> Iterator[None]:
         subprocess.run(["umount", "-l", path], check=True)
 
 
+@pytest.mark.long
 def test_a_read_only_disk_loses_nothing_and_the_work_continues_when_it_is_writable(small_disk: Path) -> None:
     words = "disk is read-only: nothing was lost; agents wait and continue by themselves"
     with ModelServer(script=[says("ready"), says(LONG), says("and the last")]) as model:
@@ -247,6 +249,7 @@ def test_a_mailbox_that_cannot_be_written_for_a_moment_ends_no_agent(shared_crew
     assert shared_crew.pid("patient") == pid
 
 
+@pytest.mark.long
 def test_a_worker_whose_storage_stays_broken_ends_with_74(shared_crew_on: Make) -> None:
     crew = shared_crew_on([says("ready"), says(LONG)], CREWBOARD_RETRY_BUDGET="1")
     crew.run("hopeless", "explore", "go")

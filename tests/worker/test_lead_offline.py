@@ -37,6 +37,7 @@ def passed_on(crew: Crew, *words: str) -> str:
     return eventually(look, f"the lead saying {words}")
 
 
+@pytest.mark.long
 def test_a_lead_makes_a_team_and_has_it_work(led: Crew) -> None:
     assert "The team is called demo now" in tell(led, 'Create a team called "demo" for exploring this project')
     config = roster.load(led.directory)

@@ -91,6 +91,7 @@ def test_a_tool_that_was_running_is_never_run_again_by_itself(shared_crew: Crew)
     assert log.read_text() == "ran\n"
 
 
+@pytest.mark.long
 def test_a_journal_tells_of_the_death_of_the_run_before(shared_crew: Crew) -> None:
     shared_crew.run("mourned", "explore", "List all Python files")
     shared_crew.kill("mourned")
@@ -179,6 +180,7 @@ def test_workers_go_on_without_their_supervisor(shared_crew: Crew) -> None:
     assert seen.exit is None or seen.exit.signal in (signal.SIGKILL, None)
 
 
+@pytest.mark.long
 def test_a_fresh_hire_keeps_the_mail_but_not_the_conversation(shared_crew: Crew) -> None:
     shared_crew.run("renewed", "explore", "List all Python files", once=True)
     shared_crew.wait_for("renewed", "exited")
@@ -405,6 +407,7 @@ def test_the_turn_limit_ends_the_work_with_79(shared_crew: Crew) -> None:
     assert len(shared_crew.model.asked_by("turning")) == 3
 
 
+@pytest.mark.long
 def test_an_exit_record_says_which_run_it_is(shared_crew: Crew) -> None:
     shared_crew.run("recorded", "explore", "List all Python files", once=True)
     shared_crew.wait_for("recorded", "exited")

@@ -85,6 +85,7 @@ def test_a_raised_budget_continues_the_assignment_where_it_stopped(shared_crew: 
     assert "the work" in str(after[0])
 
 
+@pytest.mark.long
 def test_raising_a_used_up_budget_resumes_the_agent(shared_crew: Crew) -> None:
     shared_crew.model.give("thrifty", *[calls("list_dir")] * 14, says("found it"))
     begun = shared_crew.hire("thrifty", "explore", "the work", budget="10k")
@@ -95,6 +96,7 @@ def test_raising_a_used_up_budget_resumes_the_agent(shared_crew: Crew) -> None:
     eventually(lambda: shared_crew.answer(begun).text == "found it", "the result")
 
 
+@pytest.mark.long
 def test_raising_the_teams_budget_resumes_what_it_ended(crew: Crew) -> None:
     answers.set_budget(crew.team, "10k")
     crew.model.give("spender", *[calls("list_dir")] * 14, says("found it"))
@@ -105,6 +107,7 @@ def test_raising_the_teams_budget_resumes_what_it_ended(crew: Crew) -> None:
     eventually(lambda: crew.answer(begun).text == "found it", "the result")
 
 
+@pytest.mark.long
 def test_an_approved_plan_stays_approved_after_a_budget_end(shared_crew: Crew) -> None:
     shared_crew.model.give("gated", calls("submit_plan", plan="look around"), *[calls("bash", command="true")] * 99)
     begun = shared_crew.hire("gated", "code", "the work", plan=True, budget="10k", unsafe_no_sandbox=True)
@@ -136,6 +139,7 @@ def test_a_raised_turn_limit_continues_a_living_agent(shared_crew: Crew) -> None
     assert [kind for kind in kinds if kind in ("error", "result")] == ["error", "result"]
 
 
+@pytest.mark.long
 def test_resume_after_a_turn_limit_takes_up_the_work(shared_crew: Crew) -> None:
     shared_crew.model.give("halted", *[calls("list_dir")] * 4, says("found it"))
     begun = shared_crew.hire("halted", "explore", "the work", max_turns=3, once=True)
@@ -160,6 +164,7 @@ def test_mail_that_meets_a_used_up_budget_enters_no_turn(shared_crew: Crew) -> N
     eventually(lambda: "and this too" in text_of_requests(shared_crew, "poor"), "the message in a request")
 
 
+@pytest.mark.long
 def test_mail_to_an_idle_agent_of_a_team_without_money_stays_unread(crew: Crew) -> None:
     crew.run("calm", "explore", "say hello")
     crew.wait_for("calm", "idle")

@@ -154,6 +154,7 @@ def test_attachments_of_other_programs_are_checked() -> None:
     assert message.attachments == []
 
 
+@pytest.mark.long
 def test_an_image_that_was_not_answered_yet_outlives_a_summary(shared_crew_on: Make, tmp_path: Path) -> None:
     (tmp_path / "dot.png").write_bytes(PNG)
     turn = Reply([{"type": "text", "text": "word " * 900}, *calls("list_dir").content])
@@ -165,6 +166,7 @@ def test_an_image_that_was_not_answered_yet_outlives_a_summary(shared_crew_on: M
     assert any(sources(body) for body in crew.model.requests)
 
 
+@pytest.mark.long
 def test_keeping_the_same_image_twice_takes_room_once(shared_crew: Crew) -> None:
     agent = shared_crew.agent("saver")
     agent.path.mkdir(parents=True)

@@ -38,6 +38,7 @@ def catch_up(run_state: RunState) -> float:
     return time.process_time() - began
 
 
+@pytest.mark.long
 def test_the_time_to_catch_up_grows_with_the_mailbox_alone(tmp_path: Path) -> None:
     seconds = []
     for count in (2000, 16_000):

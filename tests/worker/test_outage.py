@@ -141,6 +141,7 @@ def answering() -> "httpx2.Response":
 EIGHT = [f"agent{number}" for number in range(8)]
 
 
+@pytest.mark.long
 def test_ten_minutes_of_529_end_without_a_person(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     minutes = 10
     end = minutes * 60

@@ -153,6 +153,7 @@ def approve_next(crew: Crew, name: str, done: set[str]) -> Request:
     return found
 
 
+@pytest.mark.long
 def test_calls_that_the_approved_plan_does_not_name_are_counted(shared_crew: Crew) -> None:
     named = calls("submit_plan", plan="# Plan", files=["beyond"], commands=["echo one"])
     edit = calls("edit_file", path="absent.txt", old_text="a", new_text="b")
@@ -324,6 +325,7 @@ def test_a_rule_denies_a_call_that_waited_for_its_approval(ruled: Crew) -> None:
     assert tool_results(ruled, "waiter")[0].rule == rule.id
 
 
+@pytest.mark.long
 def test_a_rule_for_all_agents_of_a_type_covers_another_agent(ruled: Crew) -> None:
     run = calls("bash", command="touch inside/made")
     ruled.model.give("first", run, says("done"))
@@ -487,6 +489,7 @@ def test_a_busy_agent_may_refuse_to_leave_and_goes_on(shared_crew: Crew) -> None
     assert "shutdown_response" not in [tool["name"] for tool in shared_crew.model.asked_by("refuser")[0]["tools"]]
 
 
+@pytest.mark.long
 def test_who_is_not_running_cannot_be_interrupted(shared_crew: Crew) -> None:
     shared_crew.run("gone", "explore", "List all Python files", once=True)
     shared_crew.wait_for("gone", "exited")
@@ -510,6 +513,7 @@ def test_the_leads_foreground_hire_answers_as_a_tool_result_only(crew_on: Make) 
     eventually(heard, "the lead's result in the operator's mailbox")
 
 
+@pytest.mark.long
 def test_a_background_result_reaches_the_lead_as_mail(crew_on: Make) -> None:
     spawn = calls("spawn_agent", name="scanner", agent_type="explore", prompt="scan", background=True)
     crew = crew_on({"lead": [spawn, says("hired"), says("heard")], "scanner": [says("three files")]})
@@ -522,6 +526,7 @@ def test_a_background_result_reaches_the_lead_as_mail(crew_on: Make) -> None:
     eventually(heard, "the result")
 
 
+@pytest.mark.long
 def test_a_lead_is_told_that_its_hire_is_queued(crew_on: Make) -> None:
     spawn = calls("spawn_agent", name="scanner", agent_type="explore", prompt="scan")
     crew = crew_on({"lead": [spawn, says("it is queued"), says("heard")], "scanner": [says("three files")]})
@@ -538,6 +543,7 @@ def test_a_lead_is_told_that_its_hire_is_queued(crew_on: Make) -> None:
     eventually(heard, "the result, after the lead has become idle")
 
 
+@pytest.mark.long
 def test_a_lead_that_waits_is_told_when_its_child_needs_it(crew_on: Make) -> None:
     spawn = calls("spawn_agent", name="bob", agent_type="code", prompt="write", plan_required=True)
 
@@ -567,6 +573,7 @@ def test_a_lead_reviews_plans_of_others_and_never_its_own(crew_on: Make) -> None
     assert "review_plan" not in after
 
 
+@pytest.mark.long
 def test_a_lead_is_told_who_is_not_there_to_read_it(crew_on: Make) -> None:
     spawn = calls("spawn_agent", name="kid", agent_type="code", prompt="wait for it")
     orders = [
@@ -674,6 +681,7 @@ def test_a_rule_is_there_before_its_approval_and_goes_if_that_fails(
     ruled.answer(hired)
 
 
+@pytest.mark.long
 def test_a_lead_starts_at_the_end_of_its_mailbox(crew_on: Make) -> None:
     crew = crew_on({"lead": [says("hello")]})
     mailbox.send(crew.directory, mailbox.compose("scout", "lead", "result", "an old result"))
@@ -683,6 +691,7 @@ def test_a_lead_starts_at_the_end_of_its_mailbox(crew_on: Make) -> None:
     assert all(not event.messages for event in taken)
 
 
+@pytest.mark.long
 def test_a_lead_that_is_hired_while_plans_wait_for_it_reads_them(crew_on: Make) -> None:
     crew = crew_on({"bob": [plan("bob.txt"), says("done")]})
     answers.set_approver(crew.team, "lead")
@@ -697,6 +706,7 @@ def test_a_lead_that_is_hired_while_plans_wait_for_it_reads_them(crew_on: Make) 
     assert letter.entered_turn_at is not None
 
 
+@pytest.mark.long
 def test_deleting_a_team_ends_all_agents_under_one_deadline(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[tuple[list[str], float]] = []
     wait = stop._wait_for_leases

@@ -30,6 +30,7 @@ ODD = {
 }
 
 
+@pytest.mark.long
 def test_after_an_odd_reply_the_conversation_is_still_valid(shared_crew: Crew) -> None:
     for name, odd in ODD.items():
         shared_crew.model.give(name, odd, says("second"), says("third"), says("fourth"))
@@ -103,6 +104,7 @@ NONSENSE = {
 }
 
 
+@pytest.mark.long
 def test_an_answer_that_makes_no_sense_is_asked_for_again(
     shared_crew_on: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,6 +101,7 @@ def waiting(crew: Crew) -> list[Request]:
     return [each for each in protocol.requests.pending(crew.directory) if each.type == "task_review"]
 
 
+@pytest.mark.long
 def test_the_operator_reviews_for_a_reviewer_that_ended(shared_crew: Crew) -> None:
     crew = shared_crew
     crew.model.give("gone", says("ready"))
@@ -137,6 +138,7 @@ def test_a_reviewer_that_does_not_answer_is_reminded_once(shared_crew: Crew) -> 
     answers.approve(crew.team, request.id)
 
 
+@pytest.mark.long
 def test_the_offline_model_plays_owner_and_reviewer(crew: Crew) -> None:
     (crew.root / "made").mkdir()
     crew.run("rev", "explore", "hello")
@@ -275,6 +277,7 @@ def test_a_rejected_task_waits_while_its_owner_has_another(team: Team, alive: Ca
         board.claim(team.directory, handed.id, "ann", "code", 4.0)
 
 
+@pytest.mark.long
 def test_a_long_diff_is_cut_and_kept_whole(team: Team, alive: Callable[[str], Held]) -> None:
     alive("rev")
     diff = "+line\n" * 10_000

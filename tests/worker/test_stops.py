@@ -207,6 +207,7 @@ def cached_share(crew: Crew, name: str) -> float:
     return sum(each.cache_read for each in used) / sum(each.input + each.cache_read + each.cache_write for each in used)
 
 
+@pytest.mark.long
 def test_most_of_thirty_turns_comes_from_the_cache(shared_crew: Crew) -> None:
     (shared_crew.root / "source.txt").write_text("a line of some length, as code has\n" * 60)
     thinks = {"type": "thinking", "thinking": "what now? " * 20}

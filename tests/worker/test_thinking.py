@@ -201,6 +201,7 @@ def test_thinking_goes_back_unchanged_across_tools_and_a_resume(shared_crew: Cre
     assert thinking_in(shared_crew.model.asked_by("thinker")[-1]) == kept
 
 
+@pytest.mark.long
 def test_thinking_outlives_summaries(shared_crew_on: Make) -> None:
     works = [
         Reply([thought(f"step {number} " * 100), {"type": "text", "text": "word " * 400}, *calls("list_dir").content])
@@ -242,6 +243,7 @@ def test_another_model_does_not_get_the_thinking_of_the_first(shared_crew: Crew)
     assert conversation.messages()[-1]["role"] == "assistant"
 
 
+@pytest.mark.long
 def test_a_transcript_for_a_summary_leaves_thinking_out() -> None:
     reply = Kept(ts=1, content=[{**thought("secret way"), "signature": "s"}, {"type": "text", "text": "said"}],
                  stop_reason="end_turn", usage=replay([]).tokens)  # fmt: skip

@@ -73,6 +73,7 @@ def snapshots_of(crew: Crew, name: str) -> list[SnapshotTaken]:
     return [event for event in crew.events(name) if isinstance(event, SnapshotTaken)]
 
 
+@pytest.mark.long
 def test_a_check_runs_in_the_checkout(made: Made) -> None:
     check = "pwd; cat done.txt"
     crew = made(
@@ -103,6 +104,7 @@ def test_a_check_runs_in_the_checkout(made: Made) -> None:
     assert (bob.check.state, bob.check.checked) == ("passed", agents.checked(crew.directory.agent("bob")))
 
 
+@pytest.mark.long
 def test_a_reviewer_gets_the_diff_of_the_checkout(shared_crew: Crew) -> None:
     task = tasks.add_task(shared_crew.team, "work", review="operator")
     shared_crew.model.give(
@@ -173,6 +175,7 @@ def test_each_assignment_begins_and_ends_with_a_snapshot(shared_crew: Crew) -> N
     assert git(shared_crew.root, "rev-parse", "refs/crew/twice") == end.commit
 
 
+@pytest.mark.long
 def test_an_agent_can_commit_on_its_branch(shared_crew: Crew) -> None:
     system.need_program("bwrap")
     shared_crew.model.give(
@@ -187,6 +190,7 @@ def test_an_agent_can_commit_on_its_branch(shared_crew: Crew) -> None:
     assert git(shared_crew.root, "log", "-1", "--format=%s", taken.head) == "Add four"
 
 
+@pytest.mark.long
 def test_a_new_checkout_is_set_up_once(made: Made) -> None:
     crew = made(says("done"), says("done"))
     roster.change(
@@ -201,6 +205,7 @@ def test_a_new_checkout_is_set_up_once(made: Made) -> None:
     assert (crew.directory.worktree("bob") / "pkg/setup.txt").read_text() == "made\n"
 
 
+@pytest.mark.long
 def test_the_user_sees_that_a_checkout_was_not_set_up(made: Made) -> None:
     crew = made(says("done"))
 
@@ -221,6 +226,7 @@ def test_the_user_sees_that_a_checkout_was_not_set_up(made: Made) -> None:
     assert as_json.agent(bob, crew.directory)["setup_error"] == bob.setup_error
 
 
+@pytest.mark.long
 def test_what_the_setup_leaves_is_no_work_of_the_agent(made: Made) -> None:
     crew = made(calls("write_file", path="api.py", content="one\ntwo\n"), says("done"))
     command = "echo built > pkg/made.txt; echo 2 >> pkg/core.py"
@@ -253,6 +259,7 @@ def test_an_agent_that_merges_the_users_branch_keeps_the_setup_out_of_its_work(h
     assert ([each.path for each in found.files], found.applies) == (["README"], True)
 
 
+@pytest.mark.long
 def test_a_team_below_the_top_of_a_repository_works_in_that_folder_of_its_checkouts(tmp_path: Path) -> None:
     system.need_program("git")
     git(tmp_path, "init", "-q", "-b", "main")
@@ -280,6 +287,7 @@ def test_a_team_below_the_top_of_a_repository_works_in_that_folder_of_its_checko
         crew.end()
 
 
+@pytest.mark.long
 def test_a_long_message_can_be_read_in_a_checkout(shared_crew: Crew) -> None:
     shared_crew.model.give("reader", calls("read_file", path=".crewboard/default/results/long.md"), says("done"))
     shared_crew.directory.results.mkdir(parents=True, exist_ok=True)
@@ -289,6 +297,7 @@ def test_a_long_message_can_be_read_in_a_checkout(shared_crew: Crew) -> None:
     assert "a long message" in read.content
 
 
+@pytest.mark.long
 def test_a_checkout_is_named_by_its_absolute_path_too(shared_crew: Crew) -> None:
     path = shared_crew.root / ".crewboard/default/worktrees/namer/api.py"
     shared_crew.model.give(
@@ -333,6 +342,7 @@ def test_where_the_team_gives_worktrees_and_there_is_no_repository_the_shared_tr
     crew.answer(assignment)
 
 
+@pytest.mark.long
 def test_the_team_and_the_type_decide_unless_the_hire_says_otherwise(made: Made) -> None:
     crew = made(says("done"))
     roster.change(crew.directory, lambda config: setattr(config, "worktree", "always"))
@@ -360,6 +370,7 @@ def test_a_resume_makes_a_lost_checkout_again_from_its_last_snapshot(shared_crew
     assert git(tree, "branch", "--show-current") == "crew/loser"
 
 
+@pytest.mark.long
 def test_work_in_a_checkout_is_not_lost_to_a_hire_without_one(made: Made) -> None:
     crew = made(says("done"), says("done"))
     crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True, once=True)
@@ -368,6 +379,7 @@ def test_work_in_a_checkout_is_not_lost_to_a_hire_without_one(made: Made) -> Non
         crew.hire("bob", "code", "more", unsafe_no_sandbox=True)
 
 
+@pytest.mark.long
 def test_after_a_discard_an_agent_is_hired_with_or_without_a_checkout(made: Made) -> None:
     crew = made(calls("write_file", path="new.py", content="y = 1\n"), says("done"), says("done"), says("done"))
     crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True, once=True)
@@ -410,6 +422,7 @@ def test_the_work_of_a_real_checkout_is_merged_and_taken_back(made: Made) -> Non
         stop.remove(crew.team, "bob")
 
 
+@pytest.mark.long
 def test_a_lead_brings_work_together_on_a_branch_that_is_not_checked_out(made: Made) -> None:
     crew = made()
     crew.model.give("bob", calls("write_file", path="new.py", content="y = 1\n"), says("done"))
@@ -439,6 +452,7 @@ def collisions_of(crew: Crew) -> list[Need]:
     return [need for need in crew.view().needs if need.kind == "collision"]
 
 
+@pytest.mark.long
 def test_two_checkouts_that_do_not_merge_are_a_need_by_themselves(made: Made) -> None:
     crew = made()
     for name in ("amy", "bob"):
@@ -452,6 +466,7 @@ def test_two_checkouts_that_do_not_merge_are_a_need_by_themselves(made: Made) ->
     assert collisions_of(crew) == [], "what was put back collides no more"
 
 
+@pytest.mark.long
 def test_claims_and_hold_bind_agents_in_checkouts(made: Made) -> None:
     crew = made()
     crew.model.give("amy", calls("submit_plan", plan="# Do it", files=["api.py"]))

@@ -148,6 +148,7 @@ def test_a_seen_collision_needs_you_again_only_with_another_file(
     assert [each.files for each in needs(home)] == [("README", "api.py")]
 
 
+@pytest.mark.long
 def test_a_merge_ends_a_collision_and_its_undo_brings_it_back(home: Home, three: tuple[AgentWork, ...]) -> None:
     changes.list_changes(home.team)
     assert len(needs(home)) == 1

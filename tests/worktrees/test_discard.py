@@ -161,6 +161,7 @@ def test_worktrees_in_words(home: Home) -> None:
     assert run("worktree", "list").out.splitlines()[1].split() == ["bob", "+2", "-2", "no", "checkout"]
 
 
+@pytest.mark.long
 def test_merge_undo_and_discard_are_recorded(home: Home) -> None:
     bob = work(home)
     run = Inside(home.root).with_environment(CREWBOARD_OPERATOR="kim")
@@ -274,6 +275,7 @@ def test_a_purge_names_all_agents_with_unmerged_work(home: Home) -> None:
     )
 
 
+@pytest.mark.long
 def test_undo_of_several_commits_names_them_all(home: Home) -> None:
     bob = work(home)
     bob.commit("Drop README")

@@ -269,6 +269,7 @@ def _run_and_kill(home: Home, act: str, how: str, seconds: float) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("how", "rounds"),
     [

@@ -34,6 +34,7 @@ from crewboard.worktrees.put_back import Tree
 from tests.cli.files import alive, enlist, set_status
 from tests.cli.shell import Inside
 from tests.crew import Crew, eventually
+from tests.matrix import default
 from tests.model import calls, says
 from tests.worktrees.conftest import Hired, git, hire_with_checkout, make_root, write
 from tests.worktrees.home import Home
@@ -338,6 +339,7 @@ def ann(_worked: tuple[Desk, Path]) -> Desk:
     return Desk(ann.team, ann.name, ann.spec)
 
 
+@pytest.mark.long
 def test_assignments_are_put_back_the_last_one_first(ann: Desk) -> None:
     first, second = (ann.snap("look", "end") for _ in range(2))
     assert first == second
@@ -375,6 +377,7 @@ def test_conflicts_are_named_before_a_file_is_put_back(ann: Desk) -> None:
     assert ann.tree_hash() == before
 
 
+@pytest.mark.long
 def test_a_file_is_put_back_as_it_was_at_the_begin(ann: Desk) -> None:
     ann.work("third", {"pkg/new.py": "n = 2\n"})
     assert [each.removed for each in ann.undo(path="pkg/new.py").files] == [True]
@@ -385,6 +388,7 @@ def test_a_file_is_put_back_as_it_was_at_the_begin(ann: Desk) -> None:
         ann.undo(path="README")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("hunk", "expected"), [(1, LINES.replace("line 30\n", "")), (2, LINES.replace("line 3\n", "3\n"))]
 )
@@ -397,6 +401,7 @@ def test_a_hunk_is_put_back_alone(ann: Desk, hunk: int, expected: str) -> None:
 EDGES = [("a\nb\n", "b\n"), ("a", "a\nb"), ("a\r\nb\x0cc\n", "a\r\nb\x0cd\n"), ("", "x\n\n\n"), ("x\n\n", "")]
 
 
+@pytest.mark.long
 def test_a_hunk_at_the_edge_of_a_file_is_put_back_byte_by_byte(team: Team, root: Path, hired: Hired) -> None:
     for number, (old, _) in enumerate(EDGES):
         (root / f"edge{number}").write_bytes(old.encode())
@@ -411,6 +416,7 @@ def test_a_hunk_at_the_edge_of_a_file_is_put_back_byte_by_byte(team: Team, root:
         ann.undo(path="edge0", hunk=1)
 
 
+@pytest.mark.long
 def test_links_modes_and_deleted_files_come_back(ann: Desk) -> None:
     (ann.tree / "run.sh").write_text("echo\n")
     (ann.tree / "run.sh").chmod(0o755)
@@ -430,6 +436,7 @@ def test_links_modes_and_deleted_files_come_back(ann: Desk) -> None:
     assert os.access(ann.tree / "run.sh", os.X_OK)
 
 
+@pytest.mark.long
 def test_the_folder_that_an_agent_works_in_stays(ann: Desk) -> None:
     spec = ann.spec.replace(worktree=ann.spec.worktree.replace(folder="sub/root"))  # type: ignore[union-attr]
     agents.change_spec(ann.agent, lambda _: spec)
@@ -438,6 +445,7 @@ def test_the_folder_that_an_agent_works_in_stays(ann: Desk) -> None:
     assert sorted(path.name for path in (ann.tree / "sub").rglob("*")) == ["root"]
 
 
+@pytest.mark.long
 def test_line_ends_are_those_of_a_new_checkout(ann: Desk) -> None:
     write(ann.tree, {".gitattributes": "*.txt text eol=crlf\n"})
     ann.snap("third", "begin")
@@ -474,7 +482,7 @@ def test_a_folder_of_a_checkout_that_became_a_link_leads_nowhere(ann: Desk, tmp_
     assert not (ann.tree / "pkg").is_symlink()
 
 
-@pytest.mark.parametrize("when", ["is_folder_with", "put", "remove"])
+@pytest.mark.parametrize("when", default(["is_folder_with", "put", "remove"], "put"))
 def test_a_link_that_comes_at_the_last_moment_leads_nowhere(
     ann: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
@@ -538,6 +546,7 @@ def test_an_agent_at_work_keeps_its_files_until_it_rests(ann: Desk) -> None:
     assert (ann.tree / "pkg/core.py").read_text() == "x = 2\n"
 
 
+@pytest.mark.long
 def test_an_agent_is_told_which_files_were_put_back(crew_on: Callable[..., Crew], tmp_path: Path) -> None:
     crew = crew_on([calls("write_file", path="pkg/new.py", content="n\n"), says("one"), says("two")])
     git(tmp_path, "init", "-q", "-b", "main")
@@ -554,6 +563,7 @@ def test_an_agent_is_told_which_files_were_put_back(crew_on: Callable[..., Crew]
     assert "pkg/new.py (removed)" in str(last)
 
 
+@pytest.mark.long
 def test_undo_in_a_checkout_in_words_and_as_json(ann: Desk) -> None:
     run = Inside(ann.team.directory.root)
     assert run("undo", "ann", "--file", "api.py", "--dry-run").out == "would put back api.py\n"
