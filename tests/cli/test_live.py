@@ -70,6 +70,16 @@ def test_a_foreground_spawn_prints_the_answer_and_stores_it(shared: Cli, shared_
     assert agent_of(shared, "lister")["alive"] is True
 
 
+def test_a_hire_from_a_profile_has_its_options(shared: Cli, shared_directory: TeamDirectory) -> None:
+    cli = shared.with_environment(XDG_CONFIG_HOME=str(shared.root / "config"))
+    assert cli("profiles", "save", "quick", "--type", "explore", "--once", "--max-turns", "9", "--role", "r").code == 0
+    ran = cli("spawn", "saved", "--profile", "quick", "--max-turns", "8", "--prompt", "list the files")
+    assert (ran.code, "notes" in ran.out or "config" in ran.out) == (0, True), ran.err
+    spec = agents.spec(shared_directory.agent("saved"))
+    assert spec is not None
+    assert (spec.type, spec.role, spec.flags.once, spec.flags.max_turns) == ("explore", "r", True, 8)
+
+
 def test_an_idle_agent_is_given_more_work(shared: Cli) -> None:
     assert shared(*spawn("tireless", "explore", "list the files", "--background")).code == 0
     assert shared("wait", "tireless", "--until", "idle", "--timeout", "30").code == 0

@@ -2,12 +2,13 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from crewboard.commands import Team
-from crewboard.records import Rule, ToolResult, ToolStart
+from crewboard.commands import Team, hire, profiles
+from crewboard.records import HireOptions, Profile, Rule, ToolResult, ToolStart
 from crewboard.store import journal, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from tests.cli.files import alive, enlist
@@ -185,6 +186,54 @@ def test_a_type_is_begun_on_the_command_line(cli: Cli, tmp_path: Path) -> None:
     assert "reviewer reviews a diff" in cli("types").out
     cli("types", "new", "reviewer").refused(2, "there is a type reviewer already", "edit that file")
     cli("types", "new", "other", "--from", "missing").refused(2, "no agent type 'missing'")
+
+
+def test_a_profile_is_saved_listed_and_removed(cli: Cli, team: Team, tmp_path: Path) -> None:
+    cli = cli.with_environment(XDG_CONFIG_HOME=str(tmp_path / "config"))
+    folder = tmp_path / "config" / "crewboard" / "profiles"
+    assert "no profile is saved yet" in cli("profiles").err
+    saved = cli("profiles", "save", "careful", "--type", "code", "--plan", "--budget", "$5", "--max-turns", "20")
+    assert saved.out == f"saved careful (code, plan, budget $5, max-turns 20) in {folder / 'careful.json'}\n"
+    enlist(team, "fixer", "test")
+    assert cli("profiles", "save", "again", "--like", "fixer", "--network", "--prompt", "go").code == 0
+    assert (
+        cli("profiles").out == "again: test, model m, network\n    go\ncareful: code, plan, budget $5, max-turns 20\n"
+    )
+    again, careful = cli("profiles", "--json").json
+    assert (again["name"], again["type"], again["prompt"], again["flags"]["network"]) == ("again", "test", "go", True)
+    assert (careful["flags"]["plan"], careful["flags"]["max_turns"], careful["prompt"]) == (True, 20, "")
+    for arguments, code, says in (
+        (("profiles", "save", "Bad", "--type", "code"), 2, "profile names"),
+        (("profiles", "save", "x", "--plan"), 2, "--type"),
+        (("profiles", "save", "x", "--type", "missing"), 2, "no agent type"),
+        (("profiles", "save", "x", "--type", "code", "--prompt", "sk-ant-api03-abcdefghijklmnop"), 2, "API key"),
+        (("profiles", "remove", "missing"), 2, "the profiles are again, careful"),
+        (("profiles", "remove", "../careful"), 2, "there is no profile"),
+        (("spawn", "a", "--profile", "missing"), 2, "the profiles are again, careful"),
+        (("spawn", "a", "--profile", "careful"), 2, "--prompt"),
+        (("spawn", "a", "--prompt", "x"), 2, "--type"),
+    ):
+        cli(*arguments).refused(code, says)
+    (folder / "again.json").write_text("{")
+    assert "again.json: it cannot be read" in cli("profiles").err
+    cli("spawn", "a", "--profile", "again").refused(65, "again.json cannot be read")
+    for name in ("again", "careful"):
+        assert cli("profiles", "remove", name).out == f"removed {folder / name}.json\n"
+    assert list(folder.iterdir()) == []
+
+
+def test_what_is_said_comes_before_the_profile() -> None:
+    flags = HireOptions(plan=True, max_turns=20, worktree=True, task=3, unsafe_no_sandbox=True)
+    saved = Profile(type="code", role="r", prompt="old", model="haiku", flags=flags)
+    asked = hire.Hire("a", "", "", flags=HireOptions(max_turns=5, task=7), given=frozenset({"max_turns", "task"}))
+    filled = profiles.fill(asked, saved)
+    assert (filled.type, filled.role, filled.prompt, filled.model) == ("code", "r", "old", "haiku")
+    assert filled.flags == HireOptions(plan=True, max_turns=5, worktree=True, task=7)
+    assert filled.given == frozenset({"plan", "max_turns", "worktree"})
+    other = profiles.fill(replace(asked, type="test", prompt="new", role="s", model="opus"), saved)
+    assert (other.type, other.role, other.prompt, other.model) == ("test", "s", "new", "opus")
+    without = replace(asked, flags=HireOptions(), given=frozenset({"worktree"}))
+    assert not profiles.fill(without, saved).flags.worktree, "--no-worktree is said, too"
 
 
 def test_the_caps_of_a_team(cli: Cli, directory: TeamDirectory) -> None:

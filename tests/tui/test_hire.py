@@ -1,5 +1,6 @@
 """The hire form: it shows the rights of a type, checks fields while typing, and shows the same hire as a command."""
 
+import os
 import subprocess
 import threading
 from pathlib import Path
@@ -9,13 +10,13 @@ import pytest
 from textual.widgets import Input, TextArea
 
 from crewboard.commands import hire as hiring
+from crewboard.commands import profiles
 from crewboard.commands.context import Team
 from crewboard.commands.hire import Assignment
 from crewboard.errors import CredentialsError, UsageError
 from crewboard.records import Answer, Exit, HireOptions, Member, Profile, Spec
 from crewboard.store import agents, journal, roster
 from crewboard_tui.render import plain
-from crewboard_tui.views import hire as screen
 from crewboard_tui.views.board import Roster
 from crewboard_tui.views.hire_form import HireForm, shell_line
 from crewboard_tui.widgets import Checkbox, Select, StaticLines
@@ -569,7 +570,7 @@ async def test_a_profile_is_kept_and_fills_the_form_again(frozen: Frozen, tmp_pa
 @pytest.mark.long
 async def test_a_damaged_profile_is_named_and_left_out(frozen: Frozen, tmp_path: Path) -> None:
     place = tmp_path / ".config" / "crewboard" / "profiles"
-    screen.save_profile(place, "patcher", Profile(type="code", prompt="fix"))
+    profiles.save(place, "patcher", Profile(type="code", prompt="fix"))
     (place / "broken.json").write_text("{")
     async with opened(frozen, 80, 24) as stage:
         await stage.press("n", "ctrl+o")
@@ -583,7 +584,7 @@ async def test_a_damaged_profile_is_named_and_left_out(frozen: Frozen, tmp_path:
 
 @pytest.mark.long
 async def test_a_name_that_was_typed_stays_when_a_profile_is_loaded(frozen: Frozen, tmp_path: Path) -> None:
-    screen.save_profile(tmp_path / ".config" / "crewboard" / "profiles", "patcher", Profile(type="test", prompt="fix"))
+    profiles.save(tmp_path / ".config" / "crewboard" / "profiles", "patcher", Profile(type="test", prompt="fix"))
     async with opened(frozen, 80, 24) as stage:
         await stage.press("n")
         await stage.sees("Hire an agent")
@@ -597,15 +598,15 @@ async def test_a_name_that_was_typed_stays_when_a_profile_is_loaded(frozen: Froz
 def test_a_profile_never_holds_a_key(tmp_path: Path) -> None:
     secret = Profile(type="code", prompt="use sk-ant-api03-abcdefghijklmnop to ask")
     with pytest.raises(UsageError, match="contains an API key"):
-        screen.save_profile(tmp_path, "patcher", secret)
+        profiles.save(tmp_path, "patcher", secret)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_profiles_are_where_the_user_keeps_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert screen.profiles_folder() == tmp_path / "crewboard" / "profiles"
+    assert profiles.folder(os.environ) == tmp_path / "crewboard" / "profiles"
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
-    assert screen.profiles_folder() == Path.home() / ".config" / "crewboard" / "profiles"
+    assert profiles.folder(os.environ) == Path.home() / ".config" / "crewboard" / "profiles"
 
 
 # ------------------------------------------------------------------------------------------------- left and typed

@@ -143,12 +143,17 @@ def _settings(_: TeamDirectory) -> list[str]:
     return list(core.commands.answers.SETTINGS)
 
 
+def _profiles(_: TeamDirectory) -> list[str]:
+    return list(core.commands.profiles.load(core.commands.profiles.folder(os.environ)).profiles)
+
+
 complete_agent = completer(_agents)
 complete_setting = completer(_settings)
 complete_states = completer(_states, separator=",")
 complete_request = completer(lambda team: [request.id for request in core.protocol.requests.pending(team)])
 complete_task = completer(lambda team: [str(task_id) for task_id in core.store.tasks.ids(team)])
 complete_agent_type = completer(_agent_types)
+complete_profile = completer(_profiles)
 
 agent_name = click.argument("name", shell_complete=complete_agent)
 request_id = click.argument("ident", metavar="ID", shell_complete=complete_request)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -22,31 +23,54 @@ _FLAGS = frozenset(HireOptions.__struct_fields__) - {"task"}
 """Options that are fixed at hiring: an idle agent keeps those that it was hired with."""
 
 
+_OPTIONS = (
+    click.option(
+        "--type", "agent_type", default="", metavar="T", shell_complete=common.complete_agent_type,
+        help="Agent type; `crewboard types` lists them. Required, unless a profile names it.",
+    ),
+    click.option("--prompt", type=common.text, metavar="P", help="What to do."),
+    click.option("--prompt-file", metavar="F", help="Read the prompt from a file; `-` is standard input."),
+    click.option("--effort", type=click.Choice(core.models.EFFORTS),
+                 help="How hard its model works; else the type's."),
+    click.option("--thinking", type=click.Choice(core.models.THINKING),
+                 help="Whether its model thinks; else the type's."),
+    click.option("--role", type=common.text, default="", metavar="R", help="Its role, in a few words."),
+    click.option("--model", metavar="M", help="Default: $CREWBOARD_MODEL, $ANTHROPIC_MODEL, the type's."),
+    click.option("--once", is_flag=True, help="Exit after the result instead of idling."),
+    click.option("--plan", is_flag=True, help="Require an approved plan before it writes or runs anything."),
+    click.option("--strict-plan", is_flag=True,
+                 help="As --plan, and refuse every file and command that the plan does not name."),
+    click.option("--ask", is_flag=True, help="Require your approval of each command and each write."),
+    click.option("--autoclaim", is_flag=True, help="When idle, claim the next task that fits."),
+    click.option("--budget", metavar="B", help="Limit in money ($5) or tokens (200k); at the limit it ends (79)."),
+    click.option("--network", is_flag=True, help="Allow its commands the network."),
+    click.option("--max-turns", type=click.IntRange(min=1), default=100, show_default=True, metavar="N",
+                 help="Limit of model calls per assignment."),
+    click.option("--restart", is_flag=True,
+                 help="Restart it after a crash, with its conversation, 3 times in 10 minutes."),
+    click.option("--max-memory", type=common.memory, metavar="M",
+                 help="Limit in memory (2G); above it, it is killed."),
+    click.option("--worktree/--no-worktree", help="Give it a checkout of its own, on the branch crew/NAME."),
+)  # fmt: skip
+"""What a hire says and a profile holds."""
+
+
+def _hire_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
 @click.command()
 @common.agent_name
+@_hire_options
 @click.option(
-    "--type",
-    "agent_type",
-    required=True,
-    metavar="T",
-    shell_complete=common.complete_agent_type,
-    help="Agent type; `crewboard types` lists them.",
+    "--profile",
+    metavar="P",
+    shell_complete=common.complete_profile,
+    help="Take what you do not say from this profile; `crewboard profiles` lists them.",
 )
-@click.option("--prompt", type=common.text, metavar="P", help="What to do.")
-@click.option("--prompt-file", metavar="F", help="Read the prompt from a file; `-` is standard input.")
-@click.option("--effort", type=click.Choice(core.models.EFFORTS), help="How hard its model works; else the type's.")
-@click.option("--thinking", type=click.Choice(core.models.THINKING), help="Whether its model thinks; else the type's.")
-@click.option("--role", type=common.text, default="", metavar="R", help="Its role, in a few words.")
-@click.option("--model", metavar="M", help="Default: $CREWBOARD_MODEL, $ANTHROPIC_MODEL, the type's.")
 @click.option("--background", is_flag=True, help="Return as soon as the worker is up.")
-@click.option("--once", is_flag=True, help="Exit after the result instead of idling.")
-@click.option("--plan", is_flag=True, help="Require an approved plan before it writes or runs anything.")
-@click.option(
-    "--strict-plan", is_flag=True, help="As --plan, and refuse every file and command that the plan does not name."
-)
-@click.option("--ask", is_flag=True, help="Require your approval of each command and each write.")
-@click.option("--autoclaim", is_flag=True, help="When idle, claim the next task that fits.")
-@click.option("--budget", metavar="B", help="Limit in money ($5) or tokens (200k); at the limit it ends (79).")
 @click.option(
     "--task",
     type=common.task_id,
@@ -54,12 +78,6 @@ _FLAGS = frozenset(HireOptions.__struct_fields__) - {"task"}
     shell_complete=common.complete_task,
     help="Assign this task to the agent.",
 )
-@click.option("--network", is_flag=True, help="Allow its commands the network.")
-@click.option("--max-turns", type=click.IntRange(min=1), default=100, show_default=True, metavar="N",
-              help="Limit of model calls per assignment.")  # fmt: skip
-@click.option("--restart", is_flag=True, help="Restart it after a crash, with its conversation, 3 times in 10 minutes.")
-@click.option("--max-memory", type=common.memory, metavar="M", help="Limit in memory (2G); above it, it is killed.")
-@click.option("--worktree/--no-worktree", help="Give it a checkout of its own, on the branch crew/NAME.")
 @click.option("--base", metavar="REF", help="Begin that checkout at this commit, branch or tag, and not at HEAD.")
 @click.option("--no-wait", is_flag=True, help="Refuse (75) where a cap of the team would make it wait.")
 @click.option("--unsafe-no-sandbox", is_flag=True, help="Run without a sandbox where none works.")
@@ -72,15 +90,11 @@ def spawn(
     context: click.Context,
     /,
     name: str,
-    agent_type: str,
-    prompt: str | None,
-    prompt_file: str | None,
-    role: str,
-    model: str | None,
+    profile: str | None,
     background: bool,
     no_wait: bool,
     as_json: bool,
-    **flags: Any,
+    **options: Any,
 ) -> None:
     """Hire the agent NAME, or give more work to an idle one.
 
@@ -90,11 +104,13 @@ def spawn(
     Example: crewboard spawn scout --type explore --prompt "what does this project do?"
 
     Example: crewboard spawn fixer --type code --plan --background --prompt-file task.md
+
+    Example: crewboard spawn fixer2 --profile fixer --task 4
     """
-    # Each other option is a field of `HireOptions`.
-    options = HireOptions(**{**flags, "worktree": flags["worktree"] or flags["base"] is not None})
-    given = frozenset(flag for flag in _FLAGS if _was_given(context, flag))
-    hire = Hire(name, agent_type, _prompt(prompt, prompt_file), role, model, options, given, wait=not no_wait)
+    saved = core.commands.profiles.find(_shelf(), profile) if profile is not None else None
+    hire = _hire(context, name, saved, wait=not no_wait, **options)
+    if not hire.prompt and (options["prompt"], options["prompt_file"]) == (None, None):
+        raise UsageError("give the task with either --prompt or --prompt-file")
     team = context.obj.team
     tell_unused_key(team)
     if background:
@@ -115,12 +131,98 @@ def _was_given(context: click.Context, name: str) -> bool:
     return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
-def _prompt(prompt: str | None, prompt_file: str | None) -> str:
-    if prompt is not None and prompt_file is None:
-        return prompt
-    if prompt_file is not None and prompt is None:
-        return common.read_text(prompt_file)
-    raise UsageError("give the task with either --prompt or --prompt-file")
+def _hire(
+    context: click.Context,
+    name: str,
+    profile: core.records.Profile | None,
+    *,
+    wait: bool = True,
+    agent_type: str,
+    prompt: str | None,
+    prompt_file: str | None,
+    role: str,
+    model: str | None,
+    **flags: Any,
+) -> Hire:
+    """Return the hire that the options of a command describe; each other option is a field of `HireOptions`."""
+    options = HireOptions(**{**flags, "worktree": flags["worktree"] or flags.get("base") is not None})
+    given = frozenset(flag for flag in _FLAGS if _was_given(context, flag))
+    said = _prompt(prompt, prompt_file)
+    hire = Hire(name, agent_type, said or "", role, model, options, given, wait=wait)
+    if profile is not None:
+        hire = core.commands.profiles.fill(hire, profile)
+    if not hire.type:
+        raise UsageError("name the type with --type")
+    return hire
+
+
+def _prompt(prompt: str | None, prompt_file: str | None) -> str | None:
+    if prompt is not None and prompt_file is not None:
+        raise UsageError("give the task with either --prompt or --prompt-file")
+    return common.read_text(prompt_file) if prompt_file is not None else prompt
+
+
+def _shelf() -> Path:
+    return core.commands.profiles.folder(os.environ)
+
+
+@click.group(invoke_without_command=True)
+@as_json
+@click.pass_context
+def profiles(context: click.Context, as_json: bool) -> None:
+    """List the hires that you saved, for `spawn --profile` and the hire form.
+
+    They are yours, for all teams: files in ~/.config/crewboard/profiles.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    shelf = core.commands.profiles.load(_shelf())
+    for file in shelf.damaged:
+        note(f"skipped {_shelf() / file}: it cannot be read; correct it, save it again or remove it")
+    if as_json:
+        say_json([{"name": name, **each.as_dict()} for name, each in shelf.profiles.items()])
+        return
+    if not shelf.profiles:
+        note("no profile is saved yet; `crewboard profiles save NAME --type T` saves one")
+    for name, each in shelf.profiles.items():
+        say(f"{name}: {core.commands.profiles.describe(each)}")
+        if each.prompt.strip():
+            say(f"    {cut(each.prompt.strip(), columns() - 4)}")
+
+
+@profiles.command()
+@click.argument("name")
+@click.option(
+    "--like", metavar="AGENT", shell_complete=common.complete_agent, help="Begin with the terms of this agent."
+)
+@_hire_options
+@click.pass_context
+def save(context: click.Context, /, name: str, like: str | None, **options: Any) -> None:
+    """Save a hire as the profile NAME; replace one of that name.
+
+    Give the options of `spawn`, or name an agent that was hired with them. A profile may have no prompt.
+
+    Example: crewboard profiles save fixer --type code --plan --budget '$5'
+    """
+    session: Session = context.obj
+    base = core.records.Profile(type="")
+    if like is not None:
+        spec = core.store.agents.spec(session.team.agent(like))
+        if spec is None:
+            raise UsageError(f"{like} has no spec file; name another agent")
+        base = core.commands.profiles.of_agent(spec)
+    hire = _hire(context, name, base, **options)
+    profile = core.commands.profiles.of_hire(hire)
+    core.agent_types.find(session.root, profile.type)
+    path = core.commands.profiles.save(_shelf(), name, profile)
+    say(f"saved {name} ({core.commands.profiles.describe(profile)}) in {path}")
+
+
+@profiles.command("remove")
+@click.argument("name", shell_complete=common.complete_profile)
+def remove_profile(name: str) -> None:
+    """Remove the profile NAME."""
+    say(f"removed {core.commands.profiles.remove(_shelf(), name)}")
 
 
 def _spawn_in_background(team: Team, hire: Hire, *, as_json: bool) -> None:

@@ -3,20 +3,18 @@
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 
-from msgspec import Struct, field
 from textual import on
 from textual.widget import Widget
 from textual.widgets import Input, TextArea
 
 import crewboard as core
-from crewboard import AgentView, BadDataError, CrewboardError, HireOptions, StorageError, UsageError
+from crewboard import AgentView, CrewboardError, HireOptions, UsageError
 from crewboard_tui.actions import NOT_NOW, Action, Selection
 from crewboard_tui.compose import HIRE, PromptLine
 from crewboard_tui.render import Line, Span, format_path, hang, say
 from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot
-from crewboard_tui.views.hire_form import HireForm, Problem, free_name, problems, shell_line, spawn_words, terms_of
+from crewboard_tui.views.hire_form import HireForm, Problem, free_name, problems, shell_line, spawn_words
 from crewboard_tui.views.rows import TALL
 from crewboard_tui.widgets import Checkbox, Select, StaticLines, crumbs_line
 
@@ -36,7 +34,7 @@ class HireScreen(BaseScreen):
         kept = context.drafts.get(HIRE, "")
         spec = like.spec if like is not None else None
         name, terms = context.unsent_hire or ("", core.records.Profile(type="code"))
-        profile = terms.replace(prompt=kept) if spec is None else terms_of(spec)
+        profile = terms.replace(prompt=kept) if spec is None else core.commands.profiles.of_agent(spec)
         name = like.name if like is not None else name or "agent1"
         self._first = free_name(context.snapshot.view, name), profile
         self._is_clone = like is not None
@@ -50,7 +48,7 @@ class HireScreen(BaseScreen):
         self._is_sent = False
         self._refused: str | None = None
         self._typed = core.commands.CommandLine.of(context.team)
-        self._shelf = profiles_folder()
+        self._shelf = core.commands.profiles.folder(os.environ)
         self.offer(
             (
                 Action("hire.send", lambda _: self._send(), self._why_no_send),
@@ -257,20 +255,20 @@ class HireScreen(BaseScreen):
                 self.context.do(f"keeping the profile {name}", partial(self._save, name.strip(), profile))
 
         def check(name: str) -> str | None:
-            return why_no_profile(name.strip(), profile)
+            return core.commands.profiles.why_not(name.strip(), profile)
 
-        names = list(load_profiles(self._shelf).profiles)
+        names = list(core.commands.profiles.load(self._shelf).profiles)
         hint = f"{self.context.key('draft.send')} keeps it"
         ask = PromptLine("keep as profile", check=check, names=names, hint=hint)
         ask.pressed = self.context.key
         self.context.navigator.ask(ask, done)
 
     def _save(self, name: str, profile: core.records.Profile) -> str:
-        path = save_profile(self._shelf, name, profile)
+        path = core.commands.profiles.save(self._shelf, name, profile)
         return f"kept as {name}, without a key, in {format_path(path)}"
 
     def _load_profile(self) -> None:
-        shelf = load_profiles(self._shelf)
+        shelf = core.commands.profiles.load(self._shelf)
         damaged = f"damaged, left out: {', '.join(shelf.damaged)}" if shelf.damaged else ""
         if not shelf.profiles:
             self.context.say(
@@ -301,60 +299,3 @@ class HireScreen(BaseScreen):
         self.form.fill(name, profile, is_new=is_new)
         if profile.type not in self._types:
             self.context.say(f"there is no type {profile.type} in this project: choose another", "error")
-
-
-class Profiles(Struct):
-    """The profiles by name, and the damaged files."""
-
-    profiles: dict[str, core.records.Profile] = field(default_factory=dict)
-    damaged: list[str] = field(default_factory=list)
-
-
-def profiles_folder() -> Path:
-    """Return the directory of the profiles."""
-    return core.env.config_home(os.environ) / "profiles"
-
-
-def why_no_profile(name: str, profile: core.records.Profile) -> str | None:
-    """Return why `profile` cannot be saved as `name`; None if it can."""
-    if not core.records.is_name(name):
-        return "profile names: a-z first, at most 32 of a-z 0-9 _ -"
-    if any(core.redaction.redact(text) != text for text in (profile.prompt, profile.role, profile.model or "")):
-        return "the text contains an API key; remove it first"
-    return None
-
-
-def save_profile(place: Path, name: str, profile: core.records.Profile) -> Path:
-    """Save a profile atomically and privately; replace one of the same name.
-
-    Raises:
-        UsageError: The name is invalid, or the text contains an API key.
-        StorageError: The file could not be written.
-    """
-    problem = why_no_profile(name, profile)
-    if problem is not None:
-        raise UsageError(problem)
-    path = place / f"{name}.json"
-    try:
-        core.store.files.make_private_folders(place)
-    except OSError as error:
-        raise StorageError(f"cannot make {place}: {error.strerror}") from error
-    # The user may link the configuration directory to another place.
-    path = path.resolve()
-    core.store.json_files.quarantine_if_damaged(core.store.key_of(path), core.records.Profile)
-    core.store.json_files.save(core.store.key_of(path), profile)
-    return path
-
-
-def load_profiles(place: Path) -> Profiles:
-    """Load all profiles; report the files that cannot be read."""
-    shelf = Profiles()
-    for path in sorted(place.glob("*.json")):
-        try:
-            profile = core.store.json_files.load(core.store.key_of(path.resolve()), core.records.Profile)
-        except (BadDataError, StorageError):
-            shelf.damaged.append(path.name)
-            continue
-        if profile is not None and core.records.is_name(path.stem):
-            shelf.profiles[path.stem] = profile
-    return shelf

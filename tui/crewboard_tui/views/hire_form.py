@@ -366,14 +366,6 @@ def _wrong_budget(budget: str | None) -> str | None:
     return None
 
 
-def terms_of(spec: core.records.Spec) -> core.records.Profile:
-    """Return an agent's terms as a profile, without its task and without its permission to run unsandboxed."""
-    flags = spec.flags.replace(task=None, unsafe_no_sandbox=False)
-    return core.records.Profile(
-        type=spec.type, role=spec.role, prompt=spec.prompt, model=spec.model or None, flags=flags
-    )
-
-
 def free_name(view: TeamView, like: str) -> str:
     """Return `like` if that name is unused, else the same name with the next unused number."""
     taken = {agent.name for agent in view.agents}

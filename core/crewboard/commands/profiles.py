@@ -1,0 +1,159 @@
+"""Profiles: saved hires, to fill the hire form with and to give to `spawn`. They are files of the user, not of a team.
+
+What is said with a hire comes before what its profile says. A profile never holds an API key, nor the permission to run
+without a sandbox, which is given anew with each hire.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from msgspec import Struct, field
+
+from crewboard import env, redaction, store
+from crewboard.commands.hire import Hire
+from crewboard.records import (
+    BadDataError,
+    HireOptions,
+    Profile,
+    Spec,
+    StorageError,
+    UsageError,
+    is_name,
+)
+
+
+class Profiles(Struct):
+    """The profiles by name, and the damaged files."""
+
+    profiles: dict[str, Profile] = field(default_factory=dict)
+    damaged: list[str] = field(default_factory=list)
+
+
+def folder(environment: Mapping[str, str]) -> Path:
+    """Return the directory of the profiles."""
+    return env.config_home(environment) / "profiles"
+
+
+def why_not(name: str, profile: Profile) -> str | None:
+    """Return why `profile` cannot be saved as `name`; None if it can."""
+    if not is_name(name):
+        return "profile names: a-z first, at most 32 of a-z 0-9 _ -"
+    if any(redaction.redact(text) != text for text in (profile.prompt, profile.role, profile.model or "")):
+        return "the text contains an API key; remove it first"
+    return None
+
+
+def save(place: Path, name: str, profile: Profile) -> Path:
+    """Save a profile atomically and privately; replace one of the same name.
+
+    Raises:
+        UsageError: The name is invalid, or the text contains an API key.
+        StorageError: The file could not be written.
+    """
+    problem = why_not(name, profile)
+    if problem is not None:
+        raise UsageError(problem)
+    path = place / f"{name}.json"
+    try:
+        store.files.make_private_folders(place)
+    except OSError as error:
+        raise StorageError(f"cannot make {place}: {error.strerror}") from error
+    # The user may link the configuration directory to another place.
+    path = path.resolve()
+    store.json_files.quarantine_if_damaged(store.key_of(path), Profile)
+    store.json_files.save(store.key_of(path), profile)
+    return path
+
+
+def load(place: Path) -> Profiles:
+    """Load all profiles; report the files that cannot be read."""
+    shelf = Profiles()
+    for path in sorted(place.glob("*.json")):
+        try:
+            profile = store.json_files.load(store.key_of(path.resolve()), Profile)
+        except (BadDataError, StorageError):
+            shelf.damaged.append(path.name)
+            continue
+        if profile is not None and is_name(path.stem):
+            shelf.profiles[path.stem] = profile
+    return shelf
+
+
+def find(place: Path, name: str) -> Profile:
+    """Return the profile called `name`.
+
+    Raises:
+        UsageError: There is none; the message lists the profiles.
+        BadDataError: Its file is damaged.
+    """
+    shelf = load(place)
+    if name in shelf.profiles:
+        return shelf.profiles[name]
+    if f"{name}.json" in shelf.damaged:
+        raise BadDataError(f"the profile {place / name}.json cannot be read; correct it, or save it again")
+    known = f"the profiles are {', '.join(shelf.profiles)}" if shelf.profiles else "none is saved yet"
+    raise UsageError(f"there is no profile {name!r}; {known}")
+
+
+def remove(place: Path, name: str) -> Path:
+    """Remove a profile, also a damaged one; return the path of its file.
+
+    Raises:
+        UsageError: There is no such profile.
+        StorageError: It could not be removed.
+    """
+    path = place / f"{name}.json"
+    if not is_name(name) or not path.is_file():
+        find(place, name)
+    try:
+        path.unlink()
+    except OSError as error:
+        raise StorageError(f"cannot remove {path}: {error.strerror}") from error
+    return path
+
+
+def of_agent(spec: Spec) -> Profile:
+    """Return an agent's terms as a profile, without its task and without its permission to run unsandboxed."""
+    return Profile(
+        type=spec.type, role=spec.role, prompt=spec.prompt, model=spec.model or None, flags=_kept(spec.flags)
+    )
+
+
+def of_hire(hire: Hire) -> Profile:
+    """Return a hire as a profile, without its name and its task."""
+    return Profile(type=hire.type, role=hire.role, prompt=hire.prompt, model=hire.model, flags=_kept(hire.flags))
+
+
+def _kept(flags: HireOptions) -> HireOptions:
+    return flags.replace(task=None, unsafe_no_sandbox=False)
+
+
+def fill(hire: Hire, profile: Profile) -> Hire:
+    """Return a hire with what the profile says and the hire does not. A checkout is asked for or left to the team."""
+    given = hire.given or frozenset()
+    said = {*given, "task", "unsafe_no_sandbox", *({"worktree"} if "base" in given else ())}
+    flags = profile.flags.replace(**{name: getattr(hire.flags, name) for name in said})
+    usual = HireOptions()
+    of_profile = {name for name in usual.__struct_fields__ if getattr(flags, name) != getattr(usual, name)}
+    return replace(
+        hire,
+        type=hire.type or profile.type,
+        prompt=hire.prompt if hire.prompt.strip() else profile.prompt,
+        role=hire.role or profile.role,
+        model=hire.model or profile.model,
+        flags=flags,
+        given=frozenset({*given, *of_profile} - {"task"}),
+    )
+
+
+def describe(profile: Profile) -> str:
+    """Return type and options of a profile on one line, such as `code, plan, max-turns 20`."""
+    usual, flags = HireOptions(), profile.flags
+    options = [
+        name.replace("_", "-") if value is True else f"{name.replace('_', '-')} {value}"
+        for name in usual.__struct_fields__
+        if (value := getattr(flags, name)) != getattr(usual, name)
+    ]
+    model = [f"model {profile.model}"] if profile.model else []
+    return ", ".join([profile.type, *model, *options])
