@@ -1,6 +1,7 @@
 """The review of a task: the work that its owner reports as completed is completed when a reviewer approves it."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,11 @@ from crewboard.offline.reply import Reply
 from crewboard.records import OPERATOR, Checked, Intake, Member, Message, Request, Task, ToolResult
 from crewboard.store import Held, TeamDirectory, leases, mailbox, roster
 from crewboard.store import tasks as board
+from crewboard.worker import inbox
+from crewboard.worker.assignments import Assignments
+from crewboard.worker.limits import Limits
+from crewboard.worker.results import Results
+from tests.crash.scenarios import at_work, worker
 from tests.crew import Crew, eventually
 from tests.model import calls, says
 
@@ -275,6 +281,35 @@ def test_a_rejected_task_waits_while_its_owner_has_another(team: Team, alive: Ca
     assert (saved(team.directory, handed).status, saved(team.directory, handed).owner) == ("pending", "ann")
     with pytest.raises(TryLaterError):
         board.claim(team.directory, handed.id, "ann", "code", 4.0)
+
+
+def test_feedback_is_not_overtaken_by_a_reminder_of_the_task(
+    team: Team, alive: Callable[[str], Held], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = tasks.add_task(team, "work", review="rev")
+    at_work(team.directory, "ann")
+    alive("ann")
+    board.claim(team.directory, task.id, "ann", "code", 1.0)
+    request = protocol.reviews.ask(team.directory, hand_over(team, task), 3.0)
+    run_state = worker(team.directory, "ann")
+    results = Results(run_state)
+    results.answer("ok")
+    assignments = Assignments(run_state, results, Limits(run_state, results))
+    look = inbox.look
+    rejected: list[Request] = []
+
+    def look_then_reject(*given: Any) -> inbox.PendingMail:
+        found = look(*given)
+        if not rejected:
+            rejected.append(answers.reject(team, request.id, "say two"))
+        return found
+
+    monkeypatch.setattr(inbox, "look", look_then_reject)
+    assert not assignments.look()
+    assert assignments.look()
+    assignment = run_state.conversation.assignment
+    assert assignment is not None
+    assert assignment.id == protocol.reviews.feedback_id(request.id)
 
 
 @pytest.mark.long

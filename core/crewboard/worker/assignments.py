@@ -30,10 +30,13 @@ class Assignments:
     def look(self) -> bool:
         """Begin an assignment if there is work. Return True if one began."""
         self.is_timed = False
+        # Before the mail: a reviewer that gives a task back sends its feedback first. With a task that came back only
+        # after the mail was read, that feedback is found by the next look.
+        own = store.tasks.in_progress(self._team, self._name)
         if self._start_with_prompt() or self._continue() or self._start_with_mail():
             return True
         # What is unread may say otherwise.
-        return not self.unread and (self._resume_task() or self._remind_of_review() or self._claim_task())
+        return not self.unread and (self._resume_task(own) or self._remind_of_review() or self._claim_task())
 
     def _continue(self) -> bool:
         """Continue the assignment that a limit stopped, once that limit is raised."""
@@ -151,13 +154,16 @@ class Assignments:
         notice = f"Task {run_state.had_task} was in progress with you and no longer is: {reason}."
         run_state.append(Intake(ts=run_state.now(), cursor=run_state.conversation.cursor, notices=[notice]))
 
-    def _resume_task(self) -> bool:
-        """Continue a task that was left in progress: after a reminder, or after an outage of the API."""
+    def _resume_task(self, before: Task | None) -> bool:
+        """Continue a task that was left in progress: after a reminder, or after an outage of the API.
+
+        `before` is what was in progress before the mail was read.
+        """
         run_state, conversation = self._run_state, self._run_state.conversation
         task = store.tasks.in_progress(self._team, self._name)
         run_state.set_task(task)
         last = conversation.last_answer
-        if task is None or last is None:
+        if task is None or last is None or before is None or before.id != task.id:
             return False
         if conversation.held is not None and not run_state.spec.flags.autoclaim:
             return False
