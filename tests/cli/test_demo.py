@@ -113,6 +113,7 @@ def test_a_demo_process_runs_no_program_of_a_workspace(
     assert not [each for each in audited.started if "sk-never-used" in each["environment"].values()]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_inside")
 def test_a_demo_that_is_interrupted_ends_its_workers(
     cli: Cli, scratch: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

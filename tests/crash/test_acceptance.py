@@ -81,6 +81,7 @@ def test_twelve_commands_at_once(tmp_path: Path) -> None:
     assert {member.name for member in roster.load(team).members} == {f"a{number}" for number in range(2, 12, 3)}
 
 
+@pytest.mark.long
 def test_many_commands_at_once_where_there_is_no_team_yet(tmp_path: Path) -> None:
     assert set(together(add_a_task, tmp_path, 6)) == {"0 "}
     assert tasks.ids(TeamDirectory(tmp_path / ".crewboard" / "default")) == list(range(1, 7))

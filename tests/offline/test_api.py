@@ -159,6 +159,7 @@ def test_each_agent_follows_its_own_script() -> None:
             assert said.content[0].text == f"I am {name.title()}"
 
 
+@pytest.mark.long
 def test_two_hundred_clients_are_served_at_once() -> None:
     together = threading.Barrier(200, timeout=60)
     with ModelServer(script={str(n): [says(f"number {n}")] for n in range(200)}) as server:

@@ -183,6 +183,7 @@ def test_a_summary_requested_during_the_review_comes_with_it(new_agent: NewAgent
     assert reviewer.used[-1] == "glob"
 
 
+@pytest.mark.long
 def test_tester_runs_the_tests_and_again_when_fixer_says_so(new_agent: NewAgent, project: Path) -> None:
     tester = hired(new_agent, project, "tester")
     first = tester.ask(AGENTS["tester"].prompt)

@@ -18,6 +18,9 @@ from tests.store.raw_mail import append, line
 
 EACH = 25
 
+# One test runner loads what the processes need.
+pytestmark = pytest.mark.xdist_group("together")
+
 
 # --------------------------------------------------------------------------------------------------- documents
 

@@ -158,6 +158,7 @@ def test_a_raised_cap_starts_who_waits(full: Crew) -> None:
     full.wait_for("second", "idle")
 
 
+@pytest.mark.long
 def test_a_queued_agent_can_be_taken_out_of_the_queue(full: Crew) -> None:
     full.hire("second", "explore", LOOK)
     with pytest.raises(TryLaterError, match="second is queued 1st"):

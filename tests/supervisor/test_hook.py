@@ -259,6 +259,7 @@ def test_the_hook_hears_of_each_need_once_also_over_a_supervisor_restart(hooked:
     assert "a-key-of-the-tests" not in environment
 
 
+@pytest.mark.long
 def test_a_hook_that_hangs_is_killed_and_the_next_need_is_told(hooked: tuple[Crew, Path]) -> None:
     crew, folder = hooked
     script = folder / "tell.sh"

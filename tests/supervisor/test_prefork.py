@@ -188,6 +188,7 @@ def test_a_call_of_the_model_builds_no_class_again() -> None:
     assert classes_below(BaseModel) == before
 
 
+@pytest.mark.long
 def test_forked_workers_throw_dice_of_their_own(tmp_path: Path) -> None:
     refused = Fault(kind="status", status=500)
     with ModelServer(faults=[refused, None, refused, None], script=[says("one"), says("two")]) as model:

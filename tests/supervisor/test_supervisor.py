@@ -272,6 +272,7 @@ def test_a_start_whose_caller_died_is_reported_to_the_operator(shared_crew: Crew
     assert needs() == []
 
 
+@pytest.mark.long
 def test_an_orderly_shutdown_of_the_machine_is_no_crash(shared_crew: Crew) -> None:
     shared_crew.run("rebooted", "explore", "List all Python files")
     process.send_signal(shared_crew.supervisor_pid(), signal.SIGTERM)

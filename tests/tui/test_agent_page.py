@@ -155,6 +155,7 @@ async def test_without_a_task_the_tab_says_how_to_give_one(frozen: Frozen) -> No
         await stage.sees("it owns no task ")
 
 
+@pytest.mark.long
 async def test_a_process_shows_its_history_its_tree_and_its_log_tail(frozen: Frozen) -> None:
     frozen.probe.families[4402] = (
         ProcessNode(4402, 0, "crewboard worker flaky-hunt", 12.5, 90 * 1024 * 1024),

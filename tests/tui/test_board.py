@@ -20,6 +20,7 @@ from tests.frozen import NOW, Frozen
 from tests.tui.stage import opened
 
 
+@pytest.mark.long
 async def test_a_row_and_the_page_of_an_agent_show_its_steps(frozen: Frozen) -> None:
     agent = frozen.directory.agent("api")
     status = json_files.load(agent.status, Status)

@@ -379,6 +379,7 @@ async def test_leaving_shows_what_was_not_sent(frozen: Frozen) -> None:
 # -------------------------------------------------------------------------------------------- names and commands
 
 
+@pytest.mark.long
 @_SIZES
 async def test_at_name_picks_the_recipient_and_tab_completes(frozen: Frozen, size: tuple[int, int]) -> None:
     async with opened(frozen, *size) as stage:
@@ -490,6 +491,7 @@ async def test_a_command_that_does_not_exist_is_sent_only_the_second_time(
     assert _last(frozen, "api") == "/nope x"
 
 
+@pytest.mark.long
 async def test_the_commands_that_exist_are_named_and_a_path_is_no_command(frozen: Frozen) -> None:
     _slash(frozen, "fix", "Fix it.")
     before = _count(frozen, "api")
@@ -560,6 +562,7 @@ def _lend(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage.app, "suspend", suspend)
 
 
+@pytest.mark.long
 @_SIZES
 async def test_a_draft_is_written_in_the_editor(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch, lent: Path, size: tuple[int, int]
@@ -741,6 +744,7 @@ async def test_a_question_that_asks_one_line_takes_no_more(frozen: Frozen) -> No
 # ---------------------------------------------------------------------------------------- the texts sent before
 
 
+@pytest.mark.long
 @_SIZES
 async def test_up_shows_the_texts_sent_before(frozen: Frozen, size: tuple[int, int]) -> None:
     async with opened(frozen, *size) as stage:

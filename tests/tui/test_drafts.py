@@ -190,6 +190,7 @@ def test_what_a_disk_refused_is_kept_once_it_can_be(tmp_path: Path) -> None:
     assert Drafts(tmp_path / "drafts" / "demo.json") == {"api": "how far?"}
 
 
+@pytest.mark.long
 async def test_the_texts_sent_last_are_there_in_the_next_dashboard(frozen: Frozen, tmp_path: Path) -> None:
     settings = Settings(sent=tmp_path / "sent")
     async with opened(frozen, 80, 24, settings=settings) as stage:

@@ -146,6 +146,7 @@ async def test_a_budget_that_is_none_is_told(frozen: Frozen) -> None:
         await stage.sees("is not a budget: give money as $5 or tokens as 200k")
 
 
+@pytest.mark.long
 async def test_a_name_that_cannot_be_is_told_at_once(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _fill(stage, "fixer2", "go")
@@ -161,6 +162,7 @@ async def test_a_name_that_cannot_be_is_told_at_once(frozen: Frozen) -> None:
             assert "^s hire" not in stage.part("keys")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [(80, 24), pytest.param((40, 10), marks=pytest.mark.long)])
 async def test_without_a_prompt_no_agent_is_hired_and_the_form_says_so(frozen: Frozen, size: tuple[int, int]) -> None:
     async with opened(frozen, *size) as stage:
@@ -202,6 +204,7 @@ def test_of_many_types_the_selected_one_shows_its_neighbours() -> None:
     assert around(labels, 0, 1) == range(1)
 
 
+@pytest.mark.long
 async def test_hiring_does_not_hold_up_the_screen(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     may_end = threading.Event()
     hired: list[hiring.Hire] = []

@@ -48,6 +48,7 @@ async def _mark_and_unmark(stage: Stage, digit: str) -> None:
     await stage.sees_not(" marked")
 
 
+@pytest.mark.long
 @_VIEWS
 async def test_space_and_star_mark_rows_and_esc_unmarks(frozen: Frozen, digits: str) -> None:
     async with opened(frozen, 120, 36) as stage:

@@ -16,6 +16,7 @@ def names(stage: Stage) -> list[str]:
     return [row.key for row in stage.app.screen.query_one(Roster).rows]
 
 
+@pytest.mark.long
 async def test_f_goes_through_the_groups_of_states(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("f")
@@ -203,6 +204,7 @@ async def test_moving_to_the_end_does_not_follow(frozen: Frozen, keys: tuple[str
         await stage.sees("f follow:on")
 
 
+@pytest.mark.long
 async def test_a_message_that_becomes_a_thread_stays_selected(frozen: Frozen) -> None:
     frozen.asks("r1", "plan_approval", "api", 9, {"plan": "first"})
     frozen.mail(1000, "api", "operator", "plan_approval_request", "first", 9, request_id="r1")

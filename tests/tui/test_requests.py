@@ -1193,6 +1193,7 @@ def _review(team: Frozen) -> None:
     team.asks("review-1", "task_review", "ann", 9, payload)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [(80, 24), pytest.param((120, 40), marks=pytest.mark.long)])
 async def test_work_on_a_task_is_approved_like_a_plan(empty: Frozen, size: tuple[int, int]) -> None:
     _review(empty)

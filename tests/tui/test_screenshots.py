@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.screenshots import SHOTS, paint_all
 
 
+@pytest.mark.long
 def test_two_runs_paint_the_same_pictures(tmp_path: Path) -> None:
     shots = tuple(shot for shot in SHOTS if shot.name == "board-80x24")
     first, second = tmp_path / "first", tmp_path / "second"

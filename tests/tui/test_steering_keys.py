@@ -73,6 +73,7 @@ async def test_i_interrupts_with_a_line_or_with_none(frozen: Frozen, monkeypatch
     assert interrupt == [("api", "stop that"), ("api", "")]
 
 
+@pytest.mark.long
 async def test_l_hires_a_lead_if_there_is_none(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     tell = Calls(CredentialsError("no API key: set ANTHROPIC_API_KEY"))
     monkeypatch.setattr(hire, "tell_lead", tell)

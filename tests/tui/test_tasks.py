@@ -177,6 +177,7 @@ async def test_only_a_present_and_fitting_agent_can_be_assigned(frozen: Frozen) 
     assert _task(frozen, 30).owner is None
 
 
+@pytest.mark.long
 async def test_a_task_is_let_wait_for_others(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _on(stage, 23)
@@ -312,6 +313,7 @@ async def test_what_failed_is_counted_and_what_was_cancelled_is_not(frozen: Froz
         await stage.sees("┌─ Tasks · 1/7 completed ✖1 ─")
 
 
+@pytest.mark.long
 async def test_e_edits_subject_and_description(frozen: Frozen) -> None:
     frozen.task(30, "old", description="as before")
     async with opened(frozen, 80, 36) as stage:
@@ -427,6 +429,7 @@ async def test_a_completed_task_has_no_priority_to_change(frozen: Frozen) -> Non
         assert "+ raise" not in stage.part("keys")
 
 
+@pytest.mark.long
 async def test_a_failed_task_is_reopened_from_its_need(frozen: Frozen) -> None:
     _failed(frozen)
     async with opened(frozen, 120, 40) as stage:
@@ -484,6 +487,7 @@ async def test_enter_gives_a_task_the_screen_and_esc_gives_it_back(frozen: Froze
         await stage.sees("▸● #10")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "height"), [(80, 24), pytest.param(120, 40, marks=pytest.mark.long)])
 async def test_a_task_shows_how_its_check_ended(frozen: Frozen, width: int, height: int) -> None:
     red = Checked(at=NOW - 60, command="make test", exit_code=2, result="results/api-check-x.txt")

@@ -206,6 +206,7 @@ async def test_who_approves_the_plans_of_an_attached_team_is_not_cut(tmp_path: P
     os.close(mirrors.descriptor)
 
 
+@pytest.mark.long
 async def test_the_list_offers_and_attaches_a_team_of_claude_code(
     frozen: Frozen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

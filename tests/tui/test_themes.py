@@ -133,6 +133,7 @@ async def test_nothing_blinks_in_the_palette_either(frozen: Frozen) -> None:
         await stage.until(lambda: line.cursor_blink is False, "a cursor that stands")
 
 
+@pytest.mark.long
 async def test_no_color_means_none(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     async with opened(frozen) as stage:

@@ -46,6 +46,7 @@ async def test_a_question_back_is_no_refusal(frozen: Frozen) -> None:
         assert "rejected" not in stage.all
 
 
+@pytest.mark.long
 async def test_enter_unfolds_a_thread_whose_history_is_shown_below(frozen: Frozen) -> None:
     _refuse_and_revise(frozen)
     async with opened(frozen, 120, 36) as stage:

@@ -15,6 +15,7 @@ from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 
 
+@pytest.mark.long
 async def test_a_digit_returns_to_the_last_page_then_to_the_view(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("5", "j", "enter")
@@ -233,6 +234,7 @@ async def test_a_reply_goes_to_whom_wrote(frozen: Frozen) -> None:
         await stage.sees("to scan ›")
 
 
+@pytest.mark.long
 async def test_enter_opens_a_message_and_esc_goes_back_step_by_step(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("2")
@@ -294,6 +296,7 @@ async def test_a_line_of_the_feed_unfolds_to_all_of_it(frozen: Frozen) -> None:
         await stage.sees("the newest")
 
 
+@pytest.mark.long
 async def test_an_agents_page_turns_its_tabs(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("j", "j", "j", "j", "j", "enter")
@@ -347,6 +350,7 @@ async def test_everything_a_key_does_is_in_the_palette(frozen: Frozen) -> None:
         assert "agent.stop" not in working, "a dead agent cannot be asked to leave"
 
 
+@pytest.mark.long
 async def test_each_view_keeps_its_place(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("j", "j", "j", "3", "j", "1")

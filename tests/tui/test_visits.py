@@ -79,6 +79,7 @@ async def test_esc_on_the_board_ends_the_line(frozen: Frozen, settings: Settings
         await stage.until(lambda: "since 14:04" not in stage.part("status"), "the line gone")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ago", [0.0, HOUR])
 async def test_the_line_is_left_out_if_nothing_is_new(frozen: Frozen, settings: Settings, ago: float) -> None:
     """Whether nothing happened since, or the user sees the team in another dashboard."""

@@ -64,6 +64,7 @@ def test_a_task_is_completed_after_its_check_passed(shared_crew: Crew) -> None:
     assert "a-key-of-the-tests" not in output
 
 
+@pytest.mark.long
 def test_a_task_stays_in_progress_while_its_check_fails(shared_crew: Crew) -> None:
     task = tasks.add_task(shared_crew.team, "work", check="seq 100; ls fixed-by-red")
     outcomes = work_on(shared_crew, "red", task, completes(task), completes(task))
@@ -156,6 +157,7 @@ def test_a_lead_completes_no_checked_task_of_an_agent_that_runs_commands(shared_
     crew.wait_for("boss", "exited")
 
 
+@pytest.mark.long
 def test_a_check_of_a_lead_obeys_the_rules_for_the_agent(shared_crew: Crew) -> None:
     # Without bubblewrap, commands make no new entry in the root.
     (shared_crew.root / "made").mkdir(exist_ok=True)

@@ -60,6 +60,7 @@ def test_a_killed_worker_shows_its_signal_and_releases_its_task(shared_crew: Cre
     assert told("lead") == ["fixer ended: killed by SIGKILL"]
 
 
+@pytest.mark.long
 def test_a_deleted_team_has_no_needs(crew: Crew) -> None:
     crew.run("scout", "explore", "List all Python files")
     crew.wait_for("scout", "idle")
@@ -346,6 +347,7 @@ def test_a_bad_moment_of_the_api_costs_nothing_but_time(shared_crew_on: Make) ->
         assert len(crew.model.requests) == 2 * (at + 1)
 
 
+@pytest.mark.long
 def test_a_wait_for_the_api_is_seen(crew_on: Make) -> None:
     # The wait is the whole team's, and longer than any machine needs to look.
     crew = crew_on(faults=[Fault(kind="status", status=429, retry_after=100)])

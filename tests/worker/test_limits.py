@@ -48,6 +48,7 @@ def test_a_result_of_a_forgotten_agent_is_not_overwritten(shared_crew: Crew) -> 
     assert old.read_text() == "kept"
 
 
+@pytest.mark.long
 def test_the_team_budget_and_total_count_removed_agents(crew: Crew) -> None:
     roster.change(crew.directory, lambda config: setattr(config, "budget", "10k"))
     crew.model.give("spender", *[calls("list_dir")] * 99)

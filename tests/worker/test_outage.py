@@ -290,6 +290,7 @@ def test_pause_interrupt_and_stop_work_in_an_outage(crew_on: Make) -> None:
     assert not crew.see("held").alive
 
 
+@pytest.mark.long
 def test_agents_stop_waiting_when_the_team_no_longer_waits(crew_on: Make) -> None:
     crew = crew_on(
         [says("yes")], [Fault(kind="status", status=529, retry_after=3000)] * 9, CREWBOARD_RETRY_BUDGET="0.1"

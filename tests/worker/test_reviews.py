@@ -70,6 +70,7 @@ def test_a_reviewer_gets_the_diff_and_its_approval_completes_the_task(shared_cre
     assert report[0].ts >= (request.decided_at or 0)
 
 
+@pytest.mark.long
 def test_feedback_of_a_reviewer_reaches_the_owner_as_mail(shared_crew: Crew) -> None:
     crew, path = shared_crew, write_into(shared_crew, "bea")
     task = tasks.add_task(crew.team, "write it", review=OPERATOR)
@@ -129,6 +130,7 @@ def test_the_operator_reviews_for_a_reviewer_that_ended(shared_crew: Crew) -> No
     assert saved(crew.directory, task).status == "completed"
 
 
+@pytest.mark.long
 def test_a_reviewer_that_does_not_answer_is_reminded_once(shared_crew: Crew) -> None:
     crew = shared_crew
     crew.model.give("mute", says("ready"))

@@ -26,6 +26,7 @@ def make(folder: Path, name: str, more: str = "") -> Path:
     return made
 
 
+@pytest.mark.long
 def test_a_project_s_skill_is_listed_loaded_and_run(shared_crew: Crew) -> None:
     folder = shared_crew.root / ".claude/skills"
     make(folder, "release")

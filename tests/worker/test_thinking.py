@@ -52,6 +52,7 @@ def test_what_the_hire_says_is_asked_of_the_model(shared_crew: Crew) -> None:
     assert sent(shared_crew, "eager") == [({"effort": "max"}, {"type": "disabled"})]
 
 
+@pytest.mark.long
 def test_an_agent_works_with_the_effort_and_thinking_of_its_type(shared_crew: Crew) -> None:
     expected = {
         "explore": (None, None),

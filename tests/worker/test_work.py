@@ -88,6 +88,7 @@ def test_a_tool_result_is_delimited_with_a_key_of_the_run(shared_crew: Crew) -> 
     assert codes[0] != codes[1]
 
 
+@pytest.mark.long
 def test_the_steps_of_an_assignment_are_kept_and_counted(crew_on: Callable[..., Crew]) -> None:
     def listed(done: int) -> Reply:
         marks = ["completed"] * done + ["in_progress"]

@@ -328,6 +328,7 @@ def test_an_asked_worktree_that_cannot_be_is_refused_before_anything_is_written(
     assert not (tmp_path / ".crewboard").exists()
 
 
+@pytest.mark.long
 def test_where_the_team_gives_worktrees_and_there_is_no_repository_the_shared_tree_is_used_and_that_is_said(
     crew_on: Made,
 ) -> None:
@@ -358,6 +359,7 @@ def test_the_team_and_the_type_decide_unless_the_hire_says_otherwise(made: Made)
     assert worktree_of("cid", "code", frozenset({"worktree"})) is None
 
 
+@pytest.mark.long
 def test_a_resume_makes_a_lost_checkout_again_from_its_last_snapshot(shared_crew: Crew) -> None:
     shared_crew.model.give("loser", calls("write_file", path="new.py", content="y = 1\n"), says("done"), says("again"))
     shared_crew.run("loser", "code", "work", worktree=True, unsafe_no_sandbox=True, once=True)

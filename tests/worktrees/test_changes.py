@@ -163,6 +163,7 @@ def test_conflicts_are_named(home: Home) -> None:
     assert (found.applies, found.conflicts) == (False, ("api.py",))
 
 
+@pytest.mark.long
 def test_agents_that_do_not_merge_with_each_other_collide(home: Home) -> None:
     amy, bob, cid = home.hire("amy"), home.hire("bob"), home.hire("cid")
     amy.write("api.py", home.read("api.py").replace("line 7\n", "amy\n"))
@@ -273,6 +274,7 @@ def test_changes_name_the_last_check_of_the_agent(home: Home) -> None:
     assert run("changes", "bob").out.splitlines()[0].endswith(f" · ✓ {format_minute(9.0)} make test")
 
 
+@pytest.mark.long
 def test_changes_in_words(home: Home) -> None:
     run = Inside(home.root)
     assert run("changes").err.startswith("no agent has a worktree")

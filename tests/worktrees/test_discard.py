@@ -135,6 +135,7 @@ def test_discard_works_without_a_repository(home: Home) -> None:
     stop.remove(home.team, "bob")
 
 
+@pytest.mark.long
 def test_what_is_left_of_removed_agents_is_pruned(home: Home) -> None:
     for name in ("ann", "bob"):
         work(home, name)
@@ -179,6 +180,7 @@ def test_merge_undo_and_discard_are_recorded(home: Home) -> None:
     ]
 
 
+@pytest.mark.long
 def test_refusals_have_their_exit_codes(home: Home) -> None:
     work(home)
     run = Inside(home.root)
@@ -217,6 +219,7 @@ def test_a_merge_after_a_discard_says_that_the_work_was_discarded(home: Home) ->
         )
 
 
+@pytest.mark.long
 def test_a_failed_check_that_is_not_set_any_more_blocks_no_merge(home: Home) -> None:
     work(home)
     red = Checked(at=5.0, command="make test", exit_code=2)
@@ -292,6 +295,7 @@ def test_undo_of_several_commits_names_them_all(home: Home) -> None:
     ]
 
 
+@pytest.mark.long
 def test_a_merge_of_work_that_waits_for_a_review_says_so(home: Home) -> None:
     work(home)
     task = tasks.add(home.directory, "pages", 1.0, owner="bob", review="operator")

@@ -47,7 +47,7 @@ def assert_clean(home: Home) -> None:
     assert not [path.name for path in (home.root / ".git").glob("*") if "crewboard" in path.name or "lock" in path.name]
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", SOME)
 def test_a_merge_brings_the_whole_work(home: Home, how: How) -> None:
     bob = work(home)
     done = changes.merge(home.team, "bob", how=how)
@@ -73,7 +73,7 @@ def test_undo_gives_the_same_tree(home: Home, how: How) -> None:
     assert_clean(home)
 
 
-@pytest.mark.parametrize("how", SOME)
+@pytest.mark.parametrize("how", REBASE)
 def test_the_user_is_the_author_and_the_agent_the_co_author(home: Home, how: How) -> None:
     work(home)
     changes.merge(home.team, "bob", how=how)
@@ -91,6 +91,7 @@ def test_a_squash_is_one_commit_with_the_agents_message(home: Home) -> None:
     assert home.git("log", "-1", "--format=%B").startswith("Say three\n\nBecause it is three.\n\nCo-authored-by:")
 
 
+@pytest.mark.long
 def test_several_commits_are_listed_in_the_message_of_a_squash(home: Home) -> None:
     bob = work(home)
     bob.commit("Remove \x1b[31mREADME")
@@ -107,6 +108,7 @@ def test_a_message_can_be_given(home: Home) -> None:
         changes.merge(home.team, "bob", message=" ")
 
 
+@pytest.mark.long
 def test_a_merge_commit_has_the_agents_commits_and_no_snapshot(home: Home) -> None:
     bob = work(home)
     changes.merge(home.team, "bob", how="merge")
@@ -250,7 +252,7 @@ def test_one_merge_at_a_time(home: Home) -> None:
         changes.merge(home.team, "bob")
 
 
-@pytest.mark.parametrize("how", SOME)
+@pytest.mark.parametrize("how", REBASE)
 def test_work_that_is_there_already_is_not_merged_again(home: Home, how: How) -> None:
     work(home)
     assert changes.merge(home.team, "bob", how=how) is not None
@@ -261,7 +263,7 @@ def test_work_that_is_there_already_is_not_merged_again(home: Home, how: How) ->
     assert (found.files, found.applies) == ((), True)
 
 
-@pytest.mark.parametrize("how", SOME)
+@pytest.mark.parametrize("how", REBASE)
 def test_later_work_on_the_same_lines_merges_after_a_merge(home: Home, how: How) -> None:
     bob = work(home)
     changes.merge(home.team, "bob", how=how)
@@ -303,7 +305,7 @@ def test_undone_work_can_be_merged_again(home: Home, how: How, later: bool) -> N
     assert_clean(home)
 
 
-@pytest.mark.parametrize("how", SOME)
+@pytest.mark.parametrize("how", REBASE)
 def test_undo_after_later_commits_reverts(home: Home, how: How) -> None:
     work(home)
     before = tree(home)
@@ -337,6 +339,7 @@ def test_undo_never_overwrites_an_edit(home: Home) -> None:
     assert home.read("bob/new.txt") == "edited\n"
 
 
+@pytest.mark.long
 def test_undo_of_one_agent_and_of_several_merges(home: Home) -> None:
     work(home, "ann")
     bob = home.hire("bob")
@@ -533,6 +536,7 @@ def test_a_check_that_passed_is_old_when_the_files_changed_since(home: Home) -> 
     assert state() == "failed"
 
 
+@pytest.mark.long
 def test_a_merge_into_a_detached_head_warns(home: Home) -> None:
     work(home)
     home.git("checkout", "-q", "--detach")
@@ -577,6 +581,7 @@ def test_refusals_name_to_a_lead_no_options_that_it_lacks(home: Home) -> None:
     assert "--" not in f"{busy.value}{failed.value}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", REBASE)
 def test_a_checkout_is_not_behind_by_the_merge_of_its_own_work(home: Home, how: How) -> None:
     bob = work(home)
@@ -647,6 +652,7 @@ def test_a_pull_request_gets_what_a_squash_would_commit(home: Home, forge: Path)
     assert "Co-authored-by: bob (crewboard) <bob@crewboard.invalid>" in created
 
 
+@pytest.mark.long
 def test_a_pull_request_that_is_open_gets_the_new_commit(home: Home, forge: Path) -> None:
     bob = work(home)
     first = changes.open_pull_request(home.team, "bob")

@@ -100,6 +100,7 @@ def test_a_copied_index_keeps_its_time(tmp_path: Path) -> None:
     assert (tmp_path / "copy").stat().st_mtime == 1
 
 
+@pytest.mark.long
 def test_many_new_files_come_as_one_pack(directory: TeamDirectory, root: Path, hired: Hired) -> None:
     spec = hired("bob")
     write(directory.worktree("bob"), {f"f/{number}": str(number) for number in range(300)})
@@ -228,6 +229,7 @@ def test_a_snapshot_reads_no_objects_from_elsewhere(
     assert taken.head == git(root, "rev-parse", "HEAD")
 
 
+@pytest.mark.long
 def test_a_sparse_checkout_stays_sparse(directory: TeamDirectory, root: Path, hired: Hired) -> None:
     git(root, "sparse-checkout", "set", "other")
     spec = hired("bob")
@@ -255,6 +257,7 @@ def test_a_repository_that_borrows_objects_gives_copies(
     assert git(root, "show", f"{taken.commit}:api.py") == "changed"
 
 
+@pytest.mark.long
 def test_a_submodule_is_absent_and_stays_in_the_commit(
     directory: TeamDirectory, root: Path, hired: Hired, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -272,6 +275,7 @@ def test_a_submodule_is_absent_and_stays_in_the_commit(
     assert taken.missing == ()
 
 
+@pytest.mark.long
 def test_a_linked_worktree_and_a_detached_head_can_be_the_root(
     directory: TeamDirectory, root: Path, tmp_path: Path
 ) -> None:
@@ -305,6 +309,7 @@ def test_a_checkout_is_removed_whatever_is_in_it_and_its_snapshot_stays(
     assert hired("bob").worktree == spec.worktree
 
 
+@pytest.mark.long
 def test_files_outside_the_repository_are_copied_and_stay_outside(directory: TeamDirectory, root: Path) -> None:
     write(root, {".env": "KEY=1\n", "venv/lib/a.py": "a\n", "secret/key": "a secret\n"})
     (root / "venv/bin").symlink_to("/usr/bin")

@@ -361,6 +361,7 @@ def test_assignments_are_put_back_the_last_one_first(ann: Desk) -> None:
     assert git(ann.team.directory.root, "fsck", "--strict", "--no-dangling") == ""
 
 
+@pytest.mark.long
 def test_an_older_assignment_is_put_back_under_later_work(ann: Desk) -> None:
     ann.work("third", {"api.py": "1\ntwo\nthree\nfour\n"})
     ann.undo(assignment="first")
