@@ -20,7 +20,7 @@ from crewboard.offline.wire import MessagesRequest
 ANY_AGENT = ""
 """The key of replies for the agent that asks next."""
 
-START_TIMEOUT = 10.0
+START_TIMEOUT = 30.0
 """Seconds until a loopback port must be open."""
 
 

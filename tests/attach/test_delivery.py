@@ -19,7 +19,7 @@ from crewboard.records import BadDataError, Config, Member, TryLaterError, Untru
 from crewboard.store import mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from tests.attach.session import PYTHON, SESSION, TEAM
-from tests.crew import eventually
+from tests.crew import WAIT_TIMEOUT, eventually
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def listener(claude: Path) -> Iterator[socket.socket]:
         made.bind(os.path.relpath(path))
         path.chmod(0o600)
         made.listen()
-        made.settimeout(10)
+        made.settimeout(WAIT_TIMEOUT)
         (claude / "sessions" / "7.json").write_text(
             json.dumps({"sessionId": SESSION, "messagingSocketPath": str(path)})
         )
@@ -166,7 +166,7 @@ def test_a_teammate_with_a_process_of_its_own_is_stopped(
         eventually(lambda: teams.find_teammate("alpha", TEAM), "the teammate's process")
         # A zombie counts as ended.
         stop.stop_now(Team(mirrored), "alpha")
-        assert process.wait(10) == -signal.SIGTERM
+        assert process.wait(WAIT_TIMEOUT) == -signal.SIGTERM
 
 
 def test_a_teammate_is_asked_by_letter_before_it_is_stopped(mirrored: TeamDirectory, claude: Path) -> None:

@@ -14,7 +14,7 @@ from crewboard.store import leases
 from crewboard.store.layout import TeamDirectory
 from tests.crash.enumeration import new_team
 from tests.crash.interleavings import INTERLEAVINGS
-from tests.crew import eventually
+from tests.crew import WAIT_TIMEOUT, eventually
 
 
 @pytest.mark.parametrize("name", INTERLEAVINGS)
@@ -32,7 +32,7 @@ def test_of_two_supervisors_one_stays(directory: TeamDirectory) -> None:
 
     first = eventually(holder, "a supervisor that says where it listens")
     try:
-        assert [started.wait(20) for started in both] == [0, 0]
+        assert [started.wait(WAIT_TIMEOUT) for started in both] == [0, 0]
         assert eventually(lambda: _supervisors(directory) == [first.pid], "one supervisor alone")
     finally:
         process.send_signal(first.pid, signal.SIGTERM, first.start_ticks)

@@ -6,7 +6,7 @@ import signal
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor.launcher import PopenLauncher
 from crewboard.supervisor.offline_model import OfflineModel
-from tests.crew import eventually
+from tests.crew import WAIT_TIMEOUT, eventually
 
 OFFLINE = {"PATH": os.environ["PATH"], "CREWBOARD_OFFLINE": "1", "ANTHROPIC_API_KEY": "key"}
 
@@ -28,4 +28,4 @@ def test_the_server_starts_without_blocking(directory: TeamDirectory) -> None:
     (server,) = launcher._children.values()
     assert server is not None
     model.end()
-    assert server.wait(timeout=10) in (0, -signal.SIGTERM)
+    assert server.wait(WAIT_TIMEOUT) in (0, -signal.SIGTERM)

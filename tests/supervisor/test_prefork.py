@@ -29,7 +29,7 @@ from crewboard.records import Retry
 from crewboard.sandbox.host_paths import TOOL_VARIABLES
 from crewboard.supervisor.prefork_launcher import can_prefork
 from crewboard.worker import prefork_server
-from tests.crew import Crew, eventually
+from tests.crew import WAIT_TIMEOUT, Crew, eventually
 from tests.model import ModelServer, says
 from tests.preloaded import start_new_interpreters
 
@@ -328,7 +328,7 @@ def parent(tmp_path: Path) -> Iterator[socket.socket]:
         assert ours.recv(16) == READY
         yield ours
         ours.shutdown(socket.SHUT_RDWR)
-        assert child.wait(10) == 0
+        assert child.wait(WAIT_TIMEOUT) == 0
 
 
 def test_a_worker_with_half_a_request_exits() -> None:
@@ -351,7 +351,7 @@ def test_a_child_that_gets_no_order_begins_nothing(parent: socket.socket) -> Non
     with ours:
         with theirs:
             socket.send_fds(parent, [FORK], [theirs.fileno()])
-        ours.settimeout(10)
+        ours.settimeout(WAIT_TIMEOUT)
         pid = int(ours.recv(16))
         assert process.start_ticks(pid)
         ours.sendall(b'{"agent": "/nowhere", ')  # the supervisor is killed in the middle of it

@@ -183,7 +183,7 @@ def test_reading_waits_while_a_key_is_answered(monkeypatch: pytest.MonkeyPatch) 
     reading.join(0.05)
     assert reading.is_alive()
     keys.note_paint()
-    reading.join(10)
+    reading.join(WAIT_TIMEOUT)
     assert not reading.is_alive()
 
 

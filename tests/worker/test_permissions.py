@@ -57,7 +57,7 @@ def run_by_bash(command: str, programs: Path, *, writes: bool = False) -> list[l
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
-            timeout=10,
+            timeout=30,
         )
         assert writes or [path.name for path in Path(scratch).iterdir()] == ["log"], "it wrote a file"
         return [line.split("\0")[:-1] for line in log.read_text().splitlines()]
