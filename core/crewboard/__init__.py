@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from crewboard import redaction as redaction
     from crewboard import sandbox as sandbox
     from crewboard import store as store
+    from crewboard import web as web
     from crewboard.commands.answers import answer, approve, reject
     from crewboard.commands.context import Team, choose_team
     from crewboard.commands.context import create as create_team
@@ -66,7 +67,7 @@ else:
         },
         modules=(
             "agent_types attach commands env linux media models pricing protocol readmodel records "
-            "redaction sandbox store"
+            "redaction sandbox store web"
         ),
     )
 

@@ -38,6 +38,7 @@ from crewboard.records import (
     describe_invalid,
     is_name,
 )
+from crewboard.web import check_domains
 
 READ_TOOLS = ("read_file", "glob", "grep", "list_dir")
 TEAM_TOOLS = ("send_message", "read_inbox", "task_list", "task_claim", "task_update", "todo", "ask_operator")
@@ -56,7 +57,8 @@ class AgentType:
     """One agent type. `tools` are those of the type; every agent has the team tools in addition.
 
     `worktree` says whether its agents get checkouts of their own; None leaves that to the team's setting. `effort` and
-    `thinking` are used where the model takes them and the hire names none; None leaves them to the model.
+    `thinking` are used where the model takes them and the hire names none; None leaves them to the model. `web` and
+    `allowed_domains` are what its agents get of the web where the hire does not say.
 
     The rest is of a project's own type. A hire of it requires a `plan`, the operator's approval of each command or of
     each write as well (`asks`), and has at most `max_turns`. A tool with patterns in `only` may be used for these
@@ -75,6 +77,8 @@ class AgentType:
     worktree: bool | None = None
     effort: Effort | None = None
     thinking: Thinking | None = None
+    web: bool = False
+    allowed_domains: tuple[str, ...] = ()
     plan: bool = False
     asks: Literal["", "commands", "all"] = ""
     max_turns: int | None = None
@@ -231,6 +235,8 @@ _NO_EFFECT = {
 _DECORATIVE = frozenset({"color"})
 """Fields of Claude Code that change nothing that an agent does."""
 
+_YES_NO = ("true", "false")
+
 
 class _Front(Struct, kw_only=True):
     name: str
@@ -245,6 +251,8 @@ class _Front(Struct, kw_only=True):
     thinking: Thinking | None = None
     mode: _Mode | None = field(name="permissionMode", default=None)
     max_turns: _Turns | None = field(name="maxTurns", default=None)
+    web: Literal["true", "false"] | None = None
+    allowed_domains: list[str] | str | None = None
 
     def __post_init__(self) -> None:
         if not is_name(self.name) or self.name in RESERVED_AGENTS:
@@ -253,18 +261,31 @@ class _Front(Struct, kw_only=True):
             raise ValueError(f"name: {self.name!r} is a built-in type; choose another name")
         if self.worktree == "never" and self.isolation is not None:
             raise ValueError("isolation: worktree contradicts worktree: never; remove one of them")
+        try:
+            _ = self.domains
+        except UsageError as error:
+            raise ValueError(f"allowed_domains: {error}") from error
 
     @property
     def has_worktree(self) -> bool | None:
         """Return whether its agents get checkouts of their own; None if the file does not say."""
         return True if self.isolation is not None else None if self.worktree is None else self.worktree == "always"
 
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """Return the domains that the file names.
+
+        Raises:
+            UsageError: One of them is none.
+        """
+        return tuple(check_domains(_listed(self.allowed_domains) or ()))
+
 
 _NULLABLE = tuple(name for name in _Front.__struct_encode_fields__ if name not in ("name", "description"))
 
 _CHOICES = {
     "worktree": get_args(_Worktree), "isolation": get_args(_Isolation), "permissionMode": get_args(_Mode),
-    "effort": get_args(Effort), "thinking": get_args(Thinking),
+    "effort": get_args(Effort), "thinking": get_args(Thinking), "web": _YES_NO,
 }  # fmt: skip
 """The values of each field that has a fixed set of them."""
 
@@ -420,6 +441,7 @@ def _parse(data: bytes, file: str) -> AgentType:
     mode = [_NOT_OBEYED.format(front.mode)] if front.mode is not None and front.mode not in _MODES else []
     return replace(
         made, worktree=front.has_worktree, effort=front.effort, thinking=front.thinking,
+        web=front.web == "true", allowed_domains=front.domains,
         max_turns=int(front.max_turns) if front.max_turns is not None else None, only=tools.only, denied=tools.denied,
         skills=tuple(_listed(front.skills) or ())[:_MOST_NAMED], left_out=tools.left_out,
         not_understood=(*mode, *tools.ignored, *without_effect, *unknown[:_MOST_NAMED]),
@@ -583,6 +605,9 @@ def _template(name: str, like: AgentType, description: str) -> str:
         f"model: {_quoted(alias)}",
         _line("effort", like.effort, " | ".join(get_args(Effort))),
         _line("thinking", like.thinking, " | ".join(get_args(Thinking))),
+        "# It searches and reads the web without asking, which is a way out for data.",
+        _line("web", "true" if like.web else "", "true"),
+        _line("allowed_domains", ", ".join(like.allowed_domains), "docs.python.org, pypi.org"),
         "# plan: an approved plan comes first. default: you are asked before each command and each write.",
         _line("permissionMode", mode, "plan | default | acceptEdits"),
         _line("maxTurns", str(like.max_turns or ""), "30"),
@@ -674,7 +699,9 @@ def trust(kind: AgentType, environment: Mapping[str, str]) -> None:
 
 def describe_powers(kind: AgentType) -> str:
     """Return what a project's own type asks for, on one line."""
-    may = [word for word, wanted in (("run commands", kind.executes), ("write files", kind.writes)) if wanted]
+    on = f" on {', '.join(kind.allowed_domains)}" if kind.allowed_domains else ""
+    wanted = (("run commands", kind.executes), ("write files", kind.writes), (f"use the web{on}", kind.web))
+    may = [word for word, is_wanted in wanted if is_wanted]
     return (
         f"it may {' and '.join(may) or 'only read'} (tools: {', '.join(kind.tools) or 'none'}), uses {kind.model}, and "
         f"its {len(kind.prompt)} characters of instructions become part of the system prompt"

@@ -1,4 +1,4 @@
-"""What a model can do, as `GET /v1/models/{id}` says: levels of effort, thinking, images, PDF."""
+"""What a model can do, as `GET /v1/models/{id}` says: levels of effort, thinking, images, PDF, the web."""
 
 import json
 from collections.abc import Mapping
@@ -32,6 +32,7 @@ class Capabilities:
     thinking: frozenset[str]
     images: bool = True
     pdf: bool = True
+    web: bool = True
 
 
 def resolve(name: str) -> str:
@@ -50,7 +51,9 @@ def read(info: Mapping[str, Any]) -> Capabilities | None:
     off = {"disabled"} if "disabled" not in thinking or _supports(_part(thinking, "disabled")) else set()
     adaptive = {"adaptive"} if _supports(_part(thinking, "adaptive")) else set()
     images, pdf = (name not in said or _supports(_part(said, name)) for name in ("image_input", "pdf_input"))
-    return Capabilities(efforts, frozenset(off | adaptive), images, pdf)
+    # A model that says nothing about its tools may take them: the field is younger than they are.
+    web = "server_tools" not in said or _supports(_part(_part(said, "server_tools"), "web_search"))
+    return Capabilities(efforts, frozenset(off | adaptive), images, pdf, web)
 
 
 def _part(said: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -62,8 +65,10 @@ def _supports(part: Mapping[str, Any]) -> bool:
     return part.get("supported") is True
 
 
-def refusal(model: str, can: Capabilities | None, effort: str | None, thinking: str | None) -> str | None:
-    """Return why a model does not take an effort or a way to think; None if it does, or if that is unknown."""
+def refusal(
+    model: str, can: Capabilities | None, effort: str | None, thinking: str | None, *, web: bool = False
+) -> str | None:
+    """Return why a model does not take an effort, a way to think or the web; None if it does, or that is unknown."""
     if can is None:
         return None
     if effort is not None and effort not in can.efforts:
@@ -72,6 +77,8 @@ def refusal(model: str, can: Capabilities | None, effort: str | None, thinking: 
     if thinking is not None and _API_TYPES[thinking] not in can.thinking:
         takes = [ours for ours, name in _API_TYPES.items() if name in can.thinking]
         return f"{model} does not take the thinking {thinking}: it takes {' and '.join(takes) or 'no such setting'}"
+    if web and not can.web:
+        return f"{model} has no tools for the web: hire without --web, or choose another model"
     return None
 
 
@@ -97,17 +104,19 @@ def settings(
     return found
 
 
-def require(model: str, effort: str | None, thinking: str | None, environment: Mapping[str, str]) -> None:
-    """Refuse an effort or a way to think that a model does not take, if the API says so.
+def require(
+    model: str, effort: str | None, thinking: str | None, environment: Mapping[str, str], *, web: bool = False
+) -> None:
+    """Refuse an effort, a way to think or the web where a model does not take it, if the API says so.
 
     If the API does not answer or has no such route, nothing is refused here: the API may refuse the call itself.
 
     Raises:
         UsageError: The model does not take it; the message names what it takes.
     """
-    if effort is None and thinking is None:
+    if effort is None and thinking is None and not web:
         return
-    if (why := refusal(model, ask(model, environment), effort, thinking)) is not None:
+    if (why := refusal(model, ask(model, environment), effort, thinking, web=web)) is not None:
         raise UsageError(why)
 
 
@@ -161,7 +170,7 @@ def offline(model: str) -> dict[str, Any]:
             "batch": unsupported, "citations": {"supported": True}, "code_execution": unsupported,
             "context_management": unsupported, "effort": {"supported": bool(efforts), **levels},
             "image_input": {"supported": True}, "pdf_input": {"supported": True},
-            "server_tools": {**unsupported, "code_execution": unsupported, "web_search": unsupported},
+            "server_tools": {"supported": True, "code_execution": unsupported, "web_search": {"supported": True}},
             "structured_outputs": unsupported, "thinking": {"supported": True, "types": types},
         }
     }  # fmt: skip

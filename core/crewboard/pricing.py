@@ -9,6 +9,7 @@ from msgspec import Struct, convert
 from crewboard.records import BadDataError, Tokens, UsageError
 
 _SHIPPED = Path(__file__).with_name("prices.toml")
+_THOUSAND = 1_000
 _MILLION = 1_000_000
 _DATED = re.compile(r"-\d{8}$")
 
@@ -33,17 +34,19 @@ class Band(Struct, forbid_unknown_fields=True):
 
 
 class Prices(Struct, frozen=True):
-    """A price table: price bands by model, and the date of the prices."""
+    """A price table: price bands by model, dollars for a thousand searches of the web, and the date of the prices."""
 
     bands: dict[str, list[Band]]
     as_of: str
+    per_1000_web_searches: float | None = None
 
     def cost(self, model: str, used: Tokens) -> float | None:
         """Return the cost of one request of `model` in dollars, None if its price is unknown."""
         bands = self.bands.get(model) or self.bands.get(_DATED.sub("", model)) or []
-        prompt = used.input + used.cache_read + used.cache_write
-        band = next((band for band in bands if band.up_to is None or prompt <= band.up_to), None)
-        return None if band is None else band.cost(used)
+        band = next((band for band in bands if band.up_to is None or used.prompt <= band.up_to), None)
+        if band is None or (used.web_searches and self.per_1000_web_searches is None):
+            return None
+        return band.cost(used) + used.web_searches * (self.per_1000_web_searches or 0) / _THOUSAND
 
 
 @cache
@@ -65,7 +68,8 @@ def load(root: Path) -> Prices:
     if own.is_symlink():
         raise BadDataError(f"the price table {own} is a symbolic link, and crewboard follows none in a team directory")
     mine = _read(own)
-    return Prices({**shipped.bands, **mine.bands}, mine.as_of or shipped.as_of)
+    searches = shipped.per_1000_web_searches if mine.per_1000_web_searches is None else mine.per_1000_web_searches
+    return Prices({**shipped.bands, **mine.bands}, mine.as_of or shipped.as_of, searches)
 
 
 def _read(path: Path) -> Prices:
@@ -74,7 +78,8 @@ def _read(path: Path) -> Prices:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
         as_of = str(table.pop("as_of", ""))
-        return Prices(convert(table, dict[str, list[Band]]), as_of)
+        searches = convert(table.pop("per_1000_web_searches", None), float | None)
+        return Prices(convert(table, dict[str, list[Band]]), as_of, searches)
     # Invalid UTF-8, invalid TOML and invalid prices are all ValueErrors.
     except (OSError, ValueError, RecursionError) as error:
         raise BadDataError(f"the price table {path} cannot be used: {str(error).splitlines()[0]}") from error

@@ -541,6 +541,15 @@ def test_types_names_every_type_and_what_it_may(cli: Cli) -> None:
     assert f"model: {TYPES['explore'].model}, effort: low\n" in shown
 
 
+def test_domains_are_checked_before_an_agent_is_hired(cli: Cli) -> None:
+    for terms, why in (
+        (("--allowed-domains", "https://a.org"), "'https://a.org' is not a domain"),
+        (("--no-web", "--allowed-domains", "a.org"), "either --no-web or --allowed-domains"),
+    ):
+        refused = cli("spawn", "seeker", "--type", "explore", "--prompt", "go", *terms)
+        assert (refused.code, why in refused.err) == (2, True)
+
+
 def test_doctor_says_what_works_and_how_to_fix_the_rest(cli: Cli) -> None:
     looked = cli("doctor", "--json")
     assert looked.code == 0, "to say what does not work is what it is for"

@@ -96,7 +96,7 @@ async def test_a_click_chooses_what_it_is_on(frozen: Frozen) -> None:
 async def test_the_last_line_is_the_same_as_a_command(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await _fill(stage, "fixer2", "Make parse accept it")
-        await stage.press("tab", "tab", "space", *["tab"] * 11, "right")
+        await stage.press("tab", "tab", "space", *["tab"] * 12, "right")
         await stage.sees("--plan", "--task 14", "--prompt 'Make parse accept it'")
         await stage.sees("crewboard --offline spawn fixer2 --type code")
 
@@ -387,7 +387,7 @@ async def test_what_is_wrong_stands_below_its_field(frozen: Frozen) -> None:
 async def test_every_field_that_is_wrong_says_so_below_it(frozen: Frozen, height: int, name: str, wrong: str) -> None:
     async with opened(frozen, 80, height) as stage:
         await _fill(stage, name, "go")
-        await stage.press(*["tab"] * 9, *["backspace"] * 3)
+        await stage.press(*["tab"] * 10, *["backspace"] * 3)
         await stage.write("abc")
         await stage.press("tab")
         await stage.write("-5")
@@ -437,9 +437,9 @@ async def test_every_tick_is_a_flag_of_the_command(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await _fill(stage, "fixer2", "go")
         await stage.press("tab")
-        for _ in range(6):
+        for _ in range(7):
             await stage.press("tab", "space")
-        await stage.sees("--strict-plan --ask --network --autoclaim --once --background")
+        await stage.sees("--strict-plan --ask --network --web --autoclaim --once --background")
 
 
 @pytest.mark.long
@@ -462,7 +462,7 @@ async def test_restart_and_memory_limit_are_options_of_the_hire(frozen: Frozen) 
 async def test_the_field_that_one_is_in_is_in_sight_on_a_small_screen(frozen: Frozen) -> None:
     async with opened(frozen, 80, 14) as stage:
         await _fill(stage, "fixer2", "go")
-        await stage.press(*["tab"] * 13)
+        await stage.press(*["tab"] * 14)
         await stage.sees("‹ none ›")
 
 
@@ -739,7 +739,7 @@ async def test_the_form_offers_only_tasks_that_can_begin(empty: Frozen) -> None:
     empty.task(2, "second", blocked_by=[1])
     async with opened(empty, 100, 36) as stage:
         await _fill(stage, "fixer2", "Make parse accept it")
-        await stage.press(*["tab"] * 13, "right")
+        await stage.press(*["tab"] * 14, "right")
         await stage.sees("‹ #1 first", "task 1 is for an agent of type test; fixer2 is of type code")
         await stage.press("right")
         await stage.sees("‹ none ›", "ready")
@@ -750,10 +750,25 @@ async def test_the_form_chooses_effort_and_thinking(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await _fill(stage, "fixer2", "go")
         await stage.sees("Effort   ‹ usual ›", "thinking ‹ usual ›")
-        await stage.press(*["tab"] * 11, *["right"] * 3, "tab", "left")
+        await stage.press(*["tab"] * 12, *["right"] * 3, "tab", "left")
         await stage.sees("Effort   ‹ high ›", "thinking ‹ off ›", "--effort high --thinking off")
         flags = stage.app.screen.query_one(HireForm).hire().flags
         assert (flags.effort, flags.thinking) == ("high", "off")
+
+
+async def test_the_form_says_that_the_web_lets_data_out(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await _fill(stage, "seeker", "go")
+        await stage.sees("[ ] web: sends data out")
+        assert "--web" not in stage.all
+        await stage.press(*["tab"] * 8, "space")
+        await stage.sees("any site; or only some", "what it looks for leaves this machine", "--web --background")
+        await stage.press("tab", *"http://a.org")
+        await stage.sees("'http://a.org' is not a domain", "fix the sites")
+        await stage.press(*["backspace"] * 12, *"docs.a.org b.org")
+        await stage.sees("--web --allowed-domains docs.a.org,b.org", "ready")
+        flags = stage.app.screen.query_one(HireForm).hire().flags
+        assert (flags.web, flags.allowed_domains) == (True, ["docs.a.org", "b.org"])
 
 
 def test_the_command_of_the_form_is_the_same_in_a_shell() -> None:

@@ -11,7 +11,7 @@ from crewboard.commands import control, hire, messages
 from crewboard.offline import reply, service
 from crewboard.offline.reply import Reply
 from crewboard.offline.service import Fault
-from crewboard.offline.wire import MessagesRequest
+from crewboard.offline.wire import MessagesRequest, seal
 from crewboard.readmodel.activity import describe
 from crewboard.records import Intake, Tokens, describe_stop
 from crewboard.records import Reply as Kept
@@ -21,13 +21,17 @@ from tests.model import Script, calls, says
 
 Make = Callable[..., Crew]
 
+
+def sealed(page: dict[str, Any]) -> dict[str, Any]:
+    """Return a search result with what the API encrypts of it."""
+    return {**page, "encrypted_content": seal(page)}
+
+
 SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "heron"}}
 FOUND = {
     "type": "web_search_tool_result",
     "tool_use_id": "srvtoolu_1",
-    "content": [
-        {"type": "web_search_result", "url": "https://a.example/h", "title": "Herons", "encrypted_content": "x1"}
-    ],
+    "content": [sealed({"type": "web_search_result", "url": "https://a.example/h", "title": "Herons"})],
 }
 CITED = {
     "type": "text",
@@ -35,10 +39,11 @@ CITED = {
     "citations": [
         {
             "type": "web_search_result_location", "url": "https://a.example/h", "title": "Herons",
-            "encrypted_index": "i", "cited_text": "bird",
+            "cited_text": "bird", "encrypted_index": seal({"url": "https://a.example/h", "cited_text": "bird"}),
         }
     ],
 }  # fmt: skip
+SAID = "A heron is a bird.\n\nSources:\n- Herons https://a.example/h"
 LOOKS = {"type": "text", "text": "I look. "}
 
 
@@ -58,7 +63,7 @@ def kept(*content: dict[str, Any], stop: str = "end_turn", **more: Any) -> Kept:
 
 def test_a_turn_that_the_api_paused_goes_on_where_it_stopped(shared_crew: Crew) -> None:
     shared_crew.model.give("searcher", Reply([LOOKS, SEARCH], "pause_turn"), Reply([FOUND, CITED]), says("more"))
-    assert shared_crew.run("searcher", "explore", "go").text == "I look. A heron is a bird."
+    assert shared_crew.run("searcher", "explore", "go").text == f"I look. {SAID}"
     second = shared_crew.model.asked_by("searcher")[1]
     assert [message["role"] for message in second["messages"]] == ["user", "assistant"]
     sent = messages.send(shared_crew.team, "searcher", "and now?")
@@ -75,7 +80,7 @@ def test_a_paused_turn_outlives_a_crash(shared_crew_on: Make) -> None:
     crew.kill("diver")
     crew.wait_for("diver", "crashed")
     hire.resume(crew.team, "diver")
-    assert crew.answer(hired).text == "A heron is a bird."
+    assert crew.answer(hired).text == SAID
 
 
 def test_mail_waits_until_a_paused_turn_has_ended(
@@ -177,8 +182,8 @@ def test_each_stop_and_block_is_said_in_words() -> None:
     lines = describe(kept(LOOKS, SEARCH, FOUND, LOOKS, CITED, {"type": "poem", "verse": "O"}, stop="pause_turn"))
     assert [(line.kind, line.text) for line in lines] == [
         ("say", "I look. "),
-        ("tool", "web_search (in the API)"),
-        ("done", "web_search_tool_result 1 results"),
+        ("tool", 'web search "heron"'),
+        ("done", "web_search 1 result"),
         ("say", "I look. A heron is a bird."),
         ("block", "a block of the type poem, which is kept as it is"),
         ("stop", "paused by the API; it is continued"),

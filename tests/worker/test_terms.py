@@ -14,14 +14,15 @@ from crewboard.errors import UsageError
 from crewboard.records import HireOptions, Member, Message, Spec, Status, Tokens, convert
 from crewboard.store import agents, json_files, leases, mailbox, roster
 from crewboard.store.layout import TeamDirectory
+from crewboard.web import narrow
 from tests.crew import Crew
 from tests.model import calls, says
 
 ENVIRONMENT = {"CREWBOARD_OFFLINE": "1", "CREWBOARD_SANDBOX": "none"}
 
 RESTRICTING = {"plan", "strict_plan", "ask", "worktree"}
-PERMITTING = {"network", "unsafe_no_sandbox", "allow_hardlinks"}
-LIMITING = {"max_turns", "budget", "max_memory"}
+PERMITTING = {"network", "web", "unsafe_no_sandbox", "allow_hardlinks"}
+LIMITING = {"max_turns", "budget", "max_memory", "allowed_domains"}
 HARMLESS = {"once", "autoclaim", "task", "restart", "base", "effort", "thinking"}
 
 OPTIONS = st.builds(
@@ -31,6 +32,8 @@ OPTIONS = st.builds(
     ask=st.booleans(),
     worktree=st.booleans(),
     network=st.booleans(),
+    web=st.booleans(),
+    allowed_domains=st.lists(st.sampled_from(["a.org", "docs.a.org", "b.org"])),
     unsafe_no_sandbox=st.booleans(),
     max_turns=st.integers(1, 200),
     budget=st.sampled_from([None, "50k", "$5"]),
@@ -51,6 +54,10 @@ def test_terms_are_never_wider_than_those_of_the_hirer_or_before(
         assert all(getattr(terms, name) for name in RESTRICTING if getattr(limit, name))
         assert not any(getattr(terms, name) for name in PERMITTING if not getattr(limit, name))
         assert terms.max_turns <= limit.max_turns
+        if terms.web and limit.allowed_domains:
+            assert terms.allowed_domains
+            inside = [(narrow([domain], limit.allowed_domains) or [""])[0] for domain in terms.allowed_domains]
+            assert inside == terms.allowed_domains
         assert limit.max_memory is None or (terms.max_memory is not None and terms.max_memory <= limit.max_memory)
     if before is not None:
         assert terms.budget == before.budget or before.budget is None

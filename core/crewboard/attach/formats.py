@@ -236,11 +236,15 @@ def usage(record: dict[str, Any]) -> Tokens:
     """Return the tokens of the model call that a record is from."""
     found = record["message"].get("usage")
     found = found if isinstance(found, dict) else {}
+    on_the_web = found.get("server_tool_use")
+    on_the_web = on_the_web if isinstance(on_the_web, dict) else {}
     return Tokens(
         input=_number(found.get("input_tokens")),
         output=_number(found.get("output_tokens")),
         cache_read=_number(found.get("cache_read_input_tokens")),
         cache_write=_number(found.get("cache_creation_input_tokens")),
+        web_searches=_number(on_the_web.get("web_search_requests")),
+        web_fetches=_number(on_the_web.get("web_fetch_requests")),
     )
 
 

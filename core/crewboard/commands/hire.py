@@ -30,6 +30,7 @@ from crewboard.records import (
     check_agent,
 )
 from crewboard.store import START_TIMEOUT, AgentDirectory, is_starting
+from crewboard.web import check_domains, narrow
 
 if TYPE_CHECKING:
     from crewboard.worktrees.checkout import Prepared
@@ -78,12 +79,17 @@ def effective_terms(
     writes nor runs commands (`acts` is False) needs no plan for what its hirer plans.
     """
     limits = [hirer] if before is None else [hirer, before]
+    domains: list[str] | None = asked.allowed_domains
+    for each in limits:
+        domains = narrow(domains, each.allowed_domains) if domains is not None else None
     return asked.replace(
         plan=asked.plan or (hirer.plan and acts) or bool(before and before.plan),
         strict_plan=asked.strict_plan or (hirer.strict_plan and acts) or bool(before and before.strict_plan),
         ask=asked.ask or any(each.ask for each in limits),
         budget=asked.budget if before is None else before.budget or asked.budget,
         network=asked.network and all(each.network for each in limits),
+        web=asked.web and domains is not None and all(each.web for each in limits),
+        allowed_domains=domains or [],
         unsafe_no_sandbox=asked.unsafe_no_sandbox and all(each.unsafe_no_sandbox for each in limits),
         allow_hardlinks=asked.allow_hardlinks and all(each.allow_hardlinks for each in limits),
         max_turns=min(asked.max_turns, *(each.max_turns for each in limits)),
@@ -93,6 +99,18 @@ def effective_terms(
         thinking=before.thinking if before and before.thinking else asked.thinking,
         max_memory=min((each.max_memory for each in (asked, *limits) if each.max_memory), default=None),
     )
+
+
+def _with_web_of_type(hire: Hire, kind: AgentType) -> Hire:
+    """Return the hire with the web and the domains of its type, where the hire itself does not say.
+
+    Raises:
+        UsageError: A domain is none.
+    """
+    asked = hire.flags
+    explicit = hire.given is None or "web" in hire.given
+    domains = check_domains(asked.allowed_domains) or [*kind.allowed_domains]
+    return replace(hire, flags=asked.replace(web=asked.web if explicit else kind.web, allowed_domains=domains))
 
 
 def _limit_to_hirer(team: Team, hire: Hire, kind: AgentType) -> Hire:
@@ -150,7 +168,7 @@ def spawn(team: Team, hire: Hire) -> Assignment:
     _check_budgets(team, hire.name)
     kind = agent_types.find(team.directory.root, hire.type)
     check_agent(hire.name, kind.name)
-    hire = _narrow_to_type(_limit_to_hirer(team, hire, kind), kind)
+    hire = _narrow_to_type(_limit_to_hirer(team, _with_web_of_type(hire, kind), kind), kind)
     if not hire.prompt.strip():
         raise UsageError(f"{hire.name} needs a prompt: say what it should do")
     if hire.flags.budget is not None:
@@ -266,7 +284,7 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
         _check_caps(team, hire.name)
     model = choose_model(kind, hire.model, team.environment)
     _check_price(team, hire, model)
-    models.require(model, hire.flags.effort, hire.flags.thinking, team.worker_environment)
+    models.require(model, hire.flags.effort, hire.flags.thinking, team.worker_environment, web=hire.flags.web)
     prepared = _prepare_worktree(team, agent, hire, kind)
     flags = hire.flags.replace(worktree=prepared.worktree is not None)
     if hire.flags.task is not None:
@@ -390,7 +408,7 @@ def _add_to_roster(team: Team, hire: Hire, model: str, now: float) -> None:
     store.roster.put(team.directory, member)
 
 
-def resume(team: Team, name: str, *, model: str | None = None, network: bool = False) -> int:
+def resume(team: Team, name: str, *, model: str | None = None, network: bool = False, web: bool = False) -> int:
     """Start a stopped or dead agent again, with its conversation; return the run once its worker is running or queued.
 
     An agent that is running is left alone. If another command is starting it with the same options, wait for that.
@@ -412,8 +430,11 @@ def resume(team: Team, name: str, *, model: str | None = None, network: bool = F
     check_credentials(team.worker_environment)
     if current is not None:
         _prepare_again(team, name, current)
-        models.require(model or current.model, current.flags.effort, current.flags.thinking, team.worker_environment)
-    spec = store.agents.change_spec(agent, lambda old: _resumed(team, agent, old, model=model, network=network))
+        flags = current.flags
+        asked = (flags.effort, flags.thinking)
+        models.require(model or current.model, *asked, team.worker_environment, web=web or flags.web)
+    permits = {"network": network, "web": web}
+    spec = store.agents.change_spec(agent, lambda old: _resumed(team, agent, old, model=model, permits=permits))
     if current is None or spec.run != current.run:
         team.note("resume", name, f"run {spec.run}")
     _start(team, agent, spec)
@@ -430,21 +451,26 @@ def _prepare_again(team: Team, name: str, spec: Spec) -> None:
         checkout.prepare(team.directory, name, spec.worktree, None, team.config.worktree_copy or ())
 
 
-def _resumed(team: Team, agent: AgentDirectory, old: Spec | None, *, model: str | None, network: bool) -> Spec:
-    """Return the spec that asks for the next run; the same one if a run is under way or about to begin."""
+def _resumed(
+    team: Team, agent: AgentDirectory, old: Spec | None, *, model: str | None, permits: dict[str, bool]
+) -> Spec:
+    """Return the spec that asks for the next run; the same one if a run is under way or about to begin.
+
+    `permits` are hire options that are true from now on, if they are true here.
+    """
     if old is None:
         raise UsageError(f"{agent.name} has no spec file; spawn it again")
     if store.leases.is_held(agent.lease):
         return old
     if is_starting(old, store.agents.last_run(agent), team.now()) or queued(team, agent.name, old.run):
-        if model not in (None, old.model) or (network and not old.flags.network):
+        if model not in (None, old.model) or any(on and not getattr(old.flags, name) for name, on in permits.items()):
             _refuse_start(agent, old)
         # The other command starts this run, and each run number is started once.
         return old
     changes = {
         "run": max(old.run, store.agents.last_run(agent)) + 1,
         "want": "running",
-        "flags": old.flags.replace(network=network or old.flags.network),
+        "flags": old.flags.replace(**{name: True for name, on in permits.items() if on}),
         "model": model or old.model,
         "at": team.now(),
     }
@@ -569,7 +595,7 @@ def tell_lead(team: Team, text: str, flags: HireOptions | None = None) -> Assign
     return Assignment(lead, message.id, run, fresh=False)
 
 
-def resume_all(team: Team, *, model: str | None = None, network: bool = False) -> list[str]:
+def resume_all(team: Team, *, model: str | None = None, network: bool = False, web: bool = False) -> list[str]:
     """Resume every agent that is not running, all at once; return their names.
 
     Raises:
@@ -577,7 +603,7 @@ def resume_all(team: Team, *, model: str | None = None, network: bool = False) -
     """
     store.roster.require_own_agents(team.directory)
     stopped = [m.name for m in team.config.members if not store.leases.is_held(team.directory.agent(m.name).lease)]
-    _at_once(stopped, lambda name: resume(team, name, model=model, network=network))
+    _at_once(stopped, lambda name: resume(team, name, model=model, network=network, web=web))
     return stopped
 
 

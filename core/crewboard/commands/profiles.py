@@ -151,7 +151,9 @@ def describe(profile: Profile) -> str:
     """Return type and options of a profile on one line, such as `code, plan, max-turns 20`."""
     usual, flags = HireOptions(), profile.flags
     options = [
-        name.replace("_", "-") if value is True else f"{name.replace('_', '-')} {value}"
+        name.replace("_", "-")
+        if value is True
+        else f"{name.replace('_', '-')} {' '.join(value) if isinstance(value, list) else value}"
         for name in usual.__struct_fields__
         if (value := getattr(flags, name)) != getattr(usual, name)
     ]

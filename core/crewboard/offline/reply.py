@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from crewboard.offline.conversation import Call
-from crewboard.offline.wire import Block, Document, Image, MessagesRequest, Text, ToolResult, ToolUse, sign
+from crewboard.offline.wire import Block, Document, Image, MessagesRequest, Text, ToolResult, ToolUse, seal, sign
 
 CHARACTERS_A_TOKEN = 4
 _LEAST_CACHED = 1024
@@ -131,7 +131,7 @@ def _size(block: Block) -> int:
     return _tokens(msgspec.json.encode(block).decode())
 
 
-def message(reply: Reply, model: str, seed: bytes, usage: dict[str, int], max_tokens: int) -> dict[str, Any]:
+def message(reply: Reply, model: str, seed: bytes, usage: dict[str, Any], max_tokens: int) -> dict[str, Any]:
     """Return the reply as a message. `seed` identifies the request: the same request gets the same ids."""
     blocks = [_complete(block, _digest(seed, place)) for place, block in enumerate(reply.content)]
     calls = any(block["type"] == "tool_use" for block in blocks)
@@ -144,6 +144,12 @@ def message(reply: Reply, model: str, seed: bytes, usage: dict[str, int], max_to
         block.get("text") or block.get("thinking") or f"{block.get('name')}{block.get('input')}" for block in blocks
     )
     output = max(1, sum(map(_tokens, said)))
+    uses = [block["name"] for block in blocks if block["type"] == "server_tool_use"]
+    if uses:
+        # The API asks the model again after each use, and bills the whole prompt each time.
+        again = len(uses) * sum(usage.values())
+        counts = {f"{name}_requests": uses.count(name) for name in ("web_search", "web_fetch")}
+        usage = {**usage, "input_tokens": usage["input_tokens"] + again, "server_tool_use": counts}
     return {
         "id": f"msg_{_digest(seed, 'message')}", "type": "message", "role": "assistant", "model": model,
         "content": blocks, "stop_reason": stop, "stop_sequence": None, "stop_details": reply.stop_details,
@@ -163,10 +169,18 @@ def _complete(block: dict[str, Any], digest: str) -> dict[str, Any]:
         case "server_tool_use":
             defaults = {"id": f"srvtoolu_{digest}", "input": {}}
         case "text":
-            defaults = {"citations": None}
+            defaults = {"citations": block.get("citations") and [*map(_sealed_quotation, block["citations"])]}
+            block = {key: value for key, value in block.items() if key != "citations"}
+        case "web_search_tool_result" if isinstance(block.get("content"), list):
+            block = {**block, "content": [{"encrypted_content": seal(page), **page} for page in block["content"]]}
         case "thinking":
             defaults = {"signature": sign(block["thinking"])}
     return {**defaults, **block}
+
+
+def _sealed_quotation(cited: Any) -> Any:  # noqa: ANN401  the test may have any
+    is_of_search = isinstance(cited, dict) and cited.get("type") == "web_search_result_location"
+    return {"encrypted_index": seal(cited), **cited} if is_of_search else cited
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,8 @@ def _check_model(asked: MessagesRequest) -> None:
     effort = asked.output_config.effort if asked.output_config is not None else None
     is_off = isinstance(asked.thinking, NoThinking)
     thinking = None if asked.thinking is None else "off" if is_off else "adaptive"
-    if (why := models.refusal(asked.model, can, effort, thinking)) is not None:
+    web = any(tool.is_of_api for tool in asked.tools)
+    if (why := models.refusal(asked.model, can, effort, thinking, web=web)) is not None:
         raise _ApiError(400, why)
 
 

@@ -27,6 +27,12 @@ def sign(thinking: str) -> str:
     return hashlib.sha256(f"thinking {thinking}".encode()).hexdigest()
 
 
+def seal(page: dict[str, Any]) -> str:
+    """Return what is encrypted of a search result, or of a quotation from one, so that a changed one is refused."""
+    seen = page.get("cited_text") or page.get("title")
+    return hashlib.sha256(f"web {page.get('url')} {seen}".encode()).hexdigest()
+
+
 class _Strict(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True): ...
 
 
@@ -128,16 +134,50 @@ class Message(_Strict, kw_only=True):
         self.content = _as_blocks(self.content)
 
 
+_OURS = frozenset({"input_schema", "description"})
+_WEB = frozenset({"allowed_callers", "max_uses", "allowed_domains", "blocked_domains"})
+_FETCH = frozenset({"citations", "max_content_tokens", "url_sources"})
+_FIELDS = {"web_search_20260318": ("web_search", _WEB), "web_fetch_20260318": ("web_fetch", _WEB | _FETCH)}
+"""The API's own tools for the web: the name and the fields of each type."""
+
+
 class Tool(_Strict, kw_only=True):
+    """A tool of the caller, or one that the API runs."""
+
     cache_control: CacheControl | None = None
     name: _TOOL_NAME
-    input_schema: dict[str, Any]
+    input_schema: dict[str, Any] | None = None
     description: str | None = None
-    type: Literal["custom"] | None = None
+    type: Literal["custom", "web_search_20260318", "web_fetch_20260318"] | None = None
+    allowed_callers: list[Literal["direct"]] | None = None
+    max_uses: Annotated[int, Meta(ge=1)] | None = None
+    allowed_domains: Annotated[list[str], Meta(min_length=1)] | None = None
+    blocked_domains: Annotated[list[str], Meta(min_length=1)] | None = None
+    citations: dict[Literal["enabled"], bool] | None = None
+    max_content_tokens: Annotated[int, Meta(ge=1)] | None = None
+    url_sources: dict[Literal["user_input", "client_tool_results", "server_tool_results"], dict[str, Any]] | None = None
+
+    @property
+    def is_of_api(self) -> bool:
+        """Return True if the API runs it."""
+        return self.type in _FIELDS
 
     def __post_init__(self) -> None:
-        if self.input_schema.get("type") != "object":
+        name, fields = _FIELDS.get(self.type or "custom", (self.name, _OURS))
+        if self.name != name:
+            raise ValueError(f"name: Input should be {name!r}")
+        if not self.is_of_api and self.input_schema is None:
+            raise ValueError("input_schema: Field required")
+        if self.input_schema is not None and self.input_schema.get("type") != "object":
             raise ValueError("input_schema.type: Input should be 'object'")
+        for field in (_OURS | _WEB | _FETCH) - fields:
+            if getattr(self, field) is not None:
+                raise ValueError(f"{field}: Extra inputs are not permitted")
+        if self.allowed_domains and self.blocked_domains:
+            raise ValueError("allowed_domains: cannot be used with blocked_domains")
+        for domain in (*(self.allowed_domains or ()), *(self.blocked_domains or ())):
+            if "://" in domain or not domain.isascii() or " " in domain:
+                raise ValueError(f"allowed_domains: {domain!r} is not a domain")
 
 
 class AdaptiveThinking(_Strict, kw_only=True, tag_field="type", tag="adaptive"):
@@ -257,6 +297,9 @@ def _check_text(where: str, block: Text) -> None:
 
 def _check_block(where: str, role: str, block: Block) -> None:
     if isinstance(block, Text):
+        for cited in block.citations or ():
+            if cited.get("type") == "web_search_result_location":
+                _require(cited.get("encrypted_index") == seal(cited), f"{where}: Invalid `encrypted_index` in citation")
         return _check_text("messages", block)
     _require(role != "system", f"{where}: a system message may only hold text")
     writer = "user" if isinstance(block, ToolResult | Image | Document) else "assistant"
@@ -264,6 +307,10 @@ def _check_block(where: str, role: str, block: Block) -> None:
     if isinstance(block, Thinking):
         genuine = block.signature == sign(block.thinking)
         _require(genuine, f"{where}: Invalid `signature` in `thinking` block")
+    if isinstance(block, Opaque) and block.block["type"] == "web_search_tool_result":
+        found = block.block.get("content")
+        genuine = not isinstance(found, list) or all(page.get("encrypted_content") == seal(page) for page in found)
+        _require(genuine, f"{where}: Invalid `encrypted_content` in `web_search_result` block")
     if isinstance(block, ToolResult):
         empty = len(block.content) > 1 and not all(part.text for part in block.content if isinstance(part, Text))
         _require(not empty, f"{where}.tool_result: text content blocks must be non-empty")

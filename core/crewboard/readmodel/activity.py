@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from crewboard import web
 from crewboard.readmodel.mail import describe_message, display_name
 from crewboard.records import (  # fmt: skip
     EXIT_REASONS,
@@ -157,6 +158,9 @@ def _describe_reply(event: Reply) -> list[Activity]:
         if block.get("type") == "tool_use":
             continue
         line = _describe_block(event, block)
+        if line.kind == "say" and block.get("citations"):
+            pages = [each for each in event.content if each.get("type") != "text"]
+            line = replace(line, detail="\n".join(web.sources([*pages, block])))
         before = lines[-1] if lines else None
         if before is not None and before.kind == line.kind == "say":
             # A text with sources comes in pieces.
@@ -173,7 +177,7 @@ def _describe_block(event: Reply, block: dict[str, Any]) -> Activity:
     """Return the line for one block of a reply."""
     kind = str(block.get("type"))
     if kind == "text":
-        return Activity(event.ts, "say", str(block.get("text", "")), event.seconds, detail=_sources(block))
+        return Activity(event.ts, "say", str(block.get("text", "")), event.seconds)
     if kind == "thinking":
         text = str(block.get("thinking", "")).strip() or "(the API does not show it)"
         return Activity(event.ts, "think", text, event.seconds)
@@ -182,26 +186,18 @@ def _describe_block(event: Reply, block: dict[str, Any]) -> Activity:
     detail = elide_middle(_format_input({key: value for key, value in block.items() if key != "type"}), _MOST_DETAIL)
     if kind == "server_tool_use":
         name, given = str(block.get("name")), block.get("input")
-        text = f"{describe_call(name, given if isinstance(given, dict) else {})} (in the API)"
+        given = given if isinstance(given, dict) else {}
+        text = web.describe_use(name, given) or f"{describe_call(name, given)} (in the API)"
         return Activity(event.ts, "tool", text, call=str(block.get("id")), detail=detail, tool=name)
     if "tool_use_id" in block:
         found = block.get("content")
         error = found.get("error_code") if isinstance(found, dict) else None
-        said = f"failed: {error}" if error else f"{len(found)} results" if isinstance(found, list) else "done"
-        return Activity(
-            event.ts, "done", f"{kind} {said}", None, str(block["tool_use_id"]), detail, is_error=bool(error)
-        )
+        said = f"failed: {error}" if error else "done"
+        if (on_the_web := web.describe_result(block)) is not None:
+            said, detail = on_the_web[0], elide_middle(on_the_web[1], _MOST_DETAIL)
+        text = f"{kind.removesuffix('_tool_result')} {said}"
+        return Activity(event.ts, "done", text, None, str(block["tool_use_id"]), detail, is_error=bool(error))
     return Activity(event.ts, "block", f"a block of the type {kind}, which is kept as it is", detail=detail)
-
-
-def _sources(block: dict[str, Any]) -> str:
-    """Return the sources that a text names, one a line."""
-    cited = [each for each in block.get("citations") or () if isinstance(each, dict)]
-    named = (
-        " ".join(str(each[key]) for key in ("title", "document_title", "url") if each.get(key)) or str(each.get("type"))
-        for each in cited
-    )
-    return "\n".join(dict.fromkeys(" ".join(name.split()) for name in named))
 
 
 def _format_input(arguments: dict[str, Any]) -> str:
@@ -267,9 +263,10 @@ class ActivityReader:
         if isinstance(event, Sent) and event.message.type in _TOLD_BY_ANSWER:
             return
         last = self.lines[-1] if self.lines else None
-        if last is not None and last.kind == "say" and line.kind == "answer" and last.text.strip() == line.text.strip():
+        if last is not None and (last.kind, line.kind) == ("say", "answer") and web.repeats(line.text, last.text):
+            # Parts before the last one, of a reply that was continued or that used the web, are lines above.
             self.lines.pop()
-            line = replace(line, seconds=last.seconds, detail=last.detail)
+            line = replace(last, kind="answer", ts=line.ts)
         self.lines.append(line)
 
     def _unjournalled_end(self, record: Exit | None) -> list[Activity]:

@@ -33,6 +33,7 @@ def status(view: TeamView) -> dict[str, Any]:
 
 def agent(view: AgentView, team: TeamDirectory) -> dict[str, Any]:
     """Return one agent."""
+    flags = view.spec.flags if view.spec else None
     return {
         "name": view.name,
         "type": view.type,
@@ -60,6 +61,7 @@ def agent(view: AgentView, team: TeamDirectory) -> dict[str, Any]:
         "cpu_percent": view.usage.cpu_percent if view.usage else None,
         "rss_bytes": view.usage.rss_bytes if view.usage else None,
         "sandbox": view.sandbox,
+        "web": {"allowed_domains": flags.allowed_domains} if flags is not None and flags.web else None,
         "model": view.model,
         "damaged": view.damaged,
         "worktree": _worktree(view, team),

@@ -22,7 +22,8 @@ Thinking = Literal["adaptive", "off"]
 class HireOptions(Record):
     """The options an agent was hired with, as given to `spawn`. A strict plan is a required plan.
 
-    Without an `effort` or `thinking`, those of the agent's type are used.
+    Without an `effort` or `thinking`, those of the agent's type are used. `web` offers the API's own tools for the web,
+    on `allowed_domains` only if there are any.
     `base` is the commit, branch or tag at which a new worktree begins; None is the commit that is checked out.
     """
 
@@ -33,6 +34,8 @@ class HireOptions(Record):
     autoclaim: bool = False
     budget: str | None = None
     network: bool = False
+    web: bool = False
+    allowed_domains: list[str] = []
     unsafe_no_sandbox: bool = False
     allow_hardlinks: bool = False
     max_turns: Annotated[int, Meta(ge=1)] = 100
@@ -131,17 +134,32 @@ class Spec(Record):
 
 
 class Tokens(Record):
-    """Tokens used by an agent over all of its runs, by the kinds that the API bills."""
+    """What an agent used over all of its runs: tokens by the kinds that the API bills, and uses of the web."""
 
     input: int = 0
     output: int = 0
     cache_read: int = 0
     cache_write: int = 0
+    web_searches: int = 0
+    web_fetches: int = 0
 
     @property
     def total(self) -> int:
         """Return the tokens of all kinds."""
         return self.input + self.output + self.cache_read + self.cache_write
+
+    @property
+    def web_uses(self) -> int:
+        """Return how often the API searched, and fetched a page."""
+        return self.web_searches + self.web_fetches
+
+    @property
+    def prompt(self) -> int:
+        """Return the tokens of the prompt of one reply.
+
+        After each use of the web the API asks the model again and bills the whole prompt again, so that is an average.
+        """
+        return (self.input + self.cache_read + self.cache_write) // (1 + self.web_uses)
 
     def __add__(self, other: "Tokens") -> "Tokens":
         return Tokens(
@@ -149,6 +167,8 @@ class Tokens(Record):
             output=self.output + other.output,
             cache_read=self.cache_read + other.cache_read,
             cache_write=self.cache_write + other.cache_write,
+            web_searches=self.web_searches + other.web_searches,
+            web_fetches=self.web_fetches + other.web_fetches,
         )
 
 

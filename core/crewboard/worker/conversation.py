@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-from crewboard import media
+from crewboard import media, web
 from crewboard.records import (
     ASKS_FOR_REVIEW,
     SYSTEM,
@@ -63,9 +63,15 @@ _ASKED_INPUT = {"submit_plan": "plan", "ask_operator": "question"}
 """Tools that ask a person, and the input that holds what they ask. A summary keeps both question and answer."""
 
 
-def text_of(reply: Reply) -> str:
-    """Return the text of a reply."""
-    return "".join(str(block.get("text", "")) for block in reply.content if block.get("type") == "text")
+def text_of(*replies: Reply) -> str:
+    """Return the text of a reply, or of several that continue each other; a use of the API's tools ends a paragraph."""
+    text, ended = "", False
+    for block in (block for reply in replies for block in reply.content):
+        if block.get("type") == "text" and (more := str(block.get("text", ""))):
+            text += ("\n\n" if ended and text and not text[-1].isspace() else "") + more
+            ended = False
+        ended = ended or block.get("type") not in _OWN_BLOCKS
+    return text
 
 
 def is_thinking(block: Block) -> bool:
@@ -448,7 +454,12 @@ class Conversation:
     @property
     def said(self) -> str:
         """Return the text of the last reply, joined with the cut-off replies that it continues."""
-        return "".join(map(text_of, self._continued))
+        return text_of(*self._continued)
+
+    @property
+    def sources(self) -> list[str]:
+        """Return the sources that this text names."""
+        return web.sources(block for reply in self._continued for block in reply.content)
 
     @property
     def succeeded(self) -> bool:
@@ -585,14 +596,15 @@ class Conversation:
                 case {"type": "tool_result", "content": content}:
                     lines.append(f"result: {content}")
                 case {"type": str(kind)} if kind not in _OWN_BLOCKS:
-                    lines.append(f"{role} {kind}: {elide_middle(json.dumps(block), _MOST_FOREIGN, _MOST_FOREIGN // 3)}")
+                    on_the_web = web.describe_result(block)
+                    text = on_the_web[1] if on_the_web else json.dumps(block)
+                    lines.append(f"{role} {kind}: {elide_middle(text, _MOST_FOREIGN, _MOST_FOREIGN // 3)}")
         return "\n".join(lines)
 
     @property
     def context_used(self) -> int:
         """Return how many tokens of the window the last call used."""
-        used = self.last_usage
-        return used.input + used.cache_read + used.cache_write + used.output
+        return self.last_usage.prompt + self.last_usage.output
 
     _APPLY: ClassVar[Mapping[type[Any], Callable[[Any, Any], None]]] = {
         RunStarted: _begin,

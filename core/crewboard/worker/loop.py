@@ -25,6 +25,7 @@ from crewboard.records import (
     describe_stop,
 )
 from crewboard.sandbox import shell
+from crewboard.web import with_sources
 from crewboard.worker import inbox
 from crewboard.worker.assignments import Assignments
 from crewboard.worker.conversation import CUT_OFF
@@ -410,4 +411,4 @@ class Loop:
             return
         why = describe_stop(reply)
         silent = f"(the model ended its turn without text{f'; it {why}' if why else ''})"
-        self._results.answer(text if text.strip() else silent)
+        self._results.answer(with_sources(text, conversation.sources) if text.strip() else silent)

@@ -44,6 +44,8 @@ _OPTIONS = (
     click.option("--autoclaim", is_flag=True, help="When idle, claim the next task that fits."),
     click.option("--budget", metavar="B", help="Limit in money ($5) or tokens (200k); at the limit it ends (79)."),
     click.option("--network", is_flag=True, help="Allow its commands the network."),
+    click.option("--web/--no-web", help="Let its model search and read the web, at the API: a way out for data."),
+    click.option("--allowed-domains", metavar="D,…", help="With --web, which it implies: on these domains only."),
     click.option("--max-turns", type=click.IntRange(min=1), default=100, show_default=True, metavar="N",
                  help="Limit of model calls per assignment."),
     click.option("--restart", is_flag=True,
@@ -145,8 +147,13 @@ def _hire(
     **flags: Any,
 ) -> Hire:
     """Return the hire that the options of a command describe; each other option is a field of `HireOptions`."""
-    options = HireOptions(**{**flags, "worktree": flags["worktree"] or flags.get("base") is not None})
     given = frozenset(flag for flag in _FLAGS if _was_given(context, flag))
+    domains = core.web.parse_domains(flags["allowed_domains"] or "")
+    if domains and "web" in given and not flags["web"]:
+        raise UsageError("give either --no-web or --allowed-domains")
+    given |= {"web"} if domains else set()
+    implied = {"worktree": flags["worktree"] or flags.get("base") is not None, "web": flags["web"] or bool(domains)}
+    options = HireOptions(**{**flags, **implied, "allowed_domains": domains})
     said = _prompt(prompt, prompt_file)
     hire = Hire(name, agent_type, said or "", role, model, options, given, wait=wait)
     if profile is not None:
@@ -267,6 +274,7 @@ def _early_end(team: Team, agent: core.store.AgentDirectory, assignment: Assignm
 @click.option("--all", "all_agents", is_flag=True, help="All agents that are not running.")
 @click.option("--model", metavar="M", help="Use another model from now on.")
 @click.option("--network", is_flag=True, help="Allow its commands the network from now on.")
+@click.option("--web", is_flag=True, help="Let its model search and read the web from now on.")
 @click.option("--budget", metavar="B", help="Change its limit in money ($5) or tokens (200k).")
 @click.option("--max-turns", type=click.IntRange(min=1), metavar="N", help="Change its limit of model calls.")
 @as_json
@@ -277,6 +285,7 @@ def resume(
     all_agents: bool,
     model: str | None,
     network: bool,
+    web: bool,
     budget: str | None,
     max_turns: int | None,
     as_json: bool,
@@ -295,9 +304,9 @@ def resume(
     tell_unused_key(team)
     if name is not None:
         core.commands.hire.change_limits(team, name, budget=budget, max_turns=max_turns)
-        _resume_one(team, name, model, network, as_json=as_json)
+        _resume_one(team, name, model, network=network, web=web, as_json=as_json)
         return
-    names = core.commands.hire.resume_all(team, model=model, network=network)
+    names = core.commands.hire.resume_all(team, model=model, network=network, web=web)
     if as_json:
         say_json([_where(team.directory.agent(each)) for each in names])
         return
@@ -310,10 +319,10 @@ def resume(
         say(f"{each} is {how}")
 
 
-def _resume_one(team: Team, name: str, model: str | None, network: bool, *, as_json: bool) -> None:
+def _resume_one(team: Team, name: str, model: str | None, *, network: bool, web: bool, as_json: bool) -> None:
     agent = team.agent(name)
     before = core.store.agents.last_run(agent)
-    run = core.commands.hire.resume(team, name, model=model, network=network)
+    run = core.commands.hire.resume(team, name, model=model, network=network, web=web)
     code = _early_end(team, agent, Assignment(name, "", run, fresh=False)) if run > before else 0
     if code:
         raise click.exceptions.Exit(code)
@@ -368,6 +377,8 @@ def types(context: click.Context, as_json: bool) -> None:
                     "model": each.model,
                     "effort": each.effort,
                     "thinking": each.thinking,
+                    "web": each.web,
+                    "allowed_domains": list(each.allowed_domains),
                     "worktree": each.worktree,
                     "plan": each.plan,
                     "asks": each.asks or None,
@@ -393,7 +404,8 @@ def types(context: click.Context, as_json: bool) -> None:
             say(f"         not understood: {problem}")
         if limits := core.agent_types.describe_limits(each):
             say(f"         limits: {'; '.join(limits)}")
-        how = {"model": each.model, "effort": each.effort, "thinking": each.thinking}
+        on_the_web = each.web and (" ".join(each.allowed_domains) or "any domain")
+        how = {"model": each.model, "effort": each.effort, "thinking": each.thinking, "web": on_the_web}
         say(f"         {', '.join(f'{what}: {value}' for what, value in how.items() if value)}")
         if not trusted(each):
             accept = core.commands.command_for(session.team, f"types trust {each.name}")

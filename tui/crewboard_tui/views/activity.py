@@ -102,7 +102,7 @@ def _said_again(run: Sequence[core.readmodel.Activity]) -> bool:
     """Return True if the next line repeats the first: a message sent by a tool, or the last reply as the answer."""
     kinds = [what.kind for what in run]
     if kinds[:2] == ["say", "answer"]:
-        return run[0].text.strip() == run[1].text.strip()
+        return core.web.repeats(run[1].text, run[0].text)
     return kinds[:2] == ["tool", "sent"] and run[0].tool == "send_message"
 
 

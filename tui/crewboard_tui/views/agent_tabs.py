@@ -6,7 +6,7 @@ from functools import partial
 from msgspec import Struct
 
 import crewboard as core
-from crewboard import LEAD, OPERATOR, AgentView, Request, TeamView
+from crewboard import LEAD, OPERATOR, AgentView, HireOptions, Request, TeamView
 from crewboard_tui.queries import (
     HISTORY_KEPT,
     CallsOf,
@@ -170,10 +170,24 @@ def _facts(agent: AgentView) -> list[tuple[str, str]]:
         ("beyond plan", _beyond_plan(agent)),
         ("model", agent.model),
         ("tokens", used if tokens.input or tokens.output else ""),
+        ("web", _web(agent)),
         ("context", context),
         ("last error", agent.last_error or ""),
         ("checkout", agent.setup_error or ""),
     ]
+
+
+def _web(agent: AgentView) -> str:
+    """Return where the agent may use the web, and what it did there; an empty text if neither."""
+    flags = agent.spec.flags if agent.spec is not None else HireOptions()
+    may = f"only {', '.join(flags.allowed_domains)}" if flags.allowed_domains else "any site"
+    return " · ".join([*([may] if flags.web else []), *([_uses(agent.tokens)] if agent.tokens.web_uses else [])])
+
+
+def _uses(used: core.records.Tokens) -> str:
+    searches, pages = used.web_searches, used.web_fetches
+    words = [f"{searches} {'search' if searches == 1 else 'searches'}"] if searches else []
+    return " and ".join([*words, *([core.records.counted(pages, "page")] if pages else [])])
 
 
 def _steps(agent: AgentView) -> str:
@@ -322,7 +336,11 @@ def _token_lines(bill: core.readmodel.Bill) -> list[Line]:
         for at, (kind, words) in enumerate(_KINDS)
     ]
     hits = format_percent(core.readmodel.hit_rate(bill.tokens))
-    return [*lines, (_label("cache hits"), Span(f"{hits:>7}  "), Span("of all prompts", "dim"))]
+    lines.append((_label("cache hits"), Span(f"{hits:>7}  "), Span("of all prompts", "dim")))
+    if bill.tokens.web_uses:
+        lines.append((_label("web"), Span(f"{bill.tokens.web_searches:>7}  "), Span("searches", "dim")))
+        lines.append((_label(""), Span(f"{bill.tokens.web_fetches:>7}  "), Span("pages", "dim")))
+    return lines
 
 
 def _call_line(call: core.readmodel.Call) -> Line:
@@ -333,7 +351,8 @@ def _call_line(call: core.readmodel.Call) -> Line:
         format_percent(core.readmodel.hit_rate(used)), format_money(call.usd) if call.usd is not None else "—",
     )  # fmt: skip
     text = "".join(pad(cell, size, "right") for cell, (_, size) in zip(cells, _CALL, strict=True))
-    return (Span(text), Span("  summary" if call.summary else "", "dim"))
+    note = "summary" if call.summary else _uses(used)
+    return (Span(text), Span(f"  {note}" if note else "", "dim"))
 
 
 def _label(text: str) -> Span:

@@ -111,9 +111,7 @@ class HireScreen(BaseScreen):
             hire = self.form.hire()
         except UsageError as error:
             hire, wrong = self.form.hire(max_turns=1), [Problem("limits", str(error))]
-        if self.form.wrong_memory is not None:
-            wrong.append(Problem("memory", self.form.wrong_memory))
-        return [*wrong, *problems(hire, self.context.snapshot.view, self.context.key)]
+        return [*wrong, *self.form.wrong_fields(), *problems(hire, self.context.snapshot.view, self.context.key)]
 
     def command(self) -> str:
         """Return the form as a command line."""

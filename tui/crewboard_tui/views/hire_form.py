@@ -20,8 +20,11 @@ from crewboard_tui.widgets import Checkbox, Radio, SegmentedControl, Select
 _FOREGROUND = "foreground"
 _MOST_DIGITS = 9
 _LONGEST_STEM = 28
-_MARKED = ("name", "limits", "memory")
+_MARKED = ("name", "limits", "memory", "sites")
 """Fields with space below for an error message."""
+
+_ANY_SITE = "any site; or only some: docs.python.org pypi.org"
+_ABOUT_WEB = "the API searches and reads, unasked; what it looks for leaves this machine"
 
 
 class Problem(NamedTuple):
@@ -71,8 +74,8 @@ class HireForm(Vertical):
         self._view = view
         self._environment = team.worker_environment
         self._config = team.config
-        self._had_checkout = False
-        """Whether the type that was painted last gets a checkout unless the user says otherwise."""
+        self._had = {"worktree": False, "web": False}
+        """What the type that was painted last gets unless the user says otherwise."""
         self.border_title = Content("Hire an agent")
 
     def compose(self) -> ComposeResult:
@@ -98,7 +101,11 @@ class HireForm(Vertical):
             network,
             Checkbox("claim tasks", id="hire-autoclaim"),
             Checkbox("run once", id="hire-once"),
+            Checkbox("web: sends data out", id="hire-web"),
         )
+        yield _row("Web", Field("hire-sites"), id="row-sites")
+        yield _row("", Label(_ABOUT_WEB, classes="aside"), id="row-web")
+        yield _row("", Label("", classes="wrong"), id="wrong-sites")
         limits = (Label(" turns ", classes="aside"), Field("hire-turns"), Label(" budget ", classes="aside"))
         yield _row("Model", Field("hire-model"), *limits, Field("hire-budget", "none"))
         yield _row("", Label("", classes="wrong"), id="wrong-limits")
@@ -140,15 +147,22 @@ class HireForm(Vertical):
         self.query_one("#hire-network").display = kind.executes
         self.query_one("#row-ask").display = kind.executes or kind.writes
         self.query_one("#hire-model", Input).placeholder = self._usual_model(kind)
-        own, usual = self.query_one("#hire-worktree", Checkbox), self._usual_checkout
-        if own.value == self._had_checkout:
-            own.value = usual
-        self._had_checkout = usual
+        usual = self._usual
+        for ident, had in self._had.items():
+            tick = self.query_one(f"#hire-{ident}", Checkbox)
+            if tick.value == had:
+                tick.value = usual[ident]
+        self._had = usual
+        for row in ("#row-sites", "#row-web"):
+            self.query_one(row).display = self._ticked("web")
+        sites = f"only on {', '.join(kind.allowed_domains)}" if kind.allowed_domains else _ANY_SITE
+        self.query_one("#hire-sites", Input).placeholder = sites
 
     @property
-    def _usual_checkout(self) -> bool:
-        """Return True if the chosen type gets a checkout of its own unless the user says otherwise."""
-        return core.commands.hire.has_worktree_by_default(self._config, self.kind)
+    def _usual(self) -> dict[str, bool]:
+        """Return what the chosen type gets unless the user says otherwise: a checkout of its own, the web."""
+        kind = self.kind
+        return {"worktree": core.commands.hire.has_worktree_by_default(self._config, kind), "web": kind.web}
 
     def _usual_model(self, kind: core.agent_types.AgentType) -> str:
         """Return the model that is used if the form names none."""
@@ -183,13 +197,14 @@ class HireForm(Vertical):
         self.query_one("#hire-turns", Input).value = str(flags.max_turns)
         memory = core.store.roster.format_size(flags.max_memory) if flags.max_memory else ""
         self.query_one("#hire-memory", Input).value = memory
+        self.query_one("#hire-sites", Input).value = one_line(" ".join(flags.allowed_domains))
         for ident in ("plan", "strict_plan", "ask", "network", "autoclaim", "once", "restart"):
             self.query_one(f"#hire-{ident}", Checkbox).value = getattr(flags, ident)
         for ident in ("effort", "thinking"):
             self.query_one(f"#hire-{ident}", Select).choose(getattr(flags, ident) or "")
-        self._had_checkout = self._usual_checkout
-        own = self._had_checkout if is_new else flags.worktree
-        self.query_one("#hire-worktree", Checkbox).value = own
+        self._had = self._usual
+        for ident, usual in self._had.items():
+            self.query_one(f"#hire-{ident}", Checkbox).value = usual if is_new else getattr(flags, ident)
         self.query_one("#hire-mode", Radio).choose(_FOREGROUND if profile.foreground else "")
 
     def profile(self, max_turns: int | None = None) -> core.records.Profile:
@@ -221,6 +236,8 @@ class HireForm(Vertical):
             strict_plan=self._ticked("strict_plan"),
             ask=(kind.executes or kind.writes) and self._ticked("ask"),
             network=kind.executes and self._ticked("network"),
+            web=self._ticked("web"),
+            allowed_domains=self._sites()[0] if self._ticked("web") else [],
             autoclaim=self._ticked("autoclaim"),
             once=self._ticked("once"),
             restart=self._ticked("restart"),
@@ -233,16 +250,24 @@ class HireForm(Vertical):
             task=int(task) if task else None,
         )
         # An agent that exists keeps the checkout that it has, unless the user says otherwise.
-        is_usual = flags.worktree == self._usual_checkout
-        given = frozenset(HireOptions.__struct_fields__) - ({"worktree", "base"} if is_usual else set())
+        usual = self._usual
+        left_out = {"worktree", "base"} if flags.worktree == usual["worktree"] else set()
+        left_out |= {"web"} if flags.web == usual["web"] else set()
+        given = frozenset(HireOptions.__struct_fields__) - left_out
         return core.commands.hire.Hire(
             self.agent_name, kind.name, self.prompt, self._text("role"), self._text("model") or None, flags, given
         )
 
-    @property
-    def wrong_memory(self) -> str | None:
-        """Return why the memory limit is invalid; None if it is valid. Until then, `hire` has no such limit."""
-        return self._memory()[1]
+    def wrong_fields(self) -> list[Problem]:
+        """Return which of the memory limit and the domains is invalid. Until it is corrected, `hire` has none."""
+        found = {"memory": self._memory()[1], "sites": self._sites()[1] if self._ticked("web") else None}
+        return [Problem(field, says) for field, says in found.items() if says is not None]
+
+    def _sites(self) -> tuple[list[str], str | None]:
+        try:
+            return core.web.parse_domains(self._text("sites")), None
+        except UsageError as error:
+            return [], str(error)
 
     def _memory(self) -> tuple[int | None, str | None]:
         text = self._text("memory")
@@ -293,6 +318,8 @@ def spawn_words(hire: Hire, typed: core.commands.CommandLine, *, foreground: boo
         ("--strict-plan", flags.strict_plan),
         ("--ask", flags.ask),
         ("--network", flags.network),
+        ("--web" if flags.web else "--no-web", hire.given is None or "web" in hire.given),
+        ("--allowed-domains", ",".join(flags.allowed_domains)),
         ("--autoclaim", flags.autoclaim),
         ("--once", flags.once),
         ("--restart", flags.restart),

@@ -189,6 +189,13 @@ def _steps(agent: AgentView, now: float) -> Span:  # noqa: ARG001
     return Span(f"{agent.todo.done}/{agent.todo.total}", "dim" if agent.todo.done == agent.todo.total else "")
 
 
+def _web(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    """Return how often an agent that may use the web did."""
+    if agent.spec is None or not agent.spec.flags.web:
+        return Span("")
+    return Span(str(agent.tokens.web_uses or "on"))
+
+
 COLUMNS: tuple[Column, ...] = (
     Column("", 1, _glyph, since=NARROW),
     Column("AGENT", _LONGEST_NAME, _name, since=NARROW),
@@ -198,6 +205,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("PID", 7, _pid, since=WIDE),
     Column("PLAN", 4, _deviations, "right", has=lambda agent: agent.deviations is not None),
     Column("TODO", 5, _steps, "right", has=lambda agent: agent.todo is not None),
+    Column("WEB", 3, _web, "right", has=lambda agent: agent.spec is not None and agent.spec.flags.web),
     Column("DOING", 0, _doing),
     Column("WHY", 26, _why, since=HUGE, has=lambda agent: bool(agent.reason) and agent.reason != agent.doing),
     Column("CHANGES", 11, _changes, "right", WIDE, lambda agent: agent.unmerged is not None),

@@ -98,8 +98,10 @@ class ContextWindow:
         """Learn from a reply how many tokens the request had and, if it filled the window, how large that is."""
         self._shrink = 1.0
         usage = reply.usage
-        if used := usage.input + usage.cache_read + usage.cache_write:
-            self._learned = max(MIN_CHARACTERS_PER_TOKEN, min(self._learned, self._characters / used))
+        if used := usage.prompt:
+            if not usage.web_uses:
+                # Otherwise the API itself added to the prompt.
+                self._learned = max(MIN_CHARACTERS_PER_TOKEN, min(self._learned, self._characters / used))
             if reply.stop_reason == WINDOW_FULL:
                 self._run_state.set_window(min(self._run_state.window, used + usage.output))
 

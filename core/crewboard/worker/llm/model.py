@@ -192,12 +192,12 @@ class Model:
         """Return the effort and thinking of a request.
 
         Raises:
-            ModelError: The model does not take what the agent was hired with.
+            ModelError: The model does not take what the agent was hired with, the web included.
         """
         if self._settings is None:
             spec, can = self._run_state.spec, self._run_state.capabilities
             asked, kind = (spec.flags.effort, spec.flags.thinking), type_of(spec.type, spec.definition)
-            if (why := models.refusal(spec.model, can, *asked)) is not None:
+            if (why := models.refusal(spec.model, can, *asked, web=spec.flags.web)) is not None:
                 raise ModelError(why, ExitCode.USAGE)
             self._settings = models.settings(can, asked, (kind.effort, kind.thinking))
         return self._settings
@@ -396,11 +396,15 @@ class Model:
                     raise
         content = without_lone_surrogates([events.blocks[index] for index in sorted(events.blocks)])
         usage = message.usage
+        on_the_web = usage.server_tool_use
         used = Tokens(
             input=usage.input_tokens,
             output=usage.output_tokens,
             cache_read=usage.cache_read_input_tokens or 0,
             cache_write=usage.cache_creation_input_tokens or 0,
+            # Another endpoint than the API may leave one of them out.
+            web_searches=getattr(on_the_web, "web_search_requests", None) or 0,
+            web_fetches=getattr(on_the_web, "web_fetch_requests", None) or 0,
         )
         reply = Reply(
             ts=run_state.now(),

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from crewboard import protocol, store
+from crewboard import protocol, store, web
 from crewboard.agent_types import TEAM_TOOLS, type_of
 from crewboard.names import LEAD
 from crewboard.worker.run_state import RunState
@@ -50,8 +50,11 @@ class ToolRegistry:
         return protocol.approvals.pending_shutdown(run_state.team, run_state.name, run_state.now()) is not None
 
     def definitions(self) -> list[dict[str, Any]]:
-        """Return the tools in the form of the Messages API."""
-        return [TOOLS[name].definition() for name in self.allowed()]
+        """Return the tools in the form of the Messages API, with those that the API runs if the agent has the web."""
+        flags = self._run_state.spec.flags
+        # First, because they stay the same for a whole run.
+        on_the_web = web.tools(flags.allowed_domains) if flags.web else []
+        return [*on_the_web, *(TOOLS[name].definition() for name in self.allowed())]
 
     @staticmethod
     def only_reads(name: str) -> bool:

@@ -15,6 +15,7 @@ from crewboard.agent_types import TYPES
 from crewboard.commands import Team, name_team
 from crewboard.protocol import Follower
 from crewboard.records import CrewboardError, Effort, HireOptions, Request, Thinking, UsageError, counted
+from crewboard.web import check_domains, narrow
 from crewboard.worker.interrupts import Interrupted
 from crewboard.worker.tools.base import Context, Input, NoInput, Outcome, Tool
 
@@ -62,6 +63,8 @@ class SpawnAgent(Input):
     model: str | None = None
     effort: Effort | None = Field(default=None, description="how much the model works on it; usually left out")
     thinking: Thinking | None = Field(default=None, description="whether the model thinks before it acts")
+    web: bool = Field(default=False, description="let it search and read the web; only if you can")
+    allowed_domains: list[str] = Field(default=[], description="with web: only on these, such as docs.python.org")
 
 
 class Broadcast(Input):
@@ -129,6 +132,10 @@ def _needs_plan(context: Context, agent_type: str) -> bool:
 
 async def _spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
     own = context.run_state.spec.flags
+    if given.web and not own.web:
+        raise UsageError("you have no web, so the agents that you hire have none; the operator can hire one that has")
+    if given.web and narrow(check_domains(given.allowed_domains), own.allowed_domains) is None:
+        raise UsageError(f"you may use the web only on {', '.join(own.allowed_domains)}, and so may those you hire")
     request = commands.hire.Hire(
         name=given.name,
         type=given.agent_type,
@@ -139,12 +146,14 @@ async def _spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
             worktree=given.worktree,
             effort=given.effort,
             thinking=given.thinking,
+            web=given.web,
+            allowed_domains=given.allowed_domains if given.web else [],
             plan=given.plan_required or _needs_plan(context, given.agent_type),
             unsafe_no_sandbox=own.unsafe_no_sandbox,
             allow_hardlinks=own.allow_hardlinks,
             max_turns=own.max_turns,
         ),
-        given=frozenset(name for name in ("worktree", "effort", "thinking") if getattr(given, name)),
+        given=frozenset(name for name in ("worktree", "effort", "thinking", "web") if getattr(given, name)),
         foreground=not given.background,
         # Derived, so that the same call after a crash finds the agent that it hired.
         prompt_id=store.mailbox.derived_id(context.name, context.tool_use_id, "prompt"),
