@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from crewboard.offline.reply import Reply
 from crewboard.offline.service import Fault
@@ -24,8 +24,10 @@ from tests.preloaded import Preloaded, start_new_interpreters
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# No test depends on the speed of the machine.
-settings.register_profile("crewboard", deadline=None)
+# No test depends on the speed of the machine, or on chance; `--hypothesis-profile default` tries other examples.
+settings.register_profile(
+    "crewboard", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, database=None
+)
 settings.load_profile("crewboard")
 
 _MEMORY = Path("/dev/shm")

@@ -35,7 +35,7 @@ from crewboard.supervisor.offline_model import OfflineModel
 from crewboard.supervisor.prefork_launcher import PreforkLauncher
 from crewboard.supervisor.reconciler import Watched, drop_obsolete_request
 from tests.cli.shell import Inside
-from tests.crew import Crew, eventually
+from tests.crew import WAIT_TIMEOUT, Crew, eventually
 
 STATUS = Status(run=1, pid=1, state="working", since=1)
 
@@ -269,13 +269,16 @@ def test_a_start_whose_caller_died_is_reported_to_the_operator(shared_crew: Crew
     assert needs() == ["failed_start"]
     hire.resume(shared_crew.team, "unborn")
     shared_crew.wait_for("unborn", "idle", "working")
-    assert needs() == []
+    # Its result may be there already.
+    assert "failed_start" not in needs()
 
 
 @pytest.mark.long
 def test_an_orderly_shutdown_of_the_machine_is_no_crash(shared_crew: Crew) -> None:
     shared_crew.run("rebooted", "explore", "List all Python files")
     process.send_signal(shared_crew.supervisor_pid(), signal.SIGTERM)
+    # One that is slow to end would record the end of the worker as one by a signal.
+    eventually(lambda: not supervisor_client.is_alive(shared_crew.directory), "the end of the supervisor")
     shared_crew.kill("rebooted", signal.SIGTERM)
     eventually(lambda: not leases.is_held(shared_crew.agent("rebooted").lease), "its end")
     assert shared_crew.see("rebooted").state == "crashed", "in the same boot it was ended by a signal"
@@ -402,10 +405,12 @@ def test_a_hung_supervisor_is_a_need_and_can_be_replaced(crew: Crew, monkeypatch
     (need,) = [each for each in crew.view().needs if each.kind != "result"]
     assert (need.kind, need.agent, need.code) == ("failed", "system", 75)
     assert "`crewboard supervisor --restart`" in need.summary
+    # An answer is not waited for: the wait would be twice as long as a busy machine needs.
+    monkeypatch.setattr(supervisor_client, "_SEND_TIMEOUT", 2 * WAIT_TIMEOUT)
     asked = time.monotonic()
     with pytest.raises(TryLaterError, match=f"process {hung}.* does not answer"):
         stop.stop_now(crew.team, "scout")
-    assert time.monotonic() - asked < 5
+    assert time.monotonic() - asked < WAIT_TIMEOUT
     cli = Inside(crew.root)
     told = cli("supervisor")
     assert (told.code, told.out.partition(" since ")[0]) == (75, f"supervisor {hung} hangs")
