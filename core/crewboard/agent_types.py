@@ -31,6 +31,7 @@ from crewboard.records import (
     Definition,
     Effort,
     StorageError,
+    Terms,
     Thinking,
     ToolPattern,
     UntrustedError,
@@ -50,6 +51,13 @@ LEAD_TOOLS = (
 
 GATED_TOOLS = frozenset({"bash", "write_file", "edit_file"})
 """Tools that an agent with a plan gate may not use before its plan is approved."""
+
+_KEPT = frozenset({*TEAM_TOOLS, "submit_plan", "review_task", "shutdown_response", "skill", "bash_output", "bash_kill"})
+
+
+def kept_by_terms(terms: Terms | None, tool: str) -> bool:
+    """Return True if the terms of an approval leave an agent a tool: one that they name, or that every agent has."""
+    return terms is None or terms.tools is None or tool in terms.tools or tool in _KEPT
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,19 @@ class AgentType:
     not_understood: tuple[str, ...] = ()
     file: str = ""
     sha256: str = ""
+
+
+def describe_terms(terms: Terms, kind: AgentType | None) -> str:
+    """Return terms on one line, such as `ask · no bash · $2`; `kind` is the type of the agent if it is known."""
+    words = ["ask"] if terms.ask else []
+    if terms.tools is not None:
+        without = [tool for tool in kind.tools if not kept_by_terms(terms, tool)] if kind is not None else []
+        few = 0 < len(without) <= max(2, len(terms.tools))
+        words.append(f"no {', '.join(without)}" if few else f"tools {', '.join(terms.tools) or 'none'}")
+    words += ["network"] if terms.network else []
+    words += [terms.budget] if terms.budget else []
+    words += [f"holds {', '.join(map(str, terms.hold))}"] if terms.hold else []
+    return " · ".join(words)
 
 
 _ALL = (

@@ -10,7 +10,7 @@ from typing import Any
 
 from crewboard.records import UsageError, counted
 
-SEARCH, FETCH = "web_search", "web_fetch"
+SEARCH, FETCH = TOOLS = ("web_search", "web_fetch")
 
 MAX_USES = 10
 """Searches, and pages, of one request to the API."""

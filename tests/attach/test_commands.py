@@ -32,6 +32,13 @@ def test_what_an_edited_plan_leads_to_is_said(mirrored: TeamDirectory) -> None:
     assert "alpha reads your version and submits it again" in done.err
 
 
+def test_a_plan_of_claude_code_takes_no_terms(mirrored: TeamDirectory) -> None:
+    protocol.approvals.ask(mirrored, "plan-1", "plan_approval", "alpha", "operator", {"plan": "# Plan"}, 1.0)
+    cli = Inside(mirrored.root)
+    cli("approve", "plan-1", "--ask").refused(65, "takes a plan with a yes or a no", "nothing was changed")
+    assert cli("approve", "plan-1").out == "plan_approval plan-1 of alpha: approved\n"
+
+
 def test_a_team_that_came_with_the_repository_does_not_choose_the_project(mirrored: TeamDirectory) -> None:
     elsewhere = mirrored.root / "elsewhere"
     elsewhere.mkdir()

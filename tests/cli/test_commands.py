@@ -258,6 +258,35 @@ def test_answers_change_the_request_and_tell_who_asked(cli: Cli, team: Team) -> 
     assert len(cli("requests", "--all", "--json").json) == 3
 
 
+def test_a_plan_is_approved_with_terms(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    ask(team, "plan-1", "plan_approval", {"plan": "# Fix\n\n1. fix\n2. test\n3. publish"})
+    ask(team, "perm-1", "permission", {"tool": "bash", "input": {"command": "ls"}, "scope": "ls"})
+    cli("approve", "plan-1", "--hold", "4").refused(2, "its steps are 1 to 3")
+    cli("approve", "plan-1", "--hold", "two").refused(2, "'two' is no list of steps")
+    cli("approve", "plan-1", "--tools", "bash,fly").refused(2, "fixer has no tool fly")
+    cli("approve", "perm-1", "--ask").refused(65, "only a plan is approved with terms")
+    cli("approve", "perm-1", "--rule", "--ask").refused(2, "--rule is for a permission")
+    assert len(requests.pending(team.directory)) == 2
+    terms = ("--ask", "--tools", "edit_file, read_file", "--network", "--budget", "100k", "--hold", "3")
+    done = cli("approve", "plan-1", *terms, "--json")
+    assert done.json["terms"] == {
+        "ask": True, "tools": ["read_file", "edit_file"], "network": True, "budget": "100k", "hold": [3],
+    }  # fmt: skip
+    words = "ask · tools read_file, edit_file · network · 100k · holds 3"
+    assert done.err.strip() == f"until its result: {words}"
+    assert f"terms: {words}" in cli("requests", "--all").out
+    assert f"plan-1, with {words}" in str(cli("audit", "--json").json)
+
+
+def test_status_shows_the_terms_in_force(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer", terms={"given": {"ask": True, "tools": ["read_file"], "budget": "$2"}, "request": "plan-1"})
+    (agent,) = cli("status", "--json").json["agents"]
+    assert agent["terms"] == {
+        "ask": True, "tools": ["read_file"], "network": False, "budget": "$2", "hold": [], "request": "plan-1",
+    }  # fmt: skip
+
+
 def test_a_unique_prefix_of_a_request_id_is_enough(cli: Cli, team: Team) -> None:
     ask(team, "plan-46aa01", "plan_approval", {"plan": "all at once"})
     ask(team, "plan-46ab02", "plan_approval", {"plan": "slowly"})

@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from crewboard.errors import BadDataError, UsageError
-from crewboard.records import Config, Member, Record, Rule, RuleEffect, Tokens
+from crewboard.records import Config, Member, Record, Rule, RuleEffect
 from crewboard.store import Key, json_files, roster
 from crewboard.store.layout import TeamDirectory
 from tests.bench import large
@@ -102,5 +102,5 @@ def test_without_a_budget_no_other_agent_is_read(directory: TeamDirectory, monke
         return load(path, model)
 
     monkeypatch.setattr(json_files, "load_or_none", noted)
-    assert roster.budgets(directory, "agent0", (Tokens(), 0.0)) == []
+    assert roster.budgets(directory, "agent0", roster.Used()) == []
     assert read == [directory.agent("agent0").spec]

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from crewboard import protocol, store
+from crewboard import agent_types, pricing, protocol, store, web
 from crewboard.commands.context import Team, command_for
 from crewboard.pricing import parse_budget
 from crewboard.records import (
@@ -21,7 +21,11 @@ from crewboard.records import (
     RequestStatus,
     Rule,
     RuleEffect,
+    Spec,
+    Terms,
+    Tokens,
     UsageError,
+    steps_of,
 )
 
 REQUEST_ID = re.compile(REQUEST_ID_RULE)
@@ -73,12 +77,17 @@ def approve(
     feedback: str | None = None,
     sha256: str | None = None,
     edited: str | None = None,
+    terms: Terms | None = None,
 ) -> Request:
-    """Approve a plan, a permission, a shutdown, or the work on a task.
+    """Approve a plan, with `terms` that hold until the result, or a permission, a shutdown, or the work on a task.
 
     Raises:
         BadDataError: The answer changed nothing; the message says why.
+        UsageError: The terms do not fit the plan or its agent.
     """
+    if terms is not None:
+        request_id = find(team, request_id)
+        terms = None if terms.is_empty else _checked_terms(team, request_id, terms, edited)
     return _respond(
         team,
         request_id,
@@ -86,7 +95,78 @@ def approve(
         feedback=feedback,
         sha256=sha256,
         edited=edited,
+        terms=terms,
     )
+
+
+def _checked_terms(team: Team, request_id: str, terms: Terms, edited: str | None) -> Terms | None:
+    """Return terms as they are stored; None if they change nothing."""
+    request = protocol.requests.load(team.directory, request_id)
+    if request is None or request.type != "plan_approval":
+        raise BadDataError(f"request {request_id} is no plan, and only a plan is approved with terms")
+    if store.roster.is_attached(team.directory):
+        raise BadDataError(
+            f"request {request_id} is of Claude Code, which takes a plan with a yes or a no: approve it without terms, "
+            "or reject it with what should be different; nothing was changed"
+        )
+    return check_terms(team, request.from_, edited or str(request.payload.get("plan", "")), terms)
+
+
+def check_terms(team: Team, name: str, plan: str, terms: Terms) -> Terms | None:
+    """Return terms for a `plan` of the agent `name`, tools and steps in their order; None if they change nothing.
+
+    Raises:
+        UsageError: They do not fit the plan or the agent, or an agent gives them.
+    """
+    if team.by != OPERATOR:
+        raise UsageError("only the operator approves a plan with terms")
+    spec = store.agents.spec(team.directory.agent(name))
+    if spec is None:
+        raise UsageError(f"{name} has no spec file, so terms for it cannot be checked; approve its plan without")
+    kind = agent_types.type_of(spec.type, spec.definition)
+    known = (*kind.tools, *(web.TOOLS if spec.flags.web else ()))
+    tools = None if terms.tools is None else _narrowed(terms.tools, name, known)
+    if terms.network and not kind.executes:
+        raise UsageError(f"{name} is of type {kind.name}, which runs no commands: the network would change nothing")
+    if terms.budget is not None:
+        require_price(team, terms.budget, spec.model)
+    checked = terms.replace(tools=tools, hold=_held_steps(plan, terms.hold))
+    return None if checked.is_empty else checked
+
+
+def _narrowed(tools: list[str], name: str, known: tuple[str, ...]) -> list[str] | None:
+    """Return tools in the order of those of the agent; None if they are all of these."""
+    unknown = [tool for tool in tools if tool not in known]
+    if unknown or not tools:
+        wrong = f"{name} has no tool {', '.join(unknown)}" if unknown else "no tool is named"
+        raise UsageError(f"{wrong}: name those that it keeps, of {', '.join(known)}")
+    kept = [tool for tool in known if tool in tools]
+    return None if len(kept) == len(known) else kept
+
+
+def _held_steps(plan: str, hold: list[int]) -> list[int]:
+    steps = steps_of(plan)
+    if hold and not steps:
+        raise UsageError("the plan has no list of steps that is numbered from 1, so no step can be held; reject it")
+    if unknown := [number for number in hold if number not in steps]:
+        raise UsageError(f"the plan has no step {', '.join(map(str, unknown))}: its steps are 1 to {len(steps)}")
+    if hold and len(set(hold)) == len(steps):
+        raise UsageError("each step would be held: reject the plan, and say why")
+    return sorted(set(hold))
+
+
+def require_price(team: Team, budget: str | None, model: str) -> None:
+    """Check a budget; refuse one in money for a model without a price, because it would never be reached.
+
+    Raises:
+        UsageError: It has another form than `parse_budget` reads, or the price is unknown.
+    """
+    if budget is None or parse_budget(budget).usd is None or team.offline:
+        return
+    if pricing.load(team.directory.root).cost(model, Tokens()) is None:
+        raise UsageError(
+            f"the price of {model} is unknown: give the budget in tokens, or add the price to .crewboard/prices.toml"
+        )
 
 
 def plan_overlaps(team: Team, request: Request) -> list[str]:
@@ -112,6 +192,7 @@ def _respond(
     feedback: str | None = None,
     sha256: str | None = None,
     edited: str | None = None,
+    terms: Terms | None = None,
 ) -> Request:
     ident, now = find(team, request_id), team.now()
     asked = protocol.requests.load(team.directory, ident)
@@ -119,15 +200,26 @@ def _respond(
         raise BadDataError(f"request {ident} can be answered in Claude Code's own terminal only; nothing was changed")
     try:
         decided = protocol.approvals.respond(
-            team.directory, ident, status, team.by, now, feedback=feedback, sha256=sha256, edited=edited
+            team.directory, ident, status, team.by, now, feedback=feedback, sha256=sha256, edited=edited, terms=terms
         )
     except BadDataError:
         # It may be decided without its effect, if the process that decided it was killed.
         protocol.reviews.reconcile(team.directory, now)
         raise
     protocol.reviews.settle(team.directory, decided, now)
-    team.note(_ACTS[status], decided.from_, decided.id + (", edited" if edited is not None else ""))
+    how = ", edited" if edited is not None else ""
+    how += f", with {words}" if (words := words_of_terms(team, decided)) else ""
+    team.note(_ACTS[status], decided.from_, decided.id + how)
     return decided
+
+
+def words_of_terms(team: Team, request: Request) -> str:
+    """Return the terms of an approval on one line; empty if it has none."""
+    if request.terms is None:
+        return ""
+    spec = store.json_files.load_or_none(team.directory.agent(request.from_).spec, Spec)
+    kind = agent_types.type_of(spec.type, spec.definition) if spec is not None else None
+    return agent_types.describe_terms(request.terms, kind)
 
 
 def reject(team: Team, request_id: str, feedback: str, *, sha256: str | None = None) -> Request:

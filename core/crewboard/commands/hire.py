@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn
 
-from crewboard import agent_types, env, models, pricing, protocol, store
+from crewboard import agent_types, env, models, protocol, store
 from crewboard.agent_types import AgentType
-from crewboard.commands.answers import set_budget
+from crewboard.commands.answers import require_price, set_budget
 from crewboard.commands.context import POLL_INTERVAL, Team, check_credentials, command_for, wait_until
 from crewboard.commands.messages import post
 from crewboard.commands.tasks import assign_without_mail
@@ -24,12 +24,12 @@ from crewboard.records import (
     Removed,
     Spec,
     Task,
-    Tokens,
     TryLaterError,
     UsageError,
     check_agent,
 )
 from crewboard.store import START_TIMEOUT, AgentDirectory, is_starting
+from crewboard.web import TOOLS as WEB_TOOLS
 from crewboard.web import check_domains, narrow
 
 if TYPE_CHECKING:
@@ -125,14 +125,24 @@ def _limit_to_hirer(team: Team, hire: Hire, kind: AgentType) -> Hire:
     if hirer is None:
         raise UsageError(f"{team.by} has no spec, so its terms are unknown; it hires no agent")
     own = agent_types.type_of(hirer.type, hirer.definition)
-    wider = [tool for tool in kind.tools if tool in agent_types.LEAD_TOOLS or tool not in own.tools]
+    status = store.agents.status(team.directory.agent(team.by))
+    approved = status.terms.given if status is not None and status.terms is not None else None
+    kept = [tool for tool in own.tools if agent_types.kept_by_terms(approved, tool)]
+    wider = [tool for tool in kind.tools if tool in agent_types.LEAD_TOOLS or tool not in kept]
+    if wider and all(tool in own.tools and tool not in agent_types.LEAD_TOOLS for tool in wider):
+        raise UsageError(
+            f"{hire.name} was not hired: type {kind.name} has {', '.join(wider)}, which the terms of your plan's "
+            "approval do not leave you until your result"
+        )
     if wider:
         raise UsageError(f"only the operator hires an agent of type {kind.name}: it has {', '.join(wider)}")
     known = team.config.member(hire.name) is not None
     before = store.agents.spec(team.directory.agent(hire.name)) if known else None
-    terms = effective_terms(
-        hire.flags, hirer.flags, before.flags if before else None, acts=kind.writes or kind.executes
+    flags = hirer.flags.replace(
+        ask=hirer.flags.ask or (approved is not None and approved.ask),
+        web=hirer.flags.web and all(agent_types.kept_by_terms(approved, tool) for tool in WEB_TOOLS),
     )
+    terms = effective_terms(hire.flags, flags, before.flags if before else None, acts=kind.writes or kind.executes)
     return replace(hire, flags=terms)
 
 
@@ -350,18 +360,14 @@ def _prepare_worktree(team: Team, agent: AgentDirectory, hire: Hire, kind: Agent
 
 def _check_price(team: Team, hire: Hire, model: str) -> None:
     """Refuse a budget in money for a model without a price: it would never be reached."""
-    hirer = store.agents.spec(team.directory.agent(team.by)) if team.by != OPERATOR else None
-    for budget in (hire.flags.budget, hirer.flags.budget if hirer is not None else None):
-        _require_price(team, budget, model)
-
-
-def _require_price(team: Team, budget: str | None, model: str) -> None:
-    if budget is None or parse_budget(budget).usd is None or team.offline:
-        return
-    if pricing.load(team.directory.root).cost(model, Tokens()) is None:
-        raise UsageError(
-            f"the price of {model} is unknown: give the budget in tokens, or add the price to .crewboard/prices.toml"
-        )
+    budgets = [hire.flags.budget]
+    if team.by != OPERATOR:
+        agent = team.directory.agent(team.by)
+        hirer, status = store.agents.spec(agent), store.agents.status(agent)
+        budgets += [hirer.flags.budget] if hirer is not None else []
+        budgets += [status.terms.given.budget] if status is not None and status.terms is not None else []
+    for budget in budgets:
+        require_price(team, budget, model)
 
 
 def queued(team: Team, name: str, run: int) -> str:
@@ -501,7 +507,7 @@ def change_limits(team: Team, name: str, *, budget: str | None = None, max_turns
     def edit(old: Spec | None) -> Spec:
         if old is None:
             raise UsageError(f"{name} has no spec file; spawn it again")
-        _require_price(team, amount, old.model)
+        require_price(team, amount, old.model)
         return old.replace(flags=old.flags.replace(**changes))
 
     if changes:

@@ -6,7 +6,7 @@ was killed in between may do it all again.
 
 from crewboard import store
 from crewboard.protocol import requests
-from crewboard.records import OPERATOR, Answer, JsonValue, Message, Request, RequestStatus, RequestType
+from crewboard.records import OPERATOR, Answer, JsonValue, Message, Request, RequestStatus, RequestType, Terms
 from crewboard.store import TeamDirectory
 
 SHUTDOWN_TIMEOUT = 30.0
@@ -47,7 +47,7 @@ def mail_of(request: Request, ts: float) -> Message:
     )  # fmt: skip
 
 
-def respond(
+def respond(  # noqa: PLR0913  each is a field of the request
     team: TeamDirectory,
     request_id: str,
     status: RequestStatus,
@@ -57,13 +57,16 @@ def respond(
     feedback: str | None = None,
     sha256: str | None = None,
     edited: str | None = None,
+    terms: Terms | None = None,
 ) -> Request:
     """Answer a request and notify its sender.
 
     Raises:
         BadDataError: The answer changed nothing; says why.
     """
-    request = requests.decide(team, request_id, status, by, now, feedback=feedback, sha256=sha256, edited=edited)
+    request = requests.decide(
+        team, request_id, status, by, now, feedback=feedback, sha256=sha256, edited=edited, terms=terms
+    )
     if request.type == "task_review" and store.roster.load(team).member(request.from_) is None:
         # The owner of the work was removed meanwhile; no other request survives that.
         return request

@@ -7,7 +7,7 @@ closed or unknown changes nothing and is an error.
 from typing import Any
 
 from crewboard import store
-from crewboard.records import OPERATOR, SYSTEM, BadDataError, JsonValue, Request, RequestStatus, RequestType
+from crewboard.records import OPERATOR, SYSTEM, BadDataError, JsonValue, Request, RequestStatus, RequestType, Terms
 from crewboard.store import TeamDirectory, cached_folder, under_lock
 
 _LOCK = "requests"
@@ -78,7 +78,7 @@ def open_request(
 
 
 @under_lock(_LOCK)
-def decide(
+def decide(  # noqa: PLR0913  each is a field of the request
     team: TeamDirectory,
     request_id: str,
     status: RequestStatus,
@@ -88,6 +88,7 @@ def decide(
     feedback: str | None = None,
     sha256: str | None = None,
     edited: str | None = None,
+    terms: Terms | None = None,
 ) -> Request:
     """Answer a request; the first valid answer wins.
 
@@ -101,8 +102,10 @@ def decide(
     _check_answer(request, status, by, sha256)
     if edited is not None and request.type != "plan_approval":
         raise BadDataError(f"request {request_id} is a {request.type}; only a plan can be edited")
+    if terms is not None and (request.type != "plan_approval" or by != OPERATOR):
+        raise BadDataError(f"request {request_id}: only a plan is approved with terms, and only by the operator")
     return _save(
-        team, request, status=status, decided_at=now, decided_by=by, feedback=feedback, edited=edited
+        team, request, status=status, decided_at=now, decided_by=by, feedback=feedback, edited=edited, terms=terms
     )  # fmt: skip
 
 

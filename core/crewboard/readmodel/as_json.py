@@ -55,6 +55,7 @@ def agent(view: AgentView, team: TeamDirectory) -> dict[str, Any]:
         "last_tool": view.last_tool,
         "deviations": view.deviations.as_dict() if view.deviations else None,
         "todo": view.todo.as_dict() if view.todo else None,
+        "terms": {**view.terms.given.as_dict(), "request": view.terms.request} if view.terms else None,
         "tokens": view.tokens.as_dict(),
         "context": view.context.as_dict(),
         "cost_usd": view.cost_usd,

@@ -192,6 +192,7 @@ def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
         last_tool=status.last_tool,
         deviations=status.deviations,
         todo=status.todo,
+        terms=status.terms,
         tokens=status.tokens,
         context=status.context,
         cost_usd=status.cost_usd,

@@ -23,6 +23,7 @@ from crewboard.records import (
     Spec,
     State,
     Task,
+    TermsInForce,
     TodoList,
     Tokens,
     Unmerged,
@@ -108,7 +109,8 @@ class AgentView(Struct, frozen=True):
     `failed_start` and `is_open` are as in `Finding`. `unsafe` says that its commands run without a sandbox. `failed` is
     the exit code of an assignment that ended with an error at `failed_at`, until that is acknowledged or another one
     begins. `deviations` are the calls that the approved plan of its last assignment does not name.
-    `todo` says how far it is with the steps that it listed in its last assignment.
+    `todo` says how far it is with the steps that it listed in its last assignment. `terms` are those of the plan that
+    it carries out.
     """
 
     name: str
@@ -149,6 +151,7 @@ class AgentView(Struct, frozen=True):
     failed_at: float = 0
     deviations: Deviations | None = None
     todo: TodoList | None = None
+    terms: TermsInForce | None = None
     unread_results: int = 0
     outage_since: float | None = None
     setup_error: str | None = None

@@ -42,6 +42,8 @@ from crewboard.records.agents import (
     Spec,
     State,
     Status,
+    Terms,
+    TermsInForce,
     Thinking,
     TodoList,
     Tokens,
@@ -111,7 +113,7 @@ from crewboard.records.processes import (
     is_orderly,
     signal_name,
 )
-from crewboard.records.requests import REQUEST_ID_RULE, Request, RequestStatus, RequestType, payload_sha256
+from crewboard.records.requests import REQUEST_ID_RULE, Request, RequestStatus, RequestType, payload_sha256, steps_of
 from crewboard.records.team import (
     OUTAGE_MARK,
     Acceptance,
@@ -231,6 +233,8 @@ __all__ = [
     "SupervisorFailure",
     "Task",
     "TaskStatus",
+    "Terms",
+    "TermsInForce",
     "Thinking",
     "Time",
     "TodoList",
@@ -270,5 +274,6 @@ __all__ = [
     "payload_sha256",
     "result_mark",
     "signal_name",
+    "steps_of",
     "task_mark",
 ]

@@ -214,6 +214,38 @@ class Work(Record):
     ended: Time | None = None
 
 
+class Terms(Record):
+    """The terms with which a plan is approved. They hold until the result of the assignment.
+
+    If `ask`, each write and each command is asked for. Of the tools of its type the agent keeps those in `tools`; None
+    keeps all. With `network` its commands reach the network. `budget` is what it, and agents that it hires, may use
+    from the approval on. It is told not to begin the steps in `hold`, by their numbers in the plan.
+    """
+
+    ask: bool = False
+    tools: list[str] | None = None
+    network: bool = False
+    budget: str | None = None
+    hold: list[int] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Return True if these terms change nothing."""
+        return not (self.ask or self.network or self.hold) and self.tools is None and self.budget is None
+
+
+class TermsInForce(Record):
+    """The terms `given` to an assignment, the id of the `request` that they answered, and what was used before them.
+
+    What is used counts agents that this one hired, too.
+    """
+
+    given: Terms = field(default_factory=Terms)
+    request: str = ""
+    used_tokens: int = 0
+    used_usd: float = 0
+
+
 SANDBOX_OFF = "none (unsafe)"
 """`Status.sandbox` of an agent that executes commands without a sandbox."""
 
@@ -227,7 +259,7 @@ class Status(Record):
     and outcome. `last_tool` is that call in one line, `sandbox` the sandbox level once it is known. A pid alone does
     not identify a process, because pids are reused: `boot_id` and `start_ticks` (clock ticks since boot) complete it.
     `deviations` is None while the approved plan names every call, or there is none.
-    `todo` is None if the agent listed no steps in this assignment.
+    `todo` is None if the agent listed no steps in this assignment. `terms` are those of its approved plan.
     `failed` is the exit code of the last assignment if it ended with an error at `failed_at` and none began since.
     `outage_since` is when the API became unavailable; set while the agent waits for it.
     `setup_error` says what its checkout lacks: the team's `worktree_setup` failed, or an entry of `worktree_copy` is
@@ -261,6 +293,7 @@ class Status(Record):
     last_tool: str = ""
     deviations: Deviations | None = None
     todo: TodoList | None = None
+    terms: TermsInForce | None = None
     work: Work | None = None
     boot_id: str = ""
     start_ticks: int = 0

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from msgspec import UNSET, UnsetType
 
 from crewboard.names import OPERATOR
-from crewboard.records.agents import HireOptions, Tokens
+from crewboard.records.agents import HireOptions, TermsInForce, Tokens
 from crewboard.records.base import Name, Record, Time
 from crewboard.records.messages import Media, Message
 from crewboard.records.processes import Exit
@@ -173,10 +173,14 @@ class FileKept(_Event, kw_only=True, tag="file_kept"):
 
 
 class Gate(_Event, kw_only=True, tag="gate"):
-    """The plan gate of an assignment opened, by the approval of `request_id`, or closed."""
+    """The plan gate of an assignment opened, by the approval of `request_id`, or closed.
+
+    `terms` are those of the approval, without content if it has none. None changes nothing about the terms in force.
+    """
 
     open: bool
     request_id: str | None = None
+    terms: TermsInForce | None = None
 
 
 class Answer(_Event, kw_only=True, tag="answer"):

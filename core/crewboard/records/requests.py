@@ -1,9 +1,11 @@
 """Requests: questions that wait for an answer."""
 
+import re
 from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
+from crewboard.records.agents import Terms
 from crewboard.records.base import JsonValue, Name, Record, Time, check_depth
 
 REQUEST_ID_RULE = r"^[a-z0-9][a-z0-9_-]{0,63}\Z"
@@ -15,7 +17,8 @@ RequestStatus = Literal["pending", "approved", "rejected", "answered", "expired"
 class Request(Record, kw_only=True):
     """`requests/<id>.json`: a question that waits for an answer.
 
-    `edited` is the plan as the approver changed it; it replaces the plan in the payload.
+    `edited` is the plan as the approver changed it; it replaces the plan in the payload. `terms` are those of its
+    approval; None if it has none.
     """
 
     id: Annotated[str, Meta(pattern=REQUEST_ID_RULE)]
@@ -31,6 +34,7 @@ class Request(Record, kw_only=True):
     decided_by: Name | None = None
     feedback: str | None = None
     edited: str | None = None
+    terms: Terms | None = None
     rev: int = 0
 
     @property
@@ -43,6 +47,29 @@ class Request(Record, kw_only=True):
         """Check the payload, and compute its hash: the stored one could belong to another payload."""
         check_depth(self.payload, "payload: ")
         self.sha256 = payload_sha256(self.payload)
+
+
+_STEP = re.compile(r"(\d{1,4})[.)][ \t]+(\S.*)", re.ASCII)
+
+_CODE = re.compile(r" {0,3}(`{3,}|~{3,})")
+
+
+def steps_of(plan: str) -> dict[int, str]:
+    """Return the steps of a plan by number: the items of its numbered list, with the first line of each.
+
+    Empty if there is no such list at the left edge, or its numbers do not count up from 1: then no number means one
+    step to everyone who reads the text.
+    """
+    steps: dict[int, str] = {}
+    code = ""
+    for line in plan.splitlines():
+        if (mark := _CODE.match(line)) is not None and (not code or mark[1].startswith(code)):
+            code = "" if code else mark[1]
+        elif not code and (item := _STEP.match(line)) is not None:
+            if int(item[1]) != len(steps) + 1:
+                return {}
+            steps[int(item[1])] = item[2].rstrip()
+    return steps
 
 
 def payload_sha256(payload: dict[str, JsonValue]) -> str:

@@ -158,7 +158,9 @@ class BackgroundCommand:
     """A command that runs while its agent does other work, until it ends, is ended, or the run ends."""
 
     def __init__(self, command: str, sandbox: Sandbox, seconds: float, keep: set[int]) -> None:
+        self.has_network = sandbox.policy.network
         self._began = time.monotonic()
+        self._ended_by = ""
         self._unread = Output()
         self._news = asyncio.Event()
         # It may run for hours, in which the user works in the repository, too.
@@ -181,7 +183,7 @@ class BackgroundCommand:
         if not self._task.done():
             return None
         if self._task.cancelled():
-            return CommandResult("", ending="[ended by bash_kill]")
+            return CommandResult("", ending=f"[ended: {self._ended_by}]" if self._ended_by else "[ended by bash_kill]")
         if (error := self._task.exception()) is not None:
             return CommandResult("", is_error=True, ending=f"[ended: {error!r}]")
         return self._task.result()
@@ -198,8 +200,9 @@ class BackgroundCommand:
             self._news.clear()
         return text
 
-    async def end(self) -> None:
-        """End it with all that it started."""
+    async def end(self, why: str = "") -> None:
+        """End it with all that it started; `why` is what its agent is told."""
+        self._ended_by = self._ended_by or why
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):
             await self._task

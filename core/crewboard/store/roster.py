@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterable
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from crewboard.records import (
     Spec,
     State,
     Status,
+    TermsInForce,
     Tokens,
     UsageError,
 )
@@ -214,67 +214,107 @@ class BudgetShare(NamedTuple):
     whose: str
     budget: Budget
     share: float
+    by_terms: bool = False
+    """It is of the terms of the agent's own plan, so it ends with the assignment."""
+
+
+class Used(NamedTuple):
+    """What an agent used, and the terms of its assignment."""
+
+    tokens: Tokens = Tokens()
+    usd: float = 0.0
+    terms: TermsInForce | None = None
 
 
 def used_up(shares: Iterable[BudgetShare]) -> str | None:
     """Return which of these budgets is used up, in words; None if none is."""
-    found = (f"{whose} budget of {budget} is used up" for whose, budget, share in shares if share >= 1)
+    found = (f"{each.whose} budget of {each.budget} is used up" for each in shares if each.share >= 1)
     return next(found, None)
 
 
-def budgets(team: TeamDirectory, name: str, own: tuple[Tokens, float] | None = None) -> list[BudgetShare]:
+def budgets(team: TeamDirectory, name: str, own: Used | None = None) -> list[BudgetShare]:
     """Return the budgets that apply to `name`: its own, those of the agents that hired it, and the team's.
 
-    The budgets of the hirers count, so that hiring agents does not exceed them. `own` is the agent's usage if it is
-    newer than its status.
+    The budgets of the hirers count, so that hiring agents does not exceed them. An approved plan may have a budget of
+    its own. `own` is what the agent used if it is newer than its status.
 
     Workers call this before each model call: what the others used is read only if there is a budget.
     """
-    config = load(team)
-    names = frozenset(config.names)
-    members = names if own is None else names | {name}
-
-    @cache
-    def spec_of(agent: str) -> Spec | None:
-        return json_files.load_or_none(team.agent(agent).spec, Spec) if agent in names else None
-
-    @cache
-    def used_by(agent: str) -> tuple[Tokens, float]:
-        return own if own is not None and agent == name else _used_by(team, agent)
-
+    config, accounts = load(team), _Accounts(team, name, own)
     found = []
-    for payer in _hirers(name, spec_of):
-        spec = spec_of(payer)
+    for payer in accounts.hirers(name):
+        spec = accounts.spec_of(payer)
         budget = budget_or_none(spec.flags.budget) if spec is not None else None
         if budget is not None:
-            payees = [used_by(each) for each in members if payer in _hirers(each, spec_of)]
-            found.append(BudgetShare("its" if payer == name else f"{payer}'s", budget, _share(budget, payees)))
+            share = _share(budget, accounts.spent(payer))
+            found.append(BudgetShare("its" if payer == name else f"{payer}'s", budget, share))
+        terms = accounts.used_by(payer).terms
+        if terms is not None and (budget := budget_or_none(terms.given.budget)) is not None:
+            whose = "its approved" if payer == name else f"{payer}'s approved"
+            share = _share(budget, accounts.spent(payer), terms)
+            found.append(BudgetShare(whose, budget, share, by_terms=payer == name))
     if (budget := budget_or_none(config.budget)) is not None:
         removed = config.removed_total
-        everything = [*map(used_by, members), (removed.tokens, removed.cost_usd or 0.0)]
-        found.append(BudgetShare("the team's", budget, _share(budget, everything)))
+        everything = [accounts.used_by(each) for each in accounts.members]
+        used = _total([*everything, Used(removed.tokens, removed.cost_usd or 0.0)])
+        found.append(BudgetShare("the team's", budget, _share(budget, used)))
     return found
 
 
-def _share(budget: Budget, used: Iterable[tuple[Tokens, float]]) -> float:
-    tokens, cost = Tokens(), 0.0
-    for each_tokens, each_cost in used:
-        tokens, cost = tokens + each_tokens, cost + each_cost
-    return budget.share(tokens, cost)
+def spent(team: TeamDirectory, name: str, own: Used) -> Used:
+    """Return what an agent, which itself used `own`, and the agents that it hired used together."""
+    return _Accounts(team, name, own).spent(name)
 
 
-def _used_by(team: TeamDirectory, name: str) -> tuple[Tokens, float]:
-    status = json_files.load_or_none(team.agent(name).status, Status)
-    return (status.tokens, status.cost_usd or 0.0) if status is not None else (Tokens(), 0.0)
+def _share(budget: Budget, used: Used, since: TermsInForce | None = None) -> float:
+    if since is None:
+        return budget.share(used.tokens, used.usd)
+    return budget.share(Tokens(input=used.tokens.total - since.used_tokens), used.usd - since.used_usd)
 
 
-def _hirers(name: str, spec_of: Callable[[str], Spec | None]) -> list[str]:
-    """Return `name`, its hirer, the hirer of that, and so on."""
-    chain: list[str] = []
-    while name not in chain:
-        chain.append(name)
-        spec = spec_of(name)
-        if spec is None:
-            break
-        name = spec.by
-    return chain
+def _total(all_used: Iterable[Used]) -> Used:
+    tokens, usd = Tokens(), 0.0
+    for used in all_used:
+        tokens, usd = tokens + used.tokens, usd + used.usd
+    return Used(tokens, usd)
+
+
+class _Accounts:
+    """What the agents of a team used, and who hired whom. Reads each file once."""
+
+    def __init__(self, team: TeamDirectory, name: str, own: Used | None) -> None:
+        self._team = team
+        self._names = frozenset(load(team).names)
+        self._specs: dict[str, Spec | None] = {}
+        self._used = {name: own} if own is not None else {}
+        self.members = self._names | self._used.keys()
+
+    def spec_of(self, name: str) -> Spec | None:
+        """Return the spec of an agent on the roster."""
+        if name not in self._specs:
+            known = name in self._names
+            self._specs[name] = json_files.load_or_none(self._team.agent(name).spec, Spec) if known else None
+        return self._specs[name]
+
+    def used_by(self, name: str) -> Used:
+        """Return what an agent used; nothing for one that is not a member."""
+        if name not in self._used:
+            known = name in self.members
+            status = json_files.load_or_none(self._team.agent(name).status, Status) if known else None
+            self._used[name] = Used() if status is None else Used(status.tokens, status.cost_usd or 0.0, status.terms)
+        return self._used[name]
+
+    def spent(self, payer: str) -> Used:
+        """Return what an agent and those that it hired used."""
+        return _total(self.used_by(each) for each in self.members if payer in self.hirers(each))
+
+    def hirers(self, name: str) -> list[str]:
+        """Return `name`, its hirer, the hirer of that, and so on."""
+        chain: list[str] = []
+        while name not in chain:
+            chain.append(name)
+            spec = self.spec_of(name)
+            if spec is None:
+                break
+            name = spec.by
+        return chain

@@ -28,6 +28,8 @@ from crewboard.records import (
     RunStarted,
     Sent,
     Summary,
+    Terms,
+    TermsInForce,
     TodoList,
     Tokens,
     ToolResult,
@@ -151,6 +153,8 @@ class Assignment:
     """Plans submitted so far. Each revision is a request of its own."""
     plan: ApprovedPlan | None = None
     """The plan that opened the gate."""
+    terms: TermsInForce | None = None
+    """What its approval adds, or that of an earlier plan, until the assignment ends."""
 
 
 class _Call(NamedTuple):
@@ -329,6 +333,18 @@ class Conversation:
         current = next((each["text"] for each in self.todo if each["status"] == "in_progress"), "")
         return TodoList(done=done, total=len(self.todo), current=redact(current))
 
+    @property
+    def terms_in_force(self) -> TermsInForce | None:
+        """Return the terms of the assignment in progress, or of the one that a limit stopped; None without any."""
+        current = self.assignment or self.held
+        return current.terms if current is not None else None
+
+    @property
+    def terms(self) -> Terms | None:
+        """Return what those terms are."""
+        found = self.terms_in_force
+        return found.given if found is not None else None
+
     def _continue_held(self) -> None:
         if self.held is not None:
             self.assignment, self.held = self.held, None
@@ -378,6 +394,8 @@ class Conversation:
             return
         self.assignment.gate_open = event.open
         self.assignment.plan_wanted = self.assignment.plan_wanted or not event.open
+        if event.terms is not None:
+            self.assignment.terms = None if event.terms.given.is_empty else event.terms
         if event.open and event.request_id is not None:
             named = (tuple(map(str, self._submitted.get(name, ()))) for name in ("files", "commands"))
             self.assignment.plan = plan = ApprovedPlan(event.request_id, event.ts, *named)

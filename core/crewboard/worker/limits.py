@@ -15,15 +15,23 @@ WARN_AT = 0.8
 
 @dataclass(frozen=True)
 class ReachedLimit:
-    """A limit that is used up. `is_budget` is False for the number of model calls."""
+    """A limit that is used up.
+
+    `is_budget` is False for the number of model calls, `by_terms` True for the budget of the assignment's own plan: its
+    end ends the assignment, not the run.
+    """
 
     text: str
     is_budget: bool
+    by_terms: bool = False
 
 
 def _used_up(shares: Iterable[store.roster.BudgetShare]) -> ReachedLimit | None:
-    text = store.roster.used_up(shares)
-    return ReachedLimit(text, is_budget=True) if text is not None else None
+    # The others end the run, in which this one has no meaning any more.
+    for share in sorted(shares, key=lambda each: each.by_terms):
+        if (text := store.roster.used_up([share])) is not None:
+            return ReachedLimit(text, is_budget=not share.by_terms, by_terms=share.by_terms)
+    return None
 
 
 class Limits:
@@ -40,7 +48,7 @@ class Limits:
         reached = self._reached_turns(self._run_state.conversation.assignment) or _used_up(shares)
         if reached is not None:
             return reached
-        for whose, budget, share in shares:
+        for whose, budget, share, _ in shares:
             if share >= WARN_AT:
                 self._warn(f"{whose} budget of {budget} is used up to {share:.0%}")
         return None
@@ -68,8 +76,7 @@ class Limits:
 
     def _shares(self) -> list[store.roster.BudgetShare]:
         """Return the budgets that this agent draws on."""
-        run_state, conversation = self._run_state, self._run_state.conversation
-        return store.roster.budgets(run_state.team, run_state.name, (conversation.tokens, conversation.cost_usd or 0.0))
+        return store.roster.budgets(self._run_state.team, self._run_state.name, self._run_state.used())
 
     def _warn(self, text: str) -> None:
         """Tell the model and the agent that it reports to, once per conversation."""

@@ -175,6 +175,7 @@ class Loop:
         self._run_state.had_task = None
         while True:
             if conversation.assignment is None:
+                await self._file_tools.end_lent("the approval that gave it the network is over")
                 await self._take_snapshot("end")
                 await self._idle()
             await self._set_up_worktree()
@@ -310,7 +311,9 @@ class Loop:
                 await self._wait_while_paused()
                 # Before mail enters: it would be shown as read by the model, which is not called.
                 if (reached := self._limits.check()) is not None:
-                    self._results.fail(reached.text, ExitCode.LIMIT, budget=reached.is_budget)
+                    # The terms of a plan end with its assignment, so that there is nothing to hold it for.
+                    code = ExitCode.FAILED if reached.by_terms else ExitCode.LIMIT
+                    self._results.fail(reached.text, code, budget=reached.is_budget)
                     return
                 if conversation.is_paused_turn and not self._interrupts.pending_interrupts():
                     # Mail would end the turn that the API paused.

@@ -142,6 +142,12 @@ class RunState:
             pdf=can is None or can.pdf,
         )
 
+    def used(self) -> store.roster.Used:
+        """Return what the agent used in all runs, and the terms of the assignment in progress."""
+        known = self.conversation
+        terms = known.assignment.terms if known.assignment is not None else None
+        return store.roster.Used(known.tokens, known.cost_usd or 0.0, terms)
+
     def set_sandbox(self, level: str) -> None:
         """Note the level of the sandbox, for the status."""
         self._sandbox = level
@@ -228,6 +234,7 @@ class RunState:
             repeats=conversation.repeats,
             deviations=conversation.deviations,
             todo=conversation.progress,
+            terms=conversation.terms_in_force,
             work=conversation.work,
             last_tool=redact(self._last_tool[:200]),
         )

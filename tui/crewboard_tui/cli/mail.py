@@ -196,6 +196,8 @@ def _show(request: Request, typed: core.commands.CommandLine) -> None:
             say(indented(f"{name}: " + (", ".join(map(str, value)) if isinstance(value, list) else str(value))))
     if request.feedback:
         say(indented(f"answer: {request.feedback}"))
+    if request.terms is not None:
+        say(indented(f"terms: {core.agent_types.describe_terms(request.terms, None)}"))
     if request.status == "pending" and (ways := [how for what, how in answers(request, typed) if what != READ]):
         say(f"    → {in_a_row(ways)}")
         if (scope := core.commands.answers.scope_of(request)) is not None:
@@ -232,6 +234,11 @@ def _call(request: Request) -> str:
     type=click.Choice(["agent", "type", "all"]),
     help="Like --rule, for this agent only (as --rule alone), for all agents of its type, or for all agents.",
 )
+@click.option("--ask", is_flag=True, help="Ask you before each write and command, until the result.")
+@click.option("--tools", metavar="A,B", help="Of the tools of its type, leave it only these until the result.")
+@click.option("--network", is_flag=True, help="Give its commands the network until the result.")
+@click.option("--budget", metavar="B", help="End the work when it used this: $2 or 100k.")
+@click.option("--hold", metavar="N,N", help="Approve all steps of the plan but these; the agent is told so.")
 @as_json
 @click.pass_obj
 def approve(
@@ -242,6 +249,11 @@ def approve(
     edited_file: str | None,
     rule: bool,
     rule_for: core.commands.answers.RuleFor | None,
+    ask: bool,
+    tools: str | None,
+    network: bool,
+    budget: str | None,
+    hold: str | None,
     as_json: bool,
 ) -> None:
     """Approve the plan or permission with this ID.
@@ -249,24 +261,54 @@ def approve(
     Any unique prefix of the id is enough, and pending requests come first. An answer that has no effect (request
     closed, unknown or of another type) exits 65 and says why.
 
-    Example: crewboard approve plan-1f3a --feedback "keep it small"
+    A plan can be approved with terms: --ask, --tools, --network, --budget and --hold. They hold until the result.
+
+    Example: crewboard approve plan-1f3a --ask --budget $2 --hold 5
     """
+    terms = core.records.Terms(
+        ask=ask,
+        tools=_listed(tools) if tools is not None else None,
+        network=network,
+        budget=budget,
+        hold=_numbers(hold) if hold is not None else [],
+    )
     edited = common.read_text(edited_file) if edited_file is not None else None
     if edited is not None and not edited.strip():
         raise UsageError(f"the plan in {edited_file} is empty")
     if rule or rule_for is not None:
+        if not terms.is_empty:
+            raise UsageError("terms are for a plan, and --rule is for a permission; use one of both")
         decided, standing = core.commands.answers.approve_with_rule(
             session.team, ident, sha256=sha256, rule_for=rule_for or "agent"
         )
         note(safe_line(f"{standing.id}: {core.commands.answers.describe_rule(standing)}"))
         _report_answer(decided, as_json)
         return
-    decided = core.commands.answers.approve(session.team, ident, feedback=feedback, sha256=sha256, edited=edited)
+    decided = core.commands.answers.approve(
+        session.team, ident, feedback=feedback, sha256=sha256, edited=edited, terms=terms
+    )
     if edited is not None and core.store.roster.is_attached(session.team.directory):
         note(f"Claude Code takes plans from teammates alone: {decided.from_} reads your version and submits it again")
     for overlap in core.commands.answers.plan_overlaps(session.team, decided):
         note(safe_line(overlap))
+    if words := core.commands.answers.words_of_terms(session.team, decided):
+        note(safe_line(f"until its result: {words}"))
     _report_answer(decided, as_json)
+
+
+def _listed(text: str) -> list[str]:
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def _numbers(text: str) -> list[int]:
+    found = _listed(text)
+    if not found or not all(each.isascii() and each.isdigit() and len(each) <= _MOST_DIGITS for each in found):
+        raise UsageError(f"{text!r} is no list of steps: give their numbers, such as 5 or 5,6")
+    return [int(each) for each in found]
+
+
+_MOST_DIGITS = 4
+"""Digits of the number of a step."""
 
 
 @click.command()

@@ -7,7 +7,7 @@ import socket
 import sys
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -224,6 +224,12 @@ class FileToolClient:
         self._more.add(server)
         return server
 
+    async def end_lent(self, why: str) -> None:
+        """End the commands in the background that have the network by an approval, not by the agent's hire."""
+        if not self.sandbox.policy.network:
+            lent = (each for each in self.background.values() if each.has_network and each.result is None)
+            await asyncio.gather(*(command.end(why) for command in lent))
+
     async def close(self) -> None:
         """End the server and all commands in the background."""
         await asyncio.gather(self.end(), *(command.end() for command in self.background.values()))
@@ -286,6 +292,14 @@ class Context:
         """Return the processes that the cleanup after a command must spare: the file-tool server."""
         server = self.file_tools.pid
         return {server} if server else set()
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """Return the sandbox of commands, with the network if the approved plan gives it."""
+        sandbox, terms = self.file_tools.sandbox, self.run_state.conversation.terms
+        if terms is None or not terms.network:
+            return sandbox
+        return replace(sandbox, policy=replace(sandbox.policy, network=True))
 
     def now(self) -> float:
         """Return the time."""

@@ -255,8 +255,7 @@ async def _run_bash(context: Context, given: Bash) -> Outcome:
     live = _Live(context)
     context.run_state.clear_live()
     try:
-        sandbox = context.file_tools.sandbox
-        result = await shell.run(given.command, sandbox, given.timeout, context.survivors, live.show)
+        result = await shell.run(given.command, context.sandbox, given.timeout, context.survivors, live.show)
     except asyncio.CancelledError:
         context.cut_off[context.tool_use_id] = live.text
         raise
@@ -274,9 +273,7 @@ async def _start_in_background(context: Context, given: Bash) -> Outcome:
     seconds = given.timeout if "timeout" in given.model_fields_set else shell.BACKGROUND_SECONDS
     # The conversation may name commands of earlier runs, which start at 1, too.
     handle = f"bash-{context.run_state.spec.run}-{len(known) + 1}"
-    known[handle] = command = shell.BackgroundCommand(
-        given.command, context.file_tools.sandbox, seconds, context.survivors
-    )
+    known[handle] = command = shell.BackgroundCommand(given.command, context.sandbox, seconds, context.survivors)
     # A command that fails at once is reported as the result of this call.
     await command.wait(_FIRST_LOOK)
     if command.result is not None:

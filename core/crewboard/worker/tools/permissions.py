@@ -16,8 +16,8 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from crewboard import edits, protocol, store
-from crewboard.agent_types import GATED_TOOLS
-from crewboard.records import OPERATOR, Gate, JsonValue, Request, Rule, RuleEffect, Spec
+from crewboard.agent_types import GATED_TOOLS, kept_by_terms
+from crewboard.records import OPERATOR, Gate, JsonValue, Request, Rule, RuleEffect
 from crewboard.worker.conversation import ApprovedPlan
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.base import Context, Outcome
@@ -110,14 +110,29 @@ def expire_approval(run_state: RunState) -> Outcome | None:
 
 
 def gate_refusal(run_state: RunState, tool: str) -> Outcome | None:
-    """Return what the model is told about a call that the plan gate refuses; None if it allows the call."""
+    """Return what the model is told about a call that the plan gate, or terms of the approval, refuse; else None."""
     if is_gate_closed(run_state) and tool in GATED_TOOLS:
         return Outcome(
             f"{tool} is not allowed before your plan is approved. Submit one with submit_plan.", is_error=True
         )
     if is_gate_closed(run_state) and tool in ("review_plan", "accept_changes"):
         return Outcome(f"{tool} is not allowed before your own plan is approved.", is_error=True)
+    terms = run_state.conversation.terms
+    if terms is not None and not kept_by_terms(terms, tool):
+        return Outcome(
+            f"{tool} was not run: the terms of your plan's approval leave you only {', '.join(terms.tools or ())} of "
+            "the tools of your type, until your result. Do not try to do it in another way; submit a new plan with "
+            "submit_plan if you need it.",
+            is_error=True,
+        )
     return None
+
+
+def asks_first(run_state: RunState, tool: str) -> bool:
+    """Return True if the operator is asked before each call of a gated tool: by the hire, its type or the approval."""
+    spec, terms = run_state.spec, run_state.conversation.terms
+    by_type = tool == "bash" and spec.definition is not None and spec.definition.ask_commands
+    return spec.flags.ask or by_type or (terms is not None and terms.ask)
 
 
 def deviates(run_state: RunState, tool: str, arguments: dict[str, Any]) -> bool:
@@ -638,7 +653,7 @@ async def seek_permit(context: Context, tool: str, arguments: dict[str, Any]) ->
         return refused
     rule = verdict.rule if verdict is not None else None
     must_ask = verdict is not None and verdict.effect == "ask"
-    asks = tool in GATED_TOOLS and _must_ask(context.run_state.spec, tool)
+    asks = tool in GATED_TOOLS and asks_first(context.run_state, tool)
     if objection is None and not must_ask and not (asks and verdict is None):
         # An agent that need not ask gains nothing by a rule that allows.
         return Permit(rule=rule if asks else None, deviates=beyond_plan)
@@ -649,11 +664,6 @@ async def seek_permit(context: Context, tool: str, arguments: dict[str, Any]) ->
     # What was decided while the agent waited counts, too: a new rule, a plan of another agent.
     verdict, objection = judge(context, tool, arguments), _objection(context, tool, arguments)
     return _refused(tool, verdict, objection, decided) or Permit(_consumed(decided), rule, beyond_plan)
-
-
-def _must_ask(spec: Spec, tool: str) -> bool:
-    """Return True if the operator is asked before each call of a gated tool: by the hire, or the agent's type."""
-    return spec.flags.ask or (tool == "bash" and spec.definition is not None and spec.definition.ask_commands)
 
 
 def _refused_by_type(run_state: RunState, tool: str, arguments: dict[str, Any]) -> Outcome | None:

@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from crewboard import protocol, store, web
-from crewboard.agent_types import TEAM_TOOLS, type_of
+from crewboard.agent_types import TEAM_TOOLS, kept_by_terms, type_of
 from crewboard.names import LEAD
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools import files, messaging, skills, tasks, team
@@ -51,10 +51,11 @@ class ToolRegistry:
 
     def definitions(self) -> list[dict[str, Any]]:
         """Return the tools in the form of the Messages API, with those that the API runs if the agent has the web."""
-        flags = self._run_state.spec.flags
+        flags, terms = self._run_state.spec.flags, self._run_state.conversation.terms
         # First, because they stay the same for a whole run.
         on_the_web = web.tools(flags.allowed_domains) if flags.web else []
-        return [*on_the_web, *(TOOLS[name].definition() for name in self.allowed())]
+        kept = [tool for tool in on_the_web if kept_by_terms(terms, tool["name"])]
+        return [*kept, *(TOOLS[name].definition() for name in self.allowed() if kept_by_terms(terms, name))]
 
     @staticmethod
     def only_reads(name: str) -> bool:

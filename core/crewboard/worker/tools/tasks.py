@@ -24,6 +24,8 @@ from crewboard.records import (
     Request,
     SnapshotTaken,
     Task,
+    Terms,
+    TermsInForce,
     ToolResult,
     UsageError,
 )
@@ -118,9 +120,7 @@ async def _complete(context: Context, task_id: int, edit: store.tasks.Edit) -> O
     doing, timeout = f"check of task {task_id}: {check.command}", shell.CHECK_SECONDS + shell.KILL_GRACE
     context.run_state.show_tool(doing, timeout)
     with store.agents.checking(team.agent(name)):
-        finished = await shell.run_check(
-            check.command, context.file_tools.sandbox, context.survivors, team, name, context.now
-        )
+        finished = await shell.run_check(check.command, context.sandbox, context.survivors, team, name, context.now)
         checked = await _bound(context, finished.checked)
     store.agents.save_checked(team.agent(name), checked, store.roster.load(team).check)
     if checked.passed and _is_reviewed(context, before):
@@ -344,17 +344,53 @@ async def _submit_plan(context: Context, given: SubmitPlan) -> Outcome:
         context.now(),
         supersedes=plan_request_id(context.name, assignment.id, revision - 1) if revision else None,
     )
-    return _plan_outcome(context, await context.wait_for_decision(request, "plan waits for approval"))
+    outcome = _plan_outcome(context, await context.wait_for_decision(request, "plan waits for approval"))
+    if not (assignment.gate_open and assignment.terms is not None and assignment.terms.given.network):
+        await context.file_tools.end_lent("the approval that gave it the network is over")
+    return outcome
+
+
+def _terms_of(context: Context, request: Request) -> TermsInForce | None:
+    """Return the terms of an approval; None if an agent gave it, which changes nothing about those in force."""
+    if request.decided_by != OPERATOR:
+        return None
+    spent = store.roster.spent(context.team, context.name, context.run_state.used())
+    given = request.terms or Terms()
+    return TermsInForce(given=given, request=request.id, used_tokens=spent.tokens.total, used_usd=spent.usd)
+
+
+def _explain_terms(context: Context) -> list[str]:
+    """Return what the model is told of the terms that hold from now on."""
+    terms = context.run_state.conversation.terms
+    if terms is None:
+        return []
+    lines = ["These terms of the approval hold until your result:"]
+    if terms.ask:
+        lines.append("- The operator is asked before each of your writes and commands.")
+    if terms.tools is not None:
+        lines.append(f"- Of the tools of your type you have only these: {', '.join(terms.tools) or 'none'}.")
+    if terms.network:
+        lines.append("- Your commands reach the network.")
+    if terms.budget:
+        lines.append(f"- You may use {terms.budget} for it. The work ends when that is used up.")
+    if terms.hold:
+        held = ", ".join(map(str, terms.hold))
+        lines.append(
+            f"- Approved are all steps but {held}. Do not begin {held}, nor anything that is only for it. When the "
+            "other steps are done, submit a plan of what is left with submit_plan, or end with your result."
+        )
+    return lines
 
 
 def _plan_outcome(context: Context, request: Request) -> Outcome:
     feedback = f"\nFeedback: {request.feedback}" if request.feedback else ""
     consumed = (protocol.approvals.response_id(request),)
     if request.status == "approved":
-        context.run_state.append(Gate(ts=context.now(), open=True, request_id=request.id))
+        terms = _terms_of(context, request)
+        context.run_state.append(Gate(ts=context.now(), open=True, request_id=request.id, terms=terms))
         edited = f"\nThe plan was edited. Carry out this version:\n{request.edited}" if request.edited else ""
         text = f"The plan is approved by {request.decided_by}. Carry it out.{feedback}{edited}"
-        return Outcome(text, consumed=consumed)
+        return Outcome("\n".join([text, *_explain_terms(context)]), consumed=consumed)
     if request.status == "rejected":
         # For an agent that may act without a plan too: the answer to the one that it submitted is no.
         context.run_state.append(Gate(ts=context.now(), open=False, request_id=request.id))

@@ -1,0 +1,298 @@
+"""Plans approved with terms: these hold until the result of the assignment, also after a kill, and no longer."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from crewboard import agent_types, web
+from crewboard.commands import answers, hire, messages
+from crewboard.commands.context import Team
+from crewboard.errors import BadDataError, UsageError
+from crewboard.offline.reply import Reply
+from crewboard.protocol import approvals, requests
+from crewboard.records import (
+    HireOptions,
+    Request,
+    Spec,
+    Status,
+    Terms,
+    TermsInForce,
+    Tokens,
+    ToolResult,
+    steps_of,
+)
+from crewboard.store import agents, json_files, roster
+from tests.crew import Crew
+from tests.model import calls, says
+from tests.worker.test_terms import add, as_lead
+
+__all__ = ["as_lead"]
+
+PLAN = "# Write it\n\n1. write\n2. check\n3. publish"
+
+
+def plan() -> Reply:
+    return calls("submit_plan", plan=PLAN)
+
+
+def write(path: str) -> Reply:
+    return calls("write_file", path=path, content="hello")
+
+
+def echo() -> Reply:
+    return calls("bash", command="echo ran")
+
+
+def results(crew: Crew, name: str) -> list[ToolResult]:
+    return [event for event in crew.events(name) if isinstance(event, ToolResult)]
+
+
+def approve(crew: Crew, name: str, terms: Terms | None = None) -> Request:
+    return answers.approve(crew.team, crew.pending("plan_approval", name).id, terms=terms)
+
+
+def test_terms_hold_until_the_result_and_no_longer(shared_crew: Crew) -> None:
+    crew, terms = shared_crew, Terms(ask=True, tools=["write_file", "read_file"], hold=[3])
+    made = crew.root / "termed.txt"
+    crew.model.give("termed", plan(), echo(), write("termed.txt"), says("done"), plan(), echo(), write("more.txt"))
+    crew.model.give("termed", says("second"))
+    hired = crew.hire("termed", "code", "write it", plan=True, unsafe_no_sandbox=True, web=True)
+    decided = approve(crew, "termed", terms)
+    assert decided.terms is not None
+    assert decided.terms.tools == ["read_file", "write_file"], "in the order of the type"
+    question = crew.pending("permission", "termed")
+    assert question.payload["tool"] == "write_file"
+    assert not made.exists()
+    seen = crew.see("termed").terms
+    assert seen is not None
+    assert (seen.request, seen.given.ask, seen.given.hold) == (decided.id, True, [3])
+    told, refused = results(crew, "termed")
+    assert "Approved are all steps but 3. Do not begin 3" in told.content
+    assert "The operator is asked before each of your writes" in told.content
+    assert refused.is_error
+    assert "the terms of your plan's approval leave you only read_file, write_file" in refused.content
+    answers.approve(crew.team, question.id)
+    assert crew.answer(hired).text == "done"
+    assert made.read_text() == "hello"
+    assert crew.wait_for("termed", "idle").terms is None
+    offered = [{tool["name"] for tool in request["tools"]} for request in crew.model.asked_by("termed")]
+    assert ["bash" in names for names in offered] == [True, False, False, False]
+    assert ["web_search" in names for names in offered] == [True, False, False, False]
+    assert all({"submit_plan", "send_message", "todo"} <= names for names in offered)
+
+    sent = messages.send(crew.team, "termed", "once more")
+    approve(crew, "termed")
+    assert crew.answer_to("termed", sent.id).text == "second"
+    again = results(crew, "termed")[-3:]
+    assert "terms" not in again[0].content
+    assert again[1].content == "ran\n[exit code 0]"
+    assert (crew.root / "more.txt").exists(), "it need not ask"
+
+
+def test_terms_survive_a_kill(shared_crew: Crew) -> None:
+    crew = shared_crew
+    crew.model.give("survivor", plan(), write("survivor.txt"), echo(), write("survivor.txt"), says("done"))
+    hired = crew.hire("survivor", "code", "write it", plan=True, unsafe_no_sandbox=True)
+    approve(crew, "survivor", Terms(ask=True, tools=["write_file"]))
+    first = crew.pending("permission", "survivor")
+    crew.kill("survivor")
+    crew.wait_for("survivor", "crashed")
+    hire.resume(crew.team, "survivor")
+    for number in range(2):
+        asked = crew.pending("permission", "survivor")
+        assert number or asked.id == first.id
+        answers.reject(crew.team, asked.id, "no")
+    crew.answer(hired)
+    assert not (crew.root / "survivor.txt").exists()
+    assert "terms of your plan's approval leave you only write_file" in results(crew, "survivor")[2].content
+
+
+def test_an_agents_approval_keeps_the_operators_terms(shared_crew: Crew) -> None:
+    crew = shared_crew
+    crew.model.give("bound", plan(), plan(), echo(), plan(), echo(), says("done"))
+    hired = crew.hire("bound", "code", "write it", plan=True, unsafe_no_sandbox=True)
+    approve(crew, "bound", Terms(tools=["read_file"]))
+    second = crew.pending("plan_approval", "bound")
+    requests.readdress(crew.directory, second.id, "lead")
+    approvals.respond(crew.directory, second.id, "approved", "lead", 1.0)
+    approve(crew, "bound")
+    crew.answer(hired)
+    under_lead, under_operator = (each.content for each in results(crew, "bound") if each.name == "bash")
+    assert "terms of your plan's approval" in under_lead
+    assert under_operator.startswith("ran")
+
+
+def test_the_budget_of_a_plan_ends_its_assignment_only(shared_crew: Crew) -> None:
+    crew = shared_crew
+    crew.model.give("frugal", calls("list_dir"), plan(), *[calls("list_dir")] * 40)
+    hired = crew.hire("frugal", "code", "write it", plan=True, unsafe_no_sandbox=True)
+    request = crew.pending("plan_approval", "frugal")
+    before = crew.see("frugal").tokens.total
+    assert before > 4000
+    answers.approve(crew.team, request.id, terms=Terms(budget=str(before)))
+    answer = crew.answer(hired)
+    assert answer.error == f"its approved budget of {before} tokens is used up"
+    seen = crew.wait_for("frugal", "idle")
+    assert seen.tokens.total >= 2 * before, "what it used before the approval does not count"
+    assert (seen.terms, seen.limit) == (None, None)
+    crew.model.give("frugal", says("second"))
+    sent = messages.send(crew.team, "frugal", "go on")
+    assert crew.answer_to("frugal", sent.id).text == "second", "the terms are over"
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Listen on a port of the loopback interface that commands in a sandbox do not reach."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_the_network_is_there_until_the_result(shared_crew: Crew, port: int) -> None:
+    crew = shared_crew
+    connect = calls("bash", command=f"(exec 3<>/dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo through || echo closed")
+    first, second = (calls("bash_output", handle=f"bash-1-{number}") for number in (1, 2))
+    waits = calls("bash", command="echo up; sleep 3000", background=True)
+    crew.model.give("netted", plan(), connect, waits, first, plan(), first, plan(), waits, says("done"))
+    crew.model.give("netted", second, plan(), connect, says("second"))
+    hired = crew.hire("netted", "test", "look", plan=True, unsafe_no_sandbox=True)
+    approve(crew, "netted", Terms(network=True))
+    approve(crew, "netted")
+    approve(crew, "netted", Terms(network=True))
+    crew.answer(hired)
+    sent = messages.send(crew.team, "netted", "again")
+    approve(crew, "netted")
+    crew.answer_to("netted", sent.id)
+    found = [each.content for each in results(crew, "netted") if each.name != "submit_plan"]
+    reached, _, running, replaced, _, over, later = found
+    assert reached.startswith("through")
+    assert "bash-1-1 runs for" in running
+    ended = "[ended: the approval that gave it the network is over]"
+    assert replaced.endswith(f"[bash-1-1 has ended] {ended}"), "a later approval is without the network"
+    assert over.endswith(f"[bash-1-2 has ended] {ended}"), "the result came"
+    assert later.startswith("through" if crew.see("netted").unsafe else "closed")
+
+
+# --------------------------------------------------------------------------------- what agents that it hires inherit
+
+
+def under(team: Team, terms: Terms, *, used: int = 0) -> None:
+    """Put the lead under terms."""
+    given = TermsInForce(given=terms, request="plan-1", used_tokens=used)
+    record = team.directory.agent("lead").status
+    status = json_files.load(record, Status)
+    assert status is not None
+    json_files.save(record, status.replace(terms=given))
+
+
+def test_an_agent_under_terms_hires_no_agent_with_more(as_lead: Team) -> None:
+    add(as_lead.directory, "lead", "lead", unsafe_no_sandbox=True, web=True)
+    under(as_lead, Terms(ask=True, tools=["read_file", "glob", "grep", "list_dir", "spawn_agent"], network=True))
+    with pytest.raises(UsageError, match="type code has bash, write_file, edit_file, which the terms"):
+        hire.spawn(as_lead, hire.Hire("kid", "code", "write", flags=HireOptions(unsafe_no_sandbox=True)))
+    hire.spawn(as_lead, hire.Hire("kid", "explore", "look", flags=HireOptions(network=True, web=True)))
+    spec = agents.spec(as_lead.directory.agent("kid"))
+    assert spec is not None
+    assert (spec.flags.ask, spec.flags.network, spec.flags.web) == (True, False, False)
+
+
+def test_agents_that_it_hires_draw_on_the_budget_of_its_plan(as_lead: Team) -> None:
+    team = as_lead.directory
+    add(team, "lead", "lead", spent=700)
+    under(as_lead, Terms(budget="1k"), used=500)
+    add(team, "kid", "code", by="lead", spent=600)
+    add(team, "other", "code", spent=5000)
+    assert roster.used_up(roster.budgets(team, "lead")) is None
+    add(team, "kid", "code", by="lead", spent=900)
+    assert roster.used_up(roster.budgets(team, "lead")) == "its approved budget of 1000 tokens is used up"
+    assert roster.used_up(roster.budgets(team, "kid")) == "lead's approved budget of 1000 tokens is used up"
+    assert roster.used_up(roster.budgets(team, "other")) is None
+    assert roster.spent(team, "lead", roster.Used(Tokens(input=700))).tokens.total == 1600
+
+
+# ------------------------------------------------------------------------------------------------ what is refused
+
+
+@pytest.mark.parametrize(
+    ("terms", "says"),
+    [
+        (Terms(tools=["bash", "fly"]), "fixer has no tool fly: name those that it keeps, of bash, read_file"),
+        (Terms(tools=[]), "no tool is named"),
+        (Terms(budget="much"), "'much' is not a budget"),
+        (Terms(budget=""), "'' is not a budget"),
+        (Terms(budget="$2"), "the price of claude-unheard-of is unknown"),
+        (Terms(hold=[4]), "the plan has no step 4: its steps are 1 to 3"),
+        (Terms(hold=[1, 2, 3]), "each step would be held"),
+    ],
+)
+def test_terms_that_do_not_fit_are_refused(as_lead: Team, terms: Terms, says: str) -> None:
+    team = Team(as_lead.directory, environment={"ANTHROPIC_API_KEY": "k"})
+    add(team.directory, "fixer", "code")
+    agents.change_spec(
+        team.directory.agent("fixer"), lambda old: (old or Spec("", "", "")).replace(model="claude-unheard-of")
+    )
+    with pytest.raises(UsageError, match=says):
+        answers.check_terms(team, "fixer", PLAN, terms)
+    with pytest.raises(UsageError, match="only the operator"):
+        answers.check_terms(as_lead, "fixer", PLAN, Terms(ask=True))
+
+
+def test_terms_that_change_nothing_are_none(as_lead: Team) -> None:
+    team = Team(as_lead.directory, environment={})
+    add(team.directory, "scout", "explore")
+    everything = list(agent_types.TYPES["explore"].tools)
+    assert answers.check_terms(team, "scout", PLAN, Terms(tools=everything)) is None
+    add(team.directory, "surfer", "explore", web=True)
+    assert answers.check_terms(team, "surfer", PLAN, Terms(tools=everything)) == Terms(tools=everything)
+    assert answers.check_terms(team, "surfer", PLAN, Terms(tools=[*everything, *web.TOOLS])) is None
+    with pytest.raises(UsageError, match="runs no commands"):
+        answers.check_terms(team, "scout", PLAN, Terms(network=True))
+    with pytest.raises(UsageError, match="no list of steps"):
+        answers.check_terms(team, "scout", "do it", Terms(hold=[1]))
+
+
+def test_only_a_plan_is_approved_with_terms(as_lead: Team) -> None:
+    team = as_lead.directory
+    add(team, "fixer", "code")
+    approvals.ask(team, "ask-1", "permission", "fixer", "operator", {"tool": "bash"}, 1.0)
+    with pytest.raises(BadDataError, match="only a plan is approved with terms"):
+        approvals.respond(team, "ask-1", "approved", "operator", 2.0, terms=Terms(ask=True))
+    approvals.ask(team, "plan-1", "plan_approval", "fixer", "lead", {"plan": PLAN}, 1.0)
+    with pytest.raises(BadDataError, match="only by the operator"):
+        approvals.respond(team, "plan-1", "approved", "lead", 2.0, terms=Terms(ask=True))
+
+
+# ------------------------------------------------------------------------------------------------ words and steps
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        (PLAN, {1: "write", 2: "check", 3: "publish"}),
+        ("1) a\n   1. inner\n\ntext\n\n2) b  ", {1: "a", 2: "b"}),
+        ("1. a\n```sh\n2. echo\n```\n2. b", {1: "a", 2: "b"}),
+        ("~~~\n```\n1. x\n~~~\n1. a", {1: "a"}),
+        ("1. a\n1. b", {}),
+        ("## One\n1. a\n2. b\n## Two\n1. c", {}),
+        ("2. a\n3. b", {}),
+        ("- a\n- b", {}),
+        ("", {}),
+    ],
+)
+def test_steps_are_the_numbered_list_of_a_plan(text: str, steps: dict[int, str]) -> None:
+    assert steps_of(text) == steps
+
+
+@pytest.mark.parametrize(
+    ("terms", "words"),
+    [
+        (Terms(), ""),
+        (
+            Terms(ask=True, tools=[t for t in agent_types.TYPES["code"].tools if t != "bash"], budget="$2"),
+            "ask · no bash · $2",
+        ),
+        (Terms(tools=["read_file"], network=True, hold=[3, 5]), "tools read_file · network · holds 3, 5"),
+    ],
+)
+def test_terms_are_described_on_one_line(terms: Terms, words: str) -> None:
+    assert agent_types.describe_terms(terms, agent_types.TYPES["code"]) == words
