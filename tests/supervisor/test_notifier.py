@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import os
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -74,10 +73,11 @@ async def listener(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) ->
 def no_instance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the kernel refuse another inotify instance."""
 
-    def refuse(_: object) -> int:
-        raise OSError(errno.EMFILE, "inotify instance limit reached")
+    monkeypatch.setattr("watchdog.observers.inotify_c.InotifyFD._create_inotify_fd", _refuse)
 
-    monkeypatch.setattr("watchdog.observers.inotify_c.InotifyFD._create_inotify_fd", refuse)
+
+def _refuse(_: object) -> int:
+    raise OSError(errno.EMFILE, "inotify instance limit reached")
 
 
 @pytest.mark.usefixtures("no_instance")
@@ -95,7 +95,7 @@ async def test_file_events_are_asked_for_again_after_a_refusal(
     directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as refusing:
-        refusing.setattr(module, "InotifyFD", lambda: os.open("/nonexistent", os.O_RDONLY))
+        refusing.setattr("watchdog.observers.inotify_c.InotifyFD._create_inotify_fd", _refuse)
         listener = Listener(directory, monkeypatch)
     listener.notifier.check()
     assert not listener.notifier.is_working, "not at once"
@@ -120,14 +120,14 @@ async def test_without_a_watch_for_a_folder_it_starts_and_stops(
 async def test_when_file_events_end_all_workers_look_themselves(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener.notifier._inotify, "is_alive", lambda: False)
+    monkeypatch.setattr(listener.notifier._listener, "is_alive", lambda: False)
     listener.notifier.check()
     assert not listener.workers_rely_on_it
     await listener.hears("all")
 
 
 async def test_lost_events_make_all_look(listener: Listener) -> None:
-    listener.notifier.on_queue_overflow()
+    listener.notifier._note("")
     await listener.hears("all", "team")
     assert listener.workers_rely_on_it
     await listener.hears_of_mail()

@@ -57,7 +57,10 @@ def listener(frozen: Frozen) -> Iterator[Listener]:
 
 
 def test_that_no_file_events_arrive_is_said_once_it_is_known(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crewboard.readmodel.watcher.FileEvents", lambda *_: None)
+    def refuse(_: object) -> int:
+        raise OSError(24, "inotify instance limit reached")
+
+    monkeypatch.setattr("watchdog.observers.inotify_c.InotifyFD._create_inotify_fd", refuse)
     listener = Listener(frozen)
     assert listener.reading.first().hinted, "nothing was tried yet"
     listener.reading.start()
@@ -221,7 +224,7 @@ def test_a_lost_event_is_repaired_by_the_sweep(
     listener: Listener, frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listener.next()
-    monkeypatch.setattr("crewboard.readmodel.watcher.FileEvents.on_event", lambda *_: None)
+    monkeypatch.setattr("crewboard.store.file_events.FileEvents.on_event", lambda *_: None)
     frozen.mail(99, "ui", "api", "message", "hello", 1)
     while _unread(listener.next().view) != 2:
         pass
@@ -231,7 +234,7 @@ def test_a_lost_event_is_repaired_by_the_sweep(
 def test_a_large_team_is_swept_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crewboard.readmodel.watcher.SWEEP", 0.02)
     monkeypatch.setattr("crewboard_tui.poller.SWEPT", 2)
-    monkeypatch.setattr("crewboard.readmodel.watcher.FileEvents.on_event", lambda *_: None)
+    monkeypatch.setattr("crewboard.store.file_events.FileEvents.on_event", lambda *_: None)
     frozen = make_empty(tmp_path)
     names = [f"agent{number}" for number in range(5)]
     for name in names:

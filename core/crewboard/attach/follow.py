@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from crewboard.attach.mirror import Mirror
-from crewboard.readmodel.watcher import GATHER, SWEEP, FileEvents
+from crewboard.readmodel.watcher import GATHER, SWEEP
 from crewboard.records import CrewboardError
 from crewboard.store import TeamDirectory
+from crewboard.store.file_events import FileEvents
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,9 @@ class MirrorThread:
         folders = self.mirror.folders()
         if self._events is None or not self._events.is_alive():
             with contextlib.suppress(OSError):
-                self._events = FileEvents(self.mirror.team, self._wake, self.mirror.folders)
+                self._events = FileEvents(
+                    str(self.mirror.team.path), lambda _: self._wake.set(), folders=self.mirror.folders
+                )
         elif folders != self._watched:
             self._events.follow()
         self._watched = folders

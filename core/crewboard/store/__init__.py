@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
     from crewboard.store.agents import START_TIMEOUT, is_late, is_starting
     from crewboard.store.file_store import key_of
-    from crewboard.store.interface import Held, Key, Store, Version
+    from crewboard.store.interface import Held, Key, Listener, Store, Version
     from crewboard.store.journal import JournalTail, ReplacementDetector
     from crewboard.store.json_files import CachedFile, CachedFolder, cached_folder
     from crewboard.store.layout import (
@@ -44,7 +44,7 @@ else:
         {
             "agents": "START_TIMEOUT is_late is_starting",
             "file_store": "key_of",
-            "interface": "Held Key Store Version",
+            "interface": "Held Key Listener Store Version",
             "journal": "JournalTail ReplacementDetector",
             "json_files": "CachedFile CachedFolder cached_folder",
             "layout": "AgentDirectory DEFAULT_TEAM HOME TeamDirectory find_root team_directories under_lock",
@@ -65,6 +65,7 @@ __all__ = [
     "Held",
     "JournalTail",
     "Key",
+    "Listener",
     "ReplacementDetector",
     "Store",
     "TeamDirectory",

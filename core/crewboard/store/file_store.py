@@ -18,14 +18,14 @@ import mmap
 import os
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from msgspec import Struct
 
 from crewboard.errors import LostLeaseError, StorageError
 from crewboard.store import files
-from crewboard.store.interface import Held, Key, T, Version
+from crewboard.store.interface import Held, Key, Listener, T, Version
 
 _FLOCK_FORMAT = "hhqqi4x"
 
@@ -136,6 +136,15 @@ class FileStore(Struct, frozen=True):
         with files.locked(self.describe(lock)):
             return work()
 
+    def listen(self, heard: Callable[[str], None], *, deep: bool = False, leases: Collection[str] = ()) -> Listener:
+        # watchdog is loaded here, because the first paint of the screen need not wait for it.
+        from crewboard.store.file_events import BoardEvents, FileEvents
+
+        try:
+            return FileEvents(self.root, heard, leases) if deep else BoardEvents(self.root, heard)
+        except OSError as error:
+            raise StorageError(f"no file events of {self.root}: {error.strerror or error}") from error
+
     # Leases.
 
     def take(self, lease: str) -> Held | None:
@@ -200,8 +209,14 @@ class FileStore(Struct, frozen=True):
     def last_said(self, lease: str) -> bytes | None:
         return files.read_file(self.describe(lease))
 
+    def fence(self, held: Held, check: Callable[[], None], lost: Callable[[], None]) -> None:
+        files.require_before_writing(check)
+
     def release(self, held: Held) -> None:
         _close(held.descriptor)
+
+    def free(self, lease: str, said: bytes) -> None:
+        """Do nothing: the kernel has freed it."""
 
 
 def _find_ident(fd: int, ident: str) -> int | None:

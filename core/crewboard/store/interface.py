@@ -4,7 +4,7 @@ Above this package, nothing knows whether a store keeps files or rows. A key is 
 docs/reference/files.md, such as `agents/scout/journal.jsonl`, together with its store.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -38,6 +38,16 @@ class Held(Struct, frozen=True):
     name: str
     token: int
     descriptor: int
+
+
+class Listener(Protocol):
+    """Hints of changes that a process asked for."""
+
+    def is_alive(self) -> bool:
+        """Return True if hints still arrive."""
+
+    def stop(self) -> None:
+        """End the hints, without waiting for the thread that gives them."""
 
 
 class Store(Protocol):
@@ -122,13 +132,34 @@ class Store(Protocol):
     def remove(self, name: str) -> None:
         """Remove a lease or a record if there is one."""
 
+    def fence(self, held: Held, check: Callable[[], None], lost: Callable[[], None]) -> None:
+        """Refuse every later write of this process once it has lost a lease.
+
+        `check` raises LostLeaseError then; a store may know it without that. `lost` is called, in another thread, if
+        the lease was lost or could not be renewed for so long that another process may soon take it.
+        """
+
     def release(self, held: Held) -> None:
         """Let others take a lease that this process holds."""
+
+    def free(self, lease: str, said: bytes) -> None:
+        """Let others take a lease whose holder has ended for certain. It was the one that said `said`."""
 
     def changed(self, name: str) -> Version | None:
         """Return the version of a record, log or folder, None if there is none. No change is missed.
 
         A folder changes when something in it is added, replaced or removed.
+        """
+
+    def listen(self, heard: Callable[[str], None], *, deep: bool = False, leases: Collection[str] = ()) -> Listener:
+        """Call `heard`, in another thread, with names that may have changed, or with "" if any may have.
+
+        These are hints of changes of mailboxes, requests, tasks and settings, and with `deep` of all else that the
+        store can tell at little cost, such as the ends of holders of `leases`, which are last parts of names. A hint
+        may be lost, doubled, or merged with another.
+
+        Raises:
+            StorageError: There are no hints.
         """
 
     def locked(self, lock: str, work: Callable[[], T]) -> T:

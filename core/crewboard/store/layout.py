@@ -31,7 +31,7 @@ from crewboard.errors import CrewboardError, StorageError, UntrustedError, Usage
 from crewboard.names import TEAMS_FOLDER, is_name
 from crewboard.store import files, ownership
 from crewboard.store.file_store import FileStore
-from crewboard.store.interface import Key
+from crewboard.store.interface import Key, Listener
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -137,6 +137,14 @@ class TeamDirectory(Struct, frozen=True):
     def key(self, name: str) -> Key:
         """Return the key of what is stored under a name."""
         return Key(self.store, name)
+
+    def listen(self, heard: Callable[[str], None], *, deep: bool = False) -> Listener:
+        """Call `heard` with names of what may have changed, as `Store.listen` does.
+
+        Raises:
+            StorageError: There are no hints.
+        """
+        return self.store.listen(heard, deep=deep, leases=self.lease_names)
 
     @property
     def root(self) -> Path:

@@ -1,5 +1,6 @@
 """Leases: what a process holds for its whole life, so that others can see whether it is alive, and who it is."""
 
+from collections.abc import Callable
 from typing import TypeVar
 
 from crewboard.records import BadDataError, Lease, LostLeaseError, Record, StorageError
@@ -82,6 +83,29 @@ def require(held: Held, holder: Lease | None = None, signed: bytes = b"") -> Non
         return
     if (said.pid, said.run) != (holder.pid, holder.run):
         raise LostLeaseError(f"{place} names run {said.run} of process {said.pid}; this is run {holder.run} and ends")
+
+
+def fence(held: Held, holder: Lease | None, signed: bytes, lost: Callable[[], None]) -> None:
+    """Refuse each later write of this process as soon as `require` would.
+
+    `lost` is called in another thread if a store takes the lease away, or may soon.
+    """
+    held.store.fence(held, lambda: require(held, holder, signed), lost)
+
+
+def free(lease: Key, pid: int, start_ticks: int) -> None:
+    """Free a lease if a process held it that was seen to end. On files the kernel did that.
+
+    Raises:
+        StorageError: It is unknown whether that succeeded.
+    """
+    said = lease.store.last_said(lease.name)
+    try:
+        holder = codec.decode(said or b"", Lease)
+    except BadDataError:
+        return
+    if (holder.pid, holder.start_ticks) == (pid, start_ticks):
+        lease.store.free(lease.name, said or b"")
 
 
 def is_held(lease: Key) -> bool:

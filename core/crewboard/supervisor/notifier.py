@@ -19,9 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from watchdog.observers.inotify_c import CallbackId, InotifyEvent, InotifyFD, Mask, WatchDescriptor
-from watchdog.observers.inotify_c import InotifyConstants as Kind
-
 from crewboard import env, linux, store
 from crewboard.protocol import wake_worker
 from crewboard.records import StorageError, ToldNeed, ToldNeeds
@@ -32,17 +29,8 @@ from crewboard.supervisor.launcher import PopenLauncher, Ref
 if TYPE_CHECKING:
     from crewboard.readmodel import TeamReader
 
-_CONTENT = Mask(Kind.IN_CREATE | Kind.IN_MODIFY | Kind.IN_MOVED_TO)
-"""Changes in a folder of mailboxes, requests or tasks, and of files that are replaced."""
-
-_LOSS = Mask(Kind.IN_DELETE | Kind.IN_MOVED_FROM)
-"""Ends of the files and folders in a folder."""
-
-_GONE = Mask(Kind.IN_DELETE_SELF | Kind.IN_MOVE_SELF | Kind.IN_ONLYDIR)
-"""The end of a folder itself."""
-
 RETRY_INTERVAL = 30.0
-"""Seconds between two attempts to get file events from a kernel that has refused them."""
+"""Seconds between two attempts to get hints that were refused."""
 
 _ROSTER = ("members", "rev")
 """Fields of `config.json` that change with each hire."""
@@ -71,85 +59,54 @@ class ChangeNotifier:
         claims: Callable[[str], bool] = bool,
     ) -> None:
         self._team = team
-        self._requests, self._tasks = team.path / team.requests.name, team.path / team.tasks.name
         self._wake_all = wake_all
         self._on_board = on_board
         self._on_team = on_team
         self._claims = claims
         self._loop: asyncio.AbstractEventLoop | None = None
-        # watchdog's thread puts changes in, the event loop takes them out. A folder means that anything may be changed.
-        self._changed: queue.SimpleQueue[Path] = queue.SimpleQueue()
-        self._inotify: InotifyFD | None = None
-        self._folders: dict[int, Path] = {}
+        # The thread of the hints puts names in, the event loop takes them out. "" means that anything may be changed.
+        self._changed: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._listener: store.Listener | None = None
         self._lease: store.Held | None = None
         self._tried = 0.0
         self._settings: dict[str, Any] = {}
 
     @property
     def is_working(self) -> bool:
-        """Return True if file events arrive, and workers rely on them."""
+        """Return True if hints arrive, and workers rely on them."""
         return self._lease is not None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start to watch. If the kernel allows no watches, log that: workers then look for mail by themselves."""
+        """Start to watch. If the store gives no hints, log that: workers then look for mail by themselves."""
         self._loop, self._tried = loop, time.monotonic()
         self._settings = self._read_settings()
-        team = self._team
-        wanted = {
-            **dict.fromkeys((team.inboxes, self._requests, self._tasks), Mask(_CONTENT | _GONE)),
-            team.path: Mask(_LOSS | Kind.IN_MOVED_TO | _GONE),
-            team.agents: Mask(_LOSS | _GONE),
-            # If one of these is moved, so is the team.
-            team.path.parent: _GONE,
-            team.root: _GONE,
-        }
         try:
-            self._inotify = InotifyFD()
-            self._inotify.start()
-            for folder, mask in wanted.items():
-                self._folders[self._inotify.add_callback(os.fsencode(folder), mask, self, CallbackId(0))] = folder
-            self._lease = store.leases.take(team.notifier_lock)
-        except (OSError, StorageError) as error:
+            self._listener = self._team.listen(self._note)
+            self._lease = store.leases.take(self._team.notifier_lock)
+        except StorageError as error:
             log.warning("no file events, so workers look for mail themselves: %s", error)
             self.stop()
 
     def stop(self) -> None:
         """Stop to watch, and let workers look by themselves more often."""
-        inotify, self._inotify, lease, self._lease = self._inotify, None, self._lease, None
-        self._folders = {}
-        if inotify is not None:
-            inotify.stop()
+        listener, self._listener, lease, self._lease = self._listener, None, self._lease, None
+        if listener is not None:
+            listener.stop()
         if lease is not None:
             store.leases.release(lease)
             self._wake_all()
 
     def check(self) -> None:
-        """Stop if file events no longer arrive, and try from time to time to get them again."""
-        if self.is_working and (self._inotify is None or not self._inotify.is_alive()):
+        """Stop if hints no longer arrive, and try from time to time to get them again."""
+        if self.is_working and (self._listener is None or not self._listener.is_alive()):
             log.warning("file events ended, so workers look for mail themselves")
             self.stop()
         if not self.is_working and self._loop is not None and time.monotonic() - self._tried > RETRY_INTERVAL:
             self.stop()
             self.start(self._loop)
 
-    def on_event(self, event: InotifyEvent) -> None:
-        """Handle an event, in watchdog's thread."""
-        folder = self._folders.get(event.wd)
-        if folder is not None:
-            self._note(folder / os.fsdecode(event.name))
-
-    def on_queue_overflow(self) -> None:
-        """Look at everything, because events were lost."""
-        self._note(self._team.path)
-
-    def on_watch_deleted(self, wd: WatchDescriptor) -> None:
-        """Look at everything, because a folder is gone."""
-        # Empty after `stop`, which removes all watches.
-        if wd in self._folders:
-            self._note(self._folders[wd])
-
-    def _note(self, path: Path) -> None:
-        self._changed.put(path)
+    def _note(self, name: str) -> None:
+        self._changed.put(name)
         # The loop is closed when the supervisor ends.
         with contextlib.suppress(RuntimeError):
             if self._loop is not None:
@@ -157,27 +114,27 @@ class ChangeNotifier:
 
     def _tell(self) -> None:
         """Wake those that the changes so far concern."""
-        paths = set()
+        names = set()
         while not self._changed.empty():
-            paths.add(self._changed.get_nowait())
-        if self._inotify is None or not paths:
+            names.add(self._changed.get_nowait())
+        if self._listener is None or not names:
             return
-        if not paths.isdisjoint(self._folders.values()):
+        if "" in names:
             self._begin_again()
             return
         team = self._team
-        parents = {path.parent for path in paths}
-        if not parents.isdisjoint((self._requests, self._tasks)):
+        folders = {name.rpartition("/")[0] for name in names}
+        if not folders.isdisjoint((team.requests.name, team.tasks.name)):
             self._on_board()
-        if team.agents in parents or team.path / team.supervisor_lock.name in paths:
+        if "agents" in folders or team.supervisor_lock.name in names:
             self._wake_all()
             self._on_team()
-        if team.path / team.config.name in paths and (settings := self._read_settings()) != self._settings:
+        if team.config.name in names and (settings := self._read_settings()) != self._settings:
             self._settings = settings
             self._wake_all()
             self._on_team()
-        for name in sorted({name for path in paths for name in self._concerned(path)}):
-            wake_worker(team, name)
+        for agent in sorted({agent for name in names for agent in self._concerned(name)}):
+            wake_worker(team, agent)
 
     def _begin_again(self) -> None:
         """Watch the folders that are there now, and let all look: events were lost, or a folder is gone."""
@@ -189,16 +146,18 @@ class ChangeNotifier:
     def _read_settings(self) -> dict[str, Any]:
         return {key: value for key, value in (_read_object(self._team.config) or {}).items() if key not in _ROSTER}
 
-    def _concerned(self, path: Path) -> set[str]:
-        """Return the agents that the file at `path` concerns."""
-        if path.parent == self._team.inboxes:
-            return {path.stem} if path.suffix == ".jsonl" else set()
-        if path.suffix != ".json" or path.parent not in (self._requests, self._tasks):
+    def _concerned(self, name: str) -> set[str]:
+        """Return the agents that what is stored under a name concerns."""
+        folder, _, last = name.rpartition("/")
+        stem, dot, kind = last.rpartition(".")
+        if folder == "inbox":
+            return {stem} if dot and kind == "jsonl" else set()
+        if kind != "json" or folder not in (self._team.requests.name, self._team.tasks.name):
             return set()
-        record = _read_object(self._team.key(f"{path.parent.name}/{path.name}"))
+        record = _read_object(self._team.key(name))
         if record is None:
             return set()
-        if path.parent == self._requests:
+        if folder == self._team.requests.name:
             return {str(record[key]) for key in ("from", "to") if record.get(key)}
         found = self._concerned_by_task(record)
         if record.get("status") == "completed":

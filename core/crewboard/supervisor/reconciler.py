@@ -382,6 +382,11 @@ class Supervisor:
 
     @staticmethod
     def _forget_worker(watched: Watched) -> None:
+        """Forget a worker that has ended, and free its lease."""
+        if watched.ref is not None:
+            # Else it ends by itself.
+            with contextlib.suppress(StorageError):
+                store.leases.free(watched.agent.lease, watched.ref.pid, watched.ref.ticks)
         watched.ref = None
         watched.term_at = None
         if watched.pidfd is not None:

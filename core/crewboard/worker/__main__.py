@@ -118,6 +118,14 @@ def _record_start(agent: AgentDirectory, spec: Spec) -> RunState:
     return run_state
 
 
+def _end_at_once() -> None:
+    """End this process and all that it started, without a word: another worker may soon have its run."""
+    for pid in linux.process.descendants(os.getpid()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    os._exit(ExitCode.IO)
+
+
 def _note_lost(held: store.Held, lease: Lease) -> None:
     """Write into the held lease that it was lost: the supervisor at the new place of a moved directory reads it."""
     if not store.leases.has(held):
@@ -134,7 +142,7 @@ def main(path: Path) -> int:
         if begun is None:
             return ExitCode.DONE
         spec, held, lease, signed = begun
-        store.files.require_before_writing(lambda: store.leases.require(held, lease, signed))
+        store.leases.fence(held, lease, signed, _end_at_once)
         _harden()
         run_state = _record_start(agent, spec)
         # The conversation stays for the whole run, so the collector need not look at it again.

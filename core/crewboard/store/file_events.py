@@ -1,0 +1,214 @@
+"""File events: hints of what changed in a team's folders, with inotify through watchdog."""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from watchdog.observers.inotify_c import InotifyEvent, WatchDescriptor
+
+Folders = Callable[[], dict[int, str | Path]]
+
+
+class FileEvents:
+    """File events of all folders of a team, each watched once. `heard` gets their names, in watchdog's thread.
+
+    `leases` are names of files whose closing is told: the kernel closes what a killed process held. `folders` returns
+    other folders to watch instead, by inode; it is called in both threads.
+
+    watchdog's own recursive watch adds a folder twice if it appears while its parent is walked, and warns of that.
+
+    Raises:
+        OSError: The system grants no file events, or no more of them.
+    """
+
+    def __init__(
+        self, root: str, heard: Callable[[str], None], leases: Collection[str] = (), folders: Folders | None = None
+    ) -> None:
+        # watchdog is loaded here, because the first paint of the screen need not wait for it.
+        from watchdog.observers.inotify_c import InotifyConstants as Kind
+        from watchdog.observers.inotify_c import InotifyFD, Mask
+
+        # Without the opening of files and the closing after reading, which our own reading causes.
+        self._changes = Mask(
+            Kind.IN_CREATE
+            | Kind.IN_MODIFY
+            | Kind.IN_CLOSE_WRITE
+            | Kind.IN_ATTRIB
+            | Kind.IN_MOVE
+            | Kind.IN_DELETE
+            | Kind.IN_ONLYDIR
+        )
+        self._leases = {os.fsencode(name) for name in leases}
+        self._root = f"{root}/"
+        self._folders = folders or (lambda: _folders(Path(root)))
+        self._heard = heard
+        self._lock = threading.Lock()
+        # By inode: a folder that is moved within the team keeps its watch.
+        self._watches: dict[int, WatchDescriptor] = {}
+        self._paths: dict[WatchDescriptor, str] = {}
+        self._stopped = False
+        self._inotify = InotifyFD()
+        self._inotify.start()
+        try:
+            self._watch_folders()
+        except OSError:
+            self.stop()
+            raise
+
+    def is_alive(self) -> bool:
+        """Return True if events still arrive."""
+        return not self._stopped and self._inotify.is_alive()
+
+    def stop(self) -> None:
+        """End watchdog's thread without waiting for it."""
+        with self._lock:
+            self._stopped = True
+        self._inotify.stop()
+
+    def on_event(self, event: "InotifyEvent") -> None:
+        """Handle an event, in watchdog's thread."""
+        if event.is_directory:
+            self.follow()
+            self._heard("")
+            return
+        # Half of a file that will be renamed, or a lock.
+        if event.name.startswith(b"."):
+            return
+        # A killed process leaves no trace but its lease, which the kernel closes. Other files were modified before.
+        if event.is_close_write and event.name not in self._leases:
+            return
+        path = f"{self._paths.get(event.wd, '')}/{os.fsdecode(event.name)}"
+        self._heard(path.removeprefix(self._root) if path.startswith(self._root) else "")
+
+    def on_queue_overflow(self) -> None:
+        """Read everything again, because events were lost."""
+        self.follow()
+        self._heard("")
+
+    def on_watch_deleted(self, wd: "WatchDescriptor") -> None:
+        """Forget a folder that is gone, because its inode may be reused."""
+        with self._lock:
+            self._watches = {inode: watch for inode, watch in self._watches.items() if watch != wd}
+            self._paths.pop(wd, None)
+            deleted = not self._watches
+        # The team may come back with the same inode: only a new instance would notice.
+        if deleted:
+            self.stop()
+
+    def follow(self) -> None:
+        """Watch the folders that are there now; end if the system grants no more watches."""
+        try:
+            self._watch_folders()
+        except OSError:
+            self.stop()
+
+    def _watch_folders(self) -> None:
+        from watchdog.observers.inotify_c import CallbackId
+
+        with self._lock:
+            # The descriptor of a stopped instance may already be another file's.
+            if self._stopped:
+                return
+            present = self._folders()
+            for inode in self._watches.keys() - present.keys():
+                gone = self._watches.pop(inode)
+                self._paths.pop(gone, None)
+                self._inotify.remove_callbacks([(gone, CallbackId(inode))])
+            for inode in present.keys() - self._watches.keys():
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                    self._watches[inode] = self._inotify.add_callback(
+                        os.fsencode(present[inode]), self._changes, self, CallbackId(inode)
+                    )
+            # A folder that was renamed keeps its watch, but has another path.
+            self._paths = {watch: os.fspath(present[inode]) for inode, watch in self._watches.items()}
+
+
+def _folders(root: Path) -> dict[int, str | Path]:
+    """Return the folders whose files a reader reads, by inode.
+
+    Raises:
+        OSError: The team's folder cannot be read.
+    """
+    found: dict[int, str | Path] = {root.stat().st_ino: root}
+    found |= _subfolders(root)
+    # A team without agents yet has no folder for them.
+    with contextlib.suppress(FileNotFoundError):
+        found |= _subfolders(root / "agents")
+    return found
+
+
+def _subfolders(folder: Path) -> dict[int, str | Path]:
+    """Return the folders in `folder`, without hidden ones: those hold locks."""
+    with os.scandir(folder) as entries:
+        return {
+            entry.inode(): entry.path
+            for entry in entries
+            if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
+        }
+
+
+class BoardEvents:
+    """File events of mailboxes, requests, tasks and settings, of few folders. `heard` gets names in watchdog's thread.
+
+    It hears "" if a folder is gone or moved, or events were lost.
+
+    Raises:
+        OSError: The system grants no file events, or a folder is missing.
+    """
+
+    def __init__(self, root: str, heard: Callable[[str], None]) -> None:
+        from watchdog.observers.inotify_c import CallbackId, InotifyFD, Mask
+        from watchdog.observers.inotify_c import InotifyConstants as Kind
+
+        content = Mask(Kind.IN_CREATE | Kind.IN_MODIFY | Kind.IN_MOVED_TO)
+        loss = Mask(Kind.IN_DELETE | Kind.IN_MOVED_FROM)
+        gone = Mask(Kind.IN_DELETE_SELF | Kind.IN_MOVE_SELF | Kind.IN_ONLYDIR)
+        team = Path(root)
+        wanted: dict[Path, Mask] = {
+            **dict.fromkeys((team / "inbox", team / "requests", team / "tasks"), Mask(content | gone)),
+            team: Mask(loss | Kind.IN_MOVED_TO | gone),
+            team / "agents": Mask(loss | gone),
+            # If one of these is moved, so is the team.
+            team.parent: gone,
+            team.parent.parent: gone,
+        }
+        self._heard = heard
+        self._names: dict[WatchDescriptor, str] = {}
+        self._inotify = InotifyFD()
+        self._inotify.start()
+        try:
+            for folder, mask in wanted.items():
+                watch = self._inotify.add_callback(os.fsencode(folder), mask, self, CallbackId(0))
+                self._names[watch] = f"{folder.name}/" if folder.parent == team else ""
+        except OSError:
+            self.stop()
+            raise
+
+    def is_alive(self) -> bool:
+        """Return True if events still arrive."""
+        return bool(self._names) and self._inotify.is_alive()
+
+    def stop(self) -> None:
+        """End watchdog's thread without waiting for it."""
+        self._names = {}
+        self._inotify.stop()
+
+    def on_event(self, event: "InotifyEvent") -> None:
+        """Handle an event, in watchdog's thread."""
+        folder = self._names.get(event.wd)
+        if folder is not None:
+            self._heard(f"{folder}{os.fsdecode(event.name)}" if event.name else "")
+
+    def on_queue_overflow(self) -> None:
+        """Look at everything, because events were lost."""
+        self._heard("")
+
+    def on_watch_deleted(self, wd: "WatchDescriptor") -> None:
+        """Look at everything, because a folder is gone."""
+        # Empty after `stop`, which removes all watches.
+        if wd in self._names:
+            self._heard("")
