@@ -18,6 +18,8 @@ from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory
 from tests.crew import Crew
 from tests.model import ModelServer
+from tests.postgres import SharedServer
+from tests.postgres import require as require_postgres
 from tests.preloaded import Preloaded, start_new_interpreters
 
 # A shell ignores SIGINT for background jobs, and the commands under test would inherit that.
@@ -60,6 +62,28 @@ def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with Preloaded(shared) as processes, pytest.MonkeyPatch.context() as patch:
         patch.setattr(supervisor_client, "_spawn", processes.spawn)
         yield
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedServer]:
+    """Return the PostgreSQL server of this run of the tests."""
+    require_postgres()
+    folder = tmp_path_factory.getbasetemp()
+    server = SharedServer(folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder)
+    yield server
+    server.leave()
+
+
+@pytest.fixture(scope="session")
+def shared_database(postgres: SharedServer) -> str:
+    """Return the address of a database for tests that have teams of their own names."""
+    return postgres.new_database()
+
+
+@pytest.fixture
+def database(postgres: SharedServer) -> str:
+    """Make an empty database, and return its address."""
+    return postgres.new_database()
 
 
 @pytest.fixture

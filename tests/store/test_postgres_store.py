@@ -1,0 +1,271 @@
+"""The store in PostgreSQL: what was replaced writes nothing, and what was interrupted is done exactly once."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from crewboard.errors import LostLeaseError, StorageError, UsageError
+from crewboard.store import Held
+from tests.crew import eventually
+from tests.postgres import set_lease_ttl
+
+# ruff: noqa: ANN401  it is imported only where it is installed
+psycopg = pytest.importorskip("psycopg")
+postgres_store = pytest.importorskip("crewboard.store.postgres_store")
+
+TTL = 0.6
+LEASE, JOURNAL, INBOX = "agents/scout/lease", "agents/scout/journal.jsonl", "inbox/scout.jsonl"
+
+
+def line(ident: str) -> bytes:
+    return json.dumps({"id": ident}).encode() + b"\n"
+
+
+@pytest.fixture
+def store(database: str) -> Iterator[Any]:
+    made = postgres_store.PostgresStore(database, "api")
+    for folder in ("", "inbox", "agents", "agents/scout", "tasks"):
+        made.make_folder(folder)
+    set_lease_ttl(database, TTL)
+    # The next call reads how long leases last.
+    postgres_store.close_all()
+    yield made
+    postgres_store.close_all()
+
+
+def take(store: Any) -> Held:
+    held = store.take(LEASE)
+    assert held is not None
+    assert isinstance(held, Held)
+    return held
+
+
+def run(database: str, query: str, *parameters: object) -> Any:
+    with psycopg.connect(database, autocommit=True) as connection:
+        return connection.execute(query, parameters).fetchone()
+
+
+def replace_holder(store: Any) -> None:
+    """Let another process take the lease, as if this one had stood still for too long."""
+    run(store.url, "UPDATE crewboard.leases SET until = '-infinity' RETURNING 1")
+    assert run(store.url, "SELECT crewboard.take('api', %s, gen_random_uuid(), 600)", LEASE)[0]
+
+
+WRITES: dict[str, Callable[[Any], object]] = {
+    "append": lambda store: store.append(INBOX, line("late")),
+    "append ident": lambda store: store.append(INBOX, line("late"), ident="late"),
+    "append at": lambda store: store.append(JOURNAL, line("late"), at=store.end(JOURNAL)),
+    "put": lambda store: store.put("tasks/1.json", b"late"),
+    "remove": lambda store: store.remove("tasks/1.json"),
+    "move": lambda store: store.move("agents/scout", "agents/late"),
+    "make folder": lambda store: store.make_folder("late"),
+    "locked": lambda store: store.locked("x", lambda: store.put("tasks/1.json", b"late")),
+    "take": lambda store: store.take("agents/scout/late"),
+    "purge": lambda store: store.purge(),
+}
+
+
+def contents(store: Any) -> list[Any]:
+    logs = [[each for each, _ in store.read(log)] for log in (INBOX, JOURNAL)]
+    return [
+        *logs,
+        store.get("tasks/1.json"),
+        *(sorted(store.names(folder)) for folder in ("", "agents", "agents/scout")),
+    ]
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_replaced_worker_writes_nothing(store: Any, write: str) -> None:
+    store.append(JOURNAL, line("a"), at=0)
+    store.put("tasks/1.json", b"{}")
+    store.fence(take(store), lambda: None, lambda: None)
+    replace_holder(store)
+    before = contents(store)
+    with pytest.raises(LostLeaseError):
+        WRITES[write](store)
+    assert contents(store) == before
+
+
+def test_a_worker_whose_time_is_up_writes_nothing(store: Any) -> None:
+    store.fence(take(store), lambda: None, lambda: None)
+    run(store.url, "UPDATE crewboard.leases SET until = '-infinity' RETURNING 1")
+    with pytest.raises(LostLeaseError):
+        store.append(INBOX, line("late"))
+
+
+def test_a_lease_is_renewed_while_its_holder_lives(store: Any) -> None:
+    held = take(store)
+    first = run(store.url, "SELECT until FROM crewboard.leases")[0]
+    eventually(lambda: (run(store.url, "SELECT until FROM crewboard.leases")[0] - first).total_seconds() > 3 * TTL)
+    assert store.is_held(LEASE)
+    store.release(held)
+
+
+def test_a_replaced_holder_is_told(store: Any) -> None:
+    lost = threading.Event()
+    store.fence(take(store), lambda: None, lost.set)
+    assert not lost.wait(TTL)
+    replace_holder(store)
+    assert lost.wait(10)
+
+
+def test_a_holder_that_cannot_renew_is_told(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = threading.Event()
+    store.fence(take(store), lambda: None, lost.set)
+    monkeypatch.setattr(postgres_store._Server, "connect", _refuse)
+    run(store.url, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+        "AND datname = current_database()")  # fmt: skip
+    assert lost.wait(10)
+    # So that the thread ends quietly.
+    monkeypatch.undo()
+
+
+def _refuse(_: object) -> None:
+    raise psycopg.OperationalError("out of reach")
+
+
+class Cut:
+    """Cuts the connection at the statement number `at`, before it or after it was done."""
+
+    def __init__(self, at: int, after: bool) -> None:
+        self.left, self.after, self.was_cut = at, after, False
+        self._execute = psycopg.Connection.execute
+
+    def execute(self, connection: Any, *arguments: Any, **options: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            return self._execute(connection, *arguments, **options)
+        self.left -= 1
+        if self.left != -1:
+            return self._execute(connection, *arguments, **options)
+        self.was_cut = True
+        if self.after:
+            self._execute(connection, *arguments, **options)
+        connection.close()
+        raise psycopg.OperationalError("the connection was cut")
+
+
+def work(store: Any) -> None:
+    """Use each verb that writes. What it leaves depends on whether something was done twice."""
+    end = store.append(JOURNAL, line("a"), at=0)
+    store.append(JOURNAL, line("b"), at=end)
+    store.append(INBOX, line("mail"))
+    store.append(INBOX, line("once"), ident="once")
+
+    def count() -> int:
+        number = int(store.get("tasks/1.json") or b"0") + 1
+        store.put("tasks/1.json", b"%d" % number)
+        store.append(INBOX, line(f"task {number}"))
+        return number
+
+    assert store.locked("tasks", count) == 1
+    assert store.locked("tasks", count) == 2
+    held = take(store)
+    store.say(held, b"me")
+    assert store.renew(held) == b"me"
+    store.release(held)
+    assert not store.is_held(LEASE)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_lost_connection_loses_and_doubles_nothing(
+    database: str, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    """Each statement of the work in turn is cut off, before the server got it, or before its answer came."""
+    expected = ["mail", "once", "task 1", "task 2"]
+    at = 0
+    while True:
+        store = postgres_store.PostgresStore(database, f"team{at}")
+        for folder in ("", "inbox", "agents", "agents/scout", "tasks"):
+            store.make_folder(folder)
+        cut = Cut(at, after)
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                psycopg.Connection, "execute", lambda *args, cut=cut, **options: cut.execute(*args, **options)
+            )
+            work(store)
+        assert [json.loads(each)["id"] for each, _ in store.read(INBOX)] == expected, f"cut at {at}"
+        assert [json.loads(each)["id"] for each, _ in store.read(JOURNAL)] == ["a", "b"], f"cut at {at}"
+        assert store.get("tasks/1.json") == b"2", f"cut at {at}"
+        if not cut.was_cut:
+            break
+        at += 1
+    assert at > 15, "each statement was cut"
+
+
+def test_work_that_deadlocks_is_done_again(store: Any) -> None:
+    """Two transactions that write the same records in another order; one of them is run again from its start."""
+    both = threading.Barrier(2, timeout=10)
+    runs: list[str] = []
+
+    def swap(first: str, second: str) -> None:
+        def change() -> None:
+            runs.append(first)
+            store.put(first, b"x")
+            if len(runs) <= 2:
+                both.wait()
+            store.put(second, b"y")
+
+        store.locked(first, change)
+
+    threads = [threading.Thread(target=swap, args=names) for names in (("a", "b"), ("b", "a"))]
+    for name in ("a", "b"):
+        store.put(name, b"")
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(runs) == 3
+    assert {store.get("a"), store.get("b")} == {b"x", b"y"}
+
+
+def test_an_own_error_keeps_what_was_written_before_it(store: Any) -> None:
+    """As in files: a damaged record was copied aside when the change of it fails."""
+
+    def change() -> None:
+        store.put("tasks/1.json.damaged", b"kept")
+        raise UsageError("repair it")
+
+    with pytest.raises(UsageError):
+        store.locked("tasks", change)
+    assert store.get("tasks/1.json.damaged") == b"kept"
+
+
+def test_an_address_with_a_password_is_refused() -> None:
+    for url in ("postgresql://crew:secret@db/crew", "postgresql://db/crew?password=secret", "mysql://db", "host=db"):
+        with pytest.raises(UsageError) as refused:
+            postgres_store.require_url(url)
+        assert "secret" not in str(refused.value)
+    postgres_store.require_url("postgresql://crew@db/crew?sslmode=verify-full")
+
+
+def test_tables_of_another_version_are_refused(store: Any) -> None:
+    run(store.url, "UPDATE crewboard.version SET number = 99 RETURNING 1")
+    postgres_store.close_all()
+    with pytest.raises(StorageError, match="have version 99"):
+        store.get("config.json")
+
+
+def test_a_server_out_of_reach_is_an_error_in_words() -> None:
+    store = postgres_store.PostgresStore("postgresql://nobody@/nothing?host=/nonexistent", "api")
+    with pytest.raises(StorageError, match="postgresql://nobody@/nothing failed"):
+        store.get("config.json")
+
+
+def test_a_team_in_files_loads_no_psycopg() -> None:
+    program = """
+import sys
+from pathlib import Path
+import crewboard_tui.app
+from crewboard.store import TeamDirectory
+from crewboard.supervisor import __main__
+from crewboard.worker import prefork_server
+TeamDirectory(Path(sys.argv[1])).exists()
+print("psycopg" in sys.modules)
+"""
+    found = subprocess.run([sys.executable, "-c", program, "/nonexistent"], capture_output=True, text=True, check=True)
+    assert found.stdout == "False\n"
