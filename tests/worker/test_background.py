@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.commands import answers, control, stop
+from crewboard.commands import answers, control, messages, stop
 from crewboard.linux import process
 from crewboard.offline.reply import Reply
-from crewboard.records import ToolResult
+from crewboard.readmodel.processes import process_tree
+from crewboard.records import Intake, ToolResult
 from crewboard.store import agents
 from tests.crew import Crew, eventually
 from tests.model import calls, says
@@ -93,12 +94,42 @@ def test_the_end_of_a_background_command_is_reported(shared_crew: Crew) -> None:
     assert (last.content, last.exit_code) == (f"[{FIRST} has ended] [exit code 3]", 3)
 
 
+def test_a_background_command_that_ends_by_itself_is_told_once(shared_crew: Crew) -> None:
+    go = shared_crew.root / "go-ended"
+    shared_crew.model.give("told", starts(f"{wait_for_file(go)}; exit 3"), *[says("done")] * 500)
+    shared_crew.run("told", "test", "begin", unsafe_no_sandbox=True)
+    told = f"{FIRST} has ended [exit code 3]: {wait_for_file(go)}; exit 3. bash_output shows what it printed."
+
+    def notices() -> list[str]:
+        taken = [event for event in shared_crew.events("told") if isinstance(event, Intake)]
+        return [notice for event in taken for notice in event.notices if "has ended" in notice]
+
+    def notices_of_next_turn() -> list[str]:
+        sent = messages.send(shared_crew.team, "told", "go on")
+        shared_crew.answer_to("told", sent.id)
+        return notices()
+
+    assert notices_of_next_turn() == []
+    go.touch()
+    # The worker learns of the end a moment after it.
+    assert eventually(notices_of_next_turn, "the notice") == [told]
+    assert notices_of_next_turn() == [told]
+
+
 def begin(crew: Crew, name: str, *more: Reply) -> tuple[str, list[int]]:
     """Hire an agent with a command in the background; return how long that sleeps, and its processes."""
     mark = long_sleep()
     crew.model.give(name, starts(f"(setsid sleep {mark} &); sleep {mark}"), *more)
     crew.hire(name, "test", "begin", unsafe_no_sandbox=True)
     return mark, eventually(lambda: found if len(found := family(crew, name, mark)) == 2 else None, "both processes")
+
+
+def test_a_background_command_is_known_by_its_handle(shared_crew: Crew) -> None:
+    mark, _ = begin(shared_crew, "named", says("done"))
+    shown = [node.command for node in process_tree(shared_crew.pid("named"))]
+    assert any(each.endswith(f"{FIRST}: (setsid sleep {mark} &); sleep {mark}") for each in shown), shown
+    assert not any("--ro-bind" in each or "ulimit" in each for each in shown), shown
+    shared_crew.kill("named")
 
 
 def ended(pids: list[int]) -> bool:

@@ -184,6 +184,17 @@ def _node(pid: int, depth: int) -> ProcessNode | None:
     used, command = linux.process.measure(pid), linux.process.arguments(pid)
     if used is None or not command:
         return None
+    return ProcessNode(pid, depth, _shown(command), round(used.cpu_seconds, 1), used.rss_bytes)
+
+
+def _shown(command: list[str]) -> str:
+    """Return the command line of a process; that of an agent's command without the sandbox around it."""
     program, *arguments = command
-    words = " ".join([os.path.basename(program), *arguments])  # noqa: PTH119  as written, not as a path of ours
-    return ProcessNode(pid, depth, words, round(used.cpu_seconds, 1), used.rss_bytes)
+    name = os.path.basename(program)  # noqa: PTH119  as written, not as a path of ours
+    if name in ("bwrap", "bash"):
+        # Imported here because readers that show no processes do not need it.
+        from crewboard.sandbox.sandbox import command_of
+
+        if (own := command_of(command)) is not None:
+            return f"{name} {own}" if name == "bwrap" else own
+    return " ".join([name, *arguments])

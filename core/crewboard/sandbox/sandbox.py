@@ -1,11 +1,12 @@
 """The sandbox of one agent, in which every command and the file-tool server start, and the environment they get."""
 
 import os
+import re
 import resource
 import shlex
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,8 +57,8 @@ class Sandbox:
     allow_hardlinks: bool = False
     """File tools may read files that also have a name outside the workspace."""
 
-    def command(self, text: str, stdout: int, guard: GitGuard | None = None) -> Child:
-        """Start a command, its output into the descriptor `stdout`, while `guard` is open.
+    def command(self, text: str, stdout: int, guard: GitGuard | None = None, handle: str = "") -> Child:
+        """Start a command, its output into the descriptor `stdout`, while `guard` is open. `command_of` shows `handle`.
 
         Raises:
             OSError: It cannot be started: the kernel refused, or it is too long.
@@ -66,6 +67,8 @@ class Sandbox:
         # In the sandbox, where a link that an agent put in place of the folder leads to nothing more.
         begin = f"cd -- {shlex.quote(self.policy.folder)}; " if self.policy.folder else ""
         inner = [linux.programs.system_program("bash", self.policy.root), "-c", f"{self._limits()}; {begin}{text}"]
+        # The name that bash has in its own messages.
+        inner += [handle] if handle else []
         policy = replace(self.policy, git=guard.files, commits=guard.commits) if guard else self.policy
         return self._start(inner, policy, subprocess.DEVNULL, stdout, subprocess.STDOUT)
 
@@ -133,6 +136,22 @@ class Sandbox:
         if self.level == "landlock":
             return landlock.start(policy, start)
         return Child(start.now())
+
+
+_PREFIX = re.compile(r"ulimit [-\w ]+; (?:cd -- \S+; )?")
+"""What stands before a command of an agent."""
+
+_HANDLE = 3
+
+
+def command_of(arguments: Sequence[str]) -> str | None:
+    """Return an agent's command that a process of the sandbox runs, behind its handle; None for another process."""
+    inner = arguments[arguments.index("--") + 1 :] if "--" in arguments else arguments
+    found = _PREFIX.match(inner[2]) if len(inner) >= _HANDLE and inner[1] == "-c" else None
+    if found is None:
+        return None
+    handle = f"{inner[_HANDLE]}: " if len(inner) > _HANDLE else ""
+    return f"{handle}{inner[2][found.end() :]}"
 
 
 def state_of(path: Path) -> tuple[int, int]:

@@ -136,19 +136,20 @@ async def run(
     show: Show | None = None,
     *,
     commits: bool = True,
+    handle: str = "",
 ) -> CommandResult:
     """Run `command` with bash in a sandbox for at most `seconds`, and end every process that it started.
 
     `keep` are children of this worker that the command did not start. `show` gets the whole output. Only a command that
-    `commits` can write in git directories.
+    `commits` can write in git directories. `handle` names it in the list of processes.
     """
     if not sandbox.contains_processes:
         # A lead may have started a supervisor, for example.
         keep = {*keep, *linux.process.descendants(os.getpid())}
-    outcome, ran = await _try(command, sandbox, seconds, keep, show, commits=commits)
+    outcome, ran = await _try(command, sandbox, seconds, keep, show, commits=commits, handle=handle)
     for _ in range(_TRIES - 1):
         if not ran:
-            outcome, ran = await _try(command, sandbox, seconds, keep, show, commits=commits)
+            outcome, ran = await _try(command, sandbox, seconds, keep, show, commits=commits, handle=handle)
     if ran:
         return outcome
     return CommandResult(f"the command was not run, its sandbox could not be set up: {outcome.content}", is_error=True)
@@ -157,14 +158,17 @@ async def run(
 class BackgroundCommand:
     """A command that runs while its agent does other work, until it ends, is ended, or the run ends."""
 
-    def __init__(self, command: str, sandbox: Sandbox, seconds: float, keep: set[int]) -> None:
+    def __init__(self, command: str, sandbox: Sandbox, seconds: float, keep: set[int], handle: str = "") -> None:
+        self.command = command
         self.has_network = sandbox.policy.network
+        self.end_was_told = False
+        """True if the model knows that it has ended."""
         self._began = time.monotonic()
         self._ended_by = ""
         self._unread = Output()
         self._news = asyncio.Event()
         # It may run for hours, in which the user works in the repository, too.
-        work = run(command, sandbox, seconds, keep, self._take, commits=False)
+        work = run(command, sandbox, seconds, keep, self._take, commits=False, handle=handle)
         self._task = asyncio.ensure_future(work)
         self._task.add_done_callback(lambda _: self._news.set())
 
@@ -301,24 +305,30 @@ class _CheckRecord:
 
 
 async def _try(
-    command: str, sandbox: Sandbox, seconds: float, keep: set[int], show: Show | None, *, commits: bool
+    command: str, sandbox: Sandbox, seconds: float, keep: set[int], show: Show | None, *, commits: bool, handle: str
 ) -> tuple[CommandResult, bool]:
     """Return the result of a command, and whether it ran at all."""
     guard = sandbox.git_guard(commits=commits)
     if guard is None:
-        return await _try_guarded(command, sandbox, seconds, keep, None, show)
+        return await _try_guarded(command, sandbox, seconds, keep, None, show, handle)
     with guard:
-        return await _try_guarded(command, sandbox, seconds, keep, guard, show)
+        return await _try_guarded(command, sandbox, seconds, keep, guard, show, handle)
 
 
 async def _try_guarded(
-    command: str, sandbox: Sandbox, seconds: float, keep: set[int], guard: GitGuard | None, show: Show | None
+    command: str,
+    sandbox: Sandbox,
+    seconds: float,
+    keep: set[int],
+    guard: GitGuard | None,
+    show: Show | None,
+    handle: str,
 ) -> tuple[CommandResult, bool]:
     output = Output(show)
     source, target = os.pipe2(os.O_CLOEXEC)
     covered = sandbox.covered(guard)
     try:
-        child = sandbox.command(command, target, guard)
+        child = sandbox.command(command, target, guard, handle)
     except (OSError, ValueError) as error:
         os.close(source)
         return CommandResult(f"the command could not be started: {error}", is_error=True), True

@@ -339,16 +339,19 @@ class Loop:
         await self._interrupts.run_interruptibly(released(), waiting=True, interruptible=False)
 
     def _take_in_mail(self) -> None:
-        """Let new mail enter before a model call. Tell the model about a shutdown request."""
+        """Let new mail enter before a model call. Tell the model about a shutdown request, and commands that ended."""
         self._interrupts.check_leave()
         run_state = self._run_state
+        ended = self._file_tools.ended_commands()
+        notices, shutdowns = list(ended.values()), []
         request = protocol.approvals.pending_shutdown(self._team, self._name, run_state.now())
-        if request is None or request.id in run_state.conversation.shutdowns_told:
-            inbox.take_in(run_state)
-            return
-        reason = str(request.payload.get("reason") or "no reason given")
-        notice = f"{request.from_} asks you to shut down ({reason}). Answer with shutdown_response."
-        inbox.take_in(run_state, notices=[notice], shutdowns=[request.id])
+        if request is not None and request.id not in run_state.conversation.shutdowns_told:
+            reason = str(request.payload.get("reason") or "no reason given")
+            notices.append(f"{request.from_} asks you to shut down ({reason}). Answer with shutdown_response.")
+            shutdowns.append(request.id)
+        inbox.take_in(run_state, notices=notices, shutdowns=shutdowns)
+        for handle in ended:
+            self._file_tools.background[handle].end_was_told = True
 
     async def _call(self) -> Reply:
         """Call the model. If the API finds the request too long, make it shorter and call again."""

@@ -61,6 +61,9 @@ MAX_SERVERS = 4
 _BUSY_WAIT = 0.05
 """Seconds that a call waits for a server that is busy. Most calls take less than it takes to start another one."""
 
+_MOST_OF_COMMAND = 100
+"""Characters of a command that name it."""
+
 _ATTEMPTS = 3
 """How often to set up a sandbox. It fails if a file that it mounts is removed just then."""
 
@@ -229,6 +232,17 @@ class FileToolClient:
         if not self.sandbox.policy.network:
             lent = (each for each in self.background.values() if each.has_network and each.result is None)
             await asyncio.gather(*(command.end(why) for command in lent))
+
+    def ended_commands(self) -> dict[str, str]:
+        """Return what to tell the model about commands in the background that ended by themselves, by handle."""
+        told: dict[str, str] = {}
+        for handle, command in self.background.items():
+            result = command.result
+            if result is not None and not command.end_was_told:
+                how = (result.ending or result.content).partition("\n")[0]
+                shown = " ".join(command.command.split())[:_MOST_OF_COMMAND]
+                told[handle] = f"{handle} has ended {how}: {shown}. bash_output shows what it printed."
+        return told
 
     async def close(self) -> None:
         """End the server and all commands in the background."""

@@ -273,7 +273,9 @@ async def _start_in_background(context: Context, given: Bash) -> Outcome:
     seconds = given.timeout if "timeout" in given.model_fields_set else shell.BACKGROUND_SECONDS
     # The conversation may name commands of earlier runs, which start at 1, too.
     handle = f"bash-{context.run_state.spec.run}-{len(known) + 1}"
-    known[handle] = command = shell.BackgroundCommand(given.command, context.sandbox, seconds, context.survivors)
+    known[handle] = command = shell.BackgroundCommand(
+        given.command, context.sandbox, seconds, context.survivors, handle
+    )
     # A command that fails at once is reported as the result of this call.
     await command.wait(_FIRST_LOOK)
     if command.result is not None:
@@ -287,6 +289,7 @@ def _report(handle: str, command: shell.BackgroundCommand) -> Outcome:
     result, new = command.result, command.read().rstrip()
     if result is None:
         return Outcome(f"{new}\n[{handle} runs for {command.seconds:.0f} s]".lstrip())
+    command.end_was_told = True
     ending = f"[{handle} has ended] {result.ending or result.content}"
     return Outcome(f"{new}\n{ending}".lstrip(), is_error=result.is_error, exit_code=result.exit_code)
 
