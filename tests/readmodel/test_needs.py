@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from crewboard.commands import answers, hire, messages
+from crewboard.commands import answers, hire, messages, stop
 from crewboard.commands import tasks as board
 from crewboard.commands.context import Team
 from crewboard.errors import TryLaterError
@@ -111,6 +111,15 @@ def test_an_unread_result_needs_you_until_read_or_acknowledged(team: Team) -> No
     send_result(team, "scout", "43 modules")
     assert kinds(team) == [("result", "scout")]
     messages.mark_read(team, "lead", mailbox.size(team.directory, "lead"))
+    assert kinds(team) == []
+
+
+def test_a_removed_agent_leaves_no_need(team: Team) -> None:
+    finish(team, "scout")
+    send_result(team, "scout", "41 modules")
+    requests.open_request(team.directory, "q-1", "question", "scout", OPERATOR, {"question": "?"}, 1.0)
+    assert {kind for kind, _ in kinds(team)} == {"question", "result"}
+    stop.remove(team, "scout")
     assert kinds(team) == []
 
 

@@ -137,6 +137,8 @@ def remove(team: Team, name: str) -> Path:
     # A damaged file acknowledges nothing.
     with contextlib.suppress(BadDataError):
         messages.forget_acknowledged(team, name)
+        messages.acknowledge_results(team, name)
+    protocol.requests.cancel_requests_of(team.directory, name, team.now())
     store.roster.drop(team.directory, name, store.agents.sum_up(agent))
     team.note("remove", name)
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(team.now()))
