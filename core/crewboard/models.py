@@ -83,16 +83,13 @@ def refusal(
 
 
 def settings(
-    can: Capabilities | None, asked: tuple[str | None, str | None], usual: tuple[str | None, str | None]
+    can: Capabilities | None, asked: tuple[Effort | None, Thinking | None], usual: tuple[Effort | None, Thinking | None]
 ) -> dict[str, Any]:
     """Return the parameters of a request for an effort and a way to think, what was `asked` before what is `usual`.
 
     What is usual for the type is left out where the model does not take it, or where the API does not say.
     """
-    effort, thinking = asked
-    if can is not None:
-        effort = effort or (usual[0] if usual[0] in can.efforts else None)
-        thinking = thinking or (usual[1] if usual[1] and _API_TYPES[usual[1]] in can.thinking else None)
+    effort, thinking = chosen(can, asked, usual)
     found: dict[str, Any] = {}
     if effort is not None:
         found["output_config"] = {"effort": effort}
@@ -102,6 +99,17 @@ def settings(
     elif thinking == "off":
         found["thinking"] = {"type": "disabled"}
     return found
+
+
+def chosen(
+    can: Capabilities | None, asked: tuple[Effort | None, Thinking | None], usual: tuple[Effort | None, Thinking | None]
+) -> tuple[Effort | None, Thinking | None]:
+    """Return the effort and the way to think of a request; None leaves one of them to the model."""
+    effort, thinking = asked
+    if can is not None:
+        effort = effort or (usual[0] if usual[0] in can.efforts else None)
+        thinking = thinking or (usual[1] if usual[1] and _API_TYPES[usual[1]] in can.thinking else None)
+    return effort, thinking
 
 
 def require(

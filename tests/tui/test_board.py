@@ -26,11 +26,15 @@ async def test_a_row_and_the_page_of_an_agent_show_its_steps(frozen: Frozen) -> 
     status = json_files.load(agent.status, Status)
     assert status is not None
     steps = TodoList(done=3, total=7, current="write the tests")
-    json_files.save(agent.status, status.replace(todo=steps))
+    json_files.save(agent.status, status.replace(todo=steps, effort="high", thinking="adaptive"))
     async with opened(frozen, 80, 24) as stage:
         await stage.sees("TODO", "3/7")
         stage.app.open_agent("api", "Now")
-        await stage.sees("3/7 write the tests")
+        await stage.sees("3/7 write the tests", "claude-sonnet-5-5, effort high, thinking adaptive")
+        # What it did not do of its list means nothing when it is done.
+        await stage.press("escape")
+        json_files.save(agent.status, status.replace(todo=steps, state="idle"))
+        await stage.sees_not("3/7")
 
 
 async def test_an_agent_row_has_state_pid_cpu_memory_mail_and_task(frozen: Frozen) -> None:

@@ -50,6 +50,8 @@ def test_what_the_hire_says_is_asked_of_the_model(shared_crew: Crew) -> None:
     shared_crew.model.give("eager", says("done"))
     shared_crew.run("eager", "plan", "go", effort="max", thinking="off")
     assert sent(shared_crew, "eager") == [({"effort": "max"}, {"type": "disabled"})]
+    shown = shared_crew.wait_for("eager", "idle")
+    assert (shown.effort, shown.thinking) == ("max", "off")
 
 
 @pytest.mark.long
@@ -64,6 +66,8 @@ def test_an_agent_works_with_the_effort_and_thinking_of_its_type(shared_crew: Cr
         shared_crew.run(f"usual-{kind}", kind, "go", unsafe_no_sandbox=True)
         # The offline model takes no effort where its name says haiku, the default of explore.
         assert sent(shared_crew, f"usual-{kind}") == [found]
+        shown = shared_crew.wait_for(f"usual-{kind}", "idle")
+        assert bool(shown.effort) == bool(shown.thinking) == bool(found[0]), "what is not asked for is not shown"
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,8 @@ def agent(view: AgentView, team: TeamDirectory) -> dict[str, Any]:
         "sandbox": view.sandbox,
         "web": {"allowed_domains": flags.allowed_domains} if flags is not None and flags.web else None,
         "model": view.model,
+        "effort": view.effort,
+        "thinking": view.thinking,
         "damaged": view.damaged,
         "worktree": _worktree(view, team),
         "collides_with": list(view.collides_with),

@@ -171,6 +171,8 @@ def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
         type=facts.member.type,
         role=facts.member.role,
         model=status.model or facts.member.model,
+        effort=status.effort,
+        thinking=status.thinking,
         state=found.state,
         shown=show(found.state, list(facts.asks), ended, acknowledged=acknowledged),
         reason=found.reason,

@@ -15,6 +15,7 @@ from crewboard.records import (
     AttachedTeam,
     Context,
     Deviations,
+    Effort,
     Exit,
     ExitCode,
     Presence,
@@ -24,6 +25,7 @@ from crewboard.records import (
     State,
     Task,
     TermsInForce,
+    Thinking,
     TodoList,
     Tokens,
     Unmerged,
@@ -101,9 +103,9 @@ class Rest(NamedTuple):
 class AgentView(Struct, frozen=True):
     """One agent. Times are epoch seconds; `usage` is in percent of one core.
 
-    `unread_results` counts its results that the operator has not read, `outage_since` is as in `Status`. It
-    `collides_with` agents that changed the same files, whether that was acknowledged or not. `unmerged` is what its
-    last snapshot contains and your branch does not; None if that is nothing.
+    `unread_results` counts its results that the operator has not read. `outage_since`, `effort` and `thinking` are as
+    in `Status`. It `collides_with` agents that changed the same files, whether that was acknowledged or not. `unmerged`
+    is what its last snapshot contains and your branch does not; None if that is nothing.
 
     `rested` is the idle state in which an agent that is gone ended, None if it was at work. `is_starting`,
     `failed_start` and `is_open` are as in `Finding`. `unsafe` says that its commands run without a sandbox. `failed` is
@@ -154,6 +156,8 @@ class AgentView(Struct, frozen=True):
     terms: TermsInForce | None = None
     unread_results: int = 0
     outage_since: float | None = None
+    effort: Effort | None = None
+    thinking: Thinking | None = None
     setup_error: str | None = None
     work: Work | None = None
     collides_with: tuple[str, ...] = ()

@@ -262,6 +262,7 @@ class Status(Record):
     `todo` is None if the agent listed no steps in this assignment. `terms` are those of its approved plan.
     `failed` is the exit code of the last assignment if it ended with an error at `failed_at` and none began since.
     `outage_since` is when the API became unavailable; set while the agent waits for it.
+    `effort` and `thinking` are what its requests ask for; None leaves them to the model.
     `setup_error` says what its checkout lacks: the team's `worktree_setup` failed, or an entry of `worktree_copy` is
     missing.
     `deadline_monotonic` is `deadline` on the monotonic clock of that boot, because the wall clock may be changed.
@@ -289,6 +290,8 @@ class Status(Record):
     beat: Time = 0
     sandbox: str = ""
     model: str = ""
+    effort: Effort | None = None
+    thinking: Thinking | None = None
     repeats: int = 0
     last_tool: str = ""
     deviations: Deviations | None = None

@@ -14,6 +14,7 @@ from crewboard.models import Capabilities
 from crewboard.records import (
     Context,
     Cursor,
+    Effort,
     Event,
     Exit,
     Intake,
@@ -23,6 +24,7 @@ from crewboard.records import (
     State,
     Status,
     Task,
+    Thinking,
     ToolResult,
 )
 from crewboard.redaction import redact
@@ -125,6 +127,10 @@ class RunState:
     def set_window(self, tokens: int) -> None:
         """Note how many tokens the model's window holds."""
         self._window = tokens
+
+    def note_settings(self, effort: Effort | None, thinking: Thinking | None) -> None:
+        """Note what the requests of this run ask for, for the status."""
+        self.status = self.status.replace(effort=effort, thinking=thinking)
 
     def refuses_media(self, kinds: list[str]) -> str | None:
         """Return why the model does not take images or documents of some of these types; None if it does."""

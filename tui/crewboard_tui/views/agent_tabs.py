@@ -168,7 +168,7 @@ def _facts(agent: AgentView) -> list[tuple[str, str]]:
         ("task", f"#{agent.task}" if agent.task else ""),
         ("steps", _steps(agent)),
         ("beyond plan", _beyond_plan(agent)),
-        ("model", agent.model),
+        ("model", _model(agent)),
         ("tokens", used if tokens.input or tokens.output else ""),
         ("web", _web(agent)),
         ("context", context),
@@ -188,6 +188,13 @@ def _uses(used: core.records.Tokens) -> str:
     searches, pages = used.web_searches, used.web_fetches
     words = [f"{searches} {'search' if searches == 1 else 'searches'}"] if searches else []
     return " and ".join([*words, *([core.records.counted(pages, "page")] if pages else [])])
+
+
+def _model(agent: AgentView) -> str:
+    """Return the model of an agent, with the effort and thinking that its requests ask for."""
+    effort = f"effort {agent.effort}" if agent.effort else ""
+    thinking = f"thinking {agent.thinking}" if agent.thinking else ""
+    return ", ".join(filter(None, (agent.model, effort, thinking)))
 
 
 def _steps(agent: AgentView) -> str:

@@ -183,8 +183,13 @@ def _deviations(agent: AgentView, now: float) -> Span:  # noqa: ARG001
     return Span(f"+{agent.deviations.count}", "warning bold") if agent.deviations else Span("")
 
 
+def has_steps(agent: AgentView) -> bool:
+    """Return True if an agent listed steps of work that it has not ended."""
+    return agent.todo is not None and agent.shown not in ("idle", "done")
+
+
 def _steps(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    if agent.todo is None:
+    if agent.todo is None or not has_steps(agent):
         return Span("")
     return Span(f"{agent.todo.done}/{agent.todo.total}", "dim" if agent.todo.done == agent.todo.total else "")
 
@@ -204,7 +209,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("TYPE", 8, lambda agent, _: Span(one_line(agent.type), "dim")),
     Column("PID", 7, _pid, since=WIDE),
     Column("PLAN", 4, _deviations, "right", has=lambda agent: agent.deviations is not None),
-    Column("TODO", 5, _steps, "right", has=lambda agent: agent.todo is not None),
+    Column("TODO", 5, _steps, "right", has=has_steps),
     Column("WEB", 3, _web, "right", has=lambda agent: agent.spec is not None and agent.spec.flags.web),
     Column("DOING", 0, _doing),
     Column("WHY", 26, _why, since=HUGE, has=lambda agent: bool(agent.reason) and agent.reason != agent.doing),

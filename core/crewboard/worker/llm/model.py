@@ -199,7 +199,9 @@ class Model:
             asked, kind = (spec.flags.effort, spec.flags.thinking), type_of(spec.type, spec.definition)
             if (why := models.refusal(spec.model, can, *asked, web=spec.flags.web)) is not None:
                 raise ModelError(why, ExitCode.USAGE)
-            self._settings = models.settings(can, asked, (kind.effort, kind.thinking))
+            usual = kind.effort, kind.thinking
+            self._settings = models.settings(can, asked, usual)
+            self._run_state.note_settings(*models.chosen(can, asked, usual))
         return self._settings
 
     async def reply(
