@@ -462,7 +462,7 @@ def _parse(data: bytes, file: str) -> AgentType:
     mode = [_NOT_OBEYED.format(front.mode)] if front.mode is not None and front.mode not in _MODES else []
     return replace(
         made, worktree=front.has_worktree, effort=front.effort, thinking=front.thinking,
-        web=front.web == "true", allowed_domains=front.domains,
+        web=front.web == "true" and not tools.denies_web, allowed_domains=front.domains,
         max_turns=int(front.max_turns) if front.max_turns is not None else None, only=tools.only, denied=tools.denied,
         skills=tuple(_listed(front.skills) or ())[:_MOST_NAMED], left_out=tools.left_out,
         not_understood=(*mode, *tools.ignored, *without_effect, *unknown[:_MOST_NAMED]),
@@ -491,6 +491,7 @@ class _Tools(NamedTuple):
     denied: tuple[ToolPattern, ...]
     left_out: tuple[str, ...]
     ignored: tuple[str, ...]
+    denies_web: bool
 
 
 def _read_tools(front: _Front) -> _Tools:
@@ -511,7 +512,8 @@ def _read_tools(front: _Front) -> _Tools:
     names = dict.fromkeys([*whole, *(each.tool for each in only)])
     denied: list[ToolPattern] = []
     ignored: list[str] = []
-    for entry in _listed(front.disallowed) or ():
+    disallowed = _listed(front.disallowed) or []
+    for entry in disallowed:
         name, pattern = _split(entry)
         ours = tuple(names) if name == "*" else _map_tool(name)
         if not ours:
@@ -531,6 +533,7 @@ def _read_tools(front: _Front) -> _Tools:
     return _Tools(
         tuple(names), tuple(each for each in only if each.tool in names and each.tool not in whole), tuple(denied),
         tuple(left_out), tuple(ignored[:_MOST_NAMED]),
+        denies_web=any(_split(entry)[0] in ("*", "WebFetch", "WebSearch") for entry in disallowed),
     )  # fmt: skip
 
 

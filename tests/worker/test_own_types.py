@@ -109,6 +109,11 @@ def test_a_permission_mode_can_only_require_more(tmp_path: Path, mode: str, *, p
     assert found.not_understood == ((never.replace("bypassPermissions", mode),) if not plan and not asks else ())
 
 
+@pytest.mark.parametrize(("denied", "web"), [("Bash", True), ("WebFetch(domain:example.com)", False), ("*", False)])
+def test_the_web_is_disallowed_as_a_whole(tmp_path: Path, denied: str, *, web: bool) -> None:
+    assert made(tmp_path, f'web: true\ndisallowedTools: "{denied}"').web is web
+
+
 def test_every_other_field_has_an_effect_or_is_named(tmp_path: Path) -> None:
     found = made(tmp_path, "color: red\nhooks: {x: y}\nmemory: user\nodd: 1\nmaxTurns: 12\nisolation: worktree")
     assert [each.partition(":")[0] for each in found.not_understood] == ["hooks", "memory", "odd"]

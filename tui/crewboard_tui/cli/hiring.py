@@ -399,7 +399,8 @@ def types(context: click.Context, as_json: bool) -> None:
         say(f"{each.name:<8} {each.summary}")
         say(f"         tools: {' '.join(each.tools)}")
         if each.left_out:
-            say(f"         left out: {', '.join(each.left_out)} (named in its file; crewboard has no such tools)")
+            why = "named in its file; crewboard has no such tools, or no such patterns"
+            say(f"         left out: {', '.join(each.left_out)} ({why})")
         for problem in each.not_understood:
             say(f"         not understood: {problem}")
         if limits := core.agent_types.describe_limits(each):
