@@ -16,7 +16,7 @@ from crewboard.errors import ExitCode
 from crewboard.offline.reply import Speed, events, message
 from crewboard.offline.service import Fault
 from crewboard.protocol import cooldown
-from crewboard.readmodel.team import Need
+from crewboard.readmodel.team import AgentView, Need
 from crewboard.records import Member, Reply, Retry
 from crewboard.store import json_files, roster
 from crewboard.store.layout import TeamDirectory
@@ -261,10 +261,15 @@ def test_an_outage_is_seen_and_ends_by_itself(crew_on: Make) -> None:
     crew = crew_on([says("here it is")] * 2, faults, CREWBOARD_RETRY_BUDGET="0.1")
     # The second is hired when all was seen that the outage shows: that may take longer than the outage.
     hired = [crew.hire("one", "explore", "go")]
-    need = eventually(lambda: outage_of(crew), "the need")
+
+    def seen_in_one_look() -> tuple[Need, list[AgentView]] | None:
+        view = crew.view()
+        need = next((need for need in view.needs if need.kind == "outage"), None)
+        return (need, [each for each in view.agents if each.waits_for_api]) if need is not None else None
+
+    need, waiting = eventually(seen_in_one_look, "the need")
     assert "the API is unavailable: 529" in need.summary
-    waiting = eventually(lambda: [each for each in crew.view().agents if each.waits_for_api], "the state")
-    assert all(each.retry_at is not None for each in waiting)
+    assert [each.retry_at is not None for each in waiting] == [True]
     hired.append(crew.hire("two", "explore", "go"))
     assert [crew.answer(each).text for each in hired] == ["here it is"] * 2
     eventually(lambda: outage_of(crew) is None, "the end of the need")
