@@ -106,8 +106,10 @@ def memory_holds(pid: int, needle: bytes) -> bool:
                 continue
             start, end = (int(edge, 16) for edge in span.split("-"))
             memory.seek(start)
-            if needle in memory.read(end - start):
-                return True
+            # An idle process may give memory back after it was listed.
+            with suppress(OSError):
+                if needle in memory.read(end - start):
+                    return True
     return False
 
 
