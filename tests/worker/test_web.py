@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +12,7 @@ from hypothesis import strategies as st
 from crewboard import models, pricing, web
 from crewboard.agent_types import describe_powers, find, find_all
 from crewboard.attach import formats
-from crewboard.commands import hire
-from crewboard.commands.context import Team
+from crewboard.commands import hire, messages
 from crewboard.errors import BadDataError, UsageError
 from crewboard.offline.reply import Reply
 from crewboard.offline.service import Fault
@@ -22,6 +22,7 @@ from crewboard.readmodel.as_json import agent as as_json
 from crewboard.records import HireOptions, Summary, Tokens, ToolResult
 from crewboard.records import Reply as Kept
 from crewboard.store import roster
+from crewboard.worker.llm import ContextWindow
 from tests.crew import Crew, eventually
 from tests.model import calls, says
 
@@ -183,9 +184,28 @@ def test_a_summary_keeps_addresses_and_nothing_encrypted(shared_crew_on: Make) -
     assert seal(PAGE) not in asked
 
 
-def test_a_reply_with_searches_does_not_mislead_about_the_context() -> None:
+def test_what_the_api_added_to_a_prompt_teaches_nothing_about_our_text() -> None:
+    run_state: Any = SimpleNamespace(window=100_000)
+    model: Any = None
+    window = ContextWindow(run_state, model)
+    window._characters = 3000
+    before = window.max_result
+    reply = Kept(ts=1, content=[], stop_reason="end_turn", usage=Tokens(input=9000, web_searches=1))
+    window.learn(reply)
+    assert window.max_result == before
+    reply.usage = Tokens(input=1500)
+    window.learn(reply)
+    assert window.max_result < before
+
+
+def test_a_reply_with_searches_does_not_mislead_about_the_context(shared_crew: Crew) -> None:
     used = Tokens(input=40_000, cache_read=50_000, output=1000, web_searches=2)
     assert used.prompt == 30_000, "the API billed the prompt three times"
+    shared_crew.model.give("dense", Reply([*LOOKS_UP, *[READS, READ] * 30, CITES]))
+    shared_crew.run("dense", "explore", "go", web=True)
+    (sent,) = shared_crew.model.asked_by("dense")
+    # Of all that was billed, one prompt is in the context; what the API itself added is not known.
+    assert shared_crew.wait_for("dense", "idle").context.used < len(str(sent))
 
 
 # --------------------------------------------------------------------------------------------------- who may
@@ -311,9 +331,16 @@ def test_a_resume_can_give_the_web(shared_crew: Crew) -> None:
     assert spec.flags.web
 
 
-def test_an_offline_team_may_be_asked_for_the_web(shared_crew: Crew) -> None:
-    team = Team(shared_crew.directory, environment={**shared_crew.environment, "CREWBOARD_OFFLINE": "1"})
-    models.require("claude-haiku-5-5", None, None, team.worker_environment, web=True)
+def test_the_offline_model_shows_a_search_and_says_that_it_made_none(shared_crew: Crew) -> None:
+    """Also of two in one prompt, and of the next mail: what was said goes back to the strict server."""
+    prompt = "Search the web for grey herons. Search the web for `ponds`."
+    answer = shared_crew.run("actor", "explore", prompt, web=True)
+    assert "the offline model has no web" in answer.text
+    assert "- Made up for: ponds https://example.com/?ponds" in answer.text
+    assert shared_crew.wait_for("actor", "idle").tokens.web_searches == 2
+    again = messages.send(shared_crew.team, "actor", "Say hello")
+    assert shared_crew.answer_to("actor", again.id).text == "hello"
+    assert "hire me with --web" in shared_crew.run("plain", "explore", prompt).text
 
 
 # ---------------------------------------------------------------------------------------------------- prices

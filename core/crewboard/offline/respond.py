@@ -5,12 +5,15 @@ says; the first call without a result there is the reply. A lead reviews a plan 
 operator's orders in the conversation then; whether plans are its to review shows in its tools.
 """
 
+import hashlib
 import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import quote
 
+from crewboard import web
 from crewboard.agent_types import GATED_TOOLS
 from crewboard.offline.conversation import (
     HIRE_PROMPT,
@@ -151,10 +154,37 @@ def respond(talk: Conversation, scenarios: Sequence[Scenario]) -> Reply:
             if agent.prompt == prompt and (reply := _play(talk, agent, replies)):
                 return reply
     span = talk.span[interrupts[-1] :] if interrupts else talk.span
-    answer = _work_through(talk, [one for one in span if isinstance(one, Mail)], calls_in(span))
+    mail = [one for one in span if isinstance(one, Mail)]
+    answer = _work_through(talk, mail, calls_in(span))
     if isinstance(answer, Call):
         return reply_of(answer.say, answer, speed=_SPEED)
-    return reply_of(answer or _status(talk), speed=_SPEED)
+    orders = (order for one in mail for order in _orders(talk, one.text))
+    queries = [order.words["query"] for order in orders if order.phrase.kind == "web" and web.SEARCH in talk.tools]
+    reply = reply_of(answer or _status(talk), speed=_SPEED)
+    return replace(reply, content=[*_searches(queries), *_citing(reply.content, queries)]) if queries else reply
+
+
+def _found(query: str) -> dict[str, Any]:
+    """Return the result that the offline model makes up for a search."""
+    return {"url": f"https://example.com/?{quote(query)}", "title": f"Made up for: {query}"}
+
+
+def _searches(queries: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the blocks of searches, as the API sends them."""
+    for number, query in enumerate(queries):
+        ident = f"srvtoolu_{number}{hashlib.sha256(query.encode()).hexdigest()[:20]}"
+        yield {"type": "server_tool_use", "id": ident, "name": web.SEARCH, "input": {"query": query}}
+        found = [{"type": "web_search_result", **_found(query), "page_age": None}]
+        yield {"type": f"{web.SEARCH}_tool_result", "tool_use_id": ident, "content": found}
+
+
+def _citing(content: list[dict[str, Any]], queries: Sequence[str]) -> list[dict[str, Any]]:
+    """Return blocks of text that cite what was found."""
+    cited = [
+        {"type": "web_search_result_location", **_found(query), "cited_text": "made this result up"}
+        for query in queries
+    ]
+    return [{**block, "citations": cited} for block in content]
 
 
 def _extract(talk: Conversation) -> str:
@@ -305,6 +335,13 @@ def _own_task(work: _Work, notice: Mail) -> _Steps | str:
     if claimed or any(isinstance(one, Mail) and f"#{task_id} " in one.text for one in talk.before):
         return _close(work, task_id, "completed")
     return _do_and_close(work, task_id, found["subject"] + "\n" + notice.text.partition("\n\n")[2])
+
+
+def _search_the_web(work: _Work, order: Order) -> _Steps:
+    """Answer a search; its blocks are put before the answer."""
+    if web.SEARCH not in work.talk.tools:
+        return f"I may not use the web: hire me with --web to have me search for {order.words['query']}."
+    return (yield from work.carry_out(order))
 
 
 def _hire(work: _Work, order: Order) -> _Steps:
@@ -490,4 +527,5 @@ def _deed(done: Done) -> str:
 _KINDS: dict[str, Callable[[_Work, Order], _Steps]] = {
     "claim": lambda work, order: _work_on_task(work, int(order.words["id"]), order.words.get("errand", "")),
     "submit": _submit, "spawn": _hire, "plan": _ask_for_plan, "review": _review, "task": _create_task,
+    "web": _search_the_web,
 }  # fmt: skip

@@ -358,8 +358,8 @@ def _call_line(call: core.readmodel.Call) -> Line:
         format_percent(core.readmodel.hit_rate(used)), format_money(call.usd) if call.usd is not None else "—",
     )  # fmt: skip
     text = "".join(pad(cell, size, "right") for cell, (_, size) in zip(cells, _CALL, strict=True))
-    note = "summary" if call.summary else _uses(used)
-    return (Span(text), Span(f"  {note}" if note else "", "dim"))
+    note = "  summary" if call.summary else f"  web {used.web_uses}" if used.web_uses else ""
+    return (Span(text), Span(note, "dim"))
 
 
 def _label(text: str) -> Span:

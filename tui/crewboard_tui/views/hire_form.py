@@ -24,7 +24,7 @@ _MARKED = ("name", "limits", "memory", "sites")
 """Fields with space below for an error message."""
 
 _ANY_SITE = "any site; or only some: docs.python.org pypi.org"
-_ABOUT_WEB = "the API searches and reads, unasked; what it looks for leaves this machine"
+_ABOUT_WEB = "the API searches, unasked; what it looks for leaves this machine"
 
 
 class Problem(NamedTuple):
