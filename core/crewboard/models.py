@@ -66,7 +66,7 @@ def _supports(part: Mapping[str, Any]) -> bool:
 
 
 def refusal(
-    model: str, can: Capabilities | None, effort: str | None, thinking: str | None, *, web: bool = False
+    model: str, can: Capabilities | None, effort: str | None = None, thinking: str | None = None, *, web: bool = False
 ) -> str | None:
     """Return why a model does not take an effort, a way to think or the web; None if it does, or that is unknown."""
     if can is None:

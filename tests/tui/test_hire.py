@@ -1,14 +1,17 @@
 """The hire form: it shows the rights of a type, checks fields while typing, and shows the same hire as a command."""
 
+import json
 import os
 import subprocess
 import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from textual.widgets import Input, TextArea
 
+from crewboard import models
 from crewboard.commands import hire as hiring
 from crewboard.commands import profiles
 from crewboard.commands.context import Team
@@ -754,6 +757,56 @@ async def test_the_form_chooses_effort_and_thinking(frozen: Frozen) -> None:
         await stage.sees("Effort   ‹ high ›", "thinking ‹ off ›", "--effort high --thinking off")
         flags = stage.app.screen.query_one(HireForm).hire().flags
         assert (flags.effort, flags.thinking) == ("high", "off")
+
+
+async def test_the_form_offers_only_what_the_model_takes(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _fill(stage, "fixer2", "go")
+        form = stage.app.screen.query_one(HireForm)
+        effort, thinking = form.query_one("#hire-effort", Select), form.query_one("#hire-thinking", Select)
+        assert "xhigh" in [value for value, _ in effort.options], "nothing is known before it matters"
+        effort.focus()
+        await stage.until(lambda: "xhigh" not in [value for value, _ in effort.options], "what sonnet takes")
+        assert [value for value, _ in effort.options] == ["", "low", "medium", "high", "max"]
+        effort.choose("max")
+        form.query_one("#hire-model", Input).value = "haiku"
+        thinking.focus()
+        await stage.sees("claude-haiku-5-5 does not take the effort max", "fix the limits")
+        assert ([value for value, _ in effort.options], [value for value, _ in thinking.options]) == (
+            ["", "max"], ["", "off"]
+        )  # fmt: skip
+        effort.choose("")
+        await stage.sees("ready")
+
+
+@pytest.mark.long
+async def test_the_api_is_asked_once_what_a_model_takes(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    class Describing(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(models.offline("claude-sonnet-5-5")).encode())
+
+    with HTTPServer(("127.0.0.1", 0), Describing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        environment = {"ANTHROPIC_BASE_URL": f"http://127.0.0.1:{server.server_port}", "ANTHROPIC_API_KEY": "k"}
+        team = Team(frozen.directory, environment=environment, now=lambda: NOW)
+        monkeypatch.setattr(Frozen, "team", property(lambda _: team))
+        async with opened(frozen, 80, 24) as stage:
+            await _fill(stage, "fixer2", "go")
+            effort = stage.app.screen.query_one("#hire-effort", Select)
+            for _ in range(2):
+                effort.focus()
+                await stage.until(lambda: "xhigh" not in [value for value, _ in effort.options], "the answer")
+                stage.app.screen.query_one("#hire-prompt").focus()
+        server.shutdown()
+    assert asked == ["/v1/models/claude-sonnet-5-5"]
 
 
 async def test_the_form_says_that_the_web_lets_data_out(frozen: Frozen) -> None:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from textual import on
+from textual import events, on
 from textual.widget import Widget
 from textual.widgets import Input, TextArea
 
@@ -111,6 +111,8 @@ class HireScreen(BaseScreen):
             hire = self.form.hire()
         except UsageError as error:
             hire, wrong = self.form.hire(max_turns=1), [Problem("limits", str(error))]
+        if self.form.refused_effort is not None:
+            wrong.append(Problem("limits", self.form.refused_effort))
         return [*wrong, *self.form.wrong_fields(), *problems(hire, self.context.snapshot.view, self.context.key)]
 
     def command(self) -> str:
@@ -129,6 +131,29 @@ class HireScreen(BaseScreen):
     def _edited(self) -> None:
         self._refused = None
         self.paint(self.context.snapshot)
+
+    @on(events.DescendantFocus, "#hire-effort, #hire-thinking")
+    def _learn_model(self) -> None:
+        """Ask once what the chosen model takes, before the user chooses among it."""
+        model, environment, known = self.form.model, self.context.team.worker_environment, self.form.capabilities
+        if model in known:
+            return
+        if core.env.is_offline(environment):
+            known[model] = core.models.ask(model, environment)
+            self.paint(self.context.snapshot)
+        elif core.commands.context.has_key(environment):
+            known[model] = None
+
+            def ask() -> str:
+                """Runs in a thread. Without an answer, all is offered."""
+                known[model] = core.models.ask(model, environment)
+                return ""
+
+            self.context.jobs.start(f"asking what {model} takes", ask, self._learned)
+
+    def _learned(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
+        if self.is_attached:
+            self.paint(self.context.snapshot)
 
     def action_next_field(self) -> None:
         self.focus_next()

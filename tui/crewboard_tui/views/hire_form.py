@@ -74,6 +74,8 @@ class HireForm(Vertical):
         self._view = view
         self._environment = team.worker_environment
         self._config = team.config
+        self.capabilities: dict[str, core.models.Capabilities | None] = {}
+        """What the API says of the models that were asked about."""
         self._had = {"worktree": False, "web": False}
         """What the type that was painted last gets unless the user says otherwise."""
         self.border_title = Content("Hire an agent")
@@ -109,11 +111,9 @@ class HireForm(Vertical):
         limits = (Label(" turns ", classes="aside"), Field("hire-turns"), Label(" budget ", classes="aside"))
         yield _row("Model", Field("hire-model"), *limits, Field("hire-budget", "none"))
         yield _row("", Label("", classes="wrong"), id="wrong-limits")
-        levels = [("", "usual"), *((level, level) for level in core.models.EFFORTS)]
-        thinking = [("", "usual"), *((way, way) for way in core.models.THINKING)]
         # A segmented control would be cut in a narrow terminal.
-        effort = Select(levels, id="hire-effort")
-        yield _row("Effort", effort, Label(" thinking ", classes="aside"), Select(thinking, id="hire-thinking"))
+        effort, thinking = (Select(_or_usual(ways), id=f"hire-{ident}") for ident, ways in _EFFORT_FIELDS.items())
+        yield _row("Effort", effort, Label(" thinking ", classes="aside"), thinking)
         own = Checkbox("own checkout", id="hire-worktree")
         yield _row("Task", Select(_task_options(self._view), id="hire-task"), own)
         restart = Checkbox("restart after a crash", id="hire-restart")
@@ -124,6 +124,17 @@ class HireForm(Vertical):
     def kind(self) -> core.agent_types.AgentType:
         """Return the chosen type."""
         return self._types[self.query_one("#hire-type", Select).value]
+
+    @property
+    def model(self) -> str:
+        """Return the model that the agent would have."""
+        return core.commands.hire.choose_model(self.kind, self._text("model") or None, self._environment)
+
+    @property
+    def refused_effort(self) -> str | None:
+        """Return why the model does not take the chosen effort or thinking; None if it does, or that is unknown."""
+        can = self.capabilities.get(self.model)
+        return core.models.refusal(self.model, can, self._chosen("effort"), self._chosen("thinking"))
 
     @property
     def agent_name(self) -> str:
@@ -143,10 +154,13 @@ class HireForm(Vertical):
     def paint(self) -> None:
         """Show what the chosen type may do, and only the options that apply to it."""
         kind = self.kind
-        self.query_one("#hire-may", Label).update(Content(one_line(kind.summary)))
+        self.query_one("#hire-may", Label).update(
+            Content(one_line(" · ".join([kind.summary, *core.agent_types.describe_limits(kind)])))
+        )
         self.query_one("#hire-network").display = kind.executes
         self.query_one("#row-ask").display = kind.executes or kind.writes
         self.query_one("#hire-model", Input).placeholder = self._usual_model(kind)
+        self._offer_what_the_model_takes()
         usual = self._usual
         for ident, had in self._had.items():
             tick = self.query_one(f"#hire-{ident}", Checkbox)
@@ -157,6 +171,15 @@ class HireForm(Vertical):
             self.query_one(row).display = self._ticked("web")
         sites = f"only on {', '.join(kind.allowed_domains)}" if kind.allowed_domains else _ANY_SITE
         self.query_one("#hire-sites", Input).placeholder = sites
+
+    def _offer_what_the_model_takes(self) -> None:
+        """Offer the effort and thinking that the model takes, and what is chosen: that it is wrong is said."""
+        can = self.capabilities.get(self.model)
+        refused = {way for way in core.models.EFFORTS if core.models.refusal("", can, way)}
+        refused |= {way for way in core.models.THINKING if core.models.refusal("", can, thinking=way)}
+        for ident, ways in _EFFORT_FIELDS.items():
+            field = self.query_one(f"#hire-{ident}", Select)
+            field.offer(_or_usual(way for way in ways if way not in refused or way == field.value))
 
     @property
     def _usual(self) -> dict[str, bool]:
@@ -290,6 +313,13 @@ class HireForm(Vertical):
 
     def _ticked(self, ident: str) -> bool:
         return self.query_one(f"#hire-{ident}", Checkbox).value
+
+
+_EFFORT_FIELDS = {"effort": core.models.EFFORTS, "thinking": core.models.THINKING}
+
+
+def _or_usual(ways: Iterable[str]) -> list[tuple[str, str]]:
+    return [("", "usual"), *((way, way) for way in ways)]
 
 
 def _task_options(view: TeamView) -> list[tuple[str, str]]:

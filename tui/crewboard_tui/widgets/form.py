@@ -53,6 +53,13 @@ class Select(Widget, can_focus=True):
         """Choose a value, if it is an option."""
         self.at = next((at for at, (each, _) in enumerate(self.options) if each == value), self.at)
 
+    def offer(self, options: Sequence[tuple[str, str]]) -> None:
+        """Offer other options; the chosen one stays if it is one of them, else the first is chosen."""
+        if self.options != list(options):
+            value, self.options = self.value, list(options)
+            self.at = next((at for at, (each, _) in enumerate(self.options) if each == value), 0)
+            self.refresh()
+
     def action_turn(self, by: int) -> None:
         self.at = (self.at + by) % len(self.options)
 
