@@ -373,6 +373,8 @@ def test_a_pass_wakes_a_worker_whose_files_were_changed_by_hand(
 ) -> None:
     supervisor, agent = unstarted(directory), directory.agent("scout")
     spec = agents.change_spec(agent, lambda _: Spec(prompt="x", prompt_id="x", type="explore", at=1))
+    lease = leases.take(agent.lease)
+    assert lease is not None
     signals: list[int] = []
     monkeypatch.setattr(supervisor._launcher, "signal", lambda _, number: signals.append(number))
     watched = supervisor._watch("scout")
@@ -390,6 +392,11 @@ def test_a_pass_wakes_a_worker_whose_files_were_changed_by_hand(
     eventually(lambda: not woken(), "a pass that finds nothing new")
     agent.status.on_disk.write_bytes(b"{")
     assert woken()
+    agent.status.on_disk.unlink()
+    eventually(lambda: not woken(), "a pass that finds nothing new")
+    agent.lease.on_disk.unlink()
+    assert woken()
+    leases.release(lease)
 
 
 # ------------------------------------------------------------------------------------------------- hung supervisors

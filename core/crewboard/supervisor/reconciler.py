@@ -416,9 +416,12 @@ class Supervisor:
         return self._candidate(watched, spec)
 
     def _wake_if_changed(self, watched: Watched, spec: Spec) -> None:
-        """Wake a worker whose spec was edited, or whose status is damaged: no file event tells the worker."""
+        """Wake a worker whose spec was edited, status damaged or lease removed: no file event tells the worker.
+
+        Without its lease it must end within 10 s, and by itself it looks every 15 s while it rests.
+        """
         watched.status.get()
-        if watched.told is not spec or watched.status.damaged:
+        if watched.told is not spec or watched.status.damaged or not store.leases.is_held(watched.agent.lease):
             self._wake_worker(watched)
         watched.told = spec
 
