@@ -191,3 +191,24 @@ def test_a_money_budget_has_no_share_without_a_price(frozen: Frozen) -> None:
 def test_the_hit_rate_is_of_the_whole_prompt() -> None:
     assert hit_rate(Tokens()) is None
     assert hit_rate(Tokens(input=20, cache_read=75, cache_write=5, output=1000)) == 0.75
+
+
+async def test_an_agent_with_the_web_is_marked_and_its_uses_are_shown(frozen: Frozen) -> None:
+    def with_web(spec: Spec | None) -> Spec:
+        assert spec is not None
+        return spec.replace(flags=spec.flags.replace(web=True, allowed_domains=["docs.a.org"]))
+
+    agents.change_spec(frozen.directory.agent("api"), with_web)
+    path = frozen.directory.agent("api").status
+    status = json_files.load(path, Status)
+    assert status is not None
+    json_files.save(path, status.replace(tokens=status.tokens.replace(web_searches=3, web_fetches=1)))
+    async with opened(frozen, 120, 36) as stage:
+        await stage.sees("WEB")
+        assert " 4 " in _row(stage, "api")
+        await stage.press("7")
+        await stage.sees("Cost · $8.39", "WEB")
+        await stage.press("/", *"api", "enter", "enter")
+        await stage.sees("· web", "3  searches", "1  pages")
+        await stage.press("[", "[", "[", "[", "[", "[")
+        await stage.sees("only docs.a.org · 3 searches and 1 page")

@@ -97,6 +97,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("OUT", 6, _tokens("output"), _most_of("output"), rank=3),
     Column("CACHED", 6, _tokens("cache_read"), _most_of("cache_read"), rank=6),
     Column("WRITTEN", 7, _tokens("cache_write"), _most_of("cache_write"), rank=8),
+    Column("WEB", 4, _tokens("web_uses"), _most_of("web_uses"), rank=4, has=lambda a: a.bill.tokens.web_uses > 0),
     Column("HIT", 4, _hits, lambda a: -(core.readmodel.hit_rate(a.bill.tokens) or 0), rank=5),
     Column("COST", 7, _money, lambda a: -(a.bill.usd or 0)),
     Column("BUDGET", 7, _budget, lambda a: a.bill.budget is None, rank=1, has=lambda a: a.bill.budget is not None),
@@ -105,7 +106,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("CTX", 4, lambda a: _share_cell(context_share(a.context)), lambda a: -(context_share(a.context) or 0),
            rank=4),
 )  # fmt: skip
-"""The columns from left to right; CACHED are tokens read from the cache, WRITTEN those written to it."""
+"""The columns from left to right; CACHED are tokens read from the cache, WRITTEN those written to it, WEB are uses."""
 
 SORTS = ("COST", "IN", "OUT", "CACHED", "WRITTEN", "HIT", "USED", "CTX", "AGENT")
 """The sort columns, in the order in which the key cycles through them."""
