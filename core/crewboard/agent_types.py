@@ -703,8 +703,16 @@ def _accepted(environment: Mapping[str, str]) -> Path:
 
 
 def is_trusted(kind: AgentType, environment: Mapping[str, str]) -> bool:
-    """Return True if a type is built in, or the user accepted the file that defines it as it is now."""
-    return not kind.sha256 or (_accepted(environment) / kind.sha256).exists()
+    """Return True if a type is built in, or the user accepted its file as it is now, and as it is understood now.
+
+    Another version may understand more of a file that was accepted, and give its agents more.
+    """
+    if not kind.sha256:
+        return True
+    try:
+        return (_accepted(environment) / kind.sha256).read_text() == _powers(kind)
+    except (OSError, ValueError):
+        return False
 
 
 def trust(kind: AgentType, environment: Mapping[str, str]) -> None:
@@ -716,9 +724,18 @@ def trust(kind: AgentType, environment: Mapping[str, str]) -> None:
     folder = _accepted(environment)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (folder / kind.sha256).touch(mode=0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        with os.fdopen(os.open(folder / kind.sha256, flags, 0o600), "w") as file:
+            file.write(_powers(kind))
     except OSError as error:
         raise StorageError(f"cannot record in {folder} that {kind.name} was accepted: {error.strerror}") from error
+
+
+def _powers(kind: AgentType) -> str:
+    """Return what agents of a type may do, as text that is compared."""
+    limits = [[each.tool, each.pattern] for each in (*kind.only, *kind.denied)]
+    web = [kind.web, *kind.allowed_domains]
+    return json.dumps([kind.tools, len(kind.only), limits, web, kind.plan, kind.asks, kind.max_turns])
 
 
 def describe_powers(kind: AgentType) -> str:

@@ -224,6 +224,19 @@ def test_a_type_of_the_project_needs_the_users_yes_once(crew_on: Make, tmp_path:
         crew.hire("ann", "auditor", "look")
 
 
+def test_a_file_that_is_understood_otherwise_is_another_question(tmp_path: Path) -> None:
+    environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    kind = made(tmp_path, "tools: Read, Bash(git *)")
+    # An older version left tools with patterns out.
+    trust(replace(kind, tools=("read_file",), only=()), environment)
+    assert not is_trusted(kind, environment)
+    trust(kind, environment)
+    assert is_trusted(find(tmp_path, "auditor"), environment)
+    (record,) = (tmp_path / "state/crewboard/accepted-types").iterdir()
+    record.write_text("")
+    assert not is_trusted(kind, environment), "older versions recorded no more than the file"
+
+
 def test_no_own_type_has_the_tools_of_a_lead(tmp_path: Path) -> None:
     named = ", ".join([*LEAD_TOOLS, "Task", "SpawnAgent"])
     bring(tmp_path, "a", f"name: boss\ndescription: leads\ntools: Read, {named}\n")
