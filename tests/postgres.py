@@ -77,6 +77,14 @@ def set_lease_ttl(url: str, seconds: float) -> None:
         connection.execute("UPDATE crewboard.teams SET lease_ttl = %s", (seconds,))
 
 
+def end_leases(url: str) -> None:
+    """Let the time of all leases in a database be over."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("UPDATE crewboard.leases SET until = '-infinity'")
+
+
 def close_connections() -> None:
     """Close the connections of this process. The next call to a store reads anew how long leases last."""
     from crewboard.store import postgres_store

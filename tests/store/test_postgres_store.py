@@ -11,14 +11,15 @@ import pytest
 
 from crewboard.errors import LostLeaseError, StorageError, UsageError
 from crewboard.store import Held
-from tests.crew import eventually
+from tests.crew import WAIT_TIMEOUT, eventually
 from tests.postgres import set_lease_ttl
 
 # ruff: noqa: ANN401  it is imported only where it is installed
 psycopg = pytest.importorskip("psycopg")
 postgres_store = pytest.importorskip("crewboard.store.postgres_store")
 
-TTL = 0.6
+TTL = 5.0
+"""Seconds that leases last here: on a busy machine their holder may stand still for seconds."""
 LEASE, JOURNAL, INBOX = "agents/scout/lease", "agents/scout/journal.jsonl", "inbox/scout.jsonl"
 
 
@@ -101,7 +102,7 @@ def test_a_worker_whose_time_is_up_writes_nothing(store: Any) -> None:
 def test_a_lease_is_renewed_while_its_holder_lives(store: Any) -> None:
     held = take(store)
     first = run(store.url, "SELECT until FROM crewboard.leases")[0]
-    eventually(lambda: (run(store.url, "SELECT until FROM crewboard.leases")[0] - first).total_seconds() > 3 * TTL)
+    eventually(lambda: run(store.url, "SELECT until FROM crewboard.leases")[0] > first, "a renewal")
     assert store.is_held(LEASE)
     store.release(held)
 
@@ -109,18 +110,29 @@ def test_a_lease_is_renewed_while_its_holder_lives(store: Any) -> None:
 def test_a_replaced_holder_is_told(store: Any) -> None:
     lost = threading.Event()
     store.fence(take(store), lambda: None, lost.set)
-    assert not lost.wait(TTL)
+    assert not lost.is_set()
     replace_holder(store)
-    assert lost.wait(10)
+    assert lost.wait(WAIT_TIMEOUT)
+
+
+def test_a_holder_that_was_replaced_before_it_asks_is_told(store: Any) -> None:
+    lost, held = threading.Event(), take(store)
+    replace_holder(store)
+    # The thread that renews leases has noticed it.
+    eventually(lambda: held.token not in store._server._keeper._kept, "the loss of the lease")
+    store.fence(held, lambda: None, lost.set)
+    assert lost.is_set()
 
 
 def test_a_holder_that_cannot_renew_is_told(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     lost = threading.Event()
+    set_lease_ttl(store.url, 0.6)
+    postgres_store.close_all()
     store.fence(take(store), lambda: None, lost.set)
     monkeypatch.setattr(postgres_store._Server, "connect", _refuse)
     run(store.url, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
         "AND datname = current_database()")  # fmt: skip
-    assert lost.wait(10)
+    assert lost.wait(WAIT_TIMEOUT)
     # So that the thread ends quietly.
     monkeypatch.undo()
 
@@ -199,7 +211,7 @@ def test_a_lost_connection_loses_and_doubles_nothing(
 
 def test_work_that_deadlocks_is_done_again(store: Any) -> None:
     """Two transactions that write the same records in another order; one of them is run again from its start."""
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=WAIT_TIMEOUT)
     runs: list[str] = []
 
     def swap(first: str, second: str) -> None:

@@ -16,8 +16,8 @@ import pytest
 from crewboard.errors import LostLeaseError, StorageError
 from crewboard.store import Store, Version
 from crewboard.store.file_store import FileStore
-from tests.crew import eventually
-from tests.postgres import close_connections, set_lease_ttl
+from tests.crew import WAIT_TIMEOUT, eventually
+from tests.postgres import close_connections, end_leases
 
 IN_ANOTHER_PROCESS = """
 import sys
@@ -29,9 +29,6 @@ else:
     store = PostgresStore(*sys.argv[1].split())
 {}
 """
-
-TTL = 0.6
-"""Seconds that leases last in PostgreSQL here."""
 
 
 def line(ident: str, text: str = "") -> bytes:
@@ -58,9 +55,6 @@ def store(place: str) -> Iterator[Store]:
         made = PostgresStore(url, team)
     for folder in ("", "inbox", "agents", "agents/scout", ".locks"):
         made.make_folder(folder)
-    if not place.startswith("/"):
-        set_lease_ttl(place.split(maxsplit=1)[0], TTL)
-        close_connections()
     yield made
     if not place.startswith("/"):
         close_connections()
@@ -398,7 +392,7 @@ def test_a_removed_lease_is_lost_for_its_holder(store: Store) -> None:
     store.release(other)
 
 
-def test_death_frees_a_lease(store: Store, elsewhere: Callable[[str], subprocess.Popen[str]]) -> None:
+def test_death_frees_a_lease(store: Store, place: str, elsewhere: Callable[[str], subprocess.Popen[str]]) -> None:
     holder = elsewhere("""
 held = store.take("agents/scout/lease")
 store.say(held, b"me")
@@ -410,6 +404,9 @@ sys.stdin.read()
     assert store.last_said(LEASE) == b"me"
     holder.kill()
     holder.wait()
+    if not place.startswith("/"):
+        # No one renews it any more.
+        end_leases(place.split(maxsplit=1)[0])
     eventually(lambda: not store.is_held(LEASE), "the end of the lease")
     held = store.take(LEASE)
     assert held is not None
@@ -428,7 +425,7 @@ def test_listeners_hear_of_mail_requests_and_tasks(store: Store, deep: bool) -> 
     assert listener.is_alive()
 
     def wait_for(name: str) -> None:
-        while heard.get(timeout=10) != name:
+        while heard.get(timeout=WAIT_TIMEOUT) != name:
             pass
 
     store.append(INBOX, line("a"))

@@ -606,10 +606,14 @@ class _Keeper:
             self._kept.pop(held.token, None)
 
     def watch(self, held: Held, lost: Callable[[], None]) -> None:
-        """Call `lost` as soon as a lease is lost, or is not certain any more."""
+        """Call `lost` as soon as a lease is lost, or is not certain any more: at once if it was lost before."""
         with self._lock:
-            self._kept[held.token].lost = lost
+            kept = self._kept.get(held.token)
+            if kept is not None:
+                kept.lost = lost
             watching, self._watching = self._watching, True
+        if kept is None:
+            lost()
         if not watching:
             threading.Thread(target=self._watch, name="crewboard-lease", daemon=True).start()
 
