@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from crewboard import commands as commands
     from crewboard import env as env
     from crewboard import linux as linux
+    from crewboard import mcp_servers as mcp_servers
     from crewboard import media as media
     from crewboard import models as models
     from crewboard import pricing as pricing
@@ -66,8 +67,8 @@ else:
             "records": "LEAD OPERATOR HireOptions Message Request Status Task",
         },
         modules=(
-            "agent_types attach commands env linux media models pricing protocol readmodel records "
-            "redaction sandbox store web"
+            "agent_types attach commands env linux mcp_servers media models pricing protocol readmodel "
+            "records redaction sandbox store web"
         ),
     )
 

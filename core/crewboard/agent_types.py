@@ -11,14 +11,16 @@ followed, and the user accepts each one, by its content, before an agent of that
 """
 
 import contextlib
+import dataclasses
 import errno
 import hashlib
 import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
@@ -50,7 +52,19 @@ LEAD_TOOLS = (
 """Tools that only a lead has."""
 
 GATED_TOOLS = frozenset({"bash", "write_file", "edit_file"})
-"""Tools that an agent with a plan gate may not use before its plan is approved."""
+"""Tools that an agent with a plan gate may not use before its plan is approved, with all tools of MCP servers."""
+
+MCP_PREFIX = "mcp__"
+"""The beginning of the names of tools of MCP servers: `mcp__server__tool`."""
+
+ALL_MCP = f"{MCP_PREFIX}*"
+"""The pattern of all tools of the project's MCP servers."""
+
+
+def is_gated(tool: str) -> bool:
+    """Return True for a tool that changes or runs something, so that plans, rules and asking are about it."""
+    return tool in GATED_TOOLS or tool.startswith(MCP_PREFIX)
+
 
 _KEPT = frozenset({*TEAM_TOOLS, "submit_plan", "review_task", "shutdown_response", "skill", "bash_output", "bash_kill"})
 
@@ -66,11 +80,13 @@ class AgentType:
 
     `worktree` says whether its agents get checkouts of their own; None leaves that to the team's setting. `effort` and
     `thinking` are used where the model takes them and the hire names none; None leaves them to the model. `web` and
-    `allowed_domains` are what its agents get of the web where the hire does not say.
+    `allowed_domains` are what its agents get of the web where the hire does not say. `mcp` are patterns of the tools
+    of MCP servers that its agents may use, or with a `!` may not use.
 
     The rest is of a project's own type. A hire of it requires a `plan`, the operator's approval of each command or of
     each write as well (`asks`), and has at most `max_turns`. A tool with patterns in `only` may be used for these
-    alone, and for no call that `denied` is about. `skills` are loaded before the conversation. `left_out` are tools
+    alone, and for no call that `denied` is about. `skills` are loaded before the conversation. `mcp_servers` are those
+    that its file defines. `left_out` are tools
     that its file names and that crewboard does not have, `not_understood` says what else of it has no effect. `file` is
     that file, relative to the root, and `sha256` its contents; both are empty for a built-in type.
     """
@@ -87,6 +103,8 @@ class AgentType:
     thinking: Thinking | None = None
     web: bool = False
     allowed_domains: tuple[str, ...] = ()
+    mcp: tuple[str, ...] = ()
+    mcp_servers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     plan: bool = False
     asks: Literal["", "commands", "all"] = ""
     max_turns: int | None = None
@@ -149,6 +167,7 @@ _ALL = (
         # It decides between tool calls what their results mean. The model thinks only where it needs to.
         effort="high",
         thinking="adaptive",
+        mcp=(ALL_MCP,),
     ),
     AgentType(
         "test",
@@ -162,6 +181,7 @@ _ALL = (
         # To run a command takes little thought, to explain a failure some.
         effort="medium",
         thinking="adaptive",
+        mcp=(ALL_MCP,),
     ),
     AgentType(
         "lead",
@@ -177,6 +197,7 @@ _ALL = (
         # It splits the work and judges what comes back; a mistake costs the work of a whole team.
         effort="high",
         thinking="adaptive",
+        mcp=(ALL_MCP,),
     ),
 )
 
@@ -248,7 +269,6 @@ _NO_EFFECT = {
     "background": "say --background when you hire it",
     "hooks": "no hooks of files are run",
     "initialPrompt": "the prompt of the hire is used",
-    "mcpServers": "MCP servers are not supported",
     "memory": "put what it should know into its instructions",
 }
 """Fields of Claude Code without effect here, and what to do."""
@@ -257,6 +277,9 @@ _DECORATIVE = frozenset({"color"})
 """Fields of Claude Code that change nothing that an agent does."""
 
 _YES_NO = ("true", "false")
+
+_Servers = dict[str, dict[str, Any]] | list[str | dict[str, dict[str, Any]]] | str
+"""MCP servers by name, or defined as in `.mcp.json`."""
 
 
 class _Front(Struct, kw_only=True):
@@ -274,6 +297,8 @@ class _Front(Struct, kw_only=True):
     max_turns: _Turns | None = field(name="maxTurns", default=None)
     web: Literal["true", "false"] | None = None
     allowed_domains: list[str] | str | None = None
+    mcp: _Servers | None = None
+    mcp_servers: _Servers | None = field(name="mcpServers", default=None)
 
     def __post_init__(self) -> None:
         if not is_name(self.name) or self.name in RESERVED_AGENTS:
@@ -300,6 +325,19 @@ class _Front(Struct, kw_only=True):
             UsageError: One of them is none.
         """
         return tuple(check_domains(_listed(self.allowed_domains) or ()))
+
+    @property
+    def servers(self) -> list[str | dict[str, dict[str, Any]]] | None:
+        """Return the MCP servers that the file names or defines; None if it does not say."""
+        given = self.mcp if self.mcp is not None else self.mcp_servers
+        if isinstance(given, str):
+            return [part.strip() for part in given.split(",") if part.strip()]
+        return [given] if isinstance(given, dict) else given
+
+    @property
+    def inline_servers(self) -> dict[str, dict[str, Any]]:
+        """Return the MCP servers that the file defines."""
+        return {name: entry for each in self.servers or () if isinstance(each, dict) for name, entry in each.items()}
 
 
 _NULLABLE = tuple(name for name in _Front.__struct_encode_fields__ if name not in ("name", "description"))
@@ -418,7 +456,7 @@ def definition(own: AgentType) -> Definition | None:
     return Definition(
         tools=list(own.tools), model=own.model, summary=own.summary, prompt=own.prompt,
         effort=own.effort, thinking=own.thinking, ask_commands=own.asks == "commands", skills=list(own.skills),
-        only=list(own.only), denied=list(own.denied),
+        only=list(own.only), denied=list(own.denied), mcp=list(own.mcp), mcp_servers=dict(own.mcp_servers),
     )  # fmt: skip
 
 
@@ -430,10 +468,11 @@ def type_of(name: str, carried: Definition | None) -> AgentType:
     """
     if carried is None:
         return agent_type(name)
-    made = _make(name, tuple(carried.tools), carried.model, carried.summary, carried.prompt)
+    made = _make(name, tuple(carried.tools), carried.model, carried.summary, carried.prompt, tuple(carried.mcp))
     return replace(
         made, effort=carried.effort, thinking=carried.thinking, asks="commands" if carried.ask_commands else "",
         skills=tuple(carried.skills), only=tuple(carried.only), denied=tuple(carried.denied),
+        mcp_servers=carried.mcp_servers,
     )  # fmt: skip
 
 
@@ -455,7 +494,8 @@ def _parse(data: bytes, file: str) -> AgentType:
         raise BadDataError(describe_invalid(error, "front matter", _CHOICES)[:300]) from error
     model = models.resolve(front.model) if front.model not in (None, "inherit") else None
     tools = _read_tools(front)
-    made = _make(front.name, tools.names, model or TYPES["code"].model, front.description, (found[2] or "").strip())
+    mcp, body = _mcp_patterns(front), (found[2] or "").strip()
+    made = _make(front.name, tools.names, model or TYPES["code"].model, front.description, body, mcp)
     without_effect = [f"{name}: {why}" for name, why in _NO_EFFECT.items() if name in fields]
     known = {*_Front.__struct_encode_fields__, *_NO_EFFECT, *_DECORATIVE}
     unknown = [f"{name[:_MOST_OF_NAME]}: there is no such field" for name in fields if name not in known]
@@ -463,6 +503,7 @@ def _parse(data: bytes, file: str) -> AgentType:
     return replace(
         made, worktree=front.has_worktree, effort=front.effort, thinking=front.thinking,
         web=front.web == "true" and not tools.denies_web, allowed_domains=front.domains,
+        mcp_servers=front.inline_servers,
         max_turns=int(front.max_turns) if front.max_turns is not None else None, only=tools.only, denied=tools.denied,
         skills=tuple(_listed(front.skills) or ())[:_MOST_NAMED], left_out=tools.left_out,
         not_understood=(*mode, *tools.ignored, *without_effect, *unknown[:_MOST_NAMED]),
@@ -501,6 +542,8 @@ def _read_tools(front: _Front) -> _Tools:
     only: list[ToolPattern] = []
     left_out: list[str] = []
     for entry in named or ():
+        if entry.startswith(MCP_PREFIX):
+            continue
         name, pattern = _split(entry)
         ours = TYPES["code"].tools if name == "*" else _map_tool(name)
         limits = [_limit(tool, pattern) for tool in ours or ()] if pattern is not None else []
@@ -636,10 +679,17 @@ def _template(name: str, like: AgentType, description: str) -> str:
         _line("permissionMode", mode, "plan | default | acceptEdits"),
         _line("maxTurns", str(like.max_turns or ""), "30"),
         _line("isolation", "worktree" if like.worktree else "", "worktree"),
+        _line("mcp", _server_names(like), "names of MCP servers of .mcp.json; * for all"),
         _line("skills", ", ".join(like.skills), "names of .claude/skills, which it has from the beginning"),
         "---",
         f"{like.prompt}\n",
     ])  # fmt: skip
+
+
+def _server_names(like: AgentType) -> str:
+    """Return the MCP servers whose tools a type may use, all of them; an empty text if it may use only some tools."""
+    names = [each.removeprefix(MCP_PREFIX).removesuffix("__*") for each in like.mcp]
+    return ", ".join(names) if not any("!" in name or "__" in name for name in names) else ""
 
 
 _DENIED_AS = {"files": "edit_file"}
@@ -735,7 +785,8 @@ def _powers(kind: AgentType) -> str:
     """Return what agents of a type may do, as text that is compared."""
     limits = [[each.tool, each.pattern] for each in (*kind.only, *kind.denied)]
     web = [kind.web, *kind.allowed_domains]
-    return json.dumps([kind.tools, len(kind.only), limits, web, kind.plan, kind.asks, kind.max_turns])
+    servers = [kind.mcp, kind.mcp_servers]
+    return json.dumps([kind.tools, len(kind.only), limits, web, kind.plan, kind.asks, kind.max_turns, servers])
 
 
 def describe_powers(kind: AgentType) -> str:
@@ -743,8 +794,9 @@ def describe_powers(kind: AgentType) -> str:
     on = f" on {', '.join(kind.allowed_domains)}" if kind.allowed_domains else ""
     wanted = (("run commands", kind.executes), ("write files", kind.writes), (f"use the web{on}", kind.web))
     may = [word for word, is_wanted in wanted if is_wanted]
+    tools = ", ".join((*kind.tools, *kind.mcp)) or "none"
     return (
-        f"it may {' and '.join(may) or 'only read'} (tools: {', '.join(kind.tools) or 'none'}), uses {kind.model}, and "
+        f"it may {' and '.join(may) or 'only read'} (tools: {tools}), uses {kind.model}, and "
         f"its {len(kind.prompt)} characters of instructions become part of the system prompt"
         + "".join(f"; {limit}" for limit in describe_limits(kind))
     )
@@ -761,6 +813,7 @@ def describe_limits(kind: AgentType) -> list[str]:
         f"only {', '.join(f'{each.tool} {each.pattern}' for each in kind.only)}": kind.only,
         f"never {', '.join(f'{each.tool} {each.pattern}' for each in kind.denied)}": kind.denied,
         f"loads the skills {', '.join(kind.skills)}": kind.skills,
+        f"brings the MCP servers {', '.join(kind.mcp_servers)}": kind.mcp_servers,
     }
     return [text for text, applies in said.items() if applies]
 
@@ -785,13 +838,49 @@ def _map_tool(tool: str) -> tuple[str, ...] | None:
     return (tool,) if tool in _SUPPORTED_TOOLS else () if tool in TEAM_TOOLS else None
 
 
-def _make(name: str, tools: tuple[str, ...], model: str, summary: str, prompt: str) -> AgentType:
+def _mcp_patterns(front: _Front) -> tuple[str, ...]:
+    """Return which tools of MCP servers a type may use: those that its file names; all if it lists no tools."""
+    named, denied = _listed(front.tools), _listed(front.disallowed) or []
+    if "*" in denied:
+        return ()
+    all_named = named is None or "*" in named
+    patterns = [_whole(each) for each in named or () if each.startswith(MCP_PREFIX)]
+    if front.servers is not None:
+        names = [each for each in front.servers if isinstance(each, str)] + list(front.inline_servers)
+        patterns += [f"{MCP_PREFIX}{name}__*" for name in names]
+    elif all_named:
+        patterns = [ALL_MCP]
+    return (*patterns, *(f"!{_whole(each)}" for each in denied if patterns and each.startswith(MCP_PREFIX)))
+
+
+def _whole(name: str) -> str:
+    """Return the pattern that a file means: the name of a server alone stands for all of its tools."""
+    return name if "__" in name.removeprefix(MCP_PREFIX) or name.endswith("*") else f"{name}__*"
+
+
+def may_use_server(patterns: Iterable[str], server: str) -> bool:
+    """Return True if a tool of an MCP server may match one of these patterns (`AgentType.mcp`)."""
+    allowing = [each for each in patterns if not each.startswith("!")]
+    return any(fnmatchcase(server, each.removeprefix(MCP_PREFIX).partition("__")[0]) for each in allowing)
+
+
+def may_use_tool(patterns: Iterable[str], tool: str) -> bool:
+    """Return True if these patterns (`AgentType.mcp`) allow a tool of an MCP server."""
+    matching = [each for each in patterns if fnmatchcase(tool, each.removeprefix("!"))]
+    return bool(matching) and not any(each.startswith("!") for each in matching)
+
+
+def _make(
+    name: str, tools: tuple[str, ...], model: str, summary: str, prompt: str, mcp: tuple[str, ...] = ()
+) -> AgentType:
     return AgentType(
         name,
         tools,
         writes=bool({"write_file", "edit_file"} & set(tools)),
-        executes="bash" in tools,
+        # A server of the project is a program, too.
+        executes="bash" in tools or bool(mcp),
         model=model,
         summary=" ".join(summary.split()),
         prompt=prompt,
+        mcp=mcp,
     )

@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TextIO
 
 from crewboard import env
@@ -43,9 +43,13 @@ def is_secret(variable: str) -> bool:
 
 def register_secrets(environment: Mapping[str, str]) -> None:
     """Redact the values of secret variables, also encoded, from now on in all text that this process shows."""
-    secrets = {key: value for key, value in environment.items() if is_secret(key) and key not in _NO_SECRETS}
+    register_values(value for key, value in environment.items() if is_secret(key) and key not in _NO_SECRETS)
+
+
+def register_values(secrets: Iterable[str]) -> None:
+    """Redact these values, also encoded, from now on in all text that this process shows."""
     known = set(_registered)
-    for value in secrets.values():
+    for value in secrets:
         if len(value) >= _MIN_LENGTH:
             known.update(form for form in _encodings(value) if len(form) >= _MIN_LENGTH)
     _registered[:] = sorted(known, key=len, reverse=True)

@@ -94,6 +94,11 @@ class NoFileTools:
     async def end(self) -> bool:
         return False
 
+    async def end_lent(self, why: str) -> None: ...
+
+    def ended_commands(self) -> dict[str, str]:
+        return {}
+
 
 def arrange(team: TeamDirectory) -> None:
     """Hire an agent that has mail and a task, and ends when it is done."""
@@ -133,6 +138,7 @@ def _work_and_end(run_state: RunState, model: ScriptedModel) -> int:
 async def _live(run_state: RunState, model: ScriptedModel) -> None:
     # It loads the SDK, which most test runners do without.
     from crewboard.worker import loop
+    from crewboard.worker.tools.mcp import McpServers
 
     helper = cast("FileToolClient", NoFileTools())
     # asyncio logs what a killed task raised when the task is collected. That parses source, and CPython 3.11 fails if
@@ -140,7 +146,9 @@ async def _live(run_state: RunState, model: ScriptedModel) -> None:
     asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
     # A worker waits for the storage, and gives up: both in no time.
     with mock.patch.multiple(loop, FIRST_DELAY=0.0005, RETRY_BUDGET=0.002):
-        await loop.Loop(run_state, Interrupts(run_state), cast("Model", model), helper, {}).run()
+        await loop.Loop(
+            run_state, Interrupts(run_state), cast("Model", model), helper, McpServers(run_state, helper, {}), {}
+        ).run()
 
 
 def resume(team: TeamDirectory) -> None:

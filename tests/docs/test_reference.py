@@ -120,5 +120,5 @@ def test_keys_of_status_json_are_told(name: str, function: object) -> None:
     source = inspect.getsource(function)  # type: ignore[arg-type]  # each is a function
     keys = re.findall(r'^\s+"(\w+)": ', source, re.MULTILINE)
     shown = marked_names(REFERENCE / "json.md", "keys", name)
-    not_in_all = {"log", "code", "task", "file", "other", "files", "waiting"} if name == "need" else set()
+    not_in_all = {"log", "code", "task", "file", "other", "files", "server", "waiting"} if name == "need" else set()
     assert [key for key in shown if key not in not_in_all] == keys

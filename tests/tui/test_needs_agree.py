@@ -8,7 +8,7 @@ import pytest
 from crewboard.commands import context
 from crewboard.readmodel import NeedKind, TeamReader, TeamView
 from crewboard.readmodel.as_json import status
-from crewboard.records import Checked, Exit, Work
+from crewboard.records import Checked, Exit, McpState, Work
 from crewboard.store import agents
 from crewboard_tui.cli import board as plain
 from crewboard_tui.cli import watching
@@ -79,6 +79,7 @@ MAKE: dict[NeedKind, Callable[[Frozen], None]] = {
     "damaged": _damage,
     "task_failed": lambda team: team.task(4, "fix it", "failed", owner="who"),
     "check_failed": lambda team: team.task(4, "fix it", "in_progress", owner="who", checked=_FAILED, check_failures=3),
+    "mcp": _run(mcp=[McpState("git", problem="it ended", since=NOW - 9)]),
     "result": _result,
 }
 

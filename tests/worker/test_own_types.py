@@ -42,8 +42,9 @@ def made(root: Path, front: str) -> AgentType:
 def test_tools_are_mapped_and_unknown_ones_are_left_out(tmp_path: Path) -> None:
     found = made(tmp_path, "tools: Read, Grep, Task, TodoWrite, mcp__x__y\nmodel: haiku")
     assert found.tools == ("read_file", "grep")
-    assert found.left_out == ("Task", "mcp__x__y"), "every agent has a todo list"
-    assert (found.writes, found.executes, found.model) == (False, False, "claude-haiku-5-5")
+    assert found.left_out == ("Task",), "every agent has a todo list"
+    assert found.mcp == ("mcp__x__y",)
+    assert (found.writes, found.executes, found.model) == (False, True, "claude-haiku-5-5"), "a server is a program"
     assert found.prompt == "You look for a."
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from crewboard import agent_types, pricing, protocol, store, web
+from crewboard.agent_types import MCP_PREFIX
 from crewboard.commands.context import Team, command_for
 from crewboard.pricing import parse_budget
 from crewboard.records import (
@@ -402,7 +403,12 @@ RuleFor = Literal["agent", "type", "all"]
 """For which agents a rule is that an approval adds: the one that asks, all of its type, or all agents."""
 
 RULE_TOOLS = ("bash", "write_file", "edit_file", "files")
-"""The tools that a rule can be about; `files` is every file tool that writes."""
+"""The tools that a rule can be about, with those of MCP servers; `files` is every file tool that writes."""
+
+_MCP_TOOLS = re.compile(rf"{MCP_PREFIX}[\w*?-]+", re.ASCII)
+"""A tool of an MCP server, or a pattern of several."""
+
+_ARGUMENT = re.compile(r"[\w.*?-]+=.*|\*", re.ASCII)
 
 _MAX_PATTERN = 500
 
@@ -413,6 +419,8 @@ def covers(request: Request, scope: str, rule_for: RuleFor = "agent", agent_type
     tool = str(request.payload.get("tool", ""))
     if tool == "bash":
         return f"any single command of {who} that starts {scope}"
+    if tool.startswith(MCP_PREFIX):
+        return f"every {tool} of {who}"
     folder = "the top folder" if scope in (".", "") else f"{scope}/"
     return f"every {tool} of {who} directly in {folder}"
 
@@ -483,8 +491,9 @@ def add_rule(
     _require_operator(team)
     if agent is not None:
         team.member(agent)
-    if tool not in RULE_TOOLS:
-        raise UsageError(f"there are no rules about {tool!r}; tools: {', '.join(RULE_TOOLS)}")
+    if tool not in RULE_TOOLS and not _MCP_TOOLS.fullmatch(tool):
+        known = f"{', '.join(RULE_TOOLS)}, and those of MCP servers, such as {MCP_PREFIX}SERVER__*"
+        raise UsageError(f"there are no rules about {tool!r}; tools: {known}")
     _check_pattern(tool, pattern)
     rule = Rule(
         id=_new_rule_id(),
@@ -511,6 +520,11 @@ def _check_pattern(tool: str, pattern: str) -> None:
             shlex.split(pattern)
         except ValueError as error:
             raise UsageError(f"the pattern {pattern!r} cannot be read: {error}") from error
+    elif tool.startswith(MCP_PREFIX):
+        if not _ARGUMENT.fullmatch(pattern):
+            raise UsageError(
+                f"{pattern!r} is neither `*`, for every call, nor an argument such as 'url=https://docs.*'"
+            )
     elif pattern.startswith(("/", "~")) or ".." in pattern.split("/"):
         raise UsageError(f"{pattern!r} is no path from the workspace's root, such as src/**")
 

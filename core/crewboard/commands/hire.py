@@ -6,12 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn
 
-from crewboard import agent_types, env, models, protocol, store
+from crewboard import agent_types, env, mcp_servers, models, protocol, store
 from crewboard.agent_types import AgentType
 from crewboard.commands.answers import require_price, set_budget
 from crewboard.commands.context import POLL_INTERVAL, Team, check_credentials, command_for, wait_until
-from crewboard.commands.messages import post
+from crewboard.commands.messages import acknowledge_marks, post
 from crewboard.commands.tasks import assign_without_mail
+from crewboard.mcp_servers import McpServer
 from crewboard.pricing import parse_budget
 from crewboard.records import (
     LEAD,
@@ -27,6 +28,7 @@ from crewboard.records import (
     TryLaterError,
     UsageError,
     check_agent,
+    mcp_mark,
 )
 from crewboard.store import START_TIMEOUT, AgentDirectory, is_starting
 from crewboard.web import TOOLS as WEB_TOOLS
@@ -134,6 +136,7 @@ def _limit_to_hirer(team: Team, hire: Hire, kind: AgentType) -> Hire:
             f"{hire.name} was not hired: type {kind.name} has {', '.join(wider)}, which the terms of your plan's "
             "approval do not leave you until your result"
         )
+    wider += [f"the MCP server {name}" for name in kind.mcp_servers]
     if wider:
         raise UsageError(f"only the operator hires an agent of type {kind.name}: it has {', '.join(wider)}")
     known = team.config.member(hire.name) is not None
@@ -284,6 +287,40 @@ def trust(team: Team, kind: AgentType) -> None:
         # A type is accepted before the first agent is hired, so before there is a team.
         team.ensure()
         team.note("trust", kind.name, f"{kind.file}, SHA-256 {kind.sha256[:12]}…")
+
+
+def accept_server(team: Team, server: McpServer) -> None:
+    """Accept an MCP server of the project for this user, until its entry changes. What waited for that needs no one.
+
+    Raises:
+        StorageError: It could not be recorded.
+    """
+    mcp_servers.accept(server, team.directory.root, team.environment)
+    if team.directory.is_foreign():
+        return
+    # A server may be accepted before there is a team.
+    team.ensure()
+    team.note("mcp accept", server.name, f"{server.source}, SHA-256 {server.sha256(team.directory.root)[:12]}…")
+    statuses = ((name, store.agents.status(team.directory.agent(name))) for name in team.config.names)
+    waiting = {
+        mcp_mark(name, state.name): state.since
+        for name, status in statuses
+        if status is not None
+        for state in status.mcp
+        if state.new and state.name == server.name
+    }
+    acknowledge_marks(team, waiting)
+
+
+def revoke_server(team: Team, server: McpServer) -> None:
+    """Take back that an MCP server was accepted.
+
+    Raises:
+        StorageError: It could not be recorded.
+    """
+    mcp_servers.revoke(server, team.directory.root, team.environment)
+    if team.directory.exists() and not team.directory.is_foreign():
+        team.note("mcp revoke", server.name, server.source)
 
 
 def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType) -> Assignment:

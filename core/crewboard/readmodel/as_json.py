@@ -52,6 +52,7 @@ def agent(view: AgentView, team: TeamDirectory) -> dict[str, Any]:
         "waiting_for": view.waiting_for,
         "last_error": view.last_error,
         "setup_error": view.setup_error,
+        "mcp": [each.as_dict() for each in view.mcp],
         "last_tool": view.last_tool,
         "deviations": view.deviations.as_dict() if view.deviations else None,
         "todo": view.todo.as_dict() if view.todo else None,
@@ -93,6 +94,7 @@ def need(each: Need, team: TeamDirectory) -> dict[str, Any]:
         **({"code": each.code} if each.kind == "failed" else {}),
         **({"other": each.other, "files": list(each.files)} if each.kind == "collision" else {}),
         **({"task": each.task} if each.kind in ("task_failed", "check_failed") else {}),
+        **({"server": each.server} if each.kind == "mcp" else {}),
         **({"file": each.file} if each.kind in ("damaged", "result", "check_failed") else {}),
         **log,
     }

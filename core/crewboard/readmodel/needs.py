@@ -13,6 +13,7 @@ from crewboard.records import (
     OUTAGE_MARK,
     SYSTEM,
     ExitCode,
+    McpState,
     Request,
     SupervisorFailure,
     Task,
@@ -21,6 +22,7 @@ from crewboard.records import (
     counted,
     damage_mark,
     describe_exit,
+    mcp_mark,
     result_mark,
     task_mark,
 )
@@ -147,6 +149,7 @@ def find_needs(
         *sorted(_damage_needs(others), key=lambda need: need.since),
         *sorted(_task_needs(others, names), key=lambda need: need.since),
         *sorted(_check_needs(others, names), key=lambda need: need.since),
+        *sorted(_mcp_needs(agents, others.seen), key=lambda need: need.since),
         *sorted(_result_needs(others), key=lambda need: need.since),
     )
 
@@ -257,6 +260,27 @@ def _check_needs(others: OtherEvidence, names: frozenset[str]) -> Iterator[Need]
             summary = f"check of #{task.id} failed {task.check_failures} times: {last.command}"
             marks = ((mark, last.at),)
             yield Need("check_failed", owner, last.at, summary, task=task.id, file=last.result, marks=marks)
+
+
+def _mcp_needs(agents: tuple[AgentView, ...], seen: Mapping[str, float]) -> Iterator[Need]:
+    """Yield one need for each MCP server that agents lack for the same reason."""
+    lacking: dict[tuple[str, str], list[tuple[AgentView, McpState]]] = {}
+    for agent in agents:
+        for state in agent.mcp if agent.alive else ():
+            if state.problem and state.since > seen.get(mcp_mark(agent.name, state.name), 0):
+                lacking.setdefault((state.name, state.problem), []).append((agent, state))
+    for (server, problem), found in lacking.items():
+        first, state = found[0]
+        others = f" and {counted(len(found) - 1, 'other')}" if len(found) > 1 else ""
+        yield Need(
+            "mcp",
+            first.name,
+            min(each.since for _, each in found),
+            f"works without the MCP server {server}{others and f' ({first.name}{others})'}: {problem}",
+            server=server,
+            is_new=state.new,
+            marks=tuple((mcp_mark(agent.name, server), each.since) for agent, each in found),
+        )
 
 
 def _result_needs(others: OtherEvidence) -> Iterator[Need]:

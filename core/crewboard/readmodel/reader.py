@@ -211,6 +211,7 @@ def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
         unread_results=facts.unread_results,
         outage_since=status.outage_since,
         setup_error=status.setup_error,
+        mcp=tuple(status.mcp),
         work=status.work,
     )
 

@@ -18,6 +18,7 @@ from crewboard.records import (
     Effort,
     Exit,
     ExitCode,
+    McpState,
     Presence,
     Removed,
     Request,
@@ -35,7 +36,7 @@ from crewboard.records import (
 
 NeedKind = Literal[
     "death", "plan", "permission", "question", "review", "stuck", "looping", "failed_start", "failed", "collision",
-    "outage", "damaged", "task_failed", "check_failed", "result",
+    "outage", "damaged", "task_failed", "check_failed", "mcp", "result",
 ]  # fmt: skip
 """The kinds of need. Those from `outage` on are the least urgent, in this order."""
 
@@ -59,6 +60,10 @@ class Need(Struct, frozen=True):
     """The limit that stopped the agent of a need `failed`."""
     task: int | None = None
     """The task of a need `task_failed` or `check_failed`."""
+    server: str | None = None
+    """The MCP server of a need `mcp`."""
+    is_new: bool = False
+    """The MCP server of a need `mcp` waits for the user to accept it."""
     file: str | None = None
     """The file in the team directory that a need `result`, `damaged` or `check_failed` is about."""
     other: str | None = None
@@ -77,7 +82,7 @@ class Need(Struct, frozen=True):
     @property
     def key(self) -> str:
         """Return the id of this need. It stays the same when the need's text changes."""
-        about = self.request_id or self.other or (self.file if self.kind == "damaged" else self.task)
+        about = self.request_id or self.other or self.server or (self.file if self.kind == "damaged" else self.task)
         return f"{self.kind}:{self.agent}:{about or ''}"
 
     @property
@@ -111,6 +116,7 @@ class AgentView(Struct, frozen=True):
     `failed_start` and `is_open` are as in `Finding`. `unsafe` says that its commands run without a sandbox. `failed` is
     the exit code of an assignment that ended with an error at `failed_at`, until that is acknowledged or another one
     begins. `deviations` are the calls that the approved plan of its last assignment does not name.
+    `mcp` are the MCP servers that it has, or should have.
     `todo` says how far it is with the steps that it listed in its last assignment. `terms` are those of the plan that
     it carries out.
     """
@@ -159,6 +165,7 @@ class AgentView(Struct, frozen=True):
     effort: Effort | None = None
     thinking: Thinking | None = None
     setup_error: str | None = None
+    mcp: tuple[McpState, ...] = ()
     work: Work | None = None
     collides_with: tuple[str, ...] = ()
     unmerged: Unmerged | None = None

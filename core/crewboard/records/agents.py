@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from crewboard.names import OPERATOR
-from crewboard.records.base import Name, Record, Time
+from crewboard.records.base import JsonValue, Name, Record, Time
 
 State = Literal[
     "starting", "working", "waiting", "retrying", "idle", "paused", "stopping",
@@ -75,6 +75,7 @@ class Definition(Record):
 
     A tool with patterns in `only` may be used for these alone, and for no call that `denied` is about. With
     `ask_commands`, the operator is asked before each command. `skills` are loaded before the conversation.
+    `mcp` are patterns of tools of MCP servers, and `mcp_servers` the servers that its file defines.
     """
 
     tools: list[str]
@@ -87,6 +88,8 @@ class Definition(Record):
     denied: list[ToolPattern] = []
     ask_commands: bool = False
     skills: list[str] = []
+    mcp: list[str] = []
+    mcp_servers: dict[str, JsonValue] = {}
 
 
 class Undone(Record):
@@ -246,6 +249,22 @@ class TermsInForce(Record):
     used_usd: float = 0
 
 
+class McpState(Record):
+    """An MCP server of an agent, with the `tools` that it offers, or the `problem` that keeps it from being used.
+
+    A server is `new` until the user accepts it. `left_out` says which of its tools cannot be used and why, `file` is
+    the one that names it. Its problem is known since `since`.
+    """
+
+    name: str
+    file: str = ""
+    tools: list[str] = []
+    problem: str | None = None
+    new: bool = False
+    left_out: list[str] = []
+    since: Time = 0
+
+
 SANDBOX_OFF = "none (unsafe)"
 """`Status.sandbox` of an agent that executes commands without a sandbox."""
 
@@ -265,6 +284,7 @@ class Status(Record):
     `effort` and `thinking` are what its requests ask for; None leaves them to the model.
     `setup_error` says what its checkout lacks: the team's `worktree_setup` failed, or an entry of `worktree_copy` is
     missing.
+    `mcp` are the MCP servers that the agent has, or should have.
     `deadline_monotonic` is `deadline` on the monotonic clock of that boot, because the wall clock may be changed.
     """
 
@@ -281,6 +301,7 @@ class Status(Record):
     cost_usd: float | None = None
     last_error: str | None = None
     setup_error: str | None = None
+    mcp: list[McpState] = []
     failed: int | None = None
     failed_at: Time = 0
     retry_at: Time | None = None

@@ -391,6 +391,11 @@ def collision_mark(one: str, other: str) -> str:
     return f"collision:{':'.join(sorted((one, other)))}"
 
 
+def mcp_mark(agent: str, server: str) -> str:
+    """Return the key in `OperatorState.needs` of an MCP server that an agent lacks; its version is since when."""
+    return f"mcp:{agent}:{server}"
+
+
 def damage_mark(place: str) -> str:
     """Return the key in `OperatorState.needs` of a damaged file; its version is the time of the change, or a count."""
     return f"damaged:{place}"

@@ -6,7 +6,7 @@ import resource
 import shlex
 import stat
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -64,13 +64,18 @@ class Sandbox:
             OSError: It cannot be started: the kernel refused, or it is too long.
             ValueError: It holds a NUL or half of a surrogate pair.
         """
-        # In the sandbox, where a link that an agent put in place of the folder leads to nothing more.
-        begin = f"cd -- {shlex.quote(self.policy.folder)}; " if self.policy.folder else ""
-        inner = [linux.programs.system_program("bash", self.policy.root), "-c", f"{self._limits()}; {begin}{text}"]
+        bash = linux.programs.system_program("bash", self.policy.root)
+        inner = [bash, "-c", f"{self._limits()}; {self._enter()}{text}"]
         # The name that bash has in its own messages.
         inner += [handle] if handle else []
-        policy = replace(self.policy, git=guard.files, commits=guard.commits) if guard else self.policy
-        return self._start(inner, policy, subprocess.DEVNULL, stdout, subprocess.STDOUT)
+        return self._start(inner, self._guarded(guard), subprocess.DEVNULL, stdout, subprocess.STDOUT)
+
+    def _enter(self) -> str:
+        # In the sandbox, where a link that an agent put in place of the folder leads to nothing more.
+        return f"cd -- {shlex.quote(self.policy.folder)}; " if self.policy.folder else ""
+
+    def _guarded(self, guard: GitGuard | None) -> Policy:
+        return replace(self.policy, git=guard.files, commits=guard.commits) if guard else self.policy
 
     def start_program(self, arguments: list[str], stdout: int, stderr: int) -> Child:
         """Start a program of crewboard's own choice, its output into the descriptors `stdout` and `stderr`.
@@ -79,6 +84,31 @@ class Sandbox:
             OSError: It cannot be started.
         """
         return self._start(arguments, self.policy, subprocess.DEVNULL, stdout, stderr)
+
+    def start_service(
+        self,
+        label: str,
+        arguments: list[str],
+        variables: Mapping[str, str],
+        stdio: int,
+        log: int,
+        guard: GitGuard | None,
+    ) -> Child:
+        """Start a program that answers on the descriptor `stdio`, what it logs into `log`, while `guard` is open.
+
+        `command_of` shows the `label`. The values of `variables` are on no command line.
+
+        Raises:
+            OSError: It cannot be started.
+            ValueError: An argument or a value holds a NUL or half of a surrogate pair.
+        """
+        # Under their own names, variables such as LD_PRELOAD would be read by bubblewrap, outside of the sandbox.
+        carriers = {f"{env.PREFIX}PASSED_{number}": key for number, key in enumerate(variables)}
+        export = "".join(f'export {key}="${carrier}"; unset {carrier}; ' for carrier, key in carriers.items())
+        text = f'{self._limits()}; {self._enter()}{export}exec "$@"'
+        bash = linux.programs.system_program("bash", self.policy.root)
+        passed = {carrier: variables[key] for carrier, key in carriers.items()}
+        return self._start([bash, "-c", text, label, *arguments], self._guarded(guard), stdio, stdio, log, passed)
 
     def start_file_server(self, arguments: list[str], stdin: int) -> Child:
         """Start a file-tool server that is connected to the descriptor `stdin`.
@@ -125,8 +155,12 @@ class Sandbox:
             limits.append(f"-u {_at_most(resource.RLIMIT_NPROC, MOST_PROCESSES)}")
         return f"ulimit {' '.join(limits)}"
 
-    def _start(self, inner: list[str], policy: Policy, stdin: int, stdout: int, stderr: int | None) -> Child:
+    def _start(
+        self, inner: list[str], policy: Policy, stdin: int, stdout: int, stderr: int | None,
+        more: Mapping[str, str] | None = None,
+    ) -> Child:  # fmt: skip
         environment = tool_environment(policy.scratch, network=policy.network, own_home=self.level != "landlock")
+        environment.update(more or {})
         start = Start(inner, policy.root, environment, policy.umask, stdin, stdout, stderr)
         if self.level == "bubblewrap":
             if policy.writes:
@@ -151,6 +185,8 @@ def command_of(arguments: Sequence[str]) -> str | None:
     if found is None:
         return None
     handle = f"{inner[_HANDLE]}: " if len(inner) > _HANDLE else ""
+    if program := inner[_HANDLE + 1 :]:
+        return f"{handle}{' '.join(program)}"
     return f"{handle}{inner[2][found.end() :]}"
 
 

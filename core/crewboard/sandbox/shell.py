@@ -5,9 +5,11 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -84,6 +86,10 @@ Show = Callable[[str], None]
 """Takes the output of a command as plain text while it runs."""
 
 
+Begin = Callable[[int, GitGuard | None], Child]
+"""Starts a program whose output goes into a descriptor, while a guard is open."""
+
+
 class Output:
     """Keeps the head and the tail of what a command prints, and counts the rest; passes all of it on to `show`."""
 
@@ -146,10 +152,11 @@ async def run(
     if not sandbox.contains_processes:
         # A lead may have started a supervisor, for example.
         keep = {*keep, *linux.process.descendants(os.getpid())}
-    outcome, ran = await _try(command, sandbox, seconds, keep, show, commits=commits, handle=handle)
+    start: Begin = partial(sandbox.command, command, handle=handle)
+    outcome, ran = await _try(start, sandbox, seconds, keep, Output(show), commits=commits)
     for _ in range(_TRIES - 1):
         if not ran:
-            outcome, ran = await _try(command, sandbox, seconds, keep, show, commits=commits, handle=handle)
+            outcome, ran = await _try(start, sandbox, seconds, keep, Output(show), commits=commits)
     if ran:
         return outcome
     return CommandResult(f"the command was not run, its sandbox could not be set up: {outcome.content}", is_error=True)
@@ -210,6 +217,65 @@ class BackgroundCommand:
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):
             await self._task
+
+
+class Service:
+    """A program of an agent that answers on its standard input and output, until it ends, is ended, or the run ends."""
+
+    def __init__(
+        self, label: str, arguments: list[str], variables: Mapping[str, str], sandbox: Sandbox, keep: set[int]
+    ) -> None:
+        ours, theirs = socket.socketpair()
+        self._ours: socket.socket | None = ours
+        self._log = Output()
+
+        def start(log: int, guard: GitGuard | None) -> Child:
+            # What is left open here would keep the end of the program from being seen.
+            with theirs:
+                return sandbox.start_service(label, arguments, variables, theirs.fileno(), log, guard)
+
+        if not sandbox.contains_processes:
+            keep = {*keep, *linux.process.descendants(os.getpid())}
+        self._task = asyncio.ensure_future(_try(start, sandbox, BACKGROUND_SECONDS, keep, self._log, commits=False))
+        self._task.add_done_callback(lambda _: theirs.close())
+
+    async def connect(self, longest_line: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Return the streams from and to the program. Call this once."""
+        ours, self._ours = self._ours, None
+        return await asyncio.open_connection(sock=ours, limit=longest_line)
+
+    @property
+    def log(self) -> str:
+        """Return what the program printed on its standard error, without the middle if that is long."""
+        return self._log.text
+
+    @property
+    def ending(self) -> str | None:
+        """Return how it ended; None while it runs."""
+        if not self._task.done():
+            return None
+        if self._task.cancelled():
+            return "[ended]"
+        if (error := self._task.exception()) is not None:
+            return f"[ended: {error!r}]"
+        result, ran = self._task.result()
+        return (result.ending or result.content) if ran else "its sandbox could not be set up"
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until it ends by itself, at most `seconds`."""
+        await asyncio.wait({self._task}, timeout=seconds)
+
+    def when_ended(self, notify: Callable[[], object]) -> None:
+        """Call a function when the program ends."""
+        self._task.add_done_callback(lambda _: notify())
+
+    async def end(self) -> None:
+        """End it with all that it started."""
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await self._task
+        if self._ours is not None:
+            self._ours.close()
 
 
 @dataclass(frozen=True)
@@ -305,30 +371,23 @@ class _CheckRecord:
 
 
 async def _try(
-    command: str, sandbox: Sandbox, seconds: float, keep: set[int], show: Show | None, *, commits: bool, handle: str
+    start: Begin, sandbox: Sandbox, seconds: float, keep: set[int], output: Output, *, commits: bool
 ) -> tuple[CommandResult, bool]:
     """Return the result of a command, and whether it ran at all."""
     guard = sandbox.git_guard(commits=commits)
     if guard is None:
-        return await _try_guarded(command, sandbox, seconds, keep, None, show, handle)
+        return await _try_guarded(start, sandbox, seconds, keep, None, output)
     with guard:
-        return await _try_guarded(command, sandbox, seconds, keep, guard, show, handle)
+        return await _try_guarded(start, sandbox, seconds, keep, guard, output)
 
 
 async def _try_guarded(
-    command: str,
-    sandbox: Sandbox,
-    seconds: float,
-    keep: set[int],
-    guard: GitGuard | None,
-    show: Show | None,
-    handle: str,
+    start: Begin, sandbox: Sandbox, seconds: float, keep: set[int], guard: GitGuard | None, output: Output
 ) -> tuple[CommandResult, bool]:
-    output = Output(show)
     source, target = os.pipe2(os.O_CLOEXEC)
     covered = sandbox.covered(guard)
     try:
-        child = sandbox.command(command, target, guard, handle)
+        child = start(target, guard)
     except (OSError, ValueError) as error:
         os.close(source)
         return CommandResult(f"the command could not be started: {error}", is_error=True), True

@@ -61,19 +61,21 @@ async def _live(run_state: RunState, sandbox: Sandbox) -> None:
     from crewboard.worker.llm.model import Model
     from crewboard.worker.loop import Loop
     from crewboard.worker.tools.base import FileToolClient
+    from crewboard.worker.tools.mcp import McpServers
 
     interrupts = Interrupts(run_state)
     interrupts.listen()
     file_tools = FileToolClient(sandbox)
     model = Model(run_state, interrupts)
     environment = dict(os.environ)
+    mcp = McpServers(run_state, file_tools, environment)
     env.forget_api_variables()
     try:
-        await Loop(run_state, interrupts, model, file_tools, environment).run()
+        await Loop(run_state, interrupts, model, file_tools, mcp, environment).run()
     finally:
         # The loop takes its handler along. A signal then must not end the worker before it has recorded how it ended.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        await file_tools.close()
+        await asyncio.gather(file_tools.close(), mcp.close())
 
 
 def _run(run_state: RunState) -> tuple[int, str]:

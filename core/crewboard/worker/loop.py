@@ -48,6 +48,7 @@ from crewboard.worker.run_state import RunState
 from crewboard.worker.tools import skills
 from crewboard.worker.tools.base import FileToolClient, Outcome
 from crewboard.worker.tools.executor import ToolExecutor
+from crewboard.worker.tools.mcp import McpServers
 from crewboard.worker.tools.registry import ToolRegistry
 
 WINDOW_TIMEOUT = 3.0
@@ -123,6 +124,7 @@ class Loop:
         interrupts: Interrupts,
         model: Model,
         file_tools: FileToolClient,
+        mcp: McpServers,
         environment: Mapping[str, str],
     ) -> None:
         self._run_state = run_state
@@ -131,7 +133,8 @@ class Loop:
         self._file_tools = file_tools
         self._team = run_state.team
         self._name = run_state.name
-        self._registry = ToolRegistry(run_state)
+        self._mcp = mcp
+        self._registry = ToolRegistry(run_state, mcp)
         self._context_window = ContextWindow(run_state, model)
         self._executor = ToolExecutor(run_state, interrupts, self._registry, file_tools, environment)
         self._results = Results(run_state)
@@ -179,6 +182,7 @@ class Loop:
                 await self._take_snapshot("end")
                 await self._idle()
             await self._set_up_worktree()
+            await self._set_up_mcp()
             await asyncio.gather(self._await_window(learning), self._project(), self._take_snapshot("begin"))
             await self._work()
 
@@ -205,6 +209,17 @@ class Loop:
         run_state.show_setup_error(problem or None)
         if command is not None:
             store.files.replace_file(mark, command.encode("utf-8", "replace"))
+
+    async def _set_up_mcp(self) -> None:
+        """Start the agent's MCP servers. Which of them it has not is told to the agent and the user."""
+        run_state = self._run_state
+        try:
+            notices = await self._interrupts.run_interruptibly(self._mcp.set_up())
+        except Interrupted:
+            # Those that run are used; the others are started with the next assignment.
+            return
+        if notices:
+            run_state.append(Intake(ts=run_state.now(), cursor=run_state.conversation.cursor, notices=notices))
 
     async def _run_setup(self, command: str) -> tuple[str, str]:
         """Run the command that sets up a checkout; return what went wrong, and the end of its output."""
@@ -359,6 +374,7 @@ class Loop:
         system = system_prompt(self._name, spec, store.roster.load(self._team))
         project, key = await self._project(), conversation.key
         conversation.preface = preface(spec, *project, key, await self._skills(), await self._loaded_skills())
+        await self._mcp.refresh()
         tools, window = self._registry.definitions(), self._context_window
         while True:
             try:

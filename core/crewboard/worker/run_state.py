@@ -18,6 +18,7 @@ from crewboard.records import (
     Event,
     Exit,
     Intake,
+    McpState,
     RunEnded,
     RunStarted,
     Spec,
@@ -251,6 +252,12 @@ class RunState:
         text = redact(text) if text else None
         if text != self.status.setup_error:
             self.status = self.status.replace(setup_error=text)
+            store.json_files.save(self.agent.status, self.status)
+
+    def show_mcp(self, servers: list[McpState]) -> None:
+        """Show which MCP servers the agent has, and why it has not the others."""
+        if servers != self.status.mcp:
+            self.status = self.status.replace(mcp=servers)
             store.json_files.save(self.agent.status, self.status)
 
     def show_tool(self, call: str, timeout: float | None, others: int = 0) -> None:

@@ -31,7 +31,7 @@ TASK_GROUPS: dict[str, frozenset[str]] = {
 NEED_GROUPS: dict[str, frozenset[str]] = {
     "requests": frozenset({"plan", "permission", "question", "review"}),
     "crashes": frozenset({"death", "failed_start", "failed", "damaged"}),
-    "no progress": frozenset({"stuck", "looping", "task_failed", "check_failed", "collision", "outage"}),
+    "no progress": frozenset({"stuck", "looping", "task_failed", "check_failed", "collision", "outage", "mcp"}),
     "results": frozenset({"result"}),
 }
 """Needs by their kind."""

@@ -47,6 +47,7 @@ _ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
         ("complete it anyway", "task update {task} --status completed"),
         ("acknowledge", "ack {task}"),
     ),
+    "mcp": (("see the servers", "mcp"), _ACKNOWLEDGE),
     "result": ((READ, "inbox {mailbox}"), _ACKNOWLEDGE),
 }
 
@@ -59,22 +60,13 @@ def answers(need: Need | Request, typed: core.commands.CommandLine) -> Iterator[
 
 
 def _commands(need: Need | Request, typed: core.commands.CommandLine) -> Iterator[tuple[str, str]]:
+    words: dict[str, str | int | None]
     if isinstance(need, Need):
-        known = _ANSWERS[need.kind]
-        if need.limit is not None:
-            known = (("raise the limit", _RAISES[need.limit]), _ACKNOWLEDGE)
-        elif need.kind == "failed" and need.code == ExitCode.TRY_LATER:
-            known = (("replace it", "supervisor --restart"),)
-        # Restarting does not help against a failure that repeats.
-        elif need.kind == "failed" and need.code == ExitCode.INTERNAL:
-            known = ()
-        elif need.kind == "task_failed" and need.agent == core.records.SYSTEM:
-            known = known[1:]
-        elif need.kind == "check_failed" and need.agent == core.records.SYSTEM:
-            known = known[2:]
-        elif need.kind == "collision" and not need.in_worktrees:
-            known = (("see what it did", "journal {agent}"), *known[1:])
-        words = {"agent": need.agent, "id": need.request_id, "task": need.task, "mailbox": need.mailbox}
+        known = _known(need)
+        words = {
+            "agent": need.agent, "id": need.request_id, "task": need.task, "mailbox": need.mailbox,
+            "server": need.server,
+        }  # fmt: skip
     elif need.type in core.readmodel.NEED_OF_REQUEST:
         known = _ANSWERS[core.readmodel.NEED_OF_REQUEST[need.type]]
         words = {"agent": need.from_, "id": need.id}
@@ -83,6 +75,27 @@ def _commands(need: Need | Request, typed: core.commands.CommandLine) -> Iterato
         return
     for what, how in _possible(known, typed):
         yield what, typed(how.format(**words))
+
+
+def _known(need: Need) -> tuple[tuple[str, str], ...]:
+    """Return the answers to a need, with what they are about left open."""
+    known = _ANSWERS[need.kind]
+    if need.limit is not None:
+        known = (("raise the limit", _RAISES[need.limit]), _ACKNOWLEDGE)
+    elif need.kind == "failed" and need.code == ExitCode.TRY_LATER:
+        known = (("replace it", "supervisor --restart"),)
+    # Restarting does not help against a failure that repeats.
+    elif need.kind == "failed" and need.code == ExitCode.INTERNAL:
+        known = ()
+    elif need.kind == "task_failed" and need.agent == core.records.SYSTEM:
+        known = known[1:]
+    elif need.kind == "check_failed" and need.agent == core.records.SYSTEM:
+        known = known[2:]
+    elif need.kind == "collision" and not need.in_worktrees:
+        known = (("see what it did", "journal {agent}"), *known[1:])
+    elif need.is_new:
+        known = (known[0], ("accept it", "mcp approve {server}"), *known[1:])
+    return known
 
 
 _STEERS = frozenset({"resume", "send", "stop", "remove", "pause", "limit", "budget", "task", "check"})

@@ -309,7 +309,7 @@ def rules(context: click.Context, as_json: bool) -> None:
 
 @rules.command()
 @click.argument("effect", type=click.Choice(["allow", "ask", "deny"]))
-@click.argument("tool", type=click.Choice(core.commands.answers.RULE_TOOLS))
+@click.argument("tool")
 @click.argument("pattern")
 @click.option("--agent", metavar="NAME", shell_complete=common.complete_agent, help="Only for this agent.")
 @click.option(
@@ -331,8 +331,9 @@ def add(
     """Add a rule about calls of TOOL that match PATTERN.
 
     For bash a pattern is one command, `*` and `?` stand for characters of a word, and a pattern that ends in `*` allows
-    more words. For files it is a path from the workspace's root; `**` stands for any folders. `files` means write_file
-    and edit_file.
+    more words. For files it is a path from the workspace's root; `**` stands for any folders. TOOL is bash, write_file,
+    edit_file, `files` for both of these, or a pattern of tools of MCP servers such as `mcp__git__*`; for these PATTERN
+    is `*`, every call, or an argument with a pattern of its text, such as `url=https://docs.*`.
 
     deny and ask also look into compound commands; what cannot be read for certain is asked. A rule is no sandbox: the
     same effect can be had with another command.

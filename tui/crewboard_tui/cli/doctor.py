@@ -1,6 +1,7 @@
 """The command `doctor` and its checks."""
 
 import importlib.metadata
+import importlib.util
 import locale
 import os
 import platform
@@ -18,7 +19,7 @@ import click
 import psutil
 
 import crewboard as core
-from crewboard import CredentialsError, UsageError
+from crewboard import BadDataError, CredentialsError, UsageError
 from crewboard_tui.cli.common import Session, as_json, say, say_json
 
 Mark = Literal["ok", "note", "bad"]
@@ -63,6 +64,7 @@ def all_checks(session: Session) -> list[Check]:
         *hook(),
         git(session.root),
         *plans(session.root),
+        *mcp(session.root, environment),
     ]
 
 
@@ -76,6 +78,26 @@ def python() -> Check:
     if sys.version_info < _OLDEST_PYTHON:
         return Check("python", "bad", version, "crewboard needs Python 3.11 or newer")
     return Check("python", "ok", f"{version}, anthropic {sdk}")
+
+
+def mcp(root: Path, environment: Mapping[str, str]) -> list[Check]:
+    """Check that the MCP servers of the project can be used."""
+    try:
+        found = core.mcp_servers.read(root)
+    except BadDataError as error:
+        return [Check("mcp", "bad", str(error), "repair it: agents work without its servers")]
+    names = [*found.servers, *found.invalid]
+    if not names:
+        return []
+    detail = f"{core.mcp_servers.FILE} names {', '.join(names)}"
+    if importlib.util.find_spec("mcp") is None:
+        return [Check("mcp", "bad", f"{detail}; the package mcp is missing", "pip install 'crewboard[mcp]'")]
+    new = [name for name, each in found.servers.items() if not core.mcp_servers.is_accepted(each, root, environment)]
+    if new or found.invalid:
+        return [
+            Check("mcp", "note", f"{detail}; not used: {', '.join([*new, *found.invalid])}", "`crewboard mcp` says why")
+        ]
+    return [Check("mcp", "ok", detail)]
 
 
 def model(offline: bool, environment: dict[str, str]) -> Check:

@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 import crewboard as core
-from crewboard import Assignment, CrewboardError, ExitCode, Hire, HireOptions, Team, UsageError
+from crewboard import Assignment, BadDataError, CrewboardError, ExitCode, Hire, HireOptions, Team, UsageError
 from crewboard_tui.cli import common
 from crewboard_tui.cli.answers import answers, in_a_row
 from crewboard_tui.cli.common import Session, as_json, clock, columns, cut, note, say, say_json
@@ -115,6 +115,7 @@ def spawn(
         raise UsageError("give the task with either --prompt or --prompt-file")
     team = context.obj.team
     tell_unused_key(team)
+    _tell_new_servers(team)
     if background:
         _spawn_in_background(team, hire, as_json=as_json)
     else:
@@ -127,6 +128,21 @@ def tell_unused_key(team: Team) -> None:
     if team.offline and not said and core.commands.context.has_key(team.environment):
         another = core.commands.create_command(team.directory.root)
         note(f"this team stays on the offline model and does not use your API key; `{another}` makes one that does")
+
+
+def _tell_new_servers(team: Team) -> None:
+    """Print which MCP servers of the project are not used because the user has not accepted them."""
+    root = team.directory.root
+    if not os.path.lexists(root / ".mcp.json"):
+        return
+    try:
+        found = core.mcp_servers.read(root).servers.values()
+    except BadDataError as error:
+        note(str(error))
+        return
+    if new := [each.name for each in found if not core.mcp_servers.is_accepted(each, root, team.environment)]:
+        show = core.commands.command_for(team, "mcp")
+        note(f".mcp.json names MCP servers that you have not accepted: {', '.join(new)}; `{show}` shows them")
 
 
 def _was_given(context: click.Context, name: str) -> bool:

@@ -70,6 +70,10 @@ SECTIONS = {
         "demo": ("board:demo", "Show a team at work on a scratch copy of a small project."),
         "profiles": ("hiring:profiles", "List the hires that you saved, for `spawn --profile` and the hire form."),
         "types": ("hiring:types", "List the agent types and what each may do."),
+        "mcp": (
+            "mcp:mcp",
+            "List the MCP servers of the project: what each is, whether you accepted it,...",
+        ),
         "keys": ("board:keys", "Print all key bindings as a keys.toml that you can edit."),
         "attach": ("attach:attach", "Mirror the Claude Code team TEAM into a team here, until Ctrl-C or its end."),
         "hook": ("attach:hook", "Answer one event of Claude Code."),
@@ -85,7 +89,7 @@ SECTIONS = {
 
 READING = frozenset({
     None, "board", "serve", "status", "watch", "wait", "inbox", "requests", "tasks", "changes", "journal", "log",
-    "audit", "away", "team", "types", "profiles", "keys", "doctor", "demo", "supervisor",
+    "audit", "away", "team", "types", "mcp", "profiles", "keys", "doctor", "demo", "supervisor",
     "attach",
 })  # fmt: skip
 """Commands that can be used on a foreign team. The dashboard is read-only there."""

@@ -288,6 +288,7 @@ KEYS_OF_NEED: dict[str, tuple[tuple[str, str], ...]] = {
         ("agent.answer", "assign"),
         ("agent.acknowledge", "seen"),
     ),
+    "mcp": (("agent.message", "msg"), ("agent.acknowledge", "seen")),
     "result": (("list.open", "read"), ("agent.acknowledge", "seen")),
 }
 """The keys that answer each kind of need in Needs-you, with their labels there; `limit`: a need that a limit made."""

@@ -72,6 +72,7 @@ NEED_LOOKS: dict[str, Look] = {
     "damaged": Look("✖", "X", "error", "damaged"),
     "task_failed": TASK_LOOKS["failed"],
     "check_failed": Look("✗", "x", "warning", "check fails"),
+    "mcp": Look("⚠", "!", "warning", "no server"),
     "result": Look("✉", "@", "success", "result"),
 }
 

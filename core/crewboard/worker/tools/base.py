@@ -360,10 +360,13 @@ class Tool(Generic[In]):
     reads: bool = False
     seconds: Callable[[In], float] | None = None
     """After how many seconds the agent counts as stuck; None for the default."""
+    schema: dict[str, Any] | None = None
+    """The JSON schema of the input, where another program chose it."""
 
     def definition(self) -> dict[str, Any]:
         """Return the tool in the form of the Messages API."""
-        return {"name": self.name, "description": self.description, "input_schema": _schema(self.input)}
+        schema = _schema(self.input) if self.schema is None else self.schema
+        return {"name": self.name, "description": self.description, "input_schema": schema}
 
 
 @cache

@@ -5,6 +5,7 @@ compound commands, and where bash's reading of one is not certain, the operator 
 """
 
 import difflib
+import json
 import os
 import posixpath
 import re
@@ -16,7 +17,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from crewboard import edits, protocol, store
-from crewboard.agent_types import GATED_TOOLS, kept_by_terms
+from crewboard.agent_types import MCP_PREFIX, is_gated, kept_by_terms
 from crewboard.records import OPERATOR, Gate, JsonValue, Request, Rule, RuleEffect
 from crewboard.worker.conversation import ApprovedPlan
 from crewboard.worker.run_state import RunState
@@ -111,7 +112,7 @@ def expire_approval(run_state: RunState) -> Outcome | None:
 
 def gate_refusal(run_state: RunState, tool: str) -> Outcome | None:
     """Return what the model is told about a call that the plan gate, or terms of the approval, refuse; else None."""
-    if is_gate_closed(run_state) and tool in GATED_TOOLS:
+    if is_gate_closed(run_state) and is_gated(tool):
         return Outcome(
             f"{tool} is not allowed before your plan is approved. Submit one with submit_plan.", is_error=True
         )
@@ -131,7 +132,8 @@ def gate_refusal(run_state: RunState, tool: str) -> Outcome | None:
 def asks_first(run_state: RunState, tool: str) -> bool:
     """Return True if the operator is asked before each call of a gated tool: by the hire, its type or the approval."""
     spec, terms = run_state.spec, run_state.conversation.terms
-    by_type = tool == "bash" and spec.definition is not None and spec.definition.ask_commands
+    runs = tool == "bash" or tool.startswith(MCP_PREFIX)
+    by_type = runs and spec.definition is not None and spec.definition.ask_commands
     return spec.flags.ask or by_type or (terms is not None and terms.ask)
 
 
@@ -139,7 +141,7 @@ def deviates(run_state: RunState, tool: str, arguments: dict[str, Any]) -> bool:
     """Return True if an approved plan is being carried out and does not name this call."""
     assignment = run_state.conversation.assignment
     plan = assignment.plan if assignment else None
-    if tool not in GATED_TOOLS or (plan is None and not run_state.spec.flags.strict_plan):
+    if not is_gated(tool) or (plan is None and not run_state.spec.flags.strict_plan):
         return False
     if plan is None:
         return True
@@ -150,8 +152,11 @@ def names_call(plan: ApprovedPlan, tool: str, arguments: dict[str, Any], root: s
     """Return True if a plan names a command, or the file that a call changes.
 
     Only the plan's fields `files` and `commands` count, not its text. A listed folder includes everything in it. A
-    listed command that is a single program also allows that program with more arguments.
+    listed command that is a single program also allows that program with more arguments. The name of a tool of an MCP
+    server, listed as a command, allows all calls of that tool.
     """
+    if tool.startswith(MCP_PREFIX):
+        return any(each.split()[:1] == [tool] for each in plan.commands)
     if tool == "bash":
         return any(_names_command(each, str(arguments.get("command", ""))) for each in plan.commands)
     return any(protocol.collisions.names_file(each, str(arguments.get("path", "")), root) for each in plan.files)
@@ -166,10 +171,11 @@ def _names_command(named: str, command: str) -> bool:
 
 def deviation_refusal(tool: str) -> Outcome:
     """Return the refusal of a call that the approved plan does not name, if plans are strict; the model reads it."""
-    field = "commands" if tool == "bash" else "files"
+    runs = tool == "bash" or tool.startswith(MCP_PREFIX)
+    field = "commands" if runs else "files"
     return Outcome(
         f"{tool} was not run: the approved plan does not name it. Submit a new plan with submit_plan; list in its "
-        f"{field} all that you still want to {'run' if tool == 'bash' else 'change'}, and wait for the approval.",
+        f"{field} all that you still want to {'run' if runs else 'change'}, and wait for the approval.",
         is_error=True,
     )
 
@@ -189,7 +195,12 @@ def simple_command(command: str) -> list[str] | None:
 
 
 def scope_of(tool: str, arguments: dict[str, Any]) -> str | None:
-    """Return what a rule for this call would cover: a program for bash, a folder for files. None: no rule offered."""
+    """Return what a rule for this call would cover: a program for bash, a folder for files. None: no rule offered.
+
+    For a tool of an MCP server that is `*`: every call of this tool.
+    """
+    if tool.startswith(MCP_PREFIX):
+        return "*"
     if tool == "bash":
         words = simple_command(str(arguments.get("command", "")))
         return words[0] if words else None
@@ -234,7 +245,7 @@ def judge_call(rules: Sequence[Rule], tool: str, arguments: dict[str, Any], root
 
     What a rule may deny, but not for certain, is asked for.
     """
-    rules = [rule for rule in rules if rule.tool == tool or (rule.tool == "files" and tool != "bash")]
+    rules = [rule for rule in rules if _is_about(rule.tool, tool)]
     strict = _strict_matches([rule for rule in rules if rule.effect != "allow"], tool, arguments, root)
     for match, rule in strict:
         if match is _Match.YES and rule.effect == "deny":
@@ -247,11 +258,27 @@ def judge_call(rules: Sequence[Rule], tool: str, arguments: dict[str, Any], root
     return next((Verdict("allow", rule) for rule in allowing), None)
 
 
+def _is_about(named: str, tool: str) -> bool:
+    """Return True if a rule that names a tool, or a pattern of tools of MCP servers, is about this tool."""
+    if tool.startswith(MCP_PREFIX):
+        return named.startswith(MCP_PREFIX) and _matches(named, tool)
+    return named == tool or (named == "files" and tool != "bash")
+
+
+def _what(rule: Rule) -> str:
+    """Return what a rule is about, in words."""
+    if not rule.tool.startswith(MCP_PREFIX):
+        return rule.pattern
+    return rule.tool if rule.pattern in ("", "*") else f"{rule.tool} with {rule.pattern}"
+
+
 def _allows(rule: Rule, tool: str, arguments: dict[str, Any], root: str) -> bool:
     """Return True if a rule allows a call for certain: one simple command, or a file to which no link leads."""
     scope = scope_of(tool, arguments)
     if scope is None or not rule.pattern:
         return scope is not None and (rule.tool, rule.scope) == (tool, scope)
+    if tool.startswith(MCP_PREFIX):
+        return _match_arguments(rule.pattern, arguments)
     if tool == "bash":
         words, pattern = simple_command(str(arguments.get("command", ""))), _pattern_words(rule)
         return bool(words and pattern) and _match_words(pattern, words or [], any_folder=False) is _Match.YES
@@ -261,6 +288,8 @@ def _allows(rule: Rule, tool: str, arguments: dict[str, Any], root: str) -> bool
 def _strict_matches(rules: list[Rule], tool: str, arguments: dict[str, Any], root: str) -> list[tuple[_Match, Rule]]:
     """Return those of the rules that are, or may be, about a call, the certain ones first."""
     found: list[tuple[_Match, Rule]] = []
+    if tool.startswith(MCP_PREFIX):
+        return [(_Match.YES, rule) for rule in rules if not rule.pattern or _match_arguments(rule.pattern, arguments)]
     if tool == "bash":
         commands = _commands_or_none(str(arguments.get("command", ""))) if rules else []
         for rule in rules:
@@ -317,6 +346,14 @@ def _match_words(pattern: list[str], words: Sequence[str | None], *, any_folder:
     if more or len(words) == len(pattern):
         return _Match.YES
     return _Match.MAYBE if words[len(pattern)] is None else _Match.NO
+
+
+def _match_arguments(pattern: str, arguments: dict[str, Any]) -> bool:
+    """Return True if a pattern `name=text` matches an argument of a call; `*` matches every call."""
+    texts = (value if isinstance(value, str) else json.dumps(value) for value in arguments.values())
+    return pattern == "*" or any(
+        _matches(pattern, f"{name}={text}") for name, text in zip(arguments, texts, strict=True)
+    )
 
 
 def _in_order(pattern: list[str], words: Sequence[str | None]) -> bool:
@@ -642,7 +679,7 @@ async def seek_permit(context: Context, tool: str, arguments: dict[str, Any]) ->
         WorkerExit: The run ends.
     """
     beyond_plan = deviates(context.run_state, tool, arguments)
-    verdict = judge(context, tool, arguments) if tool in GATED_TOOLS else None
+    verdict = judge(context, tool, arguments) if is_gated(tool) else None
     objection = _objection(context, tool, arguments)
     refused = (
         _refused_by_type(context.run_state, tool, arguments)
@@ -653,7 +690,7 @@ async def seek_permit(context: Context, tool: str, arguments: dict[str, Any]) ->
         return refused
     rule = verdict.rule if verdict is not None else None
     must_ask = verdict is not None and verdict.effect == "ask"
-    asks = tool in GATED_TOOLS and asks_first(context.run_state, tool)
+    asks = is_gated(tool) and asks_first(context.run_state, tool)
     if objection is None and not must_ask and not (asks and verdict is None):
         # An agent that need not ask gains nothing by a rule that allows.
         return Permit(rule=rule if asks else None, deviates=beyond_plan)
@@ -706,7 +743,7 @@ def _objection(context: Context, tool: str, arguments: dict[str, Any]) -> protoc
 
 def _refused_by_plan(run_state: RunState, tool: str, *, beyond_plan: bool) -> Outcome | None:
     """Return what the model is told about a call that its approved plan no longer covers, or does not name."""
-    if tool in GATED_TOOLS and (expired := expire_approval(run_state)) is not None:
+    if is_gated(tool) and (expired := expire_approval(run_state)) is not None:
         return expired
     return deviation_refusal(tool) if beyond_plan and run_state.spec.flags.strict_plan else None
 
@@ -725,7 +762,7 @@ async def ask_permission(
     payload: dict[str, JsonValue] = {
         "tool": tool,
         "input": arguments,
-        "summary": _first_line(str(arguments.get("command") or arguments.get("path") or "")),
+        "summary": _summary(tool, arguments),
         "diff": await _diff(context, tool, arguments),
         # A rule that allows would change nothing where another one has the call asked for.
         "scope": None if why or collision else scope_of(tool, arguments),
@@ -747,7 +784,7 @@ async def ask_permission(
 def rule_refusal(tool: str, rule: Rule, decided: Request | None = None) -> Outcome:
     """Return what the model is told about a call that a rule denies, also if it was approved meanwhile."""
     whose = f"your {rule.id}" if rule.id.startswith(_TYPE_RULE) else f"the operator's rule {rule.id}"
-    text = f"{tool} was not run: {whose} denies {rule.pattern}. Do not try to do it in another way"
+    text = f"{tool} was not run: {whose} denies {_what(rule)}. Do not try to do it in another way"
     return Outcome(
         f"{text}; ask the operator if you need it.", is_error=True, consumed=_consumed(decided), rule=rule.id
     )
@@ -759,6 +796,12 @@ def permission_refusal(tool: str, decided: Request, rule: Rule | None = None) ->
     text = f"{tool} was not run: permission {decided.status} by {decided.decided_by}{reason}"
     consumed = (protocol.approvals.response_id(decided),)
     return Outcome(text, is_error=True, consumed=consumed, rule=rule.id if rule is not None else None)
+
+
+def _summary(tool: str, arguments: dict[str, Any]) -> str:
+    if tool.startswith(MCP_PREFIX):
+        return _first_line(json.dumps(arguments, ensure_ascii=False))
+    return _first_line(str(arguments.get("command") or arguments.get("path") or ""))
 
 
 def _first_line(text: str) -> str:

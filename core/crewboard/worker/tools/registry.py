@@ -5,11 +5,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from crewboard import protocol, store, web
-from crewboard.agent_types import TEAM_TOOLS, kept_by_terms, type_of
+from crewboard.agent_types import MCP_PREFIX, TEAM_TOOLS, kept_by_terms, type_of
 from crewboard.names import LEAD
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools import files, messaging, skills, tasks, team
 from crewboard.worker.tools.base import Outcome, Tool
+from crewboard.worker.tools.mcp import McpServers
 from crewboard.worker.tools.permissions import gate_refusal, is_plan_required
 
 TOOLS: dict[str, Tool[Any]] = {
@@ -23,8 +24,9 @@ DEFAULT_TIMEOUT = 60.0
 class ToolRegistry:
     """The tools that one agent has at the moment."""
 
-    def __init__(self, run_state: RunState) -> None:
+    def __init__(self, run_state: RunState, mcp: McpServers) -> None:
         self._run_state = run_state
+        self._mcp = mcp
         self._type = type_of(run_state.spec.type, run_state.spec.definition)
 
     def allowed(self) -> list[str]:
@@ -55,7 +57,8 @@ class ToolRegistry:
         # First, because they stay the same for a whole run.
         on_the_web = web.tools(flags.allowed_domains) if flags.web else []
         kept = [tool for tool in on_the_web if kept_by_terms(terms, tool["name"])]
-        return [*kept, *(TOOLS[name].definition() for name in self.allowed() if kept_by_terms(terms, name))]
+        tools = {**{name: TOOLS[name] for name in self.allowed()}, **self._mcp.tools()}
+        return [*kept, *(tool.definition() for name, tool in tools.items() if kept_by_terms(terms, name))]
 
     @staticmethod
     def only_reads(name: str) -> bool:
@@ -64,9 +67,13 @@ class ToolRegistry:
 
     def find(self, name: str) -> Tool[Any] | Outcome:
         """Return the tool called `name`, or an error if the agent may not call it."""
-        if name not in self.allowed():
+        tool = self._mcp.tools().get(name)
+        if tool is None and name.startswith(MCP_PREFIX):
+            known = ", ".join(self._mcp.tools()) or "none"
+            return Outcome(f"there is no tool {name!r}; those of MCP servers are {known}", is_error=True)
+        if tool is None and name not in self.allowed():
             return Outcome(f"an agent of type {self._type.name} has no tool {name!r}", is_error=True)
-        return gate_refusal(self._run_state, name) or TOOLS[name]
+        return gate_refusal(self._run_state, name) or tool or TOOLS[name]
 
     @staticmethod
     def timeout(tool: Tool[Any], given: Any) -> float | None:  # noqa: ANN401  the tool's own input model

@@ -1,0 +1,273 @@
+"""MCP servers: programs and addresses that give agents more tools, named in `.mcp.json` and in files of types.
+
+Both files can come with a cloned repository, and an agent can write them. So the user accepts each server of
+`.mcp.json` once, by its content and for its workspace; those in a type's file are accepted with the type. Values of
+variables are taken from the environment that starts an agent, and are in no file and on no command line.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec import Struct, ValidationError, convert
+
+from crewboard import env
+from crewboard.agent_types import AgentType, open_folder, read_regular
+from crewboard.records import BadDataError, StorageError, UsageError, check_depth, describe_invalid
+from crewboard.redaction import is_secret
+
+FILE = ".mcp.json"
+"""The file of the servers of a project, in the form that Claude Code reads."""
+
+MAX_TEXT = 100_000
+"""Characters of this file."""
+
+MAX_SERVERS = 32
+"""Servers that one file may name."""
+
+_NAME = re.compile(r"(?!.*__)[A-Za-z0-9-][A-Za-z0-9_-]{0,31}")
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_HEADER = re.compile(r"[A-Za-z0-9-]+")
+_REMOTE = frozenset({"http", "streamable-http", "streamableHttp"})
+
+
+class McpServer(Struct, frozen=True):
+    """One server: a program with its arguments, or a `url`. Texts are as in the file, with `${VARIABLE}` in them.
+
+    `source` is the file that names it, `with_type` says that it was accepted with the type of the agent.
+    """
+
+    name: str
+    source: str
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = {}
+    url: str = ""
+    headers: Mapping[str, str] = {}
+    with_type: bool = False
+
+    @property
+    def shown(self) -> str:
+        """Return the command line or the address, without the values of variables."""
+        return self.url or " ".join([self.command, *self.args])
+
+    @property
+    def variables(self) -> list[str]:
+        """Return the names of the variables whose values it gets."""
+        texts = [self.command, *self.args, self.url, *self.env.values(), *self.headers.values()]
+        return sorted({found[1] for text in texts for found in _REFERENCE.finditer(text)})
+
+    def sha256(self, root: Path) -> str:
+        """Return what identifies this server in this workspace. A changed one is another one."""
+        said = [
+            os.path.realpath(root),
+            self.name,
+            self.command,
+            self.args,
+            dict(self.env),
+            self.url,
+            dict(self.headers),
+        ]
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode("utf-8", "replace")).hexdigest()
+
+
+class _Entry(Struct):
+    """A server in `.mcp.json`. Fields that only other programs use are passed over."""
+
+    type: str | None = None
+    command: str = ""
+    args: list[str] = []
+    env: dict[str, str] = {}
+    url: str = ""
+    headers: dict[str, str] = {}
+
+
+class Found(NamedTuple):
+    """The servers of a file by name, and why others cannot be used."""
+
+    servers: dict[str, McpServer]
+    invalid: dict[str, str]
+
+
+def read(root: Path) -> Found:
+    """Return the servers of a workspace's `.mcp.json`; none without such a file.
+
+    Raises:
+        BadDataError: It cannot be read.
+    """
+    if not os.path.lexists(root / FILE):
+        return Found({}, {})
+    try:
+        with open_folder(root, ".") as folder:
+            return parse(read_regular(folder, FILE).decode("utf-8", "replace"))
+    except OSError as error:
+        raise BadDataError(f"{FILE}: {error.strerror}") from error
+
+
+def parse(text: str) -> Found:
+    """Return the servers that the text of `.mcp.json` names.
+
+    Raises:
+        BadDataError: It is no JSON, or too large.
+    """
+    if len(text) > MAX_TEXT:
+        raise BadDataError(f"{FILE} is longer than {MAX_TEXT} characters")
+    try:
+        data = json.loads(text)
+        check_depth(data)
+    except (ValueError, RecursionError) as error:
+        raise BadDataError(f"{FILE} is no valid JSON: {error}") from error
+    servers = data.get("mcpServers") if isinstance(data, dict) else None
+    if not isinstance(servers, dict):
+        raise BadDataError(f"{FILE} has no object mcpServers")
+    return servers_in(servers, FILE)
+
+
+def servers_in(entries: Mapping[str, Any], source: str, *, with_type: bool = False) -> Found:
+    """Return the servers in an object of names and what stands under each."""
+    found = Found({}, {})
+    for number, (name, entry) in enumerate(entries.items()):
+        try:
+            if number >= MAX_SERVERS:
+                raise BadDataError(f"{source} names more than {MAX_SERVERS} servers")
+            found.servers[name] = _server(name, entry, source, with_type=with_type)
+        except BadDataError as error:
+            found.invalid[name[:64]] = str(error)
+    return found
+
+
+def _server(name: str, entry: Any, source: str, *, with_type: bool) -> McpServer:  # noqa: ANN401  whatever the file says
+    """Return one server.
+
+    Raises:
+        BadDataError: It cannot be used.
+    """
+    if not _NAME.fullmatch(name):
+        raise BadDataError("a name has 1 to 32 of A-Z a-z 0-9 _ -, and no two underscores in a row")
+    try:
+        given = convert(entry, _Entry, strict=False)
+    except ValidationError as error:
+        raise BadDataError(describe_invalid(error, "it")[:300]) from error
+    kind = given.type or ("http" if given.url else "stdio")
+    if kind in _REMOTE:
+        if not re.match(r"https?://", given.url):
+            raise BadDataError("url: it does not begin with https:// or http://")
+        if wrong := [key for key in given.headers if not _HEADER.fullmatch(key)]:
+            raise BadDataError(f"headers: {wrong[0]!r} is no name of a header")
+        return McpServer(name, source, url=given.url, headers=given.headers, with_type=with_type)
+    if kind != "stdio":
+        raise BadDataError(f"type {kind}: crewboard connects to servers of type stdio and http")
+    if not given.command.strip():
+        raise BadDataError("command: Field required")
+    if wrong := [key for key in given.env if not _VARIABLE_NAME.fullmatch(key) or key.startswith(env.PREFIX)]:
+        raise BadDataError(f"env: {wrong[0]!r} is no name of a variable that a server can have")
+    return McpServer(name, source, given.command, tuple(given.args), given.env, with_type=with_type)
+
+
+def of_type(kind: AgentType) -> Found:
+    """Return the servers that the file of an agent's type defines."""
+    return servers_in(kind.mcp_servers, kind.file or f"the type {kind.name}", with_type=True)
+
+
+class Resolved(NamedTuple):
+    """What a server is started or reached with. `secrets` are the values of variables among it."""
+
+    arguments: list[str]
+    env: dict[str, str]
+    url: str
+    headers: dict[str, str]
+    secrets: list[str]
+
+
+def resolve(server: McpServer, environment: Mapping[str, str]) -> Resolved:
+    """Return what a server is started or reached with, with the values of variables.
+
+    Raises:
+        BadDataError: A variable is not set, or must not be used there.
+    """
+    secrets: list[str] = []
+
+    def fill(text: str, *, is_shown: bool = False) -> str:
+        def value(found: re.Match[str]) -> str:
+            name, default = found[1], found[2]
+            if name.startswith((env.API_PREFIX, env.PREFIX)):
+                raise BadDataError(f"${{{name}}}: no server gets the variables of crewboard and of its API")
+            if is_shown and is_secret(name):
+                raise BadDataError(
+                    f"${{{name}}} may hold a secret, so it cannot be in command, args or url; use env or headers"
+                )
+            given = environment.get(name) or default
+            if given is None:
+                raise BadDataError(f"the variable {name} is not set in the shell that started the agent")
+            if name in environment and not is_shown:
+                secrets.append(given)
+            return given
+
+        return _REFERENCE.sub(value, text)
+
+    return Resolved(
+        [fill(each, is_shown=True) for each in (server.command, *server.args)],
+        {key: fill(each) for key, each in server.env.items()},
+        fill(server.url, is_shown=True),
+        {key: fill(each) for key, each in server.headers.items()},
+        secrets,
+    )
+
+
+def _accepted(environment: Mapping[str, str]) -> Path:
+    return env.state_home(environment) / "accepted-mcp"
+
+
+def is_accepted(server: McpServer, root: Path, environment: Mapping[str, str]) -> bool:
+    """Return True if the user accepted this server as it is now, or the type that brings it."""
+    return server.with_type or (_accepted(environment) / server.sha256(root)).exists()
+
+
+def accept(server: McpServer, root: Path, environment: Mapping[str, str]) -> None:
+    """Accept a server of a workspace for this user, as long as its entry does not change.
+
+    Raises:
+        StorageError: It could not be recorded.
+    """
+    folder = _accepted(environment)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / server.sha256(root)).touch(mode=0o600)
+    except OSError as error:
+        raise StorageError(f"cannot record in {folder} that {server.name} was accepted: {error.strerror}") from error
+
+
+def revoke(server: McpServer, root: Path, environment: Mapping[str, str]) -> None:
+    """Take back that a server was accepted.
+
+    Raises:
+        StorageError: It could not be recorded.
+    """
+    path = _accepted(environment) / server.sha256(root)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+    except OSError as error:
+        raise StorageError(f"cannot remove {path}: {error.strerror}") from error
+
+
+def find(root: Path, name: str) -> McpServer:
+    """Return the server called `name` of a workspace's `.mcp.json`.
+
+    Raises:
+        BadDataError: The file cannot be read, or the server cannot be used.
+        UsageError: There is no such server; the message lists the servers.
+    """
+    found = read(root)
+    if name in found.invalid:
+        raise BadDataError(f"the server {name} of {FILE} cannot be used: {found.invalid[name]}")
+    if name not in found.servers:
+        known = f"it names {', '.join(found.servers)}" if found.servers else "it names none"
+        raise UsageError(f"{FILE} has no server {name!r}; {known}")
+    return found.servers[name]

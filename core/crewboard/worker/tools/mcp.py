@@ -1,0 +1,673 @@
+"""MCP servers of one run: started or connected when an assignment begins, their tools offered as the agent's own.
+
+What a server says is data of a stranger: names, descriptions and schemas are limited and checked, results are delimited
+as those of all tools, and its schemas are never used in a way that costs much time. The package `mcp` takes half a
+second and many modules, so it is loaded for an agent that has a server, and not before.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import logging
+import re
+from base64 import b64decode
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from functools import partial
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Self
+
+from pydantic import ConfigDict, model_validator
+
+from crewboard import mcp_servers, media, redaction
+from crewboard.agent_types import MCP_PREFIX, may_use_server, may_use_tool, type_of
+from crewboard.mcp_servers import McpServer, Resolved
+from crewboard.records import BadDataError, McpState, check_depth
+from crewboard.sandbox import shell
+from crewboard.worker.run_state import RunState
+from crewboard.worker.tools.base import Context, FileToolClient, Input, Outcome, Tool
+
+if TYPE_CHECKING:
+    from mcp import ClientSession
+    from mcp.client.client import Client
+
+START_TIMEOUT = 60.0
+"""Seconds in which a server must say which tools it has. One that is installed when it starts needs many of them."""
+
+CALL_TIMEOUT = 120.0
+"""Seconds after which a call is given up."""
+
+LIST_TIMEOUT = 10.0
+"""Seconds in which a server that runs must say again which tools it has."""
+
+EXIT_GRACE = 1.0
+"""Seconds in which a server may end by itself."""
+
+CLOSE_TIMEOUT = 5.0
+"""Seconds that the end of a connection may take."""
+
+_WRITE_TIMEOUT = 10.0
+"""Seconds in which a server must read what it is sent."""
+
+MAX_TOOLS = 128
+"""Tools of all servers of an agent: the model reads each of them with each call."""
+
+MAX_DESCRIPTION = 2_000
+"""Characters of the description of a tool that the model is shown."""
+
+MAX_SCHEMA = 16_000
+"""Characters of the JSON schema of the input of a tool."""
+
+MAX_MESSAGE = 16 * 1024 * 1024
+"""Bytes of one message of a server."""
+
+MAX_RESULT = 400_000
+"""Characters of a result that are looked at; executors keep fewer."""
+
+_MAX_PAGES = 20
+_MAX_LEFT_OUT = 20
+_LOG_LINES = 5
+_MOST_REFERENCES = 1_000
+"""References that the check of one input follows. A short schema can contain more than there is time for."""
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+
+_NO_NETWORK = ". The agent has no network; if the server needs it, as uvx and npx do, hire the agent with --network"
+
+INSTALL = "pip install 'crewboard[mcp]'"
+
+
+class McpServers:
+    """The MCP servers of one run of an agent."""
+
+    def __init__(self, run_state: RunState, file_tools: FileToolClient, environment: Mapping[str, str]) -> None:
+        self._run_state = run_state
+        self._file_tools = file_tools
+        self._environment = environment
+        self._type = type_of(run_state.spec.type, run_state.spec.definition)
+        self._connections: dict[str, _Connection] = {}
+        self._states: dict[str, McpState] = {}
+        self._tools: dict[str, Tool[Any]] = {}
+
+    def tools(self) -> dict[str, Tool[Any]]:
+        """Return the tools that the agent has at the moment, by name, in a fixed order."""
+        return self._tools
+
+    async def set_up(self) -> list[str]:
+        """Start and connect the servers that the agent should have, end the others, and learn their tools.
+
+        Return what the agent should know: which servers it has not, and why, unless it was told already.
+        """
+        if not self._type.mcp:
+            return []
+        found, problems = await self._find()
+        for name in [name for name in self._connections if name not in found]:
+            await self._connections.pop(name).close()
+        before, self._states = self._states, {}
+        for name, text in problems.items():
+            self._note(McpState(name, mcp_servers.FILE, problem=text))
+        await asyncio.gather(*(self._set_up(server) for server in found.values()))
+        self._states = {name: _with_time(state, before.get(name)) for name, state in sorted(self._states.items())}
+        self._offer()
+        return [
+            f"The MCP server {name} is not available: {state.problem}. Go on without it."
+            for name, state in self._states.items()
+            if state.problem and (name not in before or before[name].problem != state.problem)
+        ]
+
+    async def refresh(self) -> None:
+        """Learn the tools again of servers that said that they changed."""
+        changed = [each for each in self._connections.values() if each.changed]
+        if changed:
+            await asyncio.gather(*(each.learn_tools() for each in changed))
+            self._offer()
+
+    async def close(self) -> None:
+        """End all servers."""
+        await asyncio.gather(*(each.close() for each in self._connections.values()))
+        self._connections.clear()
+
+    async def _find(self) -> tuple[dict[str, McpServer], dict[str, str]]:
+        """Return the servers that the agent's type may use, and why others cannot be used."""
+        found = mcp_servers.Found({}, {})
+        # Without such a file, no file-tool server is started.
+        if (self._run_state.workspace / mcp_servers.FILE).exists():
+            read = await self._file_tools.ask("read_text", {"path": mcp_servers.FILE})
+            try:
+                if read.is_error:
+                    raise BadDataError(read.content)
+                found = mcp_servers.parse(read.content)
+            except BadDataError as error:
+                found.invalid[mcp_servers.FILE] = str(error)
+        own = mcp_servers.of_type(self._type)
+        patterns = self._type.mcp
+        servers = {name: each for name, each in found.servers.items() if may_use_server(patterns, name)}
+        invalid = {
+            name: text
+            for name, text in found.invalid.items()
+            if name == mcp_servers.FILE or may_use_server(patterns, name)
+        }
+        return {**servers, **own.servers}, {**invalid, **own.invalid}
+
+    async def _set_up(self, server: McpServer) -> None:
+        """Start or connect one server, unless it runs as it should."""
+        connection = self._connections.get(server.name)
+        problem = self._objection(server)
+        if problem is None and connection is not None and connection.server == server and connection.is_open:
+            await connection.learn_tools()
+        else:
+            if connection is not None:
+                await self._connections.pop(server.name).close()
+            if problem is not None:
+                return self._note(problem)
+            connection = await self._connect(server)
+            if connection is None:
+                return None
+        return self._note(McpState(server.name, server.source, problem=connection.problem))
+
+    def _objection(self, server: McpServer) -> McpState | None:
+        """Return the state of a server that must not be used."""
+        run_state = self._run_state
+        if not mcp_servers.is_accepted(server, run_state.team.root, self._environment):
+            text = f"{server.source} is new or changed: `crewboard mcp` shows it, `crewboard mcp approve` accepts it"
+            return McpState(server.name, server.source, problem=text, new=True)
+        if server.url and not run_state.spec.flags.network:
+            text = "it is reached over the network, and the agent was hired without --network"
+            return McpState(server.name, server.source, problem=text)
+        return None
+
+    async def _connect(self, server: McpServer) -> "_Connection | None":
+        try:
+            resolved = mcp_servers.resolve(server, self._environment)
+            _load_package()
+        except BadDataError as error:
+            self._note(McpState(server.name, server.source, problem=str(error)))
+            return None
+        redaction.register_values(resolved.secrets)
+        pid = self._file_tools.pid
+        connection = _Connection(server, resolved, self._file_tools, {pid} if pid else set())
+        self._connections[server.name] = connection
+        await connection.open(has_network=self._run_state.spec.flags.network)
+        return connection
+
+    def _note(self, state: McpState) -> None:
+        problem = redaction.redact(state.problem)[:500] if state.problem else None
+        self._states[state.name] = state.replace(problem=problem, since=self._run_state.now())
+
+    def _offer(self) -> None:
+        """Decide which tools the agent has, and show that in its status."""
+        self._tools = {}
+        for name, connection in sorted(self._connections.items()):
+            tools, left_out = connection.offered(self._type.mcp, set(self._tools), MAX_TOOLS - len(self._tools))
+            self._tools.update(tools)
+            state = self._states.get(name) or McpState(name, connection.server.source)
+            self._states[name] = state.replace(
+                tools=list(tools), left_out=[redaction.redact(each)[:300] for each in left_out[:_MAX_LEFT_OUT]]
+            )
+        self._run_state.show_mcp(list(self._states.values()))
+
+
+def _with_time(state: McpState, before: McpState | None) -> McpState:
+    """Return a state with the time since when its problem is known."""
+    return state.replace(since=before.since) if before is not None and before.problem == state.problem else state
+
+
+def _load_package() -> None:
+    """Load the package `mcp`.
+
+    Raises:
+        BadDataError: It is not installed.
+    """
+    try:
+        import mcp.client.client  # noqa: F401  loaded here so that the error names what to do
+    except ModuleNotFoundError as error:
+        raise BadDataError(f"the package {error.name} is not installed; `{INSTALL}` installs it") from error
+    # They log what servers say, without a limit.
+    for name in ("mcp", "client"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+class _Connection:
+    """One server in use. A task holds its session, because the SDK's scopes belong to the task that opened them."""
+
+    def __init__(self, server: McpServer, resolved: Resolved, file_tools: FileToolClient, keep: set[int]) -> None:
+        self.server = server
+        self.problem: str | None = None
+        self.changed = False
+        """The server said that its tools changed."""
+        self._resolved = resolved
+        self._file_tools = file_tools
+        self._keep = keep
+        self._service: shell.Service | None = None
+        self._session: ClientSession | None = None
+        self._listed: list[Any] = []
+        self._stop = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Return True if calls can be made."""
+        return self._session is not None
+
+    async def open(self, *, has_network: bool) -> None:
+        """Start or connect the server, and learn its tools; else `problem` says why that is not possible."""
+        self._reset()
+        self._task = asyncio.create_task(self._serve())
+        ready = asyncio.create_task(self._ready.wait())
+        try:
+            await asyncio.wait({self._task, ready}, timeout=START_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ready.cancel()
+        if self._ready.is_set():
+            return
+        reason = self.problem or f"it did not say within {START_TIMEOUT:g} s which tools it has"
+        await self.close()
+        if self._service is not None and self._service.ending not in (None, "[ended]"):
+            reason = "it ended"
+        self.problem = f"{reason}{self._printed()}{'' if has_network or self.server.url else _NO_NETWORK}"
+
+    def _reset(self) -> None:
+        self.problem = None
+        self._stop.clear()
+        self._ready.clear()
+
+    async def _serve(self) -> None:
+        from mcp.client.client import Client
+        from mcp_types import Implementation
+
+        about = Implementation(name="crewboard", version=version("crewboard"))
+        transport = self._over_http() if self.server.url else self._over_stdio()
+        try:
+            client = Client(transport, cache=None, client_info=about, message_handler=self._on_message)
+            async with client:
+                await self._list(client)
+                self._session = client.session
+                self._ready.set()
+                await self._stop.wait()
+        # The SDK and what it uses raise many kinds of errors, some of them in groups. No server ends the run.
+        except Exception as error:  # noqa: BLE001
+            self.problem = _describe(error)
+        finally:
+            self._session = None
+
+    @contextlib.asynccontextmanager
+    async def _over_stdio(self) -> AsyncIterator[tuple["_Reading", "_Writing"]]:
+        label = f"mcp:{self.server.name}"
+        sandbox = self._file_tools.sandbox
+        self._service = shell.Service(label, self._resolved.arguments, self._resolved.env, sandbox, self._keep)
+        self._service.when_ended(self._stop.set)
+        try:
+            reader, writer = await self._service.connect(MAX_MESSAGE)
+            try:
+                yield _Reading(reader), _Writing(writer)
+            finally:
+                # A server ends by itself when it is left. How one ended that was not left is known a moment later.
+                writer.close()
+                await self._service.wait(EXIT_GRACE)
+        finally:
+            await self._service.end()
+
+    @contextlib.asynccontextmanager
+    async def _over_http(self) -> AsyncIterator[Any]:
+        import httpx2
+        from mcp.client.streamable_http import streamable_http_client
+
+        timeout = httpx2.Timeout(30, read=CALL_TIMEOUT)
+        async with (
+            httpx2.AsyncClient(headers=self._resolved.headers, timeout=timeout) as client,
+            streamable_http_client(self._resolved.url, http_client=client) as streams,
+        ):
+            yield streams
+
+    async def _on_message(self, message: Any) -> None:  # noqa: ANN401  any notification
+        from mcp_types import ToolListChangedNotification
+
+        if isinstance(message, ToolListChangedNotification):
+            self.changed = True
+
+    async def _list(self, session: "ClientSession | Client") -> None:
+        from mcp.client.client import Client
+        from mcp_types import PaginatedRequestParams
+
+        asked = session.session if isinstance(session, Client) else session
+        listed: list[Any] = []
+        cursor: str | None = None
+        for _ in range(_MAX_PAGES):
+            page = await asked.list_tools(params=PaginatedRequestParams(cursor=cursor) if cursor else None)
+            listed += page.tools
+            cursor = page.next_cursor
+            if not cursor:
+                break
+        self._listed, self.changed = listed, False
+
+    async def learn_tools(self) -> None:
+        """Ask a server that runs for its tools again. If it does not say, it keeps those that it had."""
+        self.changed = False
+        if self._session is None:
+            return
+        with contextlib.suppress(Exception):
+            await _within(LIST_TIMEOUT, self._list(self._session))
+
+    def offered(self, patterns: tuple[str, ...], taken: set[str], most: int) -> tuple[dict[str, Tool[Any]], list[str]]:
+        """Return those of the server's tools that match `patterns`, at most so many, and why others are left out."""
+        tools: dict[str, Tool[Any]] = {}
+        left_out: list[str] = []
+        for listed in self._listed:
+            own = str(listed.name)
+            name = f"{MCP_PREFIX}{self.server.name}__{_NOT_IN_NAMES.sub('_', own)}"
+            if not may_use_tool(patterns, name):
+                continue
+            try:
+                if not _NAME.fullmatch(name):
+                    raise BadDataError("its name is too long")
+                if name in tools or name in taken:
+                    raise BadDataError(f"another tool is called {name}")
+                if len(tools) >= most:
+                    raise BadDataError(f"an agent has at most {MAX_TOOLS} tools of MCP servers")
+                tools[name] = self._tool(name, own, str(listed.description or ""), listed.input_schema)
+            except BadDataError as error:
+                left_out.append(f"{own[:64]}: {error}")
+        return tools, left_out
+
+    def _tool(self, name: str, own: str, description: str, schema: Any) -> Tool[Any]:  # noqa: ANN401  of the server
+        taken = check_schema(schema)
+        said = " ".join("".join(filter(str.isprintable, " ".join(description.split()))).split())
+        limited = said if len(said) <= MAX_DESCRIPTION else f"{said[:MAX_DESCRIPTION]} …"
+        return Tool(
+            name,
+            f"A tool of the MCP server {self.server.name}, which describes it as follows. {limited}",
+            input_of(taken),
+            partial(self._call, own),
+            seconds=lambda _: CALL_TIMEOUT + START_TIMEOUT + CLOSE_TIMEOUT,
+            schema=taken,
+        )
+
+    async def _call(self, own: str, context: Context, given: Input) -> Outcome:
+        """Call one tool of the server; start the server again if it has ended."""
+        if self._session is None:
+            await self.close()
+            await self.open(has_network=context.run_state.spec.flags.network)
+        session = self._session
+        if session is None:
+            text = f"the MCP server {self.server.name} has ended and does not start: {self.problem}"
+            return Outcome(redaction.redact(text), is_error=True)
+        from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
+
+        request = CallToolRequest(params=CallToolRequestParams(name=own, arguments=dict(given.model_extra or {})))
+        try:
+            # Not `call_tool`, which checks results against a schema that the server chose.
+            result = await _within(CALL_TIMEOUT, session.send_request(request, CallToolResult))
+        except TimeoutError:
+            return Outcome(
+                f"{own} took longer than {CALL_TIMEOUT:g} s and was given up; it may still have an effect",
+                is_error=True,
+            )
+        # As in `_serve`.
+        except Exception as error:  # noqa: BLE001
+            ended = self._printed() if self._service is not None and self._service.ending is not None else ""
+            return Outcome(redaction.redact(f"{own} failed: {_describe(error)}{ended}"), is_error=True)
+        return outcome_of(result)
+
+    def _printed(self) -> str:
+        """Return how the program ended and the end of what it printed, for an error."""
+        if self._service is None:
+            return ""
+        lines = [line for line in self._service.log.splitlines() if line.strip()][-_LOG_LINES:]
+        ending = self._service.ending
+        how = f" {ending}" if ending not in (None, "[ended]") else ""
+        return f"{how}; it printed: {' / '.join(lines)}" if lines else how
+
+    async def close(self) -> None:
+        """End the server or the connection to it."""
+        self._stop.set()
+        task, self._task, self._session = self._task, None, None
+        if task is None:
+            return
+        done, _ = await asyncio.wait({task}, timeout=CLOSE_TIMEOUT)
+        if not done:
+            task.cancel()
+            await asyncio.wait({task}, timeout=CLOSE_TIMEOUT)
+        if self._service is not None:
+            await self._service.end()
+
+
+async def _within(seconds: float, work: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401  what the work returns
+    """Return the result of a request. Do not wait longer for it to be cancelled, either: a server may not read.
+
+    Raises:
+        TimeoutError: It took longer.
+    """
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    try:
+        done, _ = await asyncio.wait({task}, timeout=seconds)
+    finally:
+        task.cancel()
+    if not done:
+        raise TimeoutError
+    return task.result()
+
+
+class _Reading:
+    """The messages of a server, as the SDK reads them: one JSON value in each line."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+
+    async def receive(self) -> Any:  # noqa: ANN401  a message, or why it is none
+        """Return the next message.
+
+        Raises:
+            EndOfStream: There is none.
+        """
+        import anyio
+        from mcp.shared.message import SessionMessage
+        from mcp_types import jsonrpc_message_adapter
+
+        try:
+            line = await self._reader.readline()
+        # A line that is too long, or a connection that was cut.
+        except (ValueError, OSError):
+            line = b""
+        if not line:
+            raise anyio.EndOfStream
+        try:
+            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+        except ValueError as error:
+            return error
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:  # noqa: ANN401  as above
+        import anyio
+
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def aclose(self) -> None:
+        """Do nothing: the transport closes the stream."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+
+class _Writing:
+    """The messages to a server, as the SDK writes them."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+
+    async def send(self, item: Any) -> None:  # noqa: ANN401  a SessionMessage
+        """Write one message.
+
+        Raises:
+            BrokenResourceError: The server does not read any more.
+        """
+        import anyio
+
+        text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+        try:
+            async with asyncio.timeout(_WRITE_TIMEOUT):
+                self._writer.write(text.encode("utf-8", "replace") + b"\n")
+                await self._writer.drain()
+        except (OSError, TimeoutError) as error:
+            self._writer.close()
+            raise anyio.BrokenResourceError from error
+
+    async def aclose(self) -> None:
+        """Close the stream to the server."""
+        self._writer.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+
+def _describe(error: BaseException) -> str:
+    """Return the first error of a group in words."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text[:300]
+
+
+def outcome_of(result: Any) -> Outcome:  # noqa: ANN401  a CallToolResult
+    """Return the result of a call: texts one below the other, images and documents as those that `read_file` shows."""
+    texts: list[str] = []
+    found: list[tuple[str, str, bytes]] = []
+    for number, block in enumerate(result.content, start=1):
+        if block.type == "text":
+            texts.append(block.text)
+        elif block.type in ("image", "audio"):
+            texts.append(_add_media(found, f"{block.type}-{number}", block.data))
+        elif block.type == "resource":
+            inner = block.resource
+            blob = getattr(inner, "blob", None)
+            texts.append(inner.text if blob is None else _add_media(found, str(inner.uri)[-100:], blob))
+        elif block.type == "resource_link":
+            texts.append(f"({block.name}: {block.uri})")
+    if not any(texts) and not found and result.structured_content is not None:
+        texts.append(json.dumps(result.structured_content, ensure_ascii=False))
+    content = redaction.redact("\n".join(text for text in texts if text)[:MAX_RESULT])
+    return Outcome(content, is_error=result.is_error, media=tuple(found))
+
+
+def _add_media(found: list[tuple[str, str, bytes]], name: str, data: str) -> str:
+    """Add what the API takes to `found`; return a sentence about what it does not take."""
+    try:
+        content = b64decode(data)
+    except ValueError:
+        return f"({name}: left out, it is no base64)"
+    kind = media.type_of(content)
+    if kind is None:
+        return f"({name}: left out, {len(content)} bytes of a type that the model does not take)"
+    if (why := media.refusal(kind, content)) is not None:
+        return f"({name}: left out, {why})"
+    found.append((name, kind, content))
+    return media.describe(name, kind, len(content))
+
+
+def check_schema(schema: Any) -> dict[str, Any]:  # noqa: ANN401  of a server
+    """Return the schema of an input in the form that the API takes.
+
+    Raises:
+        BadDataError: It is too large, no JSON schema, or in a form that the API does not take.
+    """
+    from jsonschema import SchemaError
+    from jsonschema.validators import Draft202012Validator, validator_for
+
+    try:
+        size = len(json.dumps(schema, allow_nan=False))
+        check_depth(schema)
+        if size > MAX_SCHEMA:
+            raise BadDataError(f"its schema has {size} characters, and the limit is {MAX_SCHEMA}")
+        if not isinstance(schema, dict) or schema.get("type") != "object":
+            raise BadDataError("its schema is not that of an object")
+        if wrong := [key for key in ("anyOf", "oneOf", "allOf") if key in schema]:
+            raise BadDataError(f"its schema has {wrong[0]} at the top, which the API does not take")
+        properties = schema.get("properties", {})
+        if isinstance(properties, dict) and (wrong := [key for key in properties if not _PROPERTY.fullmatch(key)]):
+            raise BadDataError(f"the API does not take the name of its input {wrong[0][:64]!r}")
+        validator_for(schema, default=Draft202012Validator).check_schema(schema)
+    except SchemaError as error:
+        raise BadDataError(f"its schema is invalid: {error.message[:200]}") from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise BadDataError(f"its schema cannot be checked: {error}") from error
+    return schema
+
+
+class _TooCostlyError(Exception):
+    """The check of an input follows too many references."""
+
+
+def input_of(schema: dict[str, Any]) -> type[Input]:
+    """Return the input of a tool with this schema: any object that fits it."""
+    find_mismatch = _checker(schema)
+
+    class Given(Input):
+        model_config = ConfigDict(extra="allow")
+
+        @model_validator(mode="before")
+        @classmethod
+        def _fits(cls, given: Any) -> Any:  # noqa: ANN401  whatever the model sent
+            if (mismatch := find_mismatch(given)) is not None:
+                raise ValueError(mismatch)
+            return given
+
+    return Given
+
+
+def _checker(schema: dict[str, Any]) -> Callable[[Any], str | None]:
+    """Return a function that says what is wrong with an input.
+
+    Keywords with which a server could let this take for ever are not checked: it checks its input itself.
+    """
+    from jsonschema.validators import Draft202012Validator, extend, validator_for
+    from referencing import Registry
+
+    base = validator_for(schema, default=Draft202012Validator)
+    left = [0]
+
+    def limited(keyword: Any) -> Any:  # noqa: ANN401  a keyword of jsonschema, which has no types
+        def follow(*arguments: Any) -> Any:  # noqa: ANN401  as above
+            left[0] -= 1
+            if left[0] < 0:
+                raise _TooCostlyError
+            yield from keyword(*arguments) or ()
+
+        return follow
+
+    def unless_patterns(validator: Any, value: Any, instance: Any, part: Any) -> Any:  # noqa: ANN401  as above
+        if "patternProperties" not in part:
+            yield from base.VALIDATORS["additionalProperties"](validator, value, instance, part) or ()
+
+    unchecked = ("pattern", "patternProperties", "unevaluatedProperties", "unevaluatedItems", "uniqueItems")
+    keywords: dict[str, Any] = {name: lambda *_: () for name in unchecked}
+    keywords |= {
+        name: limited(base.VALIDATORS[name]) for name in base.VALIDATORS if name.endswith("$ref") or "Ref" in name
+    }
+    keywords["additionalProperties"] = unless_patterns
+    # With a registry of its own, no reference is loaded from elsewhere.
+    validator = extend(base, keywords)(schema, registry=Registry())
+
+    def find_mismatch(given: Any) -> str | None:  # noqa: ANN401  whatever the model sent
+        left[0] = _MOST_REFERENCES
+        try:
+            errors = list(itertools.islice(validator.iter_errors(given), 5))
+        except Exception as error:  # noqa: BLE001  a schema with references to nowhere, or to itself
+            return f"it cannot be checked: the schema of the server is unusable ({type(error).__name__})"
+        said = [f"{'.'.join(map(str, each.absolute_path))}: {each.message[:200]}".lstrip(": ") for each in errors]
+        return "; ".join(said) or None
+
+    return find_mismatch

@@ -1,0 +1,74 @@
+"""Programs that answer an agent for a whole run: their variables stay in the sandbox, and they end with it."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from crewboard.linux import process
+from crewboard.sandbox.level import find
+from crewboard.sandbox.policy import Policy
+from crewboard.sandbox.sandbox import Sandbox, command_of
+from crewboard.sandbox.shell import Service
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path) -> Sandbox:
+    root, scratch = tmp_path / "root", tmp_path / "scratch"
+    root.mkdir()
+    scratch.mkdir()
+    policy = Policy(root.resolve(), writes=True, scratch=scratch.resolve())
+    return Sandbox(find(policy, os.environ).level, policy, root)
+
+
+async def test_a_service_answers_and_ends(sandbox: Sandbox) -> None:
+    service = Service(
+        "mcp:echo",
+        ["bash", "-c", 'echo log >&2; while read line; do echo "$line $VALUE"; done'],
+        {"VALUE": 'a "b" $c'},
+        sandbox,
+        set(),
+    )
+    ended = asyncio.Event()
+    service.when_ended(ended.set)
+    reader, writer = await service.connect(1000)
+    writer.write(b"said\n")
+    assert await reader.readline() == b'said a "b" $c\n'
+    writer.close()
+    await ended.wait()
+    assert service.ending == "[exit code 0]"
+    assert service.log == "log\n"
+    await service.end()
+
+
+async def test_variables_of_a_service_do_not_reach_what_makes_the_sandbox(sandbox: Sandbox) -> None:
+    before = set(process.descendants(os.getpid()))
+    variables = {"LD_PRELOAD": "/nonexistent/evil.so", "SECRET": "hidden value"}
+    service = Service("mcp:echo", ["bash", "-c", "echo $LD_PRELOAD 2>/dev/null; read line"], variables, sandbox, set())
+    reader, writer = await service.connect(1000)
+    assert await reader.readline() == b"/nonexistent/evil.so\n"
+    family = set(process.descendants(os.getpid())) - before
+    commands = [" ".join(process.arguments(pid) or []) for pid in family]
+    shown = [command_of(process.arguments(pid) or []) or "" for pid in family]
+    assert any(text.startswith("mcp:echo: bash -c") for text in shown) or sandbox.level != "bubblewrap"
+    assert not any("hidden value" in command for command in commands)
+    outside = [pid for pid in family if (process.arguments(pid) or [""])[0].endswith("bwrap")]
+    for pid in outside:
+        assert b"LD_PRELOAD" not in Path(f"/proc/{pid}/environ").read_bytes()
+    writer.close()
+    await service.end()
+    assert not any(process.start_ticks(pid) for pid in family), "nothing of it is left"
+
+
+async def test_a_service_that_cannot_start_says_why(sandbox: Sandbox) -> None:
+    service = Service("mcp:none", ["no-such-program"], {}, sandbox, set())
+    ended = asyncio.Event()
+    service.when_ended(ended.set)
+    reader, writer = await service.connect(1000)
+    assert await reader.readline() == b""
+    writer.close()
+    await ended.wait()
+    assert service.ending == "[exit code 127]"
+    assert "no-such-program: not found" in service.log
+    await service.end()

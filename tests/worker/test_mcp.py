@@ -1,0 +1,451 @@
+"""MCP servers: accepted by the user, held in by the sandbox, and their tools gated, asked for and journalled."""
+
+import json
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from mcp_types import CallToolResult
+
+from crewboard import mcp_servers, redaction
+from crewboard.agent_types import find, may_use_server, may_use_tool, trust
+from crewboard.commands import answers, hire
+from crewboard.errors import BadDataError, UsageError
+from crewboard.linux import process
+from crewboard.records import Rule, RuleEffect, ToolResult, ToolStart
+from crewboard.untrusted import undelimit_data
+from crewboard.worker.tools import mcp
+from crewboard.worker.tools.base import Outcome, Tool
+from crewboard.worker.tools.permissions import judge_call
+from crewboard.worker.tools.registry import ToolRegistry
+from tests.crew import Crew, contents, eventually
+from tests.model import calls, says
+from tests.worker.mcp_server import PICTURE
+
+Make = Callable[..., Crew]
+
+OWN = Path(__file__).with_name("mcp_server.py")
+OVER_HTTP = Path(__file__).with_name("mcp_http_server.py")
+SECRET = "a secret of the tests"
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what these tests accept out of the state of the user."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def bring(root: Path, **servers: object) -> None:
+    (root / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+
+
+def accept(crew: Crew, *names: str) -> None:
+    for name in names:
+        hire.accept_server(crew.team, mcp_servers.find(crew.root, name))
+
+
+def results_of(crew: Crew, name: str) -> list[ToolResult]:
+    return [event for event in crew.events(name) if isinstance(event, ToolResult)]
+
+
+def own_server(root: Path, **more: object) -> dict[str, object]:
+    """Return the entry of the tests' own server, which is copied to where the sandbox shows it."""
+    copy = root / "server.py"
+    copy.write_text(OWN.read_text())
+    return {"command": sys.executable, "args": [str(copy)], **more}
+
+
+def test_an_agent_uses_servers_and_goes_on_without_others(crew_on: Make, tmp_path: Path) -> None:
+    crew = crew_on(TOKEN_OF_TESTS=SECRET)
+    bring(
+        crew.root,
+        time={"command": sys.executable, "args": ["-m", "mcp_server_time"]},
+        own=own_server(crew.root, env={"TOKEN": "${TOKEN_OF_TESTS}"}),
+        gone={"command": "no-such-program"},
+        new={"command": "true"},
+    )
+    accept(crew, "time", "own", "gone")
+    crew.model.give(
+        "clock",
+        calls("mcp__time__get_current_time", timezone="Europe/Berlin"),
+        calls("mcp__time__get_current_time", timezone=3),
+        calls("mcp__own__echo", text="known:"),
+        calls("mcp__own__picture"),
+        calls("mcp__own__end"),
+        calls("mcp__own__echo", text="again"),
+        calls("mcp__new__anything"),
+        says("done"),
+    )
+    assert crew.run("clock", "code", "what time is it?", unsafe_no_sandbox=True).text == "done"
+
+    asked = crew.model.asked_by("clock")
+    offered = {tool["name"]: tool for tool in asked[0]["tools"]}
+    assert offered["mcp__time__get_current_time"]["input_schema"]["required"] == ["timezone"]
+    assert offered["mcp__time__get_current_time"]["description"].startswith("A tool of the MCP server time")
+    told = str(asked[0]["messages"])
+    assert "The MCP server gone is not available: it ended [exit code 127]" in told
+    assert "The MCP server new is not available: .mcp.json is new or changed" in told
+
+    time, wrong, echo, picture, end, again, unknown = results_of(crew, "clock")
+    assert json.loads(time.content)["timezone"] == "Europe/Berlin"
+    sent = asked[1]["messages"][-1]["content"][0]["content"]
+    assert undelimit_data(sent) == time.content != sent, "it is delimited as data"
+    assert wrong.is_error
+    assert "timezone: 3 is not of type 'string'" in wrong.content
+    assert echo.content.startswith("known: [key hidden]"), "the server repeats a secret, and it is in no file"
+    assert [each.type for each in picture.media] == ["image/png"]
+    assert picture.content.startswith("image-1, image/png")
+    assert end.is_error
+    assert again.content.startswith("again "), "a server that ended is started again"
+    assert "there is no tool 'mcp__new__anything'" in unknown.content
+    begun = next(event for event in crew.events("clock") if isinstance(event, ToolStart))
+    assert begun.name == "mcp__time__get_current_time"
+
+    needs = {need.server: need for need in crew.view().needs if need.kind == "mcp"}
+    assert needs.keys() == {"gone", "new"}
+    assert "no-such-program: not found" in needs["gone"].summary
+    assert "--network" in needs["gone"].summary
+    assert needs["new"].is_new
+    accept(crew, "new")
+    assert [need.server for need in crew.view().needs if need.kind == "mcp"] == ["gone"], "it was answered"
+
+    tree = {pid: " ".join(process.arguments(pid) or []) for pid in process.descendants(crew.pid("clock"))}
+    services = [pid for pid, command in tree.items() if "mcp_server_time" in command or "server.py" in command]
+    assert services, "a server lives as long as the run"
+    assert SECRET not in str(tree)
+    crew.kill("clock")
+    eventually(lambda: not any(process.start_ticks(pid) for pid in services), "the end of the servers")
+    assert not [path for path, data in contents(crew.root / ".crewboard").items() if SECRET.encode() in data]
+
+
+def test_calls_wait_for_the_plan_and_for_permission(crew_on: Make, tmp_path: Path) -> None:
+    crew = crew_on()
+    bring(crew.root, own=own_server(crew.root))
+    accept(crew, "own")
+    answers.add_rule(crew.team, "deny", "mcp__own__*", "text=bad*")
+    crew.model.give(
+        "asker",
+        calls("mcp__own__echo", text="early"),
+        calls("submit_plan", plan="say it", files=[], commands=["mcp__own__echo"]),
+        calls("mcp__own__echo", text="first"),
+        calls("mcp__own__echo", text="second"),
+        calls("mcp__own__echo", text="bad word"),
+        says("done"),
+    )
+    hired = crew.hire("asker", "code", "say it", plan=True, ask=True, unsafe_no_sandbox=True)
+    plan = crew.pending("plan_approval")
+    assert "not allowed before your plan is approved" in results_of(crew, "asker")[0].content
+    answers.approve(crew.team, plan.id, sha256=plan.sha256)
+    asked = crew.pending("permission")
+    assert (asked.payload["tool"], asked.payload["summary"]) == ("mcp__own__echo", '{"text": "first"}')
+    decided, rule = answers.approve_with_rule(crew.team, asked.id, sha256=asked.sha256)
+    assert answers.covers(decided, rule.scope) == "every mcp__own__echo of asker"
+    crew.answer(hired)
+    first, second, bad = results_of(crew, "asker")[-3:]
+    assert first.content.startswith("first")
+    assert second.content.startswith("second"), "the rule allows it"
+    assert "denies mcp__own__* with text=bad*" in bad.content
+    starts = [
+        event for event in crew.events("asker") if isinstance(event, ToolStart) and event.name == "mcp__own__echo"
+    ]
+    assert [start.deviates for start in starts] == [False, False], "the plan names the tool"
+
+
+@contextmanager
+def over_http(root: Path) -> Iterator[int]:
+    """Run the tests' server over HTTP on a free port of this machine."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = root / "http.log"
+    with (
+        log.open("wb") as written,
+        subprocess.Popen([sys.executable, str(OVER_HTTP), str(port)], stdout=written, stderr=written) as server,
+    ):
+        try:
+            eventually(lambda: "running on" in log.read_text(), "the server")
+            yield port
+        finally:
+            server.kill()
+
+
+def test_a_server_with_an_address_needs_the_network(crew_on: Make, tmp_path: Path) -> None:
+    crew = crew_on(TOKEN_OF_TESTS=SECRET)
+    with over_http(tmp_path) as port:
+        bring(
+            crew.root,
+            web={"type": "http", "url": f"http://127.0.0.1:{port}/mcp", "headers": {"X-Token": "${TOKEN_OF_TESTS}"}},
+        )
+        accept(crew, "web")
+        crew.model.give("near", says("done"))
+        crew.model.give("far", calls("mcp__web__header"), says("done"))
+        crew.run("near", "code", "go", unsafe_no_sandbox=True)
+        crew.run("far", "code", "go", network=True, unsafe_no_sandbox=True)
+    (need,) = [need for need in crew.view().needs if need.kind == "mcp"]
+    assert (need.agent, need.server) == ("near", "web")
+    assert "hired without --network" in need.summary
+    (header,) = results_of(crew, "far")
+    assert header.content == "the header is [key hidden]"
+
+
+def test_nothing_loads_the_package_before_it_is_needed() -> None:
+    code = "import sys, crewboard.worker.tools.mcp; sys.exit('mcp' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def found_in(**servers: object) -> mcp_servers.Found:
+    return mcp_servers.parse(json.dumps({"mcpServers": servers}))
+
+
+def test_a_file_of_servers_is_read_and_its_errors_are_named(tmp_path: Path) -> None:
+    found = found_in(
+        good={"command": "run", "args": ["-x"], "disabled": False},
+        web={"url": "https://example.org/mcp"},
+        sse={"type": "sse", "url": "https://example.org/sse"},
+        bare={"args": []},
+        file={"type": "http", "url": "file:///etc/passwd"},
+        a__b={"command": "run"},
+        preload={"command": "run", "env": {"A B": "x"}},
+        own={"command": "run", "env": {"CREWBOARD_WORKER": "x"}},
+        wrong={"command": ["run"]},
+    )
+    assert found.servers.keys() == {"good", "web"}
+    assert found.servers["good"].shown == "run -x"
+    assert "sse: crewboard connects to" in found.invalid["sse"]
+    assert "no two underscores" in found.invalid["a__b"]
+    assert found.invalid.keys() == {"sse", "bare", "file", "a__b", "preload", "own", "wrong"}
+    for text in ("[]", "{", '{"mcpServers": []}', "[" * 100_000, " " * 200_000):
+        with pytest.raises(BadDataError, match=r"\.mcp\.json"):
+            mcp_servers.parse(text)
+    (tmp_path / "other").write_text("{}")
+    (tmp_path / ".mcp.json").symlink_to(tmp_path / "other")
+    with pytest.raises(BadDataError, match="symbolic link"):
+        mcp_servers.read(tmp_path)
+
+
+def test_a_server_is_accepted_as_it_is_and_where_it_is(tmp_path: Path) -> None:
+    environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    server = found_in(a={"command": "run", "env": {"KEY": "${A_KEY}"}}).servers["a"]
+    assert not mcp_servers.is_accepted(server, tmp_path, environment)
+    mcp_servers.accept(server, tmp_path, environment)
+    assert mcp_servers.is_accepted(server, tmp_path, environment)
+    for changed in ({"command": "run2"}, {"command": "run", "args": ["x"]}, {"command": "run", "env": {"KEY": "${B}"}}):
+        assert not mcp_servers.is_accepted(found_in(a=changed).servers["a"], tmp_path, environment)
+    assert not mcp_servers.is_accepted(server, tmp_path / "other", environment), (
+        "another repository with the same entry"
+    )
+    mcp_servers.revoke(server, tmp_path, environment)
+    assert not mcp_servers.is_accepted(server, tmp_path, environment)
+
+
+def test_values_come_from_the_environment_and_secrets_stay_out_of_sight() -> None:
+    def resolve(**entry: object) -> mcp_servers.Resolved:
+        environment = {"HOME": "/home/me", "MY_TOKEN": "12345678", "ANTHROPIC_API_KEY": "key", "PLAIN": "value"}
+        return mcp_servers.resolve(found_in(a={"command": "run", **entry}).servers["a"], environment)
+
+    found = resolve(
+        args=["${HOME}/x", "${NONE:-default}"], env={"T": "Bearer ${MY_TOKEN}", "P": "${PLAIN}", "D": "${N:-d}"}
+    )
+    assert found.arguments == ["run", "/home/me/x", "default"]
+    assert found.env == {"T": "Bearer 12345678", "P": "value", "D": "d"}
+    assert found.secrets == ["12345678", "value"]
+    for entry, why in (
+        ({"args": ["${MY_TOKEN}"]}, "use env or headers"),
+        ({"env": {"K": "${ANTHROPIC_API_KEY}"}}, "no server gets"),
+        ({"env": {"K": "${NONE}"}}, "NONE is not set"),
+    ):
+        with pytest.raises(BadDataError, match=why):
+            resolve(**entry)
+
+
+def test_a_type_has_the_servers_that_its_file_names(tmp_path: Path) -> None:
+    (tmp_path / ".claude/agents").mkdir(parents=True)
+
+    def made(front: str) -> tuple[str, ...]:
+        (tmp_path / ".claude/agents/a.md").write_text(f"---\nname: own\ndescription: x\n{front}\n---\n")
+        return find(tmp_path, "own").mcp
+
+    assert made("model: haiku") == ("mcp__*",), "all tools"
+    assert made("tools: Read") == (), "only what it lists"
+    assert made("tools: Read, mcp__git, mcp__a__b") == ("mcp__git__*", "mcp__a__b")
+    assert made("mcp: time, git") == ("mcp__time__*", "mcp__git__*")
+    assert made("tools: Read\nmcpServers:\n  - time\n  - docs:\n      command: run") == ("mcp__time__*", "mcp__docs__*")
+    assert mcp_servers.of_type(find(tmp_path, "own")).servers["docs"].command == "run"
+    assert find(tmp_path, "own").executes, "a server is a program"
+    denied = made("disallowedTools: mcp__git__git_push, mcp__web")
+    assert denied == ("mcp__*", "!mcp__git__git_push", "!mcp__web__*")
+    assert may_use_tool(denied, "mcp__git__git_log")
+    assert not may_use_tool(denied, "mcp__git__git_push")
+    assert not may_use_tool(denied, "mcp__web__any")
+    assert may_use_server(("mcp__git__git_log",), "git")
+    assert not may_use_server(("mcp__git__git_log",), "time")
+    assert find(tmp_path, "explore").mcp == find(tmp_path, "plan").mcp == ()
+
+
+def test_an_agent_of_an_own_type_has_its_server(crew_on: Make, tmp_path: Path) -> None:
+    crew = crew_on()
+    entry = own_server(crew.root)
+    (crew.root / ".claude/agents").mkdir(parents=True)
+    (crew.root / ".claude/agents/a.md").write_text(
+        f"---\nname: scribe\ndescription: x\ntools: Read\nmcp:\n  own:\n    command: {entry['command']}\n"
+        f"    args: [{shlex.quote(str(crew.root / 'server.py'))}]\n---\n"
+    )
+    bring(crew.root, other={"command": "true"})
+    trust(find(crew.root, "scribe"), crew.environment)
+    crew.model.give("ann", calls("mcp__own__write", path="made.txt"), says("done"))
+    crew.run("ann", "scribe", "write", unsafe_no_sandbox=True)
+    (written,) = results_of(crew, "ann")
+    assert written.is_error, "its type has no tool that writes, so its sandbox does not write"
+    assert not (crew.root / "made.txt").exists()
+    assert not [need for need in crew.view().needs if need.kind == "mcp"], "it may not use the other one"
+
+
+def test_rules_about_tools_of_servers() -> None:
+    def rule(effect: RuleEffect, tool: str, pattern: str = "", scope: str = "") -> Rule:
+        return Rule(id=f"rule-{effect}", effect=effect, tool=tool, pattern=pattern, scope=scope)
+
+    def judged(rules: list[Rule], tool: str, **arguments: object) -> str | None:
+        verdict = judge_call(rules, tool, arguments, "/root")
+        return verdict.effect if verdict else None
+
+    allow = rule("allow", "mcp__time__*", "*")
+    assert judged([allow], "mcp__time__now", zone="x") == "allow"
+    assert judged([allow], "mcp__git__log") is None
+    assert judged([allow], "bash", command="mcp__time__now") is None
+    assert judged([rule("deny", "files", "**")], "mcp__time__now", path="x") is None
+    assert (
+        judged(
+            [rule("deny", "mcp__fetch__*", "url=http:*"), rule("allow", "mcp__*", "*")],
+            "mcp__fetch__get",
+            url="http://a",
+        )
+        == "deny"
+    )
+    assert (
+        judged(
+            [rule("allow", "mcp__fetch__get", "url=https://docs.*")],
+            "mcp__fetch__get",
+            url="https://evil/?https://docs.",
+        )
+        is None
+    )
+    assert judged([rule("ask", "mcp__db__*", "count=5")], "mcp__db__drop", count=5) == "ask"
+    assert judged([rule("allow", "mcp__a__b", scope="*")], "mcp__a__b") == "allow"
+    assert judged([rule("allow", "mcp__a__b", scope="*")], "mcp__a__c") is None
+
+
+def schema(**properties: object) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"type": "string"}, "not that of an object"),
+        (None, "not that of an object"),
+        ({"type": "object", "anyOf": [{}]}, "anyOf at the top"),
+        (schema(**{"a b": {}}), "name of its input 'a b'"),
+        (schema(a={"type": "no such type"}), "schema is invalid"),
+        (schema(a={"description": "x" * 20_000}), "limit is 16000"),
+        ({"type": "object", "properties": {"a": {"default": float("nan")}}}, "cannot be checked"),
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_refused(given: object, why: str) -> None:
+    with pytest.raises(BadDataError, match=why):
+        mcp.check_schema(given)
+
+
+def tool_with(given: dict[str, Any]) -> Tool[Any]:
+    async def never(context: object, arguments: object) -> Outcome:
+        raise AssertionError
+
+    taken = mcp.check_schema(given)
+    return Tool("mcp__a__b", "", mcp.input_of(taken), never, schema=taken)
+
+
+def test_an_input_is_checked_against_the_schema() -> None:
+    tool = tool_with(
+        {**schema(n={"$ref": "#/$defs/N"}, model_config={}), "required": ["n"], "$defs": {"N": {"type": "integer"}}}
+    )
+    assert tool.definition()["input_schema"]["$defs"]
+    taken = ToolRegistry.parse(tool, {"n": 1, "model_config": "free", "more": [2]})
+    assert taken.model_extra == {"n": 1, "model_config": "free", "more": [2]}
+    refused = ToolRegistry.parse(tool, {"n": "one"})
+    assert "n: 'one' is not of type 'integer'" in refused.content
+    assert "'n' is a required property" in ToolRegistry.parse(tool, {}).content
+    assert isinstance(ToolRegistry.parse(tool, [1]), Outcome)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        schema(a={"pattern": "^(a+)+$"}),
+        {"type": "object", "patternProperties": {"^(a+)+$": {}}, "additionalProperties": False},
+        {**schema(a={"$ref": "#/$defs/x0"}), "$defs": {
+            f"x{n}": {"allOf": [{"$ref": f"#/$defs/x{n + 1}"}] * 2} for n in range(40)} | {"x40": {}}},
+        {**schema(a={"$ref": "#/properties/a"})},
+        schema(a={"$ref": "http://127.0.0.1:9/schema"}),
+    ],
+)  # fmt: skip
+def test_no_schema_makes_a_check_take_long(given: dict[str, Any]) -> None:
+    hostile = "a" * 64 + "!"
+    ToolRegistry.parse(tool_with(given), {"a": hostile, hostile: 1})
+
+
+def test_results_of_all_kinds_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "_registered", [])
+    redaction.register_values([SECRET])
+    content = [
+        {"type": "text", "text": f"a {SECRET}"},
+        {"type": "image", "data": "iVBORw0KGgpwaWN0dXJl", "mimeType": "image/png"},
+        {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"},
+        {"type": "resource", "resource": {"uri": "file:///x", "text": "inside"}},
+        {"type": "resource_link", "uri": "https://example.org/", "name": "link"},
+    ]
+    outcome = mcp.outcome_of(CallToolResult.model_validate({"content": content, "isError": True}))
+    assert outcome.is_error
+    assert outcome.content.splitlines() == [
+        "a [key hidden]", "image-2, image/png, 1 kB",
+        "(audio-3: left out, 3 bytes of a type that the model does not take)", "inside", "(link: https://example.org/)",
+    ]  # fmt: skip
+    assert outcome.media == (("image-2", "image/png", PICTURE),)
+    structured = mcp.outcome_of(CallToolResult.model_validate({"content": [], "structuredContent": {"a": 1}}))
+    assert structured.content == '{"a": 1}'
+
+
+def test_tools_that_cannot_be_offered_are_named() -> None:
+    def listed(name: str, given: object = None) -> SimpleNamespace:
+        return SimpleNamespace(name=name, description="x\x1b[31m" + "y" * 3000, input_schema=given or schema())
+
+    server = found_in(s={"command": "run"}).servers["s"]
+    connection = mcp._Connection(server, cast("Any", None), cast("Any", None), set())
+    connection._listed = [
+        listed("a.b"),
+        listed("a_b"),
+        listed("x" * 70),
+        listed("bad", {"type": "array"}),
+        listed("last"),
+    ]
+    tools, left_out = connection.offered(("mcp__*",), set(), 2)
+    assert list(tools) == ["mcp__s__a_b", "mcp__s__last"]
+    description = tools["mcp__s__last"].description
+    assert "\x1b" not in description
+    assert len(description) < 2_100
+    assert [text.partition(": ")[2] for text in left_out] == [
+        "another tool is called mcp__s__a_b", "its name is too long", "its schema is not that of an object",
+    ]  # fmt: skip
+    assert "at most" in connection.offered(("mcp__*",), set(), 1)[1][-1]
+
+
+def test_rules_about_servers_are_checked(crew: Crew) -> None:
+    assert answers.add_rule(crew.team, "allow", "mcp__time__*", "*").tool == "mcp__time__*"
+    for tool, pattern in (("mcp__time__*", "src/**"), ("mcp time", "*"), ("mcp__a__b", "")):
+        with pytest.raises(UsageError):
+            answers.add_rule(crew.team, "allow", tool, pattern)
