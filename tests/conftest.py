@@ -1,10 +1,11 @@
 """Fixtures that most tests share."""
 
+import fcntl
 import gc
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -44,6 +45,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and not _TEAMS_OF_MODULES.isdisjoint(item.fixturenames):
             item.add_marker(pytest.mark.xdist_group(item.module.__name__))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Let one test runner compile a module; the others read the bytecode that it keeps, which takes a tenth."""
+    if not isinstance(collector, pytest.Module):
+        return (yield)
+    with collector.path.open("rb") as module:
+        fcntl.flock(module, fcntl.LOCK_EX)
+        return (yield)
 
 
 def pytest_collection_finish() -> None:
