@@ -383,6 +383,7 @@ async def test_what_is_wrong_stands_below_its_field(frozen: Frozen) -> None:
         assert "a name starts with a-z" in stage.text[at + 1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("height", "name", "wrong"),
     [pytest.param(24, "fixer2", "limits", marks=pytest.mark.long), (30, "Fixer", "name and the limits")],

@@ -69,6 +69,7 @@ def painted(stage: Stage, patch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     yield terminal
 
 
+@pytest.mark.long
 async def test_what_was_painted_in_parts_is_the_whole_screen(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(frozen, *SIZE) as stage:
         with painted(stage, monkeypatch) as terminal:

@@ -110,6 +110,7 @@ def _written(source: str) -> set[str]:
     return {character for text in texts if isinstance(text, str) for character in text if not character.isascii()}
 
 
+@pytest.mark.long
 def test_every_glyph_of_ours_has_one_in_ascii() -> None:
     folders = [*crewboard_tui.__path__, *crewboard.__path__]
     written = set().union(*(_written(file.read_text()) for folder in folders for file in Path(folder).rglob("*.py")))

@@ -75,6 +75,7 @@ async def test_enter_turns_to_the_other_team_and_ends_the_old_reading(frozen: Fr
         await stage.sees("flaky-hunt")
 
 
+@pytest.mark.long
 async def test_a_reading_from_before_a_team_switch_is_ignored(frozen: Frozen) -> None:
     second(frozen)
     async with opened(frozen, 80, 24) as stage:

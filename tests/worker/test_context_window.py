@@ -44,6 +44,7 @@ def test_an_api_that_finds_everything_too_long_is_reported(shared_crew_on: Make)
     assert len(crew.model.requests) < 20
 
 
+@pytest.mark.long
 def test_a_reply_that_filled_the_window_goes_on_in_a_smaller_one(crew_on: Make) -> None:
     reads = [reply.Reply([{"type": "text", "text": "word " * 500}, *calls("list_dir").content])] * 4
     half = reply.Reply([{"type": "text", "text": "half "}], stop_reason="model_context_window_exceeded")

@@ -311,6 +311,7 @@ def test_a_credential_that_an_error_repeats_is_in_no_file(shared_crew: Crew) -> 
         assert not [path for path, data in files.items() if form.encode() in data]
 
 
+@pytest.mark.long
 def test_refused_credentials_end_the_worker_with_78(shared_crew_on: Make) -> None:
     refusals = {
         "ann": (Fault(kind="status", agent="ann", status=401), "401"),

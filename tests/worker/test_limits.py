@@ -150,6 +150,7 @@ def test_resume_after_a_turn_limit_takes_up_the_work(shared_crew: Crew) -> None:
     eventually(lambda: shared_crew.answer(begun).text == "found it", "the result")
 
 
+@pytest.mark.long
 def test_mail_that_meets_a_used_up_budget_enters_no_turn(shared_crew: Crew) -> None:
     shared_crew.model.give("poor", *[calls("list_dir")] * 99)
     shared_crew.run("poor", "explore", "the work", budget="10k")

@@ -256,6 +256,7 @@ def outage_of(crew: Crew) -> Need | None:
     return next((need for need in crew.view().needs if need.kind == "outage"), None)
 
 
+@pytest.mark.long
 def test_an_outage_is_seen_and_ends_by_itself(crew_on: Make) -> None:
     faults = [Fault(kind="status", status=529, retry_after=3)]
     crew = crew_on([says("here it is")] * 2, faults, CREWBOARD_RETRY_BUDGET="0.1")

@@ -163,6 +163,7 @@ def test_the_root_and_other_checkouts_are_out_of_reach(level: Level, directory: 
     assert not [path for path in (root / "new", eve / "new", root / ".git/objects/new") if path.exists()]
 
 
+@pytest.mark.long
 def test_each_assignment_begins_and_ends_with_a_snapshot(shared_crew: Crew) -> None:
     shared_crew.model.give("twice", calls("write_file", path="new.py", content="y = 1\n"), says("done"))
     assignment = shared_crew.hire("twice", "code", "work", worktree=True, unsafe_no_sandbox=True)
