@@ -52,9 +52,9 @@ def contents(folder: Path) -> dict[Path, bytes]:
 
 
 class Crew:
-    """One team below `root`, whose workers talk to `model`."""
+    """One team below `root`, whose workers talk to `model`. It is kept in files, or in the database `store`."""
 
-    def __init__(self, root: Path, model: ModelServer, **environment: str) -> None:
+    def __init__(self, root: Path, model: ModelServer, *, store: str | None = None, **environment: str) -> None:
         self.model = model
         self.environment = {
             **{key: value for key, value in os.environ.items() if not redaction.is_secret(key)},
@@ -62,7 +62,10 @@ class Crew:
             "ANTHROPIC_API_KEY": "a-key-of-the-tests",
             **environment,
         }
-        self.team = context.Team(TeamDirectory(root / ".crewboard" / "default"), environment=self.environment).ensure()
+        directory = TeamDirectory(root / ".crewboard" / "default")
+        if store is not None:
+            directory.make(store)
+        self.team = context.Team(directory, environment=self.environment).ensure()
         self.directory = self.team.directory
         self.root = root
 

@@ -179,12 +179,17 @@ class SharedServer:
 
     def new_database(self) -> str:
         """Make an empty database, and return its address."""
+        return self.database_on(self._reached())
+
+    @staticmethod
+    def database_on(url: str) -> str:
+        """Make an empty database on a server, and return its address."""
         import psycopg
 
         name = f"crewboard_{uuid.uuid4().hex[:12]}"
-        with psycopg.connect(self._reached(), autocommit=True) as connection:
+        with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name}".encode())
-        before, _, after = self._reached().partition("?")
+        before, _, after = url.partition("?")
         return f"{before.rpartition('/')[0]}/{name}{'?' + after if after else ''}"
 
     def _reached(self) -> str:

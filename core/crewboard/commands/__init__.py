@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING
 from crewboard.lazy import lazy
 
 if TYPE_CHECKING:
-    from crewboard.commands import answers, changes, context, control, hire, messages, profiles, stop, tasks, undo
+    from crewboard.commands import (
+        answers,
+        changes,
+        context,
+        control,
+        hire,
+        messages,
+        profiles,
+        stop,
+        tasks,
+        transfer,
+        undo,
+    )
     from crewboard.commands.context import (
         POLL_INTERVAL,
         CommandLine,
@@ -28,7 +40,7 @@ else:
             "context": "CommandLine POLL_INTERVAL Team check_credentials choose_team command_for create_command "
             "name_team wait_until",
         },
-        modules="answers changes context control hire messages profiles stop tasks undo",
+        modules="answers changes context control hire messages profiles stop tasks transfer undo",
     )
 
 __all__ = [
@@ -49,6 +61,7 @@ __all__ = [
     "profiles",
     "stop",
     "tasks",
+    "transfer",
     "undo",
     "wait_until",
 ]

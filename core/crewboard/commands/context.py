@@ -107,17 +107,17 @@ class Team(Struct, frozen=True):
         return self
 
 
-def create(root: Path, name: str, description: str = "") -> Team:
-    """Create a team.
+def create(root: Path, name: str, description: str = "", url: str | None = None) -> Team:
+    """Create a team. With `url`, its records are kept in the PostgreSQL database there.
 
     Raises:
-        UsageError: The name is invalid or taken.
-        StorageError: The root cannot be written to.
+        UsageError: The name is invalid or taken, or the address cannot be used.
+        StorageError: The root cannot be written to, or the database is out of reach.
     """
     directory = TeamDirectory(root / ".crewboard" / check_new_team(name))
     if find_team(root, name) is not None:
         raise UsageError(f"the team {name} exists in {root}")
-    directory.make()
+    directory.make(url)
     store.roster.create(directory, description, time.time())
     team = Team(directory)
     team.note("create")

@@ -144,10 +144,10 @@ def remove(team: Team, name: str) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(team.now()))
     aside = team.directory.key(f"removed/{name}-{stamp}-{store.mailbox.new_id()[:4]}")
     try:
-        aside.store.make_folder(team.directory.removed.name)
-        aside.store.make_folder(aside.name)
-        aside.store.move(agent.folder.name, f"{aside.name}/agent")
-        aside.store.move(team.directory.inbox(name).name, f"{aside.name}/inbox.jsonl")
+        team.directory.make_folder(team.directory.removed.name)
+        team.directory.make_folder(aside.name)
+        team.directory.move(agent.folder.name, f"{aside.name}/agent")
+        team.directory.move(team.directory.inbox(name).name, f"{aside.name}/inbox.jsonl")
     except StorageError as error:
         raise StorageError(f"{name} was removed from the roster, but its files could not be moved: {error}") from error
     if had_worktree:
@@ -182,7 +182,7 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
         for name in names:
             if changes.worktree_of(team, name) is not None:
                 changes.forget(team, name, base=True)
-        team.directory.store.purge()
+        team.directory.purge()
 
 
 def end_all(team: Team, names: list[str], *, now: bool = False) -> None:

@@ -30,7 +30,7 @@ def diff_of(request: str) -> str:
 
 def save_diff(team: TeamDirectory, request: str, diff: str) -> None:
     """Keep the diff that is to be reviewed. Call it before the task is handed over."""
-    team.key(diff_of(request)).put(diff.encode("utf-8", "replace"), durable=True)
+    team.keep_result(f"{request}.diff", diff.encode("utf-8", "replace"))
 
 
 def reviewer_of(team: TeamDirectory, task: Task) -> str:
@@ -46,7 +46,7 @@ def ask(team: TeamDirectory, task: Task, now: float) -> Request:
     ident = task.in_review or ""
     whole = team.key(diff_of(ident))
     diff = (whole.get() or b"").decode("utf-8", "replace")
-    cut = f"\n[cut: the whole diff is in {whole}]" if len(diff) > MOST_OF_DIFF else ""
+    cut = f"\n[cut: the whole diff is in {team.path / diff_of(ident)}]" if len(diff) > MOST_OF_DIFF else ""
     passed = f" Its check `{task.checked.command}` passed." if task.checked and task.checked.passed else ""
     about = f"\n\n{task.description}" if task.description else ""
     summary = f"{task.owner} reports task {task.id} as completed: {task.subject}.{passed}{about}"

@@ -283,7 +283,11 @@ class TeamReader:
 
         The files that belong to no agent are few, and always read. The usage of the first `measured` of the read agents
         is measured; of all of them, if that is None.
+
+        Raises:
+            StorageError: The team's store is out of reach. What cannot be read in one that answers is damage.
         """
+        self.team.store.reach()
         now = self._clock()
         self._unreadable.clear()
         listed = self._config.get()

@@ -93,7 +93,7 @@ def change_spec(agent: AgentDirectory, edit: Callable[[Spec | None], Spec]) -> S
         BadDataError: The spec is damaged; it was copied aside.
         StorageError: The write failed, or the team is gone.
     """
-    agent.folder.store.make_folder(agent.folder.name)
+    agent.team.make_folder(agent.folder.name)
     return json_files.change(agent.spec, agent.team.lock(f"spec-{agent.name}"), Spec, edit, durable=True)
 
 

@@ -44,6 +44,9 @@ class FileStore(Struct, frozen=True):
     def describe(self, name: str) -> str:
         return f"{self.root}/{name}"
 
+    def reach(self) -> None:
+        """Return: each file that cannot be read says so itself."""
+
     # Logs.
 
     def append(

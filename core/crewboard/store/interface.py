@@ -60,6 +60,9 @@ class Store(Protocol):
     one that writes LostLeaseError if this process may not write any more (`files.require_before_writing`).
     """
 
+    def reach(self) -> None:
+        """Raise StorageError if the whole store is out of reach, and not a part of it."""
+
     def append(
         self, log: str, line: bytes, *, ident: str | None = None, at: int | None = None, durable: bool = False
     ) -> int:

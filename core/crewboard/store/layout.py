@@ -31,13 +31,18 @@ from crewboard.errors import CrewboardError, StorageError, UntrustedError, Usage
 from crewboard.names import TEAMS_FOLDER, is_name
 from crewboard.store import files, ownership
 from crewboard.store.file_store import FileStore
-from crewboard.store.interface import Key, Listener
+from crewboard.store.interface import Key, Listener, Store
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 HOME: str = TEAMS_FOLDER
 DEFAULT_TEAM = "default"
+
+STORE = "store"
+"""The file in a team directory with the address of its store, if its records are not in the directory itself."""
+
+_FOLDERS = ("", "inbox", "results", "tasks", "requests", "agents", ".locks")
 
 _WRITABLE_BY_OTHERS = 0o022
 _REMEDY = "crewboard opens only a team directory that this user made: remove it, or choose another folder with --root"
@@ -96,7 +101,7 @@ class AgentDirectory(Struct, frozen=True):
     @property
     def checking(self) -> Key:
         """Return the lease that is held while a check of the agent runs."""
-        return self.team.lease(f"check-{self.name}")
+        return self.team.key(f".locks/check-{self.name}")
 
     @property
     def lease(self) -> Key:
@@ -131,12 +136,58 @@ class TeamDirectory(Struct, frozen=True):
     path: Path
 
     @property
-    def store(self) -> FileStore:
+    def store(self) -> Store:
+        """Return the store of the team: its own folder, or the one whose address is in the file `store` there."""
+        return _opened.get(self.path) or _open_store(self.path)
+
+    @property
+    def address(self) -> str | None:
+        """Return the address of the store, None if the team is kept in its own folder.
+
+        Raises:
+            StorageError: The file with the address cannot be read.
+        """
+        kept = files.read_file(self.path / STORE)
+        return None if kept is None else os.fsdecode(kept).strip()
+
+    @property
+    def local(self) -> FileStore:
+        """Return the store of what belongs to processes of this machine alone, wherever the team is stored."""
         return FileStore(str(self.path))
 
     def key(self, name: str) -> Key:
         """Return the key of what is stored under a name."""
         return Key(self.store, name)
+
+    def local_key(self, name: str) -> Key:
+        """Return the key of what belongs to processes of this machine alone."""
+        return Key(self.local, name)
+
+    @property
+    def _places(self) -> tuple[Store, ...]:
+        """Return the team's store and that of this machine, or the one that is both."""
+        return tuple(dict.fromkeys((self.store, self.local)))
+
+    def make_folder(self, name: str) -> None:
+        """Create a folder for records, and one for what processes of this machine keep beside them."""
+        for place in self._places:
+            place.make_folder(name)
+
+    def move(self, name: str, to: str) -> None:
+        """Move what is stored under a name, and what this machine keeps there."""
+        for place in self._places:
+            place.move(name, to)
+
+    def purge(self) -> None:
+        """Remove everything that is stored of the team."""
+        for place in self._places:
+            place.purge()
+        _opened.pop(self.path, None)
+
+    def keep_result(self, name: str, text: bytes) -> None:
+        """Store a text in `results`, and a copy for the tools of agents, which read files of this machine."""
+        for place in reversed(self._places):
+            place.put(f"results/{name}", text, durable=True)
 
     def listen(self, heard: Callable[[str], None], *, deep: bool = False) -> Listener:
         """Call `heard` with names of what may have changed, as `Store.listen` does.
@@ -144,7 +195,14 @@ class TeamDirectory(Struct, frozen=True):
         Raises:
             StorageError: There are no hints.
         """
-        return self.store.listen(heard, deep=deep, leases=self.lease_names)
+        listeners = _Listeners()
+        try:
+            for place in self._places:
+                listeners.all.append(place.listen(heard, deep=deep, leases=self.lease_names))
+        except StorageError:
+            listeners.stop()
+            raise
+        return listeners.all[0] if len(listeners.all) == 1 else listeners
 
     @property
     def root(self) -> Path:
@@ -211,7 +269,7 @@ class TeamDirectory(Struct, frozen=True):
 
     @property
     def supervisor_lock(self) -> Key:
-        return self.key("supervisor.lock")
+        return self.local_key("supervisor.lock")
 
     @property
     def supervisor_log(self) -> Path:
@@ -246,7 +304,7 @@ class TeamDirectory(Struct, frozen=True):
     @property
     def mirror_lock(self) -> Key:
         """Return the lease of the process that mirrors a team of another program."""
-        return self.key("mirror.lock")
+        return self.local_key("mirror.lock")
 
     @property
     def notifier_lock(self) -> Key:
@@ -256,7 +314,7 @@ class TeamDirectory(Struct, frozen=True):
     @property
     def model_lock(self) -> Key:
         """Return the lease of the offline model's server, which holds its pid and address."""
-        return self.key("model.lock")
+        return self.local_key("model.lock")
 
     def uses_offline_model(self) -> bool:
         """Return True if an agent has used the offline model: then the team stays on it. False if that is unknown."""
@@ -318,8 +376,8 @@ class TeamDirectory(Struct, frozen=True):
         return self.path / ".locks" / what
 
     def lease(self, what: str) -> Key:
-        """Return the lease of something that one process of the team does at a time."""
-        return self.key(f".locks/{what}")
+        """Return the lease of something that one process of this machine does at a time for the team."""
+        return self.local_key(f".locks/{what}")
 
     @property
     def removed(self) -> Key:
@@ -327,7 +385,14 @@ class TeamDirectory(Struct, frozen=True):
         return self.key("removed")
 
     def exists(self) -> bool:
-        return self.config.exists()
+        """Return True if there is such a team. One whose store is out of reach, or must not be asked, counts."""
+        is_elsewhere = os.path.lexists(self.path / STORE)
+        try:
+            return self.config.exists() or (is_elsewhere and self.store == self.local)
+        except StorageError:
+            if is_elsewhere:
+                return True
+            raise
 
     def require_own(self) -> None:
         """Refuse a team whose folders another user controls. Every process calls this before it opens a file of it.
@@ -398,30 +463,38 @@ class TeamDirectory(Struct, frozen=True):
         except OSError as error:
             raise StorageError(f"cannot mark {self.path} as yours: {files.reason(error)}") from error
 
-    def make(self) -> None:
-        """Create every folder of the team, accessible to its owner only.
+    def make(self, url: str | None = None) -> None:
+        """Create every folder of the team, accessible to its owner only. With `url`, its records are kept there.
 
         Raises:
+            UsageError: The address cannot be used, or the team exists and is stored elsewhere.
             StorageError: The root cannot be written to.
             UntrustedError: A folder exists already and another user controls it.
         """
         self.require_own()
+        if url is not None:
+            _require_free(url, self.path.name)
         try:
             files.make_folder(self.path.parent)
             if not os.path.lexists(self.path):
-                self._create()
-            for folder in (
-                "", "inbox", "results", "tasks", "requests", "agents", ".locks",
-            ):  # fmt: skip
+                self._create(url)
+            elif url is not None:
+                raise UsageError(f"{self.path} exists; choose another name, or remove it")
+            for folder in _FOLDERS:
                 files.make_folder(self.path / folder)
         except OSError as error:
             raise StorageError(f"cannot create the team directory {self.path}: {files.reason(error)}") from error
+        if self.store != self.local:
+            for folder in _FOLDERS:
+                self.store.make_folder(folder)
         ignore = self.path.parent / ".gitignore"
         if not ignore.exists():
             files.replace_file(ignore, b"*\n")
 
-    def _create(self) -> None:
+    def _create(self, url: str | None) -> None:
         """Create the directory and its mark in one step: without the mark it would be foreign to other processes.
+
+        The address of its store is there from the beginning, too.
 
         Raises:
             OSError: The directory cannot be created. One that another process has just made is no error.
@@ -430,6 +503,8 @@ class TeamDirectory(Struct, frozen=True):
         files.make_folder(new)
         try:
             files.replace_file(new / self.owners.name, _mark_lines(ownership.marks(new, self.path)), durable=True)
+            if url is not None:
+                files.replace_file(new / STORE, os.fsencode(url) + b"\n", durable=True)
             os.rename(new, self.path)
             files.sync_folder(self.path.parent)
         except OSError as error:
@@ -439,6 +514,70 @@ class TeamDirectory(Struct, frozen=True):
             import shutil
 
             shutil.rmtree(new, ignore_errors=True)
+
+
+class _Listeners:
+    """The hints of several stores."""
+
+    def __init__(self) -> None:
+        self.all: list[Listener] = []
+
+    def is_alive(self) -> bool:
+        return all(each.is_alive() for each in self.all)
+
+    def stop(self) -> None:
+        for each in self.all:
+            each.stop()
+
+
+_opened: dict[Path, Store] = {}
+
+
+def _open_store(path: Path) -> Store:
+    """Return the store of the team in a directory. That of a foreign team is not contacted: anybody may have named it.
+
+    Raises:
+        StorageError: The file with its address cannot be read, or nothing here can open it.
+    """
+    address = TeamDirectory(path).address
+    store: Store = FileStore(str(path))
+    try:
+        if address is not None and not ownership.is_marked(path):
+            return store
+    except OSError as error:
+        raise StorageError(f"cannot tell who made {path}: {files.reason(error)}") from error
+    if address is not None:
+        store = remote_store(address, path.name)
+    # A directory has the file from its beginning, or never.
+    if os.path.lexists(path):
+        _opened[path] = store
+    return store
+
+
+def remote_store(url: str, team: str) -> Store:
+    """Return the store of a team at an address.
+
+    Raises:
+        UsageError: The address cannot be used.
+        StorageError: What opens it is not installed.
+    """
+    try:
+        from crewboard.store import postgres_store
+    except ImportError as error:
+        raise StorageError(
+            f"the records of the team {team} are in PostgreSQL, and psycopg cannot be loaded ({error}): "
+            "pip install 'crewboard[hosts]'"
+        ) from error
+    postgres_store.require_url(url)
+    return postgres_store.PostgresStore(url, team)
+
+
+def _require_free(url: str, team: str) -> None:
+    """Refuse a name that another team has at an address. What a team needs there is made now."""
+    there = remote_store(url, team)
+    there.make_folder("")
+    if there.get("config.json") is not None:
+        raise UsageError(f"there is a team {team} in {there.describe('config.json')} already")
 
 
 _OfTeam = Callable[Concatenate[TeamDirectory, P], T]

@@ -122,7 +122,7 @@ def _fit(team: TeamDirectory, message: Message) -> tuple[Message, bytes]:
 def _spill(team: TeamDirectory, message: Message) -> Message:
     body = message.content.encode("utf-8", "replace")
     name = f"{message.from_}-mail-{derived_id(message.id)[:16]}.md"
-    team.result(name).put(body, durable=True)
+    team.keep_result(name, body)
     path = f"results/{name}"
     readable = (team.results / name).relative_to(team.root)
     pointer = _POINTER.format(size=len(body), path=readable, head=message.content[:_EXCERPT_LENGTH])

@@ -107,6 +107,9 @@ class PostgresStore(Struct, frozen=True):
     def _server(self) -> "_Server":
         return _server(self.url, self.team)
 
+    def reach(self) -> None:
+        self._rows("SELECT 1", ())
+
     # Logs.
 
     def append(
@@ -658,12 +661,15 @@ class _Keeper:
                 kept.lost()
 
     def _watch(self) -> None:
-        while not self._server.closed.wait(self._server.ttl / 50):
-            limit = time.monotonic() - _SURE * self._server.ttl
+        rest = 0.0
+        while not self._server.closed.wait(rest):
+            sure, now = _SURE * self._server.ttl, time.monotonic()
             with self._lock:
-                lost = [kept.lost for kept in self._kept.values() if kept.lost is not None and kept.sure_since < limit]
-            for each in lost:
-                each()
+                watched = [kept for kept in self._kept.values() if kept.lost is not None]
+            for kept in watched:
+                if kept.lost is not None and kept.sure_since + sure <= now:
+                    kept.lost()
+            rest = max(0.01, min((kept.sure_since for kept in watched), default=now) + sure - now)
 
 
 class _Listening:

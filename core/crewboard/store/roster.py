@@ -21,9 +21,10 @@ from crewboard.records import (
     UsageError,
 )
 from crewboard.store import json_files
+from crewboard.store.interface import Key
 from crewboard.store.layout import AgentDirectory, TeamDirectory, team_directories
 
-_CACHE: dict[TeamDirectory, json_files.CachedFile[Config]] = {}
+_CACHE: dict[Key, json_files.CachedFile[Config]] = {}
 
 
 def load(team: TeamDirectory) -> Config:
@@ -36,7 +37,9 @@ def load(team: TeamDirectory) -> Config:
         BadDataError: The file is damaged, and this process has not read it before.
         StorageError: It cannot be read.
     """
-    known = _CACHE.setdefault(team, json_files.CachedFile(team.config, Config))
+    known = _CACHE.get(team.config)
+    if known is None:
+        known = _CACHE[team.config] = json_files.CachedFile(team.config, Config)
     config = known.get() or json_files.load(team.config, Config)
     if config is None:
         raise UsageError(f"there is no team in {team.path}")

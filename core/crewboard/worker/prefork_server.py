@@ -228,6 +228,15 @@ def _try_sandbox(team: Path) -> None:
         bubblewrap.try_for_forks(Path(os.path.realpath(TeamDirectory(team).root)))
 
 
+def _load_store(team: Path) -> None:
+    """Load what opens the team's store. It is not contacted."""
+    from crewboard.records import CrewboardError
+    from crewboard.store import TeamDirectory
+
+    with contextlib.suppress(CrewboardError):
+        _ = TeamDirectory(team).store
+
+
 def _exit(code: int) -> NoReturn:
     """Exit at once, because the run is recorded.
 
@@ -258,6 +267,7 @@ def main() -> int:
         sys.stderr.write(f"{SERVER_MODULE}: a library left a thread, which a fork would break; not forking workers\n")
         return 1
     _try_sandbox(Path(sys.argv[1]))
+    _load_store(Path(sys.argv[1]))
     gc.collect()
     gc.freeze()
     control.send(READY)

@@ -41,8 +41,9 @@ class Results:
             # This is other work. A result is dropped only if this one is of the same work, after feedback.
             self.send_unsent(held=False)
         continued = assignment.continued
-        result = f"results/{self._name}-{run_state.spec.run}-{run_state.conversation.results + 1}.md"
-        self._team.key(result).put(text.encode("utf-8", "replace"), durable=True)
+        name = f"{self._name}-{run_state.spec.run}-{run_state.conversation.results + 1}.md"
+        self._team.keep_result(name, text.encode("utf-8", "replace"))
+        result = f"results/{name}"
         run_state.append(
             Answer(
                 ts=run_state.now(), assignment=assignment.id, answers=[*assignment.answers], text=text, result=result,

@@ -20,7 +20,7 @@ import click
 from click.shell_completion import CompletionItem
 
 import crewboard as core
-from crewboard import BadDataError, CrewboardError, UsageError
+from crewboard import BadDataError, CrewboardError, StorageError, UntrustedError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -238,13 +238,23 @@ class Session:
         directory = core.choose_team(self.root, self.team_option)
         if not self.reads:
             directory.require_adopted()
+        if directory.address is not None and directory.is_foreign():
+            raise UntrustedError(
+                f"the team in {str(directory.path)!r} is foreign, so the database that it names is not asked for its "
+                "records: `crewboard team adopt` makes it yours"
+            )
         _mirror_once(directory)
         return core.Team(directory, environment=environment)
 
 
 def _mirror_once(team: TeamDirectory) -> None:
     """Bring a team that mirrors one of another program up to date, unless another process does so."""
-    if core.store.roster.is_attached(team) and not team.is_foreign():
+    try:
+        is_mirror = core.store.roster.is_attached(team) and not team.is_foreign()
+    except StorageError:
+        # The command says so when it reads.
+        return
+    if is_mirror:
         mirror = core.attach.follow.MirrorThread(team, on_error=note)
         mirror.refresh()
         mirror.mirror.close()

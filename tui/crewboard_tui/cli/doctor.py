@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -59,6 +60,7 @@ def all_checks(session: Session) -> list[Check]:
         memory(),
         watcher(),
         files(session.root),
+        *database(session.team.directory),
         terminal(),
         *keymap(),
         *hook(),
@@ -172,6 +174,20 @@ def files(root: Path) -> Check:
     if kind in _NETWORK:
         return Check("root", "note", f"{root} is on {kind}", "file events and locks may fail there; use a local disk")
     return Check("root", "ok", str(root))
+
+
+def database(team: core.store.TeamDirectory) -> list[Check]:
+    """Check that the database of a team that is not kept in files can be reached."""
+    try:
+        address = team.address
+        began = time.monotonic()
+        _ = team.config.get()
+    except core.CrewboardError as error:
+        remedy = "start the server, or see PGPASSFILE and PGSERVICE for how to name a password"
+        return [Check("store", "bad", str(error), remedy)]
+    if address is None:
+        return []
+    return [Check("store", "ok", f"{address} answered in {1000 * (time.monotonic() - began):.0f} ms")]
 
 
 def _file_system(path: Path) -> str:

@@ -77,6 +77,8 @@ SECTIONS = {
         "keys": ("board:keys", "Print all key bindings as a keys.toml that you can edit."),
         "attach": ("attach:attach", "Mirror the Claude Code team TEAM into a team here, until Ctrl-C or its end."),
         "hook": ("attach:hook", "Answer one event of Claude Code."),
+        "export": ("teams:export", "Write all that is stored of the team into the new folder DIR."),
+        "import": ("teams:import_", "Replace all that is stored of a new team by what `export` wrote into DIR."),
         "doctor": ("doctor:doctor", "Check the setup and suggest fixes."),
         "supervisor": (
             "control:supervisor",
@@ -89,7 +91,7 @@ SECTIONS = {
 
 READING = frozenset({
     None, "board", "serve", "status", "watch", "wait", "inbox", "requests", "tasks", "changes", "journal", "log",
-    "audit", "away", "team", "types", "mcp", "profiles", "keys", "doctor", "demo", "supervisor",
+    "audit", "away", "export", "team", "types", "mcp", "profiles", "keys", "doctor", "demo", "supervisor",
     "attach",
 })  # fmt: skip
 """Commands that can be used on a foreign team. The dashboard is read-only there."""

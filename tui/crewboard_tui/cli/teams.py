@@ -2,12 +2,13 @@
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
 import crewboard as core
-from crewboard import BadDataError, Team, UsageError
+from crewboard import BadDataError, StorageError, Team, UsageError
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import LazyGroup, Session, as_json, note, say, say_json, table
 
@@ -30,11 +31,17 @@ def team() -> None:
 @click.command()
 @click.argument("name")
 @click.option("--description", type=common.text, default="", help="What the team is for.")
+@click.option(
+    "--store",
+    "url",
+    metavar="URL",
+    help="Keep the team in this database: postgresql://USER@HOST/DATABASE, no password.",
+)
 @as_json
 @click.pass_obj
-def create(session: Session, name: str, description: str, as_json: bool) -> None:
+def create(session: Session, name: str, description: str, url: str | None, as_json: bool) -> None:
     """Create the team NAME in the workspace."""
-    made = core.commands.context.create(session.root, name, description)
+    made = core.commands.context.create(session.root, name, description, url)
     if as_json:
         say_json(_describe(made.directory))
     else:
@@ -62,14 +69,16 @@ def list_(session: Session, as_json: bool) -> None:
 
 
 def _describe(directory: core.store.TeamDirectory) -> dict[str, Any]:
-    names = core.commands.stop.all_agents(Team(directory))
-    alive = sum(core.store.leases.is_held(directory.agent(name).lease) for name in names)
-    known: dict[str, Any] = {"name": directory.path.name, "description": "", "agents": len(names)}
+    known: dict[str, Any] = {"name": directory.path.name, "description": "", "agents": 0}
+    alive = 0
     try:
+        names = core.commands.stop.all_agents(Team(directory))
+        known["agents"] = len(names)
+        alive = sum(core.store.leases.is_held(directory.agent(name).lease) for name in names)
         config = core.store.roster.load(directory)
         known |= {"name": config.name, "description": config.description, "agents": len(config.members)}
         problem = None
-    except BadDataError as error:
+    except (BadDataError, StorageError) as error:
         problem = str(error)
     return {**known, "alive": alive, "path": str(directory.path), "problem": problem}
 
@@ -153,3 +162,40 @@ def delete(session: Session, name: str, now: bool, purge: bool, as_json: bool) -
         say(f"the team {name} and its files are gone")
     else:
         say(f"the workers of {name} have ended; its files stay in {directory.path} (--purge deletes them)")
+
+
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=_FOLDER)
+@as_json
+@click.pass_obj
+def export(session: Session, folder: Path, as_json: bool) -> None:
+    """Write all that is stored of the team into the new folder DIR.
+
+    Records and logs are the files that a team in files has, byte by byte, whatever store it is in. It contains the
+    mail and the conversations of the agents.
+    """
+    count = core.commands.transfer.export(session.team, folder)
+    _say_files("exported", folder, count, as_json=as_json)
+
+
+@click.command("import")
+@click.argument("folder", metavar="DIR", type=_FOLDER)
+@as_json
+@click.pass_obj
+def import_(session: Session, folder: Path, as_json: bool) -> None:
+    """Replace all that is stored of a new team by what `export` wrote into DIR.
+
+    The team must have no agents. Make it with `team create`, and name it with --team.
+    """
+    count = core.commands.transfer.import_(session.team, folder)
+    _say_files("imported", folder, count, as_json=as_json)
+
+
+def _say_files(done: str, folder: Path, count: int, *, as_json: bool) -> None:
+    if as_json:
+        say_json({"folder": str(folder), "files": count})
+    else:
+        say(f"{done} {core.records.counted(count, 'file')} {'to' if done == 'exported' else 'from'} {folder}")

@@ -1,0 +1,126 @@
+"""Copying a team out of its store into plain files, and from such files into a team, byte by byte."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from crewboard import store
+from crewboard.commands.context import Team
+from crewboard.commands.stop import all_agents
+from crewboard.records import BadDataError, StorageError, TryLaterError, UsageError
+from crewboard.store import Store, key_of
+
+_FOLDERS = ("inbox", "results", "tasks", "requests", "agents", "removed")
+"""Folders with records and logs. What is in others belongs to the machine: locks, worktrees, open dashboards."""
+
+_OWN_FOLDERS = ("kept",)
+"""Folders in that of an agent whose files are no records, but belong to its history."""
+
+_KINDS = (".json", ".jsonl", ".md", ".txt", ".diff")
+"""Ends of the names of records and logs. A lease or a log of a process has none of them."""
+
+
+def export(team: Team, folder: Path) -> int:
+    """Write all that is stored of a team into a new folder, as files. Return how many.
+
+    Raises:
+        UsageError: There is something in the folder.
+        StorageError: The store or the folder failed.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} is not an empty folder: name a new one")
+    try:
+        store.files.make_private_folders(folder)
+    except OSError as error:
+        raise StorageError(f"cannot create {folder}: {error.strerror}") from error
+    count = _copy(team.directory.store, key_of(folder / "config.json").store)
+    return count + _copy_files(team.directory.path, folder)
+
+
+def import_(team: Team, folder: Path) -> int:
+    """Replace all that is stored of a team without agents by what `export` wrote into a folder. Return how many files.
+
+    Raises:
+        UsageError: The folder holds no exported team, or the team has agents.
+        StorageError: The store or the folder failed; if the team is in a database, it is unchanged.
+    """
+    source = key_of(folder / "config.json").store
+    if source.get("config.json") is None:
+        raise UsageError(f"there is no team in {folder}: name a folder that `crewboard export` wrote")
+    team.directory.require_adopted()
+    if all_agents(team) or team.directory.removed.names():
+        raise UsageError(
+            f"the team {team.directory.path.name} has agents: import into a new one, `crewboard team create`"
+        )
+    if store.leases.is_held(team.directory.supervisor_lock):
+        raise TryLaterError(f"the supervisor of {team.directory.path.name} runs: try again when it has ended")
+    for name in (*_FOLDERS, *(f"agents/{each}" for each in source.names("agents"))):
+        team.directory.make_folder(name)
+    count = team.directory.lock("import").locked(lambda: _replace(source, team.directory.store))
+    return count + _copy_files(folder, team.directory.path)
+
+
+def _replace(source: Store, target: Store) -> int:
+    for name, is_folder in list(_names(target)):
+        if not is_folder:
+            target.remove(name)
+    return _copy(source, target)
+
+
+def _copy(source: Store, target: Store) -> int:
+    """Copy each record and log to a place that has none of that name."""
+    count = 0
+    for name, is_folder in _names(source):
+        if is_folder:
+            target.make_folder(name)
+            continue
+        count += 1
+        if not name.endswith(".jsonl"):
+            target.put(name, source.get(name) or b"")
+            continue
+        end = 0
+        for line, _ in source.read(name):
+            if line is None:
+                raise BadDataError(f"{source.describe(name)} has a line of more than {store.files.MAX_LINE} bytes")
+            end = target.append(name, line + b"\n", at=end)
+    return count
+
+
+def _names(source: Store, folder: str = "") -> Iterator[tuple[str, bool]]:
+    """Yield the names of all folders, records and logs, and whether each is a folder; a folder before what is in it."""
+    for each in sorted(source.names(folder)):
+        name = f"{folder}/{each}" if folder else each
+        if name == "tasks/.last-id" or (not each.startswith(".") and each.endswith(_KINDS)):
+            yield name, False
+        elif _has_records(name):
+            yield name, True
+            yield from _names(source, name)
+
+
+def _has_records(name: str) -> bool:
+    parts = name.split("/")
+    match parts:
+        case [top]:
+            return top in _FOLDERS
+        case ["agents" | "removed", inside]:
+            return not inside.startswith(".")
+        case ["removed", _, "agent"]:
+            return True
+        case _:
+            return False
+
+
+def _copy_files(source: Path, target: Path) -> int:
+    """Copy what agents' tools kept, and the copies of results that are only on this machine."""
+    count = 0
+    for agent in sorted((source / "agents").glob("*/")):
+        for name in _OWN_FOLDERS:
+            for file in sorted((agent / name).glob("*")):
+                place = target / file.relative_to(source)
+                try:
+                    store.files.make_private_folders(place.parent)
+                    content = file.read_bytes()
+                except OSError as error:
+                    raise StorageError(f"cannot copy {file}: {error.strerror}") from error
+                store.files.replace_file(place, content)
+                count += 1
+    return count

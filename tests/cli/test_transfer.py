@@ -1,0 +1,125 @@
+"""A team is kept in a database if its maker says so, and moves between stores without the loss of a byte."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from crewboard.commands import hire as hiring
+from crewboard.commands.context import Team
+from crewboard.records import Answer, Exit, Member, Spec
+from crewboard.store import agents, journal, json_files, mailbox, roster, tasks
+from crewboard.store.layout import TeamDirectory
+from tests.cli.shell import Cli
+from tests.crew import contents
+from tests.postgres import close_connections
+
+
+@pytest.fixture
+def filled(directory: TeamDirectory) -> TeamDirectory:
+    """Make a team with something of each kind, whose bytes no encoder would write again."""
+    roster.put(directory, Member(name="scout", type="explore"))
+    agent = directory.agent("scout")
+    agents.change_spec(agent, lambda _: Spec(type="explore", prompt="p", prompt_id="a", want="stopped"))
+    journal.append(
+        agent.journal, Answer(ts=1.0, assignment="a", answers=["a"], text="ü", result="results/scout-1-1.md")
+    )
+    agents.write_exit(agent, Exit(run=1, code=0, reason="finished", at=1.0))
+    for number in range(3):
+        mailbox.send(directory, mailbox.compose("operator", "scout", "message", f"letter {number}", ts=1.0))
+    tasks.add(directory, "first", now=1.0)
+    directory.keep_result("scout-1-1.md", b"no newline at the end")
+    with directory.inbox("scout").on_disk.open("ab") as file:
+        file.write(b'\n{"damaged\n{"unknown":   [1, 2]}\n')
+    with directory.task(1).on_disk.open("ab") as file:
+        file.write(b"  \n")
+    agent.kept.mkdir()
+    (agent.kept / ("0" * 64)).write_bytes(b"\x00old")
+    return directory
+
+
+def test_export_and_import_keep_each_byte(cli: Cli, filled: TeamDirectory, database: str, tmp_path: Path) -> None:
+    """Files to a database, and from there to files."""
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    assert cli("export", str(first)).code == 0
+    assert cli("team", "create", "hosted", "--store", database).code == 0
+    assert cli("--team", "hosted", "import", str(first)).code == 0
+    assert cli("--team", "hosted", "export", str(second)).code == 0
+    assert cli("team", "create", "back").code == 0
+    assert cli("--team", "back", "import", str(second)).code == 0
+    assert cli("--team", "back", "export", str(third)).code == 0
+    found = [{path.relative_to(root): data for path, data in contents(root).items()} for root in (first, second, third)]
+    assert found[0] == found[1] == found[2]
+    for name, data in found[0].items():
+        assert data == (filled.path / name).read_bytes()
+    assert {"config.json", "inbox/scout.jsonl", "tasks/.last-id", "agents/scout/journal.jsonl", "results/scout-1-1.md",
+            f"agents/scout/kept/{'0' * 64}"} <= set(map(str, found[0]))  # fmt: skip
+    assert "owners" not in map(str, found[0])
+    assert not list((cli.root / ".crewboard" / "hosted").rglob("*.json*")), "records are in the database alone"
+    status = cli("--team", "hosted", "status", "--json").json
+    assert [agent["name"] for agent in status["agents"]] == ["scout"]
+    close_connections()
+
+
+def test_import_replaces_no_agents(cli: Cli, filled: TeamDirectory, tmp_path: Path) -> None:
+    before = contents(filled.path)
+    assert cli("export", str(tmp_path / "out")).code == 0
+    cli("import", str(tmp_path / "out")).refused(2, "has agents")
+    cli("import", str(tmp_path)).refused(2, "there is no team in")
+    cli("export", str(tmp_path / "out")).refused(2, "is not an empty folder")
+    assert contents(filled.path) == before
+
+
+def test_a_team_in_a_database(cli: Cli, database: str, tmp_path: Path) -> None:
+    made = cli("team", "create", "api", "--store", database, "--json").json
+    assert made["name"] == "api"
+    directory = TeamDirectory(tmp_path / ".crewboard" / "api")
+    assert (directory.path / "store").read_text() == f"{database}\n"
+    assert (directory.path / "store").stat().st_mode & 0o777 == 0o600
+    assert not (directory.path / "config.json").exists()
+    assert cli("task", "add", "look at it").code == 0
+    assert cli("status", "--json").json["tasks"][0]["subject"] == "look at it"
+    (check,) = [each for each in json.loads(cli("doctor", "--json").out) if each["name"] == "store"]
+    assert check["mark"] == "ok"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    cli("--root", str(elsewhere), "team", "create", "api", "--store", database).refused(2, "there is a team api")
+    assert cli("team", "delete", "api", "--purge").code == 0
+    assert not directory.path.exists()
+    assert cli("--root", str(elsewhere), "team", "create", "api", "--store", database).code == 0
+    close_connections()
+
+
+def test_an_address_with_a_password_is_refused_and_not_kept(cli: Cli) -> None:
+    pytest.importorskip("psycopg")
+    refused = cli("team", "create", "api", "--store", "postgresql://crew:hunter2@db/crew")
+    refused.refused(2, "contains a password", "PGPASSFILE")
+    assert "hunter2" not in refused.err
+    assert not (cli.root / ".crewboard").exists()
+
+
+def test_a_database_out_of_reach_is_said_in_words(cli: Cli, database: str, tmp_path: Path) -> None:
+    gone = "postgresql://crew@/gone?host=/nonexistent"
+    cli("team", "create", "api", "--store", gone).refused(74, "the store postgresql://crew@/gone failed")
+    assert cli("team", "create", "api", "--store", database).code == 0
+    (tmp_path / ".crewboard" / "api" / "store").write_text(gone)
+    shell = Cli(cli.root, cli.environment)
+    shell("status").refused(74, "postgresql://crew@/gone")
+    assert [team["name"] for team in shell("team", "list", "--json").json] == ["api"]
+    (check,) = [each for each in json.loads(shell("doctor", "--json").out) if each["name"] == "store"]
+    assert check["mark"] == "bad"
+    close_connections()
+
+
+def test_the_database_of_a_foreign_team_is_not_contacted(cli: Cli, database: str, tmp_path: Path) -> None:
+    """A cloned repository could name any server."""
+    folder = tmp_path / ".crewboard" / "api"
+    (folder / "agents").mkdir(parents=True)
+    (folder / "store").write_text("postgresql://crew@/gone?host=/nonexistent")
+    directory = TeamDirectory(folder)
+    assert directory.store == directory.local
+    assert directory.exists()
+    cli("status").refused(77, "is not asked")
+    with pytest.raises(Exception, match="foreign"):
+        hiring.spawn(Team(directory), hiring.Hire("scout", "explore", "hello"))
+    assert json_files.load_or_none(directory.config, Member) is None
