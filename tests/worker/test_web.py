@@ -174,9 +174,10 @@ def test_a_failed_search_is_said_and_the_work_goes_on(shared_crew: Crew) -> None
     assert [line.text for line in lines if line.is_error] == ["web_search failed: max_uses_exceeded"]
 
 
-def test_a_summary_keeps_addresses_and_nothing_encrypted(shared_crew_on: Make) -> None:
+def test_a_summary_keeps_addresses_and_nothing_encrypted(crew_on: Make) -> None:
     looks = Reply([*LOOKS_UP, {"type": "text", "text": "word " * 500}, *calls("list_dir").content])
-    crew = shared_crew_on({"reader": [*[looks] * 9, says("the end")]}, window=16_000)
+    # News of other agents would move the summary, which takes one of the replies.
+    crew = crew_on({"reader": [*[looks] * 9, says("the end")]}, window=16_000)
     assert crew.run("reader", "explore", "Look", web=True).text == "the end"
     assert any(isinstance(event, Summary) for event in crew.events("reader"))
     asked = next(str(body["messages"]) for body in crew.model.requests if "tools" not in body)
