@@ -1,6 +1,4 @@
-"""A small MCP server over HTTP for tests, made with the official SDK: `python mcp_http_server.py PORT`."""
-
-import sys
+"""A small MCP server over HTTP for tests, made with the official SDK, on a free port that it prints."""
 
 from mcp.server.mcpserver import Context, MCPServer
 
@@ -14,4 +12,4 @@ def header(context: Context) -> str:
 
 
 if __name__ == "__main__":
-    server.run("streamable-http", port=int(sys.argv[1]))
+    server.run("streamable-http", port=0)

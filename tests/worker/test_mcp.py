@@ -1,8 +1,8 @@
 """MCP servers: accepted by the user, held in by the sandbox, and their tools gated, asked for and journalled."""
 
 import json
+import re
 import shlex
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -161,17 +161,14 @@ def test_calls_wait_for_the_plan_and_for_permission(crew_on: Make, tmp_path: Pat
 @contextmanager
 def over_http(root: Path) -> Iterator[int]:
     """Run the tests' server over HTTP on a free port of this machine."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     log = root / "http.log"
     with (
         log.open("wb") as written,
-        subprocess.Popen([sys.executable, str(OVER_HTTP), str(port)], stdout=written, stderr=written) as server,
+        subprocess.Popen([sys.executable, str(OVER_HTTP)], stdout=written, stderr=written) as server,
     ):
         try:
-            eventually(lambda: "running on" in log.read_text(), "the server")
-            yield port
+            address = re.compile(r"running on http://127\.0\.0\.1:(\d+)")
+            yield int(eventually(lambda: address.search(log.read_text()), "the server")[1])
         finally:
             server.kill()
 
