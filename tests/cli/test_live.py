@@ -258,23 +258,24 @@ def test_a_key_is_written_to_no_file(shared: Cli, shared_directory: TeamDirector
 def test_a_damaged_spec_does_not_prevent_a_stop_and_is_repaired(
     shared: Cli, shared_directory: TeamDirectory, damage: str
 ) -> None:
-    first = shared(*spawn("repaired", "explore", "list the files"))
-    spec = shared_directory.agent("repaired").spec
+    name = f"repaired-{damage}"
+    first = shared(*spawn(name, "explore", "list the files"))
+    spec = shared_directory.agent(name).spec
     before = json_files.load(spec, Spec)
     assert before is not None
     if damage == "torn":
         spec.on_disk.write_bytes(spec.on_disk.read_bytes()[:40])
     else:
         spec.on_disk.unlink()
-    assert agent_of(shared, "repaired")["state"] == "unknown"
-    assert shared("stop", "repaired", "--now").code == 0
+    assert agent_of(shared, name)["state"] == "unknown"
+    assert shared("stop", name, "--now").code == 0
     assert len(list(spec.on_disk.parent.glob("spec.json.damaged-*"))) == (damage == "torn")
     after = json_files.load(spec, Spec)
     assert after is not None
     assert (after.prompt, after.prompt_id, after.type) == (before.prompt, before.prompt_id, before.type)
-    assert shared("resume", "repaired", "--json").json["run"] == 2
-    assert shared("wait", "repaired", "--until", "idle", "--timeout", "30").code == 0
-    letters = [m for m in shared("inbox", "lead", "--json").json if m["from"] == "repaired"]
+    assert shared("resume", name, "--json").json["run"] == 2
+    assert shared("wait", name, "--until", "idle", "--timeout", "30").code == 0
+    letters = [m for m in shared("inbox", "lead", "--json").json if m["from"] == name]
     assert [m["content"] for m in letters if m["type"] == "result"] == [first.out.strip()]
 
 

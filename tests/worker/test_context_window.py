@@ -101,19 +101,20 @@ def slow_summary(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("slow_summary")
 @pytest.mark.parametrize(("turns", "summaries"), [(24, 3), pytest.param(80, 10, marks=pytest.mark.long)])
 def test_work_survives_many_summaries_and_a_kill_during_one(shared_crew_on: Make, turns: int, summaries: int) -> None:
-    window = 9_000
+    # The cases share a team.
+    window, name = 9_000, f"survivor{turns}"
     found = {"type": "text", "text": "word " * 1000}
     works = [reply.Reply([found, *calls("list_dir").content])] * turns
-    crew = shared_crew_on(script={"survivor": [*works, says("the end")]}, window=window)
-    hired = crew.hire("survivor", "explore", "Look everywhere, and remember the word heron")
+    crew = shared_crew_on(script={name: [*works, says("the end")]}, window=window)
+    hired = crew.hire(name, "explore", "Look everywhere, and remember the word heron")
     eventually(
         lambda: any(str(body["system"]).startswith("You summarise") for body in crew.model.requests), "a summary"
     )
-    crew.kill("survivor")
-    crew.wait_for("survivor", "crashed")
-    hire.resume(crew.team, "survivor")
+    crew.kill(name)
+    crew.wait_for(name, "crashed")
+    hire.resume(crew.team, name)
     assert crew.answer(hired).text == "the end"
-    events = crew.events("survivor")
+    events = crew.events(name)
     replies = [event for event in events if isinstance(event, Reply)]
     assert len(replies) == turns + 1, "nothing was asked for twice"
     assert sum(event.usage.output for event in replies) > summaries * window
