@@ -123,6 +123,7 @@ def test_an_agents_approval_keeps_the_operators_terms(shared_crew: Crew) -> None
     assert under_operator.startswith("ran")
 
 
+@pytest.mark.long
 def test_the_budget_of_a_plan_ends_its_assignment_only(shared_crew: Crew) -> None:
     crew = shared_crew
     crew.model.give("frugal", calls("list_dir"), plan(), *[calls("list_dir")] * 40)

@@ -286,6 +286,7 @@ def test_a_type_has_the_servers_that_its_file_names(tmp_path: Path) -> None:
     assert find(tmp_path, "explore").mcp == find(tmp_path, "plan").mcp == ()
 
 
+@pytest.mark.long
 def test_an_agent_of_an_own_type_has_its_server(crew_on: Make, tmp_path: Path) -> None:
     crew = crew_on()
     entry = own_server(crew.root)

@@ -174,6 +174,7 @@ def test_a_failed_search_is_said_and_the_work_goes_on(shared_crew: Crew) -> None
     assert [line.text for line in lines if line.is_error] == ["web_search failed: max_uses_exceeded"]
 
 
+@pytest.mark.long
 def test_a_summary_keeps_addresses_and_nothing_encrypted(crew_on: Make) -> None:
     looks = Reply([*LOOKS_UP, {"type": "text", "text": "word " * 500}, *calls("list_dir").content])
     # News of other agents would move the summary, which takes one of the replies.
@@ -322,6 +323,7 @@ def test_an_api_that_refuses_the_tool_is_quoted(shared_crew_on: Make) -> None:
     assert len(crew.model.requests) == 1
 
 
+@pytest.mark.long
 def test_a_resume_can_give_the_web(shared_crew: Crew) -> None:
     shared_crew.model.give("later", says("one"), says("two"))
     shared_crew.run("later", "explore", "go", once=True)
@@ -332,6 +334,7 @@ def test_a_resume_can_give_the_web(shared_crew: Crew) -> None:
     assert spec.flags.web
 
 
+@pytest.mark.long
 def test_the_offline_model_shows_a_search_and_says_that_it_made_none(shared_crew: Crew) -> None:
     """Also of two in one prompt, and of the next mail: what was said goes back to the strict server."""
     prompt = "Search the web for grey herons. Search the web for `ponds`."
@@ -366,6 +369,7 @@ def test_uses_of_the_web_by_agents_of_claude_code_are_counted() -> None:
     assert formats.usage({"message": {"usage": {"server_tool_use": "x"}}}) == Tokens()
 
 
+@pytest.mark.long
 def test_the_test_server_is_strict_about_the_tools() -> None:
     good = {"type": "web_search_20260318", "name": "web_search", "max_uses": 2}
 
