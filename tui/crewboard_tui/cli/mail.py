@@ -263,7 +263,7 @@ def approve(
 
     A plan can be approved with terms: --ask, --tools, --network, --budget and --hold. They hold until the result.
 
-    Example: crewboard approve plan-1f3a --ask --budget $2 --hold 5
+    Example: crewboard approve plan-1f3a --ask --budget '$2' --hold 5
     """
     terms = core.records.Terms(
         ask=ask,
