@@ -117,7 +117,7 @@ def parse(text: str) -> Found:
         BadDataError: It is no JSON, or too large.
     """
     if len(text) > MAX_TEXT:
-        raise BadDataError(f"{FILE} is longer than {MAX_TEXT} characters")
+        raise BadDataError(f"{FILE} is longer than {MAX_TEXT} characters; remove servers")
     try:
         data = json.loads(text)
         check_depth(data)
@@ -125,7 +125,7 @@ def parse(text: str) -> Found:
         raise BadDataError(f"{FILE} is no valid JSON: {error}") from error
     servers = data.get("mcpServers") if isinstance(data, dict) else None
     if not isinstance(servers, dict):
-        raise BadDataError(f"{FILE} has no object mcpServers")
+        raise BadDataError(f'{FILE} has no object mcpServers: write {{"mcpServers": {{"NAME": {{"command": …}}}}}}')
     return servers_in(servers, FILE)
 
 
@@ -135,7 +135,7 @@ def servers_in(entries: Mapping[str, Any], source: str, *, with_type: bool = Fal
     for number, (name, entry) in enumerate(entries.items()):
         try:
             if number >= MAX_SERVERS:
-                raise BadDataError(f"{source} names more than {MAX_SERVERS} servers")
+                raise BadDataError(f"{source} names more than {MAX_SERVERS} servers; remove some")
             found.servers[name] = _server(name, entry, source, with_type=with_type)
         except BadDataError as error:
             found.invalid[name[:64]] = str(error)
@@ -164,9 +164,12 @@ def _server(name: str, entry: Any, source: str, *, with_type: bool) -> McpServer
     if kind != "stdio":
         raise BadDataError(f"type {kind}: crewboard connects to servers of type stdio and http")
     if not given.command.strip():
-        raise BadDataError("command: Field required")
+        raise BadDataError("no command is given; write one, or a url")
     if wrong := [key for key in given.env if not _VARIABLE_NAME.fullmatch(key) or key.startswith(env.PREFIX)]:
-        raise BadDataError(f"env: {wrong[0]!r} is no name of a variable that a server can have")
+        raise BadDataError(
+            f"env: {wrong[0]!r} cannot name a variable of a server: use A-Z a-z 0-9 _, and begin with a letter, "
+            f"not with {env.PREFIX}"
+        )
     return McpServer(name, source, given.command, tuple(given.args), given.env, with_type=with_type)
 
 
@@ -176,7 +179,7 @@ def of_type(kind: AgentType) -> Found:
 
 
 class Resolved(NamedTuple):
-    """What a server is started or reached with. `secrets` are the values of variables among it."""
+    """A server with the values of variables filled in; `secrets` are these values."""
 
     arguments: list[str]
     env: dict[str, str]
@@ -186,7 +189,7 @@ class Resolved(NamedTuple):
 
 
 def resolve(server: McpServer, environment: Mapping[str, str]) -> Resolved:
-    """Return what a server is started or reached with, with the values of variables.
+    """Return a server with the values of variables filled in.
 
     Raises:
         BadDataError: A variable is not set, or must not be used there.
@@ -204,7 +207,10 @@ def resolve(server: McpServer, environment: Mapping[str, str]) -> Resolved:
                 )
             given = environment.get(name) or default
             if given is None:
-                raise BadDataError(f"the variable {name} is not set in the shell that started the agent")
+                raise BadDataError(
+                    f"the variable {name} is not set in the shell that started the agent; set it, then stop and resume "
+                    f"the agent, or write a default: ${{{name}:-DEFAULT}}"
+                )
             if name in environment and not is_shown:
                 secrets.append(given)
             return given
@@ -244,7 +250,7 @@ def accept(server: McpServer, root: Path, environment: Mapping[str, str]) -> Non
 
 
 def revoke(server: McpServer, root: Path, environment: Mapping[str, str]) -> None:
-    """Take back that a server was accepted.
+    """Revoke the acceptance of a server; its agents lose it with their next assignment.
 
     Raises:
         StorageError: It could not be recorded.
@@ -268,6 +274,6 @@ def find(root: Path, name: str) -> McpServer:
     if name in found.invalid:
         raise BadDataError(f"the server {name} of {FILE} cannot be used: {found.invalid[name]}")
     if name not in found.servers:
-        known = f"it names {', '.join(found.servers)}" if found.servers else "it names none"
+        known = f"it names {', '.join(found.servers)}" if found.servers else "add it to the file"
         raise UsageError(f"{FILE} has no server {name!r}; {known}")
     return found.servers[name]

@@ -148,7 +148,10 @@ def _narrowed(tools: list[str], name: str, known: tuple[str, ...]) -> list[str] 
 def _held_steps(plan: str, hold: list[int]) -> list[int]:
     steps = steps_of(plan)
     if hold and not steps:
-        raise UsageError("the plan has no list of steps that is numbered from 1, so no step can be held; reject it")
+        raise UsageError(
+            "the plan has no list of steps that is numbered from 1, so no step can be held; approve it "
+            "without --hold, or reject it and ask for numbered steps"
+        )
     if unknown := [number for number in hold if number not in steps]:
         raise UsageError(f"the plan has no step {', '.join(map(str, unknown))}: its steps are 1 to {len(steps)}")
     if hold and len(set(hold)) == len(steps):

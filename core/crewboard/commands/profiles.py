@@ -92,7 +92,7 @@ def find(place: Path, name: str) -> Profile:
         return shelf.profiles[name]
     if f"{name}.json" in shelf.damaged:
         raise BadDataError(f"the profile {place / name}.json cannot be read; correct it, or save it again")
-    known = f"the profiles are {', '.join(shelf.profiles)}" if shelf.profiles else "none is saved yet"
+    known = f"the profiles are {', '.join(shelf.profiles)}" if shelf.profiles else "`crewboard profiles save` saves one"
     raise UsageError(f"there is no profile {name!r}; {known}")
 
 

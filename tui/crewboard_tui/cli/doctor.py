@@ -87,7 +87,11 @@ def mcp(root: Path, environment: Mapping[str, str]) -> list[Check]:
     try:
         found = core.mcp_servers.read(root)
     except BadDataError as error:
-        return [Check("mcp", "bad", str(error), "repair it: agents work without its servers")]
+        return [
+            Check(
+                "mcp", "bad", str(error), f"correct {core.mcp_servers.FILE}; until then agents work without its servers"
+            )
+        ]
     names = [*found.servers, *found.invalid]
     if not names:
         return []

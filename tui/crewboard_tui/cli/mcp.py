@@ -30,7 +30,7 @@ def mcp(context: click.Context, as_json: bool) -> None:
     for each in found:
         _say_server(session.team, each)
     if not found:
-        note(f"no MCP servers: {core.mcp_servers.FILE} names them")
+        note(f"no MCP servers; name them in {core.mcp_servers.FILE}")
 
 
 def _say_server(team: Team, each: dict[str, Any]) -> None:
@@ -127,6 +127,6 @@ def approve(session: Session, names: tuple[str, ...], all_servers: bool) -> None
 @click.argument("name")
 @click.pass_obj
 def revoke(session: Session, name: str) -> None:
-    """Take back that the server NAME was accepted. Agents that run lose it with their next assignment."""
+    """Revoke the acceptance of the server NAME. Agents that run lose it with their next assignment."""
     core.commands.hire.revoke_server(session.team, core.mcp_servers.find(session.root, name))
     say(f"{name} is no longer accepted")
