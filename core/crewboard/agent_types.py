@@ -262,7 +262,7 @@ _Turns = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,5}$")]
 _MODES: dict[str, dict[str, Any]] = {
     "default": {"asks": "all"}, "dontAsk": {"asks": "all"}, "acceptEdits": {"asks": "commands"}, "plan": {"plan": True},
 }  # fmt: skip
-"""What a `permissionMode` requires of a hire. The others would allow more than the hire does: they are not obeyed."""
+"""The requirements of each `permissionMode`. Modes that are missing here would allow more than the hire does."""
 
 _NOT_OBEYED = "permissionMode: {} is never obeyed; the options of the hire decide what an agent may do"
 _NO_EFFECT = {

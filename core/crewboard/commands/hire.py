@@ -290,7 +290,7 @@ def trust(team: Team, kind: AgentType) -> None:
 
 
 def accept_server(team: Team, server: McpServer) -> None:
-    """Accept an MCP server of the project for this user, until its entry changes. What waited for that needs no one.
+    """Accept an MCP server of the project for this user, until its entry changes. End the needs that waited for it.
 
     Raises:
         StorageError: It could not be recorded.
@@ -313,7 +313,7 @@ def accept_server(team: Team, server: McpServer) -> None:
 
 
 def revoke_server(team: Team, server: McpServer) -> None:
-    """Take back that an MCP server was accepted.
+    """Revoke the acceptance of an MCP server.
 
     Raises:
         StorageError: It could not be recorded.

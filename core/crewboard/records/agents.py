@@ -137,7 +137,7 @@ class Spec(Record):
 
 
 class Tokens(Record):
-    """What an agent used over all of its runs: tokens by the kinds that the API bills, and uses of the web."""
+    """Tokens that an agent used in all of its runs, by the kinds that the API bills, and its uses of the web."""
 
     input: int = 0
     output: int = 0

@@ -173,7 +173,7 @@ class Sandbox:
 
 
 _PREFIX = re.compile(r"ulimit [-\w ]+; (?:cd -- \S+; )?")
-"""What stands before a command of an agent."""
+"""The text that the sandbox puts before a command of an agent."""
 
 _HANDLE = 3
 

@@ -146,7 +146,7 @@ class Store(Protocol):
         """Let others take a lease that this process holds."""
 
     def free(self, lease: str, said: bytes) -> None:
-        """Let others take a lease whose holder has ended for certain. It was the one that said `said`."""
+        """Free a lease whose holder has certainly ended. `said` is what that holder wrote into it."""
 
     def changed(self, name: str) -> Version | None:
         """Return the version of a record, log or folder, None if there is none. No change is missed.

@@ -48,7 +48,7 @@ _PAGE = 256
 """Lines that are read at once."""
 
 _LOST, _NOT_AT_END, _NO_FOLDER = -1, -2, -3
-"""What functions of the schema return if they did nothing."""
+"""Results of functions of the schema that changed nothing."""
 
 _RERUN = (errors.SerializationFailure, errors.DeadlockDetected)
 _DISCONNECTED = (psycopg.OperationalError, psycopg.InterfaceError)
@@ -532,7 +532,7 @@ class _Server:
 
 
 class _Ended(Struct, Generic[T]):
-    """How an attempt to work in a transaction ended, as far as that is known."""
+    """The end of an attempt to work in a transaction, as far as it is known."""
 
     xid: str | None = None
     returned: T | None = None

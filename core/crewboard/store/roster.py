@@ -222,7 +222,7 @@ class BudgetShare(NamedTuple):
 
 
 class Used(NamedTuple):
-    """What an agent used, and the terms of its assignment."""
+    """The use of tokens and money by an agent, and the terms of its assignment."""
 
     tokens: Tokens = Tokens()
     usd: float = 0.0
@@ -283,7 +283,7 @@ def _total(all_used: Iterable[Used]) -> Used:
 
 
 class _Accounts:
-    """What the agents of a team used, and who hired whom. Reads each file once."""
+    """The use of tokens and money by a team's agents, and which agent hired which. Reads each file once."""
 
     def __init__(self, team: TeamDirectory, name: str, own: Used | None) -> None:
         self._team = team

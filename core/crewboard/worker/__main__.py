@@ -121,7 +121,7 @@ def _record_start(agent: AgentDirectory, spec: Spec) -> RunState:
 
 
 def _end_at_once() -> None:
-    """End this process and all that it started, without a word: another worker may soon have its run."""
+    """End this process and all that it started at once, and write nothing: another worker may soon have its run."""
     for pid in linux.process.descendants(os.getpid()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

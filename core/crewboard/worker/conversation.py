@@ -154,7 +154,7 @@ class Assignment:
     plan: ApprovedPlan | None = None
     """The plan that opened the gate."""
     terms: TermsInForce | None = None
-    """What its approval adds, or that of an earlier plan, until the assignment ends."""
+    """The terms of its approval, or of an earlier plan's, until the assignment ends."""
 
 
 class _Call(NamedTuple):

@@ -211,7 +211,7 @@ class Loop:
             store.files.replace_file(mark, command.encode("utf-8", "replace"))
 
     async def _set_up_mcp(self) -> None:
-        """Start the agent's MCP servers. Which of them it has not is told to the agent and the user."""
+        """Start the agent's MCP servers. Tell the agent and the user which of them are missing."""
         run_state = self._run_state
         try:
             notices = await self._interrupts.run_interruptibly(self._mcp.set_up())

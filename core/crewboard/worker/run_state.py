@@ -255,7 +255,7 @@ class RunState:
             store.json_files.save(self.agent.status, self.status)
 
     def show_mcp(self, servers: list[McpState]) -> None:
-        """Show which MCP servers the agent has, and why it has not the others."""
+        """Show which MCP servers the agent has, and why others are missing."""
         if servers != self.status.mcp:
             self.status = self.status.replace(mcp=servers)
             store.json_files.save(self.agent.status, self.status)

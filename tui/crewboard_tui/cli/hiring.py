@@ -54,7 +54,7 @@ _OPTIONS = (
                  help="Limit in memory (2G); above it, it is killed."),
     click.option("--worktree/--no-worktree", help="Give it a checkout of its own, on the branch crew/NAME."),
 )  # fmt: skip
-"""What a hire says and a profile holds."""
+"""The options of `spawn` that a profile can hold, too."""
 
 
 def _hire_options(command: Callable[..., Any]) -> Callable[..., Any]:

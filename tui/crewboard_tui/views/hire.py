@@ -145,7 +145,7 @@ class HireScreen(BaseScreen):
             known[model] = None
 
             def ask() -> str:
-                """Runs in a thread. Without an answer, all is offered."""
+                """Ask in a thread. Without an answer, all is offered."""
                 known[model] = core.models.ask(model, environment)
                 return ""
 

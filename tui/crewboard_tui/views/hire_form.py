@@ -75,9 +75,9 @@ class HireForm(Vertical):
         self._environment = team.worker_environment
         self._config = team.config
         self.capabilities: dict[str, core.models.Capabilities | None] = {}
-        """What the API says of the models that were asked about."""
+        """The capabilities of the models that the API was asked about."""
         self._had = {"worktree": False, "web": False}
-        """What the type that was painted last gets unless the user says otherwise."""
+        """The defaults of the type that was painted last, for the ticks that the user did not change."""
         self.border_title = Content("Hire an agent")
 
     def compose(self) -> ComposeResult:
@@ -173,7 +173,7 @@ class HireForm(Vertical):
         self.query_one("#hire-sites", Input).placeholder = sites
 
     def _offer_what_the_model_takes(self) -> None:
-        """Offer the effort and thinking that the model takes, and what is chosen: that it is wrong is said."""
+        """Offer the effort and thinking that the model takes, and the chosen ones, whose refusal is shown."""
         can = self.capabilities.get(self.model)
         refused = {way for way in core.models.EFFORTS if core.models.refusal("", can, way)}
         refused |= {way for way in core.models.THINKING if core.models.refusal("", can, thinking=way)}

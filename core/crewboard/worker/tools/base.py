@@ -228,7 +228,7 @@ class FileToolClient:
         return server
 
     async def end_lent(self, why: str) -> None:
-        """End the commands in the background that have the network by an approval, not by the agent's hire."""
+        """End the commands in the background that have the network only by the terms of an approval."""
         if not self.sandbox.policy.network:
             lent = (each for each in self.background.values() if each.has_network and each.result is None)
             await asyncio.gather(*(command.end(why) for command in lent))
