@@ -45,7 +45,7 @@ class FileStore(Struct, frozen=True):
         return f"{self.root}/{name}"
 
     def reach(self) -> None:
-        """Return: each file that cannot be read says so itself."""
+        """Do nothing: each file that cannot be read is reported by itself."""
 
     # Logs.
 
