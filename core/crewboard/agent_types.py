@@ -322,7 +322,7 @@ class _Front(Struct, kw_only=True):
         """Return the domains that the file names.
 
         Raises:
-            UsageError: One of them is none.
+            UsageError: One of them is not a domain.
         """
         return tuple(check_domains(_listed(self.allowed_domains) or ()))
 

@@ -44,10 +44,10 @@ def tools(domains: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def check_domains(domains: Iterable[str]) -> list[str]:
-    """Return domains as the API takes them: a host in small letters, with a path where one was given.
+    """Return domains as the API takes them: a host in small letters, with its path if it has one.
 
     Raises:
-        UsageError: One of them is none.
+        UsageError: One of them is not a domain.
     """
     found = []
     for domain in domains:
@@ -65,13 +65,13 @@ def parse_domains(text: str) -> list[str]:
     """Return the domains in a text, separated by commas or spaces.
 
     Raises:
-        UsageError: One of them is none.
+        UsageError: One of them is not a domain.
     """
     return check_domains(re.split(r"[,\s]+", text.strip(" ,\t"))) if text.strip(" ,\t") else []
 
 
 def narrow(asked: Sequence[str], limit: Sequence[str]) -> list[str] | None:
-    """Return the domains that lie in both lists, of which an empty one means all domains; None if none does."""
+    """Return the domains that are in both lists; None if there is none. An empty list stands for all domains."""
     if not asked or not limit:
         return [*(asked or limit)]
     inside = [domain for domain in asked if any(_covers(outer, domain) for outer in limit)]
@@ -80,7 +80,7 @@ def narrow(asked: Sequence[str], limit: Sequence[str]) -> list[str] | None:
 
 
 def _covers(outer: str, inner: str) -> bool:
-    """Return True if a domain is another one, below it, or a path below it."""
+    """Return True if the domain `inner` is `outer`, a subdomain of it, or a path below it."""
     (host, _, path), (inner_host, _, inner_path) = outer.partition("/"), inner.partition("/")
     same_host = inner_host == host or inner_host.endswith(f".{host}")
     return same_host and (not path or inner_path == path or inner_path.startswith(f"{path}/"))

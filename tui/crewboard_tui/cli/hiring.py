@@ -370,8 +370,8 @@ def _held(agent: core.store.AgentDirectory) -> list[core.records.HeldStart]:
 def types(context: click.Context, as_json: bool) -> None:
     """List the agent types and what each may do.
 
-    A project can add types in .crewboard/agents/*.md or .claude/agents/*.md; files that cannot be used are named, and
-    what of a file has no effect. Accept each with `crewboard types trust` before you hire it.
+    A project can add types in .crewboard/agents/*.md or .claude/agents/*.md. The list names files that cannot be used,
+    and fields and tools that have no effect. Accept a type with `crewboard types trust` before you hire it.
     """
     if context.invoked_subcommand is not None:
         return

@@ -16,9 +16,9 @@ from crewboard_tui.cli.common import Session, as_json, note, say, say_json
 def mcp(context: click.Context, as_json: bool) -> None:
     """List the MCP servers of the project: what each is, whether you accepted it, and its tools.
 
-    Servers come from .mcp.json, in the form of Claude Code, and from the files of types (`mcp:`). Agents use one of
-    .mcp.json after `crewboard mcp approve`, which each change of its entry makes necessary again; one of a type is
-    accepted with the type. Tools are known once an agent has a server.
+    Servers come from .mcp.json, in the form of Claude Code, and from the files of types (`mcp:`). Agents use a server
+    of .mcp.json after `crewboard mcp approve`; approve it again after each change of its entry. A server of a type is
+    accepted with the type. Tools are listed after an agent has started the server.
     """
     if context.invoked_subcommand is not None:
         return

@@ -174,8 +174,8 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 def export(session: Session, folder: Path, as_json: bool) -> None:
     """Write all that is stored of the team into the new folder DIR.
 
-    Records and logs are the files that a team in files has, byte by byte, whatever store it is in. It contains the
-    mail and the conversations of the agents.
+    The files are the same, byte by byte, whether the team is kept in files or in PostgreSQL. They contain the mail and
+    the conversations of the agents.
     """
     count = core.commands.transfer.export(session.team, folder)
     _say_files("exported", folder, count, as_json=as_json)

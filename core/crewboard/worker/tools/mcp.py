@@ -118,7 +118,7 @@ class McpServers:
         ]
 
     async def refresh(self) -> None:
-        """Learn the tools again of servers that said that they changed."""
+        """Ask those servers for their tools again that reported a change."""
         changed = [each for each in self._connections.values() if each.changed]
         if changed:
             await asyncio.gather(*(each.learn_tools() for each in changed))
@@ -304,7 +304,7 @@ class _Connection:
             try:
                 yield _Reading(reader), _Writing(writer)
             finally:
-                # A server ends by itself when it is left. How one ended that was not left is known a moment later.
+                # A server ends by itself when its connection is closed. How another one ended is known a moment later.
                 writer.close()
                 await self._service.wait(EXIT_GRACE)
         finally:
