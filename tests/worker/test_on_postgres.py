@@ -15,7 +15,7 @@ from crewboard.records import ExitCode, Intake
 from crewboard.store import agents, mailbox
 from tests.crew import Crew, eventually
 from tests.model import ModelServer
-from tests.postgres import Server, SharedServer, close_connections, require, set_lease_ttl
+from tests.postgres import Server, SharedServer, close_connections, end_leases, require, set_lease_ttl
 from tests.worker import test_life, test_request_protocol
 
 pytestmark = pytest.mark.xdist_group(__name__)
@@ -45,6 +45,7 @@ def taken_in(crew: Crew, name: str) -> list[str]:
     return [each.content for event in crew.events(name) if isinstance(event, Intake) for each in event.messages]
 
 
+@pytest.mark.long
 def test_a_killed_worker_shows_its_signal(shared_crew: Crew) -> None:
     test_life.test_a_killed_worker_shows_its_signal_and_releases_its_task(shared_crew)
 
@@ -90,14 +91,14 @@ def test_mail_is_taken_in_once_while_workers_are_killed(shared_crew: Crew) -> No
     shared_crew.wait_for("struck", "idle")
 
 
-def test_a_thawed_worker_that_was_replaced_ends_at_once(tmp_path: Path, database: str) -> None:
-    """A worker stands still until its lease ends, another one has its run, and it goes on."""
+def test_a_thawed_worker_whose_lease_ended_ends_at_once(tmp_path: Path, database: str) -> None:
+    """A worker stands still until its lease ends, and goes on."""
     with ModelServer() as model:
-        crew = _crew_with_ttl(tmp_path, model, database, 1.0)
+        crew = _crew_with_ttl(tmp_path, model, database, 4.0)
         crew.run("frozen", "explore", "say hello")
         pid, ticks = crew.pid("frozen"), process.start_ticks(crew.pid("frozen"))
         process.send_signal(pid, signal.SIGSTOP, ticks)
-        eventually(lambda: not agents_lives(crew, "frozen"), "the end of the lease")
+        end_leases(database)
         before = crew.events("frozen")
         sent = messages.send(crew.team, "frozen", "while you slept")
         process.send_signal(pid, signal.SIGCONT, ticks)
@@ -108,11 +109,6 @@ def test_a_thawed_worker_that_was_replaced_ends_at_once(tmp_path: Path, database
         crew.answer_to("frozen", sent.id)
         crew.end()
         close_connections()
-
-
-def agents_lives(crew: Crew, name: str) -> bool:
-    lease = crew.agent(name).lease
-    return lease.store.is_held(lease.name)
 
 
 def _crew_with_ttl(root: Path, model: ModelServer, url: str, seconds: float) -> Crew:
@@ -143,7 +139,7 @@ def test_a_store_that_is_soon_back_ends_no_worker(tmp_path: Path, server: Server
 def test_without_the_store_a_worker_ends_with_74(tmp_path: Path, server: Server) -> None:
     """It ends, with all that it started, before another one may have its run; and it can be resumed."""
     with ModelServer() as model:
-        crew = _crew_with_ttl(tmp_path, model, SharedServer.database_on(server.url), 2.0)
+        crew = _crew_with_ttl(tmp_path, model, SharedServer.database_on(server.url), 5.0)
         crew.hire("cut", "test", "run: sleep 300", unsafe_no_sandbox=True)
         eventually(lambda: "sleep" in crew.see("cut").doing, "the command")
         run = [crew.pid("cut"), *process.descendants(crew.pid("cut"))]
