@@ -308,3 +308,34 @@ def test_the_memory_limit_of_an_agent(cli: Cli, team: Team) -> None:
     assert cli("limit", "fixer", "--json").json["max_memory"] == 2 * 1024**3
     assert "memory" not in cli("limit", "fixer", "--memory", "none").out
     assert cli("limit", "fixer", "--memory", "lots").code == 2
+
+
+def test_servers_of_the_project_are_accepted_on_the_command_line(cli: Cli, tmp_path: Path) -> None:
+    cli = cli.with_environment(XDG_STATE_HOME=str(tmp_path / "state"))
+    assert cli("mcp").err == "no MCP servers: .mcp.json names them\n"
+    servers = {
+        "git": {"command": "serve", "env": {"KEY": "${GIT_KEY}"}},
+        "web": {"url": "https://a.example/mcp"},
+        "x": {},
+    }
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    listed = {each["name"]: each for each in cli("mcp", "--json").json}
+    assert [each["state"] for each in listed.values()] == ["new", "new", "invalid"]
+    assert listed["git"]["variables"] == ["GIT_KEY"]
+    assert "x            invalid" in cli("mcp").out
+    hired = cli("spawn", "ann", "--type", "none", "--prompt", "look", "--background")
+    assert ".mcp.json names MCP servers that you have not accepted: git, web; `crewboard mcp` shows them" in hired.err
+    assert any(each["name"] == "mcp" and each["mark"] != "ok" for each in cli("doctor", "--json").json)
+    assert (
+        "git is accepted until its entry changes: serve, with the values of GIT_KEY" in cli("mcp", "approve", "git").out
+    )
+    assert [each["state"] for each in cli("mcp", "--json").json] == ["accepted", "new", "invalid"]
+    assert cli("mcp", "approve", "--all").code == 0
+    assert cli("mcp", "revoke", "web").code == 0
+    assert [each["state"] for each in cli("mcp", "--json").json] == ["accepted", "new", "invalid"]
+    cli("mcp", "approve").refused(2, "name the servers")
+    cli("mcp", "approve", "none").refused(2, "it names git, web")
+    cli("mcp", "approve", "x").refused(65, "cannot be used: command: Field required")
+    acts = [(act["act"], act["target"]) for act in cli("audit", "--json").json]
+    assert ("mcp accept", "git") in acts
+    assert ("mcp revoke", "web") in acts
