@@ -10,7 +10,7 @@ from crewboard.commands import answers as rules
 from crewboard.protocol import requests
 from crewboard.readmodel import TeamReader
 from crewboard.readmodel.file_activity import FileActivity
-from crewboard.records import Deviations, JsonValue, Request, Status
+from crewboard.records import Deviations, JsonValue, Request, Status, Terms, TermsInForce
 from crewboard.store import json_files, mailbox, roster, tasks
 from crewboard_tui import app as dashboard
 from crewboard_tui.actions import outcome_of
@@ -22,6 +22,7 @@ from crewboard_tui.views.requests import plan_screen
 from crewboard_tui.views.requests.base import plan_text
 from crewboard_tui.widgets.line_view import LineView
 from tests.frozen import NOW, PLAN, Frozen
+from tests.matrix import default
 from tests.tui.stage import Stage, opened
 
 
@@ -1039,6 +1040,51 @@ async def test_calls_beyond_the_plan_are_marked_on_roster_and_pages(frozen: Froz
         await stage.sees("beyond plan")
         await stage.press("escape", "a")
         await stage.sees("DEVIATED  2 calls that the plan before does not name", "write_file src/new.py")
+
+
+@pytest.mark.parametrize("size", default([(80, 24), (120, 40)], (80, 24)))
+async def test_a_plan_is_approved_with_the_terms_that_are_shown(frozen: Frozen, size: tuple[int, int]) -> None:
+    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "# Serve\n\n1. write\n2. test\n3. publish it"})
+    async with opened(frozen, *size) as stage:
+        await stage.app.open_need("plan:api:req-1")
+        await stage.can("a", "approve")
+        await stage.sees_not("TERMS")
+        await stage.press("o")
+        await stage.can("Space", "yes/no")
+        await stage.sees("[ ] ask me before each write", "[x] tool bash", "[x] step 3. publish it")
+        await stage.press("space", "j", "j", "space")
+        await stage.write("lots")
+        await stage.press("enter")
+        await stage.sees("'lots' is not a budget")
+        await stage.press("ctrl+u")
+        await stage.write("100k")
+        await stage.press("enter")
+        await stage.sees("[x] budget 100k", "TERMS     ask · 100k")
+        await stage.press("j", "space", "G", "space")
+        await stage.sees("TERMS     ask · no bash · 100k · holds 3", "[ ] held: step 3. publish it")
+        await stage.can("a", "approve with terms")
+        await stage.press("o")
+        await stage.sees("TERMS     ask · no bash · 100k · holds 3", "# Serve")
+        await stage.can("a", "approve with terms")
+        await stage.press("a")
+        await stage.until(_is(frozen, "req-1", "approved"), "the approval")
+    terms = _request(frozen, "req-1").terms
+    assert terms is not None
+    assert (terms.ask, terms.network, terms.budget, terms.hold) == (True, False, "100k", [3])
+    assert "bash" not in (terms.tools or ["bash"])
+
+
+async def test_the_terms_in_force_are_on_the_board_and_the_agents_page(frozen: Frozen) -> None:
+    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "1. write\n2. publish it"})
+    record = frozen.directory.agent("api").status
+    status = json_files.load(record, Status)
+    assert status is not None
+    given = TermsInForce(given=Terms(ask=True, budget="$2", hold=[2]), request="req-1")
+    json_files.save(record, status.replace(terms=given))
+    async with opened(frozen, 80, 24) as stage:
+        await stage.sees("terms")
+        stage.app.open_agent("api")
+        await stage.sees("ask · $2 · holds 2 until its result; held: 2. publish it")
 
 
 def _permission(frozen: Frozen, ident: str, agent: str, command: str) -> None:

@@ -124,10 +124,7 @@ def _words(  # noqa: C901, PLR0911  one line for each kind of event
         case ToolResult():
             return "done", f"{event.name} {_summarise_result(event)}"
         case Gate():
-            return (
-                "gate",
-                "open: may write and run commands" if event.open else "closed: reads only, until its plan is approved",
-            )
+            return "gate", _describe_gate(event)
         case Answer():
             return ("error", event.error) if event.error is not None else ("answer", event.text)
         case Sent():
@@ -212,6 +209,17 @@ def _failed_task(event: ToolStart) -> int | None:
         return None
     task = str(event.input.get("task_id"))
     return int(task) if task.isdecimal() else None
+
+
+def _describe_gate(event: Gate) -> str:
+    if not event.open:
+        return "closed: reads only, until its plan is approved"
+    if event.terms is None or event.terms.given.is_empty:
+        return "open: may write and run commands"
+    # Imported here because few plans have terms.
+    from crewboard.agent_types import describe_terms
+
+    return f"open until its result, with terms: {describe_terms(event.terms.given, None)}"
 
 
 def _summarise_result(event: ToolResult) -> str:

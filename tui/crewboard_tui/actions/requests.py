@@ -19,18 +19,20 @@ class RequestActions:
         self.request = request
         self.actions = (Action("request.next", self._open_next, self._why_no_next),)
 
-    def approve(self, feedback: str | None, edited: str | None) -> str:
-        """Say yes, to the plan as it is `edited` if that is given."""
+    def approve(self, feedback: str | None, edited: str | None, terms: core.records.Terms | None = None) -> str:
+        """Say yes, to the plan as it is `edited` if that is given, and with `terms`."""
         request = self.request
         core.commands.answers.approve(
-            self._context.team, request.id, feedback=feedback, sha256=request.sha256, edited=edited
+            self._context.team, request.id, feedback=feedback, sha256=request.sha256, edited=edited, terms=terms
         )
         if edited is not None and self._context.snapshot.view.attached is not None:
             return f"sent back: {request.from_} reads your version, and submits it again"
         then = f"{request.from_} continues"
         if request.type == "task_review":
             then = f"task #{request.payload.get('task', '')} is completed"
-        return f"{'approved' if edited is None else 'approved as you edited it'}: {then}"
+        how = "" if edited is None else " as you edited it"
+        how += " with terms" if terms is not None and not terms.is_empty else ""
+        return f"approved{how}: {then}"
 
     def approve_with_rule(self, covers: str, rule_for: core.commands.answers.RuleFor) -> str:
         """Say yes, and from now on to everything that the rule `covers`."""

@@ -127,6 +127,7 @@ KEYS: tuple[Key, ...] = (
     Key("request.rule_for", "W", "", "rule for", "choose whether its rule is for the agent, its type or all", "request",
         9, changes=True),
     Key("request.compare", "=", "", "changes", "show changes since the previous revision", "request", 7),
+    Key("request.terms", "o", "", "terms", "choose what its agent may do until the result", "request", 8, changes=True),
     Key("request.ask_back", "c", "", "ask back", "ask a question; the plan is revised",
         "request", 8, changes=True),
     Key("request.next", "]", "", "next", "open the next need", "request", 73),

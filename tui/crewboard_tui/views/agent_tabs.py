@@ -108,7 +108,7 @@ def _now(page: Page) -> list[Line]:
         return crash_lines(report, page.now, page.width)
     live = work.live if agent.alive else ""
     recent = activity_lines(work.activity[-_RECENT:], live, page.width, caret=page.caret)
-    return [*recent, (), *fact_lines(_facts(agent), page.width)]
+    return [*recent, (), *fact_lines(_facts(agent, page.snapshot.view), page.width)]
 
 
 def _mail(page: Page) -> list[CollapsibleRow]:
@@ -157,7 +157,7 @@ def _cost(page: Page) -> list[Line]:
     return cost_lines(page.agent, page.snapshot.view, page.snapshot.get(CallsOf(page.agent.name)) or (), page.width)
 
 
-def _facts(agent: AgentView) -> list[tuple[str, str]]:
+def _facts(agent: AgentView, view: TeamView) -> list[tuple[str, str]]:
     count, tokens = format_count, agent.tokens
     used = f"in {count(tokens.input)}, out {count(tokens.output)}, cache {count(tokens.cache_read)}"
     context = ""
@@ -168,6 +168,7 @@ def _facts(agent: AgentView) -> list[tuple[str, str]]:
         ("task", f"#{agent.task}" if agent.task else ""),
         ("steps", _steps(agent)),
         ("beyond plan", _beyond_plan(agent)),
+        ("terms", _terms(agent, view)),
         ("model", _model(agent)),
         ("tokens", used if tokens.input or tokens.output else ""),
         ("web", _web(agent)),
@@ -205,6 +206,19 @@ def _steps(agent: AgentView) -> str:
 def _beyond_plan(agent: AgentView) -> str:
     found = agent.deviations
     return f"{found.count}, newest last: {' · '.join(found.calls)}" if found is not None else ""
+
+
+def _terms(agent: AgentView, view: TeamView) -> str:
+    """Return the terms of the plan that it carries out, and the steps that are held."""
+    if agent.terms is None or agent.spec is None:
+        return ""
+    given = agent.terms.given
+    words = core.agent_types.describe_terms(given, core.agent_types.type_of(agent.spec.type, agent.spec.definition))
+    request = next((each for each in view.asked if each.id == agent.terms.request), None)
+    plan = (request.edited or str(request.payload.get("plan", ""))) if request is not None else ""
+    steps = core.records.steps_of(plan)
+    held = "; ".join(f"{number}. {steps[number]}" for number in given.hold if number in steps)
+    return f"{words} until its result{f'; held: {held}' if held else ''}"
 
 
 def process_lines(agent: AgentView, snapshot: Snapshot, now: float, width: int) -> list[Line]:

@@ -179,8 +179,11 @@ def _task(agent: AgentView, now: float) -> Span:  # noqa: ARG001
     return Span(f"#{agent.task}") if agent.task else Span("—", "dim")
 
 
-def _deviations(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    return Span(f"+{agent.deviations.count}", "warning bold") if agent.deviations else Span("")
+def _plan(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    """Return how many calls go beyond the plan, else that terms of its approval hold."""
+    if agent.deviations:
+        return Span(f"+{agent.deviations.count}", "warning bold")
+    return Span("terms") if agent.terms else Span("")
 
 
 def has_steps(agent: AgentView) -> bool:
@@ -208,7 +211,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("STATE", 7, _word),
     Column("TYPE", 8, lambda agent, _: Span(one_line(agent.type), "dim")),
     Column("PID", 7, _pid, since=WIDE),
-    Column("PLAN", 4, _deviations, "right", has=lambda agent: agent.deviations is not None),
+    Column("PLAN", 5, _plan, "right", has=lambda agent: agent.deviations is not None or agent.terms is not None),
     Column("TODO", 5, _steps, "right", has=has_steps),
     Column("WEB", 3, _web, "right", has=lambda agent: agent.spec is not None and agent.spec.flags.web),
     Column("DOING", 0, _doing),

@@ -173,7 +173,7 @@ def hang_facts(facts: list[Line], width: int, most: int) -> list[Line]:
     return [piece for fact, label in zip(facts, labels, strict=True) for piece in hang(fact, width, label, most)]
 
 
-_LABEL = 10
+LABEL = 10
 _FILES = ("files", "Files it names")
 _LISTS = (("commands", "Commands it names"), ("risk", "Risk"))
 
@@ -231,9 +231,9 @@ def plan_impact_lines(request: Request, touches: core.readmodel.FileActivity | N
     runs = [path for path in _written(payload) if core.readmodel.runs_on_your_machine(path)]
     runs += [command for command in _commands(payload) if core.readmodel.makes_repository(command)]
     if runs:
-        lines.append((Span(f"{'MACHINE':<{_LABEL}}", "warning bold"), say(f"{RUNS}: {' · '.join(runs)}", "warning")))
+        lines.append((Span(f"{'MACHINE':<{LABEL}}", "warning bold"), say(f"{RUNS}: {' · '.join(runs)}", "warning")))
     if payload.get("risk"):
-        lines.append((Span(f"{'RISK':<{_LABEL}}", "warning bold"), say(str(payload["risk"]))))
+        lines.append((Span(f"{'RISK':<{LABEL}}", "warning bold"), say(str(payload["risk"]))))
     return lines
 
 
@@ -243,7 +243,7 @@ def overlap_lines(request: Request, view: TeamView) -> list[Line]:
         return []
     works = {agent.name: agent.work for agent in view.agents}
     return [
-        (Span(f"{'⚠ PLANS':<{_LABEL}}", "warning bold"), say(each.describe(), "warning"))
+        (Span(f"{'⚠ PLANS':<{LABEL}}", "warning bold"), say(each.describe(), "warning"))
         for each in core.protocol.collisions.plan_overlaps(request, works, view.requests, str(view.root))
     ]
 
@@ -264,11 +264,11 @@ def deviation_line(request: Request, deviations: core.records.Deviations) -> Lin
     """Return the calls that a plan does not name; for a waiting revision, those that the plan before does not name."""
     plan = "it does not name" if deviations.plan == request.id else "the plan before does not name"
     calls = f"{core.records.counted(deviations.count, 'call')} that {plan}"
-    return (Span(f"{'DEVIATED':<{_LABEL}}", "warning bold"), say(f"{calls}: {' · '.join(deviations.calls)}", "warning"))
+    return (Span(f"{'DEVIATED':<{LABEL}}", "warning bold"), say(f"{calls}: {' · '.join(deviations.calls)}", "warning"))
 
 
 def _label(text: str) -> Span:
-    return Span(f"{text:<{_LABEL}}", "dim")
+    return Span(f"{text:<{LABEL}}", "dim")
 
 
 def _touches(request: Request, files: list[str], touches: core.readmodel.FileActivity | None, now: float) -> Line:

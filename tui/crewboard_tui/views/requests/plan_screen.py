@@ -1,6 +1,6 @@
 """Reviewing a plan, or a permission: all of it to read, then one key."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from textual import on
@@ -15,6 +15,7 @@ from crewboard_tui.queries import Query, Snapshot, TouchedFiles
 from crewboard_tui.render import Line, Span, exact_lines, one_line, say
 from crewboard_tui.views.base import AppContext, BaseScreen
 from crewboard_tui.views.requests.base import (
+    LABEL,
     RequestPage,
     deviation_line,
     hang_facts,
@@ -24,7 +25,8 @@ from crewboard_tui.views.requests.base import (
     revision_text,
 )
 from crewboard_tui.views.requests.feedback import Feedback, PlanEditor
-from crewboard_tui.views.rows import SHORT, permission_text, review_text
+from crewboard_tui.views.requests.terms import TermsList
+from crewboard_tui.views.rows import MEDIUM, SHORT, permission_text, review_text
 from crewboard_tui.widgets import LineView, StaticLines
 
 _FACT_LINES = 4
@@ -47,6 +49,8 @@ class ReviewScreen(BaseScreen):
         self.subject = self.page = RequestPage(self, request, self._title_word)
         self._editing = False
         self._comparing = False
+        self._choosing = False
+        """True while the terms are shown in the place of the plan."""
         self._other_place = 0
         """How far the plan is scrolled while revisions are compared, and the other way round."""
         self._deepest = 0, 0, 0
@@ -55,15 +59,17 @@ class ReviewScreen(BaseScreen):
         self._rule_for: core.commands.answers.RuleFor = "agent"
         """For which agents the rule is that is offered: at first for as few as possible."""
         self.editor = PlanEditor(context, request)
+        self.terms = TermsList(context, request)
         self.feedback = Feedback(context, request.id, self._leave_feedback)
         self.back_layers = (
             Layer(lambda: self.feedback.denying or self.feedback.has_cursor, self._leave_feedback),
-            Layer(lambda: self._editing, self._read_on),
+            Layer(lambda: self._editing or self._choosing, self._read_on),
             self.panes.layer,
         )
         own = (
             Action("edit.send", lambda _: self._send_edit(), self._why_no_send),
-            Action("request.approve", lambda _: self._approve_as_shown(), self._why_no_answer),
+            Action("request.approve", lambda _: self._approve_as_shown(), self._why_no_answer, self._approve_label),
+            Action("request.terms", lambda _: self._choose_terms(), self._why_no_terms, self._terms_label),
             Action("request.rule", lambda _: self._approve_rule(), self._why_no_rule),
             Action("request.rule_for", lambda _: self._widen_rule(), self._why_no_rule),
             Action("request.deny", lambda _: self._deny_with(ask=False), self._why_no_answer),
@@ -77,6 +83,7 @@ class ReviewScreen(BaseScreen):
         yield StaticLines(id="facts")
         plan = LineView(id="plan", classes="pane", follow=False, follows=False)
         yield plan
+        yield self.terms
         yield self.editor
         yield self.feedback
 
@@ -132,7 +139,9 @@ class ReviewScreen(BaseScreen):
     def paint(self, snapshot: Snapshot) -> None:
         self.page.read(snapshot)
         self.feedback.end(over=bool(self.page.outcome))
-        self.page.show_facts([*self._kept_edit(), *self.page.outcome_lines()])
+        self.page.show_facts([*self._kept_edit(), *self._terms_lines(), *self.page.outcome_lines()])
+        if self._choosing:
+            self.terms.paint()
         plan = self.query_one("#plan", LineView)
         if plan.size:  # hidden, or not laid out again yet, it has no width to break lines at
             plan.show(self._whole(plan.line_width))
@@ -143,6 +152,14 @@ class ReviewScreen(BaseScreen):
         if not (self.editor.rewritten and self.size.height < SHORT):
             return []
         return [(Span(f"your edit is kept: {self.context.key('request.edit')} shows it", "warning"),)]
+
+    def _terms_lines(self) -> list[Line]:
+        """Return the terms that are chosen, or with which the plan was approved."""
+        decided = next((each for each in self.context.snapshot.view.asked if each.id == self.page.seen.id), None)
+        over = self.page.outcome and decided is not None
+        words = self.terms.describe(decided.terms if over and decided is not None else self.terms.terms)
+        tail = " · until its result" if self.size.width >= MEDIUM else ""
+        return [(Span(f"{'TERMS':<{LABEL}}", "warning bold"), say(words, "bold"), Span(tail, "dim"))] if words else []
 
     def _answer_before(self) -> list[Line]:
         """Return what was answered to the revision before, to compare this one with."""
@@ -228,13 +245,22 @@ class ReviewScreen(BaseScreen):
     def _show_mode(self) -> None:
         """Plan, editor and feedback box, as they are used now."""
         self.panes.unzoom()
-        self.query_one("#plan").set_class(self._editing, "-hidden")
+        self.query_one("#plan").set_class(self._editing or self._choosing, "-hidden")
+        self.terms.set_class(not self._choosing, "-hidden")
+        key = self.context.key
+        self.terms.border_title = Content(
+            f"Terms · {key('tick.turn')} changes one, {key('request.approve')} approves with them"
+        )
         self.editor.set_class(not self._editing, "-hidden")
         self.query_one("#plan", LineView).border_title = Content(self._title())
         self.feedback.editing = self._editing
         self.feedback.show_use()
         self.refresh_bindings()
         self.refresh_soon()
+
+    @property
+    def key_labels(self) -> Mapping[str, str]:
+        return {**super().key_labels, "list.open": "change"}
 
     def _title(self) -> str:
         """Return the title of the pane: what it shows, and whether there is more."""
@@ -252,6 +278,24 @@ class ReviewScreen(BaseScreen):
 
     def _why_no_revision(self, selection: Selection) -> str | None:
         return self._why_no_answer(selection) if self._is_plan else _NO_PLAN
+
+    def _why_no_terms(self, selection: Selection) -> str | None:
+        return self._why_no_revision(selection) or self.terms.why_none
+
+    def _terms_label(self, _: Selection) -> str | None:
+        return "plan" if self._choosing else None
+
+    def _approve_label(self, _: Selection) -> str | None:
+        return None if self.terms.terms.is_empty else "approve with terms"
+
+    def _choose_terms(self) -> None:
+        """Show the terms in the place of the plan, and the other way round."""
+        if self._choosing:
+            self._read_on()
+            return
+        self._choosing = True
+        self._show_mode()
+        self.terms.focus()
 
     def _why_no_rule(self, selection: Selection) -> str | None:
         return self.page.why_over() if self._scope is None else self._why_no_answer(selection)
@@ -321,7 +365,7 @@ class ReviewScreen(BaseScreen):
         plan.scroll_to(y=here, animate=False, force=True)
 
     def _edit(self) -> None:
-        self._editing = True
+        self._editing, self._choosing = True, False
         self._show_mode()
         self.editor.focus()
 
@@ -350,7 +394,7 @@ class ReviewScreen(BaseScreen):
         self.context.do(f"{label} what {self.page.seen.from_} asks", command, self.page.answered, settle=settle)
 
     def _approve(self, feedback: str | None, edited: str | None) -> str:
-        said = self.page.commands.approve(feedback, edited)
+        said = self.page.commands.approve(feedback, edited, self.terms.terms if self._is_plan else None)
         left_out = ["your words for a no were not sent"] if self.feedback.with_no else []
         left_out += ["your edit was not sent"] if self.editor.rewritten and edited is None else []
         return "; ".join([said, *left_out])
@@ -370,7 +414,7 @@ class ReviewScreen(BaseScreen):
     # ------------------------------------------------------------------------------------------------- leaving
 
     def _read_on(self) -> None:
-        was_editing, self._editing = self._editing, False
+        was_editing, self._editing, self._choosing = self._editing, False, False
         self.feedback.rest()
         self.keep_drafts()
         if was_editing and self.editor.rewritten:
