@@ -41,6 +41,7 @@ from crewboard.records import (
     describe_invalid,
     is_name,
 )
+from crewboard.web import TOOLS as WEB_TOOLS
 from crewboard.web import check_domains
 
 READ_TOOLS = ("read_file", "glob", "grep", "list_dir")
@@ -71,7 +72,9 @@ _KEPT = frozenset({*TEAM_TOOLS, "submit_plan", "review_task", "shutdown_response
 
 def kept_by_terms(terms: Terms | None, tool: str) -> bool:
     """Return True if the terms of an approval leave an agent a tool: one that they name, or that every agent has."""
-    return terms is None or terms.tools is None or tool in terms.tools or tool in _KEPT
+    if terms is None or terms.tools is None or tool in terms.tools or tool in _KEPT:
+        return True
+    return tool.startswith(MCP_PREFIX) and may_use_tool(terms.tools, tool)
 
 
 @dataclass(frozen=True)
@@ -117,11 +120,17 @@ class AgentType:
     sha256: str = ""
 
 
+def nameable_tools(kind: AgentType, *, has_web: bool = False) -> tuple[str, ...]:
+    """Return what the terms of an approval can name of an agent's tools; a pattern stands for those of MCP servers."""
+    patterns = (each for each in kind.mcp if not each.startswith("!"))
+    return (*kind.tools, *patterns, *(WEB_TOOLS if has_web else ()))
+
+
 def describe_terms(terms: Terms, kind: AgentType | None) -> str:
     """Return terms on one line, such as `ask · no bash · $2`; `kind` is the type of the agent if it is known."""
     words = ["ask"] if terms.ask else []
     if terms.tools is not None:
-        without = [tool for tool in kind.tools if not kept_by_terms(terms, tool)] if kind is not None else []
+        without = [tool for tool in nameable_tools(kind) if not kept_by_terms(terms, tool)] if kind is not None else []
         few = 0 < len(without) <= max(2, len(terms.tools))
         words.append(f"no {', '.join(without)}" if few else f"tools {', '.join(terms.tools) or 'none'}")
     words += ["network"] if terms.network else []

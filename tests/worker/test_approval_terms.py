@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from crewboard import agent_types, web
+from crewboard.agent_types import kept_by_terms
 from crewboard.commands import answers, hire, messages
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, UsageError
@@ -189,7 +190,7 @@ def under(team: Team, terms: Terms, *, used: int = 0) -> None:
 def test_an_agent_under_terms_hires_no_agent_with_more(as_lead: Team) -> None:
     add(as_lead.directory, "lead", "lead", unsafe_no_sandbox=True, web=True)
     under(as_lead, Terms(ask=True, tools=["read_file", "glob", "grep", "list_dir", "spawn_agent"], network=True))
-    with pytest.raises(UsageError, match="type code has bash, write_file, edit_file, which the terms"):
+    with pytest.raises(UsageError, match="type code has bash, write_file, edit_file, mcp__\\*, which the terms"):
         hire.spawn(as_lead, hire.Hire("kid", "code", "write", flags=HireOptions(unsafe_no_sandbox=True)))
     hire.spawn(as_lead, hire.Hire("kid", "explore", "look", flags=HireOptions(network=True, web=True)))
     spec = agents.spec(as_lead.directory.agent("kid"))
@@ -252,6 +253,18 @@ def test_terms_that_change_nothing_are_none(as_lead: Team) -> None:
         answers.check_terms(team, "scout", "do it", Terms(hold=[1]))
 
 
+def test_terms_name_tools_of_mcp_servers_by_patterns(as_lead: Team) -> None:
+    team = Team(as_lead.directory, environment={})
+    add(team.directory, "fixer", "code")
+    add(team.directory, "scout", "explore")
+    terms = answers.check_terms(team, "fixer", PLAN, Terms(tools=["mcp__git__*", "bash"]))
+    assert terms == Terms(tools=["bash", "mcp__git__*"])
+    kept = [tool for tool in ("mcp__git__log", "mcp__time__now", "bash", "grep") if kept_by_terms(terms, tool)]
+    assert kept == ["mcp__git__log", "bash"]
+    with pytest.raises(UsageError, match="scout has no tool mcp__git__log"):
+        answers.check_terms(team, "scout", PLAN, Terms(tools=["mcp__git__log"]))
+
+
 def test_only_a_plan_is_approved_with_terms(as_lead: Team) -> None:
     team = as_lead.directory
     add(team, "fixer", "code")
@@ -289,7 +302,11 @@ def test_steps_are_the_numbered_list_of_a_plan(text: str, steps: dict[int, str])
     [
         (Terms(), ""),
         (
-            Terms(ask=True, tools=[t for t in agent_types.TYPES["code"].tools if t != "bash"], budget="$2"),
+            Terms(
+                ask=True,
+                tools=[t for t in agent_types.nameable_tools(agent_types.TYPES["code"]) if t != "bash"],
+                budget="$2",
+            ),
             "ask · no bash · $2",
         ),
         (Terms(tools=["read_file"], network=True, hold=[3, 5]), "tools read_file · network · holds 3, 5"),

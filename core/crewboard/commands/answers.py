@@ -6,9 +6,10 @@ The first valid answer wins; an answer that changes nothing is an error that say
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
 from typing import Literal
 
-from crewboard import agent_types, pricing, protocol, store, web
+from crewboard import agent_types, pricing, protocol, store
 from crewboard.agent_types import MCP_PREFIX
 from crewboard.commands.context import Team, command_for
 from crewboard.pricing import parse_budget
@@ -125,7 +126,7 @@ def check_terms(team: Team, name: str, plan: str, terms: Terms) -> Terms | None:
     if spec is None:
         raise UsageError(f"{name} has no spec file, so terms for it cannot be checked; approve its plan without")
     kind = agent_types.type_of(spec.type, spec.definition)
-    known = (*kind.tools, *(web.TOOLS if spec.flags.web else ()))
+    known = agent_types.nameable_tools(kind, has_web=spec.flags.web)
     tools = None if terms.tools is None else _narrowed(terms.tools, name, known)
     if terms.network and not kind.executes:
         raise UsageError(f"{name} is of type {kind.name}, which runs no commands: the network would change nothing")
@@ -137,12 +138,12 @@ def check_terms(team: Team, name: str, plan: str, terms: Terms) -> Terms | None:
 
 def _narrowed(tools: list[str], name: str, known: tuple[str, ...]) -> list[str] | None:
     """Return tools in the order of those of the agent; None if they are all of these."""
-    unknown = [tool for tool in tools if tool not in known]
+    unknown = [tool for tool in tools if tool not in known and not any(fnmatchcase(tool, pattern) for pattern in known)]
     if unknown or not tools:
         wrong = f"{name} has no tool {', '.join(unknown)}" if unknown else "no tool is named"
         raise UsageError(f"{wrong}: name those that it keeps, of {', '.join(known)}")
     kept = [tool for tool in known if tool in tools]
-    return None if len(kept) == len(known) else kept
+    return None if len(kept) == len(known) else [*kept, *(tool for tool in tools if tool not in known)]
 
 
 def _held_steps(plan: str, hold: list[int]) -> list[int]:

@@ -129,16 +129,16 @@ def _limit_to_hirer(team: Team, hire: Hire, kind: AgentType) -> Hire:
     own = agent_types.type_of(hirer.type, hirer.definition)
     status = store.agents.status(team.directory.agent(team.by))
     approved = status.terms.given if status is not None and status.terms is not None else None
-    kept = [tool for tool in own.tools if agent_types.kept_by_terms(approved, tool)]
-    wider = [tool for tool in kind.tools if tool in agent_types.LEAD_TOOLS or tool not in kept]
-    if wider and all(tool in own.tools and tool not in agent_types.LEAD_TOOLS for tool in wider):
-        raise UsageError(
-            f"{hire.name} was not hired: type {kind.name} has {', '.join(wider)}, which the terms of your plan's "
-            "approval do not leave you until your result"
-        )
+    wider = [tool for tool in kind.tools if tool in agent_types.LEAD_TOOLS or tool not in own.tools]
     wider += [f"the MCP server {name}" for name in kind.mcp_servers]
     if wider:
         raise UsageError(f"only the operator hires an agent of type {kind.name}: it has {', '.join(wider)}")
+    lost = [tool for tool in agent_types.nameable_tools(kind) if not agent_types.kept_by_terms(approved, tool)]
+    if lost:
+        raise UsageError(
+            f"{hire.name} was not hired: type {kind.name} has {', '.join(lost)}, which the terms of your plan's "
+            "approval do not leave you until your result"
+        )
     known = team.config.member(hire.name) is not None
     before = store.agents.spec(team.directory.agent(hire.name)) if known else None
     flags = hirer.flags.replace(

@@ -56,10 +56,8 @@ class TermsList(LineList):
         spec = self._spec
         if spec is None:
             return []
-        known = (
-            *core.agent_types.type_of(spec.type, spec.definition).tools,
-            *(core.web.TOOLS if spec.flags.web else ()),
-        )
+        kind = core.agent_types.type_of(spec.type, spec.definition)
+        known = core.agent_types.nameable_tools(kind, has_web=spec.flags.web)
         return [tool for tool in known if not core.agent_types.kept_by_terms(Terms(tools=[]), tool)]
 
     @property
