@@ -816,7 +816,7 @@ async def test_the_form_says_that_the_web_lets_data_out(frozen: Frozen) -> None:
         await stage.sees("[ ] web: sends data out")
         assert "--web" not in stage.all
         await stage.press(*["tab"] * 8, "space")
-        await stage.sees("any site; or only some", "what it looks for leaves this machine", "--web --background")
+        await stage.sees("any domain; or only some", "queries leave this machine", "--web --background")
         await stage.press("tab", *"http://a.org")
         await stage.sees("'http://a.org' is not a domain", "fix the sites")
         await stage.press(*["backspace"] * 12, *"docs.a.org b.org")

@@ -181,7 +181,7 @@ def _facts(agent: AgentView, view: TeamView) -> list[tuple[str, str]]:
 def _web(agent: AgentView) -> str:
     """Return where the agent may use the web, and what it did there; an empty text if neither."""
     flags = agent.spec.flags if agent.spec is not None else HireOptions()
-    may = f"only {', '.join(flags.allowed_domains)}" if flags.allowed_domains else "any site"
+    may = f"only {', '.join(flags.allowed_domains)}" if flags.allowed_domains else "any domain"
     return " · ".join([*([may] if flags.web else []), *([_uses(agent.tokens)] if agent.tokens.web_uses else [])])
 
 

@@ -23,8 +23,8 @@ _LONGEST_STEM = 28
 _MARKED = ("name", "limits", "memory", "sites")
 """Fields with space below for an error message."""
 
-_ANY_SITE = "any site; or only some: docs.python.org pypi.org"
-_ABOUT_WEB = "the API searches, unasked; what it looks for leaves this machine"
+_ANY_DOMAIN = "any domain; or only some: docs.python.org pypi.org"
+_ABOUT_WEB = "the API searches without asking you; queries leave this machine"
 
 
 class Problem(NamedTuple):
@@ -169,7 +169,7 @@ class HireForm(Vertical):
         self._had = usual
         for row in ("#row-sites", "#row-web"):
             self.query_one(row).display = self._ticked("web")
-        sites = f"only on {', '.join(kind.allowed_domains)}" if kind.allowed_domains else _ANY_SITE
+        sites = f"only on {', '.join(kind.allowed_domains)}" if kind.allowed_domains else _ANY_DOMAIN
         self.query_one("#hire-sites", Input).placeholder = sites
 
     def _offer_what_the_model_takes(self) -> None:
