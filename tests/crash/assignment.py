@@ -94,7 +94,7 @@ class NoFileTools:
     async def end(self) -> bool:
         return False
 
-    async def end_lent(self, why: str) -> None: ...
+    async def end_commands_with_lent_network(self, why: str) -> None: ...
 
     def ended_commands(self) -> dict[str, str]:
         return {}

@@ -178,7 +178,7 @@ class Loop:
         self._run_state.had_task = None
         while True:
             if conversation.assignment is None:
-                await self._file_tools.end_lent("the approval that gave it the network is over")
+                await self._file_tools.end_commands_with_lent_network("the approval that gave it the network is over")
                 await self._take_snapshot("end")
                 await self._idle()
             await self._set_up_worktree()

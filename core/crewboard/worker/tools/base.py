@@ -227,7 +227,7 @@ class FileToolClient:
         self._more.add(server)
         return server
 
-    async def end_lent(self, why: str) -> None:
+    async def end_commands_with_lent_network(self, why: str) -> None:
         """End the commands in the background that have the network only by the terms of an approval."""
         if not self.sandbox.policy.network:
             lent = (each for each in self.background.values() if each.has_network and each.result is None)

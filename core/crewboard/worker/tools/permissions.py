@@ -265,7 +265,7 @@ def _is_about(named: str, tool: str) -> bool:
     return named == tool or (named == "files" and tool != "bash")
 
 
-def _what(rule: Rule) -> str:
+def _describe_rule(rule: Rule) -> str:
     """Return what a rule is about, in words."""
     if not rule.tool.startswith(MCP_PREFIX):
         return rule.pattern
@@ -784,7 +784,7 @@ async def ask_permission(
 def rule_refusal(tool: str, rule: Rule, decided: Request | None = None) -> Outcome:
     """Return what the model is told about a call that a rule denies, also if it was approved meanwhile."""
     whose = f"your {rule.id}" if rule.id.startswith(_TYPE_RULE) else f"the operator's rule {rule.id}"
-    text = f"{tool} was not run: {whose} denies {_what(rule)}. Do not try to do it in another way"
+    text = f"{tool} was not run: {whose} denies {_describe_rule(rule)}. Do not try to do it in another way"
     return Outcome(
         f"{text}; ask the operator if you need it.", is_error=True, consumed=_consumed(decided), rule=rule.id
     )

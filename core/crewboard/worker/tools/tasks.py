@@ -346,7 +346,7 @@ async def _submit_plan(context: Context, given: SubmitPlan) -> Outcome:
     )
     outcome = _plan_outcome(context, await context.wait_for_decision(request, "plan waits for approval"))
     if not (assignment.gate_open and assignment.terms is not None and assignment.terms.given.network):
-        await context.file_tools.end_lent("the approval that gave it the network is over")
+        await context.file_tools.end_commands_with_lent_network("the approval that gave it the network is over")
     return outcome
 
 
