@@ -186,7 +186,9 @@ def test_a_server_with_an_address_needs_the_network(crew_on: Make, tmp_path: Pat
         crew.model.give("far", calls("mcp__web__header"), says("done"))
         crew.run("near", "code", "go", unsafe_no_sandbox=True)
         crew.run("far", "code", "go", network=True, unsafe_no_sandbox=True)
-    (need,) = [need for need in crew.view().needs if need.kind == "mcp"]
+    found = [need for need in crew.view().needs if need.kind == "mcp"]
+    assert len(found) == 1, found
+    need = found[0]
     assert (need.agent, need.server) == ("near", "web")
     assert "hired without --network" in need.summary
     (header,) = results_of(crew, "far")
