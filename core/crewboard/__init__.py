@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from crewboard import redaction as redaction
     from crewboard import sandbox as sandbox
     from crewboard import store as store
+    from crewboard import type_files as type_files
     from crewboard import web as web
     from crewboard.commands.answers import answer, approve, reject
     from crewboard.commands.context import Team, choose_team
@@ -68,7 +69,7 @@ else:
         },
         modules=(
             "agent_types attach commands env linux mcp_servers media models pricing protocol readmodel "
-            "records redaction sandbox store web"
+            "records redaction sandbox store type_files web"
         ),
     )
 

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 from msgspec import Struct, ValidationError, convert
 
 from crewboard import env
-from crewboard.agent_types import AgentType, open_folder, read_regular
+from crewboard.agent_types import AgentType
 from crewboard.records import BadDataError, StorageError, UsageError, check_depth, describe_invalid
 from crewboard.redaction import is_secret
+from crewboard.type_files import open_folder, read_regular
 
 FILE = ".mcp.json"
 """The file of the servers of a project, in the form that Claude Code reads."""

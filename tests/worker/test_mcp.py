@@ -16,11 +16,12 @@ import pytest
 from mcp_types import CallToolResult
 
 from crewboard import mcp_servers, redaction
-from crewboard.agent_types import find, may_use_server, may_use_tool, trust
+from crewboard.agent_types import may_use_server, may_use_tool
 from crewboard.commands import answers, hire
 from crewboard.errors import BadDataError, UsageError
 from crewboard.linux import process
 from crewboard.records import Rule, RuleEffect, ToolResult, ToolStart
+from crewboard.type_files import find, trust
 from crewboard.untrusted import undelimit_data
 from crewboard.worker.tools import mcp
 from crewboard.worker.tools.base import Outcome, Tool

@@ -8,20 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.agent_types import (
-    LEAD_TOOLS,
-    MAX_FILE_SIZE,
-    TYPES,
-    AgentType,
-    find,
-    find_all,
-    is_trusted,
-    trust,
-    write_new,
-)
+from crewboard.agent_types import LEAD_TOOLS, TYPES, AgentType
 from crewboard.errors import StorageError, UntrustedError, UsageError
 from crewboard.records import ToolPattern, ToolResult
 from crewboard.store import agents
+from crewboard.type_files import MAX_FILE_SIZE, find, find_all, is_trusted, trust, write_new
 from tests.crew import Crew
 from tests.model import calls, says
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from crewboard import models
-from crewboard.agent_types import TYPES, find, find_all
+from crewboard.agent_types import TYPES
 from crewboard.commands import answers, hire, messages
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
@@ -17,6 +17,7 @@ from crewboard.offline.reply import Reply
 from crewboard.records import HireOptions, Summary
 from crewboard.records import Reply as Kept
 from crewboard.store import roster
+from crewboard.type_files import find, find_all
 from crewboard.worker.conversation import replay
 from tests.crew import Crew
 from tests.model import calls, says

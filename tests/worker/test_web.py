@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crewboard import models, pricing, web
-from crewboard.agent_types import describe_powers, find, find_all
+from crewboard.agent_types import describe_powers
 from crewboard.attach import formats
 from crewboard.commands import hire, messages
 from crewboard.errors import BadDataError, UsageError
@@ -22,6 +22,7 @@ from crewboard.readmodel.as_json import agent as as_json
 from crewboard.records import HireOptions, Summary, Tokens, ToolResult
 from crewboard.records import Reply as Kept
 from crewboard.store import roster
+from crewboard.type_files import find, find_all
 from crewboard.worker.llm import ContextWindow
 from tests.crew import Crew, eventually
 from tests.model import calls, says

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn
 
-from crewboard import agent_types, env, mcp_servers, models, protocol, store
+from crewboard import agent_types, env, mcp_servers, models, protocol, store, type_files
 from crewboard.agent_types import AgentType
 from crewboard.commands.answers import require_price, set_budget
 from crewboard.commands.context import POLL_INTERVAL, Team, check_credentials, command_for, wait_until
@@ -179,7 +179,7 @@ def spawn(team: Team, hire: Hire) -> Assignment:
     if (assignment := _find_repeated(team, hire)) is not None:
         return assignment
     _check_budgets(team, hire.name)
-    kind = agent_types.find(team.directory.root, hire.type)
+    kind = type_files.find(team.directory.root, hire.type)
     check_agent(hire.name, kind.name)
     hire = _narrow_to_type(_limit_to_hirer(team, _with_web_of_type(hire, kind), kind), kind)
     if not hire.prompt.strip():
@@ -282,7 +282,7 @@ def trust(team: Team, kind: AgentType) -> None:
     Raises:
         StorageError: It could not be recorded.
     """
-    agent_types.trust(kind, team.environment)
+    type_files.trust(kind, team.environment)
     if not team.directory.is_foreign():
         # A type is accepted before the first agent is hired, so before there is a team.
         team.ensure()
@@ -324,7 +324,7 @@ def revoke_server(team: Team, server: McpServer) -> None:
 
 
 def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType) -> Assignment:
-    agent_types.require_trusted(kind, team.environment, command_for(team, f"types trust {kind.name}"))
+    type_files.require_trusted(kind, team.environment, command_for(team, f"types trust {kind.name}"))
     check_credentials(team.worker_environment)
     _check_sandbox(team, kind, hire.flags)
     if not hire.wait:

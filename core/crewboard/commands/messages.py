@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from crewboard import agent_types, media, protocol, store
+from crewboard import media, protocol, store, type_files
 from crewboard.commands.context import Team
 from crewboard.records import (
     LEAD,
@@ -301,7 +301,7 @@ def unknown_command(team: Team, text: str) -> str | None:
 def _entries(team: Team, folder: str) -> list[str]:
     """Return the names in a folder of the project; none if it is missing, or a link leads there."""
     try:
-        with agent_types.open_folder(team.directory.root, folder) as opened:
+        with type_files.open_folder(team.directory.root, folder) as opened:
             return sorted(os.listdir(opened))  # noqa: PTH208  a descriptor
     except OSError:
         return []
@@ -322,11 +322,11 @@ def write_out(team: Team, text: str) -> str | None:
     folder, _, name = found[1].rpartition(":")
     arguments = (found[2] or "").strip()
     try:
-        with agent_types.open_folder(team.directory.root, f"{SLASH_FOLDER}/{folder}".rstrip("/")) as opened:
+        with type_files.open_folder(team.directory.root, f"{SLASH_FOLDER}/{folder}".rstrip("/")) as opened:
             if f"{name}.md" not in os.listdir(opened):  # noqa: PTH208  as above
                 return None
-            data = agent_types.read_regular(opened, f"{name}.md")
-        _, body = agent_types.front_matter(data.decode())
+            data = type_files.read_regular(opened, f"{name}.md")
+        _, body = type_files.front_matter(data.decode())
     except OSError:
         return None
     except (BadDataError, UnicodeDecodeError) as error:

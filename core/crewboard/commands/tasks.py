@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 
-from crewboard import agent_types, protocol, store
+from crewboard import agent_types, protocol, store, type_files
 from crewboard.commands.context import Team, command_for
 from crewboard.commands.messages import post
 from crewboard.records import OPERATOR, Checked, Exit, Spec, Status, Task, TaskStatus, UsageError, is_orderly
@@ -39,7 +39,7 @@ def add_task(  # noqa: PLR0913  each is a field of the task
     if team.by != OPERATOR and check == store.tasks.NO_CHECK:
         raise UsageError("only the operator lets a task be completed without a check")
     if required_type is not None:
-        agent_types.find(team.directory.root, required_type)
+        type_files.find(team.directory.root, required_type)
     review = _reviewer(team, review)
     store.tasks.check_reviewer("the task", review, owner)
     if owner is not None:

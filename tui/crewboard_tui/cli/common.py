@@ -136,7 +136,7 @@ def _states(_: TeamDirectory) -> list[str]:
 
 
 def _agent_types(team: TeamDirectory) -> list[str]:
-    return list(core.agent_types.find_all(team.root)[0])
+    return list(core.type_files.find_all(team.root)[0])
 
 
 def _settings(_: TeamDirectory) -> list[str]:

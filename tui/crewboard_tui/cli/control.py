@@ -343,7 +343,7 @@ def add(
     if [agent is not None, agent_type is not None, all_agents].count(True) != 1:
         raise UsageError("say for which agents it is: --agent NAME, --type T or --all")
     if agent_type is not None:
-        core.agent_types.find(session.root, agent_type)
+        core.type_files.find(session.root, agent_type)
     rule = core.commands.answers.add_rule(
         session.team.ensure(), effect, tool, pattern, agent=agent, agent_type=agent_type
     )

@@ -236,7 +236,7 @@ def save(context: click.Context, /, name: str, like: str | None, **options: Any)
         base = core.commands.profiles.of_agent(spec)
     hire = _hire(context, name, base, **options)
     profile = core.commands.profiles.of_hire(hire)
-    core.agent_types.find(session.root, profile.type)
+    core.type_files.find(session.root, profile.type)
     path = core.commands.profiles.save(_shelf(), name, profile)
     say(f"saved {name} ({core.commands.profiles.describe(profile)}) in {path}")
 
@@ -376,8 +376,8 @@ def types(context: click.Context, as_json: bool) -> None:
     if context.invoked_subcommand is not None:
         return
     session: Session = context.obj
-    trusted = partial(core.agent_types.is_trusted, environment=os.environ)
-    known, broken = core.agent_types.find_all(session.root)
+    trusted = partial(core.type_files.is_trusted, environment=os.environ)
+    known, broken = core.type_files.find_all(session.root)
     for file in broken:
         note(f"skipped {file.path}: {file.why}; correct the file or remove it")
     if as_json:
@@ -435,7 +435,7 @@ def types(context: click.Context, as_json: bool) -> None:
 @click.pass_obj
 def trust(session: Session, name: str) -> None:
     """Accept the project's own type NAME, until its file changes."""
-    kind = core.agent_types.find(session.root, name)
+    kind = core.type_files.find(session.root, name)
     if not kind.file:
         raise UsageError(f"{name} is a built-in type; there is nothing to accept")
     core.commands.hire.trust(session.team, kind)
@@ -460,8 +460,8 @@ def new(session: Session, name: str, like: str, description: str | None) -> None
 
     Example: crewboard types new reviewer --from explore --description "reviews a diff"
     """
-    kind = core.agent_types.find(session.root, like)
-    path = core.agent_types.write_new(session.root, name, kind, description or kind.summary)
+    kind = core.type_files.find(session.root, like)
+    path = core.type_files.write_new(session.root, name, kind, description or kind.summary)
     say(str(path))
     note(f"edit it, then `{core.commands.command_for(session.team, f'types trust {name}')}` accepts it")
 

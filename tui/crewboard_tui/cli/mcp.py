@@ -62,7 +62,7 @@ def _listed(session: Session) -> list[dict[str, Any]]:
     servers = list(project.servers.values())
     invalid = dict.fromkeys(project.invalid, core.mcp_servers.FILE)
     reasons = dict(project.invalid)
-    for kind in core.agent_types.find_all(root)[0].values():
+    for kind in core.type_files.find_all(root)[0].values():
         of_type = core.mcp_servers.of_type(kind)
         servers += of_type.servers.values()
         invalid |= dict.fromkeys(of_type.invalid, kind.file)

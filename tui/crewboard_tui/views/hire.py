@@ -41,7 +41,7 @@ class HireScreen(BaseScreen):
         self._is_new = like is None and context.unsent_hire is None
         self._kept_elsewhere = "" if spec is None else kept
         """An unsent prompt that is stored but not shown in this form."""
-        self._types, self._skipped = core.agent_types.find_all(context.team.directory.root)
+        self._types, self._skipped = core.type_files.find_all(context.team.directory.root)
         self._shown_type = ""
         """The hash of the project's own type whose permissions were shown to the user; sending again accepts it."""
         self._busy = False
@@ -215,7 +215,7 @@ class HireScreen(BaseScreen):
 
     def _must_show(self, kind: core.agent_types.AgentType) -> bool:
         """Return True, and show what the type may do, if the user must accept it first."""
-        if core.agent_types.is_trusted(kind, self.context.team.environment) or kind.sha256 == self._shown_type:
+        if core.type_files.is_trusted(kind, self.context.team.environment) or kind.sha256 == self._shown_type:
             return False
         self._shown_type = kind.sha256
         again = f"{self.context.key('hire.send')} again accepts it and hires"
@@ -226,7 +226,7 @@ class HireScreen(BaseScreen):
     def _send(self) -> None:
         hire = self.form.hire()
         # Read again: what is accepted is the file as it is now.
-        kind = core.agent_types.find_all(self.context.team.directory.root)[0].get(hire.type)
+        kind = core.type_files.find_all(self.context.team.directory.root)[0].get(hire.type)
         if kind is not None and self._must_show(kind):
             return
         self._busy = True

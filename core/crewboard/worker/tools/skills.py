@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from crewboard import agent_types
+from crewboard import type_files
 from crewboard.records import BadDataError
 from crewboard.worker.tools.base import Context, FileToolClient, Input, Outcome, Tool
 
@@ -63,7 +63,7 @@ async def listing(file_tools: FileToolClient, workspace: Path) -> str:
 def _description(text: str) -> str:
     """Return what a skill is for; an empty text if its file does not say, or asks not to be listed."""
     try:
-        front, _ = agent_types.front_matter(text)
+        front, _ = type_files.front_matter(text)
     except BadDataError:
         return ""
     if str(front.get("disable-model-invocation")).lower() == "true":

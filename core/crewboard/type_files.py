@@ -1,0 +1,642 @@
+"""Agent types: the tools, permissions, default model and system prompt of the built-in ones and of a project's own.
+
+A project defines types in Markdown files with a front matter, in crewboard's or Claude Code's form.
+`.crewboard/agents/*.md` takes precedence over `.claude/agents/*.md`. Tools are mapped by name. A tool that crewboard
+does not have is left out, so that a type never may do more than its file says. A file without `tools` gets the tools of
+`code`, because in Claude Code such a file means all tools. A field chooses or narrows: none gives an agent more than
+its hire does. An invalid file is reported and skipped, and what is not understood of a valid one is named.
+
+The files can come with a cloned repository, and an agent can write them. So they are read with limits, no link is
+followed, and the user accepts each one, by its content, before an agent of that type is hired.
+"""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, get_args
+
+from msgspec import Meta, Struct, ValidationError, convert, field
+
+from crewboard import env, models
+from crewboard.agent_types import (
+    ALL_MCP,
+    GATED_TOOLS,
+    LEAD_TOOLS,
+    MCP_PREFIX,
+    READ_TOOLS,
+    TEAM_TOOLS,
+    TYPES,
+    AgentType,
+    agent_type,
+    describe_powers,
+    make_type,
+)
+from crewboard.records import (
+    RESERVED_AGENTS,
+    BadDataError,
+    Effort,
+    StorageError,
+    Thinking,
+    ToolPattern,
+    UntrustedError,
+    UsageError,
+    describe_invalid,
+    is_name,
+)
+from crewboard.web import check_domains
+
+FOLDERS = (".crewboard/agents", ".claude/agents")
+
+MAX_FILE_SIZE = 256 * 1024
+"""Size, in bytes, of the largest file that is accepted as a type."""
+
+MAX_FRONT = 16 * 1024
+"""Characters of the longest front matter."""
+
+MAX_DEPTH = 8
+"""How deep values in the front matter may be nested."""
+
+MAX_FILES = 200
+"""How many files of one folder are read."""
+
+_CLAUDE_CODE_TOOLS: dict[str, tuple[str, ...]] = {
+    "Read": ("read_file",), "Write": ("write_file",), "Edit": ("edit_file",), "MultiEdit": ("edit_file",),
+    "Bash": ("bash",), "Glob": ("glob",), "Grep": ("grep",), "LS": ("list_dir",), "ExitPlanMode": ("submit_plan",),
+    "BashOutput": (), "KillBash": (), "KillShell": (), "TodoWrite": (), "Skill": (), "AskUserQuestion": (),
+    "SendMessage": (), "TaskList": (), "TaskGet": (), "TaskUpdate": (),
+}  # fmt: skip
+"""Claude Code's tool names and the tools of crewboard that they stand for; none for what every agent has."""
+
+_SUPPORTED_TOOLS = frozenset({*READ_TOOLS, "bash", "write_file", "edit_file", "submit_plan"})
+
+_TOOL = re.compile(r"([^(]*)(?:\((.*)\))?", re.DOTALL)
+"""A tool in a file, with a pattern in parentheses."""
+
+_TOOL_LIST = re.compile(r"(?:[^,(]|\([^)]*\)?)+")
+"""One of several tools on a line: a comma in parentheses belongs to a pattern."""
+
+_COMMAND_PATTERN = re.compile(r"[\w./+-][\w ./:@%+=,-]{0,200}\*?", re.ASCII)
+"""A command that is compared word by word; `*` at its end stands for more words."""
+
+_PATH_PATTERN = re.compile(r"(?![/~])(?!.*\.\.)[\w./@+*-]{1,200}", re.ASCII)
+
+_FRONT = re.compile(r"\A---[ \t]*\n(.*?\n)---[ \t]*(?:\n(.*))?\Z", re.DOTALL)
+
+_NULL = frozenset({"", "~", "null", "Null", "NULL"})
+"""How YAML writes that there is no value. Every scalar is read as text, because dates and numbers can be malformed."""
+
+_Worktree = Literal["always", "never"]
+
+_Isolation = Literal["worktree"]
+
+_Mode = Literal["default", "acceptEdits", "plan", "auto", "dontAsk", "bypassPermissions"]
+
+_Turns = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,5}$")]
+
+_MODES: dict[str, dict[str, Any]] = {
+    "default": {"asks": "all"}, "dontAsk": {"asks": "all"}, "acceptEdits": {"asks": "commands"}, "plan": {"plan": True},
+}  # fmt: skip
+"""The requirements of each `permissionMode`. Modes that are missing here would allow more than the hire does."""
+
+_NOT_OBEYED = "permissionMode: {} is never obeyed; the options of the hire decide what an agent may do"
+
+_NO_EFFECT = {
+    "background": "say --background when you hire it",
+    "hooks": "no hooks of files are run",
+    "initialPrompt": "the prompt of the hire is used",
+    "memory": "put what it should know into its instructions",
+}
+"""Fields of Claude Code without effect here, and what to do."""
+
+_DECORATIVE = frozenset({"color"})
+"""Fields of Claude Code that change nothing that an agent does."""
+
+_YES_NO = ("true", "false")
+
+
+_Servers = dict[str, dict[str, Any]] | list[str | dict[str, dict[str, Any]]] | str
+"""MCP servers by name, or defined as in `.mcp.json`."""
+
+
+class _Front(Struct, kw_only=True):
+    name: str
+    description: Annotated[str, Meta(min_length=1)]
+    tools: list[str] | str | None = None
+    disallowed: list[str] | str | None = field(name="disallowedTools", default=None)
+    skills: list[str] | str | None = None
+    model: str | None = None
+    worktree: _Worktree | None = None
+    isolation: _Isolation | None = None
+    effort: Effort | None = None
+    thinking: Thinking | None = None
+    mode: _Mode | None = field(name="permissionMode", default=None)
+    max_turns: _Turns | None = field(name="maxTurns", default=None)
+    web: Literal["true", "false"] | None = None
+    allowed_domains: list[str] | str | None = None
+    mcp: _Servers | None = None
+    mcp_servers: _Servers | None = field(name="mcpServers", default=None)
+
+    def __post_init__(self) -> None:
+        if not is_name(self.name) or self.name in RESERVED_AGENTS:
+            raise ValueError(f"name: {self.name!r} cannot name a type")
+        if self.name in TYPES:
+            raise ValueError(f"name: {self.name!r} is a built-in type; choose another name")
+        if self.worktree == "never" and self.isolation is not None:
+            raise ValueError("isolation: worktree contradicts worktree: never; remove one of them")
+        try:
+            _ = self.domains
+        except UsageError as error:
+            raise ValueError(f"allowed_domains: {error}") from error
+
+    @property
+    def has_worktree(self) -> bool | None:
+        """Return whether its agents get checkouts of their own; None if the file does not say."""
+        return True if self.isolation is not None else None if self.worktree is None else self.worktree == "always"
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """Return the domains that the file names.
+
+        Raises:
+            UsageError: One of them is not a domain.
+        """
+        return tuple(check_domains(_listed(self.allowed_domains) or ()))
+
+    @property
+    def servers(self) -> list[str | dict[str, dict[str, Any]]] | None:
+        """Return the MCP servers that the file names or defines; None if it does not say."""
+        given = self.mcp if self.mcp is not None else self.mcp_servers
+        if isinstance(given, str):
+            return [part.strip() for part in given.split(",") if part.strip()]
+        return [given] if isinstance(given, dict) else given
+
+    @property
+    def inline_servers(self) -> dict[str, dict[str, Any]]:
+        """Return the MCP servers that the file defines."""
+        return {name: entry for each in self.servers or () if isinstance(each, dict) for name, entry in each.items()}
+
+
+_NULLABLE = tuple(name for name in _Front.__struct_encode_fields__ if name not in ("name", "description"))
+
+_CHOICES = {
+    "worktree": get_args(_Worktree), "isolation": get_args(_Isolation), "permissionMode": get_args(_Mode),
+    "effort": get_args(Effort), "thinking": get_args(Thinking), "web": _YES_NO,
+}  # fmt: skip
+"""The values of each field that has a fixed set of them."""
+
+
+@dataclass(frozen=True)
+class InvalidFile:
+    """A file that is skipped, and why."""
+
+    path: Path
+    why: str
+
+
+def find_all(root: Path) -> tuple[dict[str, AgentType], list[InvalidFile]]:
+    """Return every type available in this workspace, the built-in ones first, and the invalid files."""
+    types, broken = dict(TYPES), []
+    for folder in FOLDERS:
+        try:
+            with open_folder(root, folder) as opened:
+                names = sorted(entry for entry in os.listdir(opened) if entry.endswith(".md"))  # noqa: PTH208  a descriptor
+                too_many = f"the folder has more than {MAX_FILES} types"
+                broken += [InvalidFile(root / folder / name, too_many) for name in names[MAX_FILES:]]
+                for name in names[:MAX_FILES]:
+                    try:
+                        own = _parse(read_regular(opened, name), f"{folder}/{name}")
+                    except BadDataError as error:
+                        broken.append(InvalidFile(root / folder / name, str(error)))
+                    else:
+                        types.setdefault(own.name, own)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            broken.append(InvalidFile(root / folder, _reason(error)))
+    return types, broken
+
+
+@contextlib.contextmanager
+def open_folder(root: Path, folder: str) -> Iterator[int]:
+    """Open a folder below the root; follow no link on the way.
+
+    Raises:
+        OSError: It cannot be opened, or a step of the way is a link (ENOTDIR).
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    opened = os.open(root, flags)
+    try:
+        for step in folder.split("/"):
+            inner = os.open(step, flags | os.O_NOFOLLOW, dir_fd=opened)
+            os.close(opened)
+            opened = inner
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def read_regular(folder: int, name: str) -> bytes:
+    """Return the contents of a file in an open folder.
+
+    Raises:
+        BadDataError: It cannot be read, is a link or no regular file, or is too large.
+    """
+    try:
+        opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            found = os.fstat(opened)
+            if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+                raise BadDataError("not a regular file, or one with a second name (a hard link)")
+            data = os.read(opened, MAX_FILE_SIZE + 1)
+        finally:
+            os.close(opened)
+    except OSError as error:
+        raise BadDataError(_reason(error)) from error
+    if len(data) > MAX_FILE_SIZE:
+        raise BadDataError(f"larger than {MAX_FILE_SIZE} bytes")
+    return data
+
+
+def _reason(error: OSError) -> str:
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        return "a symbolic link, or no folder; links are not followed"
+    return error.strerror or str(error)
+
+
+def find(root: Path, name: str) -> AgentType:
+    """Return the type called `name` in this workspace.
+
+    Raises:
+        UsageError: There is no such type; the message lists the types.
+    """
+    if name in TYPES:
+        return agent_type(name)
+    types, broken = find_all(root)
+    if name not in types:
+        # Of the files that were skipped, only the one that was meant matters here.
+        meant = next((file for file in broken if file.path.stem == name), None)
+        skipped = f"; {meant.path.name} was skipped: {meant.why}" if meant is not None else ""
+        if broken and meant is None:
+            skipped = "; `crewboard types` names the files that were skipped"
+        raise UsageError(f"there is no agent type {name!r}; the types are {', '.join(types)}{skipped}")
+    return types[name]
+
+
+def _parse(data: bytes, file: str) -> AgentType:
+    """Return the type that a file defines.
+
+    Raises:
+        BadDataError: It defines none.
+    """
+    try:
+        found = _FRONT.match(data.decode().replace("\r\n", "\n"))
+        if found is None:
+            raise BadDataError("no front matter between two lines of ---")
+        fields = _load_front(found[1])
+        front = convert(_without_null(fields), _Front)
+    except UnicodeDecodeError as error:
+        raise BadDataError(str(error)) from error
+    except ValidationError as error:
+        raise BadDataError(describe_invalid(error, "front matter", _CHOICES)[:300]) from error
+    model = models.resolve(front.model) if front.model not in (None, "inherit") else None
+    tools = _read_tools(front)
+    mcp, body = _mcp_patterns(front), (found[2] or "").strip()
+    made = make_type(front.name, tools.names, model or TYPES["code"].model, front.description, body, mcp)
+    without_effect = [f"{name}: {why}" for name, why in _NO_EFFECT.items() if name in fields]
+    known = {*_Front.__struct_encode_fields__, *_NO_EFFECT, *_DECORATIVE}
+    unknown = [f"{name[:_MOST_OF_NAME]}: there is no such field" for name in fields if name not in known]
+    mode = [_NOT_OBEYED.format(front.mode)] if front.mode is not None and front.mode not in _MODES else []
+    return replace(
+        made, worktree=front.has_worktree, effort=front.effort, thinking=front.thinking,
+        web=front.web == "true" and not tools.denies_web, allowed_domains=front.domains,
+        mcp_servers=front.inline_servers,
+        max_turns=int(front.max_turns) if front.max_turns is not None else None, only=tools.only, denied=tools.denied,
+        skills=tuple(_listed(front.skills) or ())[:_MOST_NAMED], left_out=tools.left_out,
+        not_understood=(*mode, *tools.ignored, *without_effect, *unknown[:_MOST_NAMED]),
+        file=file, sha256=hashlib.sha256(data).hexdigest(), **_MODES.get(front.mode or "", {}),
+    )  # fmt: skip
+
+
+_MOST_NAMED = 20
+"""Fields or skills of one file that are named."""
+
+_MOST_OF_NAME = 40
+
+
+def _listed(value: list[str] | str | None) -> list[str] | None:
+    """Return what a field lists, in either form; None if it does not say."""
+    if isinstance(value, str):
+        return [part.strip() for part in _TOOL_LIST.findall(value) if part.strip()]
+    return value
+
+
+class _Tools(NamedTuple):
+    """The tools that a file names, and what of them crewboard does not have or cannot apply."""
+
+    names: tuple[str, ...]
+    only: tuple[ToolPattern, ...]
+    denied: tuple[ToolPattern, ...]
+    left_out: tuple[str, ...]
+    ignored: tuple[str, ...]
+    denies_web: bool
+
+
+def _read_tools(front: _Front) -> _Tools:
+    """Return the tools of a file: those of `tools`, else of `code`, without those of `disallowedTools`."""
+    named = _listed(front.tools)
+    whole: list[str] = list(TYPES["code"].tools) if named is None else []
+    only: list[ToolPattern] = []
+    left_out: list[str] = []
+    for entry in named or ():
+        if entry.startswith(MCP_PREFIX):
+            continue
+        name, pattern = _split(entry)
+        ours = TYPES["code"].tools if name == "*" else _map_tool(name)
+        limits = [_limit(tool, pattern) for tool in ours or ()] if pattern is not None else []
+        if ours is None or None in limits:
+            left_out.append(entry)
+        elif pattern is None:
+            whole += ours
+        only += [limit for limit in limits if limit is not None and None not in limits]
+    names = dict.fromkeys([*whole, *(each.tool for each in only)])
+    denied: list[ToolPattern] = []
+    ignored: list[str] = []
+    disallowed = _listed(front.disallowed) or []
+    for entry in disallowed:
+        name, pattern = _split(entry)
+        ours = tuple(names) if name == "*" else _map_tool(name)
+        if not ours:
+            # Without a counterpart, there is nothing to take away.
+            ignored += [f"disallowedTools: every agent has {name}"] if ours is not None else []
+        elif pattern is None:
+            names = {tool: None for tool in names if tool not in ours}
+        elif (limit := _denial(ours[0], pattern)) is not None:
+            denied.append(limit)
+        else:
+            # What cannot be denied in part is denied as a whole. What may not be read may not be searched either.
+            gone = {*ours, "grep"} if "read_file" in ours else {*ours}
+            names = {tool: None for tool in names if tool not in gone}
+            ignored.append(
+                f"disallowedTools: {entry[:_MOST_OF_NAME]} cannot be applied, so {', '.join(sorted(gone))} is left out"
+            )
+    return _Tools(
+        tuple(names), tuple(each for each in only if each.tool in names and each.tool not in whole), tuple(denied),
+        tuple(left_out), tuple(ignored[:_MOST_NAMED]),
+        denies_web=any(_split(entry)[0] in ("*", "WebFetch", "WebSearch") for entry in disallowed),
+    )  # fmt: skip
+
+
+def _split(entry: str) -> tuple[str, str | None]:
+    """Return the name of a tool in a file, and its pattern; None without one, or for `*`, which is all."""
+    found = _TOOL.fullmatch(entry.strip())
+    if found is None:
+        return entry, None
+    pattern = found[2].strip() if found[2] is not None else None
+    return found[1].strip(), None if pattern == "*" else pattern
+
+
+def _limit(tool: str, pattern: str) -> ToolPattern | None:
+    """Return a pattern of a file in crewboard's form; None if it cannot be applied."""
+    if tool == "bash":
+        command = re.sub(r":\*$", " *", pattern)
+        return ToolPattern(tool=tool, pattern=command) if _COMMAND_PATTERN.fullmatch(command) else None
+    path = pattern.removeprefix("./")
+    return ToolPattern(tool=tool, pattern=path) if tool in GATED_TOOLS and _PATH_PATTERN.fullmatch(path) else None
+
+
+def _denial(tool: str, pattern: str) -> ToolPattern | None:
+    """Return a pattern that is denied; one for a file tool is for all tools that write, in Claude Code as well."""
+    found = _limit(tool, pattern)
+    if found is None or tool == "bash":
+        return found
+    # A name without a folder stands for such a file in every folder.
+    path = found.pattern if "/" in found.pattern.rstrip("/") else f"**/{found.pattern}"
+    return ToolPattern(tool="files", pattern=path)
+
+
+def write_new(root: Path, name: str, like: AgentType, description: str) -> Path:
+    """Write the file of a new type of this project, with the settings of another one, and comments; return its path.
+
+    Raises:
+        UsageError: The name cannot name a type, a type or a file has it, or the other type's tools are a lead's alone.
+        StorageError: The file cannot be written, or a step of its path is a link.
+    """
+    if not is_name(name) or name in RESERVED_AGENTS:
+        raise UsageError(f"{name!r} cannot name a type: a-z first, at most 32 of a-z 0-9 _ -")
+    if (known := find_all(root)[0].get(name)) is not None:
+        where = f"defined by {known.file}; edit that file" if known.file else "built in"
+        raise UsageError(f"there is a type {name} already, {where}, or choose another name")
+    if only_leads := [tool for tool in like.tools if tool in LEAD_TOOLS]:
+        raise UsageError(f"a type of your own cannot be like {like.name}: only a lead has {', '.join(only_leads)}")
+    text = _template(name, like, description)
+    path = root / FOLDERS[0] / f"{name}.md"
+    try:
+        # The file must be one that can be used.
+        _parse(text.encode(), str(path))
+        _create(root, FOLDERS[0], path.name, text.encode())
+    except BadDataError as error:
+        raise UsageError(f"no file was written for the type {name}: {error}") from error
+    except FileExistsError as error:
+        raise UsageError(f"{path} exists already; edit it, or choose another name") from error
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {_reason(error)}") from error
+    return path
+
+
+def _create(root: Path, folder: str, name: str, data: bytes) -> None:
+    """Create a file in a folder below the root, which is made if it is missing; follow no link on the way.
+
+    Raises:
+        OSError: There is such a file, or it cannot be written.
+    """
+    above, _, last = folder.rpartition("/")
+    for parent, child in (("", above), (above, last)):
+        with open_folder(root, parent or ".") as opened, contextlib.suppress(FileExistsError):
+            os.mkdir(child, 0o700, dir_fd=opened)
+    with open_folder(root, folder) as opened:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(name, flags, 0o644, dir_fd=opened), "wb") as file:
+            file.write(data)
+
+
+def _template(name: str, like: AgentType, description: str) -> str:
+    """Return the file of a type with the settings of another one; those that it does not have stand in comments."""
+    patterns = [f"{each.tool}({each.pattern})" for each in like.only]
+    limited = {each.tool for each in like.only}
+    tools = ", ".join([*(tool for tool in like.tools if tool not in limited), *patterns])
+    denied = ", ".join(f"{_DENIED_AS.get(each.tool, each.tool)}({each.pattern})" for each in like.denied)
+    mode = "plan" if like.plan else {"all": "default", "commands": "acceptEdits"}.get(like.asks, "")
+    alias = next((short for short, model in models.ALIASES.items() if model == like.model), like.model)
+    return "\n".join([
+        "---",
+        f"name: {name}",
+        f"description: {_quoted(description)}",
+        "# Every agent has the tools of the team as well. A pattern narrows a tool: bash(git *), edit_file(docs/**).",
+        f"tools: {_quoted(tools) if tools else '[]'}",
+        _line("disallowedTools", denied, "bash(git push*)"),
+        "# opus, sonnet, haiku, or the id of a model.",
+        f"model: {_quoted(alias)}",
+        _line("effort", like.effort, " | ".join(get_args(Effort))),
+        _line("thinking", like.thinking, " | ".join(get_args(Thinking))),
+        "# It searches and reads the web without asking, which is a way out for data.",
+        _line("web", "true" if like.web else "", "true"),
+        _line("allowed_domains", ", ".join(like.allowed_domains), "docs.python.org, pypi.org"),
+        "# plan: an approved plan comes first. default: you are asked before each command and each write.",
+        _line("permissionMode", mode, "plan | default | acceptEdits"),
+        _line("maxTurns", str(like.max_turns or ""), "30"),
+        _line("isolation", "worktree" if like.worktree else "", "worktree"),
+        _line("mcp", _server_names(like), "names of MCP servers of .mcp.json; * for all"),
+        _line("skills", ", ".join(like.skills), "names of .claude/skills, which it has from the beginning"),
+        "---",
+        f"{like.prompt}\n",
+    ])  # fmt: skip
+
+
+def _server_names(like: AgentType) -> str:
+    """Return the MCP servers whose tools a type may use, all of them; an empty text if it may use only some tools."""
+    names = [each.removeprefix(MCP_PREFIX).removesuffix("__*") for each in like.mcp]
+    return ", ".join(names) if not any("!" in name or "__" in name for name in names) else ""
+
+
+_DENIED_AS = {"files": "edit_file"}
+
+
+def _line(name: str, value: str | None, example: str) -> str:
+    """Return a line of the front matter; without a value, as a comment."""
+    return f"{name}: {_quoted(value)}" if value else f"# {name}: {example}"
+
+
+def _quoted(text: str) -> str:
+    """Return a text as YAML."""
+    return text if re.fullmatch(r"\w[\w ,()*./-]*", text) else json.dumps(text, ensure_ascii=False)
+
+
+def front_matter(text: str) -> tuple[dict[str, Any], str]:
+    """Return the front matter of a Markdown file, with every scalar as text, and the rest; none if it has none.
+
+    Raises:
+        BadDataError: It is no valid YAML, or too large.
+    """
+    found = _FRONT.match(text.replace("\r\n", "\n"))
+    front = _load_front(found[1]) if found is not None else {}
+    return (front if isinstance(front, dict) else {}), (found[2] or "").lstrip("\n") if found is not None else text
+
+
+def _without_null(front: Any) -> Any:  # noqa: ANN401  whatever the file says
+    if not isinstance(front, dict):
+        return front
+    return {
+        key: value
+        for key, value in front.items()
+        if key not in _NULLABLE or not isinstance(value, str) or value not in _NULL
+    }
+
+
+def _load_front(text: str) -> Any:  # noqa: ANN401  whatever the file says
+    """Return the front matter with every scalar as text.
+
+    Raises:
+        BadDataError: It is no YAML, too long, too deep, or has aliases: with them a short text can be huge.
+    """
+    # Imported here because it is slow, and few projects define own types.
+    import yaml
+
+    if len(text) > MAX_FRONT:
+        raise BadDataError(f"the front matter is longer than {MAX_FRONT} characters")
+    depth = 0
+    try:
+        for event in yaml.parse(text, Loader=yaml.BaseLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent) or depth > MAX_DEPTH:
+                raise BadDataError(f"the front matter has an alias, or is nested more than {MAX_DEPTH} deep")
+        return yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506  it makes text, lists and maps only
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise BadDataError(str(error).splitlines()[0] if str(error) else "no YAML") from error
+
+
+def _accepted(environment: Mapping[str, str]) -> Path:
+    return env.state_home(environment) / "accepted-types"
+
+
+def is_trusted(kind: AgentType, environment: Mapping[str, str]) -> bool:
+    """Return True if a type is built in, or the user accepted its file as it is now, and as it is understood now.
+
+    Another version may understand more of a file that was accepted, and give its agents more.
+    """
+    if not kind.sha256:
+        return True
+    try:
+        return (_accepted(environment) / kind.sha256).read_text() == _powers(kind)
+    except (OSError, ValueError):
+        return False
+
+
+def trust(kind: AgentType, environment: Mapping[str, str]) -> None:
+    """Accept a project's own type for this user, as long as its file does not change.
+
+    Raises:
+        StorageError: It could not be recorded.
+    """
+    folder = _accepted(environment)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        with os.fdopen(os.open(folder / kind.sha256, flags, 0o600), "w") as file:
+            file.write(_powers(kind))
+    except OSError as error:
+        raise StorageError(f"cannot record in {folder} that {kind.name} was accepted: {error.strerror}") from error
+
+
+def _powers(kind: AgentType) -> str:
+    """Return what agents of a type may do, as text that is compared."""
+    limits = [[each.tool, each.pattern] for each in (*kind.only, *kind.denied)]
+    web = [kind.web, *kind.allowed_domains]
+    servers = [kind.mcp, kind.mcp_servers]
+    return json.dumps([kind.tools, len(kind.only), limits, web, kind.plan, kind.asks, kind.max_turns, servers])
+
+
+def require_trusted(kind: AgentType, environment: Mapping[str, str], command: str) -> None:
+    """Refuse a type that the user has not accepted. `command` is the command line that accepts it.
+
+    Raises:
+        UntrustedError: The user has not accepted it.
+    """
+    if not is_trusted(kind, environment):
+        raise UntrustedError(
+            f"the type {kind.name} is defined by {kind.file}, which you have not accepted: {describe_powers(kind)}. "
+            f"Read the file; `{command}` accepts it as it is now"
+        )
+
+
+def _map_tool(tool: str) -> tuple[str, ...] | None:
+    """Return crewboard's tools for a name in a file: none for what every agent has, None for what crewboard lacks."""
+    if tool in _CLAUDE_CODE_TOOLS:
+        return _CLAUDE_CODE_TOOLS[tool]
+    return (tool,) if tool in _SUPPORTED_TOOLS else () if tool in TEAM_TOOLS else None
+
+
+def _mcp_patterns(front: _Front) -> tuple[str, ...]:
+    """Return which tools of MCP servers a type may use: those that its file names; all if it lists no tools."""
+    named, denied = _listed(front.tools), _listed(front.disallowed) or []
+    if "*" in denied:
+        return ()
+    all_named = named is None or "*" in named
+    patterns = [_whole(each) for each in named or () if each.startswith(MCP_PREFIX)]
+    if front.servers is not None:
+        names = [each for each in front.servers if isinstance(each, str)] + list(front.inline_servers)
+        patterns += [f"{MCP_PREFIX}{name}__*" for name in names]
+    elif all_named:
+        patterns = [ALL_MCP]
+    return (*patterns, *(f"!{_whole(each)}" for each in denied if patterns and each.startswith(MCP_PREFIX)))
+
+
+def _whole(name: str) -> str:
+    """Return the pattern that a file means: the name of a server alone stands for all of its tools."""
+    return name if "__" in name.removeprefix(MCP_PREFIX) or name.endswith("*") else f"{name}__*"
