@@ -148,7 +148,9 @@ class Server:
         from tests.crew import eventually
 
         settings = {"listen_addresses": "", "unix_socket_directories": str(self.folder), "fsync": "off",
-                    "full_page_writes": "off", "max_connections": "200", "shared_buffers": "16MB"}  # fmt: skip
+                    "full_page_writes": "off", "max_connections": "200", "shared_buffers": "16MB",
+                    # In the folder of the server, so that nothing of one that is killed stays on the machine.
+                    "dynamic_shared_memory_type": "mmap"}  # fmt: skip
         arguments = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
