@@ -109,7 +109,7 @@ class ScriptedApi:
 
 
 class RefusingProxy:
-    """A proxy that closes every connection. What it heard of shows whom a program wanted to reach."""
+    """A proxy that closes every connection. What it heard shows which hosts a program wanted to reach."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

@@ -1,4 +1,4 @@
-"""The shape of the source: how many modules, who imports whom, how deep classes are stacked."""
+"""The shape of the source: how many modules, which module imports which, how deep classes are stacked."""
 
 import ast
 import importlib

@@ -263,8 +263,8 @@ def test_tables_of_another_version_are_refused(store: Any) -> None:
 
 
 def test_a_server_out_of_reach_is_an_error_in_words() -> None:
-    store = postgres_store.PostgresStore("postgresql://nobody@/nothing?host=/nonexistent", "api")
-    with pytest.raises(StorageError, match="postgresql://nobody@/nothing failed"):
+    store = postgres_store.PostgresStore("postgresql://crew@/nothing?host=/nonexistent", "api")
+    with pytest.raises(StorageError, match="postgresql://crew@/nothing failed"):
         store.get("config.json")
 
 

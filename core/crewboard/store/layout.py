@@ -534,7 +534,7 @@ _opened: dict[Path, Store] = {}
 
 
 def _open_store(path: Path) -> Store:
-    """Return the store of the team in a directory. That of a foreign team is not contacted: anybody may have named it.
+    """Return the store of the team in a directory. That of a foreign team is not contacted: any user may have named it.
 
     Raises:
         StorageError: The file with its address cannot be read, or nothing here can open it.

@@ -40,7 +40,7 @@ CREATE TABLE crewboard.lines (
 );
 CREATE INDEX lines_ident ON crewboard.lines (log, ident) WHERE ident IS NOT NULL;
 
--- `holder` is a random number of whoever took it, so that taking it again after a lost answer succeeds.
+-- `holder` is a random number of the process that took it, so that taking it again after a lost answer succeeds.
 CREATE TABLE crewboard.leases (
   team text NOT NULL,
   folder text NOT NULL,
