@@ -19,6 +19,7 @@ MAX_PAGE_TOKENS = 20_000
 """Tokens of a fetched page that enter the conversation: as much as the longest result of a tool of ours."""
 
 _DOMAIN = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)+")
+_NOT_PUBLIC = re.compile(r".*\.(?:\d+|localhost)")
 _PATH = re.compile(r"(?:/[\w.~-]+)*/?", re.ASCII)
 _LONGEST = 253
 
@@ -53,7 +54,8 @@ def check_domains(domains: Iterable[str]) -> list[str]:
     for domain in domains:
         host, slash, path = domain.strip().partition("/")
         host = host.lower()
-        if not _DOMAIN.fullmatch(host) or not _PATH.fullmatch(slash + path) or ".." in path or len(domain) > _LONGEST:
+        is_domain = _DOMAIN.fullmatch(host) and not _NOT_PUBLIC.fullmatch(host)
+        if not is_domain or not _PATH.fullmatch(slash + path) or ".." in path or len(domain) > _LONGEST:
             raise UsageError(
                 f"{domain!r} is not a domain: write it as docs.python.org or example.com/docs, without https://"
             )

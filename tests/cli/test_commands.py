@@ -573,6 +573,7 @@ def test_types_names_every_type_and_what_it_may(cli: Cli) -> None:
 def test_domains_are_checked_before_an_agent_is_hired(cli: Cli) -> None:
     for terms, why in (
         (("--allowed-domains", "https://a.org"), "'https://a.org' is not a domain"),
+        (("--web", "--allowed-domains", ""), "--allowed-domains names no domain"),
         (("--no-web", "--allowed-domains", "a.org"), "either --no-web or --allowed-domains"),
     ):
         refused = cli("spawn", "seeker", "--type", "explore", "--prompt", "go", *terms)

@@ -260,7 +260,19 @@ def test_domains_of_both_lists_lie_in_each(asked: list[str], limit: list[str]) -
 
 
 @pytest.mark.parametrize(
-    "text", ["https://a.org", "localhost", "a b", "a.org/../x", "\u0430mazon.com", "*.org", "a.org?x", "-"]
+    "text",
+    [
+        "https://a.org",
+        "localhost",
+        "a.localhost",
+        "127.0.0.1",
+        "a b",
+        "a.org/../x",
+        "\u0430mazon.com",
+        "*.org",
+        "a.org?x",
+        "-",
+    ],
 )
 def test_what_is_no_domain_is_refused(shared_crew: Crew, text: str) -> None:
     with pytest.raises(UsageError, match="is not a domain"):

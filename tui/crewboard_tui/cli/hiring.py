@@ -165,6 +165,8 @@ def _hire(
     """Return the hire that the options of a command describe; each other option is a field of `HireOptions`."""
     given = frozenset(flag for flag in _FLAGS if _was_given(context, flag))
     domains = core.web.parse_domains(flags["allowed_domains"] or "")
+    if flags["allowed_domains"] is not None and not domains:
+        raise UsageError("--allowed-domains names no domain: name one, or leave the option out for the whole web")
     if domains and "web" in given and not flags["web"]:
         raise UsageError("give either --no-web or --allowed-domains")
     given |= {"web"} if domains else set()
