@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from crewboard import env, redaction, store
 from crewboard.commands.hire import Hire
+from crewboard.pricing import budget_or_none
 from crewboard.records import (
     BadDataError,
     HireOptions,
@@ -37,10 +38,13 @@ def folder(environment: Mapping[str, str]) -> Path:
 
 def why_not(name: str, profile: Profile) -> str | None:
     """Return why `profile` cannot be saved as `name`; None if it can."""
+    budget = profile.flags.budget
     if not is_name(name):
         return "profile names: a-z first, at most 32 of a-z 0-9 _ -"
     if any(redaction.redact(text) != text for text in (profile.prompt, profile.role, profile.model or "")):
         return "the text contains an API key; remove it first"
+    if budget is not None and budget_or_none(budget) is None:
+        return f"{budget!r} is not a budget: give money as $5 or tokens as 200k"
     return None
 
 
@@ -48,7 +52,7 @@ def save(place: Path, name: str, profile: Profile) -> Path:
     """Save a profile atomically and privately; replace one of the same name.
 
     Raises:
-        UsageError: The name is invalid, or the text contains an API key.
+        UsageError: The name or the budget is invalid, or the text contains an API key.
         StorageError: The file could not be written.
     """
     problem = why_not(name, profile)
