@@ -49,6 +49,7 @@ SPAWN = ("spawn", "scout", "--type", "explore", "--prompt", "look")
         (("broadcast", "hi"), 2, ("no agent to send it to",)),
         (("inbox", "../../etc/passwd"), 2, ("no agent of this team",)),
         (("approve", "plan-1"), 65, ("there is no request plan-1",)),
+        (("approve", ""), 2, ("the id of the request is empty",)),
         (("approve", "../config"), 65, ("there is no request ../config",)),
         (("approve", "x" * 300), 65, ("there is no request",)),
         (("reject", "plan-1", "--feedback", "no"), 65, ("there is no request",)),

@@ -249,7 +249,7 @@ def test_terms_that_change_nothing_are_none(as_lead: Team) -> None:
     assert answers.check_terms(team, "surfer", PLAN, Terms(tools=[*everything, *web.TOOLS])) is None
     with pytest.raises(UsageError, match="runs no commands"):
         answers.check_terms(team, "scout", PLAN, Terms(network=True))
-    with pytest.raises(UsageError, match="no list of steps"):
+    with pytest.raises(UsageError, match=r"no list of steps.*reject it with feedback, or approve it without --hold"):
         answers.check_terms(team, "scout", "do it", Terms(hold=[1]))
 
 

@@ -49,8 +49,11 @@ def find(team: Team, beginning: str) -> str:
     id.
 
     Raises:
+        UsageError: The id is empty.
         BadDataError: No request matches, or several do; the message lists them, or the pending ones.
     """
+    if not beginning.strip():
+        raise UsageError(f"the id of the request is empty; `{command_for(team, 'requests')}` lists the pending ones")
     if not REQUEST_ID.fullmatch(beginning) or not team.directory.exists():
         raise BadDataError(f"there is no request {beginning}; `{command_for(team, 'requests')}` lists the pending ones")
     if protocol.requests.load(team.directory, beginning) is not None:
@@ -150,8 +153,8 @@ def _held_steps(plan: str, hold: list[int]) -> list[int]:
     steps = steps_of(plan)
     if hold and not steps:
         raise UsageError(
-            "the plan has no list of steps that is numbered from 1, so no step can be held; approve it "
-            "without --hold, or reject it and ask for numbered steps"
+            "the plan has no list of steps that is numbered from 1, so no step can be held; reject it "
+            "with feedback, or approve it without --hold"
         )
     if unknown := [number for number in hold if number not in steps]:
         raise UsageError(f"the plan has no step {', '.join(map(str, unknown))}: its steps are 1 to {len(steps)}")
