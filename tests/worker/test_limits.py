@@ -1,5 +1,7 @@
 """Budgets and turn limits: what they count, where they stop an agent, and how it goes on."""
 
+import re
+
 import pytest
 
 from crewboard.commands import answers, hire, messages, stop
@@ -73,13 +75,12 @@ def test_a_raised_budget_continues_the_assignment_where_it_stopped(shared_crew: 
     assert shared_crew.run("dear", "explore", "the work", budget="10k").code == 79
     shared_crew.wait_for("dear", "exited")
     asked = len(shared_crew.model.asked_by("dear"))
-    hire.resume(shared_crew.team, "dear")
-    record = shared_crew.wait_for("dear", "exited").exit
-    assert record is not None
-    assert (record.run, record.code, record.reason) == (2, 79, "budget")
-    assert len(shared_crew.model.asked_by("dear")) == asked, "the budget is still used up"
+    used_up = r"its budget of 10000 tokens is used up; `crewboard .*budget dear AMOUNT` raises it"
+    with pytest.raises(LimitError, match=f"dear was not resumed: {used_up}"):
+        hire.resume(shared_crew.team, "dear")
+    assert re.fullmatch(used_up, hire.how_to_resume(shared_crew.team, "dear"))
     hire.change_limits(shared_crew.team, "dear", budget="25k")
-    hire.resume(shared_crew.team, "dear")
+    assert hire.resume(shared_crew.team, "dear") == 2, "the refused one began no run"
     eventually(lambda: len(shared_crew.model.asked_by("dear")) > asked, "the next call")
     before, after = (shared_crew.model.asked_by("dear")[at]["messages"] for at in (asked - 1, asked))
     assert len(after) > len(before)
@@ -151,12 +152,15 @@ def test_resume_after_a_turn_limit_takes_up_the_work(shared_crew: Crew) -> None:
 
 
 @pytest.mark.long
-def test_mail_that_meets_a_used_up_budget_enters_no_turn(shared_crew: Crew) -> None:
+def test_mail_that_meets_a_used_up_budget_enters_no_turn(shared_crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     shared_crew.model.give("poor", *[calls("list_dir")] * 99)
     shared_crew.run("poor", "explore", "the work", budget="10k")
     shared_crew.wait_for("poor", "exited")
     sent = messages.send(shared_crew.team, "poor", "and this too")
-    hire.resume(shared_crew.team, "poor")
+    with monkeypatch.context() as patch:
+        # As if another agent used it up after the check.
+        patch.setattr(hire, "_used_up", lambda *_: None)
+        hire.resume(shared_crew.team, "poor")
     shared_crew.wait_for("poor", "exited")
     (entry,) = [each for each in MailReader(shared_crew.directory, "poor").read() if each.message.id == sent.id]
     assert entry.entered_turn_at is None

@@ -459,6 +459,7 @@ def resume(team: Team, name: str, *, model: str | None = None, network: bool = F
     Raises:
         UsageError: There is no such agent.
         TryLaterError: Another command is starting it with other options.
+        LimitError: A budget that it draws on is used up, so that it would end at once.
         CredentialsError: There is no API key.
         NoSandboxError: No sandbox is available for its type.
     """
@@ -470,6 +471,8 @@ def resume(team: Team, name: str, *, model: str | None = None, network: bool = F
     current = store.agents.spec(agent)
     if lives and current is not None:
         return current.run
+    if (reached := _used_up(team, name)) is not None:
+        raise LimitError(f"{name} was not resumed: {'; '.join(reached)}")
     check_credentials(team.worker_environment)
     if current is not None:
         _prepare_again(team, name, current)
@@ -482,6 +485,34 @@ def resume(team: Team, name: str, *, model: str | None = None, network: bool = F
         team.note("resume", name, f"run {spec.run}")
     _start(team, agent, spec)
     return spec.run
+
+
+def how_to_resume(team: Team, name: str) -> str:
+    """Return in words what lets an agent go on that has ended: a budget that is raised, or `resume`."""
+    reached = _used_up(team, name)
+    return "; ".join(reached) if reached is not None else f"`{command_for(team, f'resume {name}')}` resumes it"
+
+
+def how_to_raise(team: Team, name: str) -> str | None:
+    """Return in words how the budget is raised that stopped an agent; None if none did."""
+    reached = _used_up(team, name)
+    return reached[1] if reached is not None else None
+
+
+def _used_up(team: Team, name: str) -> tuple[str, str] | None:
+    """Return which budget of an agent is used up, and how it is raised; None if none is.
+
+    That of its own plan does not count: it ends the assignment, not the run.
+    """
+    for each in store.roster.budgets(team.directory, name):
+        if not each.by_terms and (text := store.roster.used_up([each])) is not None:
+            raises = (
+                f"`{command_for(team, each.raised_with)}` raises it"
+                if each.raised_with
+                else "the result of that plan ends it"
+            )
+            return text, raises
+    return None
 
 
 def _prepare_again(team: Team, name: str, spec: Spec) -> None:

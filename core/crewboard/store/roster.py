@@ -220,6 +220,9 @@ class BudgetShare(NamedTuple):
     by_terms: bool = False
     """It is of the terms of the agent's own plan, so it ends with the assignment."""
 
+    raised_with: str = ""
+    """The command that raises it; empty for the budget of a plan, which cannot be raised."""
+
 
 class Used(NamedTuple):
     """The use of tokens and money by an agent, and the terms of its assignment."""
@@ -250,7 +253,8 @@ def budgets(team: TeamDirectory, name: str, own: Used | None = None) -> list[Bud
         budget = budget_or_none(spec.flags.budget) if spec is not None else None
         if budget is not None:
             share = _share(budget, accounts.spent(payer))
-            found.append(BudgetShare("its" if payer == name else f"{payer}'s", budget, share))
+            whose = "its" if payer == name else f"{payer}'s"
+            found.append(BudgetShare(whose, budget, share, raised_with=f"budget {payer} AMOUNT"))
         terms = accounts.used_by(payer).terms
         if terms is not None and (budget := budget_or_none(terms.given.budget)) is not None:
             whose = "its approved" if payer == name else f"{payer}'s approved"
@@ -260,7 +264,7 @@ def budgets(team: TeamDirectory, name: str, own: Used | None = None) -> list[Bud
         removed = config.removed_total
         everything = [accounts.used_by(each) for each in accounts.members]
         used = _total([*everything, Used(removed.tokens, removed.cost_usd or 0.0)])
-        found.append(BudgetShare("the team's", budget, _share(budget, used)))
+        found.append(BudgetShare("the team's", budget, _share(budget, used), raised_with="budget AMOUNT"))
     return found
 
 

@@ -48,9 +48,9 @@ class Limits:
         reached = self._reached_turns(self._run_state.conversation.assignment) or _used_up(shares)
         if reached is not None:
             return reached
-        for whose, budget, share, _ in shares:
-            if share >= WARN_AT:
-                self._warn(f"{whose} budget of {budget} is used up to {share:.0%}")
+        for each in shares:
+            if each.share >= WARN_AT:
+                self._warn(f"{each.whose} budget of {each.budget} is used up to {each.share:.0%}")
         return None
 
     def may_continue(self) -> bool:

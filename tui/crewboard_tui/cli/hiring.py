@@ -586,7 +586,7 @@ def follow(team: Team, name: str, start: Callable[[], Assignment], *, once: bool
     except KeyboardInterrupt:
         note(f"\ndetached: {name} keeps working; `{typed(f'journal {name} --follow')}` shows its progress")
         return ExitCode.INTERRUPTED
-    code = _report(assignment, outcome, typed, as_json=as_json)
+    code = _report(assignment, outcome, team, as_json=as_json)
     if (task := core.protocol.reviews.awaited_by(team.directory, name)) is not None:
         note(core.protocol.reviews.describe(task))
     if isinstance(outcome, core.records.Answer) and outcome.error is None:
@@ -599,12 +599,12 @@ def follow(team: Team, name: str, start: Callable[[], Assignment], *, once: bool
 def _report(
     assignment: Assignment,
     outcome: core.records.Answer | core.records.Exit | None,
-    typed: core.commands.CommandLine,
+    team: Team,
     *,
     as_json: bool,
 ) -> int:
     answer = outcome if isinstance(outcome, core.records.Answer) else None
-    code, why = _judge(assignment.agent, outcome, typed)
+    code, why = _judge(assignment.agent, outcome, team)
     if as_json:
         say_json(
             {
@@ -624,15 +624,15 @@ def _report(
     return code
 
 
-def _judge(
-    name: str, outcome: core.records.Answer | core.records.Exit | None, typed: core.commands.CommandLine
-) -> tuple[int, str | None]:
+def _judge(name: str, outcome: core.records.Answer | core.records.Exit | None, team: Team) -> tuple[int, str | None]:
     """Return the exit code of an assignment and, if it failed, a sentence that explains why."""
     if isinstance(outcome, core.records.Answer):
         if outcome.error is None:
             return ExitCode.DONE, None
-        return outcome.code or ExitCode.FAILED, f"{name} could not finish: {outcome.error}"
-    again = f"`{typed(f'resume {name}')}` resumes it"
+        raises = core.commands.hire.how_to_raise(team, name) if outcome.code == ExitCode.LIMIT else None
+        why = f"{name} could not finish: {outcome.error}" + (f"; {raises}" if raises else "")
+        return outcome.code or ExitCode.FAILED, why
+    again = core.commands.hire.how_to_resume(team, name)
     if outcome is None:
         return ExitCode.FAILED, f"{name} vanished without a result; {again}"
     how = core.records.describe_exit(outcome)

@@ -292,9 +292,7 @@ def _is_over(agent: AgentView) -> bool:
 
 def _why_never(team: Team, agent: AgentView) -> str:
     reason = f": {agent.reason}" if agent.reason else ""
-    return (
-        f"{agent.name} is {agent.state}{reason}; `{core.commands.command_for(team, f'resume {agent.name}')}` resumes it"
-    )
+    return f"{agent.name} is {agent.state}{reason}; {core.commands.hire.how_to_resume(team, agent.name)}"
 
 
 POLL = 0.1
