@@ -818,7 +818,7 @@ async def test_the_form_says_that_the_web_lets_data_out(frozen: Frozen) -> None:
         await stage.press(*["tab"] * 8, "space")
         await stage.sees("any domain; or only some", "queries leave this machine", "--web --background")
         await stage.press("tab", *"http://a.org")
-        await stage.sees("'http://a.org' is not a domain", "fix the sites")
+        await stage.sees("'http://a.org' is not a domain", "fix the domains")
         await stage.press(*["backspace"] * 12, *"docs.a.org b.org")
         await stage.sees("--web --allowed-domains docs.a.org,b.org", "ready")
         flags = stage.app.screen.query_one(HireForm).hire().flags

@@ -72,16 +72,16 @@ def save(place: Path, name: str, profile: Profile) -> Path:
 
 def load(place: Path) -> Profiles:
     """Load all profiles; report the files that cannot be read."""
-    shelf = Profiles()
+    saved = Profiles()
     for path in sorted(place.glob("*.json")):
         try:
             profile = store.json_files.load(store.key_of(path.resolve()), Profile)
         except (BadDataError, StorageError):
-            shelf.damaged.append(path.name)
+            saved.damaged.append(path.name)
             continue
         if profile is not None and is_name(path.stem):
-            shelf.profiles[path.stem] = profile
-    return shelf
+            saved.profiles[path.stem] = profile
+    return saved
 
 
 def find(place: Path, name: str) -> Profile:
@@ -91,12 +91,12 @@ def find(place: Path, name: str) -> Profile:
         UsageError: There is none; the message lists the profiles.
         BadDataError: Its file is damaged.
     """
-    shelf = load(place)
-    if name in shelf.profiles:
-        return shelf.profiles[name]
-    if f"{name}.json" in shelf.damaged:
+    saved = load(place)
+    if name in saved.profiles:
+        return saved.profiles[name]
+    if f"{name}.json" in saved.damaged:
         raise BadDataError(f"the profile {place / name}.json cannot be read; correct it, or save it again")
-    known = f"the profiles are {', '.join(shelf.profiles)}" if shelf.profiles else "`crewboard profiles save` saves one"
+    known = f"the profiles are {', '.join(saved.profiles)}" if saved.profiles else "`crewboard profiles save` saves one"
     raise UsageError(f"there is no profile {name!r}; {known}")
 
 

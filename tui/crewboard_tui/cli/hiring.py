@@ -109,7 +109,7 @@ def spawn(
 
     Example: crewboard spawn fixer2 --profile fixer --task 4
     """
-    saved = core.commands.profiles.find(_shelf(), profile) if profile is not None else None
+    saved = core.commands.profiles.find(_profiles_folder(), profile) if profile is not None else None
     hire = _hire(context, name, saved, wait=not no_wait, **options)
     if not hire.prompt and (options["prompt"], options["prompt_file"]) == (None, None):
         raise UsageError("give the task with either --prompt or --prompt-file")
@@ -187,7 +187,7 @@ def _prompt(prompt: str | None, prompt_file: str | None) -> str | None:
     return common.read_text(prompt_file) if prompt_file is not None else prompt
 
 
-def _shelf() -> Path:
+def _profiles_folder() -> Path:
     return core.commands.profiles.folder(os.environ)
 
 
@@ -201,15 +201,15 @@ def profiles(context: click.Context, as_json: bool) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    shelf = core.commands.profiles.load(_shelf())
-    for file in shelf.damaged:
-        note(f"skipped {_shelf() / file}: it cannot be read; correct it, save it again or remove it")
+    saved = core.commands.profiles.load(_profiles_folder())
+    for file in saved.damaged:
+        note(f"skipped {_profiles_folder() / file}: it cannot be read; correct it, save it again or remove it")
     if as_json:
-        say_json([{"name": name, **each.as_dict()} for name, each in shelf.profiles.items()])
+        say_json([{"name": name, **each.as_dict()} for name, each in saved.profiles.items()])
         return
-    if not shelf.profiles:
+    if not saved.profiles:
         note("no profile is saved yet; `crewboard profiles save NAME --type T` saves one")
-    for name, each in shelf.profiles.items():
+    for name, each in saved.profiles.items():
         say(f"{name}: {core.commands.profiles.describe(each)}")
         if each.prompt.strip():
             say(f"    {cut(each.prompt.strip(), columns() - 4)}")
@@ -239,7 +239,7 @@ def save(context: click.Context, /, name: str, like: str | None, **options: Any)
     hire = _hire(context, name, base, **options)
     profile = core.commands.profiles.of_hire(hire)
     core.type_files.find(session.root, profile.type)
-    path = core.commands.profiles.save(_shelf(), name, profile)
+    path = core.commands.profiles.save(_profiles_folder(), name, profile)
     say(f"saved {name} ({core.commands.profiles.describe(profile)}) in {path}")
 
 
@@ -247,7 +247,7 @@ def save(context: click.Context, /, name: str, like: str | None, **options: Any)
 @click.argument("name", shell_complete=common.complete_profile)
 def remove_profile(name: str) -> None:
     """Remove the profile NAME."""
-    say(f"removed {core.commands.profiles.remove(_shelf(), name)}")
+    say(f"removed {core.commands.profiles.remove(_profiles_folder(), name)}")
 
 
 def _spawn_in_background(team: Team, hire: Hire, *, as_json: bool) -> None:

@@ -48,7 +48,7 @@ class HireScreen(BaseScreen):
         self._is_sent = False
         self._refused: str | None = None
         self._typed = core.commands.CommandLine.of(context.team)
-        self._shelf = core.commands.profiles.folder(os.environ)
+        self._profiles_folder = core.commands.profiles.folder(os.environ)
         self.offer(
             (
                 Action("hire.send", lambda _: self._send(), self._why_no_send),
@@ -280,20 +280,20 @@ class HireScreen(BaseScreen):
         def check(name: str) -> str | None:
             return core.commands.profiles.why_not(name.strip(), profile)
 
-        names = list(core.commands.profiles.load(self._shelf).profiles)
+        names = list(core.commands.profiles.load(self._profiles_folder).profiles)
         hint = f"{self.context.key('draft.send')} keeps it"
         ask = PromptLine("keep as profile", check=check, names=names, hint=hint)
         ask.pressed = self.context.key
         self.context.navigator.ask(ask, done)
 
     def _save(self, name: str, profile: core.records.Profile) -> str:
-        path = core.commands.profiles.save(self._shelf, name, profile)
+        path = core.commands.profiles.save(self._profiles_folder, name, profile)
         return f"kept as {name}, without a key, in {format_path(path)}"
 
     def _load_profile(self) -> None:
-        shelf = core.commands.profiles.load(self._shelf)
-        damaged = f"damaged, left out: {', '.join(shelf.damaged)}" if shelf.damaged else ""
-        if not shelf.profiles:
+        kept = core.commands.profiles.load(self._profiles_folder)
+        damaged = f"damaged, left out: {', '.join(kept.damaged)}" if kept.damaged else ""
+        if not kept.profiles:
             self.context.say(
                 damaged or f"no profile is kept yet: {self.context.key('hire.save')} keeps this form as one", "warning"
             )
@@ -303,12 +303,12 @@ class HireScreen(BaseScreen):
 
         def done(name: str | None) -> None:
             if name is not None:
-                self._load(name.strip(), shelf.profiles[name.strip()])
+                self._load(name.strip(), kept.profiles[name.strip()])
 
         def check(name: str) -> str | None:
-            return None if name.strip() in shelf.profiles else f"the profiles are {', '.join(shelf.profiles)}"
+            return None if name.strip() in kept.profiles else f"the profiles are {', '.join(kept.profiles)}"
 
-        ask = PromptLine("load profile", check=check, names=list(shelf.profiles))
+        ask = PromptLine("load profile", check=check, names=list(kept.profiles))
         ask.pressed = self.context.key
         self.context.navigator.ask(ask, done)
 

@@ -20,7 +20,7 @@ from crewboard_tui.widgets import Checkbox, Radio, SegmentedControl, Select
 _FOREGROUND = "foreground"
 _MOST_DIGITS = 9
 _LONGEST_STEM = 28
-_MARKED = ("name", "limits", "memory", "sites")
+_MARKED = ("name", "limits", "memory", "domains")
 """Fields with space below for an error message."""
 
 _ANY_DOMAIN = "any domain; or only some: docs.python.org pypi.org"
@@ -105,9 +105,9 @@ class HireForm(Vertical):
             Checkbox("run once", id="hire-once"),
             Checkbox("web: sends data out", id="hire-web"),
         )
-        yield _row("Web", Field("hire-sites"), id="row-sites")
+        yield _row("Web", Field("hire-domains"), id="row-domains")
         yield _row("", Label(_ABOUT_WEB, classes="aside"), id="row-web")
-        yield _row("", Label("", classes="wrong"), id="wrong-sites")
+        yield _row("", Label("", classes="wrong"), id="wrong-domains")
         limits = (Label(" turns ", classes="aside"), Field("hire-turns"), Label(" budget ", classes="aside"))
         yield _row("Model", Field("hire-model"), *limits, Field("hire-budget", "none"))
         yield _row("", Label("", classes="wrong"), id="wrong-limits")
@@ -167,10 +167,10 @@ class HireForm(Vertical):
             if tick.value == had:
                 tick.value = usual[ident]
         self._had = usual
-        for row in ("#row-sites", "#row-web"):
+        for row in ("#row-domains", "#row-web"):
             self.query_one(row).display = self._ticked("web")
-        sites = f"only on {', '.join(kind.allowed_domains)}" if kind.allowed_domains else _ANY_DOMAIN
-        self.query_one("#hire-sites", Input).placeholder = sites
+        domains = f"only on {', '.join(kind.allowed_domains)}" if kind.allowed_domains else _ANY_DOMAIN
+        self.query_one("#hire-domains", Input).placeholder = domains
 
     def _offer_what_the_model_takes(self) -> None:
         """Offer the effort and thinking that the model takes, and the chosen ones, whose refusal is shown."""
@@ -220,7 +220,7 @@ class HireForm(Vertical):
         self.query_one("#hire-turns", Input).value = str(flags.max_turns)
         memory = core.store.roster.format_size(flags.max_memory) if flags.max_memory else ""
         self.query_one("#hire-memory", Input).value = memory
-        self.query_one("#hire-sites", Input).value = one_line(" ".join(flags.allowed_domains))
+        self.query_one("#hire-domains", Input).value = one_line(" ".join(flags.allowed_domains))
         for ident in ("plan", "strict_plan", "ask", "network", "autoclaim", "once", "restart"):
             self.query_one(f"#hire-{ident}", Checkbox).value = getattr(flags, ident)
         for ident in ("effort", "thinking"):
@@ -260,7 +260,7 @@ class HireForm(Vertical):
             ask=(kind.executes or kind.writes) and self._ticked("ask"),
             network=kind.executes and self._ticked("network"),
             web=self._ticked("web"),
-            allowed_domains=self._sites()[0] if self._ticked("web") else [],
+            allowed_domains=self._domains()[0] if self._ticked("web") else [],
             autoclaim=self._ticked("autoclaim"),
             once=self._ticked("once"),
             restart=self._ticked("restart"),
@@ -283,12 +283,12 @@ class HireForm(Vertical):
 
     def wrong_fields(self) -> list[Problem]:
         """Return which of the memory limit and the domains is invalid. Until it is corrected, `hire` has none."""
-        found = {"memory": self._memory()[1], "sites": self._sites()[1] if self._ticked("web") else None}
+        found = {"memory": self._memory()[1], "domains": self._domains()[1] if self._ticked("web") else None}
         return [Problem(field, says) for field, says in found.items() if says is not None]
 
-    def _sites(self) -> tuple[list[str], str | None]:
+    def _domains(self) -> tuple[list[str], str | None]:
         try:
-            return core.web.parse_domains(self._text("sites")), None
+            return core.web.parse_domains(self._text("domains")), None
         except UsageError as error:
             return [], str(error)
 
