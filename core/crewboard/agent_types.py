@@ -17,6 +17,7 @@ from crewboard.records import (
     Thinking,
     ToolPattern,
     UsageError,
+    counted,
 )
 from crewboard.web import TOOLS as WEB_TOOLS
 
@@ -240,7 +241,7 @@ def describe_powers(kind: AgentType) -> str:
     tools = ", ".join((*kind.tools, *kind.mcp)) or "none"
     return (
         f"it may {' and '.join(may) or 'only read'} (tools: {tools}), uses {kind.model}, and "
-        f"its {len(kind.prompt)} characters of instructions become part of the system prompt"
+        f"its instructions ({counted(len(kind.prompt), 'character')}) become part of the system prompt"
         + "".join(f"; {limit}" for limit in describe_limits(kind))
     )
 

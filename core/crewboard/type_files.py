@@ -431,8 +431,9 @@ def write_new(root: Path, name: str, like: AgentType, description: str) -> Path:
     if not is_name(name) or name in RESERVED_AGENTS:
         raise UsageError(f"{name!r} cannot name a type: a-z first, at most 32 of a-z 0-9 _ -")
     if (known := find_all(root)[0].get(name)) is not None:
-        where = f"defined by {known.file}; edit that file" if known.file else "built in"
-        raise UsageError(f"there is a type {name} already, {where}, or choose another name")
+        if not known.file:
+            raise UsageError(f"{name} is a built-in type; choose another name")
+        raise UsageError(f"there is a type {name} already: edit {known.file}, or choose another name")
     if only_leads := [tool for tool in like.tools if tool in LEAD_TOOLS]:
         raise UsageError(f"a type of your own cannot be like {like.name}: only a lead has {', '.join(only_leads)}")
     text = _template(name, like, description)

@@ -600,7 +600,10 @@ def test_journal_and_log(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
     agent = team.directory.agent("fixer")
     assert "fixer has done nothing yet" in cli("journal", "fixer").err
-    assert "fixer has written no log" in cli("log", "fixer").err
+    nothing = "the worker of fixer wrote nothing; `crewboard journal fixer` says what fixer did\n"
+    assert cli("log", "fixer").err == nothing
+    agent.log.write_text("")
+    assert cli("log", "fixer").err == nothing, "a worker makes its log when it starts"
     journal.append(agent.journal, Intake(ts=1.0, run=1, prompt="fix it\nall"))
     files.append_unlocked(agent.journal.on_disk, b"torn\n")
     agent.log.write_text("one\ntwo")

@@ -177,6 +177,9 @@ def test_own_types_are_listed_and_broken_files_named(cli: Cli, tmp_path: Path) -
     (own,) = [each for each in cli("types", "--json").json if each["file"]]
     assert (own["max_turns"], own["only"]) == (5, [{"tool": "bash", "pattern": "git *"}])
     assert "broken.md" in ran.err
+    accepted = cli.with_environment(XDG_STATE_HOME=str(tmp_path / "state"))("types", "trust", "auditor")
+    assert "its instructions (5 characters) become" in accepted.out
+    assert accepted.err.startswith("not understood: permissionMode: bypassPermissions is never obeyed")
 
 
 def test_a_type_is_begun_on_the_command_line(cli: Cli, tmp_path: Path) -> None:
@@ -184,7 +187,8 @@ def test_a_type_is_begun_on_the_command_line(cli: Cli, tmp_path: Path) -> None:
     assert begun.out == f"{tmp_path}/.crewboard/agents/reviewer.md\n"
     assert "types trust reviewer` accepts it" in begun.err
     assert "reviewer reviews a diff" in cli("types").out
-    cli("types", "new", "reviewer").refused(2, "there is a type reviewer already", "edit that file")
+    cli("types", "new", "reviewer").refused(2, "type reviewer already: edit .crewboard/agents/reviewer.md, or")
+    cli("types", "new", "code").refused(2, "code is a built-in type; choose another name")
     cli("types", "new", "other", "--from", "missing").refused(2, "no agent type 'missing'")
 
 
@@ -194,6 +198,8 @@ def test_a_profile_is_saved_listed_and_removed(cli: Cli, team: Team, tmp_path: P
     assert "no profile is saved yet" in cli("profiles").err
     saved = cli("profiles", "save", "careful", "--type", "code", "--plan", "--budget", "$5", "--max-turns", "20")
     assert saved.out == f"saved careful (code, plan, budget $5, max-turns 20) in {folder / 'careful.json'}\n"
+    twice = cli("profiles", "save", "careful", "--type", "code", "--plan", "--budget", "$5", "--max-turns", "20")
+    assert twice.out == saved.out.replace("saved", "replaced", 1)
     enlist(team, "fixer", "test")
     assert cli("profiles", "save", "again", "--like", "fixer", "--network", "--prompt", "go").code == 0
     assert (

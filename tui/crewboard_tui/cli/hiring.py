@@ -239,8 +239,9 @@ def save(context: click.Context, /, name: str, like: str | None, **options: Any)
     hire = _hire(context, name, base, **options)
     profile = core.commands.profiles.of_hire(hire)
     core.type_files.find(session.root, profile.type)
+    was_there = os.path.lexists(_profiles_folder() / f"{name}.json")
     path = core.commands.profiles.save(_profiles_folder(), name, profile)
-    say(f"saved {name} ({core.commands.profiles.describe(profile)}) in {path}")
+    say(f"{'replaced' if was_there else 'saved'} {name} ({core.commands.profiles.describe(profile)}) in {path}")
 
 
 @profiles.command("remove")
@@ -442,6 +443,8 @@ def trust(session: Session, name: str) -> None:
         raise UsageError(f"{name} is a built-in type; there is nothing to accept")
     core.commands.hire.trust(session.team, kind)
     say(f"{name} ({kind.file}) is accepted until its file changes: {core.agent_types.describe_powers(kind)}")
+    for problem in kind.not_understood:
+        note(f"not understood: {problem}")
 
 
 @types.command()
@@ -458,7 +461,9 @@ def trust(session: Session, name: str) -> None:
 @click.option("--description", type=common.text, metavar="D", help="What its agents are for, on one line.")
 @click.pass_obj
 def new(session: Session, name: str, like: str, description: str | None) -> None:
-    """Write the file of a new type NAME in .crewboard/agents, with comments; never replace one.
+    """Write a file for the new type NAME; never replace one.
+
+    It is in .crewboard/agents, and has comments that explain the fields.
 
     Example: crewboard types new reviewer --from explore --description "reviews a diff"
     """

@@ -312,8 +312,9 @@ def log(session: Session, name: str, follow: bool, as_json: bool) -> None:
     Mostly warnings; `crewboard journal` shows what the agent did.
     """
     path = session.team.agent(name).log
-    if not path.exists():
-        note(f"{name} has written no log")
+    if not path.exists() or not path.stat().st_size:
+        journal = core.commands.command_for(session.team, f"journal {name}")
+        note(f"the worker of {name} wrote nothing; `{journal}` says what {name} did")
     for line in _lines(path, follow=follow):
         if as_json:
             say_json_line({"line": line})
