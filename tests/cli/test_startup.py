@@ -145,3 +145,18 @@ def test_the_help_has_the_first_sentence_of_each_command(path: list[str]) -> Non
     commands = {name: group.get_command(context, name) for name in group.list_commands(context)}
     sentences = {name: command.get_short_help_str(80) for name, command in commands.items() if command}
     assert group.summaries == sentences
+
+
+def test_no_list_of_commands_cuts_a_sentence(cli: Cli) -> None:
+    cli = cli.with_environment(COLUMNS="80")
+    groups = [
+        name for name in COMMANDS if isinstance(crewboard.get_command(click.Context(crewboard), name), click.Group)
+    ]
+    cut = {line for path in ([], *([name] for name in groups)) for line in cli(*path, "--help").out.splitlines()}
+    assert len(groups) > 3
+    assert not [line for line in cut if line.endswith("...") and not line.endswith("[ARGS]...")]
+
+
+def test_an_option_without_its_value_points_to_its_command(cli: Cli) -> None:
+    cli("spawn", "ann", "--budget").refused(2, "requires an argument; `crewboard spawn --help` shows the usage")
+    cli("task", "add", "--check").refused(2, "requires an argument; `crewboard task add --help` shows the usage")

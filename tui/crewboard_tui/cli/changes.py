@@ -430,7 +430,7 @@ def _confirm_discard(team: Team, name: str) -> None:
     sections={
         "Commands": {
             "list": ("changes:list_", "List the worktrees of agents, and what is left of removed ones."),
-            "prune": ("changes:prune", "Remove the checkouts and refs of removed agents whose work is merged or..."),
+            "prune": ("changes:prune", "Remove what is left of removed agents whose work is merged or gone."),
         }
     },
 )
@@ -475,7 +475,10 @@ def list_(session: Session, as_json: bool) -> None:
 @as_json
 @click.pass_obj
 def prune(session: Session, as_json: bool) -> None:
-    """Remove the checkouts and refs of removed agents whose work is merged or thrown away."""
+    """Remove what is left of removed agents whose work is merged or gone.
+
+    These are checkouts and refs; gone is work that was thrown away.
+    """
     gone, kept = core.commands.changes.prune(session.team)
     if as_json:
         say_json({"pruned": gone, "kept": kept})

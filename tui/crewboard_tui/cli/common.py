@@ -197,6 +197,16 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"no such command: {args[0]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401  whatever the command returns
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            # click does not say whose option has no value.
+            if error.ctx is None and ctx.invoked_subcommand in self._places:
+                command = self.get_command(ctx, ctx.invoked_subcommand)
+                error.ctx = click.Context(command, parent=ctx, info_name=ctx.invoked_subcommand) if command else ctx
+            raise
+
     # click defines this signature.
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         for heading, commands in self._sections.items():

@@ -223,11 +223,11 @@ def _setting_as_typed(name: str, value: object) -> str:
 @as_json
 @click.pass_obj
 def limit(session: Session, name: str, turns: int | None, memory: int | None, as_json: bool) -> None:
-    """Show or set the limits of the agent NAME: model calls for one assignment, and memory.
+    """Show or set the turn limit and the memory limit of the agent NAME.
 
-    A raised turn limit continues the assignment that it stopped. An agent that uses more memory than its limit, with
-    all that it started, is killed: by the kernel if it began with a limit and a cgroup is delegated to you, else by the
-    supervisor, which looks once a second. See `crewboard doctor`.
+    The turn limit counts model calls for one assignment; when raised, it continues the assignment that it stopped. An
+    agent that uses more memory than its limit, with all that it started, is killed: by the kernel if it began with a
+    limit and a cgroup is delegated to you, else by the supervisor, which looks once a second. See `crewboard doctor`.
 
     Example: crewboard limit fixer --turns 200
     """
@@ -283,7 +283,7 @@ def _team_budget(session: Session, amount: str | None, *, lift: bool, as_json: b
 @as_json
 @click.pass_context
 def rules(context: click.Context, as_json: bool) -> None:
-    """List the permission rules: what agents may do without asking, must ask for, or may not do.
+    """List the permission rules, which allow or deny calls, or ask you first.
 
     deny wins over ask, ask wins over allow. `allow` only matters for agents hired with --ask. Each line shows how many
     calls the rule decided.
@@ -460,10 +460,10 @@ def remove(session: Session, name: str, as_json: bool) -> None:
 @as_json
 @click.pass_obj
 def supervisor(session: Session, restart: bool, as_json: bool) -> None:
-    """Show the team's supervisor, which starts and ends workers, or replace one that hangs.
+    """Show the team's supervisor, or replace one that hangs.
 
-    Exits 75 if it hangs: it holds its lock, and has done nothing for 15 s. Only a process that is certainly the
-    team's supervisor is killed.
+    It starts and ends workers. Exits 75 if it hangs: it holds its lock, and has done nothing for 15 s. Only a process
+    that is certainly the team's supervisor is killed.
     """
     directory = session.team.directory
     if restart:

@@ -14,7 +14,7 @@ from crewboard_tui.cli.common import Session, as_json, note, say, say_json
 @as_json
 @click.pass_context
 def mcp(context: click.Context, as_json: bool) -> None:
-    """List the MCP servers of the project: what each is, whether you accepted it, and its tools.
+    """List the MCP servers of the project, their tools and which you accepted.
 
     Servers come from .mcp.json, in the form of Claude Code, and from the files of types (`mcp:`). Agents use a server
     of .mcp.json after `crewboard mcp approve`; approve it again after each change of its entry. A server of a type is

@@ -45,9 +45,9 @@ SECTIONS = {
         "approver": ("control:approver", "Set who reviews plans: you (`operator`) or the `lead`."),
         "check": ("tasks:check", "Run the check of the task that the agent NAME has in progress, else the team's."),
         "budget": ("control:budget", "Show or set the budget of the team or of an agent."),
-        "limit": ("control:limit", "Show or set the limits of the agent NAME: model calls for one assignment, and..."),
+        "limit": ("control:limit", "Show or set the turn limit and the memory limit of the agent NAME."),
         "settings": ("control:settings", "Show the settings of the team, or set SETTING to VALUE (`none` removes it)."),
-        "rules": ("control:rules", "List the permission rules: what agents may do without asking, must ask for,..."),
+        "rules": ("control:rules", "List the permission rules, which allow or deny calls, or ask you first."),
     },
     "Answer": {
         "approve": ("mail:approve", "Approve the plan or permission with this ID."),
@@ -72,7 +72,7 @@ SECTIONS = {
         "types": ("hiring:types", "List the agent types and what each may do."),
         "mcp": (
             "mcp:mcp",
-            "List the MCP servers of the project: what each is, whether you accepted it,...",
+            "List the MCP servers of the project, their tools and which you accepted.",
         ),
         "keys": ("board:keys", "Print all key bindings as a keys.toml that you can edit."),
         "attach": ("attach:attach", "Mirror the Claude Code team TEAM into a team here, until Ctrl-C or its end."),
@@ -82,7 +82,7 @@ SECTIONS = {
         "doctor": ("doctor:doctor", "Check the setup and suggest fixes."),
         "supervisor": (
             "control:supervisor",
-            "Show the team's supervisor, which starts and ends workers, or replace one...",
+            "Show the team's supervisor, or replace one that hangs.",
         ),
     },
 }
