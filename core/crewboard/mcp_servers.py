@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec import Struct, ValidationError, convert
 
 from crewboard import env
 from crewboard.agent_types import AgentType
 from crewboard.records import BadDataError, StorageError, UsageError, check_depth, describe_invalid
-from crewboard.redaction import is_secret
+from crewboard.redaction import REDACTED, is_secret, redact
 from crewboard.type_files import open_folder, read_regular
 
 FILE = ".mcp.json"
@@ -64,6 +65,23 @@ class McpServer(Struct, frozen=True):
         texts = [self.command, *self.args, self.url, *self.env.values(), *self.headers.values()]
         return sorted({found[1] for text in texts for found in _REFERENCE.finditer(text)})
 
+    @property
+    def shown_env(self) -> dict[str, str]:
+        """Return the variables that it sets, as the file writes them, without literal secrets."""
+        return {name: _without_secrets(name, value) for name, value in self.env.items()}
+
+    @property
+    def shown_headers(self) -> dict[str, str]:
+        """Return the headers that it is sent, as the file writes them, without literal secrets."""
+        return {name: _without_secrets(name, value) for name, value in self.headers.items()}
+
+    @property
+    def settings(self) -> list[str]:
+        """Return the variables that it sets and the headers that it is sent, each on one line."""
+        env_lines = [f"env {name}={value}" for name, value in self.shown_env.items()]
+        lines = env_lines + [f"header {name}: {value}" for name, value in self.shown_headers.items()]
+        return [" ".join(line.split()) for line in lines]
+
     def sha256(self, root: Path) -> str:
         """Return what identifies this server in this workspace. A changed one is another one."""
         said = [
@@ -76,6 +94,20 @@ class McpServer(Struct, frozen=True):
             dict(self.headers),
         ]
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode("utf-8", "replace")).hexdigest()
+
+
+_SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie"})
+_SCHEME = re.compile(r"\s*(?:bearer|basic|token)?\s*", re.IGNORECASE)
+
+
+def _without_secrets(name: str, value: str) -> str:
+    """Return a value as the file writes it; hide what is no reference to a variable if the name says it is a secret."""
+    variable = name.replace("-", "_")
+    if name.lower() in _SECRET_HEADERS or is_secret(variable) or is_secret(f"_{variable}"):
+        if not _SCHEME.fullmatch(_REFERENCE.sub("", value)):
+            return REDACTED
+        value = _REFERENCE.sub(lambda found: f"${{{found[1]}:-{REDACTED}}}" if found[2] else found[0], value)
+    return redact(value)
 
 
 class _Entry(Struct):
@@ -242,26 +274,99 @@ def accept(server: McpServer, root: Path, environment: Mapping[str, str]) -> Non
     Raises:
         StorageError: It could not be recorded.
     """
-    folder = _accepted(environment)
+    folder, key = _accepted(environment), server.sha256(root)
+    record = _Acceptance(server.name, os.path.realpath(root), _digests(server, key))
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (folder / server.sha256(root)).touch(mode=0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        with os.fdopen(os.open(folder / key, flags, 0o600), "wb") as file:
+            file.write(msgspec.json.encode(record))
     except OSError as error:
         raise StorageError(f"cannot record in {folder} that {server.name} was accepted: {error.strerror}") from error
 
 
-def revoke(server: McpServer, root: Path, environment: Mapping[str, str]) -> None:
-    """Revoke the acceptance of a server; its agents lose it with their next assignment.
+class _Acceptance(Struct, frozen=True):
+    """What is kept of an accepted server: where it is, and digests of its parts, which tell later what changed."""
+
+    name: str
+    root: str
+    parts: dict[str, str] = {}
+
+
+def _digests(server: McpServer, key: str) -> dict[str, str]:
+    """Return a digest of each part of an entry. No value is kept, because one can be a secret."""
+    parts: dict[str, Any] = {"command": server.command, "args": server.args, "url": server.url}
+    parts |= {f"env {name}": value for name, value in server.env.items()}
+    parts |= {f"header {name}": value for name, value in server.headers.items()}
+    texts = {name: json.dumps([key, name, value]).encode("utf-8", "replace") for name, value in parts.items() if value}
+    return {name: hashlib.sha256(text).hexdigest()[:16] for name, text in texts.items()}
+
+
+def _acceptances(root: Path, environment: Mapping[str, str]) -> dict[Path, _Acceptance]:
+    """Return the records of a workspace, the oldest first. Those of older versions are empty and name none."""
+    found: list[tuple[float, Path, _Acceptance]] = []
+    with contextlib.suppress(OSError):
+        for path in _accepted(environment).iterdir():
+            with contextlib.suppress(OSError, msgspec.DecodeError):
+                record = msgspec.json.decode(path.read_bytes(), type=_Acceptance)
+                if record.root == os.path.realpath(root):
+                    found.append((path.stat().st_mtime, path, record))
+    return {path: record for _, path, record in sorted(found, key=lambda each: each[:2])}
+
+
+def accepted_names(root: Path, environment: Mapping[str, str]) -> list[str]:
+    """Return the names of servers of a workspace that the user accepted, also of those that are no longer there."""
+    return sorted({record.name for record in _acceptances(root, environment).values()})
+
+
+def changes(server: McpServer, root: Path, environment: Mapping[str, str]) -> list[str]:
+    """Return which parts of a server's entry are not as the user last accepted them; none if that is not known."""
+    accepted = [each for each in _acceptances(root, environment).items() if each[1].name == server.name]
+    if not accepted:
+        return []
+    path, record = accepted[-1]
+    now = _digests(server, path.name)
+    return sorted(part for part in {*now, *record.parts} if now.get(part) != record.parts.get(part))
+
+
+def describe_new(server: McpServer, root: Path, environment: Mapping[str, str]) -> str:
+    """Return why a server that the user has not accepted is not used, and what a yes would allow."""
+    changed = changes(server, root, environment)
+    why = f"changed since you accepted it ({', '.join(changed)})" if changed else "is new or changed"
+    shows = f"`crewboard mcp` shows it, `crewboard mcp approve {server.name}` accepts it"
+    # The settings first, because a long command line is cut.
+    details = [*(_cut(each) for each in server.settings), _cut(server.shown)]
+    return f"{server.source} {why}: {shows}; {'; '.join(details)}"
+
+
+_MOST_SHOWN = 100
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
+
+
+def revoke(name: str, root: Path, environment: Mapping[str, str]) -> bool:
+    """Revoke every acceptance of a server called `name`; return True if there was one. Its agents lose it.
 
     Raises:
         StorageError: It could not be recorded.
     """
-    path = _accepted(environment) / server.sha256(root)
-    try:
-        with contextlib.suppress(FileNotFoundError):
+    paths = {path for path, record in _acceptances(root, environment).items() if record.name == name}
+    # Records of older versions have no name: such a one is found as long as the entry is as it was.
+    with contextlib.suppress(BadDataError):
+        if (server := read(root).servers.get(name)) is not None:
+            paths.add(_accepted(environment) / server.sha256(root))
+    was_accepted = False
+    for path in paths:
+        try:
             path.unlink()
-    except OSError as error:
-        raise StorageError(f"cannot remove {path}: {error.strerror}") from error
+            was_accepted = True
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise StorageError(f"cannot remove {path}: {error.strerror}") from error
+    return was_accepted
 
 
 def find(root: Path, name: str) -> McpServer:

@@ -319,30 +319,39 @@ def test_the_memory_limit_of_an_agent(cli: Cli, team: Team) -> None:
 
 def test_servers_of_the_project_are_accepted_on_the_command_line(cli: Cli, tmp_path: Path) -> None:
     cli = cli.with_environment(XDG_STATE_HOME=str(tmp_path / "state"))
-    assert cli("mcp").err == "no MCP servers: .mcp.json names them\n"
+    assert cli("mcp").err == "no MCP servers; name them in .mcp.json\n"
     servers = {
-        "git": {"command": "serve", "env": {"KEY": "${GIT_KEY}"}},
-        "web": {"url": "https://a.example/mcp"},
+        "git": {"command": "serve", "env": {"KEY": "${GIT_KEY}", "LD_PRELOAD": "a\nb"}},
+        "web": {"url": "https://a.example/mcp", "headers": {"X": "${Y:-z}"}},
         "x": {},
     }
     (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
     listed = {each["name"]: each for each in cli("mcp", "--json").json}
     assert [each["state"] for each in listed.values()] == ["new", "new", "invalid"]
     assert listed["git"]["variables"] == ["GIT_KEY"]
-    assert "x            invalid" in cli("mcp").out
+    assert listed["git"]["env"] == {"KEY": "${GIT_KEY}", "LD_PRELOAD": "a\nb"}
+    said = cli("mcp").out
+    assert "x            invalid" in said
+    assert "\n             env LD_PRELOAD=a b\n" in said.replace("⏎", " ")
+    assert "\n             header X: ${Y:-z}\n" in said
     hired = cli("spawn", "ann", "--type", "none", "--prompt", "look", "--background")
     assert ".mcp.json names MCP servers that you have not accepted: git, web; `crewboard mcp` shows them" in hired.err
     assert any(each["name"] == "mcp" and each["mark"] != "ok" for each in cli("doctor", "--json").json)
-    assert (
-        "git is accepted until its entry changes: serve, with the values of GIT_KEY" in cli("mcp", "approve", "git").out
-    )
+    approved = cli("mcp", "approve", "git").out
+    assert "git is accepted until its entry changes: serve, with the values of GIT_KEY" in approved
+    assert "\n  env LD_PRELOAD=a b\n" in approved
     assert [each["state"] for each in cli("mcp", "--json").json] == ["accepted", "new", "invalid"]
     assert cli("mcp", "approve", "--all").code == 0
     assert cli("mcp", "revoke", "web").code == 0
     assert [each["state"] for each in cli("mcp", "--json").json] == ["accepted", "new", "invalid"]
+    cli("mcp", "revoke", "web").refused(2, "no MCP server 'web' is accepted here; accepted: git")
     cli("mcp", "approve").refused(2, "name the servers")
     cli("mcp", "approve", "none").refused(2, "it names git, web")
-    cli("mcp", "approve", "x").refused(65, "cannot be used: command: Field required")
+    cli("mcp", "approve", "x").refused(65, "cannot be used: no command is given")
+    (tmp_path / ".mcp.json").unlink()
+    assert [(each["name"], each["state"]) for each in cli("mcp", "--json").json] == [("git", "gone")]
+    assert "git          gone" in cli("mcp").out
+    assert cli("mcp", "revoke", "git").out == "git is no longer accepted\n"
     acts = [(act["act"], act["target"]) for act in cli("audit", "--json").json]
     assert ("mcp accept", "git") in acts
     assert ("mcp revoke", "web") in acts

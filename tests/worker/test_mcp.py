@@ -251,8 +251,49 @@ def test_a_server_is_accepted_as_it_is_and_where_it_is(tmp_path: Path) -> None:
     assert not mcp_servers.is_accepted(server, tmp_path / "other", environment), (
         "another repository with the same entry"
     )
-    mcp_servers.revoke(server, tmp_path, environment)
+    (tmp_path / ".mcp.json").write_text("{")
+    assert mcp_servers.revoke("a", tmp_path, environment), "its record has its name, and the file is not needed"
     assert not mcp_servers.is_accepted(server, tmp_path, environment)
+    assert not mcp_servers.revoke("a", tmp_path, environment)
+
+
+def test_the_record_of_an_older_version_can_be_revoked(tmp_path: Path) -> None:
+    environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    bring(tmp_path, a={"command": "run"})
+    server = mcp_servers.find(tmp_path, "a")
+    mcp_servers.accept(server, tmp_path, environment)
+    (record,) = (path for path in (tmp_path / "state").rglob("*") if path.is_file())
+    record.write_text("")
+    assert mcp_servers.is_accepted(server, tmp_path, environment)
+    assert mcp_servers.revoke("a", tmp_path, environment)
+    assert not mcp_servers.is_accepted(server, tmp_path, environment)
+
+
+def test_a_yes_shows_what_a_server_is_given(tmp_path: Path) -> None:
+    environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    entry = {"command": "run", "args": ["x" * 900], "env": {"API_TOKEN": "hunter2", "SAME_KEY": "${A}"}}
+    server = found_in(a=entry).servers["a"]
+    mcp_servers.accept(server, tmp_path, environment)
+    (record,) = (path for path in (tmp_path / "state").rglob("*") if path.is_file())
+    assert "hunter2" not in record.read_text()
+    more = {"LD_PRELOAD": "/tmp/${X}/evil.so\n  accepted"}
+    changed = found_in(a={**entry, "env": {"API_TOKEN": "hunter3", "SAME_KEY": "${A}", **more}}).servers["a"]
+    assert mcp_servers.changes(changed, tmp_path, environment) == ["env API_TOKEN", "env LD_PRELOAD"]
+    told = mcp_servers.describe_new(changed, tmp_path, environment)
+    assert "changed since you accepted it (env API_TOKEN, env LD_PRELOAD)" in told[:500]
+    assert "env LD_PRELOAD=/tmp/${X}/evil.so accepted" in told[:500]
+    assert "hunter" not in told
+    web = found_in(
+        w={
+            "url": "https://a.example",
+            "headers": {"Authorization": "Bearer ${T:-literal}", "X-Api-Key": "k1", "A": "b"},
+        }
+    )
+    assert web.servers["w"].settings == [
+        "header Authorization: Bearer ${T:-[key hidden]}",
+        "header X-Api-Key: [key hidden]",
+        "header A: b",
+    ]
 
 
 def test_values_come_from_the_environment_and_secrets_stay_out_of_sight() -> None:

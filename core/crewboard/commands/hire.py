@@ -312,15 +312,19 @@ def accept_server(team: Team, server: McpServer) -> None:
     acknowledge_marks(team, waiting)
 
 
-def revoke_server(team: Team, server: McpServer) -> None:
-    """Revoke the acceptance of an MCP server.
+def revoke_server(team: Team, name: str) -> None:
+    """Revoke the acceptance of an MCP server, also of one that is no longer there.
 
     Raises:
         StorageError: It could not be recorded.
+        UsageError: The user had not accepted it.
     """
-    mcp_servers.revoke(server, team.directory.root, team.environment)
+    root = team.directory.root
+    if not mcp_servers.revoke(name, root, team.environment):
+        accepted = ", ".join(mcp_servers.accepted_names(root, team.environment)) or "none"
+        raise UsageError(f"no MCP server {name!r} is accepted here; accepted: {accepted}")
     if team.directory.exists() and not team.directory.is_foreign():
-        team.note("mcp revoke", server.name, server.source)
+        team.note("mcp revoke", name, mcp_servers.FILE)
 
 
 def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType) -> Assignment:

@@ -8,6 +8,7 @@ import click
 import crewboard as core
 from crewboard import BadDataError, Team, UsageError, read_team
 from crewboard_tui.cli.common import Session, as_json, note, say, say_json
+from crewboard_tui.render import safe_line
 
 
 @click.group(invoke_without_command=True)
@@ -34,22 +35,29 @@ def mcp(context: click.Context, as_json: bool) -> None:
 
 
 def _say_server(team: Team, each: dict[str, Any]) -> None:
-    say(f"{each['name']:<12} {each['state']:<8} {each['command'] or each['url']}")
+    name = each["name"]
+    say(f"{safe_line(name):<12} {each['state']:<8} {safe_line(each['command'] or each['url'])}")
+    lines = [f"env {variable}={value}" for variable, value in each["env"].items()]
+    lines += [f"header {header}: {value}" for header, value in each["headers"].items()]
     if each["source"] != core.mcp_servers.FILE:
-        say(f"             from: {each['source']}")
+        lines.append(f"from: {each['source']}")
     if each["variables"]:
-        say(f"             gets the values of: {', '.join(each['variables'])}")
+        lines.append(f"gets the values of: {', '.join(each['variables'])}")
+    if each["changed"]:
+        lines.append(f"changed since you accepted it: {', '.join(each['changed'])}")
     if each["state"] == "new":
-        approve = core.commands.command_for(team, f"mcp approve {each['name']}")
-        say(f"             not accepted: `{approve}`")
+        lines.append(f"not accepted: `{core.commands.command_for(team, f'mcp approve {name}')}`")
+    if each["state"] == "gone":
+        revoke = core.commands.command_for(team, f"mcp revoke {name}")
+        lines.append(f"accepted, but not in {core.mcp_servers.FILE}: `{revoke}` takes that back")
     if each["why"]:
-        say(f"             cannot be used: {each['why']}")
+        lines.append(f"cannot be used: {each['why']}")
     if each["tools"]:
-        say(f"             tools: {' '.join(each['tools'])}")
-    for text in each["left_out"]:
-        say(f"             left out: {text}")
-    for name, problem in each["problems"].items():
-        say(f"             {name} works without it: {problem}")
+        lines.append(f"tools: {' '.join(each['tools'])}")
+    lines += [f"left out: {text}" for text in each["left_out"]]
+    lines += [f"{agent} works without it: {problem}" for agent, problem in each["problems"].items()]
+    for line in lines:
+        say(f"             {safe_line(line)}")
 
 
 def _listed(session: Session) -> list[dict[str, Any]]:
@@ -71,6 +79,11 @@ def _listed(session: Session) -> list[dict[str, Any]]:
     return [
         *(_as_json(session, server, agents) for server in servers),
         *(_row(name, source, "invalid", why=reasons[name]) for name, source in invalid.items()),
+        *(
+            _row(name, core.mcp_servers.FILE, "gone")
+            for name in core.mcp_servers.accepted_names(root, os.environ)
+            if name not in project.servers and name not in project.invalid
+        ),
     ]
 
 
@@ -90,7 +103,10 @@ def _as_json(
         "type" if server.with_type else "accepted" if accepted else "new",
         command="" if server.url else server.shown,
         url=server.url,
+        env=server.shown_env,
+        headers=server.shown_headers,
         variables=server.variables,
+        changed=[] if accepted else core.mcp_servers.changes(server, session.root, os.environ),
         tools=sorted({tool for _, state in states for tool in state.tools}),
         left_out=sorted({text for _, state in states for text in state.left_out}),
         problems={name: state.problem for name, state in states if state.problem and state.new != accepted},
@@ -99,7 +115,8 @@ def _as_json(
 
 def _row(name: str, source: str, state: str, **known: object) -> dict[str, Any]:
     return {
-        "name": name, "source": source, "state": state, "command": "", "url": "", "variables": [], "why": None,
+        "name": name, "source": source, "state": state, "command": "", "url": "", "env": {}, "headers": {},
+        "variables": [], "changed": [], "why": None,
         "tools": [], "left_out": [], "problems": {}, **known,
     }  # fmt: skip
 
@@ -120,13 +137,18 @@ def approve(session: Session, names: tuple[str, ...], all_servers: bool) -> None
     for server in [core.mcp_servers.find(session.root, name) for name in chosen]:
         core.commands.hire.accept_server(session.team, server)
         gets = f", with the values of {', '.join(server.variables)}" if server.variables else ""
-        say(f"{server.name} is accepted until its entry changes: {server.shown}{gets}")
+        say(safe_line(f"{server.name} is accepted until its entry changes: {server.shown}{gets}"))
+        for line in server.settings:
+            say(f"  {safe_line(line)}")
 
 
 @mcp.command()
 @click.argument("name")
 @click.pass_obj
 def revoke(session: Session, name: str) -> None:
-    """Revoke the acceptance of the server NAME. Agents that run lose it with their next assignment."""
-    core.commands.hire.revoke_server(session.team, core.mcp_servers.find(session.root, name))
+    """Revoke the acceptance of the server NAME, also if .mcp.json no longer names it.
+
+    Agents that run lose it with their next assignment.
+    """
+    core.commands.hire.revoke_server(session.team, name)
     say(f"{name} is no longer accepted")

@@ -171,7 +171,7 @@ class McpServers:
         """Return the state of a server that must not be used."""
         run_state = self._run_state
         if not mcp_servers.is_accepted(server, run_state.team.root, self._environment):
-            text = f"{server.source} is new or changed: `crewboard mcp` shows it, `crewboard mcp approve` accepts it"
+            text = mcp_servers.describe_new(server, run_state.team.root, self._environment)
             return McpState(server.name, server.source, problem=text, new=True)
         if server.url and not run_state.spec.flags.network:
             text = "it is reached over the network, and the agent was hired without --network"
