@@ -69,6 +69,26 @@ def interrupts_of(directory: TeamDirectory) -> Interrupts:
     return Interrupts(worker(directory, "scout"))
 
 
+@pytest.mark.parametrize("turns", range(5))
+async def test_work_is_cancelled_while_a_wake_signal_arrives(directory: TeamDirectory, turns: int) -> None:
+    """Else a worker that waits for the API and is asked to stop waits on."""
+    interrupts = interrupts_of(directory)
+
+    async def work() -> None:
+        while True:
+            await interrupts.wait(WAIT)
+
+    waiting = asyncio.ensure_future(work())
+    await asyncio.sleep(0)
+    interrupts._wake.set()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait({waiting}, timeout=WAIT / 10)
+    assert waiting.cancelled()
+    waiting.cancel()
+
+
 async def test_without_a_supervisor_a_worker_looks_often(directory: TeamDirectory) -> None:
     interrupts = interrupts_of(directory)
     assert [interrupts._until_next_look() for _ in range(3)] == [SWEEP_INTERVAL] * 3

@@ -77,7 +77,8 @@ class KeyOrder:
                 continue
             while not (handled.is_set() or _is_closed(pump) or _is_closed(self._app)):
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(handled.wait(), _RECHECK)
+                    async with asyncio.timeout(_RECHECK):
+                        await handled.wait()
 
 
 def _is_closed(pump: MessagePump) -> bool:

@@ -202,7 +202,8 @@ class BackgroundCommand:
     async def wait(self, seconds: float) -> None:
         """Wait until it prints a line that was not read, or ends; at most `seconds`."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
 
     def read(self) -> str:
         """Return what it printed since the last call, without the middle if that is long."""
@@ -403,7 +404,8 @@ async def _try_guarded(
         if not sandbox.contains_processes:
             await end_leftovers(keep)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(reading, _OUTPUT_TIMEOUT)
+            async with asyncio.timeout(_OUTPUT_TIMEOUT):
+                await reading
     ending = f"[exit code {child.code}]" if why is None else f"[ended {why}]"
     if guard and (aside := guard.put_aside()):
         ending += f"\n[renamed {', '.join(aside)}: used outside the sandbox, by git or as the project's file]"

@@ -193,7 +193,8 @@ class Supervisor:
         self._launcher.open(self._wake.set)
         while self._is_needed():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), self._next_pass)
+                async with asyncio.timeout(self._next_pass):
+                    await self._wake.wait()
             self._wake.clear()
             self._notifier.check()
             if not store.leases.has(self._lock):

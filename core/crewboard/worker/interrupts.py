@@ -71,8 +71,10 @@ class Interrupts:
     async def wait(self, seconds: float | None = None) -> None:
         """Wait for a wake signal, at most `seconds`, or until the next look is due."""
         timeout = self._until_next_look() if seconds is None else seconds
+        # Not wait_for: before Python 3.12 a cancellation that comes together with the event is lost.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), timeout)
+            async with asyncio.timeout(timeout):
+                await self._wake.wait()
         self._wake.clear()
 
     def _until_next_look(self) -> float:

@@ -274,7 +274,8 @@ class Loop:
     async def _await_window(self, learning: asyncio.Future[None]) -> None:
         """Wait a short time for the window's size. Assume the usual size until it comes."""
         try:
-            await asyncio.wait_for(asyncio.shield(learning), WINDOW_TIMEOUT)
+            async with asyncio.timeout(WINDOW_TIMEOUT):
+                await asyncio.shield(learning)
         except TimeoutError:
             self._run_state.set_window(DEFAULT_WINDOW)
 

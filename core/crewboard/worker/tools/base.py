@@ -220,7 +220,8 @@ class FileToolClient:
 
     async def _take(self) -> _Server:
         with contextlib.suppress(TimeoutError):
-            return await asyncio.wait_for(self._free.get(), _BUSY_WAIT)
+            async with asyncio.timeout(_BUSY_WAIT):
+                return await self._free.get()
         if len(self._more) + 1 >= MAX_SERVERS:
             return await self._free.get()
         server = _Server(self.sandbox)
