@@ -23,6 +23,9 @@ BY_CLAUDE_CODE = {"hook"}
 WITH_WORKTREES = {"merge", "undo", "discard", "worktree"}
 """Commands that need a repository; tests/worktrees has them."""
 
+EXACT_COPIES = {"import"}
+"""It replaces the audit log as well, by that of the team that was exported."""
+
 COMMANDS = [
     (("send", "fixer", "secret words"), "message", "fixer"),
     (("broadcast", "secret words"), "broadcast", "fixer"),
@@ -94,7 +97,8 @@ def test_the_audit_says_what_was_changed_of_a_task(kim: Cli) -> None:
 def test_every_command_that_changes_a_team_is_covered() -> None:
     context = click.Context(crewboard)
     changing = set(crewboard.list_commands(context)) - READING
-    assert changing == {arguments[0] for arguments, _, _ in COMMANDS} | BY_WORKERS | BY_CLAUDE_CODE | WITH_WORKTREES
+    elsewhere = BY_WORKERS | BY_CLAUDE_CODE | WITH_WORKTREES | EXACT_COPIES
+    assert changing == {arguments[0] for arguments, _, _ in COMMANDS} | elsewhere
 
 
 def test_a_refused_command_is_not_recorded(kim: Cli) -> None:
