@@ -135,7 +135,6 @@ def test_discard_works_without_a_repository(home: Home) -> None:
     stop.remove(home.team, "bob")
 
 
-@pytest.mark.long
 def test_what_is_left_of_removed_agents_is_pruned(home: Home) -> None:
     for name in ("ann", "bob"):
         work(home, name)

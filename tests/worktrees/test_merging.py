@@ -13,7 +13,7 @@ from crewboard.commands import changes, command_for
 from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.records import Acceptances, Checked, How, Message, Status
 from crewboard.store import agents, codec, json_files, leases, roster, tasks
-from crewboard.worktrees import merging
+from crewboard.worktrees import collisions, merging
 from tests.cli.shell import Inside
 from tests.matrix import default
 from tests.worktrees.home import AgentWork, Home
@@ -302,6 +302,51 @@ def test_undone_work_can_be_merged_again(home: Home, how: How, later: bool) -> N
     assert changes.merge(home.team, "bob", how=how) is not None
     assert "three by bob\n" in home.read("api.py")
     assert later or tree(home) == merged
+    assert_clean(home)
+
+
+def hire_before_undo(home: Home) -> AgentWork:
+    """Return an agent that began at the merge of another's work, which was taken back then."""
+    work(home, "ann")
+    changes.merge(home.team, "ann")
+    bob = home.hire("bob")
+    bob.snap()
+    changes.undo(home.team)
+    return bob
+
+
+def test_what_an_undo_took_back_is_no_work_of_another_agent(home: Home) -> None:
+    bob = hire_before_undo(home)
+    ann, found = changes.list_changes(home.team)
+    assert (len(ann.files), found.files, found.applies) == (3, (), True)
+    assert found.base == bob.base
+    assert changes.merge(home.team, "bob") is None
+    known = collisions.update(home.directory, 1.0).unmerged
+    assert (len(known["ann"].files), known["bob"].files) == (3, [])
+    home.write("user.txt", "mine\n")
+    tip = home.commit("mine")
+    bob.merge(tip, home.git("merge-tree", "--write-tree", bob.head, tip))
+    bob.write("notes.txt", "x\n")
+    bob.snap()
+    assert [each.path for each in changes.list_changes(home.team)[1].files] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("how", ["squash", "rebase"])
+def test_a_merge_after_an_undo_brings_only_the_agents_work(home: Home, how: How) -> None:
+    bob = hire_before_undo(home)
+    bob.write("notes.txt", "one\n")
+    bob.commit("Take notes")
+    bob.write("api.py", home.git("show", f"{bob.base}:api.py").replace("line 19", "the end") + "\n")
+    bob.snap()
+    before = home.git("rev-parse", "HEAD")
+    Inside(home.root)("merge", "bob", "--merge").refused(65, f"main lacks the commit {bob.base[:12]}", "use --squash")
+    assert home.git("rev-parse", "HEAD") == before
+    changes.merge(home.team, "bob", how=how)
+    assert home.git("diff", "--name-only", before, "HEAD").splitlines() == ["api.py", "notes.txt"]
+    assert "line 3\n" in home.read("api.py")
+    assert changes.unmerged(home.team, "bob") is None
+    assert changes.merge(home.team, "ann") is not None
+    assert tree(home) == tree(home, bob.snapshot)
     assert_clean(home)
 
 

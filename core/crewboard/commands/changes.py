@@ -28,7 +28,7 @@ from crewboard.records import (
     is_name,
 )
 from crewboard.worktrees import checkout, collisions, merging, snapshot
-from crewboard.worktrees.changes import Changes, LastCheck, changes_of, diff_of, is_ancestor, merged_ref_of
+from crewboard.worktrees.changes import Changes, LastCheck, changes_of, diff_of, is_ancestor, merge_base, merged_ref_of
 from crewboard.worktrees.repository import NoRepositoryError, Repository, find_gh, open_repository
 
 DETACHED = (
@@ -547,7 +547,11 @@ def _base(team: Team, repository: Repository, name: str) -> str:
     if worktree is not None:
         return worktree.base
     kept = repository.ref(snapshot.base_ref_of(team.directory, name))
-    return kept or repository.ref(f"{snapshot.ref_of(team.directory, name)}^1") or repository.commit("HEAD")
+    if kept is not None:
+        return kept
+    # A commit of the agent must not be taken for one that it began at: its work would count as merged.
+    head, last = repository.commit("HEAD"), repository.ref(snapshot.ref_of(team.directory, name))
+    return (merge_base(repository, head, last) if last else None) or head
 
 
 def _left(team: Team, repository: Repository) -> list[str]:

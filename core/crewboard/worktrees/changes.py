@@ -159,15 +159,24 @@ def changes_of(
 def begin_of(repository: Repository, head: str, snapshot: Snapshot, setup: str | None) -> str:
     """Return the commit with which work that was never merged is compared: the one at which both parted.
 
-    After a setup, it is a commit with the files of both, so that what the setup changed is no change of the agent.
+    What the checkout began with is no change of the agent: neither its base, also where `head` does not have that any
+    more, for example after an undo, nor what the setup changed. Where these are no one commit, it is one with the files
+    of all.
     """
-    parted = merge_base(repository, head, snapshot.commit) or snapshot.base
-    if setup is None:
+    parted, base = merge_base(repository, head, snapshot.commit) or snapshot.base, snapshot.base
+    common = base if not lacks_base(repository, snapshot, parted) else merge_base(repository, parted, base) or base
+    if common == parted:
+        return setup or base
+    if setup is None and common == base:
         return parted
-    if parted == snapshot.base:
-        return setup
-    both = merged(repository, parted, setup, snapshot.base)
+    both = merged(repository, parted, setup or base, common)
     return parted if both.conflicts else _synthetic(repository, both.tree, "-p", parted)
+
+
+def lacks_base(repository: Repository, snapshot: Snapshot, commit: str) -> bool:
+    """Return True if the work of an agent still has the commit at which it began, and `commit` does not."""
+    base = snapshot.base
+    return not is_ancestor(repository, base, commit) and is_ancestor(repository, base, snapshot.commit)
 
 
 def diff_of(repository: Repository, changes: Changes, path: str | None = None, *, binary: bool = False) -> str:

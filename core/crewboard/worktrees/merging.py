@@ -43,6 +43,7 @@ from crewboard.worktrees.changes import (
     entries_between,
     index_lines,
     is_ancestor,
+    lacks_base,
     merged,
     merged_ref_of,
     name_some,
@@ -152,7 +153,7 @@ def make_commit(
     The user is the author of what is committed here.
 
     Raises:
-        BadDataError: They do not apply.
+        BadDataError: They do not apply, or a merge commit would bring in more than them.
     """
     by = changes.agent
     merge = merged(repository, target.tip, snapshot.commit, changes.base)
@@ -162,6 +163,12 @@ def make_commit(
         )
     if merge.tree == repository.git("rev-parse", f"{target.tip}^{{tree}}"):
         return None
+    if how == "merge" and lacks_base(repository, snapshot, target.tip):
+        # The commits before it would be in the branch without their changes: git would never merge these again.
+        raise BadDataError(
+            f"{target.name} lacks the commit {snapshot.base[:12]}, at which the work of {by} began, so that a merge "
+            "commit would bring in commits of others; use --squash or --rebase"
+        )
     _require_allowed(changes.agent, entries_between(repository, target.tip, merge.tree))
     if how != "squash":
         # A checkout of one of the commits would write what it has in the folder of teams.
