@@ -7,7 +7,7 @@ import pytest
 
 from crewboard.commands import changes, stop
 from crewboard.errors import TryLaterError, UsageError
-from crewboard.records import Checked
+from crewboard.records import Checked, Spec, Worktree
 from crewboard.store import agents, json_files, leases, operators, tasks
 from crewboard.worktrees.repository import NoRepositoryError
 from tests.cli.files import enlist
@@ -108,6 +108,35 @@ def test_discarded_work_is_not_listed_any_more(home: Home) -> None:
     assert run("changes", "--json").json == []
     assert "bob has no checkout: it was discarded" in run("changes", "bob").err
     assert run("changes", "bob", "--json").json == []
+
+
+def test_what_was_discarded_after_an_undo_blocks_no_removal(home: Home) -> None:
+    work(home, "ann")
+    changes.merge(home.team, "ann")
+    bob = home.hire("bob")
+    bob.write("notes.txt", "x\n")
+    bob.snap()
+    changes.undo(home.team)
+    run = Inside(home.root)
+    run("remove", "bob").refused(2, "bob has unmerged work in 1 file (+1 -0)")
+    assert run("discard", "bob", "--yes").code == 0
+    run("merge", "bob").refused(65, bob.snapshot[:12])
+    assert run("discard", "bob").out == "bob has no work to throw away: it has no checkout\n"
+    # The second one does not hide the commit.
+    run("merge", "bob").refused(65, bob.snapshot[:12])
+    assert changes.discard(home.team, "ann")
+    stop.remove(home.team, "bob")
+    stop.delete(home.team, purge=True)
+
+
+def test_discarded_work_blocks_no_removal_without_its_base(home: Home) -> None:
+    bob = work(home)
+    changes.discard(home.team, "bob")
+    spec = json_files.load(home.directory.agent("bob").spec, Spec)
+    assert spec is not None
+    gone = Worktree(branch="crew/bob", base=bob.base.translate(str.maketrans("0123456789", "1234567890")))
+    json_files.save(home.directory.agent("bob").spec, spec.replace(worktree=gone))
+    stop.remove(home.team, "bob")
 
 
 def test_a_running_agent_is_not_discarded(home: Home) -> None:

@@ -91,7 +91,7 @@ def list_changes(team: Team, names: list[str] | None = None) -> list[Changes]:
     known = collisions.update(team.directory, team.now())
     found = []
     for name, worktree in worktrees.items():
-        if not team.directory.worktree(name).is_dir() and not snapshot.exists(team.directory, repository, name):
+        if not has_work(team, name):
             continue
         changes, taken = read_changes(team, repository, name, worktree.base)
         check, others = last_check(team, name, taken.tree), collisions.partners(known, name)
@@ -369,18 +369,23 @@ def unmerged(team: Team, name: str) -> Changes | None:
     worktree = worktree_of(team, name)
     if worktree is None:
         return None
+    if not has_work(team, name):
+        return None
     missing = take_snapshot(team, name)
-    try:
-        repository = open_repository(team.directory.root)
-    except NoRepositoryError:
-        # Neither the checkout nor the repository is left.
-        if not team.directory.worktree(name).exists():
-            return None
-        raise
+    repository = open_repository(team.directory.root)
     left = _unmerged(team, repository, name, worktree.base)
     if left is None and missing:
         raise BadDataError(f"a snapshot cannot have all of its checkout: {'; '.join(missing)}")
     return left
+
+
+def has_work(team: Team, name: str) -> bool:
+    """Return True if an agent has a checkout, or a snapshot of one: it was not discarded, or hired again since."""
+    if team.directory.worktree(name).is_dir():
+        return True
+    with contextlib.suppress(NoRepositoryError):
+        return snapshot.exists(team.directory, open_repository(team.directory.root), name)
+    return False
 
 
 def require_merged(team: Team, names: list[str]) -> None:
@@ -414,8 +419,10 @@ def discard(team: Team, name: str) -> str | None:
     require_discardable(team, name)
     with contextlib.suppress(CrewboardError):
         take_snapshot(team, name)
+    had_work = has_work(team, name)
     last = forget(team, name, base=team.config.member(name) is None)
-    team.note("discard", name, last[:12] if last else "")
+    if had_work:
+        team.note("discard", name, last[:12] if last else "")
     return last
 
 
@@ -584,9 +591,7 @@ def _check_remedy(team: Team, name: str) -> str:
 
 def _require_not_discarded(team: Team, name: str) -> None:
     """Refuse to merge what was discarded, unless the agent has a new checkout."""
-    if team.directory.worktree(name).is_dir() or snapshot.exists(
-        team.directory, open_repository(team.directory.root), name
-    ):
+    if has_work(team, name):
         return
     known, _ = store.operators.acts(team.directory)
     last = next((each for each in reversed(known) if (each.act, each.target) == ("discard", name)), None)

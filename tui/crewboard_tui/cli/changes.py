@@ -399,9 +399,12 @@ def discard(session: Session, name: str, yes: bool, as_json: bool) -> None:
     core.commands.changes.require_discardable(team, name)
     if not yes:
         _confirm_discard(team, name)
+    had_work = core.commands.changes.has_work(team, name)
     last = core.commands.changes.discard(team, name)
     if as_json:
         say_json({"agent": name, "commit": last})
+    elif not had_work:
+        say(f"{name} has no work to throw away: it has no checkout")
     else:
         say(f"the work of {name} is thrown away")
         if last:
