@@ -281,6 +281,8 @@ def test_a_plan_is_approved_with_terms(cli: Cli, team: Team) -> None:
 
 def test_status_shows_the_terms_in_force(cli: Cli, team: Team) -> None:
     enlist(team, "fixer", terms={"given": {"ask": True, "tools": ["read_file"], "budget": "$2"}, "request": "plan-1"})
+    assert "\n      terms: ask · tools read_file · $2\n" in cli("status").out
+    assert cli("budget", "fixer").out.endswith("its approved plan may use $2.00; 0% used\n")
     (agent,) = cli("status", "--json").json["agents"]
     assert agent["terms"] == {
         "ask": True, "tools": ["read_file"], "network": False, "budget": "$2", "hold": [], "request": "plan-1",

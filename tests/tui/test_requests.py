@@ -795,10 +795,12 @@ async def test_a_permission_names_the_agent_that_it_collides_with(frozen: Frozen
 async def test_a_permission_shows_the_change_and_can_add_its_rule(frozen: Frozen) -> None:
     payload: dict[str, JsonValue] = {
         "tool": "write_file", "input": _WRITE, "summary": "src/a.py", "diff": _DIFF, "scope": "src",
+        "why": "the terms ask",
     }  # fmt: skip
     frozen.asks("perm-1", "permission", "release", 22, payload)
     async with opened(frozen, 100, 30) as stage:
         await stage.app.open_need("permission:release:perm-1")
+        await stage.sees("the terms ask")
         await stage.sees("A says yes to every write_file of release directly in src/", "-x = 1", "+x = 2")
         tones = {span.text: span.tone for line in stage.app.screen.query_one("#plan", LineView).lines for span in line}
         assert (tones["-x = 1"], tones["+x = 2"]) == ("error", "success")
@@ -1085,6 +1087,8 @@ async def test_the_terms_in_force_are_on_the_board_and_the_agents_page(frozen: F
         await stage.sees("terms")
         stage.app.open_agent("api")
         await stage.sees("ask · $2 · holds 2 until its result; held: 2. publish it")
+        await stage.press("[")
+        await stage.sees("[Cost]", "$2.00 from its approval on")
 
 
 def _permission(frozen: Frozen, ident: str, agent: str, command: str) -> None:

@@ -64,6 +64,7 @@ def test_terms_hold_until_the_result_and_no_longer(shared_crew: Crew) -> None:
     assert decided.terms.tools == ["read_file", "write_file"], "in the order of the type"
     question = crew.pending("permission", "termed")
     assert question.payload["tool"] == "write_file"
+    assert question.payload["why"] == "the terms of its approved plan ask before each call"
     assert not made.exists()
     seen = crew.see("termed").terms
     assert seen is not None

@@ -8,7 +8,7 @@ from crewboard import ExitCode, HireOptions, Status, Team, TeamView, TryLaterErr
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, clock, note, say, say_json
 from crewboard_tui.cli.status import used
-from crewboard_tui.render import safe_line
+from crewboard_tui.render import format_percent, safe_line
 
 
 @click.command()
@@ -152,6 +152,9 @@ def _agent_budget(team: Team, name: str, amount: str | None, *, as_json: bool) -
         say_json({"name": name, "budget": limit, "used": used, "run": run})
         return
     say(f"{name} may use {core.pricing.parse_budget(limit)}" if limit else f"{name} has no budget of its own")
+    for share in core.store.roster.budgets(team.directory, name):
+        if share.by_terms:
+            say(f"its approved plan may use {share.budget}; {format_percent(share.share)} used")
     if run is not None:
         say(f"{name} continues: run {run}")
 

@@ -220,7 +220,8 @@ def _call(request: Request) -> str:
         call = {name: value for name, value in call.items() if name not in _IN_DIFF}
     lines = [str(value) if name in _PLAIN else f"{name}: {value}" for name, value in call.items()]
     collision = [str(payload["collision"])] if payload.get("collision") else []
-    return "\n".join([*collision, f"tool: {payload.get('tool', '')}", *lines, *([str(diff)] if diff else [])])
+    why = [str(payload["why"])] if payload.get("why") else []
+    return "\n".join([*collision, *why, f"tool: {payload.get('tool', '')}", *lines, *([str(diff)] if diff else [])])
 
 
 @click.command()

@@ -99,7 +99,17 @@ def _agents(view: TeamView) -> list[str]:
         return []
     # A quarter of the line, so that what the agent does has room.
     rows = [_row(agent, view.now, columns() // 4) for agent in view.urgent_first]
-    return table(("NAME", "TYPE", "STATE", "FOR", "PID", "TASK", "MAIL", "DOING"), rows, indent="  ")
+    head, *lines = table(("NAME", "TYPE", "STATE", "FOR", "PID", "TASK", "MAIL", "DOING"), rows, indent="  ")
+    below = (_terms(agent) for agent in view.urgent_first)
+    return [head, *(each for line, terms in zip(lines, below, strict=True) for each in (line, *terms))]
+
+
+def _terms(agent: AgentView) -> list[str]:
+    """Return the line below an agent that works under the terms of an approval."""
+    if agent.terms is None or agent.spec is None:
+        return []
+    kind = core.agent_types.type_of(agent.spec.type, agent.spec.definition)
+    return ["      " + cut(f"terms: {core.agent_types.describe_terms(agent.terms.given, kind)}", columns() - 6)]
 
 
 def _row(agent: AgentView, now: float, name_room: int) -> tuple[str, ...]:

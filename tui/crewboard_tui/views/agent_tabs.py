@@ -326,6 +326,7 @@ def _summary(agent: AgentView, view: TeamView) -> list[Line]:
         (_label("model"), say(agent.model or "—")),
         (_label("money"), *_money(bill, view)),
         (_label("budget"), *_budget(bill)),
+        *_plan_budget(agent),
         (_label("context"), Span(window, limit_tone(filled)), *share_bar(filled, _BAR)),
     ]
 
@@ -345,6 +346,12 @@ def _budget(bill: core.readmodel.Bill) -> Line:
         Span(f"{format_percent(bill.share)} of {bill.budget}", limit_tone(bill.share)),
         *share_bar(bill.share, _BAR),
     )
+
+
+def _plan_budget(agent: AgentView) -> list[Line]:
+    """Return the line about the budget of the plan that it carries out, if that has one."""
+    amount = core.pricing.budget_or_none(agent.terms.given.budget) if agent.terms is not None else None
+    return [(_label("plan"), Span(f"{amount} from its approval on"))] if amount is not None else []
 
 
 def _token_lines(bill: core.readmodel.Bill) -> list[Line]:

@@ -695,7 +695,9 @@ async def seek_permit(context: Context, tool: str, arguments: dict[str, Any]) ->
         # An agent that need not ask gains nothing by a rule that allows.
         return Permit(rule=rule if asks else None, deviates=beyond_plan)
     why = verdict.asks if verdict is not None else ""
-    decided = await ask_permission(context, tool, arguments, why, objection.text if objection is not None else "")
+    by_terms = asks and (terms := context.run_state.conversation.terms) is not None and terms.ask
+    collision = objection.text if objection is not None else ""
+    decided = await ask_permission(context, tool, arguments, why, collision, by_terms=by_terms)
     if decided.status != "approved":
         return permission_refusal(tool, decided, rule)
     # What was decided while the agent waited counts, too: a new rule, a plan of another agent.
@@ -749,11 +751,18 @@ def _refused_by_plan(run_state: RunState, tool: str, *, beyond_plan: bool) -> Ou
 
 
 async def ask_permission(
-    context: Context, tool: str, arguments: dict[str, Any], why: str = "", collision: str = ""
+    context: Context,
+    tool: str,
+    arguments: dict[str, Any],
+    why: str = "",
+    collision: str = "",
+    *,
+    by_terms: bool = False,
 ) -> Request:
     """Ask the operator to allow one call, and return the decided request.
 
-    `why` says which rule has it asked for, `collision` with which work of other agents it collides.
+    `why` says which rule has it asked for, `collision` with which work of other agents it collides. `by_terms` is True
+    if the terms of the approved plan have each call asked for.
 
     Raises:
         Interrupted: The agent must read its mail.
@@ -768,6 +777,7 @@ async def ask_permission(
         "scope": None if why or collision else scope_of(tool, arguments),
         **({"rule": why} if why else {}),
         **({"collision": collision} if collision else {}),
+        **({"why": "the terms of its approved plan ask before each call"} if by_terms else {}),
     }
     request = protocol.approvals.ask(
         context.team,

@@ -232,6 +232,8 @@ def plan_impact_lines(request: Request, touches: core.readmodel.FileActivity | N
     runs += [command for command in _commands(payload) if core.readmodel.makes_repository(command)]
     if runs:
         lines.append((Span(f"{'MACHINE':<{LABEL}}", "warning bold"), say(f"{RUNS}: {' · '.join(runs)}", "warning")))
+    if payload.get("why"):
+        lines.append((_label("WHY"), say(str(payload["why"]))))
     if payload.get("risk"):
         lines.append((Span(f"{'RISK':<{LABEL}}", "warning bold"), say(str(payload["risk"]))))
     return lines
