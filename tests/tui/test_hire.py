@@ -144,7 +144,7 @@ async def test_a_projects_own_type_is_accepted_by_a_second_press(
 async def test_a_budget_that_is_none_is_told(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _fill(stage, "fixer2", "go")
-        await stage.press(*["tab"] * 10)
+        await stage.press(*["tab"] * 11)
         await stage.write("much")
         await stage.sees("is not a budget: give money as $5 or tokens as 200k")
 
