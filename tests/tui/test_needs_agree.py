@@ -1,5 +1,6 @@
 """Board, alert line, title, notifications, `--plain`, `status --json` and `wait --needs` tell of the same needs."""
 
+import json
 from collections.abc import Callable
 from typing import get_args
 
@@ -132,3 +133,25 @@ async def test_every_place_of_the_dashboard_tells_of_the_same_need(empty: Frozen
         await stage.press("4")
         await stage.sees("Needs you · 1")
         assert [row.key for row in stage.app.screen.query_one("#needs", LineList).rows] == [need.key]
+
+
+def test_a_need_ends_with_the_entry_of_its_server(empty: Frozen) -> None:
+    root = empty.directory.root
+    lacking = [McpState(name, ".mcp.json", problem="new", since=NOW - 9) for name in ("ghost", "kept", "x")]
+    lacking.append(McpState("typed", ".claude/agents/a.md", problem="it ended", since=NOW - 9))
+    empty.hire("who", "code", "working", "", ago=30, pid=71, mcp=lacking)
+
+    def bring(**servers: object) -> None:
+        (root / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+
+    def lacks() -> list[str | None]:
+        return [need.server for need in _read(empty).needs if need.kind == "mcp"]
+
+    bring(ghost={"command": "true"}, kept={"command": "true"}, x={})
+    assert {*lacks()} == {"ghost", "kept", "typed", "x"}
+    bring(kept={"command": "true"}, x={})
+    assert {*lacks()} == {"kept", "typed", "x"}
+    (root / ".mcp.json").write_text("{")
+    assert "ghost" in lacks(), "what cannot be read says nothing"
+    (root / ".mcp.json").unlink()
+    assert lacks() == ["typed"]

@@ -19,11 +19,13 @@ from crewboard.readmodel.team import AgentView, Rest, SupervisorView, TeamView
 from crewboard.records import (
     OPERATOR,
     SYSTEM,
+    BadDataError,
     Collisions,
     Config,
     Cursor,
     Exit,
     HeldStarts,
+    McpState,
     Member,
     OperatorState,
     Presence,
@@ -313,7 +315,7 @@ class TeamReader:
         compared = self._collisions.get() or Collisions()
         collisions = protocol.collisions.find_collisions((each.work for each in self._agents.values()), compared)
         views = (reader.view for reader in self._agents.values() if reader.view is not None)
-        agents = tuple(_with_changes(view, collisions, compared) for view in views)
+        agents = self._without_gone_servers(tuple(_with_changes(view, collisions, compared) for view in views))
         unread = {agent.name: agent.unread for agent in agents} | to_operator
         serves = self._is_locked(self.team.model_lock)
         backend = "offline" if serves or self.team.uses_offline_model() else "api"
@@ -454,6 +456,27 @@ class TeamReader:
         }
         others = {name: usage for name, usage in self._usage.items() if held.get(name, True) and name not in chosen}
         self._usage = others | self._probe.measure(living)
+
+    def _without_gone_servers(self, agents: tuple[AgentView, ...]) -> tuple[AgentView, ...]:
+        """Leave out the problems of MCP servers that `.mcp.json` no longer names: nothing can be done about them.
+
+        A status says what was true when the agent's last assignment began.
+        """
+        if not any(state.problem for agent in agents for state in agent.mcp):
+            return agents
+        # Imported here because it loads the types, and few agents lack a server.
+        from crewboard import mcp_servers
+
+        try:
+            found = mcp_servers.read(self.team.root)
+        except BadDataError:
+            return agents
+        named = {*found.servers, *found.invalid}
+
+        def is_gone(state: McpState) -> bool:
+            return bool(state.problem) and state.file == mcp_servers.FILE and state.name not in named
+
+        return tuple(replace(agent, mcp=tuple(each for each in agent.mcp if not is_gone(each))) for agent in agents)
 
     def _count_mail(self, operators: frozenset[str], seen: OperatorState) -> dict[str, int]:
         """Return how many messages the operator has not read, by mailbox."""

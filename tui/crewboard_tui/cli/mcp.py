@@ -146,9 +146,9 @@ def approve(session: Session, names: tuple[str, ...], all_servers: bool) -> None
 @click.argument("name")
 @click.pass_obj
 def revoke(session: Session, name: str) -> None:
-    """Revoke the acceptance of the server NAME, also if .mcp.json no longer names it.
+    """Revoke the acceptance of the server NAME.
 
-    Agents that run lose it with their next assignment.
+    It can also be one that .mcp.json no longer names. Agents that run lose it with their next assignment.
     """
     core.commands.hire.revoke_server(session.team, name)
     say(f"{name} is no longer accepted")

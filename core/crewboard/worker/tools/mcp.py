@@ -107,7 +107,8 @@ class McpServers:
             await self._connections.pop(name).close()
         before, self._states = self._states, {}
         for name, text in problems.items():
-            self._note(McpState(name, mcp_servers.FILE, problem=text))
+            file = self._type.file if name in self._type.mcp_servers else mcp_servers.FILE
+            self._note(McpState(name, file, problem=text))
         await asyncio.gather(*(self._set_up(server) for server in found.values()))
         self._states = {name: _with_time(state, before.get(name)) for name, state in sorted(self._states.items())}
         self._offer()
