@@ -113,7 +113,8 @@ def describe_terms(terms: Terms, kind: AgentType | None) -> str:
         few = 0 < len(without) <= max(2, len(terms.tools))
         words.append(f"no {', '.join(without)}" if few else f"tools {', '.join(terms.tools) or 'none'}")
     words += ["network"] if terms.network else []
-    words += [terms.budget] if terms.budget else []
+    # A number alone counts tokens.
+    words += [f"{terms.budget} tokens" if terms.budget.isdecimal() else terms.budget] if terms.budget else []
     words += [f"holds {', '.join(map(str, terms.hold))}"] if terms.hold else []
     return " · ".join(words)
 

@@ -124,6 +124,21 @@ def parse_budget(text: str) -> Budget:
     raise UsageError(f"{text!r} is not a budget: give money as $5 or tokens as 200k")
 
 
+_SMALLEST = 1_000
+"""Tokens below which a budget pays for no call."""
+
+
+def doubt(text: str | None) -> str | None:
+    """Return a note about a budget that is too small for one call; None for another one.
+
+    A shell reads the beginning of an unquoted `$25` as a variable, so that `5` is left.
+    """
+    budget = budget_or_none(text)
+    if budget is None or budget.tokens is None or budget.tokens >= _SMALLEST:
+        return None
+    return f"a budget of {budget} pays for no call; quote money for the shell: '$25'"
+
+
 def budget_or_none(text: str | None) -> Budget | None:
     """Return the budget that a file states, None if it states none or an invalid one."""
     try:

@@ -69,6 +69,9 @@ def test_settings_of_a_team(cli: Cli, directory: TeamDirectory) -> None:
     used = {"tokens": 0, "cost_usd": None}
     assert json.loads(cli("budget", "--json").out) == {"budget": "$20", "used": used}
     assert cli("budget", "lots").code == 2
+    small = cli("budget", "5")
+    assert small.out == "the team may use 5 tokens\n"
+    assert small.err == "a budget of 5 tokens pays for no call; quote money for the shell: '$25'\n"
     assert cli("budget", "absent", "$5").code == 2
     assert cli("budget", "fixer", "$5", "more").code == 2
     assert cli("budget", "--none").code == 0
@@ -197,6 +200,7 @@ def test_a_profile_is_saved_listed_and_removed(cli: Cli, team: Team, tmp_path: P
     folder = tmp_path / "config" / "crewboard" / "profiles"
     assert "no profile is saved yet" in cli("profiles").err
     saved = cli("profiles", "save", "careful", "--type", "code", "--plan", "--budget", "$5", "--max-turns", "20")
+    assert saved.err == "budget: $5.00\n"
     assert saved.out == f"saved careful (code, plan, budget $5, max-turns 20) in {folder / 'careful.json'}\n"
     twice = cli("profiles", "save", "careful", "--type", "code", "--plan", "--budget", "$5", "--max-turns", "20")
     assert twice.out == saved.out.replace("saved", "replaced", 1)

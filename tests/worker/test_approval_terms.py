@@ -304,6 +304,7 @@ def test_steps_are_the_numbered_list_of_a_plan(text: str, steps: dict[int, str])
     ("terms", "words"),
     [
         (Terms(), ""),
+        (Terms(budget="5"), "5 tokens"),
         (
             Terms(
                 ask=True,

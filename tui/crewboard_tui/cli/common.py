@@ -310,6 +310,12 @@ def note(text: str) -> None:
     click.echo(safe_text(text), err=True)
 
 
+def note_budget(text: str | None) -> None:
+    """Report on stderr a budget that is too small for one call."""
+    if (doubt := core.pricing.doubt(text)) is not None:
+        note(doubt)
+
+
 def note_damage(count: int, where: str) -> None:
     """Report on stderr how many lines of a file could not be read, if any."""
     if count:

@@ -111,7 +111,7 @@ def approver(session: Session, who: str) -> None:
 def budget(session: Session, words: tuple[str, ...], lift: bool, as_json: bool) -> None:
     """Show or set the budget of the team or of an agent.
 
-    AMOUNT is money ($20) or tokens (2m). Without NAME the budget is the team's. At the limit workers end (79). A
+    AMOUNT is money ('$20') or tokens (2m). Without NAME the budget is the team's. At the limit workers end (79). A
     raised limit continues the assignments that it stopped.
 
     Example: crewboard budget fixer 400k
@@ -119,6 +119,7 @@ def budget(session: Session, words: tuple[str, ...], lift: bool, as_json: bool) 
     name, amount = _whose_budget(session.team, words)
     if lift and amount is not None:
         raise UsageError("give an amount or --none, not both")
+    common.note_budget(amount)
     if name is None:
         _team_budget(session, amount, lift=lift, as_json=as_json)
     else:

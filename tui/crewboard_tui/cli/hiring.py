@@ -42,7 +42,7 @@ _OPTIONS = (
                  help="As --plan, and refuse every file and command that the plan does not name."),
     click.option("--ask", is_flag=True, help="Require your approval of each command and each write."),
     click.option("--autoclaim", is_flag=True, help="When idle, claim the next task that fits."),
-    click.option("--budget", metavar="B", help="Limit in money ($5) or tokens (200k); at the limit it ends (79)."),
+    click.option("--budget", metavar="B", help="Limit in money ('$5') or tokens (200k); at the limit it ends (79)."),
     click.option("--network", is_flag=True, help="Allow its commands the network."),
     click.option("--web/--no-web", help="Let its model search and read the web, at the API: a way out for data."),
     click.option("--allowed-domains", metavar="D,…", help="With --web, which it implies: on these domains only."),
@@ -171,6 +171,8 @@ def _hire(
         raise UsageError("give either --no-web or --allowed-domains")
     given |= {"web"} if domains else set()
     implied = {"worktree": flags["worktree"] or flags.get("base") is not None, "web": flags["web"] or bool(domains)}
+    if (budget := core.pricing.budget_or_none(flags["budget"])) is not None:
+        note(core.pricing.doubt(flags["budget"]) or f"budget: {budget}")
     options = HireOptions(**{**flags, **implied, "allowed_domains": domains})
     said = _prompt(prompt, prompt_file)
     hire = Hire(name, agent_type, said or "", role, model, options, given, wait=wait)
@@ -294,7 +296,7 @@ def _early_end(team: Team, agent: core.store.AgentDirectory, assignment: Assignm
 @click.option("--model", metavar="M", help="Use another model from now on.")
 @click.option("--network", is_flag=True, help="Allow its commands the network from now on.")
 @click.option("--web", is_flag=True, help="Let its model search and read the web from now on.")
-@click.option("--budget", metavar="B", help="Change its limit in money ($5) or tokens (200k).")
+@click.option("--budget", metavar="B", help="Change its limit in money ('$5') or tokens (200k).")
 @click.option("--max-turns", type=click.IntRange(min=1), metavar="N", help="Change its limit of model calls.")
 @as_json
 @click.pass_obj
@@ -323,6 +325,7 @@ def resume(
     tell_unused_key(team)
     if name is not None:
         core.commands.hire.change_limits(team, name, budget=budget, max_turns=max_turns)
+        common.note_budget(budget)
         _resume_one(team, name, model, network=network, web=web, as_json=as_json)
         return
     names = core.commands.hire.resume_all(team, model=model, network=network, web=web)

@@ -238,7 +238,7 @@ def _call(request: Request) -> str:
 @click.option("--ask", is_flag=True, help="Ask you before each write and command, until the result.")
 @click.option("--tools", metavar="A,B", help="Of the tools of its type, leave it only these until the result.")
 @click.option("--network", is_flag=True, help="Give its commands the network until the result.")
-@click.option("--budget", metavar="B", help="End the work when it used this: $2 or 100k.")
+@click.option("--budget", metavar="B", help="End the work when it used this: '$2' or 100k.")
 @click.option("--hold", metavar="N,N", help="Approve all steps of the plan but these; the agent is told so.")
 @as_json
 @click.pass_obj
@@ -292,6 +292,7 @@ def approve(
         note(f"Claude Code takes plans from teammates alone: {decided.from_} reads your version and submits it again")
     for overlap in core.commands.answers.plan_overlaps(session.team, decided):
         note(safe_line(overlap))
+    common.note_budget(budget)
     if words := core.commands.answers.words_of_terms(session.team, decided):
         note(safe_line(f"until its result: {words}"))
     _report_answer(decided, as_json)
