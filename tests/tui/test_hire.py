@@ -132,12 +132,37 @@ async def test_a_projects_own_type_is_accepted_by_a_second_press(
     async with opened(frozen, 120, 36) as stage:
         await _fill(stage, "writer", "go")
         await stage.sees("skipped bad.md")
-        await stage.press("shift+tab", "shift+tab", "left", "left", "left", "ctrl+s")
-        await stage.sees("scribe.md is not accepted yet: it may only read")
+        await stage.press("shift+tab", "shift+tab", "left", "left", "left")
+        await stage.sees("scribe.md is not accepted yet: it may only read", "^s shows all that it may do")
+        assert "ready" not in stage.all
+        await stage.press("ctrl+s")
+        await stage.sees("^s again accepts scribe and hires")
         assert hired == []
         await stage.press("ctrl+s")
         await stage.until(lambda: hired == ["scribe"])
     assert list((tmp_path / ".local/state/crewboard/accepted-types").iterdir())
+
+
+async def test_a_type_is_accepted_only_when_all_of_it_was_visible(
+    frozen: Frozen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(hiring, "spawn", lambda *_: pytest.fail("hired"))
+    folder = frozen.directory.root / ".claude" / "agents"
+    folder.mkdir(parents=True)
+    front = "name: scribe\ndescription: writes\nmaxTurns: 77\ntools: "
+    (folder / "scribe.md").write_text(f"---\n{front}Read, Bash(git *), Edit(docs/**)\n---\nWrite.\n")
+    async with opened(frozen, 80, 24) as stage:
+        await _fill(stage, "writer", "go")
+        await stage.press("shift+tab", "shift+tab", "left", "left", "left", "ctrl+s")
+        await stage.sees("it may run commands", "at most 77 model calls", "edit_file docs/**", "^s again accepts")
+        many = ", ".join(f"Bash(command-number-{each} *)" for each in range(60))
+        (folder / "scribe.md").write_text(f"---\n{front}{many}\n---\nWrite.\n")
+        for _ in range(2):
+            await stage.press("ctrl+s")
+            await stage.sees("what scribe may do does not fit: enlarge the terminal")
+            assert "accepts scribe" not in stage.all
+    assert not (tmp_path / ".local/state/crewboard/accepted-types").exists()
 
 
 @pytest.mark.long
@@ -819,10 +844,18 @@ async def test_the_form_says_that_the_web_lets_data_out(frozen: Frozen) -> None:
         await stage.sees("any domain; or only some", "queries leave this machine", "--web --background")
         await stage.press("tab", *"http://a.org")
         await stage.sees("'http://a.org' is not a domain", "fix the domains")
+        assert "--web" not in stage.all
         await stage.press(*["backspace"] * 12, *"docs.a.org b.org")
         await stage.sees("--web --allowed-domains docs.a.org,b.org", "ready")
         flags = stage.app.screen.query_one(HireForm).hire().flags
         assert (flags.web, flags.allowed_domains) == (True, ["docs.a.org", "b.org"])
+
+
+async def test_the_error_of_a_domain_is_shown_whole(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _fill(stage, "seeker", "go")
+        await stage.press(*["tab"] * 8, "space", "tab", *"http://a.org")
+        await stage.sees("'http://a.org' is not a domain: write it", "without https://", "fix the domains")
 
 
 def test_the_command_of_the_form_is_the_same_in_a_shell() -> None:

@@ -43,7 +43,7 @@ class HireScreen(BaseScreen):
         """An unsent prompt that is stored but not shown in this form."""
         self._types, self._skipped = core.type_files.find_all(context.team.directory.root)
         self._shown_type = ""
-        """The hash of the project's own type whose permissions were shown to the user; sending again accepts it."""
+        """The hash of the project's own type of which the user saw all that it may do; sending again accepts it."""
         self._busy = False
         self._is_sent = False
         self._refused: str | None = None
@@ -99,6 +99,10 @@ class HireScreen(BaseScreen):
             return (Span("it is coming up …", "info"),)
         if self._refused:
             return (say(self._refused, "error"),)
+        if not wrong and not self.form.is_accepted:
+            if self.form.kind.sha256 == self._shown_type:
+                return (send, Span(f" again accepts {self.form.kind.name} and hires", "warning"))
+            return (Span("the type is not accepted yet: ", "warning"), send, Span(" shows all that it may do"))
         if not wrong:
             return (Span("✓ ready: ", "success"), send, Span(" hires it"))
         what = f"fix the {' and the '.join(marked)}" if marked else wrong[0].says
@@ -116,8 +120,10 @@ class HireScreen(BaseScreen):
         return [*wrong, *self.form.wrong_fields(), *problems(hire, self.context.snapshot.view, self.context.key)]
 
     def command(self) -> str:
-        """Return the form as a command line."""
+        """Return the form as a command line. With a wrong field it would be another hire."""
         try:
+            if self.form.wrong_fields():
+                return self._typed("spawn …")
             return shell_line(spawn_words(self.form.hire(), self._typed, foreground=self.form.foreground))
         except CrewboardError:
             return self._typed("spawn …")
@@ -214,14 +220,26 @@ class HireScreen(BaseScreen):
             self._keep(self._kept_elsewhere)
 
     def _must_show(self, kind: core.agent_types.AgentType) -> bool:
-        """Return True, and show what the type may do, if the user must accept it first."""
-        if core.type_files.is_trusted(kind, self.context.team.environment) or kind.sha256 == self._shown_type:
+        """Return True, and show what the type may do, if the user must accept it and did not see all of it yet."""
+        if core.type_files.is_trusted(kind, self.context.team.environment):
             return False
-        self._shown_type = kind.sha256
-        again = f"{self.context.key('hire.send')} again accepts it and hires"
-        self._refused = f"{kind.file} is not accepted yet: {core.agent_types.describe_powers(kind)}. {again}"
-        self._say_word()
+        if kind.sha256 == self._shown_type and self.form.is_warning_visible:
+            return False
+        self._types[kind.name] = kind
+        self._shown_type = ""
+        self.paint(self.context.snapshot)
+        self.form.scroll_to_warning()
+        self.call_after_refresh(self._count_as_shown, kind)
         return True
+
+    def _count_as_shown(self, kind: core.agent_types.AgentType) -> None:
+        """Let sending again accept a type, if all that it may do is on the screen."""
+        if kind == self.form.kind and self.form.is_warning_visible:
+            self._shown_type, self._refused = kind.sha256, None
+        else:
+            accept = self._typed(f"types trust {kind.name}")
+            self._refused = f"what {kind.name} may do does not fit: enlarge the terminal, or run `{accept}`"
+        self._say_word()
 
     def _send(self) -> None:
         hire = self.form.hire()

@@ -86,6 +86,7 @@ class HireForm(Vertical):
         yield _row("", Label("", classes="wrong"), id="wrong-name")
         yield _row("Type", SegmentedControl([(name, name) for name in self._types], id="hire-type"))
         yield _row("", Label("", id="hire-may"))
+        yield _row("", Label("", id="hire-unaccepted"), id="row-unaccepted")
         yield _row("Role", Field("hire-role", "its role in a few words"))
         on = self._pressed("prompt.next")
         yield _row("Prompt", Prompt(f"its task; {on} goes on"), classes="-tall-row")
@@ -154,9 +155,10 @@ class HireForm(Vertical):
     def paint(self) -> None:
         """Show what the chosen type may do, and only the options that apply to it."""
         kind = self.kind
-        self.query_one("#hire-may", Label).update(
-            Content(one_line(" · ".join([kind.summary, *core.agent_types.describe_limits(kind)])))
-        )
+        # What the user must accept has all of the limits.
+        limits = core.agent_types.describe_limits(kind) if self.is_accepted else []
+        self.query_one("#hire-may", Label).update(Content(one_line(" · ".join([kind.summary, *limits]))))
+        self._warn_of_type()
         self.query_one("#hire-network").display = kind.executes
         self.query_one("#row-ask").display = kind.executes or kind.writes
         self.query_one("#hire-model", Input).placeholder = self._usual_model(kind)
@@ -171,6 +173,31 @@ class HireForm(Vertical):
             self.query_one(row).display = self._ticked("web")
         domains = f"only on {', '.join(kind.allowed_domains)}" if kind.allowed_domains else _ANY_DOMAIN
         self.query_one("#hire-domains", Input).placeholder = domains
+
+    @property
+    def is_accepted(self) -> bool:
+        """Return True if the user need not accept the chosen type."""
+        return core.type_files.is_trusted(self.kind, self._environment)
+
+    def _warn_of_type(self) -> None:
+        """Show all that a type may do which the user must accept."""
+        kind = self.kind
+        self.query_one("#row-unaccepted").display = not self.is_accepted
+        if not self.is_accepted:
+            ignored = "".join(f"; not understood: {each}" for each in kind.not_understood)
+            powers = core.agent_types.describe_powers(kind)
+            text = Content(one_line(f"{kind.file} is not accepted yet: {powers}{ignored}"))
+            self.query_one("#hire-unaccepted", Label).update(text)
+
+    def scroll_to_warning(self) -> None:
+        """Scroll to what the user must accept."""
+        self.scroll_to_widget(self.query_one("#hire-unaccepted"), animate=False, immediate=True)
+
+    @property
+    def is_warning_visible(self) -> bool:
+        """Return True if all that the user must accept is on the screen now."""
+        region = self.query_one("#hire-unaccepted").region
+        return region.area > 0 and self.content_region.contains_region(region)
 
     def _offer_what_the_model_takes(self) -> None:
         """Offer the effort and thinking that the model takes, and the chosen ones, whose refusal is shown."""
@@ -198,6 +225,9 @@ class HireForm(Vertical):
         told = {field: "; ".join(each.says for each in problems if each.field == field) for field in _MARKED}
         for field, says in told.items():
             row = self.query_one(f"#wrong-{field}")
+            if says and not row.display:
+                # An error of several lines may end below the form.
+                self.call_after_refresh(row.scroll_visible, animate=False)
             row.display = bool(says)
             row.query_one(".wrong", Label).update(Content(one_line(says)))
         return [field for field, says in told.items() if says]
