@@ -295,6 +295,7 @@ def _parse(data: bytes, file: str) -> AgentType:
     Raises:
         BadDataError: It defines none.
     """
+    fields: Any = None
     try:
         found = _FRONT.match(data.decode().replace("\r\n", "\n"))
         if found is None:
@@ -304,7 +305,7 @@ def _parse(data: bytes, file: str) -> AgentType:
     except UnicodeDecodeError as error:
         raise BadDataError(str(error)) from error
     except ValidationError as error:
-        raise BadDataError(describe_invalid(error, "front matter", _CHOICES)[:300]) from error
+        raise BadDataError("; ".join(_name_problems(_without_null(fields), error))) from error
     model = models.resolve(front.model) if front.model not in (None, "inherit") else None
     tools = _read_tools(front)
     mcp, body = _mcp_patterns(front), (found[2] or "").strip()
@@ -323,6 +324,40 @@ def _parse(data: bytes, file: str) -> AgentType:
         file=file, sha256=hashlib.sha256(data).hexdigest(), **_MODES.get(front.mode or "", {}),
     )  # fmt: skip
 
+
+def _name_problems(fields: Any, error: ValidationError) -> list[str]:  # noqa: ANN401  whatever the file says
+    """Return what is wrong with each field of a front matter, at most three; `error` is about the first."""
+    found: list[str] = []
+    left: ValidationError | None = error
+    while left is not None and len(found) < _MOST_PROBLEMS:
+        said = describe_invalid(left, "front matter", _CHOICES)
+        name = said.partition(":")[0].partition(".")[0]
+        given = fields.get(name) if isinstance(fields, dict) else None
+        if name == "maxTurns":
+            said = f"maxTurns: a whole number from 1 to 999999, not {str(given)[:_MOST_OF_NAME]!r}"
+        if given is None and name not in _REQUIRED:
+            return [*found, said[:_MOST_OF_PROBLEM]]
+        found.append(said[:_MOST_OF_PROBLEM])
+        # Without it, or with any other, what is wrong with the rest is found.
+        rest = {key: value for key, value in fields.items() if key != name}
+        fields = {**rest, name: _ANY_VALUE} if name in _REQUIRED else rest
+        try:
+            convert(fields, _Front)
+        except ValidationError as another:
+            left = another
+        else:
+            left = None
+    return found
+
+
+_REQUIRED = ("name", "description")
+
+_ANY_VALUE = "x"
+
+_MOST_PROBLEMS = 3
+"""Fields of one file that are reported as wrong."""
+
+_MOST_OF_PROBLEM = 300
 
 _MOST_NAMED = 20
 """Fields or skills of one file that are named."""
@@ -558,6 +593,12 @@ def _load_front(text: str) -> Any:  # noqa: ANN401  whatever the file says
             if isinstance(event, yaml.AliasEvent) or depth > MAX_DEPTH:
                 raise BadDataError(f"the front matter has an alias, or is nested more than {MAX_DEPTH} deep")
         return yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506  it makes text, lists and maps only
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        # The front matter begins on the second line of the file.
+        line = f" on line {mark.line + 2}" if mark is not None else ""
+        what = ", ".join(part.splitlines()[0] for part in (error.context, error.problem) if part)
+        raise BadDataError(f"no valid YAML{line}: {what}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BadDataError(str(error).splitlines()[0] if str(error) else "no YAML") from error
 

@@ -127,7 +127,12 @@ def test_our_folder_comes_first_and_lists_are_lists(tmp_path: Path) -> None:
         ("name: code\ndescription: x\n", "'code' is a built-in type"),
         ("name: Bad Name\ndescription: x\n", "cannot name"),
         ("name: x1\n", "description"),
-        ("name: [\n", "parsing a flow"),
+        ("name: [\n", "on line 3: while parsing a flow"),
+        (
+            "name: x1\nmaxTurns: abc\n",
+            "maxTurns: a whole number from 1 to 999999, not 'abc'; description: Field required",
+        ),
+        ("name: x1\ndescription: x\neffort: much\nmaxTurns: 0\nweb: 3\n", "web: '3' is none of true, false"),
         ("- a\n", "front matter"),
         ("name: bad\ndescription: x\nx: " + "[" * 9 + "]" * 9 + "\n", "nested more than 8 deep"),
         ("name: bad\ndescription: x\nx: " + "[" * 7000 + "\n", "nested more than 8 deep"),
