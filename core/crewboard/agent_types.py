@@ -119,6 +119,22 @@ def describe_terms(terms: Terms, kind: AgentType | None) -> str:
     return " · ".join(words)
 
 
+def tools_a_plan_lacks(terms: Terms | None, kind: AgentType, files: object, commands: object) -> str:
+    """Return a sentence about tools that a plan needs and that terms take from its agent; empty if there are none.
+
+    `files` and `commands` are those that the plan names, as its request has them.
+    """
+    if terms is None or terms.tools is None:
+        return ""
+    lost = {tool for tool in kind.tools if not kept_by_terms(terms, tool)}
+    runs = [each for each in commands if not str(each).startswith(MCP_PREFIX)] if isinstance(commands, list) else []
+    writing = {"write_file", "edit_file"} & {*kind.tools}
+    no_writer = bool(writing) and writing <= lost
+    lacks = ["files to write, and the terms leave neither write_file nor edit_file"] if files and no_writer else []
+    lacks += ["commands, and the terms leave no bash"] if runs and "bash" in lost else []
+    return f"the plan names {'; it names '.join(lacks)}" if lacks else ""
+
+
 _ALL = (
     AgentType(
         "explore",

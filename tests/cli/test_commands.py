@@ -279,6 +279,18 @@ def test_a_plan_is_approved_with_terms(cli: Cli, team: Team) -> None:
     assert f"plan-1, with {words}" in str(cli("audit", "--json").json)
 
 
+def test_approving_warns_of_tools_that_the_plan_needs(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    for number in (1, 2):
+        plan: dict[str, JsonValue] = {"plan": "do it", "files": ["a.py"], "commands": ["pytest"]}
+        ask(team, f"plan-{number}", "plan_approval", plan)
+    done = cli("approve", "plan-1", "--tools", "read_file")
+    assert done.code == 0, "it is a warning, no refusal"
+    neither = "files to write, and the terms leave neither write_file nor edit_file"
+    assert f"warning: the plan names {neither}; it names commands, and the terms leave no bash\n" in done.err
+    assert "warning" not in cli("approve", "plan-2", "--tools", "edit_file,bash").err
+
+
 def test_status_shows_the_terms_in_force(cli: Cli, team: Team) -> None:
     enlist(team, "fixer", terms={"given": {"ask": True, "tools": ["read_file"], "budget": "$2"}, "request": "plan-1"})
     assert "\n      terms: ask · tools read_file · $2\n" in cli("status").out

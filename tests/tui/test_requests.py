@@ -1046,7 +1046,8 @@ async def test_calls_beyond_the_plan_are_marked_on_roster_and_pages(frozen: Froz
 
 @pytest.mark.parametrize("size", default([(80, 24), (120, 40)], (80, 24)))
 async def test_a_plan_is_approved_with_the_terms_that_are_shown(frozen: Frozen, size: tuple[int, int]) -> None:
-    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "# Serve\n\n1. write\n2. test\n3. publish it"})
+    plan: dict[str, JsonValue] = {"plan": "# Serve\n\n1. write\n2. test\n3. publish it", "commands": ["pytest"]}
+    frozen.asks("req-1", "plan_approval", "api", 10, plan)
     async with opened(frozen, *size) as stage:
         await stage.app.open_need("plan:api:req-1")
         await stage.can("a", "approve")
@@ -1064,6 +1065,7 @@ async def test_a_plan_is_approved_with_the_terms_that_are_shown(frozen: Frozen, 
         await stage.sees("[x] budget 100k", "TERMS     ask · 100k")
         await stage.press("j", "space", "G", "space")
         await stage.sees("TERMS     ask · no bash · 100k · holds 3", "[ ] held: step 3. publish it")
+        await stage.sees("LACKS     the plan names commands, and the terms leave no bash")
         await stage.can("a", "approve with terms")
         await stage.press("o")
         await stage.sees("TERMS     ask · no bash · 100k · holds 3", "# Serve")

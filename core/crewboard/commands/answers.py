@@ -230,6 +230,15 @@ def words_of_terms(team: Team, request: Request) -> str:
     return agent_types.describe_terms(request.terms, kind)
 
 
+def tools_lacking(team: Team, request: Request) -> str:
+    """Return a sentence about tools that an approved plan needs and its terms take; empty if there are none."""
+    spec = store.json_files.load_or_none(team.directory.agent(request.from_).spec, Spec)
+    if request.terms is None or spec is None:
+        return ""
+    kind, plan = agent_types.type_of(spec.type, spec.definition), request.payload
+    return agent_types.tools_a_plan_lacks(request.terms, kind, plan.get("files"), plan.get("commands"))
+
+
 def reject(team: Team, request_id: str, feedback: str, *, sha256: str | None = None) -> Request:
     """Reject a plan, a permission, a shutdown, or the work on a task, with a reason.
 

@@ -293,6 +293,8 @@ def approve(
     for overlap in core.commands.answers.plan_overlaps(session.team, decided):
         note(safe_line(overlap))
     common.note_budget(budget)
+    if lacking := core.commands.answers.tools_lacking(session.team, decided):
+        note(f"warning: {lacking}")
     if words := core.commands.answers.words_of_terms(session.team, decided):
         note(safe_line(f"until its result: {words}"))
     _report_answer(decided, as_json)

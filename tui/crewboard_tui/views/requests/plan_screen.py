@@ -157,9 +157,12 @@ class ReviewScreen(BaseScreen):
         """Return the terms that are chosen, or with which the plan was approved."""
         decided = next((each for each in self.context.snapshot.view.asked if each.id == self.page.seen.id), None)
         over = self.page.outcome and decided is not None
-        words = self.terms.describe(decided.terms if over and decided is not None else self.terms.terms)
+        terms = decided.terms if over and decided is not None else self.terms.terms
+        words, lacking = self.terms.describe(terms), self.terms.lacking(terms)
         tail = " · until its result" if self.size.width >= MEDIUM else ""
-        return [(Span(f"{'TERMS':<{LABEL}}", "warning bold"), say(words, "bold"), Span(tail, "dim"))] if words else []
+        lines: list[Line] = [(Span(f"{'TERMS':<{LABEL}}", "warning bold"), say(words, "bold"), Span(tail, "dim"))]
+        lines += [(Span(f"{'LACKS':<{LABEL}}", "warning bold"), say(lacking, "warning"))] if lacking else []
+        return lines if words else []
 
     def _answer_before(self) -> list[Line]:
         """Return what was answered to the revision before, to compare this one with."""

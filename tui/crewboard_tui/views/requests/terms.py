@@ -78,6 +78,14 @@ class TermsList(LineList):
         kind = core.agent_types.type_of(spec.type, spec.definition) if spec is not None else None
         return core.agent_types.describe_terms(terms, kind) if terms is not None else ""
 
+    def lacking(self, terms: Terms | None) -> str:
+        """Return a sentence about tools that the plan needs and these terms take; empty if there are none."""
+        spec, plan = self._spec, self._request.payload
+        if spec is None:
+            return ""
+        kind = core.agent_types.type_of(spec.type, spec.definition)
+        return core.agent_types.tools_a_plan_lacks(terms, kind, plan.get("files"), plan.get("commands"))
+
     def paint(self) -> None:
         """Show the rows."""
         self.show([Row(key, crop(content, self.row_width)) for key, content in self._contents()])
