@@ -92,7 +92,7 @@ def test_an_agent_uses_servers_and_goes_on_without_others(crew_on: Make, tmp_pat
     assert offered["mcp__time__get_current_time"]["input_schema"]["required"] == ["timezone"]
     assert offered["mcp__time__get_current_time"]["description"].startswith("A tool of the MCP server time")
     told = str(asked[0]["messages"])
-    assert "The MCP server gone is not available: it ended [exit code 127]" in told
+    assert "The MCP server gone is not available: the sandbox shows no no-such-program" in told
     assert "The MCP server new is not available: .mcp.json is new or changed" in told
 
     time, wrong, echo, picture, end, again, unknown = results_of(crew, "clock")
@@ -112,8 +112,8 @@ def test_an_agent_uses_servers_and_goes_on_without_others(crew_on: Make, tmp_pat
 
     needs = {need.server: need for need in crew.view().needs if need.kind == "mcp"}
     assert needs.keys() == {"gone", "new"}
-    assert "no-such-program: not found" in needs["gone"].summary
-    assert "--network" in needs["gone"].summary
+    assert "the sandbox shows no no-such-program: install it" in needs["gone"].summary
+    assert "--network" not in needs["gone"].summary
     assert needs["new"].is_new
     accept(crew, "new")
     assert [need.server for need in crew.view().needs if need.kind == "mcp"] == ["gone"], "it was answered"

@@ -15,6 +15,7 @@ from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from functools import partial
 from importlib.metadata import version
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import ConfigDict, model_validator
@@ -75,6 +76,8 @@ _PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 
 _NO_NETWORK = ". The agent has no network; if the server needs it, as uvx and npx do, hire the agent with --network"
+
+_DOWNLOADERS = frozenset({"uvx", "npx", "uv", "npm", "pipx", "bunx", "pnpm", "yarn", "docker"})
 
 INSTALL = "pip install 'crewboard[mcp]'"
 
@@ -268,7 +271,9 @@ class _Connection:
         await self.close()
         if self._service is not None and self._service.ending not in (None, "[ended]"):
             reason = "it ended"
-        self.problem = f"{reason}{self._printed()}{'' if has_network or self.server.url else _NO_NETWORK}"
+        missing = self._missing_program()
+        hint = "" if has_network or not self._may_need_network() else _NO_NETWORK
+        self.problem = missing or f"{reason}{self._printed()}{hint}"
 
     def _reset(self) -> None:
         self.problem = None
@@ -411,6 +416,23 @@ class _Connection:
             ended = self._printed() if self._service is not None and self._service.ending is not None else ""
             return Outcome(redaction.redact(f"{own} failed: {_describe(error)}{ended}"), is_error=True)
         return outcome_of(result)
+
+    def _missing_program(self) -> str:
+        """Return that its program is not there, if the shell in the sandbox said so."""
+        if self._service is None or "[exit code 127]" not in (self._service.ending or ""):
+            return ""
+        program = self._resolved.arguments[0]
+        said = rf"^mcp:.*: {re.escape(program)}: (?:not found|No such file or directory)$"
+        if not re.search(said, self._service.log, re.MULTILINE):
+            return ""
+        return f"the sandbox shows no {program}: install it where the agent's commands find it"
+
+    def _may_need_network(self) -> bool:
+        """Return True if a program may have failed because it has no network: it ended, or downloads a server."""
+        if self._service is None:
+            return False
+        ended = self._service.ending not in (None, "[ended]")
+        return ended or PurePath(self._resolved.arguments[0]).name in _DOWNLOADERS
 
     def _printed(self) -> str:
         """Return how the program ended and the end of what it printed, for an error."""
