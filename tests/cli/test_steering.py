@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from crewboard.commands import Team, hire, profiles
-from crewboard.records import HireOptions, Profile, Rule, ToolResult, ToolStart
+from crewboard.records import HireOptions, McpState, Profile, Rule, ToolResult, ToolStart
 from crewboard.store import journal, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
+from crewboard_tui.cli import hiring
 from tests.cli.files import alive, enlist
 from tests.cli.shell import Cli
 from tests.crew import Crew, eventually
@@ -338,8 +339,7 @@ def test_servers_of_the_project_are_accepted_on_the_command_line(cli: Cli, tmp_p
     assert "x            invalid" in said
     assert "\n             env LD_PRELOAD=a b\n" in said.replace("⏎", " ")
     assert "\n             header X: ${Y:-z}\n" in said
-    hired = cli("spawn", "ann", "--type", "none", "--prompt", "look", "--background")
-    assert ".mcp.json names MCP servers that you have not accepted: git, web; `crewboard mcp` shows them" in hired.err
+    cli("spawn", "ann", "--type", "none", "--prompt", "look", "--background").refused(2, "no agent type 'none'")
     assert any(each["name"] == "mcp" and each["mark"] != "ok" for each in cli("doctor", "--json").json)
     approved = cli("mcp", "approve", "git").out
     assert "git is accepted until its entry changes: serve, with the values of GIT_KEY" in approved
@@ -359,3 +359,23 @@ def test_servers_of_the_project_are_accepted_on_the_command_line(cli: Cli, tmp_p
     acts = [(act["act"], act["target"]) for act in cli("audit", "--json").json]
     assert ("mcp accept", "git") in acts
     assert ("mcp revoke", "web") in acts
+
+
+def test_a_hire_tells_of_the_servers_that_the_agent_lacks(team: Team, capsys: pytest.CaptureFixture[str]) -> None:
+    (team.directory.root / ".mcp.json").write_text('{"mcpServers": {"git": {"command": "serve"}}}')
+    ended = McpState("web", ".mcp.json", problem="it ended")
+    enlist(team, "ann", mcp=[ended, McpState("git", ".mcp.json", problem="it is new", new=True)])
+    enlist(team, "eve", "explore")
+    hiring.tell_new_servers(team, "eve")
+    assert capsys.readouterr().err == "", "an explorer gets none"
+    hiring.tell_new_servers(team, "ann")
+    said = capsys.readouterr().err
+    assert said.startswith(".mcp.json names MCP servers that you have not accepted: git; `crewboard")
+    hiring.tell_lacking_servers(team.directory.agent("ann"))
+    assert capsys.readouterr().err == "ann worked without the MCP server web: it ended\n"
+
+
+def test_types_show_which_tools_of_servers_they_have(cli: Cli) -> None:
+    listed = {each["name"]: each["mcp"] for each in cli("types", "--json").json}
+    assert (listed["code"], listed["explore"]) == (["mcp__*"], [])
+    assert sum("mcp__*" in line for line in cli("types").out.splitlines()) == 3

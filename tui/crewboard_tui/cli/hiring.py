@@ -115,7 +115,6 @@ def spawn(
         raise UsageError("give the task with either --prompt or --prompt-file")
     team = context.obj.team
     tell_unused_key(team)
-    _tell_new_servers(team)
     if background:
         _spawn_in_background(team, hire, as_json=as_json)
     else:
@@ -130,17 +129,23 @@ def tell_unused_key(team: Team) -> None:
         note(f"this team stays on the offline model and does not use your API key; `{another}` makes one that does")
 
 
-def _tell_new_servers(team: Team) -> None:
-    """Print which MCP servers of the project are not used because the user has not accepted them."""
+def tell_new_servers(team: Team, name: str) -> None:
+    """Print which MCP servers of the project an agent lacks because the user has not accepted them."""
     root = team.directory.root
-    if not os.path.lexists(root / ".mcp.json"):
+    spec = core.store.agents.spec(team.directory.agent(name))
+    if spec is None or not os.path.lexists(root / ".mcp.json"):
         return
+    kind = core.agent_types.type_of(spec.type, spec.definition)
+    if not kind.mcp:
+        return
+    may_use = partial(core.agent_types.may_use_server, kind.mcp)
     try:
         found = core.mcp_servers.read(root).servers.values()
     except BadDataError as error:
         note(str(error))
         return
-    if new := [each.name for each in found if not core.mcp_servers.is_accepted(each, root, team.environment)]:
+    accepted = partial(core.mcp_servers.is_accepted, root=root, environment=team.environment)
+    if new := [each.name for each in found if may_use(each.name) and not accepted(each)]:
         show = core.commands.command_for(team, "mcp")
         note(f".mcp.json names MCP servers that you have not accepted: {', '.join(new)}; `{show}` shows them")
 
@@ -255,6 +260,7 @@ def remove_profile(name: str) -> None:
 
 def _spawn_in_background(team: Team, hire: Hire, *, as_json: bool) -> None:
     assignment = core.commands.hire.spawn(team, hire)
+    tell_new_servers(team, hire.name)
     agent = team.directory.agent(hire.name)
     if assignment.note:
         note(assignment.note)
@@ -393,6 +399,7 @@ def types(context: click.Context, as_json: bool) -> None:
                     "name": each.name,
                     "summary": each.summary,
                     "tools": list(each.tools),
+                    "mcp": list(each.mcp),
                     "team_tools": list(core.agent_types.TEAM_TOOLS),
                     "writes": each.writes,
                     "executes": each.executes,
@@ -419,7 +426,7 @@ def types(context: click.Context, as_json: bool) -> None:
         return
     for each in known.values():
         say(f"{each.name:<8} {each.summary}")
-        say(f"         tools: {' '.join(each.tools)}")
+        say(f"         tools: {' '.join((*each.tools, *each.mcp))}")
         if each.left_out:
             why = "named in its file; crewboard has no such tools, or no such patterns"
             say(f"         left out: {', '.join(each.left_out)} ({why})")
@@ -587,6 +594,7 @@ def follow(team: Team, name: str, start: Callable[[], Assignment], *, once: bool
         assignment = start()
         if assignment.note:
             note(assignment.note)
+        tell_new_servers(team, name)
         follower.ident, follower.run = assignment.id, assignment.run
         outcome = Following(team, assignment, follower, typed).run()
         if once and isinstance(outcome, core.records.Answer):
@@ -602,6 +610,14 @@ def follow(team: Team, name: str, start: Callable[[], Assignment], *, once: bool
         with contextlib.suppress(CrewboardError):
             core.commands.messages.acknowledge_results(team, name)
     return code
+
+
+def tell_lacking_servers(agent: core.store.AgentDirectory) -> None:
+    """Print which MCP servers the agent worked without; those that are new were named when it was hired."""
+    status = core.store.agents.status(agent)
+    for state in status.mcp if status is not None else ():
+        if state.problem and not state.new:
+            note(safe_line(f"{agent.name} worked without the MCP server {state.name}: {state.problem}"))
 
 
 def _report(
