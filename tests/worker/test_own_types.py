@@ -382,8 +382,8 @@ def test_a_new_type_is_written_once_and_can_be_used(tmp_path: Path) -> None:
     assert new == replace(old, name="scribe", summary=new.summary, file=new.file, sha256=new.sha256)
     assert (new.summary, new.file) == ('writes: "all" \u2014 # docs', ".crewboard/agents/scribe.md")
     for name, why in (
-        ("scribe", "agents/scribe.md; edit"),
-        ("code", "built in"),
+        ("scribe", "edit .crewboard/agents/scribe.md, or"),
+        ("code", "built-in type"),
         ("lead", "cannot name"),
         ("A", "a-z"),
     ):
