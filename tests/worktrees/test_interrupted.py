@@ -272,20 +272,21 @@ def _run_and_kill(home: Home, act: str, how: str, seconds: float) -> None:
 def _again(home: Home, act: Callable[[], object]) -> None:
     """Repeat a step after a kill.
 
-    A git that was killed before it wrote anything into the lock of the branch leaves an empty one. Nothing shows
-    whose it is, so it is left, and the user is told to remove it.
+    A git that was killed before it wrote anything into the lock of the branch leaves an empty one, or that of HEAD.
+    Nothing shows whose it is, so it is left, and the user is told to remove it.
     """
-    lock = home.root / ".git/refs/heads/main.lock"
+    locks = [home.root / ".git" / name for name in ("refs/heads/main.lock", "HEAD.lock")]
     refused = ""
     try:
         act()
     except TryLaterError as error:
         refused = str(error)
     if refused:
-        assert f"remove {lock} if no git runs there" in refused
-        assert not lock.read_bytes()
-        lock.unlink()
-        (home.root / ".git/HEAD.lock").unlink(missing_ok=True)
+        assert any(f"remove {lock} if no git runs there" in refused for lock in locks)
+        for lock in locks:
+            if lock.exists():
+                assert not lock.read_bytes()
+                lock.unlink()
         act()
 
 
