@@ -54,6 +54,11 @@ from crewboard.web import check_domains
 
 FOLDERS = (".crewboard/agents", ".claude/agents")
 
+SKILLS_FOLDER = ".claude/skills"
+"""Where skills are, in a project and in the user's home directory: each in a folder of its own."""
+
+SKILL_FILE = "SKILL.md"
+
 MAX_FILE_SIZE = 256 * 1024
 """Size, in bytes, of the largest file that is accepted as a type."""
 
@@ -215,12 +220,33 @@ def find_all(root: Path) -> tuple[dict[str, AgentType], list[InvalidFile]]:
                     except BadDataError as error:
                         broken.append(InvalidFile(root / folder / name, str(error)))
                     else:
-                        types.setdefault(own.name, own)
+                        types.setdefault(own.name, _name_missing_skills(own, root))
         except FileNotFoundError:
             continue
         except OSError as error:
             broken.append(InvalidFile(root / folder, _reason(error)))
     return types, broken
+
+
+def _name_missing_skills(kind: AgentType, root: Path) -> AgentType:
+    """Return a type that names the skills of its file which neither the project nor the user has."""
+    if not kind.skills:
+        return kind
+    folders = [root / SKILLS_FOLDER, Path("~", SKILLS_FOLDER).expanduser()]
+    missing = [
+        f"skills: {name[:_MOST_OF_NAME]} is not found in {SKILLS_FOLDER} or ~/{SKILLS_FOLDER}"
+        for name in kind.skills
+        if not any(_is_file(folder / name / SKILL_FILE) for folder in folders)
+    ]
+    return replace(kind, not_understood=(*kind.not_understood, *missing))
+
+
+def _is_file(path: Path) -> bool:
+    """Return True if there is such a file; a name of a file that no system takes is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 @contextlib.contextmanager

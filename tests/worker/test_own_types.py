@@ -110,7 +110,14 @@ def test_every_other_field_has_an_effect_or_is_named(tmp_path: Path) -> None:
     found = made(tmp_path, "color: red\nhooks: {x: y}\nmemory: user\nodd: 1\nmaxTurns: 12\nisolation: worktree")
     assert [each.partition(":")[0] for each in found.not_understood] == ["hooks", "memory", "odd"]
     assert (found.max_turns, found.worktree) == (12, True)
-    assert made(tmp_path, "skills: [release, deploy]").skills == ("release", "deploy")
+    (tmp_path / ".claude/skills/release").mkdir(parents=True)
+    (tmp_path / ".claude/skills/release/SKILL.md").write_text("how")
+    skilled = made(tmp_path, f"skills: [release, deploy, {'x' * 300}]")
+    assert skilled.skills[:2] == ("release", "deploy")
+    assert [each.split(" is not found")[0] for each in skilled.not_understood] == [
+        "skills: deploy",
+        f"skills: {'x' * 40}",
+    ]
 
 
 def test_our_folder_comes_first_and_lists_are_lists(tmp_path: Path) -> None:

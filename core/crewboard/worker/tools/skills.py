@@ -16,8 +16,8 @@ from crewboard import type_files
 from crewboard.records import BadDataError
 from crewboard.worker.tools.base import Context, FileToolClient, Input, Outcome, Tool
 
-FOLDER = ".claude/skills"
-FILE = "SKILL.md"
+FOLDER = type_files.SKILLS_FOLDER
+FILE = type_files.SKILL_FILE
 
 MAX_DESCRIPTION = 500
 """Characters of a description that are listed."""
