@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from crewboard import models
 from crewboard.records import (
+    Answer,
     Definition,
     Effort,
     Terms,
@@ -117,6 +118,16 @@ def describe_terms(terms: Terms, kind: AgentType | None) -> str:
     words += [f"{terms.budget} tokens" if terms.budget.isdecimal() else terms.budget] if terms.budget else []
     words += [f"holds {', '.join(map(str, terms.hold))}"] if terms.hold else []
     return " · ".join(words)
+
+
+def describe_ended_terms(answer: Answer) -> str:
+    """Return a line about the terms that ended with a result, and the steps that stay open; empty without terms."""
+    terms = answer.ended_terms
+    if terms is None or terms.is_empty:
+        return ""
+    steps = f"step{'s' * (len(terms.hold) > 1)} {', '.join(map(str, terms.hold))}"
+    left = f"; {steps} of its plan {'are' if len(terms.hold) > 1 else 'is'} not approved and still open"
+    return f"The terms of its plan ended with this result{left if terms.hold else ''}."
 
 
 def tools_a_plan_lacks(terms: Terms | None, kind: AgentType, files: object, commands: object) -> str:

@@ -15,6 +15,7 @@ from crewboard.protocol import approvals, requests
 from crewboard.records import (
     HireOptions,
     Request,
+    Sent,
     Spec,
     Status,
     Terms,
@@ -78,6 +79,11 @@ def test_terms_hold_until_the_result_and_no_longer(shared_crew: Crew) -> None:
     assert crew.answer(hired).text == "done"
     assert made.read_text() == "hello"
     assert crew.wait_for("termed", "idle").terms is None
+    (mail,) = [
+        each.message for each in crew.events("termed") if isinstance(each, Sent) and each.message.type == "result"
+    ]
+    ended = "The terms of its plan ended with this result; step 3 of its plan is not approved and still open."
+    assert mail.content == f"{ended}\n\ndone"
     offered = [{tool["name"] for tool in request["tools"]} for request in crew.model.asked_by("termed")]
     assert ["bash" in names for names in offered] == [True, False, False, False]
     assert ["web_search" in names for names in offered] == [True, False, False, False]

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from msgspec import UNSET, UnsetType
 
 from crewboard.names import OPERATOR
-from crewboard.records.agents import HireOptions, TermsInForce, Tokens
+from crewboard.records.agents import HireOptions, Terms, TermsInForce, Tokens
 from crewboard.records.base import Name, Record, Time
 from crewboard.records.messages import Media, Message
 from crewboard.records.processes import Exit
@@ -187,6 +187,7 @@ class Answer(_Event, kw_only=True, tag="answer"):
     """An assignment ended with an answer or with `error`. `answers` are the ids of the prompt and mail it answers.
 
     If `held`, a limit or the credentials stopped it; a resume continues it. `continued` says that this was so before.
+    `ended_terms` are the terms of the approval that ended with the result.
     """
 
     assignment: str
@@ -197,6 +198,7 @@ class Answer(_Event, kw_only=True, tag="answer"):
     code: int = 0
     held: bool = False
     continued: bool = False
+    ended_terms: Terms | None = None
 
 
 class Sent(_Event, kw_only=True, tag="sent"):

@@ -6,6 +6,7 @@ In this order, so that the worker after a crash sends what was committed and nev
 from typing import Any
 
 from crewboard import protocol, store
+from crewboard.agent_types import describe_ended_terms
 from crewboard.records import Answer, ExitCode, Sent, Spec
 from crewboard.worker.interrupts import WorkerExit
 from crewboard.worker.run_state import RunState
@@ -47,7 +48,7 @@ class Results:
         run_state.append(
             Answer(
                 ts=run_state.now(), assignment=assignment.id, answers=[*assignment.answers], text=text, result=result,
-                continued=continued,
+                continued=continued, ended_terms=run_state.conversation.terms,
             )
         )  # fmt: skip
         run_state.show("working", "sends its result", clear_error=True)
@@ -108,6 +109,7 @@ class Results:
             self._held_for = task.in_review or before or ""
             return
         note = f"{protocol.reviews.describe(task)}\n\n" if task is not None else ""
+        note += f"{ended}\n\n" if (ended := describe_ended_terms(answer)) else ""
         self.send(
             "error" if answer.error is not None else "result",
             answer.error or note + answer.text,

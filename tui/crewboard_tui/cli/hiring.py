@@ -605,6 +605,8 @@ def follow(team: Team, name: str, start: Callable[[], Assignment], *, once: bool
     code = _report(assignment, outcome, team, as_json=as_json)
     if (task := core.protocol.reviews.awaited_by(team.directory, name)) is not None:
         note(core.protocol.reviews.describe(task))
+    if isinstance(outcome, core.records.Answer) and (ended := core.agent_types.describe_ended_terms(outcome)):
+        note(ended)
     if isinstance(outcome, core.records.Answer) and outcome.error is None:
         # The result was printed already. A mark that cannot be written must not fail the command.
         with contextlib.suppress(CrewboardError):
