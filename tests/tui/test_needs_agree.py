@@ -18,6 +18,8 @@ from crewboard_tui.notifications import BELL, NeedsDiff, TerminalNotifications, 
 from crewboard_tui.queries import Snapshot
 from crewboard_tui.render import NEED_LOOKS
 from crewboard_tui.render import plain as plain_text
+from crewboard_tui.views.agent_tabs import mcp_servers_of
+from crewboard_tui.views.rows import explanation_lines
 from crewboard_tui.widgets import LineList, alert_line
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import opened
@@ -155,3 +157,15 @@ def test_a_need_ends_with_the_entry_of_its_server(empty: Frozen) -> None:
     assert "ghost" in lacks(), "what cannot be read says nothing"
     (root / ".mcp.json").unlink()
     assert lacks() == ["typed"]
+
+
+def test_the_screen_says_how_a_server_is_accepted(empty: Frozen) -> None:
+    lacking = McpState("git", ".mcp.json", problem="is new", new=True, since=NOW - 9)
+    empty.hire("who", "code", "working", "", ago=30, pid=71, mcp=[McpState("time", tools=["mcp__time__now"]), lacking])
+    (empty.directory.root / ".mcp.json").write_text('{"mcpServers": {"git": {"command": "true"}}}')
+    view = _read(empty)
+    (need,) = view.needs
+    shown = [plain_text(line) for line in explanation_lines(need, Snapshot(view), NOW, 80)]
+    assert "accept     crewboard mcp approve git" in shown
+    (agent,) = view.agents
+    assert mcp_servers_of(agent) == "time: 1 tool · git: is new"

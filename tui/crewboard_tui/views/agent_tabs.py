@@ -172,6 +172,7 @@ def _facts(agent: AgentView, view: TeamView) -> list[tuple[str, str]]:
         ("model", _model(agent)),
         ("tokens", used if tokens.input or tokens.output else ""),
         ("web", _web(agent)),
+        ("servers", mcp_servers_of(agent)),
         ("context", context),
         ("last error", agent.last_error or ""),
         ("checkout", agent.setup_error or ""),
@@ -183,6 +184,12 @@ def _web(agent: AgentView) -> str:
     flags = agent.spec.flags if agent.spec is not None else HireOptions()
     may = f"only {', '.join(flags.allowed_domains)}" if flags.allowed_domains else "any domain"
     return " · ".join([*([may] if flags.web else []), *([_uses(agent.tokens)] if agent.tokens.web_uses else [])])
+
+
+def mcp_servers_of(agent: AgentView) -> str:
+    """Return the MCP servers of an agent, with the number of their tools, or why it has none."""
+    tools = {each.name: core.records.counted(len(each.tools), "tool") for each in agent.mcp}
+    return " · ".join(f"{each.name}: {each.problem or tools[each.name]}" for each in agent.mcp)
 
 
 def _uses(used: core.records.Tokens) -> str:

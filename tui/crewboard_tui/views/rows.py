@@ -365,6 +365,7 @@ def explanation_lines(need: Need, snapshot: Snapshot, now: float, width: int) ->
         return _request_lines(request, view, need, width)
     facts = [
         ("what", need.summary),
+        ("accept", f"crewboard mcp approve {need.server}" if need.is_new else ""),
         ("since", f"{format_clock(need.since)}, {format_long_age(now - need.since)} ago"),
         (_HOLDS_UP, held_by(view, need)),
         ("agents", ", ".join(core.readmodel.waiting_behind(view, need).agents)),
