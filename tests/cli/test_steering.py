@@ -341,7 +341,9 @@ def test_servers_of_the_project_are_accepted_on_the_command_line(cli: Cli, tmp_p
     assert "\n             header X: ${Y:-z}\n" in said
     cli("spawn", "ann", "--type", "none", "--prompt", "look", "--background").refused(2, "no agent type 'none'")
     assert any(each["name"] == "mcp" and each["mark"] != "ok" for each in cli("doctor", "--json").json)
-    approved = cli("mcp", "approve", "git").out
+    accepted = cli("mcp", "approve", "git")
+    assert accepted.err == "git: serve is not found: install it where the agent's commands find it\n"
+    approved = accepted.out
     assert "git is accepted until its entry changes: serve, with the values of GIT_KEY" in approved
     assert "\n  env LD_PRELOAD=a b\n" in approved
     assert [each["state"] for each in cli("mcp", "--json").json] == ["accepted", "new", "invalid"]

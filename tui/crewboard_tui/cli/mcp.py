@@ -1,6 +1,7 @@
 """The command `mcp`: the MCP servers of a project, and which of them the user accepted."""
 
 import os
+import shutil
 from typing import Any
 
 import click
@@ -140,6 +141,16 @@ def approve(session: Session, names: tuple[str, ...], all_servers: bool) -> None
         say(safe_line(f"{server.name} is accepted until its entry changes: {server.shown}{gets}"))
         for line in server.settings:
             say(f"  {safe_line(line)}")
+        if server.command and "${" not in server.command and not _is_found(server.command, session):
+            what = f"{server.command} is not found: install it where the agent's commands find it"
+            note(f"{server.name}: {safe_line(what)}")
+
+
+def _is_found(command: str, session: Session) -> bool:
+    """Return True if a program is on the PATH, or at its path as seen from the workspace."""
+    # An absolute path stays as it is.
+    named = str(session.root / command) if "/" in command else command
+    return shutil.which(named, path=session.team.environment.get("PATH")) is not None
 
 
 @mcp.command()
