@@ -311,3 +311,11 @@ def test_a_queued_foreground_spawn_tells_its_place_and_waits(offline: Cli) -> No
     ran = finish(waiting)
     assert ran.code == 0, ran.err
     assert "second is queued 2nd: max_agents 1 reached" in ran.err
+
+
+def test_a_foreground_spawn_tells_which_server_did_not_start(offline: Cli) -> None:
+    (offline.root / ".mcp.json").write_text('{"mcpServers": {"gone": {"command": "false"}}}')
+    assert offline("mcp", "approve", "gone").code == 0
+    ran = offline("spawn", "ann", "--type", "code", "--prompt", "Who are you?")
+    assert ran.code == 0, ran.err
+    assert "ann worked without the MCP server gone: " in ran.err

@@ -602,6 +602,7 @@ def follow(team: Team, name: str, start: Callable[[], Assignment], *, once: bool
     except KeyboardInterrupt:
         note(f"\ndetached: {name} keeps working; `{typed(f'journal {name} --follow')}` shows its progress")
         return ExitCode.INTERRUPTED
+    tell_lacking_servers(follower.agent)
     code = _report(assignment, outcome, team, as_json=as_json)
     if (task := core.protocol.reviews.awaited_by(team.directory, name)) is not None:
         note(core.protocol.reviews.describe(task))
