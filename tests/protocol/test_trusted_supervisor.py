@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from crewboard.errors import UntrustedError
+from crewboard.errors import TryLaterError, UntrustedError
 from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.protocol.supervisor_client import Peer, request_exit, request_start, wake_supervisor
@@ -307,3 +307,17 @@ def test_a_supervisor_that_starts_late_still_has_its_time(tmp_path: Path, monkey
     now[0] = 5.0
     supervisor_client._send(TeamDirectory(tmp_path / ".crewboard/default"), supervisor_client.ControlRequest())
     assert starts[0] == 5.0
+
+
+def test_what_the_last_holder_wrote_is_doubted_for_a_moment(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stays in the lock until the process that took it erases it."""
+    before = iter([Supervisor(pid=999999999, socket="/nonexistent/s.sock", boot_id="", start_ticks=1)] * 3)
+    holder = leases.holder
+    monkeypatch.setattr(leases, "holder", lambda *asked: next(before, None) or holder(*asked))
+    monkeypatch.setattr(supervisor_client, "is_alive", lambda _: True)
+    monkeypatch.setattr(supervisor_client, "START_TIMEOUT", 0.2)
+    with pytest.raises(TryLaterError, match="did not start in time"):
+        wake_supervisor(directory)
+    assert next(before, None) is None

@@ -54,6 +54,9 @@ _LONGEST_FOLDER = 66
 _SEND_TIMEOUT = 5.0
 _POLL = 0.01
 
+_TAKEN_WITHIN = 1.0
+"""Seconds from the moment in which a process has the lock until what the holder before it wrote is erased."""
+
 
 class ControlRequest(Struct, frozen=True):
     """One request to the supervisor, a line of JSON on its socket.
@@ -161,11 +164,17 @@ def _send(team: TeamDirectory, request: ControlRequest) -> None:
     line = request.encode()
     deadline = time.monotonic() + START_TIMEOUT
     started = 0.0
+    doubted: Supervisor | None = None
+    doubted_since = 0.0
     while time.monotonic() < deadline:
         holder = store.leases.holder(team.supervisor_lock, Supervisor)
         if holder is not None and silent_for(holder) is not None:
             break
-        if holder is not None and holder.socket and _deliver(team, holder, line):
+        # A process that takes the lock erases what the holder before it wrote only then.
+        if holder is not None and holder != doubted and not is_own_socket(Path(holder.socket), os.environ):
+            doubted, doubted_since = holder, time.monotonic()
+        is_doubtful = holder is not None and holder == doubted and time.monotonic() - doubted_since < _TAKEN_WITHIN
+        if not is_doubtful and holder is not None and holder.socket and _deliver(team, holder, line):
             return
         if request.verb == "leave" and not is_alive(team):
             return
