@@ -1,7 +1,4 @@
-"""Agent types: which tools, and what they may do.
-
-The built-in types are here; those of a project come from files (`type_files.py`).
-"""
+"""Define what an agent type may do, and the built-in types; those of a project come from files (`type_files.py`)."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Agent types: the tools, permissions, default model and system prompt of the built-in ones and of a project's own.
+"""Read, write and accept the files of a project's own agent types; the built-in ones are in `agent_types.py`.
 
 A project defines types in Markdown files with a front matter, in crewboard's or Claude Code's form.
 `.crewboard/agents/*.md` takes precedence over `.claude/agents/*.md`. Tools are mapped by name. A tool that crewboard
