@@ -243,6 +243,60 @@ def test_a_folder_moves_with_all_that_is_in_it(store: Store) -> None:
     assert store.get("removed/scout-1/agent/spec.json") == b"{}"
 
 
+@pytest.fixture
+def queue_of_runs(store: Store) -> Store:
+    for folder in ("starts", "hosts", "hosts/one", "hosts/two"):
+        store.make_folder(folder)
+    return store
+
+
+def test_the_oldest_records_are_claimed_first(queue_of_runs: Store) -> None:
+    times = [0.0]
+    for name in ("starts/c.json", "starts/a.json", "starts/b.json"):
+        at = 0.0
+        while at <= times[-1]:
+            # The clock of a file system is coarse.
+            queue_of_runs.put(name, b"{}")
+            found = queue_of_runs.changed(name)
+            at = found.at if found is not None else 0.0
+        times.append(at)
+    assert sorted(queue_of_runs.claim("starts", "hosts/one", [], 2)) == ["a.json", "c.json"]
+    assert queue_of_runs.names("starts") == ["b.json"]
+    assert queue_of_runs.get("hosts/one/c.json") == b"{}"
+    assert queue_of_runs.claim("starts", "hosts/two", [], 2) == ["b.json"]
+
+
+def test_only_records_whose_needs_are_met_are_claimed(queue_of_runs: Store) -> None:
+    records = {"any": b"{}", "gpu": b'{"needs": ["gpu"]}', "both": b'{"needs": ["gpu", "big"]}', "damaged": b"\xff["}
+    for name, record in records.items():
+        queue_of_runs.put(f"starts/{name}", record)
+    assert sorted(queue_of_runs.claim("starts", "hosts/one", ["gpu"], 9)) == ["any", "gpu"]
+    assert sorted(queue_of_runs.claim("starts", "hosts/two", ["big", "gpu"], 9)) == ["both"]
+
+
+def test_each_record_is_claimed_once(queue_of_runs: Store, elsewhere: Callable[[str], subprocess.Popen[str]]) -> None:
+    claim = """
+import sys
+print("ready", flush=True)
+sys.stdin.readline()
+while store.claim("starts", "hosts/{}", [], 3):
+    pass
+print("done", *store.names("hosts/{}"), flush=True)
+"""
+    claimers = [elsewhere(claim.replace("{}", name)) for name in ("one", "two")]
+    for number in range(60):
+        queue_of_runs.put(f"starts/{number}", b"{}")
+    claimed: list[str] = []
+    for each in claimers:
+        assert each.stdin is not None
+        each.stdin.write("\n")
+        each.stdin.flush()
+    for each in claimers:
+        assert each.stdout is not None
+        claimed += each.stdout.readline().split()[1:]
+    assert sorted(claimed, key=int) == [str(number) for number in range(60)]
+
+
 def test_a_purged_store_is_empty(store: Store) -> None:
     store.append(INBOX, line("a"))
     store.put("config.json", b"{}")

@@ -25,6 +25,8 @@ class HireOptions(Record):
     Without an `effort` or `thinking`, those of the agent's type are used. `web` offers the API's own tools for the web,
     on `allowed_domains` only if there are any.
     `base` is the commit, branch or tag at which a new worktree begins; None is the commit that is checked out.
+    On a team with hosts, it runs on `host`, or on any one that has all labels in `needs`; its work begins with the
+    newest state of that of the agent `start_from`.
     """
 
     once: bool = False
@@ -46,6 +48,9 @@ class HireOptions(Record):
     effort: Effort | None = None
     thinking: Thinking | None = None
     task: int | None = None
+    host: Name | None = None
+    needs: list[Name] = []
+    start_from: Name | None = None
 
     def __post_init__(self) -> None:
         """Set `plan` if `strict_plan` is set."""
@@ -286,6 +291,7 @@ class Status(Record):
     missing.
     `mcp` are the MCP servers that the agent has, or should have.
     `deadline_monotonic` is `deadline` on the monotonic clock of that boot, because the wall clock may be changed.
+    `host` is the host that it runs on, empty on a team without hosts.
     """
 
     run: int
@@ -321,6 +327,7 @@ class Status(Record):
     work: Work | None = None
     boot_id: str = ""
     start_ticks: int = 0
+    host: str = ""
 
     @property
     def unsafe(self) -> bool:

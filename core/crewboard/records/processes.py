@@ -1,15 +1,20 @@
 """Records of processes: which one holds a lease, and how a run of an agent ended."""
 
+from typing import Annotated
+
+from msgspec import Meta
+
 from crewboard.records.base import Name, Record, Time
 
 
 class Lease(Record):
-    """The contents of a lease: the identity of the process that holds it."""
+    """The contents of a lease: the identity of the process that holds it, and its host on a team with hosts."""
 
     pid: int
     run: int = 0
     boot_id: str = ""
     start_ticks: int = 0
+    host: str = ""
     lost: bool = False
     """True if the holder ended because the lease was no longer at its path."""
 
@@ -28,6 +33,52 @@ class ModelServerInfo(Record):
 
     pid: int
     url: str
+
+
+class Usage(Record):
+    """What an agent uses on its host: percent of one core, bytes of memory, and processes below its worker."""
+
+    cpu: float = 0
+    memory: int = 0
+    children: int = 0
+
+
+class Host(Record):
+    """`hosts/NAME/host.json`: what a host offers, and what it measured `at` last.
+
+    It runs at most `slots` agents, and those that need `labels`. `machine` is the name of its machine, which has
+    `cores`, a `load` (the average of one minute) and `memory` bytes. A host that is `draining` takes no more agents.
+    `clock_offset` is how many seconds its clock is ahead of the store's. `usage` is that of its agents.
+    """
+
+    name: Name
+    slots: Annotated[int, Meta(ge=1)]
+    labels: list[Name] = []
+    machine: str = ""
+    version: str = ""
+    pid: int = 0
+    boot_id: str = ""
+    start_ticks: int = 0
+    cores: int = 0
+    load: float = 0
+    memory: int = 0
+    clock_offset: float = 0
+    draining: bool = False
+    since: Time = 0
+    at: Time = 0
+    usage: dict[Name, Usage] = {}
+
+
+class WantedRun(Record):
+    """`starts/AGENT.json`: a run that no host has claimed yet; then, in a folder of its host, one that it claimed.
+
+    `needs` are labels that the host must have. The name of a host is one of its labels, with `host:` before it.
+    """
+
+    agent: Name
+    run: Annotated[int, Meta(ge=1)]
+    needs: list[str] = []
+    at: Time = 0
 
 
 class SupervisorFailure(Record):
@@ -103,6 +154,7 @@ class Exit(Record):
     """`exit.json`: how a run ended.
 
     `reason` is a key of `EXIT_REASONS`. `buried` is True once the end was finalized: the rest of the team was told.
+    With the reason `lost`, `evidence` says in words why its host counts as lost, if it had one.
     """
 
     run: int
@@ -111,6 +163,7 @@ class Exit(Record):
     reason: str = ""
     at: Time = 0
     buried: bool = False
+    evidence: str = ""
 
 
 EXIT_REASONS = {
@@ -154,6 +207,8 @@ def ended_by_shutdown(record: Exit, run_boot_id: str, boot_id: str) -> bool:
 
 def is_orderly(record: Exit) -> bool:
     """Return True if the end is no crash: finished, requested, caused by a limit, a reboot or a moved directory."""
+    if record.reason == "lost" and record.evidence:
+        return False
     return record.reason in (*ORDERLY_REASONS, "reboot", "lost") or (record.code == 0 and not record.signal)
 
 
@@ -164,6 +219,8 @@ def has_vanished(record: Exit) -> bool:
 
 def describe_exit(record: Exit) -> str:
     """Return in words how a run ended, such as `killed by SIGKILL`."""
+    if record.reason == "lost" and record.evidence:
+        return f"its host was lost: {record.evidence}"
     words = VANISHED if has_vanished(record) else EXIT_REASONS.get(record.reason, record.reason)
     if record.signal and record.reason not in (*ORDERLY_REASONS, "memory"):
         return f"killed by {signal_name(record.signal)}"

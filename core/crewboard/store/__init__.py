@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         agents,
         codec,
         files,
+        hosts,
         journal,
         json_files,
         leases,
@@ -51,7 +52,7 @@ else:
             "roster": "find_team",
             "tasks": "CLOSED blockers check_type terminal_state",
         },
-        modules="agents codec files journal json_files leases mailbox operators ownership roster tasks",
+        modules="agents codec files hosts journal json_files leases mailbox operators ownership roster tasks",
     )
 
 __all__ = [
@@ -78,6 +79,7 @@ __all__ = [
     "files",
     "find_root",
     "find_team",
+    "hosts",
     "is_late",
     "is_starting",
     "journal",

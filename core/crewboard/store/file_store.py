@@ -115,6 +115,26 @@ class FileStore(Struct, frozen=True):
         except OSError as error:
             raise StorageError(f"cannot move {path}: {files.reason(error)}") from error
 
+    def claim(self, queue: str, to: str, labels: Collection[str], most: int) -> list[str]:
+        def by_age(name: str) -> tuple[float, str]:
+            found = self.changed(f"{queue}/{name}")
+            return (found.at if found is not None else 0, name)
+
+        def work() -> list[str]:
+            fitting = [name for name in sorted(self.names(queue), key=by_age) if self._fits(f"{queue}/{name}", labels)]
+            for name in fitting[:most]:
+                self.move(f"{queue}/{name}", f"{to}/{name}")
+            return fitting[:most]
+
+        return self.locked(f".locks/claim-{queue}", work)
+
+    def _fits(self, record: str, labels: Collection[str]) -> bool:
+        try:
+            needs = json.loads(self.get(record) or b"").get("needs") or []
+            return set(needs).issubset(labels)
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            return False
+
     def purge(self) -> None:
         import shutil
 

@@ -111,6 +111,14 @@ class Store(Protocol):
     def move(self, name: str, to: str) -> None:
         """Move a record, a log, or a folder with all that is in it to another name, if it is there."""
 
+    def claim(self, queue: str, to: str, labels: Collection[str], most: int) -> list[str]:
+        """Move up to `most` records of the folder `queue`, the oldest first, to the folder `to`; return their names.
+
+        Only those are moved whose `needs`, a list in the JSON object, are all among the `labels`. Of processes that
+        claim at the same time, one gets a record. If the call was repeated after a lost answer, some names may be
+        missing, but their records are in `to`, a folder of this process alone.
+        """
+
     def purge(self) -> None:
         """Remove everything."""
 

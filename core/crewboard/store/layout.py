@@ -284,6 +284,20 @@ class TeamDirectory(Struct, frozen=True):
         return self.key("starts.json")
 
     @property
+    def hosts(self) -> Key:
+        """Return the folder with a folder of each host."""
+        return self.key("hosts")
+
+    def host(self, name: str) -> Key:
+        """Return the folder of a host: its lease, what it says of itself, and what it claimed (`store.hosts`)."""
+        return self.key(f"hosts/{name}")
+
+    @property
+    def starts_queue(self) -> Key:
+        """Return the folder with the runs that no host has claimed yet."""
+        return self.key("starts")
+
+    @property
     def told(self) -> Key:
         return self.key("told.json")
 

@@ -195,6 +195,14 @@ class PostgresStore(Struct, frozen=True):
     def move(self, name: str, to: str) -> None:
         self._write(to, "move(%s, %s, %s, %s)", lambda _: (name, to))
 
+    def claim(self, queue: str, to: str, labels: Collection[str], most: int) -> list[str]:
+        names: list[str] | None = self._write(
+            to, "claim(%s, %s, %s, %s, %s, %s)", lambda _: (queue, to, list(labels), most)
+        )  # fmt: skip
+        if names is None:
+            raise LostLeaseError(f"the lease of this process in team {self.team} was lost, so it claimed nothing")
+        return names
+
     def purge(self) -> None:
         self._write("", "purge(%s, %s)", lambda _: ())
 

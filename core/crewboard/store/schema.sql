@@ -91,7 +91,7 @@ END $$;
 -- Give a hint of a change that a process waits for. Hints of the others would only slow down commits.
 CREATE FUNCTION crewboard.hint(of_team text, path text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  IF path ~ '^(inbox|requests|tasks)/' OR path ~ '^agents/[^/]+(/spec\.json)?$' OR path = 'config.json' THEN
+  IF path ~ '^(inbox|requests|tasks|starts)/' OR path ~ '^agents/[^/]+(/spec\.json)?$' OR path = 'config.json' THEN
     PERFORM pg_notify(crewboard.channel(of_team), path);
   END IF;
 END $$;
@@ -207,6 +207,34 @@ BEGIN
     WHERE team = of_team AND folder = crewboard.folder_of(path) AND name = crewboard.name_of(path);
   PERFORM crewboard.hint(of_team, path);
   RETURN 0;
+END $$;
+
+-- Return the labels that a record needs: `needs` of its JSON object. NULL if they cannot be read.
+CREATE FUNCTION crewboard.needs_of(body bytea) RETURNS text[] LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+  RETURN ARRAY(SELECT jsonb_array_elements_text(coalesce(convert_from(body, 'UTF8')::jsonb -> 'needs', '[]')));
+EXCEPTION WHEN OTHERS THEN
+  RETURN NULL;
+END $$;
+
+-- Move the oldest records of a folder whose needs are all among the labels, and return their names. Of callers at the
+-- same time, one gets a record. NULL if the lease was lost.
+CREATE FUNCTION crewboard.claim(
+  of_team text, queue text, new_folder text, labels text[], most int, by_token bigint DEFAULT NULL
+) RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE
+  names text[];
+BEGIN
+  IF NOT crewboard.may_write(of_team, by_token) THEN RETURN NULL; END IF;
+  WITH chosen AS (
+    SELECT id FROM crewboard.entries
+      WHERE team = of_team AND folder = queue AND kind = 'record' AND crewboard.needs_of(body) <@ labels
+      ORDER BY changed FOR UPDATE SKIP LOCKED LIMIT most
+  ), moved AS (
+    UPDATE crewboard.entries SET folder = new_folder, version = nextval('crewboard.numbers')
+      FROM chosen WHERE entries.id = chosen.id RETURNING name
+  ) SELECT coalesce(array_agg(name), '{}') INTO names FROM moved;
+  RETURN names;
 END $$;
 
 CREATE FUNCTION crewboard.purge(of_team text, by_token bigint DEFAULT NULL) RETURNS bigint LANGUAGE plpgsql AS $$
