@@ -31,7 +31,7 @@ from crewboard.records import (  # fmt: skip
     ToolResult,
     ToolStart,
 )
-from crewboard.store import Key, agents, journal, json_files, mailbox, roster
+from crewboard.store import Key, agents, journal, json_records, mailbox, roster
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 NOW = datetime(2026, 11, 20, 15, 4, 22, tzinfo=UTC).timestamp()
@@ -126,7 +126,7 @@ class Frozen:
             run=1, pid=pid, state=state, since=NOW - ago, doing=doing, beat=NOW, model=_MODELS[kind], boot_id="boot",
             sandbox="bubblewrap",
         )  # fmt: skip
-        json_files.save(agent.status, status.replace(**more))
+        json_records.save(agent.status, status.replace(**more))
         journal.append(
             agent.journal,
             RunStarted(ts=NOW - 900, run=1, pid=pid, type=kind, model=_MODELS[kind], fresh=True, prompt_id=f"p-{name}"),
@@ -154,7 +154,7 @@ class Frozen:
     def task(self, ident: int, subject: str, status: TaskStatus = "pending", **more: Any) -> None:
         """Add a task to the board."""
         fields: dict[str, object] = {"created_at": NOW - 900, "updated_at": NOW - 720, **more}
-        json_files.save(self.directory.task(ident), Task(id=ident, subject=subject, status=status).replace(**fields))
+        json_records.save(self.directory.task(ident), Task(id=ident, subject=subject, status=status).replace(**fields))
 
     def mail(self, number: int, author: str, to: str, kind: str, text: str, ago: float, **metadata: JsonValue) -> str:
         """Put a message into a mailbox and return its id."""
@@ -173,7 +173,7 @@ class Frozen:
                 agent.journal,
                 Intake(ts=at, run=1, messages=[message], cursor=end, entered=[message.id] if entered else []),
             )
-        json_files.save(agent.cursor, Cursor(offset=letters[-1][1] if letters else 0))
+        json_records.save(agent.cursor, Cursor(offset=letters[-1][1] if letters else 0))
 
     def did(self, name: str, ago: float, tool: str, arguments: dict[str, object], result: str, seconds: float) -> None:
         """Record a tool call with its outcome."""
@@ -223,7 +223,7 @@ def make_empty(root: Path, name: str = "demo") -> Frozen:
     root.mkdir(parents=True, exist_ok=True)
     directory = TeamDirectory(root / ".crewboard" / name)
     directory.make()
-    json_files.save(directory.config, Config(name=name, created_at=NOW - 3600))
+    json_records.save(directory.config, Config(name=name, created_at=NOW - 3600))
     return Frozen(directory)
 
 

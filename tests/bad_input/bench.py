@@ -12,7 +12,7 @@ from crewboard.protocol import approvals, supervisor_client
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.records import Exit, Member, Request, Spec, Status, Supervisor
-from crewboard.store import agents, json_files, leases, roster, tasks
+from crewboard.store import agents, json_records, leases, roster, tasks
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from tests.cli.shell import Inside, Ran
 from tests.crew import eventually
@@ -39,8 +39,8 @@ class Bench:
         for name in ("scout", "fixer"):
             roster.put(team, Member(name=name, type="code", model="claude-sonnet-5-5"))
             spec = Spec(prompt="do it", prompt_id=f"p-{name}", type="code", model="claude-sonnet-5-5")
-            json_files.save(_made(team, name).spec, spec)
-            json_files.save(team.agent(name).status, Status(run=1, pid=0, state="idle", since=1, beat=1))
+            json_records.save(_made(team, name).spec, spec)
+            json_records.save(team.agent(name).status, Status(run=1, pid=0, state="idle", since=1, beat=1))
             agents.write_exit(team.agent(name), Exit(run=1, code=0, reason="finished", at=2, buried=True))
         tasks.add(team, "first", 1.0)
         return cls(root, team)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from unittest import mock
 
 from crewboard.records import Cursor, Exit, Lease, Spec, Status, Task, convert
-from crewboard.store import agents, json_files, leases, roster, tasks
+from crewboard.store import agents, json_records, leases, roster, tasks
 from tests.bad_input.bench import Bench, Entry, kept
 from tests.store.raw_mail import line
 
@@ -16,7 +16,7 @@ def _status_says(**fields: object) -> Callable[[Bench], None]:
         agent = bench.team.agent("scout")
         agent.exit.on_disk.unlink()
         status = convert({"run": 1, "pid": 1, "state": "working", "since": 1, "beat": 1, **fields}, Status)
-        json_files.save(agent.status, status)
+        json_records.save(agent.status, status)
 
     return arrange
 
@@ -101,7 +101,7 @@ def _roster_with_twins(bench: Bench) -> None:
 def _emptied_mailbox(bench: Bench) -> None:
     for number in range(9):
         bench.receive(line(f"m{number}"))
-    json_files.save(bench.team.agent("scout").cursor, Cursor(offset=900))
+    json_records.save(bench.team.agent("scout").cursor, Cursor(offset=900))
     bench.team.inbox("scout").on_disk.write_bytes(b"")
     bench.receive(line("new", "new"))
     assert bench.inbox() == ["new"]
@@ -129,7 +129,7 @@ def _replaced_within_a_tick(bench: Bench) -> None:
     """A reader notices a replacement with the same size and time."""
     path = bench.team.task(1)
     before = path.on_disk.stat()
-    reader = json_files.CachedFile(path, Task)
+    reader = json_records.CachedFile(path, Task)
     # The reader looks within the clock tick of the first replacement.
     with mock.patch.object(time, "time_ns", return_value=before.st_mtime_ns):
         reader.get()

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from crewboard.commands.context import Team
 from crewboard.protocol import requests
 from crewboard.records import Config, HireOptions, JsonValue, Member, Request, RequestType, Spec, Status, convert
-from crewboard.store import agents, json_files, leases, roster
+from crewboard.store import agents, json_records, leases, roster
 
 
 def enlist(team: Team, name: str, kind: str = "code", **status: object) -> None:
@@ -36,7 +36,7 @@ def _write(team: Team, name: str, kind: str, **status: object) -> None:
 def set_status(team: Team, name: str, **status: object) -> None:
     """Write the status as a worker would."""
     whole = {"run": 1, "pid": 1, "state": "idle", "since": 1, **status}
-    json_files.save(team.directory.agent(name).status, convert(whole, Status))
+    json_records.save(team.directory.agent(name).status, convert(whole, Status))
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 from crewboard import redaction
-from crewboard.store.json_files import cached_folder
+from crewboard.store.json_records import cached_folder
 from crewboard_tui.cli import program
 
 COMMAND = [sys.executable, "-I", "-m", "crewboard_tui.cli"]

@@ -7,7 +7,7 @@ import pytest
 
 from crewboard.commands import Team, answers, messages
 from crewboard.records import Exit, Rule
-from crewboard.store import json_files, operators, roster, tasks
+from crewboard.store import json_records, operators, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli.program import READING, crewboard
 from tests.cli.files import alive, ask, enlist
@@ -62,7 +62,7 @@ def kim(cli: Cli, team: Team) -> Iterator[Cli]:
     """Return the command line of the user kim, with an agent at rest, one that is gone, and two open requests."""
     enlist(team, "fixer")
     enlist(team, "gone")
-    json_files.save(team.directory.agent("gone").exit, Exit(run=1, code=1, reason="died", buried=True))
+    json_records.save(team.directory.agent("gone").exit, Exit(run=1, code=1, reason="died", buried=True))
     rule = Rule(id="rule-1", agent="fixer", tool="bash", scope="ls")
     tasks.add(team.directory, "paint", 1.0)
     tasks.add(team.directory, "sand", 1.0, owner="fixer")

@@ -7,7 +7,7 @@ import pytest
 from crewboard import env
 from crewboard.commands import Team
 from crewboard.records import Act, Exit, LastVisit
-from crewboard.store import agents, files, json_files, key_of, operators
+from crewboard.store import agents, files, json_records, key_of, operators
 from tests.cli.files import enlist
 from tests.cli.shell import Cli
 
@@ -26,7 +26,7 @@ def leave(ann: Cli, team: Team, at: float) -> None:
     file = operators.file_for(env.visits_folder(ann.environment), her.directory.path, her.operator)
     assert file is not None
     files.make_private_folders(file.parent)
-    json_files.save(key_of(file), LastVisit(at=at))
+    json_records.save(key_of(file), LastVisit(at=at))
 
 
 def test_away_lists_what_the_dashboard_lists(ann: Cli, team: Team) -> None:

@@ -19,7 +19,7 @@ from crewboard.linux import process
 from crewboard.protocol import requests
 from crewboard.readmodel import format_minute
 from crewboard.records import Checked, Exit, Intake, JsonValue, Message, convert
-from crewboard.store import agents, codec, files, journal, json_files, leases, mailbox, tasks
+from crewboard.store import agents, codec, files, journal, json_records, leases, mailbox, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import program
 from tests.cli.files import alive, ask, enlist, set_status
@@ -111,7 +111,7 @@ def test_what_was_seen_of_one_run_hides_nothing_of_another(cli: Cli, team: Team)
     assert cli("ack", "courier").code == 0
     for run in (3, 1):
         set_status(team, "courier", run=run)
-        json_files.save(team.directory.agent("courier").exit, Exit(run=run, signal=9, reason="died", at=6))
+        json_records.save(team.directory.agent("courier").exit, Exit(run=run, signal=9, reason="died", at=6))
         assert [need["kind"] for need in cli("status", "--json").json["needs_you"]] == ["death"], run
 
 
@@ -394,7 +394,7 @@ def test_a_task_has_a_check(cli: Cli, team: Team) -> None:
     for failures, code, shown in ((2, 1, "✗ {} make lint (2)"), (0, 0, "✓ {} make lint")):
         checked = Checked(at=5.0, command="make lint", exit_code=code)
         found = tasks.load(team.directory, 1).replace(checked=checked, check_failures=failures)
-        json_files.save(team.directory.task(1), found)
+        json_records.save(team.directory.task(1), found)
         assert f"find ({shown.format(format_minute(5.0))})" in cli("tasks").out
 
 

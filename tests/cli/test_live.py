@@ -13,7 +13,7 @@ from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.readmodel.reader import read_team
 from crewboard.records import Answer, Lease, Message, Request, Sent, Spec, convert
-from crewboard.store import agents, journal, json_files, leases, mailbox
+from crewboard.store import agents, journal, json_records, leases, mailbox
 from crewboard.store.layout import TeamDirectory
 from tests.cli.shell import Cli, finish
 from tests.crew import contents, eventually
@@ -207,7 +207,7 @@ def test_a_prompt_from_standard_input_arrives_word_for_word(shared: Cli, shared_
     prompt = "list the files\n# not a comment\n  \"quotes\" 'all' $HOME `x` \\ naïve 日本\n"
     hired = shared("spawn", "piped", "--type", "explore", "--prompt-file", "-", "--background", stdin=prompt.encode())
     assert hired.code == 0
-    spec = json_files.load(shared_directory.agent("piped").spec, Spec)
+    spec = json_records.load(shared_directory.agent("piped").spec, Spec)
     assert spec is not None
     assert spec.prompt == prompt
     shown = shared("wait", "piped", "--until", "idle", "--timeout", "30")
@@ -261,7 +261,7 @@ def test_a_damaged_spec_does_not_prevent_a_stop_and_is_repaired(
     name = f"repaired-{damage}"
     first = shared(*spawn(name, "explore", "list the files"))
     spec = shared_directory.agent(name).spec
-    before = json_files.load(spec, Spec)
+    before = json_records.load(spec, Spec)
     assert before is not None
     if damage == "torn":
         spec.on_disk.write_bytes(spec.on_disk.read_bytes()[:40])
@@ -270,7 +270,7 @@ def test_a_damaged_spec_does_not_prevent_a_stop_and_is_repaired(
     assert agent_of(shared, name)["state"] == "unknown"
     assert shared("stop", name, "--now").code == 0
     assert len(list(spec.on_disk.parent.glob("spec.json.damaged-*"))) == (damage == "torn")
-    after = json_files.load(spec, Spec)
+    after = json_records.load(spec, Spec)
     assert after is not None
     assert (after.prompt, after.prompt_id, after.type) == (before.prompt, before.prompt_id, before.type)
     assert shared("resume", name, "--json").json["run"] == 2

@@ -16,7 +16,7 @@ from rich.cells import cell_len
 from crewboard.commands.context import Team
 from crewboard.protocol import requests
 from crewboard.records import Intake, Member, Rule, Status
-from crewboard.store import agents, journal, json_files, mailbox, roster
+from crewboard.store import agents, journal, json_records, mailbox, roster
 from crewboard_tui.cli import common
 from tests.cli.shell import COMMAND, Cli, clean_environment, finish
 
@@ -33,7 +33,7 @@ def hostile(team: Team) -> Team:
     agent.path.mkdir()
     agent.log.write_text(f"log {HOSTILE}\n")
     journal.append(agent.journal, Intake(ts=1, run=1, prompt=f"do {HOSTILE}", prompt_from="operator"))
-    json_files.save(agent.status, Status(run=1, pid=1, state="working", since=1, doing=HOSTILE, last_error=HOSTILE))
+    json_records.save(agent.status, Status(run=1, pid=1, state="working", since=1, doing=HOSTILE, last_error=HOSTILE))
     return team
 
 
@@ -64,7 +64,7 @@ def test_no_command_prints_a_credential_of_its_environment(
     agent.path.mkdir()
     agent.log.write_text(f"{text}\n")
     journal.append(agent.journal, Intake(ts=1, run=1, prompt=text, prompt_from="operator"))
-    json_files.save(agent.status, Status(run=1, pid=1, state="working", since=1, doing=text, last_error=text))
+    json_records.save(agent.status, Status(run=1, pid=1, state="working", since=1, doing=text, last_error=text))
     requests.open_request(team.directory, "question-1", "question", "evil", "operator", {"question": text}, 1.0)
     ran = cli.with_environment(ANTHROPIC_AUTH_TOKEN=key)
     for more in ((), ("--json",)):

@@ -8,7 +8,7 @@ import pytest
 from crewboard.commands import hire as hiring
 from crewboard.commands.context import Team
 from crewboard.records import Answer, Exit, Member, Spec
-from crewboard.store import agents, journal, json_files, mailbox, roster, tasks
+from crewboard.store import agents, journal, json_records, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from tests.cli.shell import Cli
 from tests.crew import contents
@@ -122,4 +122,4 @@ def test_the_database_of_a_foreign_team_is_not_contacted(cli: Cli, database: str
     cli("status").refused(77, "is not asked")
     with pytest.raises(Exception, match="foreign"):
         hiring.spawn(Team(directory), hiring.Hire("scout", "explore", "hello"))
-    assert json_files.load_or_none(directory.config, Member) is None
+    assert json_records.load_or_none(directory.config, Member) is None

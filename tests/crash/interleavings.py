@@ -19,7 +19,7 @@ from crewboard.protocol import requests
 from crewboard.readmodel.processes import KernelProbe
 from crewboard.readmodel.reader import TeamReader
 from crewboard.records import Exit, Lease, Member, Message, Spec, Status
-from crewboard.store import Held, agents, codec, json_files, leases, mailbox, roster, tasks
+from crewboard.store import Held, agents, codec, json_records, leases, mailbox, roster, tasks
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.worker import __main__ as worker_main
 from tests.crash.scenarios import at_work, message, received
@@ -331,7 +331,7 @@ def reader_during_a_replacement(team: TeamDirectory) -> None:
     seen: list[int] = []
 
     def look() -> None:
-        config = json_files.load(team.config, type(roster.load(team)))
+        config = json_records.load(team.config, type(roster.load(team)))
         assert config is not None
         seen.append(len(config.members))
 
@@ -424,7 +424,7 @@ def run_started_twice(team: TeamDirectory) -> None:
     holder = leases.holder(agent.lease, Lease)
     assert holder is not None
     assert (holder.pid, holder.run) == (os.getpid(), 2)
-    json_files.save(agent.status, Status(run=2, pid=1, state="working", since=1))
+    json_records.save(agent.status, Status(run=2, pid=1, state="working", since=1))
     os.close(first[1].descriptor)
     assert worker_main._begin(agent) is None, "after it has ended"
 

@@ -17,7 +17,7 @@ from crewboard.names import LEAD
 from crewboard.protocol import approvals, requests
 from crewboard.records import Exit, HireOptions, Intake, Lease, Member, Message, RunStarted, Spec, Status, describe_exit
 from crewboard.sandbox import scratch
-from crewboard.store import agents, journal, json_files, key_of, leases, mailbox, roster, tasks
+from crewboard.store import agents, journal, json_records, key_of, leases, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.launcher import Ended
@@ -438,7 +438,7 @@ class Finalize(Scenario):
         for name in ("scout", "other"):
             at_work(team, name)
         # A process without a pid, so that its children are not searched.
-        json_files.save(team.agent("scout").status, Status(run=1, pid=0, state="working", since=1))
+        json_records.save(team.agent("scout").status, Status(run=1, pid=0, state="working", since=1))
         held = leases.take(team.agent("other").lease)
         assert held is not None
         self._held_lease = held
@@ -495,7 +495,7 @@ class WorkerEnds(Scenario):
         finalized = agents.exit_record(agent)
         assert finalized is not None
         assert (finalized.reason, finalized.buried) == (record.reason, True)
-        assert json_files.load(agent.status, Status) is not None
+        assert json_records.load(agent.status, Status) is not None
         assert worker(team, "scout").conversation.assignment is not None, "it can be resumed"
 
 

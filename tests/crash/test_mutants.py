@@ -28,7 +28,7 @@ from crewboard.store import (
     file_store,
     files,
     journal,
-    json_files,
+    json_records,
     key_of,
     leases,
     mailbox,
@@ -143,7 +143,7 @@ def mail_at_once(patch: pytest.MonkeyPatch) -> None:
 def cursor_first(patch: pytest.MonkeyPatch) -> None:
     def append(self: RunState, event: Event) -> None:
         if isinstance(event, Intake):
-            json_files.save(self.agent.cursor, Cursor(offset=event.cursor))
+            json_records.save(self.agent.cursor, Cursor(offset=event.cursor))
         _APPEND(self, event)
 
     def init(self: RunState, agent: AgentDirectory, spec: Spec) -> None:
@@ -186,7 +186,7 @@ def closed_is_open(request: Request, status: Any, by: str, sha256: str | None) -
     _CHECK(request.replace(status="pending"), status, by, sha256)
 
 
-_SAVE, _CHANGE = json_files.save, json_files.change
+_SAVE, _CHANGE = json_records.save, json_records.change
 
 
 def not_waiting_for_the_disk(path: Key, record: Any, *, durable: bool = False) -> None:  # noqa: ANN401
@@ -202,8 +202,8 @@ def damage_overwritten(path: Key, lock: Key, model: Any, edit: Any, **how: Any) 
         return record
 
 
-def good_state_dropped(self: json_files.CachedFile[Any]) -> None:
-    self._record, self.damaged = json_files.load_or_none(self.key, self._model), False
+def good_state_dropped(self: json_records.CachedFile[Any]) -> None:
+    self._record, self.damaged = json_records.load_or_none(self.key, self._model), False
 
 
 def probing_by_taking(lease: Key) -> bool:
@@ -258,7 +258,7 @@ def marked_before_it_is_told(agent: AgentDirectory, record: Exit, now: float) ->
 
 
 def last_report_wins(agent: AgentDirectory, record: Exit) -> Exit:
-    json_files.save(agent.exit, record)
+    json_records.save(agent.exit, record)
     return record
 
 
@@ -410,12 +410,12 @@ MUTANTS = (
     Mutant("one answers at a time", WITHOUT_LOCKS, interleaving(interleavings.two_answers)),
     Mutant(
         "damage is never overwritten",
-        replaced(json_files, "change", damage_overwritten),
+        replaced(json_records, "change", damage_overwritten),
         interleaving(interleavings.damaged_roster),
     ),
     Mutant(
         "the last good state stays in use",
-        replaced(json_files.CachedFile, "_load", good_state_dropped),
+        replaced(json_records.CachedFile, "_load", good_state_dropped),
         interleaving(interleavings.damaged_while_in_use),
     ),
     Mutant(
@@ -460,7 +460,7 @@ MUTANTS = (
     Mutant("the first answer wins (machine)", replaced(requests, "_check_answer", closed_is_open), machine(Requests)),
     Mutant(
         "an answer is on the disk before it is announced",
-        replaced(json_files, "save", not_waiting_for_the_disk),
+        replaced(json_records, "save", not_waiting_for_the_disk),
         unit(test_requests.test_questions_and_answers_are_synced_to_disk, patch=True),
     ),
     Mutant("asking twice sends one message", replaced(approvals, "_mail_id", random_id), scenario("ask")),

@@ -23,7 +23,7 @@ from crewboard.records import (
     Work,
     Worktree,
 )
-from crewboard.store import TeamDirectory, json_files, roster
+from crewboard.store import TeamDirectory, json_records, roster
 
 
 def work(name: str, *, ended: float | None = None, worktree: bool = False, **files: float) -> AgentWork:
@@ -116,8 +116,8 @@ class Team:
         agent = self.directory.agent(name)
         agent.path.mkdir(parents=True, exist_ok=True)
         worktree = Worktree(branch=f"crew/{name}", base="1", folder=folder) if folder is not None else None
-        json_files.save(agent.spec, Spec(prompt="", prompt_id="", type="code", worktree=worktree))
-        json_files.save(agent.status, Status(run=1, pid=1, state="idle", since=0, work=shown))
+        json_records.save(agent.spec, Spec(prompt="", prompt_id="", type="code", worktree=worktree))
+        json_records.save(agent.status, Status(run=1, pid=1, state="idle", since=0, work=shown))
         roster.put(self.directory, Member(name=name, type="code"))
 
     def says(self, file: str, own: Work | None = None, name: str = "me") -> str:
@@ -150,11 +150,11 @@ def test_hold_asks_about_work_in_a_worktree_until_it_is_merged(directory: TeamDi
     team = Team(directory, "hold")
     team.put("amy", Work(ended=9), folder="sub")
     unmerged = Unmerged(commit="1", state="", files=["sub/a.py", "b.py"])
-    json_files.save(directory.collisions, Collisions(unmerged={"amy": unmerged}))
+    json_records.save(directory.collisions, Collisions(unmerged={"amy": unmerged}))
     assert team.says("a.py") == "amy changed it in work that is not merged"
     assert team.says("b.py") == "", "b.py of the repository is not the b.py of this root"
     assert team.says("a.py", changed("a.py", 4)) == "", "allowed before"
-    json_files.save(directory.collisions, Collisions())
+    json_records.save(directory.collisions, Collisions())
     assert team.says("a.py") == ""
 
 

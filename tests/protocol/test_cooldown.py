@@ -6,7 +6,7 @@ import pytest
 
 from crewboard.protocol import cooldown
 from crewboard.records import Cooldown
-from crewboard.store import json_files
+from crewboard.store import json_records
 from crewboard.store.layout import TeamDirectory
 
 
@@ -26,7 +26,7 @@ def test_a_clock_that_jumps_changes_no_cooldown(
 
 
 def test_a_cooldown_of_another_boot_lasts_a_minute_at_most(directory: TeamDirectory) -> None:
-    json_files.save(directory.cooldown, Cooldown(until=time.time() + 86_400, until_monotonic=1e9, boot_id="before"))
+    json_records.save(directory.cooldown, Cooldown(until=time.time() + 86_400, until_monotonic=1e9, boot_id="before"))
     pause = cooldown.current(directory.agent("waiter"))
     assert pause is not None
     assert cooldown.left(pause) == cooldown.MAX_COOLDOWN

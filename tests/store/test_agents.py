@@ -4,7 +4,7 @@ import pytest
 
 from crewboard.errors import BadDataError, StorageError, UsageError
 from crewboard.records import Cursor, Exit, RunStarted, Spec, Status
-from crewboard.store import agents, journal, json_files
+from crewboard.store import agents, journal, json_records
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 SPEC = Spec(prompt="do it", prompt_id="p1", type="code", run=3)
@@ -20,7 +20,7 @@ def begin(agent: AgentDirectory, run: int) -> None:
     journal.append(
         agent.journal, RunStarted(ts=1, run=run, pid=1, type="code", model="m", fresh=True, prompt_id="p1")
     )  # fmt: skip
-    json_files.save(agent.status, Status(run=run, pid=1, state="working", since=1))
+    json_records.save(agent.status, Status(run=run, pid=1, state="working", since=1))
 
 
 def test_an_unknown_agent_has_no_records(directory: TeamDirectory) -> None:

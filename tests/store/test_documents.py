@@ -10,8 +10,8 @@ import pytest
 
 from crewboard.errors import BadDataError, StorageError, UsageError
 from crewboard.records import OperatorState, Task
-from crewboard.store import Key, json_files, key_of
-from crewboard.store.json_files import CachedFile
+from crewboard.store import Key, json_records, key_of
+from crewboard.store.json_records import CachedFile
 
 
 @pytest.fixture
@@ -33,15 +33,15 @@ def renamed(task: Task | None) -> Task:
 
 
 def test_a_record_is_saved_and_loaded(path: Key) -> None:
-    assert json_files.load(path, Task) is None
-    json_files.save(path, Task(id=7, subject="old"))
-    assert json_files.load(path, Task) == Task(id=7, subject="old")
+    assert json_records.load(path, Task) is None
+    json_records.save(path, Task(id=7, subject="old"))
+    assert json_records.load(path, Task) == Task(id=7, subject="old")
 
 
 def test_a_change_gets_the_present_record(path: Key, lock: Key) -> None:
-    json_files.save(path, Task(id=7, subject="old"))
-    changed = json_files.change(path, lock, Task, renamed)
-    assert json_files.load(path, Task) == changed == Task(id=7, subject="new")
+    json_records.save(path, Task(id=7, subject="old"))
+    changed = json_records.change(path, lock, Task, renamed)
+    assert json_records.load(path, Task) == changed == Task(id=7, subject="new")
 
 
 def test_a_change_may_create_the_file(path: Key, lock: Key) -> None:
@@ -49,25 +49,25 @@ def test_a_change_may_create_the_file(path: Key, lock: Key) -> None:
         assert old is None
         return Task(id=7, subject="first")
 
-    json_files.change(path, lock, Task, create)
-    assert json_files.load(path, Task) == Task(id=7, subject="first")
+    json_records.change(path, lock, Task, create)
+    assert json_records.load(path, Task) == Task(id=7, subject="first")
 
 
 @pytest.mark.parametrize("error", [UsageError("no"), BadDataError("no"), ZeroDivisionError()])
 def test_a_change_that_raises_leaves_everything_as_it_is(path: Key, lock: Key, error: Exception) -> None:
-    json_files.save(path, Task(id=7, subject="old"))
+    json_records.save(path, Task(id=7, subject="old"))
 
     def refuse(old: Task | None) -> Task:
         raise error
 
     with pytest.raises(type(error)):
-        json_files.change(path, lock, Task, refuse)
-    assert json_files.load(path, Task) == Task(id=7, subject="old")
+        json_records.change(path, lock, Task, refuse)
+    assert json_records.load(path, Task) == Task(id=7, subject="old")
     assert {left.name for left in path.on_disk.parent.iterdir()} == {"7.json", "lock"}
 
 
 def test_an_unreadable_change_never_replaces_a_record(path: Key, lock: Key) -> None:
-    json_files.save(path, Task(id=7, subject="old"))
+    json_records.save(path, Task(id=7, subject="old"))
 
     def misname(old: Task | None) -> Task:
         assert old is not None
@@ -75,8 +75,8 @@ def test_an_unreadable_change_never_replaces_a_record(path: Key, lock: Key) -> N
         return old
 
     with pytest.raises(BadDataError, match="owner: Value error, a name starts with a-z"):
-        json_files.change(path, lock, Task, misname)
-    assert json_files.load(path, Task) == Task(id=7, subject="old")
+        json_records.change(path, lock, Task, misname)
+    assert json_records.load(path, Task) == Task(id=7, subject="old")
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda data: repr(data[:12]))
@@ -84,7 +84,7 @@ def test_a_damaged_file_is_copied_and_never_overwritten(path: Key, lock: Key, da
     path.on_disk.write_bytes(damage)
     for _ in range(2):
         with pytest.raises(BadDataError, match=r"7\.json is damaged: .*; a copy is kept as 7\.json\.damaged-"):
-            json_files.change(path, lock, Task, renamed)
+            json_records.change(path, lock, Task, renamed)
     assert path.on_disk.read_bytes() == damage
     assert [aside.read_bytes() for aside in path.on_disk.parent.glob("7.json.damaged-*")] == [damage]
     assert len(list(path.on_disk.parent.iterdir())) == 3, "one copy, however often a change is tried"
@@ -93,39 +93,39 @@ def test_a_damaged_file_is_copied_and_never_overwritten(path: Key, lock: Key, da
 def test_loading_a_damaged_file_says_which_and_why(path: Key) -> None:
     path.on_disk.write_bytes(b'{"id": 0, "subject": "x"}')
     with pytest.raises(BadDataError, match=r"7\.json is damaged: id: Input should be greater than or equal to 1"):
-        json_files.load(path, Task)
+        json_records.load(path, Task)
 
 
 def test_load_or_none_returns_none_for_a_damaged_file(path: Key) -> None:
-    assert json_files.load_or_none(path, Task) is None
+    assert json_records.load_or_none(path, Task) is None
     path.on_disk.write_bytes(b"{")
-    assert json_files.load_or_none(path, Task) is None
-    json_files.save(path, Task(id=7, subject="x"))
-    assert json_files.load_or_none(path, Task) == Task(id=7, subject="x")
+    assert json_records.load_or_none(path, Task) is None
+    json_records.save(path, Task(id=7, subject="x"))
+    assert json_records.load_or_none(path, Task) == Task(id=7, subject="x")
 
 
 def test_a_rebuilt_record_replaces_a_damaged_one_after_a_copy(path: Key, lock: Key) -> None:
     path.on_disk.write_bytes(b"{")
-    json_files.change(path, lock, Task, lambda old: old or Task(id=7, subject="known"), replace_damaged=True)
-    assert json_files.load(path, Task) == Task(id=7, subject="known")
+    json_records.change(path, lock, Task, lambda old: old or Task(id=7, subject="known"), replace_damaged=True)
+    assert json_records.load(path, Task) == Task(id=7, subject="known")
     (aside,) = path.on_disk.parent.glob("*.damaged-*")
     assert aside.read_bytes() == b"{"
 
 
 def test_a_damaged_projection_is_copied_before_it_is_rewritten(path: Key) -> None:
-    json_files.quarantine_if_damaged(path, Task)
-    json_files.save(path, Task(id=7, subject="x"))
-    json_files.quarantine_if_damaged(path, Task)
+    json_records.quarantine_if_damaged(path, Task)
+    json_records.save(path, Task(id=7, subject="x"))
+    json_records.quarantine_if_damaged(path, Task)
     assert [left.name for left in path.on_disk.parent.iterdir()] == ["7.json"]
     path.on_disk.write_bytes(b"damage")
-    json_files.quarantine_if_damaged(path, Task)
+    json_records.quarantine_if_damaged(path, Task)
     (aside,) = path.on_disk.parent.glob("*.damaged-*")
     assert aside.read_bytes() == b"damage"
 
 
 def test_fields_of_a_later_version_survive_a_change(path: Key, lock: Key) -> None:
     path.on_disk.write_bytes(b'{"id": 7, "subject": "old", "colour": "red"}')
-    json_files.change(path, lock, Task, renamed)
+    json_records.change(path, lock, Task, renamed)
     assert b'"colour": "red"' in path.on_disk.read_bytes()
 
 
@@ -142,18 +142,18 @@ def test_a_reader_sees_each_replacement(path: Key) -> None:
     reader = CachedFile(path, Task)
     assert reader.get() is None
     for number in range(50):
-        json_files.save(path, Task(id=7, subject=f"{number:02}"))
+        json_records.save(path, Task(id=7, subject=f"{number:02}"))
         seen = reader.get()
         assert seen is not None
         assert seen.subject == f"{number:02}"
 
 
 def test_an_unchanged_file_is_read_once(path: Key, monkeypatch: pytest.MonkeyPatch) -> None:
-    json_files.save(path, Task(id=7, subject="x"))
+    json_records.save(path, Task(id=7, subject="x"))
     settle(path)
     reader = CachedFile(path, Task)
     first = reader.get()
-    monkeypatch.setattr(json_files, "load", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(json_records, "load", lambda *_: pytest.fail("read again"))
     assert reader.get() is first
 
 
@@ -176,14 +176,14 @@ def test_a_replacement_within_one_clock_tick_is_not_missed(path: Key) -> None:
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda data: repr(data[:12]))
 def test_the_last_good_state_is_used_while_a_file_is_damaged(path: Key, damage: bytes) -> None:
-    json_files.save(path, Task(id=7, subject="good"))
+    json_records.save(path, Task(id=7, subject="good"))
     reader = CachedFile(path, Task)
     good = reader.get()
     path.on_disk.write_bytes(damage)
     for _ in range(2):
         assert reader.get() == good
         assert reader.damaged
-    json_files.save(path, Task(id=7, subject="fixed"))
+    json_records.save(path, Task(id=7, subject="fixed"))
     assert reader.get() == Task(id=7, subject="fixed")
     assert not reader.damaged
 
@@ -196,7 +196,7 @@ def test_a_file_damaged_from_the_start_is_none_and_damaged(path: Key) -> None:
 
 
 def test_a_file_that_cannot_be_read_counts_as_damaged_not_absent(path: Key, monkeypatch: pytest.MonkeyPatch) -> None:
-    json_files.save(path, Task(id=7, subject="good"))
+    json_records.save(path, Task(id=7, subject="good"))
     settle(path)
     reader = CachedFile(path, Task)
     good = reader.get()
@@ -213,7 +213,7 @@ def test_a_file_that_cannot_be_read_counts_as_damaged_not_absent(path: Key, monk
 
 
 def test_a_removed_file_is_none_and_not_damaged(path: Key) -> None:
-    json_files.save(path, OperatorState())
+    json_records.save(path, OperatorState())
     reader = CachedFile(path, OperatorState)
     assert reader.get() is not None
     path.on_disk.unlink()
@@ -222,7 +222,7 @@ def test_a_removed_file_is_none_and_not_damaged(path: Key) -> None:
 
 
 def test_a_failed_write_leaves_the_record_unchanged(path: Key, lock: Key, monkeypatch: pytest.MonkeyPatch) -> None:
-    json_files.save(path, Task(id=7, subject="old"))
+    json_records.save(path, Task(id=7, subject="old"))
 
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -230,5 +230,5 @@ def test_a_failed_write_leaves_the_record_unchanged(path: Key, lock: Key, monkey
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", refuse)
         with pytest.raises(StorageError, match="the old file is unchanged"):
-            json_files.change(path, lock, Task, renamed)
-    assert json_files.load(path, Task) == Task(id=7, subject="old")
+            json_records.change(path, lock, Task, renamed)
+    assert json_records.load(path, Task) == Task(id=7, subject="old")

@@ -14,7 +14,7 @@ from crewboard.readmodel.changes import ChangeReader
 from crewboard.readmodel.mail import MailReader
 from crewboard.readmodel.reader import TeamReader
 from crewboard.records import Member, Retry, Spec
-from crewboard.store import agents, codec, files, journal, json_files, mailbox, roster
+from crewboard.store import agents, codec, files, journal, json_records, mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from tests.store.raw_mail import line
 
@@ -93,7 +93,7 @@ def test_following_reads_only_new_lines(large: TeamDirectory) -> None:
 
 
 def test_sending_to_a_large_mailbox_reads_nothing_of_it(large: TeamDirectory) -> None:
-    with mock.patch.object(files, "read_lines") as read, mock.patch.object(json_files, "load") as load:
+    with mock.patch.object(files, "read_lines") as read, mock.patch.object(json_records, "load") as load:
         mailbox.send(large, mailbox.compose("scout", "operator", "message", "news"))
     assert not read.called
     assert not load.called

@@ -10,7 +10,7 @@ from crewboard.commands import answers, hire, messages, tasks
 from crewboard.commands.context import Team
 from crewboard.protocol import requests, supervisor_client
 from crewboard.records import Answer, Config, Intake, Message, Reply, RunStarted, Spec, Tokens, ToolStart
-from crewboard.store import agents, journal, json_files, mailbox, roster
+from crewboard.store import agents, journal, json_records, mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from tests.cli.files import enlist
 
@@ -70,7 +70,7 @@ def left_of(disk: Disk) -> TeamDirectory:
 
 def test_a_made_team_survives_and_is_still_its_users(disk: Disk, team: Team) -> None:
     left = left_of(disk)
-    assert json_files.load(left.config, Config) == team.config
+    assert json_records.load(left.config, Config) == team.config
     assert (left.path / "owners").read_bytes() == (team.directory.path / "owners").read_bytes()
 
 
@@ -78,7 +78,7 @@ def test_a_hire_survives_with_its_prompt(disk: Disk, team: Team, monkeypatch: py
     monkeypatch.setattr(hire, "_is_up", lambda *_: True)
     hire.spawn(team, hire.Hire("scout", "explore", "read everything"))
     left = left_of(disk)
-    spec = json_files.load(left.agent("scout").spec, Spec)
+    spec = json_records.load(left.agent("scout").spec, Spec)
     assert spec is not None
     assert spec.prompt == "read everything"
     assert roster.load(left).names == ["scout"]
@@ -145,5 +145,5 @@ def test_a_status_costs_no_sync(disk: Disk, team: Team) -> None:
     enlist(team, "scout")
     before, status = disk.syncs, agents.status(team.directory.agent("scout"))
     assert status is not None
-    json_files.save(team.directory.agent("scout").status, status)
+    json_records.save(team.directory.agent("scout").status, status)
     assert disk.syncs == before

@@ -8,15 +8,15 @@ from unittest import mock
 import pytest
 
 from crewboard.records import Task
-from crewboard.store import codec, files, json_files, tasks
-from crewboard.store.json_files import CachedFolder
+from crewboard.store import codec, files, json_records, tasks
+from crewboard.store.json_records import CachedFolder
 from crewboard.store.layout import TeamDirectory
 
 
 @pytest.fixture
 def reads() -> Iterator[mock.Mock]:
     """Count how often a record is read from its file."""
-    with mock.patch.object(json_files, "load", side_effect=json_files.load) as load:
+    with mock.patch.object(json_records, "load", side_effect=json_records.load) as load:
         yield load
 
 
@@ -52,7 +52,7 @@ def test_only_what_was_replaced_is_read_again(
 ) -> None:
     changed = tasks.load(directory, 2).replace(subject="two again")
     reads.reset_mock()
-    json_files.save(directory.task(2), changed)
+    json_records.save(directory.task(2), changed)
     assert subjects(board) == ["one", "two again", "three"]
     assert reads.call_count == 1
 
@@ -60,7 +60,7 @@ def test_only_what_was_replaced_is_read_again(
 def test_changes_within_one_clock_tick_are_all_noticed(board: CachedFolder[Task], directory: TeamDirectory) -> None:
     task = tasks.load(directory, 2)
     for number in range(200):
-        json_files.save(directory.task(2), task.replace(subject=f"two {number}"))
+        json_records.save(directory.task(2), task.replace(subject=f"two {number}"))
         assert subjects(board)[1] == f"two {number}"
 
 
@@ -86,5 +86,5 @@ def test_a_file_edited_in_place_is_noticed_at_the_recheck(
 ) -> None:
     edited = tasks.load(directory, 3).replace(subject="3, by hand")
     directory.task(3).on_disk.write_bytes(codec.encode(edited))
-    monkeypatch.setattr("crewboard.store.json_files._RECHECK_INTERVAL", 0.0)
+    monkeypatch.setattr("crewboard.store.json_records._RECHECK_INTERVAL", 0.0)
     assert subjects(board)[2] == "3, by hand"

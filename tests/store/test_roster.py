@@ -6,7 +6,7 @@ import pytest
 
 from crewboard.errors import BadDataError, UsageError
 from crewboard.records import Config, Member, Record, Rule, RuleEffect
-from crewboard.store import Key, json_files, roster
+from crewboard.store import Key, json_records, roster
 from crewboard.store.layout import TeamDirectory
 from tests.bench import large
 
@@ -95,12 +95,12 @@ def test_without_a_budget_no_other_agent_is_read(directory: TeamDirectory, monke
     for number in range(5):
         large.enlist(directory, f"agent{number}")
     read: list[Key] = []
-    load = json_files.load_or_none
+    load = json_records.load_or_none
 
     def noted(path: Key, model: type[Record]) -> Record | None:
         read.append(path)
         return load(path, model)
 
-    monkeypatch.setattr(json_files, "load_or_none", noted)
+    monkeypatch.setattr(json_records, "load_or_none", noted)
     assert roster.budgets(directory, "agent0", roster.Used()) == []
     assert read == [directory.agent("agent0").spec]

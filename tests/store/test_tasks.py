@@ -6,7 +6,7 @@ import pytest
 
 from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.records import Task, TaskStatus, convert
-from crewboard.store import json_files, tasks
+from crewboard.store import json_records, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard.store.tasks import Edit
 
@@ -298,7 +298,7 @@ def test_a_damaged_task_is_left_out_and_never_overwritten(directory: TeamDirecto
 
 def test_fields_of_a_later_version_survive(directory: TeamDirectory) -> None:
     add(directory, "x")
-    json_files.save(directory.task(1), convert({"id": 1, "subject": "x", "colour": "red"}, Task))
+    json_records.save(directory.task(1), convert({"id": 1, "subject": "x", "colour": "red"}, Task))
     claim(directory, 1)
     assert b'"colour": "red"' in directory.task(1).on_disk.read_bytes()
 

@@ -17,7 +17,7 @@ from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.readmodel.team import Need
 from crewboard.records import Config, HeldStart, HeldStarts, HireOptions, Lease, RunStarted, Spec, Status
-from crewboard.store import agents, json_files, leases, roster
+from crewboard.store import agents, json_records, leases, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.store.roster import Load
 from crewboard.supervisor.starts import Candidate, StartQueue, restart_delay
@@ -195,7 +195,7 @@ def test_idle_agents_do_not_count_as_working(directory: TeamDirectory) -> None:
     for name, state in (("a", "idle"), ("b", "working"), ("c", "waiting"), ("d", "retrying")):
         status = Status(run=1, pid=1, state=state, since=0)  # type: ignore[arg-type]
         agents.change_spec(directory.agent(name), lambda _: Spec(prompt="x", prompt_id="x", type="explore"))
-        json_files.save(directory.agent(name).status, status)
+        json_records.save(directory.agent(name).status, status)
     agents.change_spec(directory.agent("new"), lambda _: Spec(prompt="x", prompt_id="x", type="explore"))
     load = roster.load_of(directory, ["a", "b", "c", "d", "new"])
     assert (load.agents, load.working) == (5, 3)
@@ -294,7 +294,7 @@ def test_a_restart_is_announced_and_cancelled_by_a_stop(crew: Crew) -> None:
     # After so many restarts it waits for a minute, so that this test cannot come too late.
     now = time.time()
     earlier = [now - 550 * number for number in range(6, 0, -1)]
-    json_files.save(crew.directory.starts, HeldStarts(restarts={"api": earlier}))
+    json_records.save(crew.directory.starts, HeldStarts(restarts={"api": earlier}))
     crew.kill("api")
     crew.wait_for("api", "queued")
     assert re.fullmatch(r"restarts in \d+ s \(2 of 3\): killed by SIGKILL", crew.see("api").reason)
@@ -308,7 +308,7 @@ def test_a_restart_is_announced_and_cancelled_by_a_stop(crew: Crew) -> None:
 def test_the_fourth_crash_in_ten_minutes_is_a_death(crew: Crew) -> None:
     crew.run("api", "explore", LOOK, restart=True)
     now = time.time()
-    json_files.save(crew.directory.starts, HeldStarts(restarts={"api": [now - 90, now - 60, now - 30]}))
+    json_records.save(crew.directory.starts, HeldStarts(restarts={"api": [now - 90, now - 60, now - 30]}))
     crew.kill("api")
     crew.wait_for("api", "crashed")
     (need,) = urgent(crew)

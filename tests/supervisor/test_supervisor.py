@@ -24,8 +24,8 @@ from crewboard.readmodel import SupervisorView
 from crewboard.readmodel.reader import TeamReader
 from crewboard.records import Exit, Member, Message, RunStarted, Spec, Status, Supervisor
 from crewboard.records.agents import Want
-from crewboard.store import Held, Key, agents, codec, files, json_files, leases, mailbox, roster
-from crewboard.store.json_files import CachedFile
+from crewboard.store import Held, Key, agents, codec, files, json_records, leases, mailbox, roster
+from crewboard.store.json_records import CachedFile
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import __main__ as supervisor_main
 from crewboard.supervisor import finalizer, reconciler
@@ -114,7 +114,7 @@ def test_a_request_with_the_key_is_kept_only_while_its_run_can_begin(
 ) -> None:
     agent = directory.agent("a")
     agent.path.mkdir()
-    json_files.save(agent.status, Status(run=1, pid=1, state="idle", since=0))
+    json_records.save(agent.status, Status(run=1, pid=1, state="idle", since=0))
     files = CachedFile(agent.spec, Spec), CachedFile(agent.status, Status), CachedFile(agent.exit, Exit)
     watched = Watched(agent, *files, start=ControlRequest("start", "a", asked, {"ANTHROPIC_API_KEY": "key"}))
     spec = Spec(prompt="x", prompt_id="x", type="explore", run=wanted, want=want)
@@ -285,7 +285,7 @@ def test_an_orderly_shutdown_of_the_machine_is_no_crash(shared_crew: Crew) -> No
     agent = shared_crew.agent("rebooted")
     status = agents.status(agent)
     assert status is not None
-    json_files.save(agent.status, status.replace(boot_id="the boot before"))
+    json_records.save(agent.status, status.replace(boot_id="the boot before"))
     assert shared_crew.see("rebooted").state == "exited"
     supervisor_client.ensure_running(shared_crew.directory)
     eventually(lambda: not supervisor_client.is_unfinalized(agent), "the finalized end")
@@ -503,10 +503,10 @@ def test_a_supervisor_whose_lock_was_removed_writes_nothing(
         monkeypatch.setattr(process, name, lambda: None)
 
     async def supervise(team: TeamDirectory, lock: Held) -> None:
-        json_files.save(team.agent("scout").status, STATUS)
+        json_records.save(team.agent("scout").status, STATUS)
         team.supervisor_lock.on_disk.unlink()
         with pytest.raises(LostLeaseError):
-            json_files.save(team.agent("scout").status, STATUS)
+            json_records.save(team.agent("scout").status, STATUS)
         os.close(lock.descriptor)
 
     monkeypatch.setattr(supervisor_main, "supervise", supervise)
@@ -518,7 +518,7 @@ def test_a_supervisor_whose_lock_was_removed_writes_nothing(
 def test_a_run_that_a_reboot_ended_says_so(directory: TeamDirectory) -> None:
     agent = directory.agent("scout")
     agent.path.mkdir(parents=True)
-    json_files.save(agent.status, STATUS.replace(boot_id="another boot", beat=5.0))
+    json_records.save(agent.status, STATUS.replace(boot_id="another boot", beat=5.0))
     record = finalizer.record_exit(agent, 1, Ended(), 9.0)
     assert (record.reason, record.at) == ("reboot", 5.0)
 
@@ -541,7 +541,7 @@ def ended_and_living(team: TeamDirectory, **wants: Want) -> Iterator[None]:
         spec = Spec(prompt="x", prompt_id="x", type="explore", at=1, want=want)
         agents.change_spec(team.agent(name), lambda _, spec=spec: spec)  # type: ignore[misc]
         roster.put(team, Member(name=name, type="explore"))
-        json_files.save(team.agent(name).status, Status(run=1, pid=0, state="idle", since=1))
+        json_records.save(team.agent(name).status, Status(run=1, pid=0, state="idle", since=1))
         if not name.startswith("dead"):
             held.append(leases.take(team.agent(name).lease))
     yield

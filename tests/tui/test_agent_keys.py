@@ -8,7 +8,7 @@ from crewboard.commands import hire
 from crewboard.commands import stop as ending
 from crewboard.errors import CredentialsError, TryLaterError
 from crewboard.records import OperatorState
-from crewboard.store import json_files, mailbox
+from crewboard.store import json_records, mailbox
 from tests.frozen import Frozen
 from tests.tui.stage import opened
 
@@ -220,7 +220,7 @@ async def test_acknowledging_a_death_takes_it_off_the_list(frozen: Frozen) -> No
         await stage.press("D")
         await stage.sees("acknowledged: parser")
         await stage.until(lambda: "✖1 died" in stage.part("strip"), "a death that was seen in the strip")
-    state = json_files.load(frozen.directory.operator, OperatorState)
+    state = json_records.load(frozen.directory.operator, OperatorState)
     assert state is not None
     assert state.acknowledged == {"parser": 1}
 

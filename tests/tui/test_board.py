@@ -10,7 +10,7 @@ from crewboard.commands.context import Team, choose_team
 from crewboard.errors import UsageError
 from crewboard.readmodel.reader import TeamReader
 from crewboard.records import Exit, State, Status, TodoList
-from crewboard.store import agents, json_files, tasks
+from crewboard.store import agents, json_records, tasks
 from crewboard_tui import session
 from crewboard_tui.queries import Snapshot
 from crewboard_tui.views.base import BaseScreen
@@ -23,17 +23,17 @@ from tests.tui.stage import opened
 @pytest.mark.long
 async def test_a_row_and_the_page_of_an_agent_show_its_steps(frozen: Frozen) -> None:
     agent = frozen.directory.agent("api")
-    status = json_files.load(agent.status, Status)
+    status = json_records.load(agent.status, Status)
     assert status is not None
     steps = TodoList(done=3, total=7, current="write the tests")
-    json_files.save(agent.status, status.replace(todo=steps, effort="high", thinking="adaptive"))
+    json_records.save(agent.status, status.replace(todo=steps, effort="high", thinking="adaptive"))
     async with opened(frozen, 80, 24) as stage:
         await stage.sees("TODO", "3/7")
         stage.app.open_agent("api", "Now")
         await stage.sees("3/7 write the tests", "claude-sonnet-5-5, effort high, thinking adaptive")
         # What it did not do of its list means nothing when it is done.
         await stage.press("escape")
-        json_files.save(agent.status, status.replace(todo=steps, state="idle"))
+        json_records.save(agent.status, status.replace(todo=steps, state="idle"))
         await stage.sees_not("3/7")
 
 
@@ -67,9 +67,9 @@ async def test_a_move_of_the_cursor_does_not_paint_the_team(frozen: Frozen, monk
 )
 async def test_what_an_idle_agent_does_is_not_said_twice(frozen: Frozen, error: str | None, says: str) -> None:
     path = frozen.directory.agent("reviewer").status
-    status = json_files.load(path, Status)
+    status = json_records.load(path, Status)
     assert status is not None
-    json_files.save(path, status.replace(doing="idle", last_error=error))
+    json_records.save(path, status.replace(doing="idle", last_error=error))
     async with opened(frozen, 170, 40) as stage:
         await stage.settles()
         (row,) = [line for line in stage.text if "○ reviewer" in line]
@@ -81,10 +81,10 @@ async def test_what_an_idle_agent_does_is_not_said_twice(frozen: Frozen, error: 
 @pytest.mark.parametrize("state", [pytest.param("idle", marks=pytest.mark.long), "working"])
 async def test_a_row_says_that_a_checkout_was_not_set_up(frozen: Frozen, state: State) -> None:
     path = frozen.directory.agent("reviewer").status
-    status = json_files.load(path, Status)
+    status = json_records.load(path, Status)
     assert status is not None
     error = "worktree_setup `make` failed"
-    json_files.save(path, status.replace(state=state, doing="reads", setup_error=error))
+    json_records.save(path, status.replace(state=state, doing="reads", setup_error=error))
     async with opened(frozen, 170, 40) as stage:
         await stage.sees({"idle": error, "working": "checkout not set up · reads"}[state])
 

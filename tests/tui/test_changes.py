@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from crewboard.records import Checked, FileKept, Intake, Message, SnapshotTaken, Spec, Status, Worktree, convert
-from crewboard.store import agents, codec, journal, json_files, roster
+from crewboard.store import agents, codec, journal, json_records, roster
 from crewboard.worktrees import checkout, snapshot
 from crewboard.worktrees.changes import Changes, FileChange, LastCheck
 from crewboard_tui.render import hunk_lines, parse_diff, plain
@@ -289,9 +289,9 @@ async def test_a_hostile_file_name_and_text_are_only_shown(frozen: Frozen, repos
 
 def _idle(frozen: Frozen, name: str) -> None:
     path = frozen.directory.agent(name).status
-    status = json_files.load(path, Status)
+    status = json_records.load(path, Status)
     assert status is not None
-    json_files.save(path, status.replace(state="idle"))
+    json_records.save(path, status.replace(state="idle"))
 
 
 async def test_merged_work_is_committed_as_shown_and_taken_back(frozen: Frozen, repository: Repository) -> None:

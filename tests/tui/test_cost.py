@@ -5,16 +5,16 @@ import pytest
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.usage import CallReader, bill_agent, bill_team, hit_rate, rate
 from crewboard.records import Config, HireOptions, Reply, Spec, Status, Tokens
-from crewboard.store import agents, journal, json_files
+from crewboard.store import agents, journal, json_records
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 
 
 def _unpriced(frozen: Frozen, name: str) -> None:
     path = frozen.directory.agent(name).status
-    status = json_files.load(path, Status)
+    status = json_records.load(path, Status)
     assert status is not None
-    json_files.save(path, status.replace(cost_usd=None))
+    json_records.save(path, status.replace(cost_usd=None))
 
 
 def _limit(frozen: Frozen, name: str, budget: str) -> None:
@@ -26,9 +26,9 @@ def _limit(frozen: Frozen, name: str, budget: str) -> None:
 
 
 def _limit_team(frozen: Frozen, budget: str) -> None:
-    config = json_files.load(frozen.directory.config, Config)
+    config = json_records.load(frozen.directory.config, Config)
     assert config is not None
-    json_files.save(frozen.directory.config, config.replace(budget=budget))
+    json_records.save(frozen.directory.config, config.replace(budget=budget))
 
 
 def _called(frozen: Frozen, name: str, ago: float, usd: float | None) -> None:
@@ -200,9 +200,9 @@ async def test_an_agent_with_the_web_is_marked_and_its_uses_are_shown(frozen: Fr
 
     agents.change_spec(frozen.directory.agent("api"), with_web)
     path = frozen.directory.agent("api").status
-    status = json_files.load(path, Status)
+    status = json_records.load(path, Status)
     assert status is not None
-    json_files.save(path, status.replace(tokens=status.tokens.replace(web_searches=3, web_fetches=1)))
+    json_records.save(path, status.replace(tokens=status.tokens.replace(web_searches=3, web_fetches=1)))
     async with opened(frozen, 120, 36) as stage:
         await stage.sees("WEB")
         assert " 4 " in _row(stage, "api")

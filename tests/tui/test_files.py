@@ -14,7 +14,7 @@ from crewboard.readmodel.file_activity import (
     runs_on_your_machine,
 )
 from crewboard.records import JsonValue, Request, Work, convert
-from crewboard.store import agents, json_files
+from crewboard.store import agents, json_records
 from crewboard_tui.views.activity import file_rows
 from crewboard_tui.views.requests.base import plan_impact_lines
 from tests.frozen import NOW, Frozen
@@ -146,7 +146,7 @@ async def test_a_plan_says_which_plans_name_its_files(frozen: Frozen) -> None:
     status = agents.status(frozen.directory.agent("api"))
     assert status is not None
     work = Work(planned=["keys/"], planned_at=NOW - 60)
-    json_files.save(frozen.directory.agent("api").status, status.replace(work=work))
+    json_records.save(frozen.directory.agent("api").status, status.replace(work=work))
     async with opened(frozen, 80, 36) as stage:
         await _open_plan(stage)
         await stage.sees("⚠ PLANS   the approved plan of api names keys/ring.py, too")

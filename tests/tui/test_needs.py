@@ -5,7 +5,7 @@ import pytest
 from crewboard.commands import answers, control, hire, messages
 from crewboard.protocol import requests
 from crewboard.records import Exit, Work
-from crewboard.store import agents, json_files, mailbox, tasks
+from crewboard.store import agents, json_records, mailbox, tasks
 from crewboard_tui.render.formats import format_clock
 from crewboard_tui.views.hire import HireScreen
 from crewboard_tui.widgets.line_list import LineList
@@ -345,7 +345,7 @@ async def test_a_collision_marks_both_rows_and_is_answered(empty: Frozen, size: 
         status = agents.status(agent)
         assert status is not None
         work = Work(files={path: at})
-        json_files.save(agent.status, status.replace(work=work))
+        json_records.save(agent.status, status.replace(work=work))
     async with opened(empty, *size) as stage:
         await stage.sees("collides with ben in api.py")
         assert marked(stage) == {"ann": True, "ben": True, "cat": False}

@@ -6,7 +6,7 @@ from crewboard.commands import messages
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import TeamView
 from crewboard.records import Status
-from crewboard.store import json_files
+from crewboard.store import json_records
 from crewboard_tui.notifications import APART, BELL, Notify, TerminalNotifications, notification
 from crewboard_tui.settings import Settings
 from tests.frozen import Frozen
@@ -115,7 +115,7 @@ def test_a_loop_that_goes_on_notifies_again_after_the_pause(frozen: Frozen) -> N
     ear.asked("q-1")
     for repeats in (5, 6):
         agent = frozen.directory.agent("perf")
-        json_files.change(
+        json_records.change(
             agent.status,
             frozen.directory.lock("s"),
             Status,

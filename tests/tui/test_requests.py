@@ -11,7 +11,7 @@ from crewboard.protocol import requests
 from crewboard.readmodel import TeamReader
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.records import Deviations, JsonValue, Request, Status, Terms, TermsInForce
-from crewboard.store import json_files, mailbox, roster, tasks
+from crewboard.store import json_records, mailbox, roster, tasks
 from crewboard_tui import app as dashboard
 from crewboard_tui.actions import outcome_of
 from crewboard_tui.render.lines import Line
@@ -1031,9 +1031,9 @@ async def test_calls_beyond_the_plan_are_marked_on_roster_and_pages(frozen: Froz
     calls = ["write_file src/new.py", "bash rm -rf build"]
     beyond = Deviations(plan="req-004270", count=2, calls=calls)
     agent = frozen.directory.agent("auth-plan")
-    status = json_files.load(agent.status, Status)
+    status = json_records.load(agent.status, Status)
     assert status is not None
-    json_files.save(agent.status, status.replace(deviations=beyond))
+    json_records.save(agent.status, status.replace(deviations=beyond))
     async with opened(frozen, *size) as stage:
         await stage.sees("PLAN")
         (row,) = (line for line in stage.text if "▲ auth-plan" in line and "plan:" in line and line[0] == "│")
@@ -1081,10 +1081,10 @@ async def test_a_plan_is_approved_with_the_terms_that_are_shown(frozen: Frozen, 
 async def test_the_terms_in_force_are_on_the_board_and_the_agents_page(frozen: Frozen) -> None:
     frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "1. write\n2. publish it"})
     record = frozen.directory.agent("api").status
-    status = json_files.load(record, Status)
+    status = json_records.load(record, Status)
     assert status is not None
     given = TermsInForce(given=Terms(ask=True, budget="$2", hold=[2]), request="req-1")
-    json_files.save(record, status.replace(terms=given))
+    json_records.save(record, status.replace(terms=given))
     async with opened(frozen, 80, 24) as stage:
         await stage.sees("terms")
         stage.app.open_agent("api")
@@ -1140,7 +1140,7 @@ async def test_a_marked_permission_that_changed_is_refused_and_said_so(frozen: F
         await stage.sees("100% read")
         request = _request(frozen, "perm-2")
         changed = request.replace(payload={**request.payload, "input": {"command": "make worse"}})
-        json_files.save(frozen.directory.request("perm-2"), changed)
+        json_records.save(frozen.directory.request("perm-2"), changed)
         await stage.press("a")
         await stage.sees("1 of 2 approved: perm-1", "perm-2 has another sha256")
     assert _request(frozen, "perm-1").status == "approved"
@@ -1155,7 +1155,7 @@ async def test_a_permission_is_bound_to_what_was_marked_not_to_what_came_later(f
         await _mark_all(stage)
         request = _request(frozen, "perm-2")
         changed = request.replace(payload={**request.payload, "summary": "make worse"})
-        json_files.save(frozen.directory.request("perm-2"), changed)
+        json_records.save(frozen.directory.request("perm-2"), changed)
         await stage.until(lambda: "make worse" in stage.all, "the new text")
         await stage.press("a")
         await stage.sees("perm-2 has another sha256")

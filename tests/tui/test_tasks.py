@@ -9,7 +9,7 @@ from crewboard.commands.context import Team
 from crewboard.errors import StorageError
 from crewboard.readmodel import ActivityReader, format_minute, why_failed
 from crewboard.records import Answer, Checked, OperatorState, Task, TaskStatus
-from crewboard.store import journal, json_files, mailbox, tasks
+from crewboard.store import journal, json_records, mailbox, tasks
 from crewboard_tui.views.tasks import TasksScreen
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
@@ -524,5 +524,5 @@ async def test_a_check_that_fails_is_answered_from_needs(frozen: Frozen) -> None
 
 def messages_seen(frozen: Frozen) -> dict[str, float]:
     """Return what the operator acknowledged, by mark."""
-    state = json_files.load(frozen.directory.operator, OperatorState)
+    state = json_records.load(frozen.directory.operator, OperatorState)
     return state.needs if state is not None else {}

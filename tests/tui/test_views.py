@@ -7,7 +7,7 @@ import pytest
 from crewboard.commands import messages
 from crewboard.protocol import requests
 from crewboard.records import OperatorState
-from crewboard.store import json_files, mailbox
+from crewboard.store import json_records, mailbox
 from crewboard_tui.keymap.bindings import BY_ID, GROUPS, KEYS
 from crewboard_tui.views import inbox as screen
 from crewboard_tui.widgets.bars import working_keys
@@ -69,7 +69,7 @@ async def test_the_operators_mail_counts_as_read_once_seen_and_left(
         await stage.press("j")
         await stage.sees("lead · no lead hired yet: you read it · 2 new")
         await stage.sees_not("3 new")
-    state = json_files.load(frozen.directory.operator, OperatorState)
+    state = json_records.load(frozen.directory.operator, OperatorState)
     assert state is not None
     assert state.read["operator"] > 0
 

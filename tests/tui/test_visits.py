@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from crewboard.records import LastVisit
-from crewboard.store import files, json_files, key_of
+from crewboard.store import files, json_records, key_of
 from crewboard.store.operators import OpenDashboard, file_for
 from crewboard_tui.settings import Settings
 from tests.frozen import NOW, Frozen
@@ -30,11 +30,11 @@ def leave(settings: Settings, frozen: Frozen, **how: object) -> None:
     """Store that the user left the team an hour ago."""
     file = visit_file(settings, frozen)
     files.make_private_folders(file.parent)
-    json_files.save(key_of(file), LastVisit(at=NOW - HOUR, cost_usd=1.0).replace(**how))
+    json_records.save(key_of(file), LastVisit(at=NOW - HOUR, cost_usd=1.0).replace(**how))
 
 
 def left(settings: Settings, frozen: Frozen) -> LastVisit | None:
-    return json_files.load(key_of(visit_file(settings, frozen)), LastVisit)
+    return json_records.load(key_of(visit_file(settings, frozen)), LastVisit)
 
 
 @pytest.mark.parametrize("size", [(80, 24), pytest.param((120, 40), marks=pytest.mark.long)])

@@ -24,7 +24,7 @@ from crewboard.records import (
     ToolResult,
     steps_of,
 )
-from crewboard.store import agents, json_files, roster
+from crewboard.store import agents, json_records, roster
 from tests.crew import Crew
 from tests.model import calls, says
 from tests.worker.test_terms import add, as_lead
@@ -189,9 +189,9 @@ def under(team: Team, terms: Terms, *, used: int = 0) -> None:
     """Put the lead under terms."""
     given = TermsInForce(given=terms, request="plan-1", used_tokens=used)
     record = team.directory.agent("lead").status
-    status = json_files.load(record, Status)
+    status = json_records.load(record, Status)
     assert status is not None
-    json_files.save(record, status.replace(terms=given))
+    json_records.save(record, status.replace(terms=given))
 
 
 def test_an_agent_under_terms_hires_no_agent_with_more(as_lead: Team) -> None:

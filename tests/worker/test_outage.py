@@ -18,7 +18,7 @@ from crewboard.offline.service import Fault
 from crewboard.protocol import cooldown
 from crewboard.readmodel.team import AgentView, Need
 from crewboard.records import Member, Reply, Retry
-from crewboard.store import json_files, roster
+from crewboard.store import json_records, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.worker.interrupts import Interrupts
 from tests.crash.scenarios import hire, worker
@@ -245,7 +245,7 @@ def test_a_pause_of_an_old_outage_is_no_outage_any_more(directory: TeamDirectory
     assert pause is not None
     assert cooldown.is_outage(pause)
     old = {"until": time.time() - 9000, "until_monotonic": time.monotonic() - 9000}
-    json_files.save(directory.cooldown, pause.replace(**old))
+    json_records.save(directory.cooldown, pause.replace(**old))
     assert cooldown.extend_outage(agent, 0.0, "529", time.time()) <= cooldown.FIRST_OUTAGE_PAUSE
 
 

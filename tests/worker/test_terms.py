@@ -12,7 +12,7 @@ from crewboard.commands import answers, hire
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
 from crewboard.records import HireOptions, Member, Message, Spec, Status, Tokens, convert
-from crewboard.store import agents, json_files, leases, mailbox, roster
+from crewboard.store import agents, json_records, leases, mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.web import narrow
 from tests.crew import Crew
@@ -77,7 +77,7 @@ def add(team: TeamDirectory, name: str, kind: str, by: str = "operator", *, spen
     options = convert(flags, HireOptions)
     agents.change_spec(team.agent(name), lambda _: Spec(prompt="x", prompt_id="x", type=kind, flags=options, by=by))
     status = Status(run=1, pid=1, state="idle", since=0, tokens=Tokens(input=spent))
-    json_files.save(team.agent(name).status, status)
+    json_records.save(team.agent(name).status, status)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from crewboard.commands import messages
 from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
 from crewboard.records import Cursor, FileKept, HireOptions, Intake, Message, Record, TodoList, ToolResult
-from crewboard.store import Key, agents, json_files, mailbox
+from crewboard.store import Key, agents, json_records, mailbox
 from crewboard.store.layout import TeamDirectory
 from crewboard.untrusted import delimit, delimit_data, undelimit, undelimit_data
 from tests.crash.scenarios import hire, worker
@@ -259,14 +259,14 @@ def test_an_agent_is_busy_before_its_new_work_counts_as_read(
     run_state = worker(directory, "scout")
     run_state.show("idle")
     seen = []
-    save = json_files.save
+    save = json_records.save
 
     def watched(path: Key, record: Record, *, durable: bool = False) -> None:
         save(path, record, durable=durable)
-        status, cursor = agents.status(run_state.agent), json_files.load(run_state.agent.cursor, Cursor)
+        status, cursor = agents.status(run_state.agent), json_records.load(run_state.agent.cursor, Cursor)
         seen.append((status.state if status else "", cursor.offset if cursor else 0))
 
-    monkeypatch.setattr(json_files, "save", watched)
+    monkeypatch.setattr(json_records, "save", watched)
     run_state.append(Intake(ts=1, cursor=100, assignment="work"))
     assert ("idle", 100) not in seen
     assert seen[-1] == ("working", 100)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from crewboard.commands.context import Team
 from crewboard.records import Member, Spec, Worktree
-from crewboard.store import json_files, roster
+from crewboard.store import json_records, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees.snapshot import branch_of, ref_of
 
@@ -86,7 +86,7 @@ class Home:
         agent.path.mkdir(parents=True)
         branch = branch_of(self.directory, name)
         spec = Spec(prompt="", prompt_id="", type="code", worktree=Worktree(branch=branch, base=base))
-        json_files.save(agent.spec, spec)
+        json_records.save(agent.spec, spec)
         return AgentWork(self, name, base)
 
     def forget(self, name: str) -> None:

@@ -9,7 +9,7 @@ from crewboard.commands import changes, messages
 from crewboard.readmodel import AgentView, Need, read_team
 from crewboard.readmodel.needs import to_acknowledge
 from crewboard.records import Collisions, Exit
-from crewboard.store import agents, json_files
+from crewboard.store import agents, json_records
 from crewboard.worktrees import collisions
 from crewboard.worktrees.changes import merged as merged_of
 from crewboard.worktrees.repository import Repository
@@ -30,7 +30,7 @@ def three(home: Home) -> tuple[AgentWork, AgentWork, AgentWork]:
 
 
 def recorded(home: Home) -> Collisions:
-    found = json_files.load(home.directory.collisions, Collisions)
+    found = json_records.load(home.directory.collisions, Collisions)
     assert found is not None
     return found
 

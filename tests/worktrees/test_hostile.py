@@ -9,7 +9,7 @@ from crewboard.commands import changes
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, UsageError
 from crewboard.records import Member
-from crewboard.store import TeamDirectory, json_files, roster
+from crewboard.store import TeamDirectory, json_records, roster
 from crewboard.worktrees import checkout, snapshot
 from tests.cli.shell import Inside
 from tests.worktrees.conftest import Hired, git, write
@@ -202,7 +202,7 @@ def test_files_that_no_snapshot_has_are_not_lost_unsaid(directory: TeamDirectory
     team = Team(directory)
     spec = hired("bob")
     directory.agent("bob").path.mkdir(parents=True)
-    json_files.save(directory.agent("bob").spec, spec)
+    json_records.save(directory.agent("bob").spec, spec)
     changes.require_merged(team, ["bob"])
     write(directory.worktree("bob"), {"closed": "work\n"})
     (directory.worktree("bob") / "closed").chmod(0)

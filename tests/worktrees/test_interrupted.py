@@ -16,7 +16,7 @@ import pytest
 from crewboard.commands import changes
 from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.records import Acceptances, How, Move
-from crewboard.store import json_files
+from crewboard.store import json_records
 from crewboard.worktrees import merging
 from crewboard.worktrees.repository import Repository
 from tests.cli.shell import Inside
@@ -251,7 +251,7 @@ def test_a_record_of_a_move_is_read_again(home: Home) -> None:
     done = changes.merge(home.team, "bob", dry_run=True)
     assert done is not None
     move = Move(id="x", ref="refs/heads/main", old="a", new="b", files=True, acceptance=done.acceptance)
-    json_files.save(home.directory.acceptances, Acceptances(move=move))
+    json_records.save(home.directory.acceptances, Acceptances(move=move))
     assert merging.load(home.directory).move == move
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from crewboard.commands import changes, command_for
 from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.records import Acceptances, Checked, How, Message, Status
-from crewboard.store import agents, codec, json_files, leases, roster, tasks
+from crewboard.store import agents, codec, json_records, leases, roster, tasks
 from crewboard.worktrees import collisions, merging
 from tests.cli.shell import Inside
 from tests.matrix import default
@@ -450,7 +450,7 @@ def test_an_agent_at_work_is_not_merged(home: Home) -> None:
     agent = home.directory.agent("bob")
     lease = leases.take(agent.lease)
     assert lease is not None
-    json_files.save(agent.status, Status(run=1, pid=1, state="working", since=1))
+    json_records.save(agent.status, Status(run=1, pid=1, state="working", since=1))
     with pytest.raises(TryLaterError, match="--now"):
         changes.merge(home.team, "bob")
     assert changes.merge(home.team, "bob", now=True) is not None
@@ -610,7 +610,7 @@ def test_refusals_name_to_a_lead_no_options_that_it_lacks(home: Home) -> None:
     work(home)
     lead = replace(home.team, by="lead")
     agent = home.directory.agent("bob")
-    json_files.save(agent.status, Status(run=1, pid=1, state="working", since=0))
+    json_records.save(agent.status, Status(run=1, pid=1, state="working", since=0))
     lease = leases.take(agent.lease)
     assert lease is not None
     with pytest.raises(TryLaterError) as busy:

@@ -26,7 +26,7 @@ from crewboard.records import (
     UsageError,
     convert,
 )
-from crewboard.store import TeamDirectory, agents, journal, json_files, mailbox, roster
+from crewboard.store import TeamDirectory, agents, journal, json_records, mailbox, roster
 from crewboard.worker.tools import file_server
 from crewboard.worker.tools.workspace import Workspace
 from crewboard.worktrees import snapshot
@@ -187,7 +187,7 @@ def test_an_undo_that_was_killed_is_finished(team: Team, bob: Hand, monkeypatch:
         with pytest.raises(TypeError):
             undo.undo_file_tools(team, "bob")
     assert (team.directory.root / "a.py").read_text() == "one\ntwo\n"
-    assert json_files.load(bob.agent.undone, Undone) is None
+    assert json_records.load(bob.agent.undone, Undone) is None
     undo.undo_file_tools(team, "bob")
     assert not (team.directory.root / "new").exists()
 

@@ -121,7 +121,7 @@ class Drafts(dict[str, str]):
         super().__init__()
         self._file = file
         self._kept = (
-            None if file is None else core.store.json_files.CachedFile(core.store.key_of(file), core.records.Unsent)
+            None if file is None else core.store.json_records.CachedFile(core.store.key_of(file), core.records.Unsent)
         )
         self._seen: dict[str, str] = {}
         self.safe: frozenset[str] = frozenset()
@@ -151,7 +151,7 @@ class Drafts(dict[str, str]):
         self.safe -= changed
         try:
             core.store.files.make_private_folders(self._file.parent)
-            kept = core.store.json_files.change(
+            kept = core.store.json_records.change(
                 core.store.key_of(self._file),
                 core.store.key_of(self._file.parent / "lock"),
                 core.records.Unsent,

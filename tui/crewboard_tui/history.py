@@ -23,7 +23,7 @@ class SentTexts:
         self.texts: list[str] = []
         if file is not None:
             try:
-                kept = core.store.json_files.load_or_none(core.store.key_of(file), core.records.RecentTexts)
+                kept = core.store.json_records.load_or_none(core.store.key_of(file), core.records.RecentTexts)
             except CrewboardError as error:
                 log.warning("the texts sent last cannot be read: %s", error)
             else:
@@ -36,7 +36,7 @@ class SentTexts:
             return
         try:
             core.store.files.make_private_folders(self._file.parent)
-            core.store.json_files.change(
+            core.store.json_records.change(
                 core.store.key_of(self._file),
                 core.store.key_of(self._file.parent / "lock"),
                 core.records.RecentTexts,

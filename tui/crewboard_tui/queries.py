@@ -144,7 +144,7 @@ class Readers:
         """Return how far the operator has read its own mailbox: what is new there is shown, however much it is."""
         if name not in (OPERATOR, LEAD):
             return None
-        state = core.store.json_files.load_or_none(self.team.operator, core.records.OperatorState)
+        state = core.store.json_records.load_or_none(self.team.operator, core.records.OperatorState)
         return state.read.get(name, 0) if state else 0
 
 

@@ -74,7 +74,7 @@ def read_visit(file: Path | None) -> core.records.LastVisit:
     """Return how the user left a team; the default if that is not known."""
     try:
         found = (
-            core.store.json_files.load_or_none(core.store.key_of(file), core.records.LastVisit)
+            core.store.json_records.load_or_none(core.store.key_of(file), core.records.LastVisit)
             if file is not None
             else None
         )
@@ -90,7 +90,7 @@ def keep_visit(file: Path | None, visit: core.records.LastVisit) -> None:
         return
     try:
         core.store.files.make_private_folders(file.parent)
-        core.store.json_files.save(core.store.key_of(file), visit)
+        core.store.json_records.save(core.store.key_of(file), visit)
     except (CrewboardError, OSError) as error:
         log.warning("how the team was left is not kept: %s", error)
 

@@ -261,7 +261,7 @@ class Letters:
         offset = box.order[box.first_unread - 1].end if box.first_unread else 0
         agent = self._team.agent(to)
         if box.first_unread != before and agent.path.exists():
-            store.json_files.save(agent.cursor, Cursor(offset=offset))
+            store.json_records.save(agent.cursor, Cursor(offset=offset))
         return offset
 
 

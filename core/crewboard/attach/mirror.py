@@ -144,7 +144,7 @@ class Mirror:
         self._lock = store.leases.take(self.team.mirror_lock)
         if self._lock is None:
             return False
-        self._state = store.json_files.load_or_none(self.team.mirror, MirrorState) or MirrorState()
+        self._state = store.json_records.load_or_none(self.team.mirror, MirrorState) or MirrorState()
         self._asks.state = self._state.asks
         self._journals.load({agent.name: agent.written for agent in self._state.agents.values()})
         self._letters.load(self.team.agent_names())
@@ -391,7 +391,7 @@ class Mirror:
 
     def _put_task(self, task: formats.BoardTask) -> None:
         record = self.team.task(task.id)
-        old = store.json_files.load_or_none(record, Task)
+        old = store.json_records.load_or_none(record, Task)
         now = self._clock()
         gone = task.status == "deleted" and old is not None
         new = Task(
@@ -408,7 +408,7 @@ class Mirror:
         if old == new:
             return
         new.updated_at, new.rev = now, new.rev + 1
-        store.json_files.save(record, new)
+        store.json_records.save(record, new)
 
     # Processes and states.
 
@@ -493,7 +493,7 @@ class Mirror:
         agent.ended, agent.open = reason, {}
         code = None if reason == "gone" else 0
         record = Exit(run=agent.run, code=code, reason=reason, at=self._clock(), buried=True)
-        store.json_files.save(self.team.agent(agent.name).exit, record)
+        store.json_records.save(self.team.agent(agent.name).exit, record)
         protocol.requests.cancel_requests_of(self.team, agent.name, self._clock())
 
     # What a letter means for its author.
@@ -562,7 +562,7 @@ class Mirror:
 
     def _write(self, place: store.Key, record: Record) -> None:
         if self._written.get(place) != record:
-            store.json_files.save(place, record)
+            store.json_records.save(place, record)
             self._written[place] = record
             self._changes += 1
 

@@ -225,14 +225,14 @@ def words_of_terms(team: Team, request: Request) -> str:
     """Return the terms of an approval on one line; empty if it has none."""
     if request.terms is None:
         return ""
-    spec = store.json_files.load_or_none(team.directory.agent(request.from_).spec, Spec)
+    spec = store.json_records.load_or_none(team.directory.agent(request.from_).spec, Spec)
     kind = agent_types.type_of(spec.type, spec.definition) if spec is not None else None
     return agent_types.describe_terms(request.terms, kind)
 
 
 def tools_lacking(team: Team, request: Request) -> str:
     """Return a sentence about tools that an approved plan needs and its terms take; empty if there are none."""
-    spec = store.json_files.load_or_none(team.directory.agent(request.from_).spec, Spec)
+    spec = store.json_records.load_or_none(team.directory.agent(request.from_).spec, Spec)
     if request.terms is None or spec is None:
         return ""
     kind, plan = agent_types.type_of(spec.type, spec.definition), request.payload

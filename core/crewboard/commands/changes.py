@@ -142,7 +142,7 @@ def take_snapshot(team: Team, name: str) -> tuple[str, ...]:
     Raises:
         CrewboardError: The checkout cannot be read.
     """
-    spec = store.json_files.load_or_none(team.directory.agent(name).spec, Spec)
+    spec = store.json_records.load_or_none(team.directory.agent(name).spec, Spec)
     if spec is not None and spec.worktree is not None and team.directory.worktree(name).is_dir():
         return snapshot.take(team.directory, name, spec).missing
     return ()
@@ -501,7 +501,7 @@ def prune(team: Team) -> tuple[list[str], list[str]]:
 
 def worktree_of(team: Team, name: str) -> Worktree | None:
     """Return the worktree of an agent; None if it works in the shared tree."""
-    spec = store.json_files.load_or_none(team.directory.agent(name).spec, Spec)
+    spec = store.json_records.load_or_none(team.directory.agent(name).spec, Spec)
     return spec.worktree if spec is not None else None
 
 
@@ -607,6 +607,6 @@ def require_idle(team: Team, name: str, remedy: str) -> None:
         TryLaterError: It is at work.
     """
     if is_at_work(team, name):
-        status = store.json_files.load_or_none(team.directory.agent(name).status, Status)
+        status = store.json_records.load_or_none(team.directory.agent(name).status, Status)
         what = status.state if status is not None else "starting"
         raise TryLaterError(f"{name} is {what}, so its work may be half done; {remedy}")

@@ -233,7 +233,7 @@ def _ended_run(agent: AgentDirectory) -> int | None:
 
 def forget_acknowledged(team: Team, name: str) -> None:
     """Remove the acknowledgement for `name`: the next agent of that name starts at run 1 again."""
-    state = store.json_files.load(team.directory.operator, OperatorState)
+    state = store.json_records.load(team.directory.operator, OperatorState)
 
     def forget(state: OperatorState) -> None:
         state.acknowledged.pop(name, None)
@@ -266,7 +266,7 @@ def _change_operator(team: Team, edit: Callable[[OperatorState], object]) -> Non
         state.rev += 1
         return state
 
-    store.json_files.change(
+    store.json_records.change(
         team.directory.operator, team.directory.lock("operator"), OperatorState, apply, durable=True
     )
 

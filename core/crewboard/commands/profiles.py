@@ -65,8 +65,8 @@ def save(place: Path, name: str, profile: Profile) -> Path:
         raise StorageError(f"cannot make {place}: {error.strerror}") from error
     # The user may link the configuration directory to another place.
     path = path.resolve()
-    store.json_files.quarantine_if_damaged(store.key_of(path), Profile)
-    store.json_files.save(store.key_of(path), profile)
+    store.json_records.quarantine_if_damaged(store.key_of(path), Profile)
+    store.json_records.save(store.key_of(path), profile)
     return path
 
 
@@ -75,7 +75,7 @@ def load(place: Path) -> Profiles:
     saved = Profiles()
     for path in sorted(place.glob("*.json")):
         try:
-            profile = store.json_files.load(store.key_of(path.resolve()), Profile)
+            profile = store.json_records.load(store.key_of(path.resolve()), Profile)
         except (BadDataError, StorageError):
             saved.damaged.append(path.name)
             continue

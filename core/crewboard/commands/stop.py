@@ -108,7 +108,7 @@ def _end_attached(team: Team, attached: AttachedTeam, name: str, grace: float) -
 
 def _stop_ended(team: Team, name: str) -> None:
     """Remove an agent that is not running from the queue; if it is not queued, acknowledge its end."""
-    spec = store.json_files.load_or_none(team.directory.agent(name).spec, Spec)
+    spec = store.json_records.load_or_none(team.directory.agent(name).spec, Spec)
     if spec is not None and store.agents.held_starts(team.directory).find(name, spec.run) is not None:
         _cancel_starts(team, [name])
         team.note("stop", name, "queued")
@@ -209,7 +209,7 @@ def _cancel_starts(team: Team, names: list[str]) -> None:
     """Cancel starts that never began."""
     for name in names:
         agent = team.directory.agent(name)
-        spec = store.json_files.load_or_none(agent.spec, Spec)
+        spec = store.json_records.load_or_none(agent.spec, Spec)
         if spec is not None and spec.run > store.agents.last_run(agent):
             store.agents.want(agent, "killed", spec.run)
 
@@ -258,7 +258,7 @@ def want_killed(team: Team, name: str) -> None:
     except (BadDataError, UsageError):
         spec = _rebuild_spec(agent, _member(team, name)).replace(want="killed", at=team.now())
         lock = team.directory.lock(f"spec-{name}")
-        store.json_files.change(agent.spec, lock, Spec, lambda _: spec, replace_damaged=True, durable=True)
+        store.json_records.change(agent.spec, lock, Spec, lambda _: spec, replace_damaged=True, durable=True)
 
 
 def _member(team: Team, name: str) -> Member | None:

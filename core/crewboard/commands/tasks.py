@@ -201,7 +201,7 @@ def owner_problem(team: Team, name: str) -> str | None:
         return None
     if team.config.member(name) is None:
         return "gone"
-    record = store.json_files.load_or_none(agent.exit, Exit)
+    record = store.json_records.load_or_none(agent.exit, Exit)
     if record is None:
         return "dead" if store.agents.last_run(agent) else "not running"
     return "not running" if is_orderly(record) else "dead"
@@ -219,7 +219,7 @@ def last_checked(team: Team, name: str) -> Checked | None:
 
     A check that failed does not count any more once it is set neither for a task nor for the team.
     """
-    last = store.json_files.load_or_none(team.directory.agent(name).checked, Checked)
+    last = store.json_records.load_or_none(team.directory.agent(name).checked, Checked)
     if last is not None and last.passed:
         return last
     tasks = store.tasks.load_all(team.directory)
@@ -302,7 +302,7 @@ def _run_check(team: Team, name: str, spec: Spec, command: str, show: Callable[[
 def is_at_work(team: Team, name: str) -> bool:
     """Return True if an agent is running and not idle."""
     agent = team.directory.agent(name)
-    status = store.json_files.load_or_none(agent.status, Status)
+    status = store.json_records.load_or_none(agent.status, Status)
     return store.leases.is_held(agent.lease) and (status is None or status.state != "idle")
 
 

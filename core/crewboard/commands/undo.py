@@ -61,7 +61,7 @@ def undo_file_tools(
     team.directory.require_adopted()
     require_idle(team, name, "wait for it, or stop it")
     with store.files.locked(team.directory.local_lock(f"undo-{name}")), storage_errors(team.directory.root):
-        done = set((store.json_files.load(agent.undone, Undone) or Undone()).changes)
+        done = set((store.json_records.load(agent.undone, Undone) or Undone()).changes)
         chosen = None if assignment == LAST else assignment
         ident, changed = _chosen(name, _by_assignment(agent, done), chosen, path)
         with Tree(Path(os.path.realpath(team.directory.root))) as tree:
@@ -71,7 +71,7 @@ def undo_file_tools(
         found = PutBack(name, tuple(PutBackFile(each.path, each.before is None) for each in changed), ident)
         if not dry_run:
             done |= {change.id for each in changed for change in each.changes}
-            store.json_files.save(agent.undone, Undone(changes=sorted(done)), durable=True)
+            store.json_records.save(agent.undone, Undone(changes=sorted(done)), durable=True)
     if not dry_run:
         tell(team, found)
     return found
@@ -248,7 +248,7 @@ def _changed_by(team: "Team", name: str, path: str, content: str | None) -> str:
     """Say which other agent's file tools left this content in a file, if that is known."""
     for other in team.config.names:
         agent = team.directory.agent(other)
-        done = set((store.json_files.load_or_none(agent.undone, Undone) or Undone()).changes)
+        done = set((store.json_records.load_or_none(agent.undone, Undone) or Undone()).changes)
         found = reversed(_by_assignment(agent, done).values()) if other != name else ()
         last = next((files[path] for files in found if path in files), None)
         if last is not None and content in last.results:

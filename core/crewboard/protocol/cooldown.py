@@ -24,7 +24,7 @@ WAKE_STEP = 2.0
 def current(agent: AgentDirectory) -> Cooldown | None:
     """Return the last cooldown, which may be over, or None."""
     try:
-        return store.json_files.load(agent.team.cooldown, Cooldown)
+        return store.json_records.load(agent.team.cooldown, Cooldown)
     except BadDataError:
         return None
 
@@ -45,7 +45,7 @@ def extend(agent: AgentDirectory, seconds: float, error: str) -> None:
         outage = old if old is not None and is_outage(old) else Cooldown()
         return _from_now(agent, seconds, error, since=outage.since, failures=outage.failures)
 
-    store.json_files.change(agent.team.cooldown, agent.team.lock("cooldown"), Cooldown, edit)
+    store.json_records.change(agent.team.cooldown, agent.team.lock("cooldown"), Cooldown, edit)
 
 
 def _from_now(agent: AgentDirectory, seconds: float, error: str, *, since: float, failures: int) -> Cooldown:
@@ -91,7 +91,7 @@ def extend_outage(agent: AgentDirectory, wait: float, error: str, since: float) 
         failures = max(1, outage.failures) if at_once > 0 else outage.failures + 1
         return _from_now(agent, seconds, error, since=outage.since, failures=failures)
 
-    return left(store.json_files.change(agent.team.cooldown, agent.team.lock("cooldown"), Cooldown, edit))
+    return left(store.json_records.change(agent.team.cooldown, agent.team.lock("cooldown"), Cooldown, edit))
 
 
 def end_outage(agent: AgentDirectory) -> None:
@@ -102,7 +102,7 @@ def end_outage(agent: AgentDirectory) -> None:
 
     pause = current(agent)
     if pause is not None and pause.since:
-        store.json_files.change(agent.team.cooldown, agent.team.lock("cooldown"), Cooldown, edit)
+        store.json_records.change(agent.team.cooldown, agent.team.lock("cooldown"), Cooldown, edit)
 
 
 def place_in_line(agent: AgentDirectory) -> int:
@@ -111,6 +111,6 @@ def place_in_line(agent: AgentDirectory) -> int:
     for name in store.roster.load(agent.team).names:
         if name == agent.name:
             break
-        status = store.json_files.load_or_none(agent.team.agent(name).status, Status)
+        status = store.json_records.load_or_none(agent.team.agent(name).status, Status)
         before += status is not None and status.outage_since is not None
     return before

@@ -25,7 +25,7 @@ def load(team: TeamDirectory, request_id: str) -> Request | None:
         BadDataError: Its file is damaged.
     """
     record = team.request(request_id)
-    request = store.json_files.load(record, Request)
+    request = store.json_records.load(record, Request)
     if request is not None and request.id != request_id:
         raise BadDataError(f"{record} is damaged: it says that it is request {request.id}")
     return request
@@ -157,5 +157,5 @@ def cancel_requests_of(team: TeamDirectory, name: str, now: float) -> list[Reque
 
 def _save(team: TeamDirectory, request: Request, **changes: Any) -> Request:
     saved = request.replace(**changes, rev=request.rev + 1)
-    store.json_files.save(team.request(request.id), saved, durable=True)
+    store.json_records.save(team.request(request.id), saved, durable=True)
     return saved

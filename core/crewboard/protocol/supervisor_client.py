@@ -294,8 +294,8 @@ def is_unfinalized(agent: AgentDirectory) -> bool:
     An agent whose files cannot be read counts as finalized: no supervisor could finalize it.
     """
     try:
-        status = store.json_files.load_or_none(agent.status, Status)
-        record = store.json_files.load_or_none(agent.exit, Exit)
+        status = store.json_records.load_or_none(agent.status, Status)
+        record = store.json_records.load_or_none(agent.exit, Exit)
     except StorageError:
         return False
     return status is not None and (record is None or record.run < status.run or not record.buried)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         files,
         hosts,
         journal,
-        json_files,
+        json_records,
         leases,
         mailbox,
         operators,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from crewboard.store.file_store import key_of
     from crewboard.store.interface import Held, Key, Listener, Store, Version
     from crewboard.store.journal import JournalTail, ReplacementDetector
-    from crewboard.store.json_files import CachedFile, CachedFolder, cached_folder
+    from crewboard.store.json_records import CachedFile, CachedFolder, cached_folder
     from crewboard.store.layout import (
         DEFAULT_TEAM,
         HOME,
@@ -47,12 +47,12 @@ else:
             "file_store": "key_of",
             "interface": "Held Key Listener Store Version",
             "journal": "JournalTail ReplacementDetector",
-            "json_files": "CachedFile CachedFolder cached_folder",
+            "json_records": "CachedFile CachedFolder cached_folder",
             "layout": "AgentDirectory DEFAULT_TEAM HOME TeamDirectory find_root team_directories under_lock",
             "roster": "find_team",
             "tasks": "CLOSED blockers check_type terminal_state",
         },
-        modules="agents codec files hosts journal json_files leases mailbox operators ownership roster tasks",
+        modules="agents codec files hosts journal json_records leases mailbox operators ownership roster tasks",
     )
 
 __all__ = [
@@ -83,7 +83,7 @@ __all__ = [
     "is_late",
     "is_starting",
     "journal",
-    "json_files",
+    "json_records",
     "key_of",
     "leases",
     "mailbox",

@@ -28,7 +28,7 @@ from crewboard.records import (
     Summary,
     UsageError,
 )
-from crewboard.store import files, journal, json_files, leases
+from crewboard.store import files, journal, json_records, leases
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 LATE_AFTER = 30.0
@@ -43,35 +43,35 @@ MAX_KEPT = 256 << 20
 
 def spec(agent: AgentDirectory) -> Spec | None:
     """Return what the agent was hired for, or None if there is no such file."""
-    return json_files.load(agent.spec, Spec)
+    return json_records.load(agent.spec, Spec)
 
 
 def status(agent: AgentDirectory) -> Status | None:
     """Return the agent's present state as its worker wrote it, or None."""
-    return json_files.load(agent.status, Status)
+    return json_records.load(agent.status, Status)
 
 
 def exit_record(agent: AgentDirectory) -> Exit | None:
     """Return how the agent's last finished run ended, or None."""
-    return json_files.load(agent.exit, Exit)
+    return json_records.load(agent.exit, Exit)
 
 
 def cursor(agent: AgentDirectory) -> Cursor:
     """Return how far the agent has read its mailbox."""
-    return json_files.load(agent.cursor, Cursor) or Cursor()
+    return json_records.load(agent.cursor, Cursor) or Cursor()
 
 
 def checked(agent: AgentDirectory) -> Checked | None:
     """Return the agent's last check, for a task or not, or None."""
-    return json_files.load(agent.checked, Checked)
+    return json_records.load(agent.checked, Checked)
 
 
 def save_checked(agent: AgentDirectory, run: Checked, team_check: str | None) -> None:
     """Record the agent's last check. The team's, once it failed, stays until it passes: no other check replaces it."""
-    before = json_files.load_or_none(agent.checked, Checked)
+    before = json_records.load_or_none(agent.checked, Checked)
     if before is not None and not before.passed and before.command == team_check != run.command and run.passed:
         return
-    json_files.save(agent.checked, run, durable=True)
+    json_records.save(agent.checked, run, durable=True)
 
 
 @contextmanager
@@ -94,7 +94,7 @@ def change_spec(agent: AgentDirectory, edit: Callable[[Spec | None], Spec]) -> S
         StorageError: The write failed, or the team is gone.
     """
     agent.team.make_folder(agent.folder.name)
-    return json_files.change(agent.spec, agent.team.lock(f"spec-{agent.name}"), Spec, edit, durable=True)
+    return json_records.change(agent.spec, agent.team.lock(f"spec-{agent.name}"), Spec, edit, durable=True)
 
 
 def want(agent: AgentDirectory, wanted: str, run: int | None = None) -> Spec:
@@ -127,7 +127,7 @@ def write_exit(agent: AgentDirectory, record: Exit) -> Exit:
     def edit(old: Exit | None) -> Exit:
         return old if old is not None and old.run >= record.run else record
 
-    return json_files.change(agent.exit, agent.team.lock(f"exit-{agent.name}"), Exit, edit, replace_damaged=True)
+    return json_records.change(agent.exit, agent.team.lock(f"exit-{agent.name}"), Exit, edit, replace_damaged=True)
 
 
 def mark_finalized(agent: AgentDirectory, record: Exit) -> Exit:
@@ -140,7 +140,7 @@ def mark_finalized(agent: AgentDirectory, record: Exit) -> Exit:
         known = old if old is not None and old.run >= record.run else record
         return known.replace(reason=record.reason, buried=True) if known.run == record.run else known
 
-    return json_files.change(agent.exit, agent.team.lock(f"exit-{agent.name}"), Exit, edit, replace_damaged=True)
+    return json_records.change(agent.exit, agent.team.lock(f"exit-{agent.name}"), Exit, edit, replace_damaged=True)
 
 
 def sum_up(agent: AgentDirectory) -> Removed:
@@ -155,7 +155,7 @@ def sum_up(agent: AgentDirectory) -> Removed:
 
 
 def _wanted_run(agent: AgentDirectory) -> int:
-    found = json_files.load_or_none(agent.spec, Spec)
+    found = json_records.load_or_none(agent.spec, Spec)
     return found.run if found is not None else 0
 
 
@@ -189,7 +189,7 @@ def is_starting(spec: Spec, last_run: int, now: float) -> bool:
 
 def held_starts(team: TeamDirectory) -> HeldStarts:
     """Return the runs that wait until a cap of the team lets them begin; none if the file is damaged."""
-    return json_files.load_or_none(team.starts, HeldStarts) or HeldStarts()
+    return json_records.load_or_none(team.starts, HeldStarts) or HeldStarts()
 
 
 def is_late(spec: Spec, now: float) -> bool:

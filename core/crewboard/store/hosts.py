@@ -8,7 +8,7 @@ and removes it once the run has begun.
 from collections.abc import Collection
 
 from crewboard.records import Host, WantedRun
-from crewboard.store import json_files, leases
+from crewboard.store import json_records, leases
 from crewboard.store.interface import Key
 from crewboard.store.layout import TeamDirectory
 
@@ -32,7 +32,7 @@ def lease(team: TeamDirectory, name: str) -> Key:
 
 def load(team: TeamDirectory, name: str) -> Host | None:
     """Return what a host says of itself; None if there is none, or its record is damaged."""
-    return json_files.load_or_none(team.host(name).below("host.json"), Host)
+    return json_records.load_or_none(team.host(name).below("host.json"), Host)
 
 
 def load_all(team: TeamDirectory) -> list[Host]:
@@ -48,7 +48,7 @@ def save(team: TeamDirectory, host: Host) -> None:
         LostLeaseError: This process may not write any more.
         StorageError: The write failed.
     """
-    json_files.save(team.host(host.name).below("host.json"), host)
+    json_records.save(team.host(host.name).below("host.json"), host)
 
 
 def is_up(team: TeamDirectory, name: str) -> bool:
@@ -71,7 +71,7 @@ def want(team: TeamDirectory, run: WantedRun) -> None:
     Raises:
         StorageError: The write failed.
     """
-    json_files.save(team.starts_queue.below(f"{run.agent}.json"), run, durable=True)
+    json_records.save(team.starts_queue.below(f"{run.agent}.json"), run, durable=True)
 
 
 def wanted(team: TeamDirectory) -> list[WantedRun]:
@@ -125,7 +125,7 @@ def _claims(team: TeamDirectory, name: str) -> Key:
 
 
 def _runs(folder: Key) -> list[WantedRun]:
-    records = (json_files.load_or_none(folder.below(name), WantedRun) for name in folder.names())
+    records = (json_records.load_or_none(folder.below(name), WantedRun) for name in folder.names())
     return sorted((run for run in records if run is not None), key=lambda run: (run.at, run.agent))
 
 

@@ -20,11 +20,11 @@ from crewboard.records import (
     Tokens,
     UsageError,
 )
-from crewboard.store import json_files
+from crewboard.store import json_records
 from crewboard.store.interface import Key
 from crewboard.store.layout import AgentDirectory, TeamDirectory, team_directories
 
-_CACHE: dict[Key, json_files.CachedFile[Config]] = {}
+_CACHE: dict[Key, json_records.CachedFile[Config]] = {}
 
 
 def load(team: TeamDirectory) -> Config:
@@ -39,8 +39,8 @@ def load(team: TeamDirectory) -> Config:
     """
     known = _CACHE.get(team.config)
     if known is None:
-        known = _CACHE[team.config] = json_files.CachedFile(team.config, Config)
-    config = known.get() or json_files.load(team.config, Config)
+        known = _CACHE[team.config] = json_records.CachedFile(team.config, Config)
+    config = known.get() or json_records.load(team.config, Config)
     if config is None:
         raise UsageError(f"there is no team in {team.path}")
     return config
@@ -58,13 +58,13 @@ def create(team: TeamDirectory, description: str, now: float) -> Config:
             raise UsageError(f"the team {team.path.name} exists")
         return Config(name=team.path.name, description=description, created_at=now)
 
-    return json_files.change(team.config, team.lock("roster"), Config, fresh, durable=True)
+    return json_records.change(team.config, team.lock("roster"), Config, fresh, durable=True)
 
 
 def ensure(team: TeamDirectory, now: float) -> Config:
     """Write the roster of a new team if there is none yet."""
     if not team.exists():
-        json_files.change(
+        json_records.change(
             team.config,
             team.lock("roster"),
             Config,
@@ -84,7 +84,7 @@ def change(team: TeamDirectory, edit: Callable[[Config], None]) -> Config:
         config.rev += 1
         return config
 
-    return json_files.change(team.config, team.lock("roster"), Config, apply, durable=True)
+    return json_records.change(team.config, team.lock("roster"), Config, apply, durable=True)
 
 
 def put(team: TeamDirectory, member: Member) -> Config:
@@ -173,7 +173,7 @@ def load_of(team: TeamDirectory, living: Iterable[str]) -> Load:
 
 
 def _is_at_work(agent: AgentDirectory) -> bool:
-    spec, status = json_files.load_or_none(agent.spec, Spec), json_files.load_or_none(agent.status, Status)
+    spec, status = json_records.load_or_none(agent.spec, Spec), json_records.load_or_none(agent.status, Status)
     # A worker that was just started has not written its status yet.
     return status is None or (spec is not None and status.run < spec.run) or status.state in _AT_WORK
 
@@ -300,14 +300,14 @@ class _Accounts:
         """Return the spec of an agent on the roster."""
         if name not in self._specs:
             known = name in self._names
-            self._specs[name] = json_files.load_or_none(self._team.agent(name).spec, Spec) if known else None
+            self._specs[name] = json_records.load_or_none(self._team.agent(name).spec, Spec) if known else None
         return self._specs[name]
 
     def used_by(self, name: str) -> Used:
         """Return what an agent used; nothing for one that is not a member."""
         if name not in self._used:
             known = name in self.members
-            status = json_files.load_or_none(self._team.agent(name).status, Status) if known else None
+            status = json_records.load_or_none(self._team.agent(name).status, Status) if known else None
             self._used[name] = Used() if status is None else Used(status.tokens, status.cost_usd or 0.0, status.terms)
         return self._used[name]
 

@@ -18,8 +18,8 @@ from crewboard.records import (
     TryLaterError,
     UsageError,
 )
-from crewboard.store import json_files, roster
-from crewboard.store.json_files import cached_folder
+from crewboard.store import json_records, roster
+from crewboard.store.json_records import cached_folder
 from crewboard.store.layout import TeamDirectory, under_lock
 
 CLOSED = frozenset({"completed", "failed", "cancelled"})
@@ -102,7 +102,7 @@ def load(team: TeamDirectory, task_id: int) -> Task:
         BadDataError: Its file is damaged.
     """
     record = team.task(task_id)
-    task = json_files.load(record, Task)
+    task = json_records.load(record, Task)
     if task is None:
         raise UsageError(f"there is no task {task_id}")
     if task.id != task_id:
@@ -166,7 +166,7 @@ def add(  # noqa: PLR0913  each is a field of the task
         updated_at=now,
     )
     team.last_task_id.put(str(task.id).encode(), durable=True)
-    json_files.save(team.task(task.id), task, durable=True)
+    json_records.save(team.task(task.id), task, durable=True)
     return task
 
 
@@ -587,5 +587,5 @@ def _save_edit(team: TeamDirectory, task: Task, now: float, **changes: object) -
 
 def _write(team: TeamDirectory, task: Task, changes: dict[str, object]) -> Task:
     saved = task.replace(**changes)
-    json_files.save(team.task(task.id), saved, durable=True)
+    json_records.save(team.task(task.id), saved, durable=True)
     return saved

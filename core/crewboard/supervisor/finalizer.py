@@ -21,7 +21,10 @@ def record_exit(agent: AgentDirectory, run: int, ended: Ended, now: float, reaso
     `reason` is why the supervisor ended it, if it did. `now` is the time of the end if the supervisor observed it. If
     not, the worker's last sign of life is recorded.
     """
-    spec, status = store.json_files.load_or_none(agent.spec, Spec), store.json_files.load_or_none(agent.status, Status)
+    spec, status = (
+        store.json_records.load_or_none(agent.spec, Spec),
+        store.json_records.load_or_none(agent.status, Status),
+    )
     unobserved = ended == Ended() and status is not None and status.run == run
     reason = reason or _reason(agent, run, ended, spec, status)
     at = status.beat or now if unobserved and status is not None else now
@@ -53,7 +56,7 @@ def kill_leftovers(ended: Sequence[tuple[AgentDirectory, Exit]]) -> list[Exit]:
     """Kill what ended runs left. Return their records, with the reason `reboot` for those that the machine ended."""
     marks, records = [], []
     for agent, record in ended:
-        status = store.json_files.load_or_none(agent.status, Status)
+        status = store.json_records.load_or_none(agent.status, Status)
         records.append(record)
         if status is None or status.run != record.run:
             continue

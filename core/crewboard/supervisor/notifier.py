@@ -337,7 +337,7 @@ class HookRunner:
         told = self._told.get() or ToldNeeds()
         events, after = events_due(told, needs, hook, self._clock())
         if events:
-            store.json_files.save(self._team.told, after)
+            store.json_records.save(self._team.told, after)
             self._run(hook, events)
         known = after.needs
         reminds = hook.remind_after and not all(each.reminded for each in known.values())

@@ -134,7 +134,7 @@ def note_failure(team: TeamDirectory, error: Exception, agent: str = "") -> None
 
     with contextlib.suppress(CrewboardError):
         lock = team.lock("supervisor-failure")
-        store.json_files.change(team.supervisor_failure, lock, SupervisorFailure, edit, replace_damaged=True)
+        store.json_records.change(team.supervisor_failure, lock, SupervisorFailure, edit, replace_damaged=True)
 
 
 class Supervisor:

@@ -77,7 +77,7 @@ class StartQueue:
             return False
         held = HeldStart(name=name, run=run, since=now, reason=reason, due=now + delay, attempt=attempt)
         restarts = {**before.restarts, name: [*times, now][-_KNOWN_RESTARTS:]}
-        store.json_files.save(self._team.starts, HeldStarts(held=[*before.held, held], restarts=restarts))
+        store.json_records.save(self._team.starts, HeldStarts(held=[*before.held, held], restarts=restarts))
         return True
 
     def cap_reached(self, living: set[str]) -> str | None:
@@ -106,7 +106,7 @@ class StartQueue:
         if held == before.held:
             return
         try:
-            store.json_files.save(self._team.starts, before.replace(held=held))
+            store.json_records.save(self._team.starts, before.replace(held=held))
         except CrewboardError as error:
             log.warning("the queue is not recorded: %s", error)
 

@@ -101,7 +101,7 @@ def _run(run_state: RunState) -> tuple[int, str]:
 
 def _unrecorded_end(run_state: RunState) -> Exit | None:
     """Return how the previous run ended, if its worker could not write that to the journal."""
-    record = store.json_files.load_or_none(run_state.agent.exit, Exit)
+    record = store.json_records.load_or_none(run_state.agent.exit, Exit)
     return None if record is None or record.run == run_state.conversation.ended_run else record
 
 

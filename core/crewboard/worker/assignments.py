@@ -257,8 +257,8 @@ class Assignments:
             return False
         agent = self._team.agent(last)
         spec, status = (
-            store.json_files.load_or_none(agent.spec, Spec),
-            store.json_files.load_or_none(agent.status, Status),
+            store.json_records.load_or_none(agent.spec, Spec),
+            store.json_records.load_or_none(agent.status, Status),
         )
         # A run that has its lease but is not in its loop yet has not begun for this purpose.
         begun = 0 if status is None else status.run - (status.state == "starting")

@@ -123,7 +123,7 @@ class Results:
         Call it after the answer is committed. A hirer that stops waiting first clears `foreground` and then looks for
         the answer, so one of both sees the other. If unsure, send: a duplicate is better than a lost result.
         """
-        spec = store.json_files.load_or_none(self._run_state.agent.spec, Spec)
+        spec = store.json_records.load_or_none(self._run_state.agent.spec, Spec)
         waited_for = spec is not None and spec.foreground and answer.assignment == spec.prompt_id
         # The hirer took the error of the limit for the answer.
         return waited_for and not answer.continued

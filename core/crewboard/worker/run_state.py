@@ -64,9 +64,9 @@ class RunState:
         self.name = agent.name
         self.now = clock
         self.damaged_events = 0
-        store.json_files.quarantine_if_damaged(agent.status, Status)
-        store.json_files.quarantine_if_damaged(agent.cursor, Cursor)
-        before = store.json_files.load_or_none(agent.status, Status)
+        store.json_records.quarantine_if_damaged(agent.status, Status)
+        store.json_records.quarantine_if_damaged(agent.cursor, Cursor)
+        before = store.json_records.load_or_none(agent.status, Status)
         with _without_gc():
             self.conversation: Conversation = replay(self._history())
         self._unsaved: Event | None = None
@@ -80,7 +80,7 @@ class RunState:
         # The journal of an older version does not name the task. The status does.
         self.had_task = None if self.fresh else self.conversation.task or (before.task if before else None)
         """The task that was in progress when the previous run ended."""
-        self._shown = store.json_files.CachedFile(agent.status, Status)
+        self._shown = store.json_records.CachedFile(agent.status, Status)
         self._live = b""
         self._live_at = 0.0
         self._live_size = 0
@@ -185,7 +185,7 @@ class RunState:
         if isinstance(event, (Intake, RunStarted)):
             damaged = self.conversation.damaged + self.damaged_events
             cursor = Cursor(offset=self.conversation.cursor, damaged=damaged)
-            store.json_files.save(self.agent.cursor, cursor)
+            store.json_records.save(self.agent.cursor, cursor)
 
     def append_unsaved(self) -> None:
         """Write the event that could not be written when the storage failed, so that its action is not repeated.
@@ -245,20 +245,20 @@ class RunState:
             work=conversation.work,
             last_tool=redact(self._last_tool[:200]),
         )
-        store.json_files.save(self.agent.status, self.status)
+        store.json_records.save(self.agent.status, self.status)
 
     def show_setup_error(self, text: str | None) -> None:
         """Show until the next setup what the checkout lacks; None if it lacks nothing."""
         text = redact(text) if text else None
         if text != self.status.setup_error:
             self.status = self.status.replace(setup_error=text)
-            store.json_files.save(self.agent.status, self.status)
+            store.json_records.save(self.agent.status, self.status)
 
     def show_mcp(self, servers: list[McpState]) -> None:
         """Show which MCP servers the agent has, and why others are missing."""
         if servers != self.status.mcp:
             self.status = self.status.replace(mcp=servers)
-            store.json_files.save(self.agent.status, self.status)
+            store.json_records.save(self.agent.status, self.status)
 
     def show_tool(self, call: str, timeout: float | None, others: int = 0) -> None:
         """Show a tool call that begins, with how many `others` begin at the same time."""
@@ -269,8 +269,8 @@ class RunState:
         """Write the status again if it was damaged: an idle agent may not write it by itself for days."""
         self._shown.get()
         if self._shown.damaged:
-            store.json_files.quarantine_if_damaged(self.agent.status, Status)
-            store.json_files.save(self.agent.status, self.status)
+            store.json_records.quarantine_if_damaged(self.agent.status, Status)
+            store.json_records.save(self.agent.status, self.status)
 
     def stream(self, text: str) -> None:
         """Show readers the next piece of the reply that is being streamed, or of a command's output."""

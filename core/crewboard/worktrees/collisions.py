@@ -32,10 +32,10 @@ def update(team: TeamDirectory, now: float) -> Collisions:
         writable = not team.is_foreign()
         if writable:
             held.enter_context(store.files.locked(team.local_lock("collisions")))
-        known = store.json_files.load_or_none(team.collisions, Collisions) or Collisions()
+        known = store.json_records.load_or_none(team.collisions, Collisions) or Collisions()
         found = _compare(team, repository, known, now)
         if writable and found != known:
-            store.json_files.save(team.collisions, found)
+            store.json_records.save(team.collisions, found)
     return found
 
 
@@ -76,7 +76,9 @@ def _compare(team: TeamDirectory, repository: Repository, known: Collisions, now
 
 
 def _worktrees(team: TeamDirectory) -> dict[str, Worktree]:
-    specs = {name: store.json_files.load_or_none(team.agent(name).spec, Spec) for name in store.roster.load(team).names}
+    specs = {
+        name: store.json_records.load_or_none(team.agent(name).spec, Spec) for name in store.roster.load(team).names
+    }
     return {name: spec.worktree for name, spec in specs.items() if spec is not None and spec.worktree is not None}
 
 

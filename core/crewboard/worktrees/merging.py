@@ -86,7 +86,7 @@ def load(team: TeamDirectory) -> Acceptances:
         BadDataError: The file is damaged.
         StorageError: It cannot be read.
     """
-    return store.json_files.load(team.acceptances, Acceptances) or Acceptances()
+    return store.json_records.load(team.acceptances, Acceptances) or Acceptances()
 
 
 def accepted_base(
@@ -324,7 +324,7 @@ class Mover:
         known = [each.replace(discarded=True) if each.agent == name else each for each in self.record.acceptances]
         if known != self.record.acceptances:
             self.record = self.record.replace(acceptances=known)
-            store.json_files.save(self._team.acceptances, self.record, durable=True)
+            store.json_records.save(self._team.acceptances, self.record, durable=True)
 
     def require_clean(self, target: Target, new: str) -> None:
         """Refuse a move that would overwrite something that the user did not commit.
@@ -485,11 +485,11 @@ class Mover:
             own = [other for other in mine if other.undone is None and not other.discarded]
             keep = own[-1].commit if own else each.base
             self._repository.git("update-ref", merged_ref_of(self._team, each.agent), keep)
-        store.json_files.save(self._team.acceptances, self.record, durable=True)
+        store.json_records.save(self._team.acceptances, self.record, durable=True)
 
     def _save(self, *, move: Move | None) -> None:
         self.record = self.record.replace(move=move)
-        store.json_files.save(self._team.acceptances, self.record, durable=True)
+        store.json_records.save(self._team.acceptances, self.record, durable=True)
 
     def _is_checked_out(self, ref: str) -> bool:
         branch = self._repository.branch()

@@ -46,7 +46,7 @@ def interrupt(session: Session, name: str, text: str, as_json: bool) -> None:
     The agent keeps its assignment. Without TEXT it is asked to report where it stands.
     """
     team = session.team
-    was = core.store.json_files.load_or_none(team.agent(name).status, Status)
+    was = core.store.json_records.load_or_none(team.agent(name).status, Status)
     message = core.commands.control.interrupt(team, name, text)
     if as_json:
         say_json(message.as_dict())

@@ -407,7 +407,7 @@ def away(session: Session, as_json: bool) -> None:
     visits = core.env.visits_folder(team.environment)
     file = core.store.operators.file_for(visits, team.directory.path, team.operator)
     found_visit = (
-        core.store.json_files.load_or_none(core.store.key_of(file), core.records.LastVisit)
+        core.store.json_records.load_or_none(core.store.key_of(file), core.records.LastVisit)
         if file is not None
         else None
     )

@@ -99,7 +99,7 @@ class ChangesReader:
             try:
                 # Of all, because the work of one agent decides with whom the others collide.
                 found.changes = core.commands.changes.list_changes(team)
-                kept = core.store.json_files.load_or_none(team.directory.acceptances, core.records.Acceptances)
+                kept = core.store.json_records.load_or_none(team.directory.acceptances, core.records.Acceptances)
                 found.merged = {each.agent: each for each in (kept.acceptances if kept else ()) if not each.undone}
                 found.is_listed = True
                 for each in found.changes:

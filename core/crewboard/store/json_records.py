@@ -1,6 +1,6 @@
-"""Records stored as one JSON file each: read whole, replaced whole, changed under a lock.
+"""Records stored as one JSON object each: read whole, replaced whole, changed under a lock.
 
-A damaged file is never overwritten silently. A change of it copies the file aside and fails, so that the user can
+A damaged record is never overwritten silently. A change of it copies the file aside and fails, so that the user can
 repair it.
 """
 
@@ -21,7 +21,7 @@ def load(record: Key, model: type[R]) -> R | None:
     """Return a record, or None if there is none.
 
     Raises:
-        BadDataError: The file is damaged.
+        BadDataError: The record is damaged.
         StorageError: It cannot be read.
     """
     data = record.get()
@@ -49,7 +49,7 @@ def save(place: Key, record: Record, *, durable: bool = False) -> None:
     """Replace the record at `place`.
 
     Raises:
-        StorageError: The write failed; the old file is unchanged.
+        StorageError: The write failed; the old record is unchanged.
     """
     place.put(codec.encode(record, indent=1), durable=durable)
 
