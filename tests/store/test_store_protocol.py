@@ -7,6 +7,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -80,6 +81,12 @@ def elsewhere(place: str) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
     for process in started:
         process.kill()
         process.communicate()
+
+
+def test_a_store_has_a_clock(store: Store) -> None:
+    first = store.now()
+    assert abs(time.time() - first) < 60
+    assert store.now() >= first
 
 
 INBOX, JOURNAL, LEASE = "inbox/scout.jsonl", "agents/scout/journal.jsonl", "agents/scout/lease"

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from crewboard.lazy import lazy
 
 if TYPE_CHECKING:
-    from crewboard.linux import process, programs, syscalls
+    from crewboard.linux import mounts, process, programs, syscalls
 else:
     __getattr__ = lazy(
         __name__,
         {},
-        modules="process programs syscalls",
+        modules="mounts process programs syscalls",
     )
 
-__all__ = ["process", "programs", "syscalls"]
+__all__ = ["mounts", "process", "programs", "syscalls"]

@@ -1,4 +1,4 @@
-"""Processes as the kernel knows them: identity, descent, how they ended. The only module that reads /proc."""
+"""Processes as the kernel knows them: identity, descent, how they ended. Only `mounts` reads /proc, too."""
 
 import contextlib
 import fcntl

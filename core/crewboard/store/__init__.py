@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from crewboard.store.agents import START_TIMEOUT, is_late, is_starting
     from crewboard.store.file_store import key_of
-    from crewboard.store.interface import Held, Key, Listener, Store, Version
+    from crewboard.store.interface import SCHEMA_VERSION, Held, Key, Listener, Store, Version
     from crewboard.store.journal import JournalTail, ReplacementDetector
     from crewboard.store.json_records import CachedFile, CachedFolder, cached_folder
     from crewboard.store.layout import (
@@ -45,7 +45,7 @@ else:
         {
             "agents": "START_TIMEOUT is_late is_starting",
             "file_store": "key_of",
-            "interface": "Held Key Listener Store Version",
+            "interface": "Held Key Listener SCHEMA_VERSION Store Version",
             "journal": "JournalTail ReplacementDetector",
             "json_records": "CachedFile CachedFolder cached_folder",
             "layout": "AgentDirectory DEFAULT_TEAM HOME TeamDirectory find_root team_directories under_lock",
@@ -59,6 +59,7 @@ __all__ = [
     "CLOSED",
     "DEFAULT_TEAM",
     "HOME",
+    "SCHEMA_VERSION",
     "START_TIMEOUT",
     "AgentDirectory",
     "CachedFile",

@@ -47,6 +47,9 @@ class FileStore(Struct, frozen=True):
     def reach(self) -> None:
         """Do nothing: each file that cannot be read is reported by itself."""
 
+    def now(self) -> float:
+        return time.time()
+
     # Logs.
 
     def append(

@@ -5,7 +5,10 @@ folder while it lives. A run that is wanted is a record in the queue; a host cla
 and removes it once the run has begun.
 """
 
+import time
 from collections.abc import Collection
+
+from msgspec import Struct
 
 from crewboard.records import Host, WantedRun
 from crewboard.store import json_records, leases
@@ -14,6 +17,32 @@ from crewboard.store.layout import TeamDirectory
 
 HOST_LABEL = "host:"
 """Before the name of a host, this makes the label that only that host has."""
+
+
+class Clock(Struct, frozen=True):
+    """How many seconds the clock of this machine is ahead of the store's, and how long the store took to answer.
+
+    Half of that may be an error of the first.
+    """
+
+    ahead: float
+    round_trip: float
+
+
+def compare_clocks(team: TeamDirectory, times: int = 3) -> Clock:
+    """Ask the store for its time, and return the most certain of several answers.
+
+    Raises:
+        StorageError: The store failed.
+    """
+    return min((_compare_clocks(team) for _ in range(times)), key=lambda clock: clock.round_trip)
+
+
+def _compare_clocks(team: TeamDirectory) -> Clock:
+    began, began_at = time.monotonic(), time.time()
+    there = team.store.now()
+    took = time.monotonic() - began
+    return Clock(began_at + took / 2 - there, took)
 
 
 def exist(team: TeamDirectory) -> bool:

@@ -14,6 +14,9 @@ from crewboard.errors import StorageError
 
 T = TypeVar("T")
 
+SCHEMA_VERSION = 1
+"""The version of the tables of a store in a database (`schema.sql`)."""
+
 
 class Version(Struct, frozen=True):
     """The version of a record, log or folder. Two versions are equal only if nothing changed between them.
@@ -62,6 +65,9 @@ class Store(Protocol):
 
     def reach(self) -> None:
         """Raise StorageError if the whole store is out of reach, and not a part of it."""
+
+    def now(self) -> float:
+        """Return the time of the store's own clock in epoch seconds."""
 
     def append(
         self, log: str, line: bytes, *, ident: str | None = None, at: int | None = None, durable: bool = False

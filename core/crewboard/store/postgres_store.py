@@ -30,9 +30,7 @@ from psycopg.pq import TransactionStatus
 
 from crewboard.errors import BadDataError, CrewboardError, LostLeaseError, StorageError, UsageError
 from crewboard.store import files
-from crewboard.store.interface import Held, Listener, T, Version
-
-SCHEMA_VERSION = 1
+from crewboard.store.interface import SCHEMA_VERSION, Held, Listener, T, Version
 
 _DEFAULT_TTL = 15.0
 """Seconds that a lease lasts unless it is renewed, if the team does not say (`crewboard.teams`)."""
@@ -51,6 +49,7 @@ _LOST, _NOT_AT_END, _NO_FOLDER = -1, -2, -3
 """Results of functions of the schema that changed nothing."""
 
 _RERUN = (errors.SerializationFailure, errors.DeadlockDetected)
+_NO_TABLES = (errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchemaName)
 _DISCONNECTED = (psycopg.OperationalError, psycopg.InterfaceError)
 
 Parameters = Sequence[object]
@@ -109,6 +108,9 @@ class PostgresStore(Struct, frozen=True):
 
     def reach(self) -> None:
         self._rows("SELECT 1", ())
+
+    def now(self) -> float:
+        return float(self._rows("SELECT extract(epoch FROM clock_timestamp())::float8", ())[0][0])
 
     # Logs.
 
@@ -343,6 +345,8 @@ def _ident(line: bytes) -> str | None:
 
 def _words(error: BaseException) -> str:
     """Return the first line of what PostgreSQL or libpq says."""
+    if isinstance(error, _NO_TABLES):
+        return "the database has no tables of crewboard: it is another one, or they were dropped"
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 

@@ -284,6 +284,27 @@ def revive(team: TeamDirectory) -> None:
         note(f"no supervisor can be started: {error}")
 
 
+OFF_NETWORK = (
+    "use a root on a local disk, or keep the team in PostgreSQL: "
+    "`crewboard team create NAME --store postgresql://USER@HOST/DATABASE`"
+)
+
+
+def on_network(team: TeamDirectory, kind: str) -> str:
+    """Return what is wrong with a team in files on a network file system."""
+    return (
+        f"{team.root} is on {kind}: a machine that is cut off loses its locks there and may write later, so that "
+        "messages and results can be lost or doubled"
+    )
+
+
+def warn_of_network(team: TeamDirectory) -> None:
+    """Report on stderr that a team in files is on a network file system."""
+    kind = core.linux.mounts.file_system(team.path)
+    if kind in core.linux.mounts.NETWORK:
+        note(f"{on_network(team, kind)}; {OFF_NETWORK}")
+
+
 NARROWEST = 40
 """Terminal width below which lines are no longer cut."""
 

@@ -10,17 +10,16 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import click
-import psutil
 
 import crewboard as core
-from crewboard import BadDataError, CredentialsError, UsageError
+from crewboard import BadDataError, CredentialsError, StorageError, UsageError
+from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, say, say_json
 
 Mark = Literal["ok", "note", "bad"]
@@ -28,8 +27,8 @@ Mark = Literal["ok", "note", "bad"]
 HINT_WITHIN = 2.0
 """Seconds to wait for a file event."""
 
-_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "virtiofs"})
-"""File systems on which changes made by another machine cause no local events."""
+_CLOCK_MAY_DIFFER = 2.0
+"""Seconds by which the clock of this machine may differ from the store's."""
 
 _OLDEST_PYTHON = (3, 11)
 _SMALLEST = (60, 12)
@@ -59,7 +58,7 @@ def all_checks(session: Session) -> list[Check]:
         *root_user(),
         memory(),
         watcher(),
-        files(session.root),
+        files(session.team.directory),
         *database(session.team.directory),
         terminal(),
         *keymap(),
@@ -170,34 +169,69 @@ def watcher() -> Check:
     return Check("watcher", "note", f"no file events{why}; the view is read once a second", remedy)
 
 
-def files(root: Path) -> Check:
+def files(team: core.store.TeamDirectory) -> Check:
     """Check that the workspace can hold a team."""
+    root = team.root
     if not os.access(root, os.W_OK):
         return Check("root", "bad", f"{root} cannot be written to", "choose another with --root")
-    kind = _file_system(root)
-    if kind in _NETWORK:
-        return Check("root", "note", f"{root} is on {kind}", "file events and locks may fail there; use a local disk")
-    return Check("root", "ok", str(root))
+    kind = core.linux.mounts.file_system(team.path)
+    if kind in core.linux.mounts.OF_THE_HOST:
+        remedy = "use the team from this side alone; changes made on the other side are seen late"
+        return Check("root", "note", f"{root} is on {kind}, a folder of another machine", remedy)
+    if kind not in core.linux.mounts.NETWORK:
+        return Check("root", "ok", str(root))
+    if is_in_files(team):
+        return Check("root", "bad", common.on_network(team, kind), common.OFF_NETWORK)
+    remedy = "give each host a root on a disk of its own: worktrees and locks of files are below it"
+    return Check("root", "note", f"{root} is on {kind}", remedy)
+
+
+def is_in_files(team: core.store.TeamDirectory) -> bool:
+    """Return True if the records of a team are in its folder, or will be. If that is unknown, say so elsewhere."""
+    try:
+        return team.address is None
+    except StorageError:
+        return False
 
 
 def database(team: core.store.TeamDirectory) -> list[Check]:
-    """Check that the database of a team that is not kept in files can be reached."""
+    """Check the database of a team that is not kept in files: that it answers, its clock, and the team's hosts."""
     try:
         address = team.address
-        began = time.monotonic()
+        if address is None:
+            return []
         _ = team.config.get()
+        clock = core.store.hosts.compare_clocks(team)
+        hosts = core.store.hosts.load_all(team)
+        lost = [host.name for host in hosts if not host.draining and not core.store.hosts.is_up(team, host.name)]
+        up = [host.name for host in hosts if core.store.hosts.is_up(team, host.name)]
     except core.CrewboardError as error:
         remedy = "start the server, or see PGPASSFILE and PGSERVICE for how to name a password"
         return [Check("store", "bad", str(error), remedy)]
-    if address is None:
-        return []
-    return [Check("store", "ok", f"{address} answered in {1000 * (time.monotonic() - began):.0f} ms")]
+    answered = f"{address.partition('?')[0]} answered in {1000 * clock.round_trip:.1f} ms"
+    found = [Check("store", "ok", f"{answered}, tables of version {core.store.SCHEMA_VERSION}"), time_of(clock)]
+    return [*found, hosts_of(up, lost)] if hosts else found
 
 
-def _file_system(path: Path) -> str:
-    """Return the type of the file system that holds `path`."""
-    mounts = [part for part in psutil.disk_partitions(all=True) if path.is_relative_to(part.mountpoint)]
-    return max(mounts, key=lambda part: len(part.mountpoint)).fstype if mounts else ""
+def time_of(clock: core.store.hosts.Clock) -> Check:
+    """Check the clock of this machine against the store's."""
+    certain = abs(clock.ahead) - clock.round_trip / 2
+    detail = f"{abs(clock.ahead):.1f} s {'ahead of' if clock.ahead > 0 else 'behind'} the store's"
+    if certain > _CLOCK_MAY_DIFFER:
+        remedy = "set it (`timedatectl set-ntp true`): ages and times on the screen are wrong; leases are not affected"
+        return Check("clock", "note", detail, remedy)
+    return Check("clock", "ok", detail)
+
+
+def hosts_of(up: Sequence[str], lost: Sequence[str]) -> Check:
+    """Check that hosts run the agents of the team, and that none was lost."""
+    detail = f"up: {', '.join(up) or 'none'}" + (f"; lost: {', '.join(lost)}" if lost else "")
+    if not up:
+        remedy = "no agent starts before a host is up: `crewboard host` on each machine"
+        return Check("hosts", "bad", detail, remedy)
+    if lost:
+        return Check("hosts", "note", detail, "`crewboard resume --all` continues its agents on the others")
+    return Check("hosts", "ok", detail)
 
 
 def terminal() -> Check:
@@ -313,9 +347,9 @@ def _output(command: list[str]) -> str:
 def doctor(session: Session, as_json: bool) -> None:
     """Check the setup and suggest fixes.
 
-    Looks at Python, the API key, the sandbox, memory limits, file events, the workspace, the terminal, your keys, your
-    hook, git, and who approves plans of attached teams. The exit code is 0 whatever it finds; in --json, `mark` is ok,
-    note or bad.
+    Looks at Python, the API key, the sandbox, memory limits, file events, the workspace and its disk, the team's
+    database, clock and hosts, the terminal, your keys, your hook, git, and who approves plans of attached teams. The
+    exit code is 0 whatever it finds; in --json, `mark` is ok, note or bad.
     """
     found = all_checks(session)
     if as_json:

@@ -114,6 +114,8 @@ def spawn(
     if not hire.prompt and (options["prompt"], options["prompt_file"]) == (None, None):
         raise UsageError("give the task with either --prompt or --prompt-file")
     team = context.obj.team
+    if not team.directory.exists():
+        common.warn_of_network(team.directory)
     tell_unused_key(team)
     if background:
         _spawn_in_background(team, hire, as_json=as_json)

@@ -42,6 +42,8 @@ def team() -> None:
 def create(session: Session, name: str, description: str, url: str | None, as_json: bool) -> None:
     """Create the team NAME in the workspace."""
     made = core.commands.context.create(session.root, name, description, url)
+    if url is None:
+        common.warn_of_network(made.directory)
     if as_json:
         say_json(_describe(made.directory))
     else:

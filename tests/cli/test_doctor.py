@@ -1,0 +1,120 @@
+"""`doctor` says what is wrong with the disk, the database and the hosts of a team."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from crewboard.linux import mounts
+from crewboard.records import Host
+from crewboard.store import hosts, leases
+from crewboard.store.layout import TeamDirectory
+from crewboard_tui.cli import common, doctor
+from tests.cli.shell import Cli
+from tests.postgres import close_connections, end_leases
+
+
+@pytest.fixture
+def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Let every folder be on a file system of this type."""
+    return lambda kind: monkeypatch.setattr(mounts, "file_system", lambda _: kind)
+
+
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "ceph", "lustre"])
+def test_doctor_refuses_a_team_in_files_on_a_network(on: Callable[[str], None], tmp_path: Path, kind: str) -> None:
+    on(kind)
+    found = doctor.files(TeamDirectory(tmp_path / ".crewboard" / "default"))
+    assert (found.mark, kind in found.detail) == ("bad", True)
+    assert "lost or doubled" in found.detail
+    assert "--store postgresql://" in (found.remedy or "")
+
+
+def test_a_network_disk_is_only_noted_if_the_records_are_in_a_database(
+    on: Callable[[str], None], tmp_path: Path
+) -> None:
+    on("nfs4")
+    team = TeamDirectory(tmp_path / ".crewboard" / "api")
+    team.path.mkdir(parents=True)
+    (team.path / "store").write_text("postgresql://crew@db/crew\n")
+    assert doctor.files(team).mark == "note"
+
+
+@pytest.mark.parametrize(
+    ("kind", "mark"), [("9p", "note"), ("virtiofs", "note"), ("ext4", "ok"), ("fuse.bindfs", "ok")]
+)
+def test_doctor_accepts_disks_of_this_machine(on: Callable[[str], None], tmp_path: Path, kind: str, mark: str) -> None:
+    on(kind)
+    assert doctor.files(TeamDirectory(tmp_path / ".crewboard" / "default")).mark == mark
+
+
+def test_the_maker_of_a_team_on_a_network_is_warned(
+    on: Callable[[str], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    team = TeamDirectory(tmp_path / ".crewboard" / "default")
+    on("ext4")
+    common.warn_of_network(team)
+    assert capsys.readouterr().err == ""
+    on("nfs4")
+    common.warn_of_network(team)
+    assert "is on nfs4" in capsys.readouterr().err
+
+
+def checks(team: TeamDirectory) -> dict[str, doctor.Check]:
+    return {check.name: check for check in doctor.database(team)}
+
+
+@pytest.fixture
+def hosted(cli: Cli, database: str, tmp_path: Path) -> TeamDirectory:
+    assert cli("team", "create", "api", "--store", database).code == 0
+    return TeamDirectory(tmp_path / ".crewboard" / "api")
+
+
+def test_doctor_says_how_the_database_answers(hosted: TeamDirectory) -> None:
+    found = checks(hosted)
+    assert {name: check.mark for name, check in found.items()} == {"store": "ok", "clock": "ok"}
+    assert "tables of version 1" in found["store"].detail
+    close_connections()
+
+
+@pytest.mark.parametrize(("seconds", "says"), [(-600.0, "600.0 s ahead of"), (600.0, "600.0 s behind")])
+def test_doctor_notes_a_wrong_clock(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, seconds: float, says: str
+) -> None:
+    monkeypatch.setattr(type(directory.store), "now", lambda _: time.time() + seconds)
+    found = doctor.time_of(hosts.compare_clocks(directory))
+    assert found.mark == "note"
+    assert says in found.detail
+
+
+def test_a_slow_answer_is_not_a_wrong_clock() -> None:
+    assert doctor.time_of(hosts.Clock(ahead=3.0, round_trip=6.0)).mark == "ok"
+    assert doctor.time_of(hosts.Clock(ahead=-3.0, round_trip=0.1)).mark == "note"
+
+
+def test_doctor_says_which_hosts_are_up_and_which_are_lost(hosted: TeamDirectory, database: str) -> None:
+    hosts.make(hosted, "east")
+    hosts.save(hosted, Host(name="east", slots=4))
+    assert (checks(hosted)["hosts"].mark, checks(hosted)["hosts"].detail) == ("bad", "up: none; lost: east")
+    held = leases.take(hosts.lease(hosted, "east"))
+    assert held is not None
+    assert (checks(hosted)["hosts"].mark, checks(hosted)["hosts"].detail) == ("ok", "up: east")
+    hosts.make(hosted, "west")
+    hosts.save(hosted, Host(name="west", slots=4))
+    assert (checks(hosted)["hosts"].mark, checks(hosted)["hosts"].detail) == ("note", "up: east; lost: west")
+    hosts.save(hosted, Host(name="west", slots=4, draining=True))
+    assert checks(hosted)["hosts"].mark == "ok", "it was drained"
+    end_leases(database)
+    assert checks(hosted)["hosts"].mark == "bad"
+    close_connections()
+
+
+def test_a_database_without_tables_is_said_in_words(hosted: TeamDirectory, database: str) -> None:
+    import psycopg
+
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA crewboard CASCADE")
+    (check,) = doctor.database(hosted)
+    assert check.mark == "bad"
+    assert "has no tables of crewboard" in check.detail
+    close_connections()
