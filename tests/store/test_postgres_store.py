@@ -119,7 +119,7 @@ def test_a_holder_that_was_replaced_before_it_asks_is_told(store: Any) -> None:
     lost, held = threading.Event(), take(store)
     replace_holder(store)
     # The thread that renews leases has noticed it.
-    eventually(lambda: held.token not in store._server._keeper._kept, "the loss of the lease")
+    eventually(lambda: held.token not in store._server._keeper._leases, "the loss of the lease")
     store.fence(held, lambda: None, lost.set)
     assert lost.is_set()
 
@@ -129,7 +129,7 @@ def test_a_holder_that_cannot_renew_is_told(store: Any, monkeypatch: pytest.Monk
     set_lease_ttl(store.url, 0.6)
     postgres_store.close_all()
     store.fence(take(store), lambda: None, lost.set)
-    monkeypatch.setattr(postgres_store._Server, "connect", _refuse)
+    monkeypatch.setattr(store._server._keeper, "_connect", _refuse)
     run(store.url, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
         "AND datname = current_database()")  # fmt: skip
     assert lost.wait(WAIT_TIMEOUT)
@@ -137,7 +137,7 @@ def test_a_holder_that_cannot_renew_is_told(store: Any, monkeypatch: pytest.Monk
     monkeypatch.undo()
 
 
-def _refuse(_: object) -> None:
+def _refuse() -> None:
     raise psycopg.OperationalError("out of reach")
 
 
