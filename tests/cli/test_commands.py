@@ -51,7 +51,7 @@ def test_status_json_keeps_its_promise(cli: Cli, team: Team) -> None:
     assert status["team"] == "default"
     assert Path(status["root"]) == cli.root.resolve()
     assert status["model_backend"] == "api"
-    assert status["supervisor"] == {"pid": None, "alive": False, "silent_since": None}
+    assert status["supervisor"] == {"pid": None, "alive": False, "silent_since": None, "hosts": None}
     assert status["agents"][0].keys() >= AGENT_KEYS
     assert [request["id"] for request in status["requests"]] == ["plan-1"]
     assert [task["subject"] for task in status["tasks"]] == ["fix"]

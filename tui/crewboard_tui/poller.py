@@ -249,7 +249,8 @@ class TeamPoller:
     def _wake_supervisor(self, view: TeamView) -> None:
         """Wake a supervisor that was killed: no other process may notice that it is gone."""
         due = time.monotonic() - self._rang_at > RING_EVERY
-        gone = not view.supervisor.alive and view.attached is None and self._is_needed(view)
+        gone = not view.supervisor.alive and view.supervisor.hosts is None and view.attached is None
+        gone = gone and self._is_needed(view)
         if self._may_ring and due and (gone or view.unprovided):
             self._rang_at = time.monotonic()
             threading.Thread(target=self._ring, name="crewboard-ring", daemon=True).start()
@@ -281,7 +282,9 @@ def _nothing(team: core.store.TeamDirectory) -> TeamView:
 
 def is_at_rest(view: TeamView) -> bool:
     """Return True if no agent works, starts or ends, and the supervisor is as it should be."""
-    supervised = view.supervisor.alive or not any(agent.alive for agent in view.agents)
+    supervised = (
+        view.supervisor.alive or view.supervisor.hosts is not None or not any(agent.alive for agent in view.agents)
+    )
     return (
         supervised
         and view.supervisor.silent_since is None

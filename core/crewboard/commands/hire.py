@@ -27,6 +27,7 @@ from crewboard.records import (
     Task,
     TryLaterError,
     UsageError,
+    WantedRun,
     check_agent,
     mcp_mark,
 )
@@ -36,6 +37,9 @@ from crewboard.web import check_domains, narrow
 
 if TYPE_CHECKING:
     from crewboard.worktrees.checkout import Prepared
+
+QUEUE_TIMEOUT = 1.5
+"""Seconds that a command waits for a host to take a run, before it says that the run is queued."""
 
 
 @dataclass(frozen=True)
@@ -269,7 +273,16 @@ def _check_terms(hire: Hire, spec: Spec) -> None:
         raise UsageError(f"{hire.name} was hired with other options ({terms}); spawn it without them, or stop it first")
 
 
-def _check_sandbox(team: Team, kind: AgentType, flags: HireOptions) -> None:
+def _check_machine(team: Team, kind: AgentType, flags: HireOptions) -> None:
+    """Check that this machine has an API key and a sandbox. If a host of the team starts the agent, that host checks.
+
+    Raises:
+        CredentialsError: There is no API key.
+        NoSandboxError: No sandbox is available for this type.
+    """
+    if store.hosts.exist(team.directory):
+        return
+    check_credentials(team.worker_environment)
     # Imported here because commands that only read a team do not need it.
     from crewboard.sandbox import level
 
@@ -329,10 +342,10 @@ def revoke_server(team: Team, name: str) -> None:
 
 def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType) -> Assignment:
     type_files.require_trusted(kind, team.environment, command_for(team, f"types trust {kind.name}"))
-    check_credentials(team.worker_environment)
-    _check_sandbox(team, kind, hire.flags)
+    placed = store.hosts.check(team.directory, hire.flags.host, hire.flags.needs)
+    _check_machine(team, kind, hire.flags)
     if not hire.wait:
-        _check_caps(team, hire.name)
+        _check_caps(team, hire)
     model = choose_model(kind, hire.model, team.environment)
     _check_price(team, hire, model)
     models.require(model, hire.flags.effort, hire.flags.thinking, team.worker_environment, web=hire.flags.web)
@@ -366,7 +379,8 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     _add_to_roster(team, hire, model, now)
     team.note("hire", hire.name, f"{hire.type}, run {spec.run}")
     _start(team, agent, spec)
-    return Assignment(hire.name, prompt_id, spec.run, fresh=True, note=prepared.note)
+    note = "; ".join(text for text in (prepared.note, placed) if text)
+    return Assignment(hire.name, prompt_id, spec.run, fresh=True, note=note)
 
 
 def has_worktree_by_default(config: Config, kind: AgentType) -> bool:
@@ -416,15 +430,20 @@ def queued(team: Team, name: str, run: int) -> str:
     return store.agents.held_starts(team.directory).describe(name, run, team.now())
 
 
-def _check_caps(team: Team, name: str) -> None:
+def _check_caps(team: Team, hire: Hire) -> None:
     """Refuse a start that would have to wait."""
+    name = hire.name
     if not team.directory.exists():
         return
     living = [each for each in team.config.names if store.leases.is_held(team.directory.agent(each).lease)]
-    waiting = len(store.agents.held_starts(team.directory).held)
+    waiting = sum(not held.for_host for held in store.agents.held_starts(team.directory).held)
     config = team.config
     reached = store.roster.cap_reached(config, store.roster.load_of(team.directory, living))
     reached = reached or (f"{waiting} others are queued" if waiting else None)
+    if reached is None and store.hosts.exist(team.directory):
+        needs = store.hosts.needs_of(hire.flags.host, hire.flags.needs)
+        if (why := store.hosts.reason_to_wait(team.directory, needs)) is not None:
+            raise TryLaterError(f"{name} was not started: it {why}")
     if reached is not None:
         raise TryLaterError(f"{name} was not started: {reached}; `{command_for(team, 'settings')}` shows the caps")
 
@@ -432,7 +451,7 @@ def _check_caps(team: Team, name: str) -> None:
 def provide(team: Team) -> None:
     """Send the supervisor the environment of queued runs that was lost when an earlier supervisor was killed."""
     for held in store.agents.held_starts(team.directory).held:
-        if not held.provided:
+        if not held.provided and not held.for_host:
             protocol.supervisor_client.request_start(team.directory, held.name, held.run, team.worker_environment)
 
 
@@ -455,10 +474,19 @@ def _add_to_roster(team: Team, hire: Hire, model: str, now: float) -> None:
     store.roster.put(team.directory, member)
 
 
-def resume(team: Team, name: str, *, model: str | None = None, network: bool = False, web: bool = False) -> int:
+def resume(
+    team: Team,
+    name: str,
+    *,
+    model: str | None = None,
+    network: bool = False,
+    web: bool = False,
+    host: str | None = None,
+) -> int:
     """Start a stopped or dead agent again, with its conversation; return the run once its worker is running or queued.
 
     An agent that is running is left alone. If another command is starting it with the same options, wait for that.
+    On a team with hosts it runs where it may since its hire, or on `host` from now on.
 
     Raises:
         UsageError: There is no such agent.
@@ -477,14 +505,17 @@ def resume(team: Team, name: str, *, model: str | None = None, network: bool = F
         return current.run
     if (reached := _used_up(team, name)) is not None:
         raise LimitError(f"{name} was not resumed: {'; '.join(reached)}")
-    check_credentials(team.worker_environment)
+    if host is not None:
+        store.hosts.check(team.directory, host, [])
     if current is not None:
         _prepare_again(team, name, current)
         flags = current.flags
         asked = (flags.effort, flags.thinking)
         models.require(model or current.model, *asked, team.worker_environment, web=web or flags.web)
     permits = {"network": network, "web": web}
-    spec = store.agents.change_spec(agent, lambda old: _resumed(team, agent, old, model=model, permits=permits))
+    spec = store.agents.change_spec(
+        agent, lambda old: _resumed(team, agent, old, model=model, permits=permits, host=host)
+    )
     if current is None or spec.run != current.run:
         team.note("resume", name, f"run {spec.run}")
     _start(team, agent, spec)
@@ -521,7 +552,7 @@ def _used_up(team: Team, name: str) -> tuple[str, str] | None:
 
 def _prepare_again(team: Team, name: str, spec: Spec) -> None:
     """Check that an agent can start again; make its checkout again from the last snapshot if that is gone."""
-    _check_sandbox(team, agent_types.type_of(spec.type, spec.definition), spec.flags)
+    _check_machine(team, agent_types.type_of(spec.type, spec.definition), spec.flags)
     if spec.worktree is not None:
         # Imported here because commands that only read a team do not need it.
         from crewboard.worktrees import checkout
@@ -530,7 +561,13 @@ def _prepare_again(team: Team, name: str, spec: Spec) -> None:
 
 
 def _resumed(
-    team: Team, agent: AgentDirectory, old: Spec | None, *, model: str | None, permits: dict[str, bool]
+    team: Team,
+    agent: AgentDirectory,
+    old: Spec | None,
+    *,
+    model: str | None,
+    permits: dict[str, bool],
+    host: str | None = None,
 ) -> Spec:
     """Return the spec that asks for the next run; the same one if a run is under way or about to begin.
 
@@ -540,7 +577,13 @@ def _resumed(
         raise UsageError(f"{agent.name} has no spec file; spawn it again")
     if store.leases.is_held(agent.lease):
         return old
+    elsewhere = {"host": host} if host is not None else {}
     if is_starting(old, store.agents.last_run(agent), team.now()) or queued(team, agent.name, old.run):
+        if host not in (None, old.flags.host):
+            if store.hosts.find_queued(team.directory, agent.name, old.run) is None:
+                _refuse_start(agent, old)
+            # No host has claimed this run, so it can be for another one.
+            old = old.replace(flags=old.flags.replace(**elsewhere))
         if model not in (None, old.model) or any(on and not getattr(old.flags, name) for name, on in permits.items()):
             _refuse_start(agent, old)
         # The other command starts this run, and each run number is started once.
@@ -548,7 +591,7 @@ def _resumed(
     changes = {
         "run": max(old.run, store.agents.last_run(agent)) + 1,
         "want": "running",
-        "flags": old.flags.replace(**{name: True for name, on in permits.items() if on}),
+        "flags": old.flags.replace(**{name: True for name, on in permits.items() if on}, **elsewhere),
         "model": model or old.model,
         "at": team.now(),
     }
@@ -673,7 +716,9 @@ def tell_lead(team: Team, text: str, flags: HireOptions | None = None) -> Assign
     return Assignment(lead, message.id, run, fresh=False)
 
 
-def resume_all(team: Team, *, model: str | None = None, network: bool = False, web: bool = False) -> list[str]:
+def resume_all(
+    team: Team, *, model: str | None = None, network: bool = False, web: bool = False, host: str | None = None
+) -> list[str]:
     """Resume every agent that is not running, all at once; return their names.
 
     Raises:
@@ -681,7 +726,7 @@ def resume_all(team: Team, *, model: str | None = None, network: bool = False, w
     """
     store.roster.require_own_agents(team.directory)
     stopped = [m.name for m in team.config.members if not store.leases.is_held(team.directory.agent(m.name).lease)]
-    _at_once(stopped, lambda name: resume(team, name, model=model, network=network, web=web))
+    _at_once(stopped, lambda name: resume(team, name, model=model, network=network, web=web, host=host))
     return stopped
 
 
@@ -698,6 +743,9 @@ def _start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
 
     Once is not enough: a killed supervisor loses the request, and no file contains the API key.
     """
+    if store.hosts.exist(team.directory):
+        _start_on_host(team, agent, spec)
+        return
     deadline = time.monotonic() + START_TIMEOUT
     next_wake = 0.0
     while time.monotonic() < deadline:
@@ -708,6 +756,29 @@ def _start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
             next_wake = time.monotonic() + 1
         time.sleep(POLL_INTERVAL)
     raise TryLaterError(f"{agent.name} did not start within {START_TIMEOUT:.0f} s; see {agent.log}")
+
+
+def _start_on_host(team: Team, agent: AgentDirectory, spec: Spec) -> None:
+    """Put a run into the queue and wait until its worker runs its loop or has ended, or no host takes it soon."""
+    wanted = WantedRun(
+        agent=agent.name, run=spec.run, needs=store.hosts.needs_of(spec.flags.host, spec.flags.needs), at=team.now()
+    )
+    known = store.hosts.find_queued(team.directory, agent.name, spec.run)
+    # After another command that resumes the same run, a host may have claimed or begun it.
+    is_new = not store.hosts.is_wanted(team.directory, agent.name, spec.run) and store.agents.last_run(agent) < spec.run
+    if is_new or (known is not None and known.needs != wanted.needs):
+        store.hosts.want(team.directory, wanted)
+    began = time.monotonic()
+    while time.monotonic() - began < START_TIMEOUT:
+        if _is_up(agent, spec.run):
+            return
+        late = time.monotonic() - began > QUEUE_TIMEOUT
+        if late and store.hosts.find_queued(team.directory, agent.name, spec.run) is not None:
+            return
+        time.sleep(POLL_INTERVAL)
+    raise TryLaterError(
+        f"{agent.name} did not start within {START_TIMEOUT:.0f} s; see the log of the host that took it"
+    )
 
 
 def _is_queued(team: Team, agent: AgentDirectory, run: int) -> bool:

@@ -27,6 +27,9 @@ from crewboard.store import AgentDirectory
 DELETE_TIMEOUT = 10.0
 """Seconds that all workers together have to exit when their team is deleted."""
 
+KILL_TIMEOUT = 10.0
+"""Seconds in which a supervisor or a host kills workers."""
+
 
 def ask_to_stop(team: Team, name: str, reason: str = "") -> Request | None:
     """Ask an agent to shut down and return the request, which will hold its answer; None if it is not running."""
@@ -93,9 +96,9 @@ def stop_now(team: Team, name: str) -> None:
     want_killed(team, name)
     team.note("stop", name, "now")
     protocol.supervisor_client.wake_supervisor(team.directory)
-    _wait_for_leases(team, [name], 10, keep_waking=True)
+    _wait_for_leases(team, [name], KILL_TIMEOUT, keep_waking=True)
     if store.leases.is_held(agent.lease):
-        raise TryLaterError(f"{name} is still running; see {team.directory.supervisor_log}")
+        raise TryLaterError(_still_running(team, [name]))
 
 
 def _end_attached(team: Team, attached: AttachedTeam, name: str, grace: float) -> None:
@@ -162,12 +165,13 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
 
     Raises:
         UsageError: With `purge`, an agent has unmerged work.
-        TryLaterError: A worker or the supervisor is still running.
+        TryLaterError: A worker, with `purge` a host, or the supervisor is still running.
         UntrustedError: The team is foreign.
     """
     team.directory.require_adopted()
     if purge:
         changes.require_merged(team, all_agents(team))
+        _require_no_host(team)
     team.note("delete", detail=", ".join(word for word, given in (("now", now), ("purge", purge)) if given))
     protocol.supervisor_client.request_exit(team.directory)
     names = all_agents(team)
@@ -176,13 +180,23 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
     _acknowledge_ends(team, names)
     # The first supervisor may have died, and another one ended the workers.
     protocol.supervisor_client.request_exit(team.directory)
-    if not wait_until(lambda: not protocol.supervisor_client.is_alive(team.directory), 10):
+    has_hosts = store.hosts.exist(team.directory)
+    if not has_hosts and not wait_until(lambda: not protocol.supervisor_client.is_alive(team.directory), 10):
         raise TryLaterError(f"the supervisor is still running; see {team.directory.supervisor_log}")
     if purge:
         for name in names:
             if changes.worktree_of(team, name) is not None:
                 changes.forget(team, name, base=True)
         team.directory.purge()
+
+
+def _require_no_host(team: Team) -> None:
+    """Refuse to remove what hosts still use."""
+    if up := [name for name in sorted(team.directory.hosts.names()) if store.hosts.is_up(team.directory, name)]:
+        raise TryLaterError(
+            f"{', '.join(up)} still run{'s' if len(up) == 1 else ''} agents of this team; end `crewboard host` there, "
+            "then purge"
+        )
 
 
 def end_all(team: Team, names: list[str], *, now: bool = False) -> None:
@@ -200,9 +214,25 @@ def end_all(team: Team, names: list[str], *, now: bool = False) -> None:
         want_killed(team, name)
     if left:
         protocol.supervisor_client.wake_supervisor(team.directory)
-    _wait_for_leases(team, left, 10, keep_waking=True)
-    if any(store.leases.is_held(team.directory.agent(name).lease) for name in left):
-        raise TryLaterError(f"some workers are still running; see {team.directory.supervisor_log}")
+    _wait_for_leases(team, left, KILL_TIMEOUT, keep_waking=True)
+    if alive := [name for name in left if store.leases.is_held(team.directory.agent(name).lease)]:
+        raise TryLaterError(_still_running(team, alive))
+
+
+def _still_running(team: Team, names: list[str]) -> str:
+    """Return which agents did not end, and what to do: see the log here, or look after their hosts."""
+    still = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} still running"
+    holders = (store.leases.holder(team.directory.agent(name).lease, Lease) for name in names)
+    hosts = sorted({holder.host for holder in holders if holder is not None and holder.host})
+    if not hosts:
+        return f"{still}; see {team.directory.supervisor_log}"
+    down = [host for host in hosts if not store.hosts.is_up(team.directory, host)]
+    if not down:
+        return f"{still} on {', '.join(hosts)}; see the log of `crewboard host` there"
+    return (
+        f"{still} on {', '.join(down)}, which is not up: its agents end by themselves as soon as they cannot reach the "
+        "store; else start `crewboard host` there again, and it ends them"
+    )
 
 
 def _cancel_starts(team: Team, names: list[str]) -> None:
@@ -212,6 +242,7 @@ def _cancel_starts(team: Team, names: list[str]) -> None:
         spec = store.json_records.load_or_none(agent.spec, Spec)
         if spec is not None and spec.run > store.agents.last_run(agent):
             store.agents.want(agent, "killed", spec.run)
+        store.hosts.withdraw(team.directory, name)
 
 
 def _acknowledge_ends(team: Team, names: list[str]) -> None:

@@ -24,7 +24,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from msgspec import Struct, field
 
 from crewboard import env, linux, store
-from crewboard.records import Exit, Lease, Status, StorageError, Supervisor, TryLaterError, UntrustedError, is_name
+from crewboard.records import (
+    Exit,
+    Lease,
+    Status,
+    StorageError,
+    Supervisor,
+    TryLaterError,
+    UntrustedError,
+    UsageError,
+    is_name,
+)
 from crewboard.redaction import is_secret
 from crewboard.store import AgentDirectory, TeamDirectory
 
@@ -130,33 +140,45 @@ def open_supervisor(team: TeamDirectory) -> tuple[Supervisor, int] | None:
 def wake_supervisor(team: TeamDirectory) -> None:
     """Make the supervisor compare wanted and actual state now. Start a supervisor if the team has none.
 
-    A team that mirrors one of another program has none and gets none.
+    A team that mirrors one of another program has none and gets none. On a team with hosts, only a supervisor of this
+    machine is woken and none is started: the hosts hear of changes through the store.
 
     Raises:
         TryLaterError: No supervisor came up in time.
         UntrustedError: The lock's holder is not this user's own supervisor; nothing was sent.
     """
-    if not store.roster.is_attached(team):
+    if not store.roster.is_attached(team) and not _is_left_to_hosts(team):
         _send(team, ControlRequest())
+
+
+def _is_left_to_hosts(team: TeamDirectory) -> bool:
+    """Return True if the team has hosts and none of them, nor a supervisor from before, runs on this machine."""
+    return store.hosts.exist(team) and not is_alive(team)
 
 
 def request_start(team: TeamDirectory, name: str, run: int, environment: Mapping[str, str]) -> None:
     """Ask the supervisor to start run `run` of the agent `name`. The supervisor starts each run at most once.
 
+    Does nothing on a team with hosts: they claim runs from a queue (`store.hosts`).
+
     Raises:
         TryLaterError: No supervisor came up in time.
         UntrustedError: The lock's holder is not this user's own supervisor; nothing was sent.
     """
-    _send(team, ControlRequest("start", name, run, environment))
+    if not store.hosts.exist(team):
+        _send(team, ControlRequest("start", name, run, environment))
 
 
 def request_exit(team: TeamDirectory) -> None:
-    """Ask the supervisor, if there is one, to exit as soon as no worker is left.
+    """Ask the supervisor, if there is one, to exit as soon as no worker is left. The hosts of a team stay.
 
     Raises:
         TryLaterError: The supervisor did not answer in time.
         UntrustedError: The lock's holder is not this user's own supervisor; nothing was sent.
     """
+    if store.hosts.exist(team):
+        wake_supervisor(team)
+        return
     _send(team, ControlRequest("leave"))
 
 
@@ -176,7 +198,7 @@ def _send(team: TeamDirectory, request: ControlRequest) -> None:
         is_doubtful = holder is not None and holder == doubted and time.monotonic() - doubted_since < _TAKEN_WITHIN
         if not is_doubtful and holder is not None and holder.socket and _deliver(team, holder, line):
             return
-        if request.verb == "leave" and not is_alive(team):
+        if not is_alive(team) and (request.verb == "leave" or store.hosts.exist(team)):
             return
         if not is_alive(team) and time.monotonic() - started > 1:
             _start(team)
@@ -223,10 +245,16 @@ def restart(team: TeamDirectory) -> int:
 
     Raises:
         BadDataError: The team mirrors one of another program, and has no supervisor.
+        UsageError: The team has hosts.
         TryLaterError: It cannot be identified, it does not end, or no new one started in time.
         UntrustedError: The lock's holder is not this user's own supervisor; it was not killed.
     """
     store.roster.require_own_agents(team)
+    if hosts := sorted(team.hosts.names()):
+        raise UsageError(
+            f"the agents of team {team.path.name} are run by hosts ({', '.join(hosts)}), each started with "
+            "`crewboard host` on its machine: end and start it there"
+        )
     holder = store.leases.holder(team.supervisor_lock, Supervisor)
     if holder is None and is_alive(team):
         raise TryLaterError(f"the process that holds {team.supervisor_lock} has not written its process id yet")
@@ -268,9 +296,9 @@ def ensure_running(team: TeamDirectory) -> None:
     """Start a supervisor if the team has none and an agent needs one. Do not wait for it.
 
     An agent needs one while its worker lives, and until the end of its last run is finalized; one of another program
-    needs none.
+    needs none, and one of a team with hosts has one of them.
     """
-    if store.roster.is_attached(team):
+    if store.roster.is_attached(team) or store.hosts.exist(team):
         return
     if not is_alive(team) and any(_needs_supervisor(team.agent(name)) for name in _agent_names(team)):
         _start(team)
@@ -302,9 +330,9 @@ def is_unfinalized(agent: AgentDirectory) -> bool:
 
 
 def wake_worker(team: TeamDirectory, name: str) -> None:
-    """Make the worker of `name`, if it lives, look at its files now."""
+    """Make the worker of `name`, if it lives on this machine, look at its files now. Its host wakes it on another."""
     holder = store.leases.holder(team.agent(name).lease, Lease)
-    if holder is not None:
+    if holder is not None and holder.boot_id in ("", linux.process.boot_id()):
         linux.process.send_signal(holder.pid, WAKE_SIGNAL, holder.start_ticks)
 
 

@@ -92,14 +92,16 @@ class KernelProbe:
         return store.leases.is_held(agent.lease)
 
     def lives(self, worker: Status) -> bool:
-        """Return True if the process that wrote this status runs, or if that cannot be known."""
+        """Return True if the process that wrote this status runs, or if that cannot be known: it is on a host."""
+        if worker.host:
+            return True
         if not worker.start_ticks or worker.boot_id != linux.process.boot_id():
             return True
         return linux.process.start_ticks(worker.pid) == worker.start_ticks
 
     def is_stopped(self, worker: Status) -> bool:
         """Return True if a signal stopped the process that wrote this status, so that it does nothing."""
-        return linux.process.is_stopped(worker.pid) and self.lives(worker)
+        return not worker.host and linux.process.is_stopped(worker.pid) and self.lives(worker)
 
     def is_locked(self, lease: store.Key) -> bool:
         """Return True if a process holds a lease."""

@@ -37,6 +37,7 @@ from crewboard.records import (
     SupervisorFailure,
     Task,
     Undone,
+    WantedRun,
     Work,
     result_mark,
 )
@@ -104,6 +105,7 @@ class _Common(Struct, frozen=True, dict=True):
 
     def about(self, name: str, spec: Spec | None, now: float) -> dict[str, Any]:
         """Return the fields of `AgentFacts` that follow."""
+        held = self.starts.find(name, spec.run) if spec is not None else None
         return {
             "member": self._members[name],
             "acknowledged": self.operator.acknowledged.get(name, 0),
@@ -111,6 +113,7 @@ class _Common(Struct, frozen=True, dict=True):
             "asks": self._asks.get(name, ()),
             "supervised": self.supervised,
             "queued": self.starts.describe(name, spec.run, now) if spec is not None else "",
+            "for_host": held is not None and held.for_host,
             "failure_seen": self.operator.failures.get(name, 0),
             "unread_results": self._unread_results[name],
         }
@@ -157,6 +160,7 @@ class AgentFacts(Struct, frozen=True):
     seen_gone: float | None = None
     lease_unreadable: bool = False
     queued: str = ""
+    for_host: bool = False
     failure_seen: float = 0
     unread_results: int = 0
 
@@ -223,7 +227,7 @@ def _evidence(facts: AgentFacts, boot_id: str, now: float) -> Evidence:
         facts.held, facts.spec, facts.status, facts.exit, boot_id, now,
         pid_gone=facts.pid_gone, is_stopped=facts.is_stopped, supervised=facts.supervised,
         seen_alive=facts.seen_alive, seen_gone=facts.seen_gone, lease_unreadable=facts.lease_unreadable,
-        queued=facts.queued,
+        queued=facts.queued, for_host=facts.for_host,
     )  # fmt: skip
 
 
@@ -260,6 +264,7 @@ class TeamReader:
         self._config = CachedFile(team.config, Config)
         self._operator = CachedFile(team.operator, OperatorState)
         self._starts = CachedFile(team.starts, HeldStarts)
+        self._queue = CachedFolder(team.starts_queue, WantedRun)
         self._failure = CachedFile(team.supervisor_failure, SupervisorFailure)
         self._collisions = CachedFile(team.collisions, Collisions)
         self._agents: dict[str, AgentReader] = {}
@@ -309,7 +314,7 @@ class TeamReader:
         self._follow(config)
         held = self._look_at_leases(changed, now)
         self._measure(held, now, measured)
-        starts = self._starts.get() or HeldStarts()
+        starts = self._held_starts()
         common = _Common(config, pending, board, only_operator, results, operator, starts, supervised=supervisor.alive)
         self._read_agents(held, common, now)
         compared = self._collisions.get() or Collisions()
@@ -352,6 +357,12 @@ class TeamReader:
             unprovided=any(not each.provided for each in starts.held),
             now=now,
         )
+
+    def _held_starts(self) -> HeldStarts:
+        """Return the runs that wait, those for a host last."""
+        starts = self._starts.get() or HeldStarts()
+        for_host = store.hosts.waiting(self.team, self._queue.all())
+        return starts.replace(held=[*starts.held, *for_host]) if for_host else starts
 
     def _empty_view(self, now: float) -> TeamView:
         return TeamView(
@@ -452,10 +463,16 @@ class TeamReader:
         self._measured_at = now
         chosen = dict.fromkeys([name for name in held if held[name]][:most])
         living = {
-            name: status for name in chosen if (status := self._agents[name].status.get()) is not None and status.pid
+            name: status
+            for name in chosen
+            if (status := self._agents[name].status.get()) is not None and status.pid and self._is_here(status)
         }
         others = {name: usage for name, usage in self._usage.items() if held.get(name, True) and name not in chosen}
         self._usage = others | self._probe.measure(living)
+
+    def _is_here(self, status: Status) -> bool:
+        """Return True if a worker runs on this machine, as far as that is known."""
+        return not status.host or status.boot_id == self._probe.boot_id()
 
     def _without_gone_servers(self, agents: tuple[AgentView, ...]) -> tuple[AgentView, ...]:
         """Leave out the problems of MCP servers that `.mcp.json` no longer names: nothing can be done about them.
@@ -496,6 +513,9 @@ class TeamReader:
         )
 
     def _supervisor(self, now: float) -> SupervisorView:
+        if hosts := self.team.hosts.names():
+            up = sum(self._is_locked(store.hosts.lease(self.team, name)) for name in hosts)
+            return SupervisorView(None, alive=up > 0, hosts=up)
         if not self._is_locked(self.team.supervisor_lock):
             return SupervisorView(None, alive=False)
         holder = self._probe.supervisor(self.team.supervisor_lock)

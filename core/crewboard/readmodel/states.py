@@ -76,6 +76,8 @@ class Evidence(Struct, frozen=True):
     lease_unreadable: bool = False
     queued: str = ""
     """In words, that the wanted run waits in the queue."""
+    for_host: bool = False
+    """True if it waits there for a host."""
 
 
 class Finding(Struct, frozen=True):
@@ -104,7 +106,11 @@ def find_state(seen: Evidence) -> Finding:
     if seen.spec.run > last_run:
         return _not_begun(seen, seen.spec, last_run)
     if seen.exit is not None and seen.exit.run == last_run:
-        if seen.status is not None and ended_by_shutdown(seen.exit, seen.status.boot_id, seen.boot_id):
+        if (
+            seen.status is not None
+            and not seen.status.host
+            and ended_by_shutdown(seen.exit, seen.status.boot_id, seen.boot_id)
+        ):
             return Finding("exited", seen.exit.at, EXIT_REASONS["reboot"])
         return _ended(seen.exit)
     return _gone(seen)
@@ -150,7 +156,8 @@ def _not_begun(seen: Evidence, spec: Spec, last_run: int) -> Finding:
     if spec.want in ("killed", "stopped"):
         return Finding("exited", spec.at, EXIT_REASONS["killed"])
     if seen.queued:
-        return Finding("queued", spec.at, seen.queued)
+        # A place below a cap becomes free by itself, a host perhaps not.
+        return Finding("queued", spec.at, seen.queued, failed_start=seen.for_host and is_late(spec, seen.now))
     late = is_late(spec, seen.now)
     reason = "was never started: resume it or remove it" if late else "waiting for the supervisor"
     starting = is_starting(spec, last_run, seen.now)
@@ -164,7 +171,7 @@ def _ended(record: Exit) -> Finding:
 
 def _gone(seen: Evidence) -> Finding:
     since = seen.status.beat if seen.status else 0
-    if seen.status and seen.status.boot_id and seen.status.boot_id != seen.boot_id:
+    if seen.status and not seen.status.host and seen.status.boot_id not in ("", seen.boot_id):
         return Finding("exited", since, EXIT_REASONS["reboot"])
     if seen.spec and seen.status and seen.spec.run == seen.status.run and seen.spec.want in ("killed", "stopped"):
         # It was asked to end; the supervisor is about to record that it did.
@@ -173,6 +180,8 @@ def _gone(seen: Evidence) -> Finding:
     if seen.supervised and seen.seen_gone is not None and seen.now - seen.seen_gone < CAUSE_TIMEOUT:
         since = since if seen.seen_alive is None else seen.seen_gone
         return Finding("vanished", since, "exited; determining cause", is_open=seen.seen_alive is not None)
+    if seen.status and seen.status.host:
+        return Finding("vanished", since, f"exited without an exit record on {seen.status.host}; no host has told why")
     return Finding("vanished", since, f"exited without an exit record: {VANISHED}")
 
 

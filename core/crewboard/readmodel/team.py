@@ -31,6 +31,7 @@ from crewboard.records import (
     Tokens,
     Unmerged,
     Work,
+    counted,
     name_of_lead,
 )
 
@@ -201,15 +202,19 @@ class AgentView(Struct, frozen=True):
 class SupervisorView(Struct, frozen=True):
     """The team's supervisor; `pid` is None if none runs.
 
-    `silent_since` is set if it hangs: it holds its lock, but has shown no sign of life since that time.
+    `silent_since` is set if it hangs: it holds its lock, but has shown no sign of life since that time. `hosts` is
+    the number of hosts that are up, each with a supervisor of its own; None on a team without hosts.
     """
 
     pid: int | None
     alive: bool
     silent_since: float | None = None
+    hosts: int | None = None
 
     def describe(self) -> str:
         """Return two or three words: its process, and `hangs` if it does."""
+        if self.hosts is not None:
+            return counted(self.hosts, "host") if self.hosts else "no host up"
         if not self.alive:
             return "no supervisor"
         return f"supervisor {self.pid or 'starting'}" + (" hangs" if self.silent_since is not None else "")

@@ -101,7 +101,7 @@ class HeldStart(Record):
 
     `attempt` is the number of a restart, which begins at `due`; 0 for a run that waits in the queue.
     `provided` is False if the supervisor does not have the environment for it, with the API key, because it took over
-    from one that was killed.
+    from one that was killed. `for_host` is True for a run that no host has claimed yet.
     """
 
     name: Name
@@ -111,6 +111,7 @@ class HeldStart(Record):
     due: Time = 0
     attempt: int = 0
     provided: bool = True
+    for_host: bool = False
 
 
 class HeldStarts(Record):
@@ -134,11 +135,14 @@ class HeldStarts(Record):
     def describe(self, name: str, run: int, now: float) -> str:
         """Return in words why a run waits; an empty text if it does not.
 
-        Examples: `queued 2nd: max_agents 4 reached`, `restarts in 4 s (2 of 3): killed by SIGKILL`.
+        Examples: `queued 2nd: max_agents 4 reached`, `restarts in 4 s (2 of 3): killed by SIGKILL`, `queued: waits for
+        a host with gpu`.
         """
         found = self.find(name, run)
         if found is None:
             return ""
+        if found.for_host:
+            return f"queued: {found.reason}"
         text = f"queued {_ordinal(self.place(name, run))}: {found.reason}"
         if found.attempt:
             text = f"restarts in {max(0, found.due - now):.0f} s ({found.attempt} of {MOST_RESTARTS}): {found.reason}"

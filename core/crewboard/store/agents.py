@@ -28,7 +28,7 @@ from crewboard.records import (
     Summary,
     UsageError,
 )
-from crewboard.store import files, journal, json_records, leases
+from crewboard.store import files, hosts, journal, json_records, leases
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 LATE_AFTER = 30.0
@@ -188,8 +188,10 @@ def is_starting(spec: Spec, last_run: int, now: float) -> bool:
 
 
 def held_starts(team: TeamDirectory) -> HeldStarts:
-    """Return the runs that wait until a cap of the team lets them begin; none if the file is damaged."""
-    return json_records.load_or_none(team.starts, HeldStarts) or HeldStarts()
+    """Return the runs that wait until a cap of the team lets them begin, or for a host; none if a file is damaged."""
+    held = json_records.load_or_none(team.starts, HeldStarts) or HeldStarts()
+    waiting = hosts.waiting(team, hosts.wanted(team))
+    return held.replace(held=[*held.held, *waiting]) if waiting else held
 
 
 def is_late(spec: Spec, now: float) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
-from crewboard.records import Host, WantedRun
+from crewboard.records import HeldStart, Host, Lease, UsageError, WantedRun
 from crewboard.store import json_records, leases
 from crewboard.store.interface import Key
 from crewboard.store.layout import TeamDirectory
@@ -147,6 +147,99 @@ def make(team: TeamDirectory, name: str) -> None:
     """
     for folder in (team.hosts, team.starts_queue, team.host(name), _claims(team, name)):
         team.store.make_folder(folder.name)
+
+
+def withdraw(team: TeamDirectory, name: str) -> None:
+    """Remove an agent's run from the queue if it is there."""
+    team.starts_queue.below(f"{name}.json").remove()
+
+
+def find_queued(team: TeamDirectory, name: str, run: int) -> WantedRun | None:
+    """Return a run that no host has claimed yet, None if it is not in the queue."""
+    found = json_records.load_or_none(team.starts_queue.below(f"{name}.json"), WantedRun)
+    return found if found is not None and found.run == run else None
+
+
+def is_wanted(team: TeamDirectory, name: str, run: int) -> bool:
+    """Return True if a run is in the queue, or a host has claimed and not begun it.
+
+    Raises:
+        StorageError: The store failed.
+    """
+    # The queue first: a run that is claimed meanwhile is in the other place then.
+    places = (team.starts_queue, *(_claims(team, host) for host in team.hosts.names()))
+    records = (json_records.load_or_none(place.below(f"{name}.json"), WantedRun) for place in places)
+    return any(record is not None and record.run == run for record in records)
+
+
+def waiting(team: TeamDirectory, runs: Collection[WantedRun]) -> list[HeldStart]:
+    """Return runs of the queue as held starts, each with the reason why no host has claimed it.
+
+    Raises:
+        StorageError: The store failed.
+    """
+    up = _taking(team) if runs else []
+    return [
+        HeldStart(name=run.agent, run=run.run, since=run.at, reason=_reason(run.needs, up), for_host=True)
+        for run in runs
+    ]
+
+
+def reason_to_wait(team: TeamDirectory, needs: Collection[str]) -> str | None:
+    """Return why no host would claim a run with these needs now, None if one would.
+
+    Raises:
+        StorageError: The store failed.
+    """
+    up = _taking(team)
+    fitting = [host for host in up if labels(host).issuperset(needs)]
+    return None if any(free_slots(team, host) > 0 for host in fitting) else _reason(needs, up)
+
+
+def free_slots(team: TeamDirectory, host: Host) -> int:
+    """Return how many more agents a host takes.
+
+    Raises:
+        StorageError: The store failed.
+    """
+    holders = (leases.holder(team.agent(name).lease, Lease) for name in team.agent_names())
+    used = sum(holder is not None and holder.host == host.name for holder in holders)
+    return host.slots - used - len(claimed(team, host.name))
+
+
+def _taking(team: TeamDirectory) -> list[Host]:
+    """Return the hosts that are up and take runs."""
+    return [host for host in load_all(team) if not host.draining and is_up(team, host.name)]
+
+
+def _reason(needs: Collection[str], up: Collection[Host]) -> str:
+    """Return in words what a run waits for."""
+    if not up:
+        return "waits for a host: none of this team is up; start one with `crewboard host`"
+    pinned = next((need.removeprefix(HOST_LABEL) for need in needs if need.startswith(HOST_LABEL)), None)
+    fits = any(labels(host).issuperset(needs) for host in up)
+    wanted_labels = [need for need in needs if not need.startswith(HOST_LABEL)]
+    having = " and ".join([*wanted_labels, *(["a free slot"] if fits else [])])
+    return f"waits for {f'the host {pinned}' if pinned else 'a host'}{having and f' with {having}'}"
+
+
+def check(team: TeamDirectory, host: str | None, needs: Collection[str]) -> str:
+    """Check where an agent shall run; return a note about a label that no host has which is up, or an empty text.
+
+    Raises:
+        UsageError: The team has no hosts, or none of this name.
+        StorageError: The store failed.
+    """
+    if not host and not needs:
+        return ""
+    if not exist(team):
+        raise UsageError("this team has no hosts; start one with `crewboard host`, or leave out --host and --needs")
+    known = sorted(team.hosts.names())
+    if host and host not in known:
+        raise UsageError(f"there is no host {host!r} in this team; its hosts are {', '.join(known)}")
+    offered = {label for each in load_all(team) if is_up(team, each.name) for label in each.labels}
+    missing = sorted({*needs} - offered)
+    return f"no host that is up has {' and '.join(missing)}; it waits for one" if missing else ""
 
 
 def _claims(team: TeamDirectory, name: str) -> Key:

@@ -53,6 +53,8 @@ _OPTIONS = (
     click.option("--max-memory", type=common.memory, metavar="M",
                  help="Limit in memory (2G); above it, it is killed."),
     click.option("--worktree/--no-worktree", help="Give it a checkout of its own, on the branch crew/NAME."),
+    click.option("--host", metavar="H", help="Run it on this host of the team."),
+    click.option("--needs", multiple=True, metavar="LABEL", help="Run it on a host with this label; repeatable."),
 )  # fmt: skip
 """The options of `spawn` that a profile can hold, too."""
 
@@ -101,7 +103,8 @@ def spawn(
     """Hire the agent NAME, or give more work to an idle one.
 
     Wait for its result and print it; progress goes to stderr. Ctrl-C detaches, and the agent keeps working.
-    The exit code is the worker's. Over a cap of the team (`crewboard settings`) the agent is queued.
+    The exit code is the worker's. Over a cap of the team (`crewboard settings`), and where no host takes it, the
+    agent is queued.
 
     Example: crewboard spawn scout --type explore --prompt "what does this project do?"
 
@@ -180,7 +183,7 @@ def _hire(
     implied = {"worktree": flags["worktree"] or flags.get("base") is not None, "web": flags["web"] or bool(domains)}
     if (budget := core.pricing.budget_or_none(flags["budget"])) is not None:
         note(core.pricing.doubt(flags["budget"]) or f"budget: {budget}")
-    options = HireOptions(**{**flags, **implied, "allowed_domains": domains})
+    options = HireOptions(**{**flags, **implied, "allowed_domains": domains, "needs": [*flags["needs"]]})
     said = _prompt(prompt, prompt_file)
     hire = Hire(name, agent_type, said or "", role, model, options, given, wait=wait)
     if profile is not None:
@@ -304,6 +307,7 @@ def _early_end(team: Team, agent: core.store.AgentDirectory, assignment: Assignm
 @click.option("--model", metavar="M", help="Use another model from now on.")
 @click.option("--network", is_flag=True, help="Allow its commands the network from now on.")
 @click.option("--web", is_flag=True, help="Let its model search and read the web from now on.")
+@click.option("--host", metavar="H", help="Run it on this host of the team from now on.")
 @click.option("--budget", metavar="B", help="Change its limit in money ('$5') or tokens (200k).")
 @click.option("--max-turns", type=click.IntRange(min=1), metavar="N", help="Change its limit of model calls.")
 @as_json
@@ -315,13 +319,14 @@ def resume(
     model: str | None,
     network: bool,
     web: bool,
+    host: str | None,
     budget: str | None,
     max_turns: int | None,
     as_json: bool,
 ) -> None:
     """Start the stopped or dead agent NAME again.
 
-    It keeps its conversation and continues its assignment, also after a limit. Returns when it is up.
+    It keeps its conversation and continues its assignment, also after a limit. Returns when it is up or queued.
 
     Example: crewboard resume --all
     """
@@ -334,9 +339,9 @@ def resume(
     if name is not None:
         core.commands.hire.change_limits(team, name, budget=budget, max_turns=max_turns)
         common.note_budget(budget)
-        _resume_one(team, name, model, network=network, web=web, as_json=as_json)
+        _resume_one(team, name, model, network=network, web=web, host=host, as_json=as_json)
         return
-    names = core.commands.hire.resume_all(team, model=model, network=network, web=web)
+    names = core.commands.hire.resume_all(team, model=model, network=network, web=web, host=host)
     if as_json:
         say_json([_where(team.directory.agent(each)) for each in names])
         return
@@ -349,10 +354,12 @@ def resume(
         say(f"{each} is {how}")
 
 
-def _resume_one(team: Team, name: str, model: str | None, *, network: bool, web: bool, as_json: bool) -> None:
+def _resume_one(
+    team: Team, name: str, model: str | None, *, network: bool, web: bool, host: str | None, as_json: bool
+) -> None:
     agent = team.agent(name)
     before = core.store.agents.last_run(agent)
-    run = core.commands.hire.resume(team, name, model=model, network=network, web=web)
+    run = core.commands.hire.resume(team, name, model=model, network=network, web=web, host=host)
     code = _early_end(team, agent, Assignment(name, "", run, fresh=False)) if run > before else 0
     if code:
         raise click.exceptions.Exit(code)

@@ -79,7 +79,7 @@ NEED_LOOKS: dict[str, Look] = {
 
 def look_of(agent: AgentView) -> Look:
     """Return how an agent is shown."""
-    if agent.failed_start:
+    if agent.failed_start and agent.state != "queued":
         return LOOKS["dead"]
     died = agent.shown == "done" and agent.is_dead
     return SEEN_DEATH if died else LOOKS[agent.shown]

@@ -270,7 +270,8 @@ def alert_line(
         first = "read-only: no agents yet" if read_only else "no agents yet"
         hint = () if read_only else (Span(f"   {pressed('agent.hire')}", "key"), Span(" hires the first agent"))
         return (Span(" "), Span(first, "bold"), *hint)
-    if not view.supervisor.alive and view.attached is None and any(agent.alive for agent in view.agents):
+    gone = not view.supervisor.alive and view.supervisor.hosts is None and view.attached is None
+    if gone and any(agent.alive for agent in view.agents):
         return (Span(" supervisor gone; starting a new one, agents keep working", "warning"),)
     return (Span(" nothing needs you", "dim"),)
 

@@ -1,0 +1,205 @@
+"""The commands of a team whose agents run on hosts: who waits for which host and why, and who runs where."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from crewboard.commands import hire as hiring
+from crewboard.commands import stop
+from crewboard.commands.context import Team
+from crewboard.commands.hire import Hire
+from crewboard.errors import CredentialsError, TryLaterError, UsageError
+from crewboard.protocol import supervisor_client
+from crewboard.readmodel import states
+from crewboard.readmodel.reader import read_team
+from crewboard.records import Exit, HireOptions, Lease, Spec, Status
+from crewboard.store import agents, hosts, leases
+from crewboard.store.agents import LATE_AFTER
+from tests.cli.files import enlist
+from tests.cli.shell import Cli
+from tests.crew import Crew, eventually
+from tests.hosts import up, working
+from tests.model import ModelServer
+
+NONE_UP = "waits for a host: none of this team is up; start one with `crewboard host`"
+
+
+@pytest.fixture
+def hosted(team: Team, monkeypatch: pytest.MonkeyPatch) -> Team:
+    """Return a team with the host `one`, which is not up. This machine has no API key, and starts no supervisor."""
+    monkeypatch.setattr(hiring, "QUEUE_TIMEOUT", 0.0)
+    monkeypatch.setattr(supervisor_client, "_start", lambda _: pytest.fail("a supervisor was started"))
+    with up(team.directory, "one"):
+        pass
+    return Team(team.directory, environment={})
+
+
+def why(team: Team, name: str = "w1") -> str:
+    return hiring.queued(team, name, 1)
+
+
+def hire(team: Team, name: str = "w1", **flags: object) -> hiring.Assignment:
+    return hiring.spawn(team, Hire(name, "explore", "look around", flags=HireOptions(**flags)))  # type: ignore[arg-type]
+
+
+def test_a_run_waits_in_words_for_what_it_needs(hosted: Team) -> None:
+    assert hire(hosted, needs=["gpu", "big"]).note == "no host that is up has big and gpu; it waits for one"
+    assert why(hosted) == f"queued: {NONE_UP}"
+    with up(hosted.directory, "two", "gpu"):
+        assert why(hosted) == "queued: waits for a host with big and gpu"
+        with up(hosted.directory, "one", "gpu", "big"):
+            assert why(hosted) == "queued: waits for a host with big and gpu and a free slot"
+        hire(hosted, "w2", host="one")
+        assert why(hosted, "w2") == "queued: waits for the host one"
+        hire(hosted, "w3", host="two", needs=["big"])
+        assert why(hosted, "w3") == "queued: waits for the host two with big"
+        hire(hosted, "w4")
+        assert why(hosted, "w4") == "queued: waits for a host with a free slot"
+
+
+def test_hosts_and_labels_are_refused_without_hosts(team: Team, cli: Cli) -> None:
+    enlist(team, "w0")
+    for flags in (["--host", "one"], ["--needs", "gpu"]):
+        done = cli("spawn", "w1", "--type", "explore", "--prompt", "x", *flags)
+        assert done.code == 2
+        assert "this team has no hosts; start one with `crewboard host`" in done.err
+    assert not agents.spec(team.directory.agent("w1"))
+
+
+def test_an_unknown_host_is_refused_with_the_known_ones(hosted: Team) -> None:
+    with pytest.raises(UsageError, match="no host 'build2' in this team; its hosts are one"):
+        hire(hosted, host="build2")
+    enlist(hosted, "w2")
+    with pytest.raises(UsageError, match="no host 'build2'"):
+        hiring.resume(hosted, "w2", host="build2")
+
+
+def test_a_machine_without_a_key_can_hire_only_where_hosts_start(hosted: Team, team: Team) -> None:
+    hire(hosted)
+    for name in hosted.directory.hosts.names():
+        hosted.directory.move(f"hosts/{name}", f"removed-{name}")
+    with pytest.raises(CredentialsError):
+        hire(Team(team.directory, environment={}), "w2")
+
+
+def test_a_hire_that_may_not_wait_needs_a_free_slot(hosted: Team) -> None:
+    enlist(hosted, "w0")
+    busy = leases.take(hosted.directory.agent("w0").lease)
+    assert busy is not None
+    leases.sign(busy, Lease(pid=1, run=1, host="one"))
+    prompt = Hire("w1", "explore", "look", wait=False)
+    with up(hosted.directory, "one", slots=1), pytest.raises(TryLaterError, match="waits for a host with a free slot"):
+        hiring.spawn(hosted, prompt)
+    with up(hosted.directory, "one", slots=2):
+        hiring.spawn(hosted, prompt)
+    leases.release(busy)
+
+
+def test_stop_takes_a_run_out_of_the_queue(hosted: Team) -> None:
+    hire(hosted)
+    stop.stop(hosted, "w1")
+    assert hosts.wanted(hosted.directory) == []
+    spec = agents.spec(hosted.directory.agent("w1"))
+    assert spec is not None
+    assert spec.want == "killed"
+    assert read_team(hosted.directory).agents[0].state == "exited"
+
+
+def test_resume_on_another_host_moves_a_run_in_the_queue(hosted: Team) -> None:
+    with up(hosted.directory, "two"):
+        pass
+    hire(hosted, host="one")
+    assert hiring.resume(hosted, "w1") == 1, "it waits already"
+    assert hiring.resume(hosted, "w1", host="two") == 1
+    assert [run.needs for run in hosts.wanted(hosted.directory)] == [["host:two"]]
+    with up(hosted.directory, "two") as two:
+        hosts.claim(hosted.directory, two, 1)
+        with pytest.raises(TryLaterError, match="another command is starting w1"):
+            hiring.resume(hosted, "w1", host="one")
+
+
+def test_a_run_that_no_host_takes_needs_the_operator(hosted: Team) -> None:
+    now = time.time()
+    hire(Team(hosted.directory, environment={}, now=lambda: now - LATE_AFTER - 1))
+    seen = read_team(hosted.directory)
+    assert seen.agents[0].state == "queued"
+    assert [(need.kind, need.summary) for need in seen.needs] == [("failed_start", f"queued: {NONE_UP}")]
+
+
+def test_the_supervisor_of_a_team_with_hosts_is_on_them(hosted: Team, cli: Cli) -> None:
+    assert cli("supervisor").out == "no host up\n"
+    with up(hosted.directory, "one"):
+        assert cli("supervisor").out == "1 host\n"
+        done = cli("supervisor", "--restart")
+        assert done.code == 2
+        assert "`crewboard host` on its machine: end and start it there" in done.err
+        with pytest.raises(TryLaterError, match="one still runs agents of this team; end `crewboard host` there"):
+            stop.delete(hosted, purge=True)
+    supervisor_client.wake_supervisor(hosted.directory)
+    supervisor_client.ensure_running(hosted.directory)
+    supervisor_client.request_start(hosted.directory, "w1", 1, {})
+    supervisor_client.request_exit(hosted.directory)
+    stop.delete(hosted, purge=True)
+    assert not hosted.directory.exists()
+
+
+def test_an_agent_that_cannot_be_killed_names_its_host(hosted: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stop, "KILL_TIMEOUT", 0.1)
+    enlist(hosted, "w1")
+    held = leases.take(hosted.directory.agent("w1").lease)
+    assert held is not None
+    leases.sign(held, Lease(pid=1, run=1, host="one"))
+    with pytest.raises(
+        TryLaterError, match="w1 is still running on one, which is not up: its agents end by themselves"
+    ):
+        stop.stop_now(hosted, "w1")
+    with up(hosted.directory, "one"), pytest.raises(TryLaterError, match="see the log of `crewboard host` there"):
+        stop.stop_now(hosted, "w1")
+    leases.release(held)
+
+
+def test_a_worker_of_another_machine_gets_no_signal(hosted: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    monkeypatch.setattr("crewboard.linux.process.send_signal", lambda pid, *_: sent.append(pid))
+    enlist(hosted, "w1")
+    held = leases.take(hosted.directory.agent("w1").lease)
+    assert held is not None
+    leases.sign(held, Lease(pid=77, run=1, boot_id="of another machine", start_ticks=5, host="one"))
+    supervisor_client.wake_worker(hosted.directory, "w1")
+    assert sent == []
+    leases.release(held)
+
+
+def test_an_agent_on_a_host_is_judged_by_its_lease() -> None:
+    spec = Spec(prompt="p", prompt_id="p1", type="code", run=1)
+    status = Status(run=1, pid=77, state="working", since=5, boot_id="there", start_ticks=9, host="one")
+    gone = states.find_state(states.Evidence(False, spec, status, None, "here", 9.0))
+    assert (gone.state, gone.reason) == ("vanished", "exited without an exit record on one; no host has told why")
+    ended = Exit(run=1, reason="terminated", signal=15, at=8)
+    assert states.find_state(states.Evidence(False, spec, status, ended, "here", 9.0)).state == "crashed"
+
+
+@pytest.fixture(scope="module")
+def hosted_crew(tmp_path_factory: pytest.TempPathFactory, shared_database: str) -> Iterator[Crew]:
+    with ModelServer() as model:
+        crew = Crew(tmp_path_factory.mktemp("hosted"), model, store=shared_database)
+        yield crew
+        stop.delete(crew.team, now=True)
+
+
+@pytest.mark.xdist_group(__name__)
+def test_a_queued_run_begins_when_a_host_comes(hosted_crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hiring, "QUEUE_TIMEOUT", 0.2)
+    with up(hosted_crew.directory, "one"):
+        pass
+    assignment = hosted_crew.hire("scout", "explore", "say hello", needs=["gpu"])
+    assert NONE_UP in hosted_crew.see("scout").reason
+    with working(hosted_crew, "one", "gpu"):
+        hosted_crew.answer(assignment)
+        assert not supervisor_client.is_alive(hosted_crew.directory)
+        stop.stop_now(hosted_crew.team, "scout")
+        run = hiring.resume(hosted_crew.team, "scout")
+        eventually(lambda: leases.is_held(hosted_crew.agent("scout").lease), "the resumed run")
+        assert run == 2
+        stop.stop_now(hosted_crew.team, "scout")
