@@ -15,6 +15,7 @@ from crewboard.records import (  # fmt: skip
     Cursor,
     Exit,
     HireOptions,
+    Host,
     Intake,
     JsonValue,
     Member,
@@ -74,6 +75,8 @@ class FrozenProbe:
     supervisor_pid: int | None = 4380
     offline: bool = True
     gone: frozenset[int] = frozenset()
+    hosts_up: frozenset[str] = frozenset()
+    """The hosts that hold their leases."""
     families: dict[int, tuple[ProcessNode, ...]] = field(default_factory=dict)
 
     def boot_id(self) -> str:
@@ -88,7 +91,12 @@ class FrozenProbe:
     def is_stopped(self, worker: Status) -> bool:
         return False
 
+    def sees(self, host: Host) -> bool:
+        return host.boot_id == "boot"
+
     def is_locked(self, lease: Key) -> bool:
+        if lease.name.startswith("hosts/"):
+            return lease.name.split("/")[1] in self.hosts_up
         return self.supervisor_pid is not None if lease.name == "supervisor.lock" else self.offline
 
     def supervisor(self, lease: Key) -> Supervisor | None:

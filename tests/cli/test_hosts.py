@@ -124,7 +124,7 @@ def test_a_run_that_no_host_takes_needs_the_operator(hosted: Team) -> None:
     hire(Team(hosted.directory, environment={}, now=lambda: now - LATE_AFTER - 1))
     seen = read_team(hosted.directory)
     assert seen.agents[0].state == "queued"
-    assert [(need.kind, need.summary) for need in seen.needs] == [("failed_start", f"queued: {NONE_UP}")]
+    assert [(need.kind, need.summary) for need in seen.needs] == [("no_host", NONE_UP)]
 
 
 def test_the_supervisor_of_a_team_with_hosts_is_on_them(hosted: Team, cli: Cli) -> None:

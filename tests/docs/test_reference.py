@@ -112,13 +112,16 @@ def test_types_that_start_work_are_marked_so() -> None:
     assert told == STARTS_WORK
 
 
+_NOT_IN_ALL_NEEDS = {"log", "code", "task", "file", "other", "files", "agents", "host", "server", "waiting"}
+
+
 @pytest.mark.parametrize(
     ("name", "function"),
-    [("status", as_json.status), ("agent", as_json.agent), ("need", as_json.need)],
+    [("status", as_json.status), ("agent", as_json.agent), ("need", as_json.need), ("host", as_json.host)],
 )
 def test_keys_of_status_json_are_told(name: str, function: object) -> None:
     source = inspect.getsource(function)  # type: ignore[arg-type]  # each is a function
     keys = re.findall(r'^\s+"(\w+)": ', source, re.MULTILINE)
     shown = marked_names(REFERENCE / "json.md", "keys", name)
-    not_in_all = {"log", "code", "task", "file", "other", "files", "server", "waiting"} if name == "need" else set()
+    not_in_all = _NOT_IN_ALL_NEEDS if name == "need" else set()
     assert [key for key in shown if key not in not_in_all] == keys

@@ -22,6 +22,7 @@ from crewboard_tui.views.agent_tabs import mcp_servers_of
 from crewboard_tui.views.rows import explanation_lines
 from crewboard_tui.widgets import LineList, alert_line
 from tests.frozen import NOW, Frozen
+from tests.placed import add_host, want
 from tests.tui.stage import opened
 
 
@@ -52,6 +53,11 @@ def _not_begun(team: Frozen) -> None:
     agents.change_spec(agent, lambda _: spec.replace(run=2, at=NOW - 900))
 
 
+def _wait_for_host(team: Frozen) -> None:
+    add_host(team.directory, "build1")
+    want(team.directory, "who", 40)
+
+
 def _damage(team: Frozen) -> None:
     team.directory.task(3).on_disk.write_text("{")
 
@@ -76,6 +82,7 @@ MAKE: dict[NeedKind, Callable[[Frozen], None]] = {
     "stuck": _run(deadline=NOW - 9),
     "looping": _run(repeats=6),
     "failed_start": _not_begun,
+    "no_host": _wait_for_host,
     "failed": _run(state="idle", failed=69, failed_at=NOW - 9, last_error="no"),
     "collision": _collide,
     "outage": _run(state="retrying", outage_since=NOW - 9, retry_at=NOW + 60, last_error="529"),

@@ -286,7 +286,9 @@ def is_at_rest(view: TeamView) -> bool:
         view.supervisor.alive or view.supervisor.hosts is not None or not any(agent.alive for agent in view.agents)
     )
     return (
-        supervised
+        # A host that is up says something new every other second, and may be lost at any time.
+        not any(host.is_up for host in view.hosts)
+        and supervised
         and view.supervisor.silent_since is None
         and view.storage is None
         and not view.unprovided

@@ -81,7 +81,7 @@ class ProcessHistoryReader:
 
     def _look(self, view: TeamView, name: str) -> ProcessHistory:
         agent = view.agent(name)
-        lives = agent is not None and agent.alive and agent.pid
+        lives = agent is not None and agent.alive and agent.is_here and agent.pid
         tree = self._probe.process_tree(agent.pid) if agent is not None and lives and agent.pid else ()
         return ProcessHistory(
             name, tuple(self._history.get(name, ())), tree, core.readmodel.log_end(self._team.agent(name))

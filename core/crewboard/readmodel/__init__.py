@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         makes_repository,
         runs_on_your_machine,
     )
+    from crewboard.readmodel.hosts import no_hosts
     from crewboard.readmodel.mail import (
         MailboxTail,
         MailReader,
@@ -42,11 +43,13 @@ if TYPE_CHECKING:
     from crewboard.readmodel.states import URGENCY, Shown
     from crewboard.readmodel.team import (
         AgentView,
+        HostView,
         Limit,
         Need,
         NeedKind,
         SupervisorView,
         TeamView,
+        describe_hosts,
         describe_runner,
         describe_storage,
     )
@@ -59,13 +62,15 @@ else:
             "changes": "Absence Change ChangeReader Happening HappeningKind read_absence",
             "crash_report": "CrashReport examine log_end",
             "file_activity": "FileAccess FileAccessReader FileActivity makes_repository runs_on_your_machine",
+            "hosts": "no_hosts",
             "mail": "MailReader MailboxTail MessageView describe_message display_name headline is_notice question_in",
             "needs": "NEED_OF_REQUEST Waiting format_minute outage_end response_times_today summarise tasks_blocked_by "
             "to_acknowledge waiting_behind",
             "processes": "KernelProbe NoUsageProbe Probe ProcessNode Usage",
             "reader": "TeamReader blocked read_team",
             "states": "Shown URGENCY",
-            "team": "AgentView Limit Need NeedKind SupervisorView TeamView describe_runner describe_storage",
+            "team": "AgentView HostView Limit Need NeedKind SupervisorView TeamView describe_hosts describe_runner "
+            "describe_storage",
             "usage": "Bill Call CallReader bill_agent bill_team hit_rate",
         },
         modules="as_json watcher",
@@ -89,6 +94,7 @@ __all__ = [
     "FileActivity",
     "Happening",
     "HappeningKind",
+    "HostView",
     "KernelProbe",
     "Limit",
     "MailReader",
@@ -110,6 +116,7 @@ __all__ = [
     "bill_team",
     "blocked",
     "describe",
+    "describe_hosts",
     "describe_message",
     "describe_runner",
     "describe_storage",
@@ -121,6 +128,7 @@ __all__ = [
     "is_notice",
     "log_end",
     "makes_repository",
+    "no_hosts",
     "outage_end",
     "question_in",
     "read_absence",

@@ -6,7 +6,7 @@ from msgspec.structs import asdict
 
 from crewboard.readmodel.crash_report import log_end
 from crewboard.readmodel.needs import waiting_behind
-from crewboard.readmodel.team import AgentView, Need, TeamView
+from crewboard.readmodel.team import AgentView, HostView, Need, TeamView
 from crewboard.readmodel.usage import bill_team
 from crewboard.store import TeamDirectory
 
@@ -19,6 +19,7 @@ def status(view: TeamView) -> dict[str, Any]:
         "root": str(view.root),
         "model_backend": view.model_backend,
         "supervisor": asdict(view.supervisor),
+        "hosts": [host(each) for each in view.hosts],
         "attached": view.attached.as_dict() if view.attached else None,
         "agents": [agent(each, TeamDirectory(view.path)) for each in view.agents],
         "requests": [request.as_dict() for request in view.requests],
@@ -28,6 +29,28 @@ def status(view: TeamView) -> dict[str, Any]:
         "storage": view.storage,
         "present": [{"who": each.who, "since": each.since, "looking_at": each.looking_at} for each in view.present],
         "spent": {"tokens": bill.tokens.as_dict(), "cost_usd": bill.usd},
+    }
+
+
+def host(view: HostView) -> dict[str, Any]:
+    """Return one host."""
+    return {
+        "name": view.name,
+        "state": view.state,
+        "slots": view.slots,
+        "used": view.used,
+        "agents": list(view.agents),
+        "lost": list(view.lost),
+        "labels": list(view.labels),
+        "machine": view.machine,
+        "version": view.version,
+        "pid": view.pid,
+        "cores": view.cores,
+        "load": view.load,
+        "memory_bytes": view.memory,
+        "clock_offset": view.clock_offset,
+        "since": view.since,
+        "seen": view.seen,
     }
 
 
@@ -42,6 +65,7 @@ def agent(view: AgentView, team: TeamDirectory) -> dict[str, Any]:
         "reason": view.reason,
         "run": view.run,
         "pid": view.pid,
+        "host": view.host or None,
         "alive": view.alive,
         "exit": view.exit.as_dict() if view.exit else None,
         "unread": view.unread,
@@ -94,6 +118,7 @@ def need(each: Need, team: TeamDirectory) -> dict[str, Any]:
         **({"code": each.code} if each.kind == "failed" else {}),
         **({"other": each.other, "files": list(each.files)} if each.kind == "collision" else {}),
         **({"task": each.task} if each.kind in ("task_failed", "check_failed") else {}),
+        **({"agents": list(each.agents), "host": each.host} if each.agents else {}),
         **({"server": each.server} if each.kind == "mcp" else {}),
         **({"file": each.file} if each.kind in ("damaged", "result", "check_failed") else {}),
         **log,

@@ -1,7 +1,7 @@
 """Needs: everything that waits for the operator, in order of urgency, with the tasks that it blocks."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
@@ -107,11 +107,9 @@ def find_needs(
     """
     others = others or OtherEvidence()
     names = frozenset(agent.name for agent in agents)
-    deaths = [
-        Need("death", agent.name, agent.since, _describe_death(agent))
-        for agent in agents
-        if agent.is_dead and not agent.acknowledged and not agent.is_open
-    ]
+    dead = [agent for agent in agents if agent.is_dead and not agent.acknowledged and not agent.is_open]
+    deaths = [Need("death", agent.name, agent.since, _describe_death(agent)) for agent in dead if not agent.is_lost]
+    deaths += _lost_host_needs(dead)
     asked = [
         Need(
             NEED_OF_REQUEST[request.type],
@@ -143,6 +141,7 @@ def find_needs(
         *stuck,
         *loops,
         *failed,
+        *_no_host_needs(agents),
         *stopped,
         *_collision_needs(others),
         *_outage_need(agents, others.seen),
@@ -152,6 +151,44 @@ def find_needs(
         *sorted(_mcp_needs(agents, others.seen), key=lambda need: need.since),
         *sorted(_result_needs(others), key=lambda need: need.since),
     )
+
+
+def _lost_host_needs(dead: Iterable[AgentView]) -> Iterator[Need]:
+    """Yield one need for each host that was lost, for all agents that it ran."""
+    by_host: dict[str, list[AgentView]] = {}
+    for agent in dead:
+        if agent.is_lost:
+            by_host.setdefault(agent.host, []).append(agent)
+    for host, lost in by_host.items():
+        first = lost[0]
+        summary = f"died{_and_others(lost)}: {describe_exit(first.exit) if first.exit else first.reason}"
+        names = tuple(agent.name for agent in lost)
+        since = min(agent.since for agent in lost)
+        yield Need("death", first.name, since, summary, agents=names, host=host)
+
+
+def _no_host_needs(agents: Iterable[AgentView]) -> list[Need]:
+    """Return one need for all agents that wait for a host for the same reason, oldest first."""
+    by_reason: dict[str, list[AgentView]] = {}
+    for agent in agents:
+        if agent.waits_for_host:
+            by_reason.setdefault(agent.reason, []).append(agent)
+    found = [
+        Need(
+            "no_host",
+            waiting[0].name,
+            min(agent.since for agent in waiting),
+            f"{reason}{_and_others(waiting)}",
+            agents=tuple(agent.name for agent in waiting),
+        )
+        for reason, waiting in by_reason.items()
+    ]
+    return sorted(found, key=lambda need: need.since)
+
+
+def _and_others(agents: Sequence[AgentView]) -> str:
+    """Return ` (and 3 others)`, nothing for one agent."""
+    return f" (and {counted(len(agents) - 1, 'other')})" if len(agents) > 1 else ""
 
 
 def _failed_assignment(agent: AgentView) -> Need:
@@ -311,7 +348,7 @@ def to_acknowledge(view: TeamView, name: str) -> tuple[Need, ...]:
     Collisions are included only if there is no other need but results, and those only if there is none at all:
     acknowledging a death must not mark a result as read.
     """
-    found = [need for need in view.needs if name in (need.agent, need.other) and need.is_acknowledgeable]
+    found = [need for need in view.needs if name in (need.agent, need.other, *need.agents) and need.is_acknowledgeable]
     urgent = tuple(need for need in found if need.kind not in ("collision", "result"))
     return urgent or tuple(need for need in found if need.kind != "result") or tuple(found)
 
@@ -372,7 +409,10 @@ def tasks_blocked_by(view: TeamView, need: Need) -> tuple[Task, ...]:
     if need.kind == "outage":
         tasks = {each.task for each in view.agents if each.waits_for_api}
         own = [task for task in view.tasks if task.id in tasks]
-    found = list(view.freed_by(need.agent)) if need.kind == "death" else [failed] if failed is not None else own
+    dead = need.agents or (need.agent,)
+    found = [failed] if failed is not None else own
+    if need.kind == "death":
+        found = [task for name in dead for task in view.freed_by(name)]
     # The list grows while it is read: tasks that wait for tasks that wait.
     for task in found:
         ids = {each.id for each in found}
@@ -384,9 +424,10 @@ def waiting_behind(view: TeamView, need: Need) -> Waiting:
     """Return what waits behind a need: tasks, their owners, and agents that asked the agent something."""
     tasks = tasks_blocked_by(view, need)
     owners = [task.owner for task in tasks if task.owner]
-    asking = [request.from_ for request in view.requests if request.to == need.agent]
+    asking = [request.from_ for request in view.requests if request.to in (need.agents or (need.agent,))]
     held_up = [each.name for each in view.agents if need.kind == "outage" and each.waits_for_api]
-    names = dict.fromkeys(name for name in (*held_up, *owners, *asking) if name != need.agent)
+    mine = need.agents or (need.agent,)
+    names = dict.fromkeys(name for name in (*held_up, *owners, *asking) if name not in mine)
     return Waiting(tuple(names), tasks)
 
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from crewboard import linux, store
-from crewboard.records import Status, Supervisor
+from crewboard.records import Host, Status, Supervisor
 from crewboard.store import AgentDirectory
 
 _ProcessKey = tuple[int, int]
@@ -62,6 +62,9 @@ class Probe(Protocol):
     def is_stopped(self, worker: Status) -> bool:
         """Return True if a signal stopped the process that wrote this status, so that it does nothing."""
 
+    def sees(self, host: Host) -> bool:
+        """Return True if a host of the team runs where its processes can be looked at."""
+
     def is_locked(self, lease: store.Key) -> bool:
         """Return True if a process holds the lease at `path`."""
 
@@ -92,16 +95,22 @@ class KernelProbe:
         return store.leases.is_held(agent.lease)
 
     def lives(self, worker: Status) -> bool:
-        """Return True if the process that wrote this status runs, or if that cannot be known: it is on a host."""
-        if worker.host:
-            return True
+        """Return True if the process that wrote this status runs, or if that cannot be known."""
         if not worker.start_ticks or worker.boot_id != linux.process.boot_id():
             return True
         return linux.process.start_ticks(worker.pid) == worker.start_ticks
 
     def is_stopped(self, worker: Status) -> bool:
         """Return True if a signal stopped the process that wrote this status, so that it does nothing."""
-        return not worker.host and linux.process.is_stopped(worker.pid) and self.lives(worker)
+        return linux.process.is_stopped(worker.pid) and self.lives(worker)
+
+    def sees(self, host: Host) -> bool:
+        """Return True if a host of the team runs where its processes can be looked at.
+
+        Two containers of one machine have the same boot, and different processes of one pid.
+        """
+        same_boot = host.boot_id == linux.process.boot_id()
+        return same_boot and host.pid > 0 and linux.process.start_ticks(host.pid) == host.start_ticks
 
     def is_locked(self, lease: store.Key) -> bool:
         """Return True if a process holds a lease."""

@@ -2,19 +2,20 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from crewboard import protocol, store
 from crewboard.protocol import only_operator_answers, operator_mailboxes
+from crewboard.readmodel.hosts import HostReader
 from crewboard.readmodel.mail import Unread, UnreadResult
 from crewboard.readmodel.needs import Damage, OtherEvidence, find_needs
 from crewboard.readmodel.processes import KernelProbe, Probe, Usage
-from crewboard.readmodel.states import Evidence, find_state, show
+from crewboard.readmodel.states import Evidence, SeenHost, find_state, show
 from crewboard.readmodel.team import AgentView, Rest, SupervisorView, TeamView
 from crewboard.records import (
     OPERATOR,
@@ -37,7 +38,6 @@ from crewboard.records import (
     SupervisorFailure,
     Task,
     Undone,
-    WantedRun,
     Work,
     result_mark,
 )
@@ -102,18 +102,18 @@ class _Common(Struct, frozen=True, dict=True):
     operator: OperatorState
     starts: HeldStarts
     supervised: bool
+    hosts: Mapping[str, SeenHost]
 
     def about(self, name: str, spec: Spec | None, now: float) -> dict[str, Any]:
         """Return the fields of `AgentFacts` that follow."""
-        held = self.starts.find(name, spec.run) if spec is not None else None
         return {
             "member": self._members[name],
             "acknowledged": self.operator.acknowledged.get(name, 0),
             "task": self._tasks.get(name),
             "asks": self._asks.get(name, ()),
             "supervised": self.supervised,
+            "hosts": self.hosts,
             "queued": self.starts.describe(name, spec.run, now) if spec is not None else "",
-            "for_host": held is not None and held.for_host,
             "failure_seen": self.operator.failures.get(name, 0),
             "unread_results": self._unread_results[name],
         }
@@ -155,12 +155,13 @@ class AgentFacts(Struct, frozen=True):
     usage: Usage | None
     pid_gone: bool = False
     is_stopped: bool = False
+    is_here: bool = True
     supervised: bool = False
+    hosts: Mapping[str, SeenHost] = field(default_factory=dict)
     seen_alive: float | None = None
     seen_gone: float | None = None
     lease_unreadable: bool = False
     queued: str = ""
-    for_host: bool = False
     failure_seen: float = 0
     unread_results: int = 0
 
@@ -219,6 +220,10 @@ def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
         setup_error=status.setup_error,
         mcp=tuple(status.mcp),
         work=status.work,
+        host=status.host,
+        is_here=facts.is_here,
+        is_lost=found.is_lost,
+        waits_for_host=found.waits_for_host,
     )
 
 
@@ -227,7 +232,7 @@ def _evidence(facts: AgentFacts, boot_id: str, now: float) -> Evidence:
         facts.held, facts.spec, facts.status, facts.exit, boot_id, now,
         pid_gone=facts.pid_gone, is_stopped=facts.is_stopped, supervised=facts.supervised,
         seen_alive=facts.seen_alive, seen_gone=facts.seen_gone, lease_unreadable=facts.lease_unreadable,
-        queued=facts.queued, for_host=facts.for_host,
+        queued=facts.queued, hosts=facts.hosts,
     )  # fmt: skip
 
 
@@ -264,9 +269,9 @@ class TeamReader:
         self._config = CachedFile(team.config, Config)
         self._operator = CachedFile(team.operator, OperatorState)
         self._starts = CachedFile(team.starts, HeldStarts)
-        self._queue = CachedFolder(team.starts_queue, WantedRun)
         self._failure = CachedFile(team.supervisor_failure, SupervisorFailure)
         self._collisions = CachedFile(team.collisions, Collisions)
+        self._hosts = HostReader(team, self._probe)
         self._agents: dict[str, AgentReader] = {}
         self._tasks = CachedFolder(team.tasks, Task)
         self._requests = CachedFolder(team.requests, Request)
@@ -307,6 +312,7 @@ class TeamReader:
         board = tuple(sorted(self._tasks.all(), key=lambda task: task.id))
         operators = operator_mailboxes(config.names)
         only_operator = only_operator_answers(config, lambda: self._is_held(self.team.agent(config.lead)))
+        self._hosts.read(self._is_locked)
         supervisor = self._supervisor(now)
         operator = self._operator.get() or OperatorState()
         to_operator = self._count_mail(operators, operator)
@@ -314,8 +320,9 @@ class TeamReader:
         self._follow(config)
         held = self._look_at_leases(changed, now)
         self._measure(held, now, measured)
-        starts = self._held_starts()
-        common = _Common(config, pending, board, only_operator, results, operator, starts, supervised=supervisor.alive)
+        starts = self._starts.get() or HeldStarts()
+        hosts = self._hosts.seen
+        common = _Common(config, pending, board, only_operator, results, operator, starts, supervisor.alive, hosts)
         self._read_agents(held, common, now)
         compared = self._collisions.get() or Collisions()
         collisions = protocol.collisions.find_collisions((each.work for each in self._agents.values()), compared)
@@ -354,15 +361,10 @@ class TeamReader:
             storage=store.files.disk_state(self.team.path),
             present=self._present(),
             attached=config.attached,
+            hosts=self._hosts.views(agents),
             unprovided=any(not each.provided for each in starts.held),
             now=now,
         )
-
-    def _held_starts(self) -> HeldStarts:
-        """Return the runs that wait, those for a host last."""
-        starts = self._starts.get() or HeldStarts()
-        for_host = store.hosts.waiting(self.team, self._queue.all())
-        return starts.replace(held=[*starts.held, *for_host]) if for_host else starts
 
     def _empty_view(self, now: float) -> TeamView:
         return TeamView(
@@ -424,6 +426,7 @@ class TeamReader:
         cursor, spec = reader.cursor.get() or Cursor(), reader.spec.get()
         status = reader.status.get()
         reader.work = _own_work(name, spec, status, reader.undone.get())
+        is_here = status is None or self._hosts.is_here(status)
         return AgentFacts(
             held=held or self._has_just_started(reader, now),
             spec=spec,
@@ -432,8 +435,9 @@ class TeamReader:
             unread=reader.unread.count(cursor.offset),
             damaged=sum(damage.count for damage in reader.find_damage()),
             usage=self._usage.get(name),
-            pid_gone=held and self._pid_is_gone(reader),
-            is_stopped=held and self._is_stopped(reader),
+            pid_gone=held and is_here and self._pid_is_gone(reader),
+            is_stopped=held and is_here and self._is_stopped(reader),
+            is_here=is_here,
             seen_alive=reader.seen_alive,
             seen_gone=reader.seen_gone,
             lease_unreadable=reader.directory.lease in self._unreadable,
@@ -463,16 +467,13 @@ class TeamReader:
         self._measured_at = now
         chosen = dict.fromkeys([name for name in held if held[name]][:most])
         living = {
-            name: status
-            for name in chosen
-            if (status := self._agents[name].status.get()) is not None and status.pid and self._is_here(status)
+            name: status for name in chosen if (status := self._agents[name].status.get()) is not None and status.pid
         }
         others = {name: usage for name, usage in self._usage.items() if held.get(name, True) and name not in chosen}
-        self._usage = others | self._probe.measure(living)
-
-    def _is_here(self, status: Status) -> bool:
-        """Return True if a worker runs on this machine, as far as that is known."""
-        return not status.host or status.boot_id == self._probe.boot_id()
+        here = {name: status for name, status in living.items() if self._hosts.is_here(status)}
+        told = {name: self._hosts.usage(status.host, name) for name, status in living.items() if name not in here}
+        elsewhere = {name: usage for name, usage in told.items() if usage is not None}
+        self._usage = others | elsewhere | self._probe.measure(here)
 
     def _without_gone_servers(self, agents: tuple[AgentView, ...]) -> tuple[AgentView, ...]:
         """Leave out the problems of MCP servers that `.mcp.json` no longer names: nothing can be done about them.
@@ -513,8 +514,8 @@ class TeamReader:
         )
 
     def _supervisor(self, now: float) -> SupervisorView:
-        if hosts := self.team.hosts.names():
-            up = sum(self._is_locked(store.hosts.lease(self.team, name)) for name in hosts)
+        if hosts := self._hosts.seen.values():
+            up = sum(host.is_up for host in hosts)
             return SupervisorView(None, alive=up > 0, hosts=up)
         if not self._is_locked(self.team.supervisor_lock):
             return SupervisorView(None, alive=False)

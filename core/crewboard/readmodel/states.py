@@ -5,10 +5,12 @@ neither was killed while no supervisor ran, or the machine went down.
 """
 
 import time
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct, field
 
+from crewboard import store
 from crewboard.records import (
     EXIT_REASONS,
     LIMIT_REASONS,
@@ -52,6 +54,38 @@ _SHOWN: dict[State, Shown] = {
 }  # fmt: skip
 
 
+HostState = Literal["up", "draining", "lost", "ended"]
+"""`lost`: the host no longer holds its lease, and did not say that it would end."""
+
+
+class SeenHost(Struct, frozen=True):
+    """What the states of agents depend on of a host, on a team with hosts.
+
+    `is_here`: it runs on this machine, so that its processes can be looked at. `is_full`: no slot was free. `seen` is
+    when one that is not up last wrote, `clock_offset` how many seconds its clock is ahead, 0 if it is about right.
+    """
+
+    name: str
+    state: HostState
+    labels: frozenset[str] = frozenset()
+    boot_id: str = ""
+    is_here: bool = False
+    is_full: bool = False
+    clock_offset: float = 0
+    seen: float = 0
+
+    @property
+    def is_up(self) -> bool:
+        """Return True if it is alive, whether it takes more agents or not."""
+        return self.state in ("up", "draining")
+
+    def describe_end(self) -> str:
+        """Return in words that it is not up: `host build2 is lost, last seen at 15:02:10`."""
+        word = "has ended" if self.state == "ended" else "is lost"
+        at = time.strftime("%H:%M:%S", time.localtime(self.seen))
+        return f"host {self.name} {word}, last seen at {at}"
+
+
 class Evidence(Struct, frozen=True):
     """The evidence about one agent, read at one time. `held`, whether the lease was held, was read first.
 
@@ -76,8 +110,19 @@ class Evidence(Struct, frozen=True):
     lease_unreadable: bool = False
     queued: str = ""
     """In words, that the wanted run waits in the queue."""
-    for_host: bool = False
-    """True if it waits there for a host."""
+    hosts: Mapping[str, SeenHost] = field(default_factory=dict)
+
+    @property
+    def host(self) -> SeenHost | None:
+        """Return the host of the last run; None on a team without hosts."""
+        return self.hosts.get(self.status.host) if self.status is not None and self.status.host else None
+
+    @property
+    def machine_boot_id(self) -> str:
+        """Return the id of the present boot of the machine that the last run was on; of that run's if it is unknown."""
+        if self.status is None or not self.status.host:
+            return self.boot_id
+        return self.host.boot_id if self.host is not None else self.status.boot_id
 
 
 class Finding(Struct, frozen=True):
@@ -93,6 +138,10 @@ class Finding(Struct, frozen=True):
     failed_start: bool = False
     is_starting: bool = False
     is_open: bool = False
+    is_lost: bool = False
+    """Its host was lost."""
+    waits_for_host: bool = False
+    """It has waited so long for a host that the user should know."""
 
 
 def find_state(seen: Evidence) -> Finding:
@@ -106,11 +155,7 @@ def find_state(seen: Evidence) -> Finding:
     if seen.spec.run > last_run:
         return _not_begun(seen, seen.spec, last_run)
     if seen.exit is not None and seen.exit.run == last_run:
-        if (
-            seen.status is not None
-            and not seen.status.host
-            and ended_by_shutdown(seen.exit, seen.status.boot_id, seen.boot_id)
-        ):
+        if seen.status is not None and ended_by_shutdown(seen.exit, seen.status.boot_id, seen.machine_boot_id):
             return Finding("exited", seen.exit.at, EXIT_REASONS["reboot"])
         return _ended(seen.exit)
     return _gone(seen)
@@ -142,7 +187,8 @@ def _is_overdue(status: Status, seen: Evidence) -> bool:
     """Return True if a worker should have written its status again by now."""
     if status.deadline_monotonic is not None and status.boot_id == seen.boot_id:
         return seen.monotonic > status.deadline_monotonic
-    return status.deadline is not None and seen.now > status.deadline
+    ahead = seen.host.clock_offset if seen.host is not None else 0
+    return status.deadline is not None and seen.now > status.deadline - ahead
 
 
 def _exiting(record: Exit, now: float) -> Finding:
@@ -156,9 +202,11 @@ def _not_begun(seen: Evidence, spec: Spec, last_run: int) -> Finding:
     if spec.want in ("killed", "stopped"):
         return Finding("exited", spec.at, EXIT_REASONS["killed"])
     if seen.queued:
-        # A place below a cap becomes free by itself, a host perhaps not.
-        return Finding("queued", spec.at, seen.queued, failed_start=seen.for_host and is_late(spec, seen.now))
+        return Finding("queued", spec.at, seen.queued)
     late = is_late(spec, seen.now)
+    if seen.hosts:
+        starting = is_starting(spec, last_run, seen.now)
+        return Finding("queued", spec.at, why_waiting(spec, seen.hosts), is_starting=starting, waits_for_host=late)
     reason = "was never started: resume it or remove it" if late else "waiting for the supervisor"
     starting = is_starting(spec, last_run, seen.now)
     return Finding("starting", spec.at, reason, failed_start=late, is_starting=starting)
@@ -166,12 +214,14 @@ def _not_begun(seen: Evidence, spec: Spec, last_run: int) -> Finding:
 
 def _ended(record: Exit) -> Finding:
     state: State = "vanished" if has_vanished(record) else "exited" if is_orderly(record) else "crashed"
-    return Finding(state, record.at, describe_exit(record))
+    return Finding(state, record.at, describe_exit(record), is_lost=record.reason == "lost" and bool(record.evidence))
 
 
 def _gone(seen: Evidence) -> Finding:
     since = seen.status.beat if seen.status else 0
-    if seen.status and not seen.status.host and seen.status.boot_id not in ("", seen.boot_id):
+    if seen.host is not None and not seen.host.is_up:
+        return Finding("vanished", since, f"its {seen.host.describe_end()}", is_lost=True)
+    if seen.status and seen.status.boot_id and seen.status.boot_id != seen.machine_boot_id:
         return Finding("exited", since, EXIT_REASONS["reboot"])
     if seen.spec and seen.status and seen.spec.run == seen.status.run and seen.spec.want in ("killed", "stopped"):
         # It was asked to end; the supervisor is about to record that it did.
@@ -183,6 +233,18 @@ def _gone(seen: Evidence) -> Finding:
     if seen.status and seen.status.host:
         return Finding("vanished", since, f"exited without an exit record on {seen.status.host}; no host has told why")
     return Finding("vanished", since, f"exited without an exit record: {VANISHED}")
+
+
+def why_waiting(spec: Spec, hosts: Mapping[str, SeenHost]) -> str:
+    """Return in words why no host has begun a wanted run."""
+    needs = store.hosts.needs_of(spec.flags.host, spec.flags.needs)
+    taking = [host for host in hosts.values() if host.state == "up"]
+    if any(host.labels.issuperset(needs) and not host.is_full for host in taking):
+        return "waiting for a host to start it"
+    pinned = hosts.get(spec.flags.host or "")
+    is_down = taking and pinned is not None and pinned.state != "up"
+    reason = store.hosts.reason(needs, [host.labels for host in taking])
+    return f"{reason}, which is {pinned.state}" if is_down and pinned is not None else reason
 
 
 def show(state: State, asks_operator: list[Request], ended: Exit | None = None, *, acknowledged: bool = False) -> Shown:

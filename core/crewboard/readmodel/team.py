@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct, field
 
 from crewboard.readmodel.processes import Usage
-from crewboard.readmodel.states import DEAD, URGENCY, Shown
+from crewboard.readmodel.states import DEAD, URGENCY, HostState, Shown
 from crewboard.records import (
     LIMIT_REASONS,
     OPERATOR,
@@ -36,8 +36,8 @@ from crewboard.records import (
 )
 
 NeedKind = Literal[
-    "death", "plan", "permission", "question", "review", "stuck", "looping", "failed_start", "failed", "collision",
-    "outage", "damaged", "task_failed", "check_failed", "mcp", "result",
+    "death", "plan", "permission", "question", "review", "stuck", "looping", "failed_start", "no_host", "failed",
+    "collision", "outage", "damaged", "task_failed", "check_failed", "mcp", "result",
 ]  # fmt: skip
 """The kinds of need. Those from `outage` on are the least urgent, in this order."""
 
@@ -45,6 +45,9 @@ Limit = Literal["turns", "budget", "team_budget"]
 """A limit that stops an agent: its model calls, its own budget, or the budget of its team or its hirer."""
 
 _LONG_AGO = 12 * 3600.0
+
+CLOCK_TOLERANCE = 3.0
+"""Seconds that the clock of a host may be off before it is reported."""
 
 
 class Need(Struct, frozen=True):
@@ -69,6 +72,10 @@ class Need(Struct, frozen=True):
     """The file in the team directory that a need `result`, `damaged` or `check_failed` is about."""
     other: str | None = None
     """The other agent of a need `collision`."""
+    agents: tuple[str, ...] = ()
+    """All agents of a need that is about several: those that were lost with one host, or that wait for a host."""
+    host: str | None = None
+    """The host that was lost, of a need `death` that is about all its agents."""
     files: tuple[str, ...] = ()
     """The files in which the agents of a need `collision` collide."""
     in_worktrees: bool = False
@@ -83,6 +90,9 @@ class Need(Struct, frozen=True):
     @property
     def key(self) -> str:
         """Return the id of this need. It stays the same when the need's text changes."""
+        if self.host is not None:
+            # The first of its agents may be acknowledged, or resumed.
+            return f"{self.kind}:host:{self.host}"
         about = self.request_id or self.other or self.server or (self.file if self.kind == "damaged" else self.task)
         return f"{self.kind}:{self.agent}:{about or ''}"
 
@@ -170,6 +180,14 @@ class AgentView(Struct, frozen=True):
     work: Work | None = None
     collides_with: tuple[str, ...] = ()
     unmerged: Unmerged | None = None
+    host: str = ""
+    """The host of its last run; empty on a team without hosts."""
+    is_here: bool = True
+    """Its processes can be looked at: it does not run on another machine."""
+    is_lost: bool = False
+    """Its last run ended because its host was lost."""
+    waits_for_host: bool = False
+    """It waits for a host longer than usual; `reason` says why."""
 
     @property
     def waits_for_api(self) -> bool:
@@ -197,6 +215,46 @@ class AgentView(Struct, frozen=True):
     def is_dead(self) -> bool:
         """Return True if the last run ended unexpectedly, whether that was acknowledged or not."""
         return self.state in DEAD
+
+
+class HostView(Struct, frozen=True):
+    """One host. `agents` run on it, and each takes one of its `slots`; `lost` are those whose run ended with it.
+
+    `seen` is when it last wrote, and `since` when it began, in epoch seconds by the clock of the store. `load`,
+    `memory` (bytes) and `clock_offset` (seconds that its clock is ahead) are as it said then.
+    """
+
+    name: str
+    state: HostState
+    slots: int
+    agents: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    machine: str = ""
+    version: str = ""
+    pid: int = 0
+    cores: int = 0
+    load: float = 0
+    memory: int = 0
+    clock_offset: float = 0
+    since: float = 0
+    seen: float = 0
+
+    @property
+    def is_up(self) -> bool:
+        """Return True if it is alive, whether it takes more agents or not."""
+        return self.state in ("up", "draining")
+
+    @property
+    def used(self) -> int:
+        """Return how many of its slots are in use."""
+        return len(self.agents)
+
+    @property
+    def clock(self) -> str:
+        """Return in words that its clock is wrong; an empty text if it is about right."""
+        off = round(self.clock_offset)
+        return f"clock {abs(off)} s {'ahead' if off > 0 else 'behind'}" if abs(off) > CLOCK_TOLERANCE else ""
 
 
 class SupervisorView(Struct, frozen=True):
@@ -253,6 +311,8 @@ class TeamView(Struct, frozen=True, dict=True):
     present: tuple[Presence, ...] = ()
     unprovided: bool = False
     attached: AttachedTeam | None = None
+    hosts: tuple[HostView, ...] = ()
+    """The hosts that run the agents, those that are up first; none if a supervisor on this machine does."""
     now: float = 0
 
     @property
@@ -279,6 +339,10 @@ class TeamView(Struct, frozen=True, dict=True):
         place = {need.agent: at for at, need in reversed([*enumerate(self.needs)])}
         rank, last = {shown: at for at, shown in enumerate(URGENCY)}, len(self.needs)
         return sorted(self.agents, key=lambda agent: (rank[agent.shown], place.get(agent.name, last), agent.name))
+
+    def host(self, name: str | None) -> HostView | None:
+        """Return the host called `name`."""
+        return next((host for host in self.hosts if host.name == name), None)
 
     def agent(self, name: str) -> AgentView | None:
         """Return the agent called `name`."""
@@ -307,11 +371,18 @@ class TeamView(Struct, frozen=True, dict=True):
         )
 
 
+def describe_hosts(hosts: tuple[HostView, ...]) -> str:
+    """Return in words how many hosts are up, and how many of their slots are in use: `2 of 3 hosts up, 5/16 slots`."""
+    up = [host for host in hosts if host.is_up]
+    used, slots = sum(host.used for host in up), sum(host.slots for host in up)
+    return f"{len(up)} of {len(hosts)} hosts up" + (f", {used}/{slots} slots" if up else "")
+
+
 def describe_runner(view: TeamView) -> str:
-    """Return what runs the agents: the supervisor, or another program, and then who approves its plans."""
+    """Return what runs the agents: the supervisor, the hosts, or another program, and then who approves its plans."""
     attached = view.attached
     if attached is None:
-        return view.supervisor.describe()
+        return describe_hosts(view.hosts) if view.hosts else view.supervisor.describe()
     asked = attached.hooks and view.plan_approver == OPERATOR
     plans = "plans: you approve" if asked else "plans: Claude Code approves by itself"
     untested = "" if attached.tested else " (not tested)"

@@ -178,9 +178,9 @@ def waiting(team: TeamDirectory, runs: Collection[WantedRun]) -> list[HeldStart]
     Raises:
         StorageError: The store failed.
     """
-    up = _taking(team) if runs else []
+    up = [labels(host) for host in _taking(team)] if runs else []
     return [
-        HeldStart(name=run.agent, run=run.run, since=run.at, reason=_reason(run.needs, up), for_host=True)
+        HeldStart(name=run.agent, run=run.run, since=run.at, reason=reason(run.needs, up), for_host=True)
         for run in runs
     ]
 
@@ -193,7 +193,7 @@ def reason_to_wait(team: TeamDirectory, needs: Collection[str]) -> str | None:
     """
     up = _taking(team)
     fitting = [host for host in up if labels(host).issuperset(needs)]
-    return None if any(free_slots(team, host) > 0 for host in fitting) else _reason(needs, up)
+    return None if any(free_slots(team, host) > 0 for host in fitting) else reason(needs, [labels(host) for host in up])
 
 
 def free_slots(team: TeamDirectory, host: Host) -> int:
@@ -212,12 +212,12 @@ def _taking(team: TeamDirectory) -> list[Host]:
     return [host for host in load_all(team) if not host.draining and is_up(team, host.name)]
 
 
-def _reason(needs: Collection[str], up: Collection[Host]) -> str:
-    """Return in words what a run waits for."""
+def reason(needs: Collection[str], up: Collection[frozenset[str]]) -> str:
+    """Return in words what a run waits for; `up` are the labels of each host that takes runs."""
     if not up:
         return "waits for a host: none of this team is up; start one with `crewboard host`"
     pinned = next((need.removeprefix(HOST_LABEL) for need in needs if need.startswith(HOST_LABEL)), None)
-    fits = any(labels(host).issuperset(needs) for host in up)
+    fits = any(offered.issuperset(needs) for offered in up)
     wanted_labels = [need for need in needs if not need.startswith(HOST_LABEL)]
     having = " and ".join([*wanted_labels, *(["a free slot"] if fits else [])])
     return f"waits for {f'the host {pinned}' if pinned else 'a host'}{having and f' with {having}'}"

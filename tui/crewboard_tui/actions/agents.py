@@ -493,7 +493,8 @@ def _acknowledge_need(team: Team, need: Need) -> None:
     if need.marks:
         core.commands.messages.acknowledge_marks(team, dict(need.marks), f"#{need.task}" if need.task else need.agent)
     else:
-        core.commands.messages.acknowledge(team, need.agent)
+        for name in need.agents or (need.agent,):
+            core.commands.messages.acknowledge(team, name)
 
 
 def _is_alive(agent: AgentView) -> bool:

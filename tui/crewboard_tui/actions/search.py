@@ -30,7 +30,7 @@ TASK_GROUPS: dict[str, frozenset[str]] = {
 
 NEED_GROUPS: dict[str, frozenset[str]] = {
     "requests": frozenset({"plan", "permission", "question", "review"}),
-    "crashes": frozenset({"death", "failed_start", "failed", "damaged"}),
+    "crashes": frozenset({"death", "failed_start", "no_host", "failed", "damaged"}),
     "no progress": frozenset({"stuck", "looping", "task_failed", "check_failed", "collision", "outage", "mcp"}),
     "results": frozenset({"result"}),
 }

@@ -26,6 +26,7 @@ _ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
     "looping": (("tell it", "send {agent} TEXT"), ("stop it", "stop {agent}")),
     "failed": (("try again", "send {agent} TEXT"), _ACKNOWLEDGE),
     "failed_start": (("start it", "resume {agent}"), ("take it off the roster", "remove {agent}")),
+    "no_host": (("start a host", "host"), ("see the hosts", "hosts"), ("cancel it", "stop {agent}")),
     "collision": (
         ("see what it changed", "changes {agent} --diff"),
         ("tell it", "send {agent} TEXT"),
@@ -80,7 +81,9 @@ def _commands(need: Need | Request, typed: core.commands.CommandLine) -> Iterato
 def _known(need: Need) -> tuple[tuple[str, str], ...]:
     """Return the answers to a need, with what they are about left open."""
     known = _ANSWERS[need.kind]
-    if need.limit is not None:
+    if need.host is not None and len(need.agents) > 1:
+        known = (("resume them", "resume --all"), ("see the hosts", "hosts"), _ACKNOWLEDGE)
+    elif need.limit is not None:
         known = (("raise the limit", _RAISES[need.limit]), _ACKNOWLEDGE)
     elif need.kind == "failed" and need.code == ExitCode.TRY_LATER:
         known = (("replace it", "supervisor --restart"),)

@@ -215,7 +215,7 @@ def _recovery(need: Need, view: TeamView) -> str:
         return "it was read"
     if need.kind == "task_failed" and task is not None and task.status != "failed":
         return f"it is {task.status.replace('_', ' ')}"
-    if need.kind in ("task_failed", "check_failed", "damaged", "collision", "outage", "mcp"):
+    if need.kind in ("task_failed", "check_failed", "damaged", "collision", "outage", "mcp", "no_host"):
         return "acknowledged, or over"
     if agent is None:
         return "it was removed from the roster"

@@ -79,6 +79,7 @@ SECTIONS = {
         "hook": ("attach:hook", "Answer one event of Claude Code."),
         "export": ("teams:export", "Write all that is stored of the team into the new folder DIR."),
         "import": ("teams:import_", "Replace all that is stored of a new team by what `export` wrote into DIR."),
+        "hosts": ("hosts:hosts", "List the hosts of the team, and what each runs."),
         "doctor": ("doctor:doctor", "Check the setup and suggest fixes."),
         "supervisor": (
             "control:supervisor",
@@ -92,7 +93,7 @@ SECTIONS = {
 READING = frozenset({
     None, "board", "serve", "status", "watch", "wait", "inbox", "requests", "tasks", "changes", "journal", "log",
     "audit", "away", "export", "team", "types", "mcp", "profiles", "keys", "doctor", "demo", "supervisor",
-    "attach",
+    "attach", "hosts",
 })  # fmt: skip
 """Commands that can be used on a foreign team. The dashboard is read-only there."""
 

@@ -5,6 +5,7 @@ import click
 import crewboard as core
 from crewboard import AgentView, ExitCode, Need, Team, TeamReader, TeamView
 from crewboard_tui.cli.common import Session, age, as_json, columns, cut, note, revive, say, say_json, table
+from crewboard_tui.cli.hosts import describe as describe_hosts
 from crewboard_tui.render import clip_middle, format_bill, format_count, format_percent, format_places
 
 
@@ -34,6 +35,7 @@ def describe(view: TeamView, team: Team) -> list[str]:
     return [
         *_head(view, typed),
         *_section("needs you", [line for need in view.needs for line in _need(need, view, typed)]),
+        *_section("hosts", describe_hosts(view, "  ") if view.hosts else []),
         *_section("agents", _agents(view)),
         *_section("requests", _requests(view)),
         *_section("tasks", _tasks(view, team)),
@@ -99,7 +101,12 @@ def _agents(view: TeamView) -> list[str]:
         return []
     # A quarter of the line, so that what the agent does has room.
     rows = [_row(agent, view.now, columns() // 4) for agent in view.urgent_first]
-    head, *lines = table(("NAME", "TYPE", "STATE", "FOR", "PID", "TASK", "MAIL", "DOING"), rows, indent="  ")
+    titles = ["NAME", "TYPE", "STATE", "FOR", "PID", "TASK", "MAIL", "DOING"]
+    if len(view.hosts) > 1:
+        titles.insert(_HOST_AT, "HOST")
+        for row, agent in zip(rows, view.urgent_first, strict=True):
+            row.insert(_HOST_AT, agent.host or "–")
+    head, *lines = table(titles, rows, indent="  ")
     below = (_terms(agent) for agent in view.urgent_first)
     return [head, *(each for line, terms in zip(lines, below, strict=True) for each in (line, *terms))]
 
@@ -112,7 +119,11 @@ def _terms(agent: AgentView) -> list[str]:
     return ["      " + cut(f"terms: {core.agent_types.describe_terms(agent.terms.given, kind)}", columns() - 6)]
 
 
-def _row(agent: AgentView, now: float, name_room: int) -> tuple[str, ...]:
+_HOST_AT = 4
+"""The place of the column that names the host, from two hosts on: before the pid."""
+
+
+def _row(agent: AgentView, now: float, name_room: int) -> list[str]:
     doing = core.records.describe_exit(agent.exit) if agent.exit and not agent.alive else agent.doing
     if agent.shown == "done" and agent.state != "exited":
         doing += " (acknowledged)"
@@ -120,7 +131,7 @@ def _row(agent: AgentView, now: float, name_room: int) -> tuple[str, ...]:
         doing = f"last error: {agent.last_error}"
     elif agent.alive and agent.setup_error:
         doing = f"{agent.setup_error} · {doing}"
-    return (
+    return [
         clip_middle(agent.name, name_room),
         agent.type,
         agent.state,
@@ -129,7 +140,7 @@ def _row(agent: AgentView, now: float, name_room: int) -> tuple[str, ...]:
         f"#{agent.task}" if agent.task else "–",
         str(agent.unread) if agent.unread else "–",
         doing,
-    )
+    ]
 
 
 def _requests(view: TeamView) -> list[str]:

@@ -268,6 +268,7 @@ KEYS_OF_NEED: dict[str, tuple[tuple[str, str], ...]] = {
     "stuck": (("agent.interrupt", "interrupt"), ("agent.stop", "stop")),
     "looping": (("agent.interrupt", "interrupt"), ("agent.stop", "stop")),
     "failed_start": (("agent.resume", "resume"),),
+    "no_host": (("agent.stop", "stop"),),
     "failed": (("agent.resume", "retry"), ("agent.acknowledge", "seen")),
     "limit": (("agent.limit", "raise limit"), ("agent.acknowledge", "seen")),
     "collision": (

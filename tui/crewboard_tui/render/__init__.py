@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         format_clock,
         format_count,
         format_duration,
+        format_load,
         format_long_age,
         format_moment,
         format_money,
@@ -76,8 +77,8 @@ else:
         {
             "diff": "DiffLine FileDiff Hunk changed diff_lines hunk_lines parse_diff",
             "formats": "NEARLY context_share format_age format_bill format_clock format_count format_duration "
-            "format_long_age format_moment format_money format_path format_percent format_places format_size "
-            "format_spending is_same_day limit_tone share_bar sparkline why_no_money",
+            "format_load format_long_age format_moment format_money format_path format_percent format_places "
+            "format_size format_spending is_same_day limit_tone share_bar sparkline why_no_money",
             "lines": "Align ELLIPSIS Line Span clip clip_middle crop exact_lines flow hang line markdown_lines matches "
             "one_line pad pad_name plain say spread width_of wrap",
             "looks": "LOOKS Look NEED_LOOKS SEEN_DEATH TASK_LOOKS URGENT check_tone describe_check describe_checked "
@@ -117,6 +118,7 @@ __all__ = [
     "format_clock",
     "format_count",
     "format_duration",
+    "format_load",
     "format_long_age",
     "format_moment",
     "format_money",

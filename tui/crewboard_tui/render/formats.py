@@ -75,6 +75,14 @@ def format_size(count: int) -> str:
     return f"{value:.0f}T"
 
 
+def format_load(load: float, cores: int) -> str:
+    """Format a load average for each core in at most four cells: `0.5`, `12`; a dash if that is unknown."""
+    if not cores:
+        return "—"
+    each = load / cores
+    return f"{each:.1f}" if each < 10 else f"{each:.0f}"  # noqa: PLR2004  a digit after the point
+
+
 def format_count(number: int) -> str:
     """Format a count in at most five cells: `950`, `41.2k`, `1.3M`."""
     if number < 1000:  # noqa: PLR2004

@@ -66,6 +66,7 @@ NEED_LOOKS: dict[str, Look] = {
     "stuck": LOOKS["stuck"],
     "looping": LOOKS["loop"],
     "failed_start": LOOKS["start"],
+    "no_host": LOOKS["start"],
     "failed": LOOKS["dead"],
     "collision": Look("⚠", "!", "warning", "collides"),
     "outage": LOOKS["wait"],
@@ -79,7 +80,7 @@ NEED_LOOKS: dict[str, Look] = {
 
 def look_of(agent: AgentView) -> Look:
     """Return how an agent is shown."""
-    if agent.failed_start and agent.state != "queued":
+    if agent.failed_start:
         return LOOKS["dead"]
     died = agent.shown == "done" and agent.is_dead
     return SEEN_DEATH if died else LOOKS[agent.shown]

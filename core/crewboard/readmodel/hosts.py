@@ -1,0 +1,119 @@
+"""The reader of a team's hosts: what each offers, which agents it runs, and which were lost with it."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from crewboard import store
+from crewboard.readmodel.processes import Probe, Usage
+from crewboard.readmodel.states import HostState, SeenHost
+from crewboard.readmodel.team import CLOCK_TOLERANCE, AgentView, HostView
+from crewboard.records import Host, Status, StorageError
+from crewboard.store import CachedFile, TeamDirectory
+
+
+class HostReader:
+    """A reader of the hosts of a team. On a team without hosts, it asks for one folder that does not exist."""
+
+    def __init__(self, team: TeamDirectory, probe: Probe) -> None:
+        self._team = team
+        self._probe = probe
+        self._folder: store.Version | None = None
+        self._files: dict[str, CachedFile[Host]] = {}
+        self._used: Counter[str] = Counter()
+        """How many agents ran on each host at the last reading."""
+        self._records: dict[str, Host] = {}
+        self.seen: Mapping[str, SeenHost] = {}
+        """The hosts as of the last reading, by name."""
+
+    def read(self, is_locked: Callable[[store.Key], bool]) -> None:
+        """Read what the hosts say of themselves, and which ones hold their leases."""
+        try:
+            self._list()
+        except StorageError:
+            # What was read before is better than nothing.
+            return
+        self._records = {name: host for name, file in self._files.items() if (host := file.get()) is not None}
+        self.seen = {
+            name: self._see(host, is_up=is_locked(store.hosts.lease(self._team, name)))
+            for name, host in self._records.items()
+        }
+
+    def _list(self) -> None:
+        folder = self._team.hosts.changed()
+        if folder == self._folder:
+            return
+        names = sorted(self._team.hosts.names()) if folder is not None else []
+        known = self._files
+        self._files = {
+            name: known.get(name) or CachedFile(self._team.host(name).below("host.json"), Host) for name in names
+        }
+        self._folder = folder
+
+    def _see(self, host: Host, *, is_up: bool) -> SeenHost:
+        state: HostState = ("draining" if host.draining else "up") if is_up else ("ended" if host.draining else "lost")
+        return SeenHost(
+            name=host.name,
+            state=state,
+            labels=store.hosts.labels(host),
+            boot_id=host.boot_id,
+            is_here=self._probe.sees(host),
+            is_full=self._used[host.name] >= host.slots,
+            clock_offset=round(host.clock_offset) if abs(host.clock_offset) > CLOCK_TOLERANCE else 0,
+            # While a host is up, this changes with each of its records, and nothing depends on it.
+            seen=0 if is_up else round(host.at - host.clock_offset),
+        )
+
+    def is_here(self, worker: Status) -> bool:
+        """Return True if the process that wrote a status can be looked at; True on a team without hosts."""
+        host = self.seen.get(worker.host)
+        return not worker.host or (host is not None and host.is_here and host.boot_id == worker.boot_id)
+
+    def usage(self, host: str, agent: str) -> Usage | None:
+        """Return what an agent uses as its host measured it last."""
+        found = self._records[host].usage.get(agent) if host in self._records else None
+        return Usage(found.cpu, found.memory, found.children) if found is not None else None
+
+    def views(self, agents: Sequence[AgentView]) -> tuple[HostView, ...]:
+        """Return the hosts with the agents that run on them: those that are up first, then by name."""
+        if not self._records:
+            return ()
+        running: dict[str, list[str]] = {}
+        lost: dict[str, list[str]] = {}
+        for agent in agents:
+            if agent.host and agent.alive:
+                running.setdefault(agent.host, []).append(agent.name)
+            elif agent.is_lost and not agent.acknowledged:
+                lost.setdefault(agent.host, []).append(agent.name)
+        self._used = Counter({name: len(names) for name, names in running.items()})
+        found = (
+            HostView(
+                name=name,
+                state=self.seen[name].state,
+                slots=host.slots,
+                agents=tuple(running.get(name, ())),
+                lost=tuple(lost.get(name, ())),
+                labels=tuple(host.labels),
+                machine=host.machine,
+                version=host.version,
+                pid=host.pid,
+                cores=host.cores,
+                load=host.load,
+                memory=host.memory,
+                clock_offset=host.clock_offset,
+                since=host.since - host.clock_offset,
+                seen=host.at - host.clock_offset,
+            )
+            for name, host in self._records.items()
+        )
+        return tuple(sorted(found, key=lambda host: (not host.is_up, host.name)))
+
+
+def no_hosts(team: TeamDirectory) -> str:
+    """Return in words why a team has no hosts, and how to start one.
+
+    Raises:
+        StorageError: It is unknown where the team is stored.
+    """
+    if team.address is None:
+        return "no hosts: the team is in files, its agents run here; `team create NAME --store URL` makes one for hosts"
+    return "no hosts yet; `crewboard host`, run on a machine, lets it run agents"

@@ -1,0 +1,53 @@
+"""The command `hosts`, and hosts in `status`."""
+
+import json
+
+from crewboard.commands.context import Team
+from crewboard.store import hosts, leases
+from tests.cli.files import alive, enlist
+from tests.cli.shell import Cli
+from tests.placed import add_host, want
+
+
+def test_a_team_in_files_says_that_it_has_no_hosts(cli: Cli, team: Team) -> None:
+    ran = cli("hosts")
+    assert (ran.code, ran.out) == (0, "")
+    assert "team create NAME --store URL" in ran.err
+    assert json.loads(cli("hosts", "--json").out) == []
+    assert "hosts" not in cli("status").out
+
+
+def test_hosts_lists_what_is_up_and_what_it_runs(cli: Cli, team: Team) -> None:
+    add_host(team.directory, "build1", slots=4, labels=["gpu"], clock_offset=7.0)
+    add_host(team.directory, "build2", slots=2)
+    enlist(team, "api", host="build1")
+    held = leases.take(hosts.lease(team.directory, "build1"))
+    assert held is not None
+    try:
+        with alive(team, "api"):
+            lines = cli("hosts").out.splitlines()
+            assert lines[0].split() == ["HOST", "STATE", "SLOTS", "LOAD", "MEMORY", "SEEN", "LABELS", "AGENTS"]
+            assert lines[1].split()[:5] == ["build1", "up", "1/4", "0.5", "8.0G"]
+            assert lines[1].endswith("gpu     clock 7 s ahead · api")
+            assert lines[2].split()[:4] == ["build2", "lost", "0/2", "–"]
+            listed = json.loads(cli("hosts", "--json").out)
+            assert [(host["name"], host["state"], host["agents"]) for host in listed] == [
+                ("build1", "up", ["api"]),
+                ("build2", "lost", []),
+            ]
+            whole = json.loads(cli("status", "--json").out)
+            assert whole["hosts"] == listed
+            assert whole["agents"][0]["host"] == "build1"
+            shown = cli("status").out
+            assert "1 of 2 hosts up, 1/4 slots" in shown
+            assert "HOST    PID" in shown
+    finally:
+        leases.release(held)
+
+
+def test_status_says_that_an_agent_waits_for_a_host(cli: Cli, team: Team) -> None:
+    add_host(team.directory, "build1")
+    want(team.directory, "api", 40)
+    shown = cli("status").out
+    assert "waits for a host: none of this team is up" in shown
+    assert "crewboard host   or   crewboard hosts   or   crewboard stop api" in shown
