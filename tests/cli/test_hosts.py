@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,16 +12,18 @@ from crewboard.commands.context import Team
 from crewboard.commands.hire import Hire
 from crewboard.errors import CredentialsError, TryLaterError, UsageError
 from crewboard.protocol import supervisor_client
-from crewboard.readmodel import states
+from crewboard.readmodel import log_end, states
 from crewboard.readmodel.reader import read_team
-from crewboard.records import Exit, HireOptions, Lease, Spec, Status
+from crewboard.records import Exit, HireOptions, Lease, Spec, Status, ToolResult
 from crewboard.store import agents, hosts, leases
 from crewboard.store.agents import LATE_AFTER
-from tests.cli.files import enlist
+from crewboard.store.layout import TeamDirectory
+from tests.cli.files import enlist, set_status
 from tests.cli.shell import Cli
 from tests.crew import Crew, eventually
 from tests.hosts import up, working
-from tests.model import ModelServer
+from tests.model import ModelServer, calls, says
+from tests.postgres import close_connections
 
 NONE_UP = "waits for a host: none of this team is up; start one with `crewboard host`"
 
@@ -180,6 +183,46 @@ def test_an_agent_on_a_host_is_judged_by_its_lease() -> None:
     assert states.find_state(states.Evidence(False, spec, status, ended, "here", 9.0)).state == "crashed"
 
 
+def test_the_log_of_an_agent_on_a_host_is_there(hosted: Team, cli: Cli) -> None:
+    enlist(hosted, "w1")
+    set_status(hosted, "w1", boot_id="of another machine", host="one")
+    done = cli("log", "w1")
+    assert done.code == 2
+    assert "the log of w1 is on the host one, where its last run was" in done.err
+    assert log_end(hosted.directory.agent("w1")) == ("worker.log is on the host one",)
+
+
+@pytest.fixture
+def machines(database: str, tmp_path: Path) -> Iterator[tuple[TeamDirectory, TeamDirectory]]:
+    """Return the directories of one team on two machines."""
+    here, there = (TeamDirectory(tmp_path / name / ".crewboard" / "api") for name in ("here", "there"))
+    for machine in (here, there):
+        machine.root.mkdir()
+    here.make(database)
+    there.make(database)
+    yield here, there
+    close_connections()
+
+
+def test_what_one_machine_keeps_is_there_for_tools_of_another(machines: tuple[TeamDirectory, TeamDirectory]) -> None:
+    here, there = machines
+    here.keep_result("w1-1-1.md", b"done")
+    (here.results / "w1-check.txt").write_bytes(b"passed")
+    here.share_result("w1-check.txt")
+    kept = agents.keep_media(here.agent("w1"), "dot.png", "image/png", b"a picture")
+    assert not [*there.results.iterdir()]
+    for name in ("w1-1-1.md", "w1-check.txt", "absent.md", ".."):
+        there.fetch_result(f".crewboard/api/results/{name}")
+    there.fetch_result("elsewhere/results/w1-1-1.md")
+    assert {path.name: path.read_bytes() for path in there.results.iterdir()} == {
+        "w1-1-1.md": b"done",
+        "w1-check.txt": b"passed",
+    }
+    there.local.make_folder("agents/w1")
+    assert agents.kept_content(there.agent("w1"), kept.sha256) == b"a picture"
+    assert agents.kept_content(there.agent("w1"), "0" * 64) is None
+
+
 @pytest.fixture(scope="module")
 def hosted_crew(tmp_path_factory: pytest.TempPathFactory, shared_database: str) -> Iterator[Crew]:
     with ModelServer() as model:
@@ -195,8 +238,13 @@ def test_a_queued_run_begins_when_a_host_comes(hosted_crew: Crew, monkeypatch: p
         pass
     assignment = hosted_crew.hire("scout", "explore", "say hello", needs=["gpu"])
     assert NONE_UP in hosted_crew.see("scout").reason
+    # As if another machine had written it.
+    hosted_crew.directory.store.put("results/other-1-1.md", b"the result of another machine")
+    hosted_crew.model.give("scout", calls("read_file", path=".crewboard/default/results/other-1-1.md"), says("seen"))
     with working(hosted_crew, "one", "gpu"):
         hosted_crew.answer(assignment)
+        (read,) = [event for event in hosted_crew.events("scout") if isinstance(event, ToolResult)]
+        assert "the result of another machine" in str(read.content)
         assert not supervisor_client.is_alive(hosted_crew.directory)
         stop.stop_now(hosted_crew.team, "scout")
         run = hiring.resume(hosted_crew.team, "scout")

@@ -89,7 +89,11 @@ def _names(source: Store, folder: str = "") -> Iterator[tuple[str, bool]]:
     """Yield the names of all folders, records and logs, and whether each is a folder; a folder before what is in it."""
     for each in sorted(source.names(folder)):
         name = f"{folder}/{each}" if folder else each
-        if name == "tasks/.last-id" or (not each.startswith(".") and each.endswith(_KINDS)):
+        if (
+            name == "tasks/.last-id"
+            or folder.endswith("/media")
+            or (not each.startswith(".") and each.endswith(_KINDS))
+        ):
             yield name, False
         elif _has_records(name):
             yield name, True
@@ -103,7 +107,7 @@ def _has_records(name: str) -> bool:
             return top in _FOLDERS
         case ["agents" | "removed", inside]:
             return not inside.startswith(".")
-        case ["removed", _, "agent"]:
+        case ["removed", _, "agent"] | ["agents", _, "media"] | ["removed", _, "agent", "media"]:
             return True
         case _:
             return False

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from crewboard.readmodel import as_json, watcher
     from crewboard.readmodel.activity import Activity, ActivityReader, describe, why_failed
     from crewboard.readmodel.changes import Absence, Change, ChangeReader, Happening, HappeningKind, read_absence
-    from crewboard.readmodel.crash_report import CrashReport, examine, log_end
+    from crewboard.readmodel.crash_report import CrashReport, examine, host_of_log, log_end
     from crewboard.readmodel.file_activity import (
         FileAccess,
         FileAccessReader,
@@ -60,7 +60,7 @@ else:
         {
             "activity": "Activity ActivityReader describe why_failed",
             "changes": "Absence Change ChangeReader Happening HappeningKind read_absence",
-            "crash_report": "CrashReport examine log_end",
+            "crash_report": "CrashReport examine host_of_log log_end",
             "file_activity": "FileAccess FileAccessReader FileActivity makes_repository runs_on_your_machine",
             "hosts": "no_hosts",
             "mail": "MailReader MailboxTail MessageView describe_message display_name headline is_notice question_in",
@@ -125,6 +125,7 @@ __all__ = [
     "format_minute",
     "headline",
     "hit_rate",
+    "host_of_log",
     "is_notice",
     "log_end",
     "makes_repository",

@@ -4,11 +4,11 @@ from collections import deque
 
 from msgspec import Struct
 
-from crewboard import store
+from crewboard import linux, store
 from crewboard.readmodel.activity import Activity, describe
 from crewboard.readmodel.mail import MailReader
 from crewboard.readmodel.team import AgentView, Rest, TeamView
-from crewboard.records import RunStarted, Task, ToolResult, ToolStart, describe_call, describe_exit
+from crewboard.records import RunStarted, Status, Task, ToolResult, ToolStart, describe_call, describe_exit
 from crewboard.store import AgentDirectory, TeamDirectory
 
 _JOURNAL_TAIL = 256 * 1024
@@ -88,8 +88,18 @@ def _journal_end(agent: AgentDirectory, run: int) -> tuple[float | None, LastToo
     return began, last, tuple(lines)
 
 
+def host_of_log(agent: AgentDirectory) -> str | None:
+    """Return the host that has the log of an agent's last run, None if it is on this machine, as far as is known."""
+    status = store.json_records.load_or_none(agent.status, Status)
+    if status is None or status.boot_id == linux.process.boot_id():
+        return None
+    return status.host or None
+
+
 def log_end(agent: AgentDirectory) -> tuple[str, ...]:
-    """Return the last lines that a worker wrote to its log."""
+    """Return the last lines that a worker wrote to its log, or where that is."""
+    if (host := host_of_log(agent)) is not None:
+        return (f"worker.log is on the host {host}",)
     try:
         with open(agent.log, "rb", opener=store.files.open_existing) as file:
             file.seek(max(0, file.seek(0, 2) - _LOG_TAIL))

@@ -314,6 +314,7 @@ async def run_check(
         raise StorageError(f"cannot keep the output of the check in {path}: {error.strerror}") from error
     if record.error is not None:
         raise StorageError(f"cannot keep the output of the check in {path}: {record.error.strerror}") from record.error
+    team.share_result(path.name)
     tail = "\n".join(redaction.redact(result.content).splitlines()[-LINES_OF_CHECK:])
     checked = Checked(at=now(), command=command, exit_code=result.exit_code, result=f"results/{path.name}")
     return FinishedCheck(checked, tail)

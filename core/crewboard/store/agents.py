@@ -236,15 +236,24 @@ def keep_media(agent: AgentDirectory, name: str, kind: str, data: bytes) -> Medi
     Raises:
         StorageError: It cannot be written.
     """
+    agent.team.make_folder(agent.folder.name)
     sha256 = keep_content(agent, data)
+    if agent.team.store != agent.team.local:
+        # The agent may run on another machine, now or after a resume.
+        agent.team.store.make_folder(agent.media.name)
+        agent.media.below(sha256).put(data, durable=True)
     return Media(name=name, type=kind, sha256=sha256, bytes=len(data), tokens=media.tokens(kind, data))
 
 
 def kept_content(agent: AgentDirectory, name: str) -> bytes | None:
-    """Return the content that was kept under a name; None if it is gone or damaged.
+    """Return the content that was kept under a name; None if it is gone, damaged, or on another machine.
+
+    Images and documents of the conversation are fetched from the store if another machine kept them.
 
     Raises:
         StorageError: It cannot be read.
     """
     data = files.read_file(agent.kept / name)
+    if data is None and (data := agent.media.below(name).get()) is not None:
+        keep_content(agent, data)
     return data if data is not None and hashlib.sha256(data).hexdigest() == name else None

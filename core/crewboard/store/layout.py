@@ -21,7 +21,7 @@ import shlex
 import stat
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Concatenate, ParamSpec, TypeVar
 
 from msgspec import Struct
@@ -121,6 +121,11 @@ class AgentDirectory(Struct, frozen=True):
         return self.path / "kept"
 
     @property
+    def media(self) -> Key:
+        """Return the folder with images and documents of the conversation, of a team that is not kept in files."""
+        return self.key("media")
+
+    @property
     def undone(self) -> Key:
         return self.key("undone.json")
 
@@ -188,6 +193,29 @@ class TeamDirectory(Struct, frozen=True):
         """Store a text in `results`, and a copy for the tools of agents, which read files of this machine."""
         for place in reversed(self._places):
             place.put(f"results/{name}", text, durable=True)
+
+    def share_result(self, name: str) -> None:
+        """Store a text that was written to `results` on this machine, for the other machines.
+
+        Raises:
+            StorageError: It cannot be read, or the store failed.
+        """
+        text = self.local.get(f"results/{name}") if self.store != self.local else None
+        if text is not None:
+            self.store.put(f"results/{name}", text, durable=True)
+
+    def fetch_result(self, path: str) -> None:
+        """Get the text that a path in `results` names from the store, if another machine wrote it.
+
+        Raises:
+            StorageError: The store or the write failed.
+        """
+        named = PurePosixPath(path)
+        place = f"results/{named.name}"
+        if self.store == self.local or named.parts[-3:-1] != (self.path.name, "results"):
+            return
+        if self.local.changed(place) is None and (text := self.store.get(place)) is not None:
+            self.local.put(place, text)
 
     def listen(self, heard: Callable[[str], None], *, deep: bool = False) -> Listener:
         """Call `heard` with names of what may have changed, as `Store.listen` does.

@@ -309,9 +309,12 @@ _INDENT = 18
 def log(session: Session, name: str, follow: bool, as_json: bool) -> None:
     """Print what the worker of NAME wrote to stdout and stderr.
 
-    Mostly warnings; `crewboard journal` shows what the agent did.
+    Mostly warnings; `crewboard journal` shows what the agent did. The log is on the machine of its last run.
     """
-    path = session.team.agent(name).log
+    agent = session.team.agent(name)
+    path = agent.log
+    if (host := core.readmodel.host_of_log(agent)) is not None:
+        raise UsageError(f"the log of {name} is on the host {host}, where its last run was: look at worker.log there")
     if not path.exists() or not path.stat().st_size:
         journal = core.commands.command_for(session.team, f"journal {name}")
         note(f"the worker of {name} wrote nothing; `{journal}` says what {name} did")

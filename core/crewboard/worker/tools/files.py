@@ -94,7 +94,9 @@ class ListDir(Input):
 def _in_server(name: str) -> Callable[[Context, In], Coroutine[Any, Any, Outcome]]:
     async def run(context: Context, given: In) -> Outcome:
         arguments = given.model_dump(exclude_unset=True)
-        return await _enter(context, arguments.get("path", "."), await context.file_tools.ask(name, arguments))
+        path = arguments.get("path", ".")
+        context.team.fetch_result(path)
+        return await _enter(context, path, await context.file_tools.ask(name, arguments))
 
     return run
 
