@@ -298,9 +298,10 @@ def ensure_running(team: TeamDirectory) -> None:
     An agent needs one while its worker lives, and until the end of its last run is finalized; one of another program
     needs none, and one of a team with hosts has one of them.
     """
-    if store.roster.is_attached(team) or store.hosts.exist(team):
+    if store.roster.is_attached(team) or is_alive(team):
         return
-    if not is_alive(team) and any(_needs_supervisor(team.agent(name)) for name in _agent_names(team)):
+    is_needed = any(_needs_supervisor(team.agent(name)) for name in _agent_names(team))
+    if is_needed and not store.hosts.exist(team):
         _start(team)
 
 
