@@ -5,12 +5,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from crewboard.commands.context import Team
 from crewboard.errors import LostLeaseError, StorageError, UsageError
-from crewboard.store import Held
+from crewboard.readmodel.reader import TeamReader
+from crewboard.store import Held, TeamDirectory, roster
+from tests.cli.files import enlist_all, set_status
 from tests.crew import WAIT_TIMEOUT, eventually
 from tests.postgres import set_lease_ttl
 
@@ -207,6 +211,76 @@ def test_a_lost_connection_loses_and_doubles_nothing(
             break
         at += 1
     assert at > 15, "each statement was cut"
+
+
+def test_a_glance_sees_a_late_commit_of_an_earlier_transaction(store: Any) -> None:
+    written, looked = threading.Event(), threading.Event()
+
+    def change() -> None:
+        store.put("tasks/early.json", b"{}")
+        written.set()
+        assert looked.wait(WAIT_TIMEOUT)
+
+    writer = threading.Thread(target=lambda: store.locked("tasks", change))
+    writer.start()
+    assert written.wait(WAIT_TIMEOUT)
+    store.put("tasks/later.json", b"{}")
+    for _ in range(2):
+        with store.glance():
+            assert store.names("tasks") == ["later.json"]
+    looked.set()
+    writer.join()
+    with store.glance():
+        assert sorted(store.names("tasks")) == ["early.json", "later.json"]
+
+
+def test_a_glance_keeps_nothing_that_was_undone(store: Any) -> None:
+    def change() -> None:
+        store.put("tasks/1.json", b"{}")
+        with store.glance():
+            assert store.names("tasks") == ["1.json"]
+        raise StorageError("undo it")
+
+    with store.glance():
+        with pytest.raises(StorageError):
+            store.locked("tasks", change)
+        assert store.names("tasks") == []
+
+
+def test_a_glance_keeps_only_bodies_that_were_asked_for(store: Any) -> None:
+    for name in ("scout", "fixer"):
+        store.make_folder(f"agents/{name}")
+        store.put(f"agents/{name}/spec.json", b"a spec")
+        store.put(f"agents/{name}/status.json", b"a status")
+    store.put("tasks/1.json", b"x" * 1_000_000)
+    with store.glance():
+        assert store.get("agents/scout/spec.json") == b"a spec"
+        assert store.get("tasks/1.json") == b"x" * 1_000_000
+    store.put("agents/fixer/spec.json", b"another spec")
+    with store.glance():
+        bodies = {row.place: row.body for row in store._server.copy._entries.values() if row.body is not None}
+    assert bodies == {"agents/scout/spec.json": b"a spec", "agents/fixer/spec.json": b"another spec"}
+
+
+def test_a_pass_over_a_team_is_one_query(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    team = Team(TeamDirectory(tmp_path / ".crewboard" / "api"))
+    team.directory.make(database)
+    roster.create(team.directory, "", 1.0)
+    enlist_all(team, [f"agent{number}" for number in range(10)])
+    reader = TeamReader(team.directory)
+    assert len(reader.read().agents) == 10
+    set_status(team, "agent3", state="working")
+    asked = []
+    execute = psycopg.Connection.execute
+
+    def count(connection: Any, query: Any, *arguments: Any, **options: Any) -> Any:
+        asked.append(query)
+        return execute(connection, query, *arguments, **options)
+
+    monkeypatch.setattr(psycopg.Connection, "execute", count)
+    assert [agent.name for agent in reader.read().agents if agent.rested is None] == ["agent3"]
+    assert len(asked) == 1
+    postgres_store.close_all()
 
 
 def test_work_that_deadlocks_is_done_again(store: Any) -> None:

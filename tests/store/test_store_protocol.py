@@ -405,6 +405,166 @@ def test_what_is_made_again_has_another_origin(store: Store) -> None:
         os.close(kept)
 
 
+# ---------------------------------------------------------------------------------------------------------- glances
+
+NAMES = ["", "config.json", "inbox", INBOX, "agents", "agents/scout", "agents/scout/spec.json", JOURNAL, LEASE, "none"]
+
+
+def readings(store: Store) -> list[object]:
+    """Return what each verb says of each name that a block of `glance` answers."""
+    versions = [store.changed(name) for name in NAMES]
+    # The version of a file that was changed just now is never the same.
+    found = [each if each is None or not isinstance(store, FileStore) else each.origin for each in versions]
+    names = [sorted(store.names(name)) for name in ("", "inbox", "agents", "agents/scout", "none")]
+    records = [store.get(name) for name in ("config.json", "agents/scout/spec.json", "none")]
+    sizes = [store.size(INBOX), store.size(JOURNAL), store.size("none")]
+    logs = [list(store.read(log, offset)) for log in (INBOX, "none") for offset in (0, store.size(log))]
+    return [found, names, records, sizes, logs, store.is_held(LEASE), store.last_said(LEASE)]
+
+
+def make_some_of_each(store: Store) -> None:
+    store.put("config.json", b"{}")
+    store.put("agents/scout/spec.json", b"x" * 100_000)
+    store.append(INBOX, line("a"))
+    store.append(JOURNAL, line("a"), at=0)
+
+
+def test_a_glance_says_what_the_store_says(store: Store) -> None:
+    make_some_of_each(store)
+    held = store.take(LEASE)
+    assert held is not None
+    store.say(held, b"me")
+    outside = readings(store)
+    for _ in range(2):
+        with store.glance():
+            assert readings(store) == outside
+    store.release(held)
+    with store.glance():
+        assert not store.is_held(LEASE)
+        assert store.last_said(LEASE) == b"me"
+
+
+def test_a_glance_sees_what_its_process_writes(store: Store) -> None:
+    def write_under_a_lock() -> None:
+        store.put("config.json", (store.get("config.json") or b"") + b"4")
+
+    make_some_of_each(store)
+    with store.glance():
+        store.put("config.json", b"2")
+        assert store.get("config.json") == b"2"
+        end = store.append(INBOX, line("b"))
+        assert (store.size(INBOX), lines(store, INBOX)[1:]) == (end, [line("b")[:-1]])
+        store.locked(".locks/roster", write_under_a_lock)
+        assert store.get("config.json") == b"24"
+        held = store.take(LEASE)
+        assert held is not None
+        assert store.is_held(LEASE)
+        store.say(held, b"me")
+        assert store.last_said(LEASE) == b"me"
+        store.free(LEASE, b"another")
+        assert store.is_held(LEASE)
+        store.release(held)
+        assert not store.is_held(LEASE)
+        store.make_folder("removed")
+        store.move("agents/scout", "removed/scout")
+        assert (store.names("agents"), store.changed(JOURNAL)) == ([], None)
+        assert store.get("removed/scout/spec.json") == b"x" * 100_000
+        store.remove("config.json")
+        assert store.changed("config.json") is None
+        assert "config.json" not in store.names("")
+
+
+def test_a_glance_forgets_what_was_removed_and_made_again(store: Store) -> None:
+    make_some_of_each(store)
+    with store.glance():
+        before = readings(store)
+    store.remove("config.json")
+    store.remove(INBOX)
+    with store.glance():
+        assert store.get("config.json") is None
+        assert store.size(INBOX) == 0
+    store.purge()
+    with store.glance():
+        assert store.names("") == store.names("inbox") == []
+        assert store.get("agents/scout/spec.json") is None
+    for folder in ("", "inbox", "agents", "agents/scout", ".locks"):
+        store.make_folder(folder)
+    make_some_of_each(store)
+    with store.glance():
+        after = readings(store)
+    assert after[1:] == before[1:]
+    store.purge()
+    store.make_folder("")
+    with store.glance():
+        assert store.get("config.json") is None
+        assert store.names("agents/scout") == []
+
+
+def test_glances_miss_nothing_that_others_write(
+    store: Store, elsewhere: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    """Another process writes with 16 threads. A reader of what changed has, in the end, what was written last."""
+    store.make_folder("tasks")
+    other = elsewhere("""
+import threading
+def write(number):
+    for count in range(40):
+        store.put(f"tasks/{number}.json", b"%d" % count)
+        store.append("inbox/scout.jsonl", b"%d\\n" % count)
+        store.put(f"tasks/{number}-{count}.json", b"{}")
+        if count:
+            store.remove(f"tasks/{number}-{count - 1}.json")
+print("ready", flush=True)
+threads = [threading.Thread(target=write, args=(number,)) for number in range(16)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+""")
+    seen: dict[str, bytes | None] = {}
+    looked: dict[str, Version | None] = {}
+    names: list[str] = []
+    size, last = 0, False
+    while not last:
+        last = other.poll() is not None
+        with store.glance():
+            size, names = store.size(INBOX), store.names("tasks")
+            for name in set(names) | seen.keys():
+                version = store.changed(f"tasks/{name}")
+                if version is None or version != looked.get(name):
+                    looked[name], seen[name] = version, store.get(f"tasks/{name}")
+    assert other.returncode == 0
+    assert {name: body for name, body in seen.items() if body is not None} == {
+        **{f"{number}.json": b"39" for number in range(16)}, **{f"{number}-39.json": b"{}" for number in range(16)}
+    }  # fmt: skip
+    assert sorted(names) == sorted(store.names("tasks"))
+    assert size == store.size(INBOX)
+
+
+def test_under_a_lock_a_glance_is_not_older_than_the_lock(
+    store: Store, elsewhere: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    store.put("config.json", b"1")
+    with store.glance():
+        assert store.get("config.json") == b"1"
+        elsewhere("""
+store.put("config.json", b"2")
+print("ready", flush=True)
+""")
+        assert store.locked(".locks/roster", lambda: store.get("config.json")) == b"2"
+
+
+def test_a_glance_in_another_looks_anew(store: Store, elsewhere: Callable[[str], subprocess.Popen[str]]) -> None:
+    with store.glance():
+        assert store.get("config.json") is None
+        elsewhere("""
+store.put("config.json", b"2")
+print("ready", flush=True)
+""")
+        with store.glance():
+            assert store.get("config.json") == b"2"
+
+
 # ----------------------------------------------------------------------------------------------------------- leases
 
 

@@ -153,6 +153,8 @@ class Unread:
         if self._tail.restarted():
             self._lines, self._messages, self._notices, self._results, self._damage = [], {}, set(), [], []
         size = store.mailbox.size(self._team, self._name)
+        if size == self._tail.offset:
+            return
         if size - self._tail.offset > EXACT:
             self._lines += self._tail.skip_to(size - EXACT)
         batch = self._tail.read_new(self._messages.keys())

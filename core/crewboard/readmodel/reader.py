@@ -299,6 +299,10 @@ class TeamReader:
         Raises:
             StorageError: The team's store is out of reach. What cannot be read in one that answers is damage.
         """
+        with self.team.store.glance():
+            return self._read(changed, measured)
+
+    def _read(self, changed: Collection[str] | None, measured: int | None) -> TeamView:
         self.team.store.reach()
         now = self._clock()
         self._unreadable.clear()
@@ -455,7 +459,10 @@ class TeamReader:
     def _pid_is_gone(self, reader: AgentReader) -> bool:
         """Return True if the lease is still held but its process is gone: a worker frees the lease before it ends."""
         status = reader.status.get()
-        return status is not None and not self._probe.lives(status) and self._is_held(reader.directory)
+        if status is None or self._probe.lives(status):
+            return False
+        with self.team.store.glance():
+            return self._is_held(reader.directory)
 
     def _is_stopped(self, reader: AgentReader) -> bool:
         status = reader.status.get()

@@ -5,6 +5,7 @@ docs/reference/files.md, such as `agents/scout/journal.jsonl`, together with its
 """
 
 from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -161,6 +162,17 @@ class Store(Protocol):
 
     def free(self, lease: str, said: bytes) -> None:
         """Free a lease whose holder has certainly ended. `said` is what that holder wrote into it."""
+
+    def glance(self) -> AbstractContextManager[None]:
+        """Return a block for a pass over many names, in which reading them is cheap.
+
+        In it, `changed`, `get`, `names`, `size`, `is_held` and `last_said` of this thread may tell the state at its
+        beginning. They tell what was committed before it, and what this process wrote in it. A block in another one
+        looks anew. Under a lock, nothing is older than the lock.
+
+        Raises:
+            StorageError: The store is out of reach.
+        """
 
     def changed(self, name: str) -> Version | None:
         """Return the version of a record, log or folder, None if there is none. No change is missed.

@@ -8,8 +8,8 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import resources
 from typing import Any, Generic, cast
 
@@ -21,6 +21,7 @@ from psycopg.pq import TransactionStatus
 from crewboard.errors import LostLeaseError, StorageError
 from crewboard.store import files
 from crewboard.store.interface import SCHEMA_VERSION, Held, T
+from crewboard.store.postgres_glance import Copy, glance_at, without_glance
 from crewboard.store.postgres_leases import RETRY_FOR, LeaseKeeper
 
 _DEFAULT_TTL = 15.0
@@ -70,6 +71,7 @@ class Server:
         self._inside = _Transaction()
         self._was_connected = False
         self._keeper: LeaseKeeper | None = None
+        self.copy = Copy(url, team, self.rows)
         self.closed = threading.Event()
 
     # Connections.
@@ -146,6 +148,14 @@ class Server:
             if not keep:
                 connection.close()
 
+    def rows(self, query: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
+        """Return the rows of a query."""
+        return self.call(lambda connection, _: connection.execute(query.encode(), parameters, binary=True).fetchall())
+
+    def glance(self) -> AbstractContextManager[None]:
+        """Return a block in which reads use the copy. In a transaction, which may be undone, they do not."""
+        return glance_at(self.copy) if self._inside.connection is None else nullcontext()
+
     def call(self, work: Callable[["psycopg.Connection[Any]", bool], T]) -> T:
         """Return what `work` returns for a connection. After a lost one it is called again, and told so."""
         inside = self._inside
@@ -201,7 +211,10 @@ class Server:
                 connection.execute("COMMIT")
                 return ended.result()
 
-        return self._repeated(attempt)
+        try:
+            return self._repeated(attempt)
+        finally:
+            self.copy.outdated = True
 
     def _work_in(
         self, connection: "psycopg.Connection[Any]", work: Callable[[], T]
@@ -217,7 +230,8 @@ class Server:
         returned: T | None = None
         raised: Exception | None = None
         try:
-            returned = work()
+            with without_glance():
+                returned = work()
         except Exception as error:  # noqa: BLE001  it is raised again, here or after the commit
             raised = error
         finally:

@@ -12,6 +12,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from psycopg import conninfo
 from crewboard.errors import BadDataError, LostLeaseError, StorageError, UsageError
 from crewboard.store import files
 from crewboard.store.interface import Held, Listener, T, Version
+from crewboard.store.postgres_glance import copy_of
 from crewboard.store.postgres_server import PostgresListener, Server, close_all, describe_error, server_of
 
 __all__ = ["PostgresStore", "close_all", "require_url"]
@@ -72,7 +74,11 @@ class PostgresStore(Struct, frozen=True):
         return server_of(self.url, self.team)
 
     def reach(self) -> None:
-        self._rows("SELECT 1", ())
+        if copy_of(self.url, self.team) is None:
+            self._rows("SELECT 1", ())
+
+    def glance(self) -> AbstractContextManager[None]:
+        return self._server.glance()
 
     def now(self) -> float:
         return float(self._rows("SELECT extract(epoch FROM clock_timestamp())::float8", ())[0][0])
@@ -100,6 +106,9 @@ class PostgresStore(Struct, frozen=True):
         return self.size(log)
 
     def read(self, log: str, offset: int = 0) -> Iterator[tuple[bytes | None, int]]:
+        copy = copy_of(self.url, self.team)
+        if copy is not None and copy.size(log) <= offset:
+            return
         while True:
             rows = self._rows(
                 "SELECT upto, line FROM crewboard.lines WHERE log = (SELECT id FROM crewboard.entries WHERE team = %s "
@@ -114,6 +123,8 @@ class PostgresStore(Struct, frozen=True):
                 return
 
     def size(self, log: str) -> int:
+        if (copy := copy_of(self.url, self.team)) is not None:
+            return copy.size(log)
         rows = self._rows(
             "SELECT size FROM crewboard.entries WHERE team = %s AND folder = %s AND name = %s",
             (self.team, *_split(log)),
@@ -134,6 +145,8 @@ class PostgresStore(Struct, frozen=True):
     # Records.
 
     def get(self, record: str) -> bytes | None:
+        if (copy := copy_of(self.url, self.team)) is not None:
+            return copy.get(record)
         rows = self._rows(
             "SELECT body FROM crewboard.entries WHERE team = %s AND folder = %s AND name = %s AND kind = 'record'",
             (self.team, *_split(record)),
@@ -147,6 +160,8 @@ class PostgresStore(Struct, frozen=True):
         self._write(name, "remove(%s, %s, %s)", lambda _: (name,))
 
     def names(self, folder: str) -> list[str]:
+        if (copy := copy_of(self.url, self.team)) is not None:
+            return copy.names(folder)
         rows = self._rows(
             "SELECT name FROM crewboard.entries WHERE team = %s AND folder = %s "
             "UNION SELECT name FROM crewboard.leases WHERE team = %s AND folder = %s",
@@ -176,6 +191,8 @@ class PostgresStore(Struct, frozen=True):
     # Changes.
 
     def changed(self, name: str) -> Version | None:
+        if (copy := copy_of(self.url, self.team)) is not None:
+            return copy.changed(name)
         place = (self.team, *_split(name))
         rows = self._rows(
             "SELECT kind, extract(epoch FROM changed)::float8, size, id, version FROM crewboard.entries "
@@ -193,7 +210,7 @@ class PostgresStore(Struct, frozen=True):
         # Numbers may be committed in another order than they are given, so the highest one does not tell all changes.
         count, latest, mark = self._rows(
             "SELECT count(*), coalesce(max(extract(epoch FROM changed)), 0)::float8, "
-            "coalesce(sum(hashint8extended(version, 0)), 0)::text FROM ("
+            "concat(coalesce(sum(version), 0), '.', coalesce(bit_xor(version), 0)) FROM ("
             "SELECT version, changed FROM crewboard.entries WHERE team = %s AND folder = %s UNION ALL "
             "SELECT token, NULL FROM crewboard.leases WHERE team = %s AND folder = %s) AS inside",
             (self.team, name, self.team, name),
@@ -221,7 +238,7 @@ class PostgresStore(Struct, frozen=True):
         return held
 
     def say(self, held: Held, about: bytes) -> None:
-        rows = self._rows(
+        rows = self._change(
             "UPDATE crewboard.leases SET said = %s WHERE token = %s AND until > clock_timestamp() RETURNING 1",
             (about, held.token),
         )
@@ -242,6 +259,8 @@ class PostgresStore(Struct, frozen=True):
         self._server.fence(held, lost)
 
     def is_held(self, lease: str) -> bool:
+        if (copy := copy_of(self.url, self.team)) is not None:
+            return copy.is_held(lease)
         rows = self._rows(
             "SELECT 1 FROM crewboard.leases WHERE team = %s AND folder = %s AND name = %s "
             "AND until > clock_timestamp()",
@@ -250,6 +269,8 @@ class PostgresStore(Struct, frozen=True):
         return bool(rows)
 
     def last_said(self, lease: str) -> bytes | None:
+        if (copy := copy_of(self.url, self.team)) is not None:
+            return copy.last_said(lease)
         rows = self._rows(
             "SELECT said FROM crewboard.leases WHERE team = %s AND folder = %s AND name = %s",
             (self.team, *_split(lease)),
@@ -260,17 +281,24 @@ class PostgresStore(Struct, frozen=True):
         self._server.forget(held)
         # It ends by itself if this fails.
         with contextlib.suppress(StorageError):
-            self._rows("UPDATE crewboard.leases SET until = '-infinity' WHERE token = %s RETURNING 1", (held.token,))
+            self._change("UPDATE crewboard.leases SET until = '-infinity' WHERE token = %s RETURNING 1", (held.token,))
 
     def free(self, lease: str, said: bytes) -> None:
-        self._rows(
+        self._change(
             "UPDATE crewboard.leases SET until = '-infinity' WHERE team = %s AND folder = %s AND name = %s "
             "AND said = %s RETURNING 1",
             (self.team, *_split(lease), said),
         )
 
     def _rows(self, query: str, parameters: Parameters) -> list[tuple[Any, ...]]:
-        return self._server.call(lambda connection, _: connection.execute(query, parameters, binary=True).fetchall())
+        return self._server.rows(query, parameters)
+
+    def _change(self, query: str, parameters: Parameters) -> list[tuple[Any, ...]]:
+        """Return the rows of a query that writes."""
+        try:
+            return self._server.rows(query, parameters)
+        finally:
+            self._server.copy.outdated = True
 
     def _write(self, name: str, function: str, arguments: Callable[[bool], Parameters]) -> Any:
         """Call a function that writes, and return what it returned; `arguments` are told of another attempt."""
@@ -282,7 +310,10 @@ class PostgresStore(Struct, frozen=True):
             row = connection.execute(f"SELECT crewboard.{function}".encode(), given, binary=True).fetchone()
             return None if row is None else row[0]
 
-        answer = server.call(write)
+        try:
+            answer = server.call(write)
+        finally:
+            server.copy.outdated = True
         if answer == _LOST:
             raise LostLeaseError(
                 f"the lease of this process in team {self.team} was lost, so {self.describe(name)} is unchanged"

@@ -13,6 +13,7 @@ CREATE SEQUENCE crewboard.numbers;
 
 CREATE TABLE crewboard.teams (
   name text PRIMARY KEY,
+  id bigint NOT NULL DEFAULT nextval('crewboard.numbers'),
   lease_ttl double precision NOT NULL DEFAULT 15 CHECK (lease_ttl > 0)
 );
 
@@ -27,8 +28,10 @@ CREATE TABLE crewboard.entries (
   changed timestamptz NOT NULL DEFAULT clock_timestamp(),
   size bigint NOT NULL DEFAULT 0,
   body bytea,
+  xid xid8 NOT NULL,
   PRIMARY KEY (team, folder, name)
 );
+CREATE INDEX entries_xid ON crewboard.entries (team, xid);
 
 -- `upto` is the offset after a line, with its newline. `ident` is the `id` of the object on it.
 CREATE TABLE crewboard.lines (
@@ -49,9 +52,47 @@ CREATE TABLE crewboard.leases (
   holder uuid NOT NULL,
   said bytea NOT NULL DEFAULT '',
   until timestamptz NOT NULL,
+  xid xid8 NOT NULL,
   PRIMARY KEY (team, folder, name)
 );
 CREATE UNIQUE INDEX leases_token ON crewboard.leases (token);
+CREATE INDEX leases_xid ON crewboard.leases (team, xid);
+
+-- The ids of entries and the tokens of leases that were removed.
+CREATE TABLE crewboard.gone (
+  team text NOT NULL,
+  xid xid8 NOT NULL,
+  id bigint NOT NULL,
+  PRIMARY KEY (team, xid, id)
+);
+
+-- Note in `xid` the transaction that writes a row. A reader that asks for the rows of all transactions that had not
+-- ended at its last look (`pg_snapshot_xmin`) misses none, unlike with a growing number.
+CREATE FUNCTION crewboard.note_write() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  NEW.xid := pg_current_xact_id();
+  RETURN NEW;
+END $$;
+
+CREATE FUNCTION crewboard.note_removal() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+  removed bigint;
+BEGIN
+  IF TG_TABLE_NAME = 'leases' THEN removed := OLD.token; ELSE removed := OLD.id; END IF;
+  -- If the whole team is removed, its own row was the first.
+  INSERT INTO crewboard.gone SELECT OLD.team, pg_current_xact_id(), removed
+    FROM crewboard.teams WHERE name = OLD.team ON CONFLICT DO NOTHING;
+  RETURN NULL;
+END $$;
+
+CREATE TRIGGER note_write BEFORE INSERT OR UPDATE ON crewboard.entries
+  FOR EACH ROW EXECUTE FUNCTION crewboard.note_write();
+CREATE TRIGGER note_write BEFORE INSERT OR UPDATE ON crewboard.leases
+  FOR EACH ROW EXECUTE FUNCTION crewboard.note_write();
+CREATE TRIGGER note_removal AFTER DELETE ON crewboard.entries
+  FOR EACH ROW EXECUTE FUNCTION crewboard.note_removal();
+CREATE TRIGGER note_removal AFTER DELETE ON crewboard.leases
+  FOR EACH ROW EXECUTE FUNCTION crewboard.note_removal();
 
 CREATE FUNCTION crewboard.folder_of(path text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
   SELECT CASE WHEN strpos(path, '/') = 0 THEN '' ELSE regexp_replace(path, '/[^/]*$', '') END
@@ -164,7 +205,7 @@ RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
   IF NOT crewboard.may_write(of_team, by_token) THEN RETURN -1; END IF;
   IF path = '' THEN
-    INSERT INTO crewboard.teams VALUES (of_team) ON CONFLICT DO NOTHING;
+    INSERT INTO crewboard.teams (name) VALUES (of_team) ON CONFLICT DO NOTHING;
     RETURN 0;
   END IF;
   IF NOT crewboard.has_folder(of_team, crewboard.folder_of(path)) THEN RETURN -3; END IF;
@@ -244,6 +285,7 @@ BEGIN
   WITH gone AS (DELETE FROM crewboard.entries WHERE team = of_team RETURNING id)
     DELETE FROM crewboard.lines USING gone WHERE log = gone.id;
   DELETE FROM crewboard.leases WHERE team = of_team;
+  DELETE FROM crewboard.gone WHERE team = of_team;
   RETURN 0;
 END $$;
 

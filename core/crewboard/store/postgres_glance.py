@@ -1,0 +1,270 @@
+"""A copy of the entries and leases of a team, which one query brings up to date: for passes over all agents.
+
+Each row has the id of the transaction that wrote it last. A look asks for the rows of every transaction that had not
+ended at the last look (`pg_snapshot_xmin`). So it does not miss a transaction that began before that look and ended
+after it, as it would with a growing number. Some rows come twice, which changes nothing.
+
+The copy has the bodies of those records only that were asked for, and of others like them: `spec.json` of each agent
+once it was asked for that of one, all records of the folder `tasks` once it was asked for one.
+"""
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from msgspec import Struct
+
+from crewboard.store.interface import Version
+
+_MAX_BODY = 64 * 1024
+"""Bytes of a record above which its body is read each time that it is asked for."""
+
+_LIKE_ASKED = "kind = 'record' AND size <= %s AND (folder = ANY(%s) OR (strpos(folder, '/') > 0 AND name = ANY(%s)))"
+
+_LOOK = f"""
+SELECT 'look', '', pg_snapshot_xmin(pg_current_snapshot())::text, id, 0::bigint,
+  extract(epoch FROM clock_timestamp())::float8, 0::bigint, NULL::bytea
+  FROM crewboard.teams WHERE name = %s
+UNION ALL SELECT 'gone', '', '', id, 0, 0, 0, NULL FROM crewboard.gone WHERE team = %s AND xid >= %s::xid8
+UNION ALL SELECT kind, folder, name, id, version, extract(epoch FROM changed)::float8, size,
+  CASE WHEN {_LIKE_ASKED} THEN body END
+  FROM crewboard.entries WHERE team = %s AND xid >= %s::xid8
+UNION ALL SELECT 'lease', folder, name, token, token, extract(epoch FROM until)::float8, length(said), said
+  FROM crewboard.leases WHERE team = %s AND xid >= %s::xid8
+"""  # noqa: S608  no value is in it
+
+_ROOT = Version(0.0, 0, 0, 0)
+
+Query = Callable[[str, Sequence[object]], list[tuple[Any, ...]]]
+"""A function that returns the rows of a query."""
+
+
+class Row(Struct):
+    """An entry or a lease. `at` is when it changed, or when a lease ends; `body` is what the holder of a lease said."""
+
+    kind: str
+    place: str
+    id: int
+    number: int
+    version: Version
+    body: bytes | None
+
+
+class Copy:
+    """The rows of a team as they were at the last look. Reading one takes no lock."""
+
+    def __init__(self, url: str, team: str, query: Query) -> None:
+        self.url = url
+        self.team = team
+        self._query = query
+        self._lock = threading.Lock()
+        self._folders: set[str] = set()
+        self._names: set[str] = set()
+        """Folders, and last parts of names, of the records whose bodies are kept."""
+        self.outdated = False
+        """True after a write of this process, which a look has not seen yet."""
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._since, self._id, self._now = "0", 0, 0.0
+        self._entries: dict[str, Row] = {}
+        self._leases: dict[str, Row] = {}
+        self._by_id: dict[int, Row] = {}
+        self._inside: defaultdict[str, dict[int, str]] = defaultdict(dict)
+        """The ids and names of what is in each folder."""
+        self._versions: dict[str, Version] = {}
+        """The versions of folders that were asked for since something in them changed."""
+
+    # Looking.
+
+    def look(self) -> None:
+        """Bring the copy up to date.
+
+        Raises:
+            StorageError: The store failed; the copy is as old as before.
+        """
+        with self._lock:
+            # A write from here on may be too late for this look.
+            self.outdated = False
+            try:
+                rows = self._query(_LOOK, (
+                    self.team, self.team, self._since, _MAX_BODY, list(self._folders), list(self._names),
+                    self.team, self._since, self.team, self._since,
+                ))  # fmt: skip
+            except BaseException:
+                self.outdated = True
+                raise
+            looks = [row for row in rows if row[0] == "look"]
+            if not looks or looks[0][3] != self._id:
+                # The team was removed, or another one was created under its name.
+                self._begin_anew()
+            for kind, folder, name, ident, number, at, size, body in rows:
+                if kind == "look":
+                    self._since, self._id, self._now = name, ident, at
+                elif kind == "gone":
+                    self._drop(ident)
+                else:
+                    place = f"{folder}/{name}" if folder else name
+                    self._keep(Row(kind, place, ident, number, Version(at, size, ident, number), body))
+
+    def _keep(self, row: Row) -> None:
+        rows = self._leases if row.kind == "lease" else self._entries
+        known, there = self._by_id.get(row.id), rows.get(row.place)
+        if known is not None and known.place != row.place:
+            self._leave(known)
+        if there is not None and there.id != row.id:
+            self._drop(there.id)
+        rows[row.place] = self._by_id[row.id] = row
+        folder, _, name = row.place.rpartition("/")
+        self._inside[folder][row.id] = name
+        self._versions.pop(folder, None)
+
+    def _drop(self, ident: int) -> None:
+        row = self._by_id.pop(ident, None)
+        if row is not None:
+            self._leave(row)
+
+    def _leave(self, row: Row) -> None:
+        """Forget that a row is at its place, unless another one is there."""
+        rows = self._leases if row.kind == "lease" else self._entries
+        if rows.get(row.place) is row:
+            del rows[row.place]
+        folder = row.place.rpartition("/")[0]
+        self._inside[folder].pop(row.id, None)
+        self._versions.pop(folder, None)
+
+    # Reading.
+
+    def changed(self, name: str) -> Version | None:
+        """Return the version of a name as `Store.changed` does."""
+        row = self._entries.get(name) or self._leases.get(name)
+        if row is not None:
+            return row.version if row.kind != "folder" else self._folder_version(name, row.version)
+        return self._folder_version("", _ROOT) if not name and self._id else None
+
+    def _folder_version(self, folder: str, own: Version) -> Version:
+        known = self._versions.get(folder)
+        if known is None:
+            inside = [self._by_id[ident] for ident in self._inside[folder]]
+            latest = max((row.version.at for row in inside if row.kind != "lease"), default=0.0)
+            known = Version(max(own.at, latest), len(inside), own.origin, _mark([row.number for row in inside]))
+            self._versions[folder] = known
+        return known
+
+    def get(self, record: str) -> bytes | None:
+        """Return the body of a record, None if there is none."""
+        row = self._entries.get(record)
+        if row is None or row.kind != "record":
+            return None
+        if row.body is None and row.version.size <= _MAX_BODY:
+            self._read_bodies_like(record)
+        return row.body if row.body is not None else self._read_body(record)
+
+    def _read_bodies_like(self, record: str) -> None:
+        """Read the bodies of the records like one, unless those were asked for before."""
+        folder, _, name = record.rpartition("/")
+        folders, names = ([], [name]) if "/" in folder else ([folder], [])
+        with self._lock:
+            if self._folders.issuperset(folders) and self._names.issuperset(names):
+                return
+            rows = self._query(
+                f"SELECT id, version, body FROM crewboard.entries WHERE team = %s AND {_LIKE_ASKED}",  # noqa: S608
+                (self.team, _MAX_BODY, folders, names),
+            )
+            for ident, number, body in rows:
+                row = self._by_id.get(ident)
+                # One that was changed since comes with the next look.
+                if row is not None and row.number == number:
+                    row.body = body
+            self._folders.update(folders)
+            self._names.update(names)
+
+    def _read_body(self, record: str) -> bytes | None:
+        folder, _, name = record.rpartition("/")
+        rows = self._query(
+            "SELECT body FROM crewboard.entries WHERE team = %s AND folder = %s AND name = %s AND kind = 'record'",
+            (self.team, folder, name),
+        )
+        return rows[0][0] if rows else None
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names in a folder."""
+        return list(set(self._inside[folder].values()))
+
+    def size(self, log: str) -> int:
+        """Return the size of a log, 0 if there is none."""
+        row = self._entries.get(log)
+        return row.version.size if row is not None else 0
+
+    def is_held(self, lease: str) -> bool:
+        """Return True if a lease was held at the last look."""
+        row = self._leases.get(lease)
+        return row is not None and row.version.at > self._now
+
+    def last_said(self, lease: str) -> bytes | None:
+        """Return what the holder of a lease said, None if there is no lease."""
+        row = self._leases.get(lease)
+        return row.body if row is not None else None
+
+
+def _mark(numbers: Sequence[int]) -> str:
+    """Return the mark of a folder with entries of these versions, as the query of a single folder does."""
+    both = 0
+    for number in numbers:
+        both ^= number
+    return f"{sum(numbers)}.{both}"
+
+
+class _Glance:
+    """A block in which reads are answered from a copy. It ends also for tasks that were begun in it."""
+
+    def __init__(self, copy: Copy | None) -> None:
+        self.copy = copy
+
+
+_OUTSIDE = _Glance(None)
+_current: ContextVar[_Glance] = ContextVar("glance", default=_OUTSIDE)
+
+
+@contextmanager
+def glance_at(copy: Copy) -> Iterator[None]:
+    """Bring a copy up to date, and use it until the block ends.
+
+    Raises:
+        StorageError: The store failed.
+    """
+    copy.look()
+    glance = _Glance(copy)
+    token = _current.set(glance)
+    try:
+        yield
+    finally:
+        glance.copy = None
+        _current.reset(token)
+
+
+@contextmanager
+def without_glance() -> Iterator[None]:
+    """Use no copy until the block ends."""
+    token = _current.set(_OUTSIDE)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def copy_of(url: str, team: str) -> Copy | None:
+    """Return the copy of a team that reads use in this context, None if they use none.
+
+    Raises:
+        StorageError: This process wrote since the last look, and the store failed at a new one.
+    """
+    copy = _current.get().copy
+    if copy is None or copy.team != team or copy.url != url:
+        return None
+    if copy.outdated:
+        copy.look()
+    return copy
