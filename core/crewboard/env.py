@@ -49,6 +49,11 @@ def team(environment: Mapping[str, str] = os.environ) -> str | None:
     return environment.get(TEAM) or None
 
 
+def host(environment: Mapping[str, str] = os.environ) -> str:
+    """Return the name of the host that this worker runs on, empty on a team without hosts."""
+    return environment.get(HOST, "")
+
+
 def operator(environment: Mapping[str, str]) -> str:
     """Return the name of the user who gives commands: `$CREWBOARD_OPERATOR`, else `$USER`, else the account's."""
     for name in (environment.get(OPERATOR, ""), environment.get("USER", ""), _account()):

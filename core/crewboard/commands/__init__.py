@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         context,
         control,
         hire,
+        hosts,
         messages,
         profiles,
         stop,
@@ -40,7 +41,7 @@ else:
             "context": "CommandLine POLL_INTERVAL Team check_credentials choose_team command_for create_command "
             "name_team wait_until",
         },
-        modules="answers changes context control hire messages profiles stop tasks transfer undo",
+        modules="answers changes context control hire hosts messages profiles stop tasks transfer undo",
     )
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "control",
     "create_command",
     "hire",
+    "hosts",
     "messages",
     "name_team",
     "profiles",

@@ -188,10 +188,18 @@ def is_starting(spec: Spec, last_run: int, now: float) -> bool:
 
 
 def held_starts(team: TeamDirectory) -> HeldStarts:
-    """Return the runs that wait until a cap of the team lets them begin, or for a host; none if a file is damaged."""
-    held = json_records.load_or_none(team.starts, HeldStarts) or HeldStarts()
-    waiting = hosts.waiting(team, hosts.wanted(team))
-    return held.replace(held=[*held.held, *waiting]) if waiting else held
+    """Return the runs that wait until a cap of the team lets them begin, or for a host; none if a file is damaged.
+
+    On a team with hosts, each host has a record of those that it holds back.
+    """
+    found = json_records.load_or_none(team.starts, HeldStarts) or HeldStarts()
+    for name in sorted(team.hosts.names()):
+        there = json_records.load_or_none(hosts.held(team, name), HeldStarts) or HeldStarts()
+        held = [each for each in there.held if found.find(each.name, each.run) is None]
+        found = found.replace(held=[*found.held, *held], restarts={**found.restarts, **there.restarts})
+    wanted = [run for run in hosts.wanted(team) if found.find(run.agent, run.run) is None]
+    waiting = hosts.waiting(team, wanted)
+    return found.replace(held=[*found.held, *waiting]) if waiting else found
 
 
 def is_late(spec: Spec, now: float) -> bool:

@@ -108,14 +108,17 @@ def wanted(team: TeamDirectory) -> list[WantedRun]:
     return _runs(team.starts_queue)
 
 
-def claim(team: TeamDirectory, host: Host, most: int) -> None:
-    """Claim up to `most` runs of the queue that a host can begin: they are in `claimed` then.
+def claim(team: TeamDirectory, host: Host, most: int) -> list[str]:
+    """Claim up to `most` runs of the queue that a host can begin: they are in `claimed` then. Return their agents.
+
+    After a lost answer of the store, some names may be missing.
 
     Raises:
         LostLeaseError: The host lost its lease.
         StorageError: The store failed.
     """
-    team.store.claim(team.starts_queue.name, _claims(team, host.name).name, labels(host), most)
+    names = team.store.claim(team.starts_queue.name, _claims(team, host.name).name, labels(host), most)
+    return [name.removesuffix(".json") for name in names]
 
 
 def claimed(team: TeamDirectory, name: str) -> list[WantedRun]:
@@ -123,14 +126,28 @@ def claimed(team: TeamDirectory, name: str) -> list[WantedRun]:
     return _runs(_claims(team, name))
 
 
+def keep(team: TeamDirectory, name: str, run: WantedRun) -> None:
+    """Let a host have the claim of a run that it will begin itself: a restart.
+
+    Raises:
+        StorageError: The write failed.
+    """
+    json_records.save(_claims(team, name).below(f"{run.agent}.json"), run, durable=True)
+
+
 def begun(team: TeamDirectory, name: str, agent: str) -> None:
     """Remove a claim whose run began or is not wanted any more."""
     _claims(team, name).below(f"{agent}.json").remove()
 
 
-def give_back(team: TeamDirectory, name: str) -> None:
-    """Put what a host claimed and did not begin back into the queue, unless a later run is wanted."""
+def give_back(team: TeamDirectory, name: str, *, but: Collection[str] = ()) -> None:
+    """Put what a host claimed and did not begin back into the queue, unless a later run is wanted.
+
+    The claims of the agents `but` stay.
+    """
     for run in claimed(team, name):
+        if run.agent in but:
+            continue
         if not team.starts_queue.below(f"{run.agent}.json").exists():
             team.store.move(
                 f"{_claims(team, name).name}/{run.agent}.json", f"{team.starts_queue.name}/{run.agent}.json"
@@ -240,6 +257,11 @@ def check(team: TeamDirectory, host: str | None, needs: Collection[str]) -> str:
     offered = {label for each in load_all(team) if is_up(team, each.name) for label in each.labels}
     missing = sorted({*needs} - offered)
     return f"no host that is up has {' and '.join(missing)}; it waits for one" if missing else ""
+
+
+def held(team: TeamDirectory, name: str) -> Key:
+    """Return the record of the starts that a host holds back, as `starts.json` of a team without hosts."""
+    return team.host(name).below("starts.json")
 
 
 def _claims(team: TeamDirectory, name: str) -> Key:

@@ -522,13 +522,46 @@ class TeamDirectory(Struct, frozen=True):
                 self._create(url)
             elif url is not None:
                 raise UsageError(f"{self.path} exists; choose another name, or remove it")
-            for folder in _FOLDERS:
-                files.make_folder(self.path / folder)
+            self._make_local_folders()
         except OSError as error:
             raise StorageError(f"cannot create the team directory {self.path}: {files.reason(error)}") from error
         if self.store != self.local:
             for folder in _FOLDERS:
                 self.store.make_folder(folder)
+
+    def join(self, url: str) -> None:
+        """Create this machine's folder of a team whose records are in the database at `url`. Idempotent.
+
+        Raises:
+            UsageError: The address cannot be used, the database has no such team, or the folder is another team's.
+            StorageError: The root cannot be written to, or the database is out of reach.
+            UntrustedError: A folder exists already and another user controls it.
+        """
+        self.require_own()
+        if os.path.lexists(self.path):
+            if self.address != url:
+                raise UsageError(f"{self.path} is another team, kept in {self.address or 'files'}; use another --root")
+        else:
+            self._require_there(url)
+        try:
+            files.make_folder(self.path.parent)
+            if not os.path.lexists(self.path):
+                self._create(url)
+            self._make_local_folders()
+        except OSError as error:
+            raise StorageError(f"cannot create the team directory {self.path}: {files.reason(error)}") from error
+
+    def _require_there(self, url: str) -> None:
+        there = remote_store(url, self.path.name)
+        if there.get("config.json") is None:
+            raise UsageError(
+                f"there is no team {self.path.name} in {there.describe('')}: name it with --team, or create it with "
+                f"`crewboard team create {self.path.name} --store {shlex.quote(url)}`"
+            )
+
+    def _make_local_folders(self) -> None:
+        for folder in _FOLDERS:
+            files.make_folder(self.path / folder)
         ignore = self.path.parent / ".gitignore"
         if not ignore.exists():
             files.replace_file(ignore, b"*\n")

@@ -1,16 +1,35 @@
-"""`python -I -m crewboard.supervisor <team directory>`: serve the team, or exit at once if its lock is held."""
+"""`python -I -m crewboard.supervisor <team directory>`: serve the team, or exit at once if its lock is held.
+
+With `--host NAME SLOTS [LABEL …]` after the directory, it is a host of the team and stays in the foreground.
+"""
 
 import asyncio
 import logging
 import os
+import signal
 import sys
+import time
 from pathlib import Path
+from typing import NoReturn
 
-from crewboard import linux, protocol, store
-from crewboard.records import BadDataError, UntrustedError
+from crewboard import env, linux, protocol, store
+from crewboard.records import (
+    BadDataError,
+    CrewboardError,
+    ExitCode,
+    Host,
+    Lease,
+    LostLeaseError,
+    StorageError,
+    TryLaterError,
+    UntrustedError,
+    UsageError,
+)
 from crewboard.records import Supervisor as SupervisorInfo
 from crewboard.store import TeamDirectory
+from crewboard.supervisor import host as hosts
 from crewboard.supervisor import server as control_server
+from crewboard.supervisor.host import LocalHost
 from crewboard.supervisor.offline_model import OfflineModel
 from crewboard.supervisor.prefork_launcher import PreforkLauncher
 from crewboard.supervisor.reconciler import Supervisor, note_failure
@@ -18,8 +37,19 @@ from crewboard.supervisor.reconciler import Supervisor, note_failure
 log = logging.getLogger(__name__)
 
 
-async def supervise(team: TeamDirectory, lock: store.Held) -> None:
-    """Listen, write the address into the lock, and reconcile until there is nothing left to do."""
+_POLL = 0.2
+_REACH_INTERVAL = 1.0
+
+_MOST_ROUNDS = 20
+
+
+async def supervise(
+    team: TeamDirectory, lock: store.Held, host: LocalHost | None = None, held: store.Held | None = None
+) -> None:
+    """Listen, write the address into the lock, and reconcile until there is nothing left to do.
+
+    A `host` holds its lease `held`.
+    """
     path = control_server.choose_path(team)
     me = SupervisorInfo(
         pid=os.getpid(),
@@ -35,10 +65,18 @@ async def supervise(team: TeamDirectory, lock: store.Held) -> None:
 
     launcher = PreforkLauncher(team)
     model = OfflineModel(team, launcher)
-    supervisor = Supervisor(team, launcher, model, lock, stay_reachable)
+    supervisor = Supervisor(team, launcher, model, lock, stay_reachable, host)
+    if host is not None and held is not None:
+        store.leases.fence(held, None, b"", lambda: _begin_again("it lost its lease", supervisor))
     server = await control_server.listen(path, supervisor.on_request)
     stay_reachable()
     try:
+        if host is not None:
+            host.tell({})
+            labels = ", ".join(host.record.labels) or "none"
+            log.info(
+                "host %s of team %s is up: %d slots, labels: %s", host.name, team.path.name, host.record.slots, labels
+            )
         await supervisor.run()
     finally:
         server.close()
@@ -50,11 +88,15 @@ async def supervise(team: TeamDirectory, lock: store.Held) -> None:
 
 
 def main() -> int:
-    """Run one team's supervisor."""
+    """Run one team's supervisor, or one host of a team."""
+    team, given = Path(sys.argv[1]), sys.argv[2:]
+    if given[:1] == ["--host"]:
+        name, slots, *labels = given[1:]
+        return run_host(TeamDirectory(team), hosts.describe(name, int(slots), labels))
     # Detach, so that the process that started this one need not reap it.
     if os.fork():
         os._exit(0)
-    return run(TeamDirectory(Path(sys.argv[1])))
+    return run(TeamDirectory(team))
 
 
 def run(team: TeamDirectory) -> int:
@@ -80,6 +122,122 @@ def run(team: TeamDirectory) -> int:
         note_failure(team, error)
         raise
     return 0
+
+
+def run_host(team: TeamDirectory, record: Host) -> int:
+    """Be a host of a team in this process until it is asked to end. Return the exit code."""
+    os.environ[env.HOST] = record.name
+    os.umask(0o077)
+    # The environment contains the API key.
+    linux.process.keep_memory_private()
+    try:
+        team.require_adopted()
+        _log_to(team)
+        _wait_for_store(team)
+        store.roster.require_own_agents(team)
+        lock = _take_folder(team)
+        store.files.require_before_writing(lambda: store.leases.require(lock))
+        linux.process.adopt_orphans()
+        store.files.remove_stale_files(team.path)
+        store.hosts.make(team, record.name)
+        held = _take_name(team, record)
+        me = Lease(pid=record.pid, boot_id=record.boot_id, start_ticks=record.start_ticks, host=record.name)
+        store.leases.sign(held, me)
+        before = store.hosts.load(team, record.name)
+        asyncio.run(supervise(team, lock, LocalHost(team, record, before, os.environ), held))
+        store.leases.release(held)
+    except (StorageError, LostLeaseError) as error:
+        _begin_again(str(error))
+    except CrewboardError as error:
+        log.error("%s", error)  # noqa: TRY400  an expected error: the message is enough
+        return error.exit_code
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except Exception as error:
+        note_failure(team, error)
+        raise
+    log.info("host %s of team %s has ended", record.name, team.path.name)
+    return 0
+
+
+def _log_to(team: TeamDirectory) -> None:
+    """Write the log to stderr, and into the team's folder."""
+    kept = open(team.supervisor_log, "a", encoding="utf-8", opener=store.files.open_private)  # noqa: SIM115  for good
+    handlers: list[logging.Handler] = [logging.StreamHandler(), logging.StreamHandler(kept)]
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, handlers=handlers)
+
+
+def _wait_for_store(team: TeamDirectory) -> None:
+    """Wait until the store can be reached: it may have been away for long, and a host begins again then."""
+    said = ""
+    while True:
+        try:
+            team.store.reach()
+        except StorageError as error:
+            if str(error) != said:
+                log.warning("waits for the store: %s", error)
+            said = str(error)
+            time.sleep(_REACH_INTERVAL)
+        else:
+            return
+
+
+def _take_folder(team: TeamDirectory) -> store.Held:
+    """Take the lock of this machine's folder of the team.
+
+    Raises:
+        TryLaterError: Another supervisor or host has it.
+    """
+    lock = store.leases.take(team.supervisor_lock)
+    if lock is None:
+        holder = store.leases.holder(team.supervisor_lock, SupervisorInfo)
+        who = f"process {holder.pid}" if holder is not None else "another process"
+        raise TryLaterError(f"{who} is the supervisor or a host of {team.path} already; use another --root, or stop it")
+    return lock
+
+
+def _take_name(team: TeamDirectory, record: Host) -> store.Held:
+    """Take the lease of a host. Wait until that of one that was killed is over.
+
+    Raises:
+        UsageError: A living host has this name.
+    """
+    place = store.hosts.lease(team, record.name)
+    first = None
+    while (held := store.leases.take(place)) is None:
+        holder, known = store.leases.holder(place, Lease), store.hosts.load(team, record.name)
+        is_here = holder is not None and holder.boot_id == record.boot_id and known is not None
+        if holder is not None and known is not None and is_here and known.machine == record.machine:
+            # After it lost its lease, this process began again.
+            is_me = (holder.pid, holder.start_ticks) == (record.pid, record.start_ticks)
+            if is_me or not linux.process.is_same(holder.pid, holder.boot_id, holder.start_ticks):
+                store.leases.free(place, holder.pid, holder.start_ticks)
+                continue
+            first = 0.0
+        until = place.changed_at()
+        if first is None:
+            log.info("waits until the lease of an earlier host %s is over", record.name)
+            first = until
+        elif until > first:
+            where = f" on {known.machine}, process {known.pid}" if known is not None else ""
+            raise UsageError(f"a host {record.name} is up{where}: choose another --name, or stop that one")
+        time.sleep(_POLL)
+    return held
+
+
+def _begin_again(why: str, supervisor: Supervisor | None = None) -> NoReturn:
+    """End the workers of a host at once, and begin again in a fresh process. Called in any thread."""
+    log.error("%s; kills its workers, and begins again", why)
+    if supervisor is not None:
+        supervisor.kill_workers()
+    for _ in range(_MOST_ROUNDS):
+        living = [pid for pid in linux.process.descendants(os.getpid()) if not linux.process.is_ending(pid)]
+        if not living:
+            break
+        for pid in living:
+            linux.process.send_signal(pid, signal.SIGKILL)
+    time.sleep(_POLL)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 if __name__ == "__main__":

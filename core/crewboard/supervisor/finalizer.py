@@ -5,6 +5,7 @@ Each step may be repeated. The last one records that all are done.
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from crewboard import env, linux, protocol, store
 from crewboard.records import SYSTEM, Exit, ExitCode, Spec, Status, describe_exit, ended_by_shutdown
@@ -15,11 +16,24 @@ from crewboard.supervisor.launcher import Ended, kill_marked
 log = logging.getLogger(__name__)
 
 
-def record_exit(agent: AgentDirectory, run: int, ended: Ended, now: float, reason: str = "") -> Exit:
+@dataclass(frozen=True)
+class LostRun:
+    """A run that ended with its host, and why that is believed: see `Exit`."""
+
+    agent: AgentDirectory
+    run: int
+    host: str
+    reason: str
+    evidence: str
+
+
+def record_exit(
+    agent: AgentDirectory, run: int, ended: Ended, now: float, reason: str = "", evidence: str = ""
+) -> Exit:
     """Write how a run ended, unless its worker wrote that itself.
 
-    `reason` is why the supervisor ended it, if it did. `now` is the time of the end if the supervisor observed it. If
-    not, the worker's last sign of life is recorded.
+    `reason` is why the supervisor ended it, if it did, or why a run is lost, with its `evidence`. `now` is the time of
+    the end if the supervisor observed it. If not, the worker's last sign of life is recorded.
     """
     spec, status = (
         store.json_records.load_or_none(agent.spec, Spec),
@@ -28,14 +42,15 @@ def record_exit(agent: AgentDirectory, run: int, ended: Ended, now: float, reaso
     unobserved = ended == Ended() and status is not None and status.run == run
     reason = reason or _reason(agent, run, ended, spec, status)
     at = status.beat or now if unobserved and status is not None else now
-    record = Exit(run=run, code=ended.code, signal=ended.signal, reason=reason, at=at)
+    record = Exit(run=run, code=ended.code, signal=ended.signal, reason=reason, at=at, evidence=evidence)
     return store.agents.write_exit(agent, record)
 
 
 def _reason(agent: AgentDirectory, run: int, ended: Ended, spec: Spec | None, status: Status | None) -> str:
     if spec is not None and spec.run == run and spec.want in ("killed", "stopped"):
         return "killed" if spec.want == "killed" else "shutdown"
-    if status is not None and status.run == run and status.boot_id not in ("", linux.process.boot_id()):
+    is_here = status is not None and status.host in ("", env.host())
+    if status is not None and is_here and status.run == run and status.boot_id not in ("", linux.process.boot_id()):
         return "reboot"
     # A worker that lost its lease says so in it, unless the file was removed.
     lease = store.leases.last_holder(agent.lease)
@@ -50,6 +65,28 @@ def finalize(agent: AgentDirectory, record: Exit, now: float) -> None:
         [record] = kill_leftovers([(agent, record)])
         release(agent, now)
         announce([(agent, record)], now)
+
+
+def finalize_lost(lost: Sequence[LostRun], now: float) -> None:
+    """Finalize runs that ended with their hosts, each once, however many hosts do that at the same time.
+
+    Those whose worker or whose host turned out to be alive are left alone.
+    """
+    team = lost[0].agent.team
+
+    def work() -> None:
+        ended = []
+        for each in lost:
+            if store.leases.is_held(each.agent.lease) or store.hosts.is_up(team, each.host):
+                continue
+            record = record_exit(each.agent, each.run, Ended(), now, each.reason, each.evidence)
+            if record.run == each.run and not record.buried:
+                release(each.agent, now)
+                ended.append((each.agent, record))
+        if ended:
+            announce(ended, now)
+
+    team.lock("lost").locked(work)
 
 
 def kill_leftovers(ended: Sequence[tuple[AgentDirectory, Exit]]) -> list[Exit]:

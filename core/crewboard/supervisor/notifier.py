@@ -47,7 +47,9 @@ class ChangeNotifier:
 
     `wake_all` wakes every worker. `on_board` is called after a change of a request or a task, `on_team` after one of
     the settings, of the team's folders or of a folder above them. `claims` returns True for an agent that claims tasks
-    by itself. While `notifier_lock` is held, workers rely on all this and look by themselves rarely.
+    by itself. On a team with hosts, `wake_one` wakes an agent's worker if it is on this machine, `on_spec` is called
+    with an agent whose spec changed, and `on_start` when a run is wanted. While `notifier_lock` is held, workers rely
+    on all this and look by themselves rarely.
     """
 
     def __init__(
@@ -57,12 +59,19 @@ class ChangeNotifier:
         on_board: Callable[[], None] = _nothing,
         on_team: Callable[[], None] = _nothing,
         claims: Callable[[str], bool] = bool,
+        *,
+        wake_one: Callable[[str], None] | None = None,
+        on_spec: Callable[[str], object] = str,
+        on_start: Callable[[], None] = _nothing,
     ) -> None:
         self._team = team
         self._wake_all = wake_all
         self._on_board = on_board
         self._on_team = on_team
         self._claims = claims
+        self._wake_one = wake_one
+        self._on_spec = on_spec
+        self._on_start = on_start
         self._loop: asyncio.AbstractEventLoop | None = None
         # The thread of the hints puts names in, the event loop takes them out. "" means that anything may be changed.
         self._changed: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -133,8 +142,19 @@ class ChangeNotifier:
             self._settings = settings
             self._wake_all()
             self._on_team()
+        self._tell_host(folders)
         for agent in sorted({agent for name in names for agent in self._concerned(name)}):
-            wake_worker(team, agent)
+            if self._wake_one is not None:
+                self._wake_one(agent)
+            else:
+                wake_worker(team, agent)
+
+    def _tell_host(self, folders: set[str]) -> None:
+        if self._team.starts_queue.name in folders:
+            self._on_start()
+        for folder in folders:
+            if folder.startswith("agents/"):
+                self._on_spec(folder.removeprefix("agents/"))
 
     def _begin_again(self) -> None:
         """Watch the folders that are there now, and let all look: events were lost, or a folder is gone."""

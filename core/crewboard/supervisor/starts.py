@@ -54,11 +54,12 @@ class Candidate:
 
 
 class StartQueue:
-    """The queue of one team. It is loaded when the supervisor starts, so that agents keep their places."""
+    """The queue of one team, or of one of its hosts. It is loaded when the supervisor starts, for its record lasts."""
 
-    def __init__(self, team: TeamDirectory) -> None:
+    def __init__(self, team: TeamDirectory, place: store.Key | None = None) -> None:
         self._team = team
-        self._held = CachedFile(team.starts, HeldStarts)
+        self._place = place if place is not None else team.starts
+        self._held = CachedFile(self._place, HeldStarts)
 
     def find(self, name: str, run: int) -> HeldStart | None:
         """Return this run if it is held back, also by an earlier supervisor."""
@@ -77,7 +78,7 @@ class StartQueue:
             return False
         held = HeldStart(name=name, run=run, since=now, reason=reason, due=now + delay, attempt=attempt)
         restarts = {**before.restarts, name: [*times, now][-_KNOWN_RESTARTS:]}
-        store.json_records.save(self._team.starts, HeldStarts(held=[*before.held, held], restarts=restarts))
+        store.json_records.save(self._place, HeldStarts(held=[*before.held, held], restarts=restarts))
         return True
 
     def cap_reached(self, living: set[str]) -> str | None:
@@ -106,7 +107,7 @@ class StartQueue:
         if held == before.held:
             return
         try:
-            store.json_records.save(self._team.starts, before.replace(held=held))
+            store.json_records.save(self._place, before.replace(held=held))
         except CrewboardError as error:
             log.warning("the queue is not recorded: %s", error)
 

@@ -43,7 +43,10 @@ def _begin(agent: AgentDirectory) -> tuple[Spec, store.Held, Lease, bytes] | Non
     if spec is None or held is None or store.agents.last_run(agent) >= spec.run:
         return None
     me = os.getpid()
-    lease = Lease(pid=me, run=spec.run, boot_id=linux.process.boot_id(), start_ticks=linux.process.start_ticks(me))
+    lease = Lease(
+        pid=me, run=spec.run, boot_id=linux.process.boot_id(), start_ticks=linux.process.start_ticks(me),
+        host=env.host(),
+    )  # fmt: skip
     signed = store.leases.sign(held, lease)
     return spec, held, lease, signed
 

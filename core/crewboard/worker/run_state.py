@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from crewboard import linux, media, store
+from crewboard import env, linux, media, store
 from crewboard.models import Capabilities
 from crewboard.records import (
     Context,
@@ -97,6 +97,7 @@ class RunState:
             model=spec.model,
             boot_id=linux.process.boot_id(),
             start_ticks=linux.process.start_ticks(me),
+            host=env.host(),
             last_error=None,
         )
 

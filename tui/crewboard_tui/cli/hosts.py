@@ -1,4 +1,6 @@
-"""The command `hosts`: the machines that run the agents of a team in PostgreSQL."""
+"""The commands `host` and `hosts`: the machines that run the agents of a team in PostgreSQL."""
+
+import os
 
 import click
 
@@ -52,3 +54,30 @@ def _row(host: HostView, now: float) -> tuple[str, ...]:
         " ".join(host.labels) or "–",
         " · ".join(part for part in (host.clock, ", ".join(host.agents), lost) if part) or "–",
     )
+
+
+@click.command()
+@click.option("--store", "url", metavar="URL", help="Join the team in this database first: postgresql://USER@HOST/DB.")
+@click.option("--name", metavar="NAME", help="Name of the host; default: that of the machine.")
+@click.option("--slots", type=click.IntRange(min=1), metavar="N", help="Agents at once; default: 4 for each core.")
+@click.option("--label", "labels", multiple=True, metavar="LABEL", help="Take agents that need LABEL, too. Repeatable.")
+@click.pass_obj
+def host(session: Session, url: str | None, name: str | None, slots: int | None, labels: tuple[str, ...]) -> None:
+    """Run agents of a team in PostgreSQL on this machine, until Ctrl-C.
+
+    The team has a host on each of several machines. Agents that are hired anywhere start on a host with room for them,
+    with the API key of that host's environment. Ctrl-C or SIGTERM asks the agents here to shut down, and ends them
+    after 30 s; a second one ends them at once.
+    """
+    if url is not None:
+        chosen = session.team_option or core.env.team() or core.store.DEFAULT_TEAM
+        core.commands.hosts.join(session.root, chosen, url)
+        session.team_option = chosen
+    team = session.team
+    command = core.commands.hosts.command(
+        team,
+        name or core.commands.hosts.default_name(),
+        slots or core.commands.hosts.default_slots(),
+        sorted(set(labels)),
+    )
+    os.execve(command[0], command, dict(team.worker_environment))

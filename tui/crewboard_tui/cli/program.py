@@ -64,7 +64,7 @@ SECTIONS = {
     "End": {
         "stop": ("control:stop", "Ask the agent NAME to shut down, and wait until it is gone."),
         "remove": ("control:remove", "Remove the stopped agent NAME from the roster; its files are kept."),
-        "team": ("teams:team", "Create, list, adopt and delete teams."),
+        "team": ("teams:team", "Create, join, list, adopt and delete teams."),
     },
     "Setup": {
         "demo": ("board:demo", "Show a team at work on a scratch copy of a small project."),
@@ -81,6 +81,7 @@ SECTIONS = {
         "import": ("teams:import_", "Replace all that is stored of a new team by what `export` wrote into DIR."),
         "hosts": ("hosts:hosts", "List the hosts of the team, and what each runs."),
         "doctor": ("doctor:doctor", "Check the setup and suggest fixes."),
+        "host": ("hosts:host", "Run agents of a team in PostgreSQL on this machine, until Ctrl-C."),
         "supervisor": (
             "control:supervisor",
             "Show the team's supervisor, or replace one that hangs.",

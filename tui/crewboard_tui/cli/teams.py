@@ -1,4 +1,4 @@
-"""The command `team`: create, list and delete teams."""
+"""The command `team`: create, join, list and delete teams."""
 
 import json
 import sys
@@ -18,6 +18,7 @@ from crewboard_tui.cli.common import LazyGroup, Session, as_json, note, say, say
     sections={
         "Commands": {
             "create": ("teams:create", "Create the team NAME in the workspace."),
+            "join": ("teams:join", "Use the team NAME of another machine from this one, too."),
             "list": ("teams:list_", "List the teams of the workspace."),
             "adopt": ("teams:adopt", "Use a team that you did not make, or that was copied."),
             "delete": ("teams:delete", "End all workers of the team NAME."),
@@ -25,7 +26,7 @@ from crewboard_tui.cli.common import LazyGroup, Session, as_json, note, say, say
     },
 )
 def team() -> None:
-    """Create, list, adopt and delete teams."""
+    """Create, join, list, adopt and delete teams."""
 
 
 @click.command()
@@ -48,6 +49,23 @@ def create(session: Session, name: str, description: str, url: str | None, as_js
         say_json(_describe(made.directory))
     else:
         say(f"created the team {name} in {made.directory.path}")
+
+
+@click.command()
+@click.argument("name")
+@click.option("--store", "url", metavar="URL", required=True, help="The database that the team is kept in.")
+@as_json
+@click.pass_obj
+def join(session: Session, name: str, url: str, as_json: bool) -> None:
+    """Use the team NAME of another machine from this one, too.
+
+    Creates a folder in the workspace that says where the team is kept. `crewboard host` runs agents here.
+    """
+    joined = core.commands.hosts.join(session.root, name, url)
+    if as_json:
+        say_json(_describe(joined))
+    else:
+        say(f"joined the team {name}: {joined.path}")
 
 
 @click.command("list")
