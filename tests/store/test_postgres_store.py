@@ -96,6 +96,28 @@ def test_a_replaced_worker_writes_nothing(store: Any, write: str) -> None:
     assert contents(store) == before
 
 
+def test_a_lease_is_not_taken_while_its_holder_still_writes(store: Any) -> None:
+    """The holder writes in a transaction that outlasts its lease. Another process that takes it waits for the end."""
+    take_lease = "SELECT crewboard.take('api', %s, gen_random_uuid(), %s)"
+    with psycopg.connect(store.url) as writer, psycopg.connect(store.url) as taker:
+        token = writer.execute(take_lease, (LEASE, 0.5)).fetchone()[0]
+        writer.commit()
+        assert writer.execute("SELECT crewboard.put('api', 'tasks/1.json', '{}', %s)", (token,)).fetchone() == (0,)
+        eventually(lambda: not store.is_held(LEASE), "the end of the lease's time")
+        taken: list[int] = []
+        thread = threading.Thread(target=lambda: taken.append(taker.execute(take_lease, (LEASE, 600)).fetchone()[0]))
+        thread.start()
+        pid = taker.info.backend_pid
+        waits = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s"
+        eventually(lambda: taken or run(store.url, waits, pid)[0], "the taker to wait")
+        assert taken == []
+        writer.commit()
+        thread.join()
+        assert taken[0] > token
+        taker.commit()
+    assert store.get("tasks/1.json") == b"{}"
+
+
 def test_a_worker_whose_time_is_up_writes_nothing(store: Any) -> None:
     store.fence(take(store), lambda: None, lambda: None)
     run(store.url, "UPDATE crewboard.leases SET until = '-infinity' RETURNING 1")
