@@ -11,13 +11,14 @@ from crewboard.commands import stop
 from crewboard.commands.context import Team
 from crewboard.commands.hire import Hire
 from crewboard.errors import CredentialsError, TryLaterError, UsageError
-from crewboard.protocol import supervisor_client
+from crewboard.protocol import cooldown, supervisor_client
 from crewboard.readmodel import log_end, states
 from crewboard.readmodel.reader import read_team
 from crewboard.records import Exit, HireOptions, Lease, Spec, Status, ToolResult
-from crewboard.store import agents, hosts, leases
+from crewboard.store import Store, agents, hosts, leases, roster
 from crewboard.store.agents import LATE_AFTER
 from crewboard.store.layout import TeamDirectory
+from crewboard.worker.run_state import RunState
 from tests.cli.files import enlist, set_status
 from tests.cli.shell import Cli
 from tests.crew import Crew, eventually
@@ -221,6 +222,53 @@ def test_what_one_machine_keeps_is_there_for_tools_of_another(machines: tuple[Te
     there.local.make_folder("agents/w1")
     assert agents.kept_content(there.agent("w1"), kept.sha256) == b"a picture"
     assert agents.kept_content(there.agent("w1"), "0" * 64) is None
+
+
+@pytest.mark.parametrize("minutes", [10, -10])
+def test_a_clock_that_is_off_makes_no_start_late(
+    machines: tuple[TeamDirectory, TeamDirectory], monkeypatch: pytest.MonkeyPatch, minutes: int
+) -> None:
+    """One machine hires and pauses the team's calls, another one with the right time reads that."""
+    here, there = machines
+    roster.ensure(here, time.time())
+    monkeypatch.setattr(hiring, "QUEUE_TIMEOUT", 0.0)
+    with up(here, "one"):
+        pass
+    with monkeypatch.context() as patch:
+        right = time.time
+        patch.setattr(time, "time", lambda: right() + 60 * minutes)
+        hire(Team(here, environment={}))
+        cooldown.extend(here.agent("w1"), 50, "overloaded")
+        begun = RunState(here.agent("w1"), Spec(prompt="p", prompt_id="p1", type="explore", run=1)).now()
+    assert abs(begun - time.time()) < 30
+    (seen,) = read_team(there).agents
+    assert (seen.state, seen.waits_for_host) == ("queued", False)
+    assert abs(seen.since - time.time()) < 30
+    pause = cooldown.current(there.agent("w1"))
+    assert pause is not None
+    assert 10 < cooldown.left(pause.replace(boot_id="of another machine"), hosts.now(there)) <= 50
+
+
+def test_the_clock_of_the_store_is_asked_for_rarely(
+    machines: tuple[TeamDirectory, TeamDirectory], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    kind = type(machines[0].store)
+    ask = kind.now
+
+    def answer(store: Store) -> float:
+        asked.append(ask(store))
+        return asked[-1]
+
+    monkeypatch.setattr(kind, "now", answer)
+    assert abs(hosts.now(machines[0]) - time.time()) < 1
+    hosts.now(machines[0])
+    assert len(asked) == 1
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + 600)
+    assert abs(hosts.now(machines[0]) - right()) < 2
+    assert abs(hosts.now(machines[0]) - right()) < 2
+    assert len(asked) == 2
 
 
 @pytest.fixture(scope="module")

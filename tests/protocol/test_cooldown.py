@@ -20,7 +20,7 @@ def test_a_clock_that_jumps_changes_no_cooldown(
     monkeypatch.setattr(time, "time", lambda: now + jump)
     pause = cooldown.current(agent)
     assert pause is not None
-    assert 15 < cooldown.left(pause) <= 20
+    assert 15 < cooldown.left(pause, time.time()) <= 20
     cooldown.extend(agent, 10, "overloaded again")
     assert cooldown.current(agent) == pause
 
@@ -29,4 +29,4 @@ def test_a_cooldown_of_another_boot_lasts_a_minute_at_most(directory: TeamDirect
     json_records.save(directory.cooldown, Cooldown(until=time.time() + 86_400, until_monotonic=1e9, boot_id="before"))
     pause = cooldown.current(directory.agent("waiter"))
     assert pause is not None
-    assert cooldown.left(pause) == cooldown.MAX_COOLDOWN
+    assert cooldown.left(pause, time.time()) == cooldown.MAX_COOLDOWN

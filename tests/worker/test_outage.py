@@ -243,7 +243,7 @@ def test_a_pause_of_an_old_outage_is_no_outage_any_more(directory: TeamDirectory
     cooldown.extend_outage(agent, 0.0, "529", time.time() - 9000)
     pause = cooldown.current(agent)
     assert pause is not None
-    assert cooldown.is_outage(pause)
+    assert cooldown.is_outage(pause, time.time())
     old = {"until": time.time() - 9000, "until_monotonic": time.monotonic() - 9000}
     json_records.save(directory.cooldown, pause.replace(**old))
     assert cooldown.extend_outage(agent, 0.0, "529", time.time()) <= cooldown.FIRST_OUTAGE_PAUSE

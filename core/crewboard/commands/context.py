@@ -5,9 +5,11 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from crewboard import env, store
 from crewboard.records import (
@@ -38,6 +40,12 @@ class Team(Struct, frozen=True):
     by: str = OPERATOR
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     now: Callable[[], float] = time.time
+    """The time as all machines of the team see it."""
+
+    def __post_init__(self) -> None:
+        """Take the clock of the team's store if none is given."""
+        if self.now is time.time:
+            force_setattr(self, "now", partial(store.hosts.now, self.directory))
 
     @property
     def offline(self) -> bool:

@@ -29,20 +29,21 @@ def current(agent: AgentDirectory) -> Cooldown | None:
         return None
 
 
-def left(pause: Cooldown) -> float:
-    """Return how many seconds a cooldown still lasts; 0 or less if it is over."""
+def left(pause: Cooldown, now: float) -> float:
+    """Return how many seconds a cooldown still lasts; 0 or less if it is over. `now` is `store.hosts.now`."""
     if pause.until_monotonic is not None and pause.boot_id == linux.process.boot_id():
         return pause.until_monotonic - time.monotonic()
-    return min(pause.until - time.time(), MAX_COOLDOWN)
+    return min(pause.until - now, MAX_COOLDOWN)
 
 
 def extend(agent: AgentDirectory, seconds: float, error: str) -> None:
     """Extend the team's cooldown to `seconds` from now, unless it lasts longer already."""
 
     def edit(old: Cooldown | None) -> Cooldown:
-        if old is not None and left(old) >= seconds:
+        now = store.hosts.now(agent.team)
+        if old is not None and left(old, now) >= seconds:
             return old
-        outage = old if old is not None and is_outage(old) else Cooldown()
+        outage = old if old is not None and is_outage(old, now) else Cooldown()
         return _from_now(agent, seconds, error, since=outage.since, failures=outage.failures)
 
     store.json_records.change(agent.team.cooldown, agent.team.lock("cooldown"), Cooldown, edit)
@@ -51,7 +52,7 @@ def extend(agent: AgentDirectory, seconds: float, error: str) -> None:
 def _from_now(agent: AgentDirectory, seconds: float, error: str, *, since: float, failures: int) -> Cooldown:
     """Return a cooldown that lasts `seconds` from now."""
     return Cooldown(
-        until=time.time() + seconds,
+        until=store.hosts.now(agent.team) + seconds,
         until_monotonic=time.monotonic() + seconds,
         boot_id=linux.process.boot_id(),
         by=agent.name,
@@ -61,9 +62,9 @@ def _from_now(agent: AgentDirectory, seconds: float, error: str, *, since: float
     )
 
 
-def is_outage(pause: Cooldown) -> bool:
+def is_outage(pause: Cooldown, now: float) -> bool:
     """Return True if the API is unavailable. An outage that no agent has checked for a long time counts as over."""
-    return pause.since > 0 and left(pause) > -MAX_OUTAGE_PAUSE
+    return pause.since > 0 and left(pause, now) > -MAX_OUTAGE_PAUSE
 
 
 def outage_pause(failures: int, wait: float) -> float:
@@ -82,8 +83,9 @@ def extend_outage(agent: AgentDirectory, wait: float, error: str, since: float) 
     """
 
     def edit(old: Cooldown | None) -> Cooldown:
-        outage = old if old is not None and is_outage(old) else Cooldown(since=since)
-        at_once = left(outage)
+        now = store.hosts.now(agent.team)
+        outage = old if old is not None and is_outage(old, now) else Cooldown(since=since)
+        at_once = left(outage, now)
         if at_once > 0 and at_once >= wait:
             return outage
         # An attempt that fails during a pause was started before the pause.
@@ -91,7 +93,8 @@ def extend_outage(agent: AgentDirectory, wait: float, error: str, since: float) 
         failures = max(1, outage.failures) if at_once > 0 else outage.failures + 1
         return _from_now(agent, seconds, error, since=outage.since, failures=failures)
 
-    return left(store.json_records.change(agent.team.cooldown, agent.team.lock("cooldown"), Cooldown, edit))
+    pause = store.json_records.change(agent.team.cooldown, agent.team.lock("cooldown"), Cooldown, edit)
+    return left(pause, store.hosts.now(agent.team))
 
 
 def end_outage(agent: AgentDirectory) -> None:

@@ -1,9 +1,8 @@
 """The readers of a team's files and of each agent's: a read returns a `TeamView`, and parses only what changed."""
 
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from msgspec import Struct, field
@@ -258,12 +257,12 @@ class TeamReader:
         self,
         team: TeamDirectory,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         probe: Probe | None = None,
         between: Callable[[], object] = lambda: None,
     ) -> None:
         self.team = team
-        self._clock = clock
+        self._clock = clock if clock is not None else partial(store.hosts.now, team)
         self._between = between
         self._probe = probe or KernelProbe()
         self._config = CachedFile(team.config, Config)

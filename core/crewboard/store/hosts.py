@@ -5,18 +5,24 @@ folder while it lives. A run that is wanted is a record in the queue; a host cla
 and removes it once the run has begun.
 """
 
+import contextlib
 import time
 from collections.abc import Collection
 
 from msgspec import Struct
 
-from crewboard.records import HeldStart, Host, Lease, UsageError, WantedRun
+from crewboard.records import HeldStart, Host, Lease, StorageError, UsageError, WantedRun
 from crewboard.store import json_records, leases
 from crewboard.store.interface import Key
 from crewboard.store.layout import TeamDirectory
 
 HOST_LABEL = "host:"
 """Before the name of a host, this makes the label that only that host has."""
+
+_CLOCK_TOLERANCE = 1.0
+"""Seconds that two clocks may differ and still agree: what is compared across machines are many seconds."""
+
+_CLOCK_INTERVAL = 60.0
 
 
 class Clock(Struct, frozen=True):
@@ -43,6 +49,39 @@ def _compare_clocks(team: TeamDirectory) -> Clock:
     there = team.store.now()
     took = time.monotonic() - began
     return Clock(began_at + took / 2 - there, took)
+
+
+class _Offset(Struct, frozen=True):
+    """How far the clock of this machine is ahead, as of when it was measured. `base` changes if that clock is set."""
+
+    ahead: float
+    measured_at: float
+    base: float
+
+
+_offsets: dict[str, _Offset] = {}
+"""By the address of a store."""
+
+
+def now(team: TeamDirectory) -> float:
+    """Return the time as all machines of a team see it: that of its store, or of this machine if they about agree.
+
+    Times that one machine wrote are compared with this on another. The store is asked once a minute at most, unless
+    the clock of this machine is set; while it does not answer, its last answer holds.
+    """
+    there, at = team.store, time.time()
+    if there == team.local:
+        return at
+    monotonic = time.monotonic()
+    known = _offsets.get(there.describe(""))
+    is_known = known is not None and monotonic - known.measured_at < _CLOCK_INTERVAL
+    if known is None or not is_known or abs(at - monotonic - known.base) > _CLOCK_TOLERANCE:
+        ahead = known.ahead + at - monotonic - known.base if known is not None else 0.0
+        with contextlib.suppress(StorageError):
+            ahead = _compare_clocks(team).ahead
+        known = _Offset(ahead, monotonic, at - monotonic)
+        _offsets[there.describe("")] = known
+    return at - known.ahead if abs(known.ahead) > _CLOCK_TOLERANCE else at
 
 
 def exist(team: TeamDirectory) -> bool:

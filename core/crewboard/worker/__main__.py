@@ -11,7 +11,6 @@ import os
 import secrets
 import signal
 import sys
-import time
 import traceback
 from pathlib import Path
 from typing import TextIO, cast
@@ -114,7 +113,7 @@ def _record_start(agent: AgentDirectory, spec: Spec) -> RunState:
     me = run_state.status
     run_state.append(
         RunStarted(
-            ts=time.time(), pid=me.pid, type=spec.type, model=spec.model, fresh=run_state.fresh,
+            ts=run_state.now(), pid=me.pid, type=spec.type, model=spec.model, fresh=run_state.fresh,
             prompt_id=spec.prompt_id, mail_from=spec.mail_from, boot_id=me.boot_id, start_ticks=me.start_ticks,
             before=_unrecorded_end(run_state), flags=spec.flags, fence_key=secrets.token_hex(16),
         )

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +58,12 @@ def _without_gc() -> Iterator[None]:
 class RunState:
     """Journal, status, cursor and reply preview of one run."""
 
-    def __init__(self, agent: AgentDirectory, spec: Spec, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, agent: AgentDirectory, spec: Spec, clock: Callable[[], float] | None = None) -> None:
         self.agent = agent
         self.spec = spec
         self.team = agent.team
         self.name = agent.name
-        self.now = clock
+        self.now = clock if clock is not None else partial(store.hosts.now, agent.team)
         self.damaged_events = 0
         store.json_records.quarantine_if_damaged(agent.status, Status)
         store.json_records.quarantine_if_damaged(agent.cursor, Cursor)

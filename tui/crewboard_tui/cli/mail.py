@@ -4,7 +4,6 @@ Looking into a mailbox marks nothing as read.
 """
 
 import shlex
-import time
 from pathlib import Path
 from typing import Any
 
@@ -183,12 +182,12 @@ def requests(session: Session, everything: bool, as_json: bool) -> None:
         note("there are no requests" if everything else "no request waits for an answer")
     typed = core.commands.CommandLine.of(team)
     for request in found:
-        _show(request, typed)
+        _show(request, typed, session.team.now())
 
 
-def _show(request: Request, typed: core.commands.CommandLine) -> None:
+def _show(request: Request, typed: core.commands.CommandLine, now: float) -> None:
     closed = f" {clock(request.decided_at)} by {request.decided_by}" if request.decided_at else ""
-    waiting = f" for {age(time.time() - request.created_at)}" if request.status == "pending" else ""
+    waiting = f" for {age(now - request.created_at)}" if request.status == "pending" else ""
     say(f"{request.id} · {request.type} · {request.from_} → {request.to} · {request.status}{waiting}{closed}")
     say(indented(_call(request) if request.type == "permission" else _body(request)))
     for name in _BESIDE:

@@ -270,8 +270,11 @@ class Model:
         run_state, began = self._run_state, time.monotonic()
         if self._outage is not None and (own := self._outage.until - time.monotonic()) > 0:
             await self._wait_in_outage(self._outage, own)
-        while (pause := cooldown.current(run_state.agent)) is not None and (left := cooldown.left(pause)) > 0:
-            if cooldown.is_outage(pause):
+        while (pause := cooldown.current(run_state.agent)) is not None:
+            now = run_state.now()
+            if (left := cooldown.left(pause, now)) <= 0:
+                break
+            if cooldown.is_outage(pause, now):
                 if self._outage is None:
                     self._outage = _Outage(pause.since, time.monotonic(), pause.error)
                 await self._wait_in_outage(self._outage, left)
