@@ -213,8 +213,9 @@ class Supervisor:
         self._notifier.start(loop)
         self._launcher.open(self._wake.set)
         if self._host is not None:
-            for name in self._host.find_own():
-                self._watch(name)
+            with self._team.store.glance():
+                for name in self._host.find_own():
+                    self._watch(name)
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._drain)
             self._tell()
@@ -441,6 +442,20 @@ class Supervisor:
 
     async def _reconcile_all(self) -> None:
         self._reap()
+        candidates: list[Candidate] = []
+        # After the reaping, so that what ended workers wrote last is seen.
+        with self._noting_failures(""), self._team.store.glance():
+            candidates = await self._reconcile_each()
+        with self._noting_failures(""):
+            await self._start_in_turn(sorted(candidates))
+        self._memory_groups.sweep()
+        with self._noting_failures(""):
+            protocol.reviews.reconcile(self._team, time.time())
+        with self._noting_failures(""):
+            self._hook.tick()
+
+    async def _reconcile_each(self) -> list[Candidate]:
+        """Reconcile each agent, and finalize runs that ended. Return the runs that should begin."""
         with self._noting_failures(""):
             if self._host is not None:
                 self._look_as_host(self._host)
@@ -460,14 +475,7 @@ class Supervisor:
                 self._is_reachable()
                 await asyncio.sleep(0)
                 shown_at = time.monotonic()
-        candidates += self._finalize_ended()
-        with self._noting_failures(""):
-            await self._start_in_turn(sorted(candidates))
-        self._memory_groups.sweep()
-        with self._noting_failures(""):
-            protocol.reviews.reconcile(self._team, time.time())
-        with self._noting_failures(""):
-            self._hook.tick()
+        return candidates + self._finalize_ended()
 
     @contextlib.contextmanager
     def _noting_failures(self, agent: str) -> Iterator[None]:
