@@ -134,7 +134,7 @@ def test_help_names_every_command_and_works_for_each(cli: Cli) -> None:
         assert own.out.startswith(f"Usage: crewboard {command}")
 
 
-@pytest.mark.parametrize("path", [[], ["task"], ["team"], ["worktree"]], ids=" ".join)
+@pytest.mark.parametrize("path", [[], ["task"], ["team"], ["worktree"], ["workspace"]], ids=" ".join)
 def test_the_help_has_the_first_sentence_of_each_command(path: list[str]) -> None:
     group: click.Command | None = crewboard
     for name in path:

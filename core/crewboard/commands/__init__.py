@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         tasks,
         transfer,
         undo,
+        workspace,
     )
     from crewboard.commands.context import (
         POLL_INTERVAL,
@@ -41,7 +42,7 @@ else:
             "context": "CommandLine POLL_INTERVAL Team check_credentials choose_team command_for create_command "
             "name_team wait_until",
         },
-        modules="answers changes context control hire hosts messages profiles stop tasks transfer undo",
+        modules="answers changes context control hire hosts messages profiles stop tasks transfer undo workspace",
     )
 
 __all__ = [
@@ -66,4 +67,5 @@ __all__ = [
     "transfer",
     "undo",
     "wait_until",
+    "workspace",
 ]

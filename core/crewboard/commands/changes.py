@@ -16,6 +16,7 @@ from crewboard.records import (
     OPERATOR,
     Acceptance,
     BadDataError,
+    Collisions,
     CrewboardError,
     How,
     Message,
@@ -27,9 +28,9 @@ from crewboard.records import (
     counted,
     is_name,
 )
-from crewboard.worktrees import checkout, collisions, merging, snapshot
+from crewboard.worktrees import checkout, collisions, merging, snapshot, workspaces
 from crewboard.worktrees.changes import Changes, LastCheck, changes_of, diff_of, is_ancestor, merge_base, merged_ref_of
-from crewboard.worktrees.repository import NoRepositoryError, Repository, find_gh, open_repository
+from crewboard.worktrees.repository import NoRepositoryError, Repository, find_gh, open_repository, open_workspace
 
 DETACHED = (
     "no branch is checked out: the next `git switch` leaves the commit behind; `git switch -c NAME` makes a branch"
@@ -87,8 +88,10 @@ def list_changes(team: Team, names: list[str] | None = None) -> list[Changes]:
     worktrees = {name: worktree for name in chosen if (worktree := worktree_of(team, name)) is not None}
     if not worktrees:
         return []
-    repository = open_repository(team.directory.root)
-    known = collisions.update(team.directory, team.now())
+    repository = _repository(team)
+    # A lead on a host has not the refs of the user.
+    is_users = repository.directory != team.directory.workspace_repository.resolve()
+    known = collisions.update(team.directory, team.now()) if is_users else Collisions()
     found = []
     for name, worktree in worktrees.items():
         if not has_work(team, name):
@@ -130,22 +133,35 @@ def read_diff(team: Team, name: str, path: str | None = None, *, binary: bool = 
         GitFailedError: git cannot read the repository.
     """
     worktree = require_worktree(team, name)
-    repository = open_repository(team.directory.root)
+    repository = _repository(team)
     return diff_of(repository, read_changes(team, repository, name, worktree.base)[0], path, binary=binary)
 
 
 def take_snapshot(team: Team, name: str) -> tuple[str, ...]:
     """Take a new snapshot of an agent's checkout, if it has one, so that what it changed until now is known.
 
-    Return descriptions of what could not be taken in.
+    Of an agent on a host, the newest one in the store is fetched. Return descriptions of what could not be taken in.
 
     Raises:
         CrewboardError: The checkout cannot be read.
     """
     spec = store.json_records.load_or_none(team.directory.agent(name).spec, Spec)
-    if spec is not None and spec.worktree is not None and team.directory.worktree(name).is_dir():
+    if spec is None or spec.worktree is None:
+        return ()
+    if spec.worktree.carried:
+        fetched = workspaces.fetch(team.directory, _repository(team), name, spec.worktree)
+        return fetched.missing if fetched is not None else ()
+    if team.directory.worktree(name).is_dir():
         return snapshot.take(team.directory, name, spec).missing
     return ()
+
+
+def _repository(team: Team) -> Repository:
+    """Return the user's repository; for an agent on a host, that of crewboard there, if there is one."""
+    if team.by != OPERATOR:
+        with contextlib.suppress(NoRepositoryError):
+            return open_workspace(team.directory)
+    return open_repository(team.directory.root)
 
 
 def merge(
@@ -292,6 +308,8 @@ def merge_into_branch(team: Team, name: str, branch: str, *, message: str | None
         BadDataError: It has conflicts.
         TryLaterError: The agent is at work, or another merge is under way.
     """
+    if require_worktree(team, name).carried:
+        raise UsageError("on a team with hosts only the operator merges: say what is ready")
     repository = open_repository(team.directory.root)
     if branch == repository.branch():
         raise UsageError(f"{branch} is checked out, and only the operator changes it: choose another branch")
@@ -381,10 +399,10 @@ def unmerged(team: Team, name: str) -> Changes | None:
 
 def has_work(team: Team, name: str) -> bool:
     """Return True if an agent has a checkout, or a snapshot of one: it was not discarded, or hired again since."""
-    if team.directory.worktree(name).is_dir():
+    if team.directory.worktree(name).is_dir() or team.directory.carried(name).exists():
         return True
     with contextlib.suppress(NoRepositoryError):
-        return snapshot.exists(team.directory, open_repository(team.directory.root), name)
+        return snapshot.exists(team.directory, _repository(team), name)
     return False
 
 
@@ -442,6 +460,7 @@ def forget(team: Team, name: str, *, base: bool) -> str | None:
     With `base`, remove the ref of its base as well: the checkout cannot be made again.
     """
     checkout.remove(team.directory, name)
+    workspaces.forget(team.directory, name)
     try:
         repository = open_repository(team.directory.root)
     except NoRepositoryError:

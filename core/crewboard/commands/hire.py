@@ -397,6 +397,10 @@ def _prepare_worktree(team: Team, agent: AgentDirectory, hire: Hire, kind: Agent
     # Imported here because commands that only read a team do not need it.
     from crewboard.worktrees import checkout
 
+    if store.hosts.exist(team.directory):
+        return _worktree_on_hosts(team, agent, hire)
+    if hire.flags.start_from is not None:
+        raise UsageError(f"--from needs a team with hosts; hire {hire.name} with --base and a commit instead")
     explicit = hire.given is None or "worktree" in hire.given
     asked = hire.flags.worktree or hire.flags.base is not None
     if hire.flags.base is not None or (hire.flags.worktree and explicit):
@@ -411,6 +415,32 @@ def _prepare_worktree(team: Team, agent: AgentDirectory, hire: Hire, kind: Agent
     if not wanted and (old is None or explicit):
         return checkout.Prepared(None)
     return checkout.prepare(team.directory, hire.name, old, hire.flags.base, team.config.worktree_copy or ())
+
+
+def _worktree_on_hosts(team: Team, agent: AgentDirectory, hire: Hire) -> "Prepared":
+    """Return the worktree that a host makes for a new agent, none if no workspace was pushed.
+
+    Raises:
+        UsageError: It is asked for in a way that hosts do not know, or nothing was pushed.
+    """
+    from crewboard.worktrees import checkout, workspaces
+
+    source = hire.flags.start_from
+    if source is not None and (source == hire.name or team.config.member(source) is None):
+        raise UsageError(f"{hire.name} cannot start from {source}: there is no such other agent")
+    if hire.flags.base is not None:
+        raise UsageError("hosts know the commits that were pushed: check it out, and `crewboard workspace push` it")
+    pushed = workspaces.load(team.directory)
+    if pushed is None:
+        push = f"`{command_for(team, 'workspace push')}`"
+        if source is not None or hire.flags.worktree:
+            raise UsageError(f"{hire.name} was not hired: no workspace was pushed; {push} does that")
+        note = f"agents work in the roots of their hosts; {push} gives them your files"
+        return checkout.Prepared(None, "" if team.config.members else note)
+    old = before.worktree if (before := store.agents.spec(agent)) else None
+    if old is not None and old.carried and workspaces.newest(team.directory, hire.name) is not None:
+        return checkout.Prepared(old)
+    return checkout.Prepared(workspaces.worktree_on_hosts(team.directory, hire.name, pushed))
 
 
 def _check_price(team: Team, hire: Hire, model: str) -> None:
@@ -553,7 +583,8 @@ def _used_up(team: Team, name: str) -> tuple[str, str] | None:
 def _prepare_again(team: Team, name: str, spec: Spec) -> None:
     """Check that an agent can start again; make its checkout again from the last snapshot if that is gone."""
     _check_machine(team, agent_types.type_of(spec.type, spec.definition), spec.flags)
-    if spec.worktree is not None:
+    # Of an agent on hosts, its host makes it.
+    if spec.worktree is not None and not spec.worktree.carried:
         # Imported here because commands that only read a team do not need it.
         from crewboard.worktrees import checkout
 

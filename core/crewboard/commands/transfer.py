@@ -9,13 +9,13 @@ from crewboard.commands.stop import all_agents
 from crewboard.records import BadDataError, StorageError, TryLaterError, UsageError
 from crewboard.store import Store, key_of
 
-_FOLDERS = ("inbox", "results", "tasks", "requests", "agents", "removed")
+_FOLDERS = ("inbox", "results", "tasks", "requests", "agents", "removed", "workspaces", "bundles")
 """Folders with records and logs. What is in others belongs to the machine: locks, worktrees, open dashboards."""
 
 _OWN_FOLDERS = ("kept",)
 """Folders in that of an agent whose files are no records, but belong to its history."""
 
-_KINDS = (".json", ".jsonl", ".md", ".txt", ".diff")
+_KINDS = (".json", ".jsonl", ".md", ".txt", ".diff", ".part")
 """Ends of the names of records and logs. A lease or a log of a process has none of them."""
 
 

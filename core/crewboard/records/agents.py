@@ -108,12 +108,14 @@ class Worktree(Record):
 
     `objects` is the folder of objects that its repository borrows, relative to the team's root; empty if it has all.
     `folder` is the team's root relative to the top of the repository, where the agent works; empty if it is the top.
+    It is `carried` through the store, from host to host and to the user, if the team has hosts.
     """
 
     branch: str
     base: str
     objects: str = ""
     folder: str = ""
+    carried: bool = False
 
 
 class Spec(Record):

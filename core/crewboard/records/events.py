@@ -140,6 +140,7 @@ class ToolResult(_Event, kw_only=True, tag="tool_result"):
     is the id of the task that the agent then has in progress. `exit_code` is that of the command that the call ran,
     minus the number of the signal that ended it; None for other tools and for commands that were ended early. `rule` is
     the id of the permission rule because of which the call was refused. `media` are images and documents that it read.
+    `snapshot` is that of the agent's checkout after the call, which was in the store before this event.
     """
 
     tool_use_id: str
@@ -153,6 +154,7 @@ class ToolResult(_Event, kw_only=True, tag="tool_result"):
     exit_code: int | None = None
     rule: str | None = None
     media: list[Media] = []
+    snapshot: str | None = None
 
 
 class FileKept(_Event, kw_only=True, tag="file_kept"):

@@ -294,6 +294,51 @@ class Acceptances(Record):
     move: Move | None = None
 
 
+class Bundle(Record):
+    """A git bundle in the store, which brings `commits`: the records `bundles/ID.0.part` and so on, `size` bytes."""
+
+    id: str
+    commits: list[str]
+    parts: Annotated[int, Meta(ge=1)]
+    size: int
+
+
+class Workspace(Record):
+    """`workspace.json`: what the agents of a team with hosts begin with, pushed `by` a user.
+
+    `commit` is `head`, which was checked out, with the uncommitted files. `bundles` bring it, and the earlier ones, one
+    after the other; with a `url`, all up to `head` is fetched from there. `folder` is the team's root relative to the
+    top of the repository. `hash_name` is `sha1` or `sha256`.
+    """
+
+    commit: str
+    head: str
+    branch: str = ""
+    folder: str = ""
+    hash_name: str = "sha1"
+    url: str = ""
+    bundles: list[Bundle] = []
+    by: str = ""
+    at: Time = 0
+
+
+class Carried(Record):
+    """`workspaces/AGENT.json`: the newest snapshot of an agent on a host, and the bundles that bring it to others.
+
+    The bundles build on `base`, where its worktree began. `setup` is the snapshot that its work is compared with, if
+    that is another one: after the setup of its checkout, or that of the agent that it starts from. `missing` describes
+    what the snapshot could not take in.
+    """
+
+    commit: str
+    base: str
+    setup: str = ""
+    run: int = 0
+    at: Time = 0
+    bundles: list[Bundle] = []
+    missing: list[str] = []
+
+
 class Unmerged(Record):
     """The files that an agent with a worktree changed, as of its snapshot `commit`, and that are not merged.
 

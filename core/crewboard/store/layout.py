@@ -283,6 +283,34 @@ class TeamDirectory(Struct, frozen=True):
         return self.worktrees / f"{name}.ready"
 
     @property
+    def workspace(self) -> Key:
+        """Return the record of what the agents of a team with hosts begin with."""
+        return self.key("workspace.json")
+
+    @property
+    def workspaces(self) -> Key:
+        """Return the folder with a record of the newest snapshot of each agent on a host."""
+        return self.key("workspaces")
+
+    def carried(self, name: str) -> Key:
+        """Return the record of the newest snapshot of an agent on a host."""
+        return self.workspaces.below(f"{name}.json")
+
+    @property
+    def bundles(self) -> Key:
+        """Return the folder with the parts of git bundles."""
+        return self.key("bundles")
+
+    @property
+    def workspace_repository(self) -> Path:
+        """Return the git repository of this machine with what was pushed, which checkouts of a host borrow from."""
+        return self.path / "workspace.git"
+
+    def worktree_run(self, name: str) -> Path:
+        """Return the file with the run for which a host made or kept the checkout of an agent."""
+        return self.worktrees / f"{name}.run"
+
+    @property
     def operator(self) -> Key:
         return self.key("operator.json")
 

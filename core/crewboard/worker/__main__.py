@@ -80,11 +80,28 @@ async def _live(run_state: RunState, sandbox: Sandbox) -> None:
         await asyncio.gather(file_tools.close(), mcp.close())
 
 
-def _run(run_state: RunState) -> tuple[int, str]:
-    """Work until the run ends. Return exit code and reason."""
+def _prepare_checkout(run_state: RunState, before: int) -> None:
+    """On a host, make the checkout of the agent, whose last run was `before`, as its work is now."""
+    worktree = run_state.spec.worktree
+    if worktree is None or not worktree.carried:
+        return
+    # Imported here because agents of teams without hosts do not need it.
+    from crewboard.worktrees import workspaces
+
+    try:
+        workspaces.prepare(run_state.team, run_state.name, run_state.spec, before)
+    except CrewboardError as error:
+        sys.stderr.write(f"{run_state.name}: its checkout could not be made\n")
+        run_state.show("starting", last_error=f"its checkout could not be made: {error}")
+        raise
+
+
+def _run(run_state: RunState, before: int) -> tuple[int, str]:
+    """Work until the run ends; the last one was `before`. Return exit code and reason."""
     from crewboard.worker.interrupts import WorkerExit
 
     try:
+        _prepare_checkout(run_state, before)
         with open_sandbox(run_state.team, run_state.name, run_state.spec) as sandbox:
             run_state.set_sandbox(sandbox.description)
             if sandbox.description == SANDBOX_OFF:
@@ -148,13 +165,14 @@ def main(path: Path) -> int:
         spec, held, lease, signed = begun
         store.leases.fence(held, lease, signed, _end_at_once)
         _harden()
+        before = store.agents.last_run(agent)
         run_state = _record_start(agent, spec)
         # The conversation stays for the whole run, so the collector need not look at it again.
         gc.freeze()
     except CrewboardError as error:
         sys.stderr.write(f"{agent.name}: {error}\n")
         return error.exit_code
-    code, reason = _run(run_state)
+    code, reason = _run(run_state, before)
     try:
         run_state.finish(code, reason)
     except LostLeaseError:

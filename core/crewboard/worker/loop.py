@@ -9,7 +9,6 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from typing import Literal
 
 from crewboard import env, protocol, store
 from crewboard.agent_types import type_of
@@ -19,7 +18,6 @@ from crewboard.records import (
     ExitCode,
     Intake,
     Reply,
-    SnapshotTaken,
     State,
     StorageError,
     describe_stop,
@@ -140,8 +138,6 @@ class Loop:
         self._results = Results(run_state)
         self._limits = Limits(run_state, self._results)
         self._assignments = Assignments(run_state, self._results, self._limits)
-        self._snapshot_of = ""
-        """The assignment at whose begin the last snapshot was taken, until it ends."""
 
     async def run(self) -> None:
         """Work until there is a reason to exit.
@@ -179,11 +175,16 @@ class Loop:
         while True:
             if conversation.assignment is None:
                 await self._file_tools.end_commands_with_lent_network("the approval that gave it the network is over")
-                await self._take_snapshot("end")
+                await self._executor.snapshots.take_at("end")
                 await self._idle()
+            said = await self._executor.snapshots.start_again()
             await self._set_up_worktree()
             await self._set_up_mcp()
-            await asyncio.gather(self._await_window(learning), self._project(), self._take_snapshot("begin"))
+            await asyncio.gather(
+                self._await_window(learning), self._project(), self._executor.snapshots.take_at("begin")
+            )
+            if said:
+                self._tell(said)
             await self._work()
 
     async def _set_up_worktree(self) -> None:
@@ -204,11 +205,14 @@ class Loop:
             failed, tail = await self._run_setup(command)
             problem = "; ".join(filter(None, (problem, failed)))
         if problem and problem != run_state.status.setup_error:
-            notice = f"Your checkout was not set up as it should be. {problem}{tail}"
-            run_state.append(Intake(ts=run_state.now(), cursor=run_state.conversation.cursor, notices=[notice]))
+            self._tell(f"Your checkout was not set up as it should be. {problem}{tail}")
         run_state.show_setup_error(problem or None)
         if command is not None:
             store.files.replace_file(mark, command.encode("utf-8", "replace"))
+
+    def _tell(self, notice: str) -> None:
+        run_state = self._run_state
+        run_state.append(Intake(ts=run_state.now(), cursor=run_state.conversation.cursor, notices=[notice]))
 
     async def _set_up_mcp(self) -> None:
         """Start the agent's MCP servers. Tell the agent and the user which of them are missing."""
@@ -241,31 +245,6 @@ class Loop:
         if finished.checked.passed:
             return "", ""
         return f"worktree_setup `{command}` failed: {finished.checked.result}", f"\n{finished.tail}"
-
-    async def _take_snapshot(self, at: Literal["begin", "end"]) -> None:
-        """Bring the agent's own checkout into the user's repository. If that fails, the work goes on: the log says why.
-
-        The end of an assignment is taken before the agent idles, so that what it changed is known when it is free.
-        """
-        run_state, assignment = self._run_state, self._run_state.conversation.assignment
-        ident = assignment.id if assignment is not None else self._snapshot_of
-        if run_state.spec.worktree is None or not ident or (at, ident) == ("begin", self._snapshot_of):
-            return
-        # Imported here because few agents have a worktree.
-        from crewboard.worktrees import collisions, snapshot
-
-        self._snapshot_of = ident if at == "begin" else ""
-        try:
-            taken = await asyncio.to_thread(snapshot.take, self._team, self._name, run_state.spec)
-        except (CrewboardError, OSError) as error:
-            sys.stderr.write(f"{self._name}: no snapshot of its worktree: {error}\n")
-            return
-        run_state.append(SnapshotTaken(ts=run_state.now(), assignment=ident, commit=taken.commit, at=at))
-        if at == "end":
-            try:
-                await asyncio.to_thread(collisions.update, self._team, run_state.now())
-            except (CrewboardError, OSError) as error:
-                sys.stderr.write(f"{self._name}: not compared with other agents: {error}\n")
 
     async def _learn_window(self) -> None:
         """Ask the API how much the model's window holds."""
@@ -338,7 +317,7 @@ class Loop:
                     self._take_in_mail()
                 self._take_reply(await self._call())
             except Interrupted:
-                self._executor.drop_pending()
+                await self._executor.drop_pending()
             except ModelError as error:
                 self._results.fail(str(error), error.code)
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from crewboard.records import Checked, CrewboardError, Spec
-from crewboard.worktrees.repository import GitFailedError, Repository, open_repository
+from crewboard.worktrees.repository import GitFailedError, Repository, open_repository, repository_of
 from crewboard.worktrees.snapshot import Snapshot, ref_of, take
 
 if TYPE_CHECKING:
@@ -207,7 +207,8 @@ def diff_since(team: "TeamDirectory", name: str, spec: Spec, since: str | None) 
         CrewboardError: The checkout cannot be read.
     """
     taken = take(team, name, spec)
-    diff = diff_between(open_repository(team.root), since or taken.base, taken.commit, ())
+    repository = open_repository(team.root) if spec.worktree is None else repository_of(team, spec.worktree)
+    diff = diff_between(repository, since or taken.base, taken.commit, ())
     return f"{diff}\n" if diff else ""
 
 

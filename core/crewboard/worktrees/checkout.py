@@ -111,9 +111,34 @@ def make(
     """
     repository = open_repository(team.root)
     start = saved.head if saved else repository.commit(base or "HEAD")
-    target = Path(os.path.realpath(team.path)) / team.worktrees.name / name
     # The root may be a folder of the repository.
     below = Path(os.path.realpath(team.root)).relative_to(repository.top)
+    objects = make_of(
+        team, repository, name, Place(start, saved.tree if saved else start, below), copy, first=saved is None
+    )
+    # Relative, so that it holds after the whole folder was moved.
+    borrowed = os.path.relpath(objects, os.path.realpath(team.root)) if objects else ""
+    folder = "" if below == Path() else str(below)
+    return Worktree(branch=branch_of(team, name), base=start, objects=borrowed, folder=folder)
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a new checkout has: its branch is at `head`, its files are those of `tree`, and its agent works `below`."""
+
+    head: str
+    tree: str
+    below: Path
+
+
+def make_of(
+    team: TeamDirectory, repository: Repository, name: str, place: Place, copy: Sequence[str], *, first: bool
+) -> Path | None:
+    """Make a checkout of a repository's objects; return the folder of objects that it borrows, as `make` does.
+
+    The `first` one of an agent begins at its base, which a ref then keeps.
+    """
+    target = Path(os.path.realpath(team.path)) / team.worktrees.name / name
     try:
         store.files.make_folder(target.parent)
         with store.files.locked(team.local_lock(f"worktree-{name}")):
@@ -121,13 +146,13 @@ def make(
                 raise UsageError(f"there is a worktree in {target} already")
             remove_unfinished(target)
             # Before anything refers to the commit, so that no garbage collection removes it.
-            if saved is None:
-                repository.keep(base_ref_of(team, name), start)
+            if first:
+                repository.keep(base_ref_of(team, name), place.head)
             new = target.with_name(f".{name}.{secrets.token_hex(4)}")
             try:
-                objects = _fill(repository, new, target, branch_of(team, name), start, saved.tree if saved else start)
-                _make_folder(new / below)
-                _copy(team.root, new, below, copy)
+                objects = _fill(repository, new, target, branch_of(team, name), place.head, place.tree)
+                _make_folder(new / place.below)
+                _copy(team.root, new, place.below, copy)
                 team.worktree_ready(name).unlink(missing_ok=True)
                 index_of(team, name).unlink(missing_ok=True)
                 shutil.copyfile(new / ".git/index", index_of(team, name))
@@ -137,10 +162,7 @@ def make(
                 shutil.rmtree(new, ignore_errors=True)
     except OSError as error:
         raise StorageError(f"cannot make the worktree {target}: {store.files.reason(error)}") from error
-    # Relative, so that it holds after the whole folder was moved.
-    borrowed = os.path.relpath(objects, os.path.realpath(team.root)) if objects else ""
-    folder = "" if below == Path() else str(below)
-    return Worktree(branch=branch_of(team, name), base=start, objects=borrowed, folder=folder)
+    return objects
 
 
 def remove(team: TeamDirectory, name: str) -> None:
@@ -154,6 +176,7 @@ def remove(team: TeamDirectory, name: str) -> None:
             for each in (index_of, exclude_of, missing_of):
                 each(team, name).unlink(missing_ok=True)
             team.worktree_ready(name).unlink(missing_ok=True)
+            team.worktree_run(name).unlink(missing_ok=True)
             with contextlib.suppress(FileNotFoundError):
                 # If the removal is cut short, what is left is no checkout, and the next call removes it.
                 team.worktree(name).rename(team.worktrees / f".{name}.{secrets.token_hex(4)}")

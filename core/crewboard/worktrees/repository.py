@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,7 +14,8 @@ from pathlib import Path
 from typing import IO
 
 from crewboard import linux
-from crewboard.records import BadDataError, CrewboardError, ExitCode, UsageError
+from crewboard.records import BadDataError, CrewboardError, ExitCode, UsageError, Worktree
+from crewboard.store import TeamDirectory
 
 OLDEST = (2, 38)
 """The first version of git with `merge-tree --write-tree`, which merges without touching a working tree."""
@@ -40,6 +43,9 @@ COPIED_SETTINGS = ("core.autocrlf", "core.eol", "core.ignorecase", "core.sparseC
 UNTOUCHED = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "GIT_LFS_SKIP_SMUDGE": "1"}
 """Variables that switch off the filters of the user: files are checked out as they are stored."""
 
+
+_LOOSE = 100
+"""Objects up to which they are stored one by one, and not as one more pack; as git's own `fetch.unpackLimit`."""
 
 _PLACES = 4
 """Lines that git prints about a repository, before the commit that is checked out."""
@@ -199,6 +205,37 @@ class Repository:
             env=self._environment(None),
         )
 
+    def take_in(self, pack: int, count: int, *options: str, seconds: float) -> None:
+        """Take in a pack of `count` objects from a descriptor, after all of them were checked as those of a stranger.
+
+        `options` are for `git index-pack`.
+
+        Raises:
+            GitFailedError: git refused it, or it took longer.
+        """
+        deadline = time.monotonic() + seconds
+        check = ("index-pack", "--stdin", "--fix-thin", "--strict", *options)
+        if count > _LOOSE:
+            self._receive(*check, stdin=pack, deadline=deadline)
+            return
+        # Checked elsewhere first, because single objects are written before the last of them was checked.
+        with tempfile.TemporaryDirectory(prefix="crewboard-pack-") as folder:
+            self._receive(*check, f"{folder}/checked.pack", stdin=pack, deadline=deadline)
+            with Path(folder, "checked.pack").open("rb") as checked:
+                self._receive("unpack-objects", "-q", stdin=checked.fileno(), deadline=deadline)
+
+    def _receive(self, *arguments: str, stdin: int, deadline: float) -> None:
+        receiver = self.start(*arguments, stdin=stdin)
+        try:
+            _, said = receiver.communicate(timeout=max(deadline - time.monotonic(), 0))
+        except subprocess.TimeoutExpired:
+            receiver.kill()
+            receiver.communicate()
+            raise GitFailedError("it took too long", -1) from None
+        if receiver.returncode:
+            lines = said.decode("utf-8", "replace").strip().splitlines()
+            raise GitFailedError("; ".join(line.removeprefix("fatal: ") for line in lines), receiver.returncode)
+
     def _command(self, arguments: tuple[str, ...]) -> list[str]:
         return [str(self.program), *_OPTIONS, f"--git-dir={self.directory}", *arguments]
 
@@ -234,12 +271,7 @@ def git_environment() -> dict[str, str]:
     return {**linux.programs.clean_environment(*_VARIABLES), "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
 
 
-def open_repository(root: Path) -> Repository:
-    """Return the repository whose working tree contains the folder `root`.
-
-    Raises:
-        NoRepositoryError: There is none, it has no commit yet, or git is missing or too old.
-    """
+def _find_git(root: Path) -> Path:
     program = linux.programs.find_program("git", root)
     if program is None:
         raise NoRepositoryError(linux.programs.passed_over("git") or "git is not installed")
@@ -248,6 +280,16 @@ def open_repository(root: Path) -> Repository:
         raise NoRepositoryError(
             f"git is version {'.'.join(map(str, found))}; worktrees need {'.'.join(map(str, OLDEST))}"
         )
+    return program
+
+
+def open_repository(root: Path) -> Repository:
+    """Return the repository whose working tree contains the folder `root`.
+
+    Raises:
+        NoRepositoryError: There is none, it has no commit yet, or git is missing or too old.
+    """
+    program = _find_git(root)
     # If there is no commit, the rest is printed, and the exit code is 1.
     ask = ("rev-parse", "--path-format=absolute", "--show-toplevel", "--git-dir", "--git-common-dir",
            "--show-object-format", "--verify", "--quiet", "HEAD^{commit}")  # fmt: skip
@@ -264,6 +306,52 @@ def open_repository(root: Path) -> Repository:
         raise NoRepositoryError(f"the git repository of {root} cannot be used: {error}") from None
     top, directory, common = (Path(os.path.realpath(line)) for line in lines[:3])
     return Repository(top, directory, common, lines[3], program)
+
+
+def open_workspace(team: TeamDirectory) -> Repository:
+    """Return the repository of this machine that checkouts of a team with hosts borrow from.
+
+    Raises:
+        NoRepositoryError: It was not made yet, or git is missing or too old.
+    """
+    path = Path(os.path.realpath(team.path)) / team.workspace_repository.name
+    if not path.is_dir():
+        raise NoRepositoryError(f"no pushed workspace was brought to {path}")
+    return _workspace_at(path, _find_git(team.root))
+
+
+def make_workspace(team: TeamDirectory, hash_name: str) -> Repository:
+    """Return that repository; make it if it is missing. Call this under a lock.
+
+    Raises:
+        NoRepositoryError: git is missing or too old.
+        GitFailedError: It cannot be made.
+    """
+    path = Path(os.path.realpath(team.path)) / team.workspace_repository.name
+    program = _find_git(team.root)
+    if not path.is_dir():
+        new = path.with_name(f".{path.name}.new")
+        shutil.rmtree(new, ignore_errors=True)
+        command = [str(program), *_OPTIONS, "init", "--quiet", "--bare", "--template=", f"--object-format={hash_name}"]
+        _run([*command, "--initial-branch=base", str(new)], path.parent, {**git_environment(), **UNTOUCHED})
+        (new / "info").mkdir(exist_ok=True)
+        new.rename(path)
+    return _workspace_at(path, program)
+
+
+def _workspace_at(path: Path, program: Path) -> Repository:
+    said = _run([str(program), *_OPTIONS, f"--git-dir={path}", "rev-parse", "--show-object-format"], path,
+                git_environment())  # fmt: skip
+    return Repository(path, path, path, os.fsdecode(said).strip(), program)
+
+
+def repository_of(team: TeamDirectory, worktree: Worktree) -> Repository:
+    """Return the repository that a checkout on this machine borrows from, and that keeps its snapshots here.
+
+    Raises:
+        NoRepositoryError: There is none.
+    """
+    return open_workspace(team) if worktree.carried else open_repository(team.root)
 
 
 def _run(

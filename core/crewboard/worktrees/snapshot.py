@@ -11,7 +11,6 @@ import os
 import select
 import shutil
 import stat
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from crewboard import linux, store
 from crewboard.records import BadDataError, Spec, StorageError, UsageError, Worktree
 from crewboard.sandbox.sandbox import Sandbox, open_reader
 from crewboard.store import DEFAULT_TEAM, TeamDirectory
-from crewboard.worktrees.repository import GitFailedError, Repository, copy_settings, initialize, open_repository
+from crewboard.worktrees.repository import GitFailedError, Repository, copy_settings, initialize, repository_of
 
 if TYPE_CHECKING:
     from crewboard.sandbox.process import Child
@@ -34,9 +33,6 @@ TIMEOUT = 600.0
 
 MAX_PACK = 4 << 30
 """Bytes of new objects in one snapshot."""
-
-_LOOSE = 100
-"""Objects up to which they are stored one by one, and not as one more pack; as git's own `fetch.unpackLimit`."""
 
 _PACK_HEADER = 12
 _LONGEST_LINE = 300
@@ -151,7 +147,7 @@ def take_locked(team: TeamDirectory, name: str, spec: Spec) -> Snapshot:
     """Take a snapshot, as `take` does, while the caller holds the lock of the worktree."""
     if spec.worktree is None:
         raise UsageError(f"{name} works in the shared tree; hire it with --worktree for a checkout of its own")
-    repository = open_repository(team.root)
+    repository = repository_of(team, spec.worktree)
     if not team.worktree(name).is_dir():
         raise StorageError(f"the worktree {team.worktree(name)} is gone; `crewboard resume {name}` makes it again")
     with open_reader(team, name, spec) as sandbox:
@@ -164,8 +160,10 @@ def take_after_setup(team: TeamDirectory, name: str, spec: Spec) -> None:
     Raises:
         CrewboardError: As of `take`.
     """
-    repository = open_repository(team.root)
-    if spec.worktree is not None and kept(team, repository, name, spec.worktree.base) is None:
+    if spec.worktree is None:
+        return
+    repository = repository_of(team, spec.worktree)
+    if kept(team, repository, name, spec.worktree.base) is None:
         repository.keep(setup_ref_of(team, name), take(team, name, spec).commit)
 
 
@@ -279,28 +277,8 @@ class _Taking:
         if len(head) < _PACK_HEADER or head[:4] != b"PACK":
             raise BadDataError(f"no snapshot of {self._name}: its objects did not arrive")
         version, count = int.from_bytes(head[4:8], "big"), int.from_bytes(head[8:], "big")
-        check = ("index-pack", "--stdin", "--fix-thin", "--strict", f"--max-input-size={MAX_PACK}",
-                 f"--pack_header={version},{count}")  # fmt: skip
-        if count > _LOOSE:
-            self._run(*check, stdin=output)
-            return
-        # Checked elsewhere first, because single objects are written before the last of them was checked.
-        with tempfile.TemporaryDirectory(prefix="crewboard-pack-") as folder:
-            self._run(*check, f"{folder}/checked.pack", stdin=output)
-            with Path(folder, "checked.pack").open("rb") as pack:
-                self._run("unpack-objects", "-q", stdin=pack.fileno())
-
-    def _run(self, *arguments: str, stdin: int) -> None:
-        receiver = self._repository.start(*arguments, stdin=stdin)
-        try:
-            _, said = receiver.communicate(timeout=max(self._deadline - time.monotonic(), 0))
-        except subprocess.TimeoutExpired:
-            receiver.kill()
-            receiver.communicate()
-            raise BadDataError(f"no snapshot of {self._name}: it took longer than {TIMEOUT:.0f} s") from None
-        if receiver.returncode:
-            lines = said.decode("utf-8", "replace").strip().splitlines()
-            raise GitFailedError("; ".join(line.removeprefix("fatal: ") for line in lines), receiver.returncode)
+        more = (f"--max-input-size={MAX_PACK}", f"--pack_header={version},{count}")
+        self._repository.take_in(output, count, *more, seconds=self._deadline - time.monotonic())
 
     def _require_complete(self, commit: str) -> None:
         """Check that the repository has every object of the history and the tree of a new commit."""

@@ -55,6 +55,8 @@ _OPTIONS = (
     click.option("--worktree/--no-worktree", help="Give it a checkout of its own, on the branch crew/NAME."),
     click.option("--host", metavar="H", help="Run it on this host of the team."),
     click.option("--needs", multiple=True, metavar="LABEL", help="Run it on a host with this label; repeatable."),
+    click.option("--from", "start_from", metavar="NAME", shell_complete=common.complete_agent,
+                 help="On hosts: begin each assignment with the newest files of this agent."),
 )  # fmt: skip
 """The options of `spawn` that a profile can hold, too."""
 

@@ -32,6 +32,7 @@ SECTIONS = {
     },
     "Hire and talk": {
         "spawn": ("hiring:spawn", "Hire the agent NAME, or give more work to an idle one."),
+        "workspace": ("workspace:workspace", "Show what agents on hosts begin with, or push it."),
         "resume": ("hiring:resume", "Start the stopped or dead agent NAME again."),
         "send": ("mail:send", "Send TEXT to the agent NAME, as the operator."),
         "broadcast": ("mail:broadcast", "Send TEXT to every agent, one copy each."),
@@ -56,6 +57,7 @@ SECTIONS = {
         "ack": ("control:ack", "Acknowledge what needs you about the agent NAME."),
     },
     "Bring home": {
+        "fetch": ("workspace:fetch", "Bring the work of the agent NAME from its host into your repository."),
         "merge": ("changes:merge", "Bring the work of the agent NAME into your branch, committed or not."),
         "undo": ("changes:undo", "Take the last merge back, the last one of the agent NAME, or what NAME changed."),
         "discard": ("changes:discard", "Throw away the worktree of the agent NAME, with all work that is not merged."),

@@ -13,6 +13,7 @@ from crewboard.untrusted import elide_middle, without_surrogates
 from crewboard.worker.conversation import Block
 from crewboard.worker.interrupts import Interrupts
 from crewboard.worker.run_state import RunState
+from crewboard.worker.snapshots import Snapshots
 from crewboard.worker.tools.base import MAX_SERVERS, Context, FileToolClient, Outcome, Tool
 from crewboard.worker.tools.permissions import Permit, file_changed_by, seek_permit
 from crewboard.worker.tools.registry import ToolRegistry
@@ -60,6 +61,7 @@ class ToolExecutor:
         self._registry = registry
         self._file_tools = file_tools
         self._environment = environment
+        self.snapshots = Snapshots(run_state)
         self._max_result = MAX_RESULT
         self._began: dict[str, float] = {}
         """When calls of this run began (monotonic), by id."""
@@ -94,7 +96,8 @@ class ToolExecutor:
         self._run_state.show_tool(describe_call(tool.name, block["input"]), ToolRegistry.timeout(tool, given))
         work = self._run(block, tool, given)
         done = await work if tool.waits else await self._interrupts.run_interruptibly(work)
-        self.result(block, done.outcome, done.seconds)
+        # Before the result: what the conversation believes must not be lost with this host.
+        self.result(block, done.outcome, done.seconds, await self.snapshots.take_after(tool.name))
 
     async def _run_together(self, blocks: list[Block]) -> None:
         """Run calls that only read, at once. Each result is journalled as soon as those before it are."""
@@ -177,7 +180,7 @@ class ToolExecutor:
             self._run_state, self._interrupts, self._file_tools, block["id"], self._environment, self._cut_off
         )
 
-    def result(self, block: Block, outcome: Outcome, seconds: float | None = 0) -> None:
+    def result(self, block: Block, outcome: Outcome, seconds: float | None = 0, snapshot: str | None = None) -> None:
         """Journal the result of a call, and how long it took if that is known."""
         run_state = self._run_state
         if (why := run_state.refuses_media([kind for _, kind, _ in outcome.media])) is not None:
@@ -195,11 +198,12 @@ class ToolExecutor:
                 exit_code=outcome.exit_code,
                 rule=outcome.rule,
                 media=media,
+                snapshot=snapshot,
                 seconds=seconds if seconds is None else round(seconds, 3),
             )
         )
 
-    def drop_pending(self) -> None:
+    async def drop_pending(self) -> None:
         """Cancel the request that was waited for, and give each pending call an error result, after an interrupt."""
         run_state = self._run_state
         if run_state.status.waiting_for is not None:
@@ -213,4 +217,5 @@ class ToolExecutor:
             content = f"{printed}\n[ended: {reason}]" if printed else reason
             began = self._began.get(block["id"])
             took = 0 if began is None else time.monotonic() - began
-            self.result(block, Outcome(content, is_error=True), took)
+            snapshot = await self.snapshots.take_after(block["name"]) if started else None
+            self.result(block, Outcome(content, is_error=True), took, snapshot)

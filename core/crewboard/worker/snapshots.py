@@ -1,0 +1,117 @@
+"""Snapshots of an agent's own checkout, and on a team with hosts their way into the store.
+
+There, what a tool may have written is safe elsewhere before its result is in the journal: a run on another host starts
+from what the conversation believes.
+"""
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Literal
+
+from crewboard.agent_types import is_gated
+from crewboard.records import CrewboardError, LostLeaseError, SnapshotTaken, StorageError
+from crewboard.worker.run_state import RunState
+
+if TYPE_CHECKING:
+    from crewboard.worktrees.workspaces import Carrier
+
+_WRITE_TOO = frozenset({"bash_output", "bash_kill", "task_update"})
+"""Tools after which commands may have written: in the background, or as the check of a task."""
+
+
+class Snapshots:
+    """The snapshots of one agent. Those that fail do not end its work: the log says why."""
+
+    def __init__(self, run_state: RunState) -> None:
+        self._run_state = run_state
+        self._of = ""
+        """The assignment at whose begin the last snapshot was taken, until it ends."""
+        self._carrier: Carrier | None = None
+        self._problem = ""
+
+    async def take_at(self, at: Literal["begin", "end"]) -> None:
+        """Take a snapshot once at begin and end of an assignment, so that what it changed is known when it is free.
+
+        Raises:
+            StorageError: It could not be put into the store of a team with hosts.
+        """
+        run_state, assignment = self._run_state, self._run_state.conversation.assignment
+        ident = assignment.id if assignment is not None else self._of
+        if run_state.spec.worktree is None or not ident or (at, ident) == ("begin", self._of):
+            return
+        self._of = ident if at == "begin" else ""
+        if (commit := await self._take()) is None:
+            return
+        run_state.append(SnapshotTaken(ts=run_state.now(), assignment=ident, commit=commit, at=at))
+        if at == "end" and not run_state.spec.worktree.carried:
+            # Imported here because few agents have a worktree.
+            from crewboard.worktrees import collisions
+
+            try:
+                await asyncio.to_thread(collisions.update, run_state.team, run_state.now())
+            except (CrewboardError, OSError) as error:
+                sys.stderr.write(f"{run_state.name}: not compared with other agents: {error}\n")
+
+    async def take_after(self, tool: str) -> str | None:
+        """Put what a tool may have written into the store of a team with hosts; return the snapshot, if there is one.
+
+        Raises:
+            StorageError: It could not be written.
+        """
+        worktree = self._run_state.spec.worktree
+        if worktree is None or not worktree.carried or not (is_gated(tool) or tool in _WRITE_TOO):
+            return None
+        return await self._take()
+
+    async def start_again(self) -> str:
+        """Let an assignment begin with the newest state of the agent that this one starts from; return what to say."""
+        run_state, assignment = self._run_state, self._run_state.conversation.assignment
+        # A run that continues an assignment continues with its files.
+        if (
+            run_state.spec.flags.start_from is None
+            or assignment is None
+            or assignment.calls
+            or assignment.id == self._of
+        ):
+            return ""
+        from crewboard.worktrees import workspaces
+
+        try:
+            return await asyncio.to_thread(workspaces.start_again, run_state.team, run_state.name, run_state.spec)
+        except (CrewboardError, OSError) as error:
+            return f"Your checkout was not brought to the newest state of {run_state.spec.flags.start_from}: {error}"
+
+    async def _take(self) -> str | None:
+        run_state = self._run_state
+        try:
+            commit = await asyncio.to_thread(self._take_and_carry)
+        except (StorageError, LostLeaseError) as error:
+            if run_state.spec.worktree is not None and run_state.spec.worktree.carried:
+                raise
+            sys.stderr.write(f"{run_state.name}: no snapshot of its worktree: {error}\n")
+        except (CrewboardError, OSError) as error:
+            sys.stderr.write(f"{run_state.name}: no snapshot of its worktree: {error}\n")
+            self._show(f"its files are on this host alone: {error}")
+        else:
+            self._show("")
+            return commit
+        return None
+
+    def _take_and_carry(self) -> str:
+        # Imported here because few agents have a worktree.
+        from crewboard.worktrees import snapshot, workspaces
+
+        run_state = self._run_state
+        team, name, spec = run_state.team, run_state.name, run_state.spec
+        taken = snapshot.take(team, name, spec)
+        if spec.worktree is not None and spec.worktree.carried:
+            self._carrier = self._carrier or workspaces.Carrier(team, name, spec.worktree)
+            self._carrier.carry(taken, spec.run, run_state.now())
+        return taken.commit
+
+    def _show(self, problem: str) -> None:
+        """Show the user that a host has what no other has, until that is over."""
+        worktree = self._run_state.spec.worktree
+        if worktree is not None and worktree.carried and problem != self._problem:
+            self._problem = problem
+            self._run_state.show_setup_error(problem or None)

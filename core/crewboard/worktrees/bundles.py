@@ -1,0 +1,164 @@
+"""Git bundles in the store of a team: how commits travel between hosts and users that share nothing else.
+
+A bundle is a few records of at most 4 MiB. The record that names it is written after all of them, so that a writer that
+is killed leaves nothing half: only parts that no record names, which its next write removes. A bundle that is read is
+foreign data: its objects are checked as those of a stranger, and the refs in it are ignored.
+"""
+
+import contextlib
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from crewboard.records import BadDataError, Bundle, StorageError, UsageError
+from crewboard.store import TeamDirectory
+from crewboard.worktrees.repository import TIMEOUT, GitFailedError, Repository
+
+PART = 4 << 20
+"""Bytes of a bundle in one record."""
+
+LIMIT = 256 << 20
+"""Bytes of a bundle at most."""
+
+MOST_BUNDLES = 16
+"""Bundles that build on each other, after which one replaces them."""
+
+_ATTEMPTS = 5
+"""Readings of a list of bundles that its writer replaces meanwhile."""
+
+_PACK_HEADER = 12
+_LONGEST_LINE = 4096
+
+
+class _GoneError(Exception):
+    """A part is gone: its bundle was replaced after its name was read."""
+
+
+def is_complete(repository: Repository, commit: str, known: Iterable[str] = ()) -> bool:
+    """Return True if a repository has a commit with its whole history and files. It has all of the `known` ones."""
+    if repository.ref(f"{commit}^{{commit}}") is None:
+        return False
+    without = [f"^{each}" for each in known]
+    with contextlib.suppress(GitFailedError):
+        repository.git("rev-list", "--objects", "--quiet", commit, *without)
+        return True
+    return False
+
+
+def write(
+    team: TeamDirectory, owner: str, repository: Repository, refs: Sequence[str], known: Iterable[str]
+) -> Bundle | None:
+    """Put a bundle with the commits of `refs` into the store, except for what the commits `known` have.
+
+    Return None if they have all of it. No record names the bundle yet. `owner` is whose parts `sweep` removes.
+
+    Raises:
+        UsageError: It is too large.
+        StorageError: It could not be written. Nothing names its parts.
+        GitFailedError: git failed, for example because objects are missing.
+    """
+    commits = [repository.git("rev-parse", "--verify", ref) for ref in refs]
+    without = [f"^{commit}" for commit in known if repository.ref(f"{commit}^{{commit}}") is not None]
+    if not repository.git("rev-list", "--max-count=1", *commits, *without):
+        return None
+    with tempfile.TemporaryDirectory(prefix="crewboard-bundle-") as folder:
+        path = Path(folder, "bundle")
+        repository.git("bundle", "create", "--quiet", str(path), *refs, *without)
+        size = path.stat().st_size
+        if size > LIMIT:
+            raise UsageError(
+                f"the bundle has {size >> 20} MiB, and the store takes {LIMIT >> 20}: let the hosts fetch the history "
+                "from a remote, `crewboard workspace push --git URL`"
+            )
+        team.make_folder(team.bundles.name)
+        ident, parts = f"{owner}.{secrets.token_hex(8)}", 0
+        with path.open("rb") as file:
+            while part := file.read(PART):
+                team.bundles.below(_part(ident, parts)).put(part, durable=True)
+                parts += 1
+    return Bundle(id=ident, commits=commits, parts=parts, size=size)
+
+
+def sweep(team: TeamDirectory, owner: str, kept: Iterable[Bundle]) -> None:
+    """Remove the parts of an owner's bundles that no record names any more. Only its single writer may do that.
+
+    Raises:
+        StorageError: One could not be removed.
+    """
+    known = {each.id for each in kept}
+    for name in team.bundles.names():
+        ident = name.rsplit(".", 2)[0]
+        if ident.rpartition(".")[0] == owner and ident not in known:
+            team.bundles.below(name).remove()
+
+
+def bring(
+    team: TeamDirectory,
+    repository: Repository,
+    listed: Callable[[], Sequence[Bundle]],
+    has: Callable[[Bundle], bool],
+) -> None:
+    """Take in each bundle that is listed, in order, from the first on that the repository does not have.
+
+    Raises:
+        BadDataError: One is damaged, or git refused its objects.
+        StorageError: The store failed.
+    """
+    for _ in range(_ATTEMPTS):
+        bundles = listed()
+        begin = next((place + 1 for place in range(len(bundles) - 1, -1, -1) if has(bundles[place])), 0)
+        try:
+            for each in bundles[begin:]:
+                with _read(team, each) as file:
+                    _take_in(repository, each, file)
+        except _GoneError:
+            continue
+        return
+    raise StorageError(f"the bundles in {team.bundles} were replaced again and again while they were read")
+
+
+@contextmanager
+def _read(team: TeamDirectory, bundle: Bundle) -> Iterator[IO[bytes]]:
+    with tempfile.TemporaryFile() as file:
+        for number in range(bundle.parts):
+            part = team.bundles.below(_part(bundle.id, number)).get()
+            if part is None:
+                raise _GoneError
+            if len(part) > PART:
+                raise BadDataError(f"the bundle {bundle.id} is damaged: a part of it is too large")
+            file.write(part)
+        file.seek(0)
+        yield file
+
+
+def _take_in(repository: Repository, bundle: Bundle, file: IO[bytes]) -> None:
+    """Take in the objects of a bundle. git itself checks those of a bundle in its newest versions alone."""
+    if not file.readline(_LONGEST_LINE).startswith(b"# v"):
+        raise BadDataError(f"the bundle {bundle.id} is damaged: it does not begin as one")
+    while (line := file.readline(_LONGEST_LINE)) != b"\n":
+        if not line:
+            raise BadDataError(f"the bundle {bundle.id} is damaged: it has no objects")
+    begin = file.tell()
+    head = file.read(_PACK_HEADER)
+    if len(head) < _PACK_HEADER or head[:4] != b"PACK":
+        raise BadDataError(f"the bundle {bundle.id} is damaged: it has no objects")
+    # git gets the descriptor, of which more was read here.
+    os.lseek(file.fileno(), begin, os.SEEK_SET)
+    limit = f"--max-input-size={LIMIT}"
+    try:
+        repository.take_in(file.fileno(), int.from_bytes(head[8:], "big"), limit, seconds=TIMEOUT)
+    except GitFailedError as error:
+        raise BadDataError(f"the bundle {bundle.id} was refused: {error}") from error
+
+
+def _part(ident: str, number: int) -> str:
+    return f"{ident}.{number}.part"
+
+
+def total(bundles: Collection[Bundle]) -> int:
+    """Return the bytes of all these bundles."""
+    return sum(each.size for each in bundles)

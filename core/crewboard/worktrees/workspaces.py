@@ -1,0 +1,467 @@
+"""Workspaces of a team with hosts: how the user's files get to the agents on other machines, and their work back.
+
+- `push` puts what the user has, uncommitted files too, into the store: there agents begin.
+- `prepare`, on a host, makes the checkout of an agent from that, or from the newest snapshot of its work.
+- `carry`, in a worker, puts a snapshot of the checkout into the store, before the result of the tool that changed it is
+  in the journal. So a run on another host finds at least what its conversation believes.
+- `fetch` brings the newest snapshot into the user's repository, as the refs that merging and all else works with.
+
+On a host, all of this is in a repository of crewboard's own. One of the user that is there is not touched.
+"""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from crewboard import env, store
+from crewboard.records import (
+    BadDataError,
+    Bundle,
+    Carried,
+    Spec,
+    StorageError,
+    TryLaterError,
+    UsageError,
+    Workspace,
+    Worktree,
+)
+from crewboard.store import HOME, TeamDirectory
+from crewboard.worktrees import bundles, checkout
+from crewboard.worktrees.repository import (
+    GitFailedError,
+    NoRepositoryError,
+    Repository,
+    make_workspace,
+    open_repository,
+    open_workspace,
+)
+from crewboard.worktrees.snapshot import (
+    Snapshot,
+    base_ref_of,
+    branch_of,
+    kept,
+    missing_of,
+    ref_of,
+    setup_ref_of,
+    take,
+)
+
+_OWNER = "+base"
+"""The owner of the bundles of the beginning; no agent has this name."""
+
+_BASES = "refs/crew/+bases/"
+"""Refs of commits at which agents begin, whose whole history is in a repository."""
+
+_REMOTE = "refs/crew/+remote/*"
+
+_AUTHOR = {
+    f"GIT_{role}_{field}": value
+    for role in ("AUTHOR", "COMMITTER")
+    for field, value in (("NAME", "crewboard"), ("EMAIL", "crewboard@crewboard.invalid"), ("DATE", "@0 +0000"))
+}
+"""The same each time, so that the same files make the same commit."""
+
+
+def load(team: TeamDirectory) -> Workspace | None:
+    """Return what was pushed last, None if nothing was.
+
+    Raises:
+        BadDataError: The record is damaged.
+        StorageError: It cannot be read.
+    """
+    return store.json_records.load(team.workspace, Workspace)
+
+
+def newest(team: TeamDirectory, name: str) -> Carried | None:
+    """Return the newest snapshot of an agent in the store, None if there is none.
+
+    Raises:
+        BadDataError: The record is damaged.
+        StorageError: It cannot be read.
+    """
+    return store.json_records.load(team.carried(name), Carried)
+
+
+def worktree_on_hosts(team: TeamDirectory, name: str, pushed: Workspace) -> Worktree:
+    """Return the worktree of an agent that begins, on any host, with what was pushed."""
+    objects = f"{HOME}/{team.path.name}/{team.workspace_repository.name}/objects"
+    return Worktree(
+        branch=branch_of(team, name), base=pushed.commit, objects=objects, folder=pushed.folder, carried=True
+    )
+
+
+# At the user.
+
+
+def push(team: TeamDirectory, by: str, now: float, url: str | None = None) -> Workspace:
+    """Put HEAD and the uncommitted files into the store: new agents on hosts begin with them.
+
+    With `url`, hosts fetch what is committed from there. Nothing of the user changes, except for refs of crewboard.
+
+    Raises:
+        UsageError: The root is in no repository, or it is too large or shallow, or the remote lacks the commit.
+        TryLaterError: Another process pushes.
+        StorageError: The store failed.
+    """
+    try:
+        repository = open_repository(team.root)
+    except NoRepositoryError as error:
+        raise UsageError(f"there is no workspace to push: {error}") from None
+    if url is None and repository.git("rev-parse", "--is-shallow-repository") == "true":
+        raise UsageError(f"{repository.top} is a shallow clone: `git fetch --unshallow`, or push with --git URL")
+    lease = store.leases.take(team.key(".locks/workspace"))
+    if lease is None:
+        raise TryLaterError("another process pushes a workspace; try again when it is done")
+    try:
+        return _push(team, repository, by, now, url)
+    finally:
+        store.leases.release(lease)
+
+
+def _push(team: TeamDirectory, repository: Repository, by: str, now: float, url: str | None) -> Workspace:
+    head = repository.commit("HEAD")
+    commit = _commit_of_all(repository, head)
+    repository.keep(f"{_BASES}{commit}", commit)
+    if url is not None:
+        _require_at(repository, url, head)
+    before = load(team)
+    if before is None or before.url != (url or ""):
+        listed: list[Bundle] = []
+    else:
+        listed = before.bundles
+    known = [each for bundle in listed for each in bundle.commits] + ([head] if url is not None else [])
+    refs = [f"{_BASES}{commit}"]
+    needed = {each: f"{_BASES}{each}" for each in _needed_bases(team) if each != commit}
+    if before is not None and not listed and url is None:
+        # The earlier ones are still the beginning of agents.
+        refs += [ref for ref in needed.values() if repository.ref(ref) is not None]
+    elif len(listed) >= bundles.MOST_BUNDLES and all(repository.ref(ref) for ref in needed.values()):
+        refs, known, listed = [*refs, *needed.values()], known[-1:] if url is not None else [], []
+    made = bundles.write(team, _OWNER, repository, refs, known)
+    pushed = Workspace(
+        commit=commit, head=head, branch=repository.branch() or "", folder=_folder_of(team, repository),
+        hash_name=repository.hash_name, url=url or "", bundles=[*listed, *([made] if made else [])], by=by, at=now,
+    )  # fmt: skip
+    team.make_folder(team.workspaces.name)
+    store.json_records.save(team.workspace, pushed, durable=True)
+    if made is not None:
+        bundles.sweep(team, _OWNER, pushed.bundles)
+    return pushed
+
+
+def _needed_bases(team: TeamDirectory) -> set[str]:
+    specs = (store.json_records.load_or_none(team.agent(name).spec, Spec) for name in store.roster.load(team).names)
+    return {spec.worktree.base for spec in specs if spec and spec.worktree is not None and spec.worktree.carried}
+
+
+def _folder_of(team: TeamDirectory, repository: Repository) -> str:
+    below = Path(os.path.realpath(team.root)).relative_to(repository.top)
+    return "" if below == Path() else str(below)
+
+
+def _commit_of_all(repository: Repository, head: str) -> str:
+    """Return a commit of all files that git does not ignore; `head` if they are those of it.
+
+    The index of the user is copied, so that only files that changed are read.
+    """
+    with tempfile.TemporaryDirectory(prefix="crewboard-index-") as folder:
+        index = Path(folder, "index")
+        with contextlib.suppress(FileNotFoundError):
+            index.write_bytes((repository.directory / "index").read_bytes())
+            # By its time git knows which files may have changed in the same second.
+            found = (repository.directory / "index").stat()
+            os.utime(index, ns=(found.st_atime_ns, found.st_mtime_ns))
+        environment = {"GIT_INDEX_FILE": str(index)}
+        excluded = f":(exclude,top,glob)**/{HOME}/**"
+        repository.in_working_tree("add", "--all", "--", ":/", excluded, environment=environment)
+        tree = repository.in_working_tree("write-tree", environment=environment)
+    if tree == repository.git("rev-parse", f"{head}^{{tree}}"):
+        return head
+    return repository.git("commit-tree", tree, "-p", head, "-m", "Uncommitted files", environment=_AUTHOR)
+
+
+def _require_at(repository: Repository, url: str, head: str) -> None:
+    said = repository.as_user(_environment(), repository.program, "ls-remote", "--heads", "--", url)
+    tips = [line.split()[0] for line in said.splitlines() if line]
+    if head in tips:
+        return
+    for tip in tips:
+        with contextlib.suppress(GitFailedError):
+            repository.git("merge-base", "--is-ancestor", head, tip)
+            return
+    raise UsageError(f"{url} does not have the commit {head[:12]} in a branch: push it there first, with `git push`")
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of a git that asks a remote: that of this process, without the key of the API."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(env.API_PREFIX)}
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What was brought home of an agent: the snapshot `commit`, and what it could not take in."""
+
+    commit: str
+    missing: tuple[str, ...]
+    at: float
+    changed: bool
+
+
+def fetch(team: TeamDirectory, repository: Repository, name: str, worktree: Worktree) -> Fetched | None:
+    """Bring the newest snapshot of an agent into a repository, such as the user's; None if there is none in the store.
+
+    Raises:
+        BadDataError: Its objects were refused.
+        StorageError: The store failed.
+    """
+    found = newest(team, name)
+    if found is None:
+        return None
+    with store.files.locked(team.local_lock(f"worktree-{name}")):
+        before = repository.ref(ref_of(team, name))
+        found = _bring_work(team, repository, name, found)
+        repository.keep(base_ref_of(team, name), worktree.base)
+        _write_missing(team, name, found.missing)
+    return Fetched(found.commit, tuple(found.missing), found.at, before != found.commit)
+
+
+def _write_missing(team: TeamDirectory, name: str, missing: Sequence[str]) -> None:
+    path = missing_of(team, name)
+    if missing:
+        store.files.make_folder(path.parent)
+        store.files.replace_file(path, os.fsencode("\0".join(missing)))
+    else:
+        path.unlink(missing_ok=True)
+
+
+def forget(team: TeamDirectory, name: str) -> None:
+    """Remove the snapshots of an agent from the store.
+
+    Raises:
+        StorageError: They could not be removed.
+    """
+    if team.carried(name).exists():
+        team.carried(name).remove()
+        bundles.sweep(team, name, [])
+
+
+# On both sides.
+
+
+def _bring_work(team: TeamDirectory, repository: Repository, name: str, found: Carried) -> Carried:
+    """Take in the work of an agent, and let the refs of its snapshots keep it. Return what was the newest then."""
+    _bring_base(team, repository, found.base)
+    latest = found
+
+    def listed() -> list[Bundle]:
+        nonlocal latest
+        latest = newest(team, name) or found
+        return latest.bundles
+
+    if not bundles.is_complete(repository, found.commit, [found.base]):
+        bundles.bring(
+            team, repository, listed,
+            lambda bundle: all(bundles.is_complete(repository, each, [found.base]) for each in bundle.commits),
+        )  # fmt: skip
+        found = latest
+    for each in filter(None, (found.setup, found.commit)):
+        if not bundles.is_complete(repository, each, [found.base]):
+            raise BadDataError(f"the snapshot {each[:12]} of {name} is not complete in the store")
+    if found.setup:
+        repository.keep(setup_ref_of(team, name), found.setup)
+    elif repository.ref(setup_ref_of(team, name)) is not None:
+        repository.git("update-ref", "-d", setup_ref_of(team, name))
+    repository.keep(ref_of(team, name), found.commit)
+    return found
+
+
+def _bring_base(team: TeamDirectory, repository: Repository, base: str) -> None:
+    """Take in the commit at which an agent began, with its history.
+
+    Raises:
+        UsageError: It is not in the store.
+    """
+    if repository.ref(f"{_BASES}{base}") is not None:
+        return
+    pushed = load(team)
+    if pushed is None:
+        raise UsageError("no workspace was pushed: run `crewboard workspace push` where your files are")
+    if pushed.hash_name != repository.hash_name:
+        raise UsageError(f"the workspace has {pushed.hash_name} hashes, and {repository.top} {repository.hash_name}")
+    if pushed.url:
+        repository.as_user(
+            _environment(), repository.program, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--",
+            pushed.url, f"+refs/heads/*:{_REMOTE}",
+        )  # fmt: skip
+
+    def listed() -> list[Bundle]:
+        latest = load(team)
+        return latest.bundles if latest is not None else []
+
+    bundles.bring(
+        team, repository, listed,
+        lambda bundle: all(repository.ref(f"{_BASES}{each}") is not None for each in bundle.commits),
+    )  # fmt: skip
+    commits = {pushed.commit, *(each for bundle in listed() for each in bundle.commits)}
+    for each in sorted(commits):
+        if bundles.is_complete(repository, each):
+            repository.keep(f"{_BASES}{each}", each)
+    if repository.ref(f"{_BASES}{base}") is None:
+        raise UsageError(
+            f"the commit {base[:12]}, at which the agent began, is not in the store: `crewboard workspace push` there"
+        )
+
+
+# On a host.
+
+
+def prepare(team: TeamDirectory, name: str, spec: Spec, before: int) -> None:
+    """Make the checkout of an agent for a run on this host: its newest snapshot, else what its work begins with.
+
+    A checkout of this host stays as it is, with all files that git ignores, if the agent's run `before` was here.
+
+    Raises:
+        CrewboardError: It cannot be made; the text says why.
+    """
+    worktree = spec.worktree
+    if worktree is None or not worktree.carried:
+        return
+    try:
+        with store.files.locked(team.local_lock("workspace")):
+            repository = _open(team)
+            _bring_base(team, repository, worktree.base)
+            repository.git("update-ref", "refs/heads/base", worktree.base)
+            found = newest(team, name)
+            if found is not None and not (mine := _is_newest_here(team, name, before)):
+                _bring_work(team, repository, name, found)
+        if found is None or not mine:
+            _make(team, repository, name, spec, found)
+        store.files.replace_file(team.worktree_run(name), str(spec.run).encode())
+    except OSError as error:
+        raise StorageError(f"cannot make the checkout of {name}: {store.files.reason(error)}") from error
+
+
+def _open(team: TeamDirectory) -> Repository:
+    try:
+        return open_workspace(team)
+    except NoRepositoryError:
+        pushed = load(team)
+        return make_workspace(team, pushed.hash_name if pushed is not None else "sha1")
+
+
+def _is_newest_here(team: TeamDirectory, name: str, before: int) -> bool:
+    return store.files.read_file(team.worktree_run(name)) == str(before).encode() and team.worktree(name).is_dir()
+
+
+def _make(team: TeamDirectory, repository: Repository, name: str, spec: Spec, found: Carried | None) -> None:
+    worktree = spec.worktree
+    if worktree is None:
+        return
+    checkout.remove(team, name)
+    saved = kept(team, repository, name, worktree.base) if found is not None else None
+    if saved is None:
+        for ref in (ref_of(team, name), setup_ref_of(team, name)):
+            if repository.ref(ref) is not None:
+                repository.git("update-ref", "-d", ref)
+        saved = _beginning(team, repository, name, spec)
+    _check_out(team, repository, name, worktree, saved)
+
+
+def _check_out(team: TeamDirectory, repository: Repository, name: str, worktree: Worktree, saved: Snapshot) -> None:
+    place = checkout.Place(saved.head, saved.tree, Path(worktree.folder))
+    copy = store.roster.load(team).worktree_copy or ()
+    checkout.make_of(team, repository, name, place, copy, first=False)
+
+
+def _beginning(team: TeamDirectory, repository: Repository, name: str, spec: Spec) -> Snapshot:
+    """Return what the work of an agent begins with: the newest snapshot of another agent, or what was pushed."""
+    base = spec.worktree.base if spec.worktree is not None else ""
+    begin, source = base, spec.flags.start_from
+    if source is not None and (found := newest(team, source)) is not None:
+        begin = _bring_work(team, repository, source, found).commit
+        repository.keep(setup_ref_of(team, name), begin)
+    return Snapshot(begin, begin, repository.git("rev-parse", f"{begin}^{{tree}}"), base)
+
+
+def start_again(team: TeamDirectory, name: str, spec: Spec) -> str:
+    """Let the checkout of an agent begin with the newest snapshot of the agent that it starts from.
+
+    Work of its own is never overwritten: then it stays as it is. Return what its agent should know, if anything.
+
+    Raises:
+        CrewboardError: It cannot be made.
+    """
+    worktree, source = spec.worktree, spec.flags.start_from
+    if worktree is None or not worktree.carried or source is None:
+        return ""
+    with store.files.locked(team.local_lock("workspace")):
+        repository = _open(team)
+        found = newest(team, source)
+        began = repository.ref(setup_ref_of(team, name)) or worktree.base
+        if found is None:
+            return f"{source} has no work yet: your checkout begins with what the user pushed."
+        if found.commit == began or _started(repository, name, team) == found.commit:
+            return ""
+        mine = take(team, name, spec)
+        if mine.tree != repository.git("rev-parse", f"{began}^{{tree}}"):
+            return (
+                f"Your checkout has work of your own, so it was not replaced by the newest state of {source}: "
+                f"it is still based on an earlier one."
+            )
+        checkout.remove(team, name)
+        repository.git("update-ref", "-d", ref_of(team, name))
+        saved = _beginning(team, repository, name, spec)
+    _check_out(team, repository, name, worktree, saved)
+    store.files.replace_file(team.worktree_run(name), str(spec.run).encode())
+    return f"Your checkout was replaced by the newest state of {source}."
+
+
+def _started(repository: Repository, name: str, team: TeamDirectory) -> str | None:
+    """Return the commit that the checkout of an agent was made of, if its setup changed nothing since."""
+    return repository.ref(f"{setup_ref_of(team, name)}^1")
+
+
+class Carrier:
+    """Puts the snapshots of one agent into the store, as the only process that does."""
+
+    def __init__(self, team: TeamDirectory, name: str, worktree: Worktree) -> None:
+        self._team = team
+        self._name = name
+        self._worktree = worktree
+        self._known: Carried | None = None
+        self._is_known = False
+
+    def carry(self, taken: Snapshot, run: int, now: float) -> None:
+        """Put a snapshot into the store, unless it is there. When this returns, it survives this host.
+
+        Raises:
+            UsageError: It is too large.
+            StorageError: It could not be written.
+            LostLeaseError: Another run has begun.
+        """
+        if not self._is_known:
+            self._known, self._is_known = newest(self._team, self._name), True
+        known = self._known
+        repository = open_workspace(self._team)
+        setup = repository.ref(setup_ref_of(self._team, self._name)) or ""
+        if known is not None and (known.commit, known.setup) == (taken.commit, setup):
+            return
+        self._is_known = False
+        listed = known.bundles if known is not None else []
+        if len(listed) >= bundles.MOST_BUNDLES or (known is not None and known.base != self._worktree.base):
+            listed = []
+        refs = [ref_of(self._team, self._name), *([setup_ref_of(self._team, self._name)] if setup else [])]
+        there = [each for bundle in listed for each in bundle.commits]
+        made = bundles.write(self._team, self._name, repository, refs, [self._worktree.base, *there])
+        new = Carried(
+            commit=taken.commit, base=self._worktree.base, setup=setup, run=run, at=now,
+            bundles=[*listed, *([made] if made else [])], missing=list(taken.missing),
+        )  # fmt: skip
+        self._team.make_folder(self._team.workspaces.name)
+        store.json_records.save(self._team.carried(self._name), new, durable=True)
+        self._known, self._is_known = new, True
+        if not listed:
+            bundles.sweep(self._team, self._name, new.bundles)

@@ -1,0 +1,162 @@
+"""The files of agents on several machines: pushed, written on one host, found on another, brought home, merged."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crewboard.commands import hire as hiring
+from crewboard.records import SnapshotTaken, ToolResult, UsageError
+from crewboard.store import agents
+from crewboard.worktrees import workspaces
+from tests import postgres
+from tests.cli.shell import Cli
+from tests.crew import Crew, eventually
+from tests.model import ModelServer, calls, says
+from tests.real_hosts import Hosts
+from tests.worktrees.conftest import git, make_root, write
+
+TTL = 3.0
+
+
+@pytest.fixture
+def team(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosts]:
+    """Make a team in PostgreSQL at the root of a repository, without a host."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    root = make_root(_folder(tmp_path / "operator"))
+    git(root, "config", "user.name", "Kim")
+    git(root, "config", "user.email", "kim@example.invalid")
+    write(root, {"notes.txt": "not committed\n"})
+    with ModelServer() as model:
+        crew = Crew(root, model, store=database)
+        postgres.set_lease_ttl(database, TTL)
+        postgres.close_connections()
+        found = Hosts(crew, tmp_path, database)
+        yield found
+        found.end()
+        postgres.close_connections()
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def results_of(crew: Crew, name: str) -> list[ToolResult]:
+    return [event for event in crew.events(name) if isinstance(event, ToolResult)]
+
+
+def test_work_survives_its_host_and_comes_home(team: Hosts) -> None:
+    """The agent writes on one host, which is lost; it goes on with its files on another; its work is merged."""
+    crew, cli = team.crew, Cli(team.crew.root)
+    pushed = cli("workspace", "push")
+    assert pushed.code == 0, pushed.err
+    assert "and uncommitted files" in pushed.out
+    team.start("one")
+    crew.model.give(
+        "fixer",
+        calls("write_file", path="done.py", content="d = 1\n"),
+        calls("bash", command="cat notes.txt; echo more >> done.py; sleep 600"),
+        calls("bash", command="cat done.py"),
+        says("done"),
+    )
+    prompt = crew.hire("fixer", "code", "work")
+    eventually(lambda: "sleep" in crew.see("fixer").doing, "the command")
+    (written,) = results_of(crew, "fixer")
+    found = workspaces.newest(crew.directory, "fixer")
+    assert found is not None
+    assert written.snapshot == found.commit
+    team.kill("one")
+    team.start("two")
+    crew.wait_for("fixer", "crashed", "vanished", "exited")
+    hiring.resume(crew.team, "fixer")
+    assert crew.answer(prompt).code == 0
+    assert [each.content.splitlines()[0] for each in results_of(crew, "fixer")][2:] == ["d = 1"]
+    assert results_of(crew, "fixer")[1].content.startswith("interrupted, outcome unknown")
+    crew.wait_for("fixer", "idle")
+    assert [event.at for event in crew.events("fixer") if isinstance(event, SnapshotTaken)][-1] == "end"
+
+    listed = cli("changes", "fixer")
+    assert listed.code == 0, listed.err
+    assert "A" in listed.out
+    assert "done.py" in listed.out
+    assert "notes.txt" not in listed.out, "that is the user's"
+    merged = cli("merge", "fixer")
+    assert merged.code == 0, merged.err
+    assert (crew.root / "done.py").read_text() == "d = 1\n"
+    assert git(crew.root, "log", "-1", "--format=%an %b").startswith("Kim")
+    fetched = cli("fetch", "fixer")
+    assert fetched.code == 0, fetched.err
+    assert git(crew.root, "show", "crewboard/fixer:done.py") == "d = 1"
+    assert cli("workspace", "push").code == 0
+
+    crew.model.give("tester", calls("bash", command="cat done.py; ls"), says("done"))
+    crew.run("tester", "code", "test it", start_from="fixer")
+    assert results_of(crew, "tester")[0].content.splitlines()[0] == "d = 1"
+    removed = cli("stop", "fixer")
+    assert removed.code == 0, removed.err
+    assert cli("remove", "fixer").code == 0
+    assert not [name for name in crew.directory.bundles.names() if name.startswith("fixer.")]
+
+
+def test_a_result_is_journalled_after_its_files_are_safe(team: Hosts) -> None:
+    """The store refuses the snapshot: then the conversation does not believe that the file was written."""
+    import psycopg
+
+    crew = team.crew
+    workspaces.push(crew.directory, "kim", 1.0)
+    team.start("one")
+    crew.model.give("fixer", calls("bash", command="sleep 1; echo 1 > done.py"), says("done"))
+    crew.hire("fixer", "code", "work")
+    eventually(lambda: "sleep" in crew.see("fixer").doing, "the command")
+    with psycopg.connect(team.url) as connection:
+        # The next part of a bundle cannot be written until this ends.
+        connection.execute("SELECT 1 FROM crewboard.entries WHERE name = 'bundles' FOR UPDATE")
+        tree = team.directory("one").worktree("fixer")
+        eventually((tree / "done.py").exists, "the file")
+        held = eventually(lambda: _waiting(connection), "the worker that waits for the store")
+        assert held
+        assert results_of(crew, "fixer") == []
+        connection.rollback()
+    eventually(lambda: results_of(crew, "fixer"), "the result")
+    (written,) = results_of(crew, "fixer")
+    found = workspaces.newest(crew.directory, "fixer")
+    assert found is not None
+    assert found.commit == written.snapshot
+
+
+def _waiting(connection: object) -> bool:
+    rows = connection.execute(  # type: ignore[attr-defined]
+        "SELECT 1 FROM pg_locks WHERE NOT granted"
+    ).fetchall()
+    return bool(rows)
+
+
+def test_without_a_workspace_agents_work_in_the_root_of_the_host(team: Hosts) -> None:
+    crew = team.crew
+    team.start("one")
+    write(team.folder / "one", {"here.txt": "on the host\n"})
+    crew.model.give("scout", calls("read_file", path="here.txt"), says("done"))
+    hired = crew.hire("scout", "explore", "look")
+    assert "workspace push" in hired.note
+    crew.answer(hired)
+    assert "on the host" in results_of(crew, "scout")[0].content
+    with pytest.raises(UsageError, match="no workspace was pushed"):
+        crew.hire("other", "code", "work", start_from="scout")
+    crew.model.give("second", says("done"))
+    assert crew.hire("second", "explore", "look").note == ""
+
+
+def test_a_checkout_that_cannot_be_made_is_a_failed_start(team: Hosts) -> None:
+    crew = team.crew
+    workspaces.push(crew.directory, "kim", 1.0)
+    team.start("one")
+    for name in crew.directory.bundles.names():
+        crew.directory.bundles.below(name).put(b"damaged")
+    crew.hire("fixer", "code", "work")
+    ended = eventually(lambda: agents.exit_record(crew.agent("fixer")), "its end")
+    assert ended.reason == "failed"
+    status = agents.status(crew.agent("fixer"))
+    assert status is not None
+    assert (status.last_error or "").startswith("its checkout could not be made: the bundle +base.")
+    assert "its checkout could not be made" in team.directory("one").agent("fixer").log.read_text()

@@ -1,0 +1,372 @@
+"""Workspaces of a team with hosts: pushed by the user, checked out on hosts, carried back. No process is started."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from crewboard.commands import Team, changes, workspace
+from crewboard.records import BadDataError, Bundle, Carried, HireOptions, Member, Spec, Status, UsageError, Worktree
+from crewboard.store import agents, json_records, layout, roster
+from crewboard.store.file_store import FileStore
+from crewboard.store.layout import TeamDirectory
+from crewboard.worktrees import bundles, snapshot, workspaces
+from crewboard.worktrees.repository import open_repository, open_workspace
+from tests.postgres import close_connections
+from tests.worktrees.conftest import git, make_root, write
+
+Machine = Callable[[str], TeamDirectory]
+
+
+@pytest.fixture(params=["files", pytest.param("postgresql", marks=pytest.mark.long)])
+def machine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """Return a function that gives a machine with an empty root; all have the same team in the same store."""
+    url = request.getfixturevalue("database") if request.param == "postgresql" else None
+    known: dict[str, TeamDirectory] = {}
+
+    def make(name: str) -> TeamDirectory:
+        if name in known:
+            return known[name]
+        team = TeamDirectory(tmp_path / name / ".crewboard" / "crew")
+        team.root.mkdir()
+        if url is None:
+            team.make()
+            # On files, a team has one machine alone: the others share its folder here.
+            first = next(iter(known.values()), team)
+            monkeypatch.setitem(layout._opened, team.path, FileStore(str(first.path)))
+        elif not known:
+            team.make(url)
+        else:
+            team.path.parent.mkdir(mode=0o700)
+            team._create(url)
+            team.make()
+        if not known:
+            roster.create(team, "", 1.0)
+        known[name] = team
+        return team
+
+    yield make
+    if url is not None:
+        close_connections()
+
+
+@pytest.fixture
+def home(machine: Machine) -> TeamDirectory:
+    """Return the user's machine: its root is a repository, with one file changed and one that is new."""
+    team = machine("home")
+    make_root(team.root)
+    git(team.root, "config", "user.name", "Kim")
+    git(team.root, "config", "user.email", "kim@example.invalid")
+    write(team.root, {"api.py": "one\ntwo\nthree\nfour\n", "new.py": "n = 1\n", "ignored.pyc": "x"})
+    return team
+
+
+def hire(team: TeamDirectory, name: str, **flags: object) -> Spec:
+    pushed = workspaces.load(team)
+    assert pushed is not None
+    spec = Spec(
+        prompt="work", prompt_id=name, type="code", flags=HireOptions(worktree=True, **flags),  # type: ignore[arg-type]
+        worktree=workspaces.worktree_on_hosts(team, name, pushed),
+    )  # fmt: skip
+    roster.put(team, Member(name=name, type="code"))
+    team.make_folder(f"agents/{name}")
+    json_records.save(team.agent(name).spec, spec)
+    return spec
+
+
+def worktree(spec: Spec) -> Worktree:
+    assert spec.worktree is not None
+    return spec.worktree
+
+
+def run(team: TeamDirectory, name: str, spec: Spec, number: int = 1) -> Spec:
+    """Begin a run on a host, as its supervisor and its worker do."""
+    spec = spec.replace(run=number)
+    workspaces.prepare(team, name, spec, agents.last_run(team.agent(name)))
+    json_records.save(team.agent(name).status, Status(run=number, pid=1, state="idle", since=1.0))
+    assert agents.last_run(team.agent(name)) == number
+    return spec
+
+
+def carry(team: TeamDirectory, name: str, spec: Spec, **files: str) -> str:
+    """Write files in a checkout, and carry a snapshot of it."""
+    write(team.worktree(name), {path.replace("_", "."): text for path, text in files.items()})
+    taken = snapshot.take(team, name, spec)
+    workspaces.Carrier(team, name, worktree(spec)).carry(taken, spec.run, 2.0)
+    return taken.commit
+
+
+def files_of_user(team: TeamDirectory) -> dict[Path, bytes]:
+    """Return the contents of all files of a root, with its repository, but without the teams."""
+    found = (path for path in team.root.rglob("*") if path.is_file() and team.path.parent not in path.parents)
+    return {path: path.read_bytes() for path in found}
+
+
+def test_uncommitted_files_get_to_a_host_and_work_comes_back(machine: Machine, home: TeamDirectory) -> None:
+    before = {path: path.read_bytes() for path in (home.root / ".git").rglob("*") if path.is_file()}
+    status = git(home.root, "status", "--porcelain")
+    pushed = workspaces.push(home, "kim", 1.0)
+    assert git(home.root, "status", "--porcelain") == status
+    assert {path: path.read_bytes() for path in before} == before, "nothing of the user's repository changed"
+    assert (pushed.head, pushed.branch, pushed.by) == (git(home.root, "rev-parse", "HEAD"), "main", "kim")
+    host = machine("host")
+    spec = run(host, "bob", hire(home, "bob"))
+    tree = host.worktree("bob")
+    assert (tree / "api.py").read_text() == "one\ntwo\nthree\nfour\n"
+    assert (tree / "new.py").read_text() == "n = 1\n"
+    assert not (tree / "ignored.pyc").exists()
+    assert not (tree / ".crewboard").exists()
+    assert git(tree, "status", "--porcelain") == ""
+    commit = carry(host, "bob", spec, done_py="d = 1\n")
+
+    found = workspaces.fetch(home, open_repository(home.root), "bob", worktree(spec))
+    assert found is not None
+    assert (found.commit, found.changed) == (commit, True)
+    (listed,) = changes.list_changes(Team(home, environment={"USER": "kim"}))
+    assert [(each.path, each.status) for each in listed.files] == [("done.py", "added")]
+    assert listed.applies
+    merged = changes.merge(Team(home, environment={"USER": "kim"}), "bob", now=True)
+    assert merged is not None
+    assert (home.root / "done.py").read_text() == "d = 1\n"
+    assert (home.root / "new.py").read_text() == "n = 1\n", "what is not committed stays"
+    assert git(home.root, "show", "--stat", "--format=%an", "HEAD").split() == [
+        "Kim", "done.py", "|", "1", "+", "1", "file", "changed,", "1", "insertion(+)"
+    ]  # fmt: skip
+
+
+def test_a_run_on_another_host_begins_with_the_newest_snapshot(machine: Machine, home: TeamDirectory) -> None:
+    workspaces.push(home, "kim", 1.0)
+    one, other = machine("one"), machine("other")
+    spec = run(one, "bob", hire(home, "bob"))
+    git(one.worktree("bob"), "-c", "user.name=b", "-c", "user.email=b@x", "commit", "-q", "--allow-empty", "-m", "mine")
+    carry(one, "bob", spec, a_py="a = 1\n")
+    carry(one, "bob", spec, b_py="b = 1\n")
+    write(one.worktree("bob"), {"lost.py": "after the last snapshot\n"})
+    spec = run(other, "bob", spec, 2)
+    tree = other.worktree("bob")
+    assert (tree / "a.py").read_text() + (tree / "b.py").read_text() == "a = 1\nb = 1\n"
+    assert not (tree / "lost.py").exists()
+    assert git(tree, "log", "-1", "--format=%s") == "mine"
+    carry(other, "bob", spec, a_py="a = 2\n")
+    # The first host has an older state, with files that the agent knows nothing of.
+    run(one, "bob", spec, 3)
+    assert (one.worktree("bob") / "a.py").read_text() == "a = 2\n"
+    assert not (one.worktree("bob") / "lost.py").exists()
+
+
+def test_a_run_on_the_same_host_keeps_what_is_ignored(machine: Machine, home: TeamDirectory) -> None:
+    workspaces.push(home, "kim", 1.0)
+    host = machine("host")
+    spec = run(host, "bob", hire(home, "bob"))
+    carry(host, "bob", spec, a_py="a = 1\n")
+    write(host.worktree("bob"), {"cache.pyc": "x", "half.py": "of a call whose outcome is unknown\n"})
+    run(host, "bob", spec, 2)
+    assert (host.worktree("bob") / "cache.pyc").exists()
+    assert (host.worktree("bob") / "half.py").exists()
+
+
+def test_an_agent_starts_from_the_work_of_another(machine: Machine, home: TeamDirectory) -> None:
+    workspaces.push(home, "kim", 1.0)
+    one, other = machine("one"), machine("other")
+    fixer = run(one, "fixer", hire(home, "fixer"))
+    carry(one, "fixer", fixer, a_py="a = 1\n")
+    spec = run(other, "tester", hire(home, "tester", start_from="fixer"))
+    tree = other.worktree("tester")
+    assert (tree / "a.py").read_text() == "a = 1\n"
+    assert git(tree, "status", "--porcelain") == ""
+    carry(other, "tester", spec)
+    carry(one, "fixer", fixer, a_py="a = 2\n")
+    assert "was replaced by the newest state of fixer" in workspaces.start_again(other, "tester", spec)
+    assert (tree / "a.py").read_text() == "a = 2\n"
+    assert workspaces.start_again(other, "tester", spec) == ""
+    carry(other, "tester", spec, test_py="t = 1\n")
+    found = workspaces.fetch(home, open_repository(home.root), "tester", worktree(spec))
+    assert found is not None
+    listed = {each.agent: each for each in changes.list_changes(Team(home))}
+    assert [each.path for each in listed["tester"].files] == ["test.py"], "its own work alone"
+    carry(one, "fixer", fixer, a_py="a = 3\n")
+    assert "has work of your own" in workspaces.start_again(other, "tester", spec)
+    assert (tree / "a.py").read_text() == "a = 2\n"
+    assert (tree / "test.py").exists()
+
+
+def test_a_new_push_is_what_new_agents_begin_with(machine: Machine, home: TeamDirectory) -> None:
+    workspaces.push(home, "kim", 1.0)
+    old = hire(home, "old")
+    size = bundles.total(workspaces.push(home, "kim", 1.0).bundles)
+    write(home.root, {"more.py": "m = 1\n"})
+    pushed = workspaces.push(home, "kim", 2.0)
+    assert len(pushed.bundles) == 2
+    assert bundles.total(pushed.bundles) - size < 1000, "what is there is not sent again"
+    host = machine("host")
+    run(host, "new", hire(home, "new"))
+    run(host, "old", old)
+    assert (host.worktree("new") / "more.py").exists()
+    assert not (host.worktree("old") / "more.py").exists()
+
+
+def test_many_snapshots_and_pushes_do_not_grow_without_bound(
+    machine: Machine, home: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundles, "MOST_BUNDLES", 3)
+    workspaces.push(home, "kim", 1.0)
+    host = machine("host")
+    spec = run(host, "bob", hire(home, "bob"))
+    for number in range(5):
+        carry(host, "bob", spec, a_py=f"a = {number}\n")
+        write(home.root, {"more.py": f"m = {number}\n"})
+        pushed = workspaces.push(home, "kim", 1.0)
+        found = workspaces.newest(home, "bob")
+        assert found is not None
+        assert len(found.bundles) <= 3
+        assert len(pushed.bundles) <= 3
+        named = {each.id for each in (*pushed.bundles, *found.bundles)}
+        assert {name.rsplit(".", 2)[0] for name in home.bundles.names()} == named, "no part is left over"
+    run(machine("other"), "bob", spec, 2)
+    assert (machine("other").worktree("bob") / "a.py").read_text() == "a = 4\n"
+
+
+def test_a_writer_that_is_killed_leaves_nothing_half(
+    machine: Machine, home: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspaces.push(home, "kim", 1.0)
+    host = machine("host")
+    spec = run(host, "bob", hire(home, "bob"))
+    first = carry(host, "bob", spec, a_py="a = 1\n")
+
+    def killed(*_: object, **__: object) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(json_records, "save", killed)
+        with pytest.raises(SystemExit):
+            carry(host, "bob", spec, a_py="a = 2\n")
+    found = workspaces.newest(home, "bob")
+    assert found is not None
+    assert found.commit == first
+    run(machine("other"), "bob", spec, 2)
+    assert (machine("other").worktree("bob") / "a.py").read_text() == "a = 1\n"
+
+
+def test_a_damaged_bundle_is_refused(machine: Machine, home: TeamDirectory) -> None:
+    workspaces.push(home, "kim", 1.0)
+    host = machine("host")
+    spec = run(host, "bob", hire(home, "bob"))
+    carry(host, "bob", spec, a_py="a = 1\n")
+    found = workspaces.newest(home, "bob")
+    assert found is not None
+    part = home.bundles.below(f"{found.bundles[0].id}.0.part")
+    whole = part.get() or b""
+    for damaged in (b"", b"# v2 git bundle\n", whole[:-30], whole.replace(b"PACK", b"KCAP")):
+        part.put(damaged)
+        with pytest.raises(BadDataError, match="the bundle"):
+            run(machine("other"), "bob", spec, 2)
+    assert not machine("other").worktree("bob").exists()
+
+
+def test_objects_that_git_would_not_make_are_refused(machine: Machine, home: TeamDirectory) -> None:
+    """A bundle has a tree with an entry `.git`, as a host that was taken over could write one."""
+    workspaces.push(home, "kim", 1.0)
+    spec = hire(home, "bob")
+    blob = git(home.root, "hash-object", "-w", "api.py")
+    entry = f"100644 .git\0{''.join(chr(each) for each in bytes.fromhex(blob))}".encode("latin-1")
+    (home.root / "tree").write_bytes(entry)
+    tree = git(home.root, "hash-object", "-w", "-t", "tree", "--literally", "tree")
+    commit = git(home.root, "commit-tree", tree, "-p", worktree(spec).base, "-m", "bad")
+    git(home.root, "update-ref", "refs/crew/@crew/bob", commit)
+    bundle = bundles.write(home, "bob", open_repository(home.root), ["refs/crew/@crew/bob"], [worktree(spec).base])
+    assert isinstance(bundle, Bundle)
+    record = Carried(commit=commit, base=worktree(spec).base, bundles=[bundle])
+    json_records.save(home.carried("bob"), record)
+    with pytest.raises(BadDataError, match="hasDotgit"):
+        run(machine("host"), "bob", spec)
+
+
+def test_work_that_is_discarded_is_gone_everywhere(machine: Machine, home: TeamDirectory) -> None:
+    workspaces.push(home, "kim", 1.0)
+    host = machine("host")
+    spec = run(host, "bob", hire(home, "bob"))
+    carry(host, "bob", spec, a_py="a = 1\n")
+    team = Team(home, environment={"USER": "kim"})
+    with pytest.raises(UsageError, match="bob has unmerged work in 1 file"):
+        changes.require_merged(team, ["bob"])
+    assert changes.discard(team, "bob") is not None
+    assert not [name for name in home.bundles.names() if name.startswith("bob.")]
+    assert not changes.has_work(team, "bob")
+    run(host, "bob", spec, 2)
+    assert not (host.worktree("bob") / "a.py").exists()
+
+
+def test_fetch_makes_a_branch_and_never_loses_what_the_user_did_there(machine: Machine, home: TeamDirectory) -> None:
+    team = Team(home, environment={"USER": "kim"})
+    workspaces.push(home, "kim", 1.0)
+    host = machine("host")
+    spec = run(host, "bob", hire(home, "bob"))
+    assert workspace.fetch(team, "bob") is None
+    carry(host, "bob", spec, a_py="a = 1\n")
+    (first,) = workspace.fetch_all(team)
+    branch = first.branch
+    assert (branch, first.note) == ("crewboard/@crew/bob", "")
+    assert git(home.root, "show", f"{branch}:a.py") == "a = 1"
+    carry(host, "bob", spec, a_py="a = 2\n")
+    again = workspace.fetch(team, "bob")
+    assert again is not None
+    assert (again.new, again.note) == (True, "")
+    mine = git(home.root, "commit-tree", f"{branch}^{{tree}}", "-p", branch, "-m", "mine")
+    git(home.root, "branch", "-f", branch, mine)
+    carry(host, "bob", spec, a_py="a = 3\n")
+    kept = workspace.fetch(team, "bob")
+    assert kept is not None
+    assert "has commits of yours" in kept.note
+    assert git(home.root, "rev-parse", branch) == mine
+
+
+def test_a_root_with_a_repository_of_its_own_is_not_touched(machine: Machine, home: TeamDirectory) -> None:
+    workspaces.push(home, "kim", 1.0)
+    host = machine("host")
+    make_root(host.root)
+    write(host.root, {"api.py": "of another user\n"})
+    before = files_of_user(host)
+    spec = run(host, "bob", hire(home, "bob"))
+    carry(host, "bob", spec, a_py="a = 1\n")
+    assert files_of_user(host) == before
+    assert open_workspace(host).ref(snapshot.ref_of(host, "bob")) is not None
+
+
+def test_hosts_fetch_the_history_from_a_remote(machine: Machine, home: TeamDirectory, tmp_path: Path) -> None:
+    remote = tmp_path / "remote.git"
+    git(tmp_path, "init", "-q", "--bare", str(remote))
+    with pytest.raises(UsageError, match="does not have the commit"):
+        workspaces.push(home, "kim", 1.0, str(remote))
+    git(home.root, "push", "-q", str(remote), "main")
+    pushed = workspaces.push(home, "kim", 1.0, str(remote))
+    assert pushed.url == str(remote)
+    assert bundles.total(pushed.bundles) < 1000
+    host = machine("host")
+    spec = run(host, "bob", hire(home, "bob"))
+    assert (host.worktree("bob") / "new.py").exists()
+    carry(host, "bob", spec, a_py="a = 1\n")
+    found = workspaces.fetch(home, open_repository(home.root), "bob", worktree(spec))
+    assert found is not None
+
+
+def test_a_workspace_that_is_too_large_is_refused(
+    machine: Machine, home: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundles, "LIMIT", 100)
+    with pytest.raises(UsageError, match="--git URL"):
+        workspaces.push(home, "kim", 1.0)
+    assert workspaces.load(home) is None
+    assert home.bundles.names() == []
+
+
+def test_without_a_push_the_text_says_what_to_do(machine: Machine, home: TeamDirectory) -> None:
+    workspaces.push(home, "kim", 1.0)
+    spec = hire(home, "bob")
+    home.workspace.remove()
+    with pytest.raises(UsageError, match="crewboard workspace push"):
+        run(machine("host"), "bob", spec)
+    shutil.rmtree(home.root / ".git")
+    with pytest.raises(UsageError, match="no workspace to push"):
+        workspaces.push(home, "kim", 1.0)
