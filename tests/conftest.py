@@ -35,7 +35,29 @@ settings.load_profile("crewboard")
 
 _MEMORY = Path("/dev/shm")
 
+_ROOM = 1 << 30
+"""Bytes that must be free in memory: a run has a hundred megabytes of files at a time."""
+
 _TEAMS_OF_MODULES = {"shared_crew", "shared"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the files of the default suite in memory: making and removing small files on a disk takes a tenth of it.
+
+    Long tests make gigabytes, and benchmarks measure what users have. `.ci/run` also runs the default suite on a disk.
+    """
+    if "PYTEST_DEBUG_TEMPROOT" in os.environ or not config.option.markexpr.startswith("not long and"):
+        return
+    if _has_room(_MEMORY):
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = str(_MEMORY)
+
+
+def _has_room(folder: Path) -> bool:
+    """Return True if the files of all tests fit, and programs can be run from there, which containers often forbid."""
+    if not os.access(folder, os.W_OK):
+        return False
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize >= _ROOM and not found.f_flag & os.ST_NOEXEC
 
 
 # First, because pytest-xdist reads the groups in its own hook.

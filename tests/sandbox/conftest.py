@@ -1,6 +1,8 @@
 """Fixtures of the sandbox tests."""
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,9 +19,22 @@ LEVELS: tuple[Level, ...] = ("bubblewrap", "landlock")
 
 
 @pytest.fixture(scope="session")
-def works(tmp_path_factory: pytest.TempPathFactory) -> dict[Level, str | None]:
+def _outside_dev() -> Iterator[Path]:
+    """Make a folder that is not in /dev, as others may be: to a sandbox, /dev belongs to the system."""
+    folder = Path(tempfile.mkdtemp(prefix="crewboard-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def tmp_path(_outside_dev: Path) -> Path:
+    return Path(tempfile.mkdtemp(dir=_outside_dev))
+
+
+@pytest.fixture(scope="session")
+def works(_outside_dev: Path) -> dict[Level, str | None]:
     """Return for each level why it does not work here, or None."""
-    policy = Policy(tmp_path_factory.mktemp("trial"), writes=False)
+    policy = Policy(Path(tempfile.mkdtemp(dir=_outside_dev)), writes=False)
     return {
         "bubblewrap": bubblewrap.unavailable_reason(policy),
         "landlock": landlock.unavailable_reason(policy),
@@ -41,14 +56,14 @@ def need(level: Level, works: dict[Level, str | None]) -> None:
 
 
 @pytest.fixture(scope="module")
-def targets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Targets]:
+def targets(_outside_dev: Path) -> Iterator[Targets]:
     """Make targets for the attempts of a module, in a process that adopts their orphans, as a worker does."""
     system.need_program("git")
     patch = pytest.MonkeyPatch()
     for name in ("ANTHROPIC_API_KEY", "GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "SSH_AUTH_SOCK"):
         patch.setenv(name, SECRET)
     process.adopt_orphans()
-    base = Path(os.path.realpath(tmp_path_factory.mktemp("targets")))
+    base = Path(os.path.realpath(tempfile.mkdtemp(dir=_outside_dev)))
     with built(base) as made:
         yield made
     # Stop adopting orphans.
