@@ -155,7 +155,7 @@ def test_a_holder_that_cannot_renew_is_told(store: Any, monkeypatch: pytest.Monk
     set_lease_ttl(store.url, 0.6)
     postgres_store.close_all()
     store.fence(take(store), lambda: None, lost.set)
-    monkeypatch.setattr(store._server._keeper, "_connect", _refuse)
+    monkeypatch.setattr(store._server._keeper, "_renew", _refuse)
     run(store.url, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
         "AND datname = current_database()")  # fmt: skip
     assert lost.wait(WAIT_TIMEOUT)
@@ -163,7 +163,7 @@ def test_a_holder_that_cannot_renew_is_told(store: Any, monkeypatch: pytest.Monk
     monkeypatch.undo()
 
 
-def _refuse() -> None:
+def _refuse(_: object) -> None:
     raise psycopg.OperationalError("out of reach")
 
 

@@ -7,7 +7,6 @@ the time since the beginning of the last renewal, by its own clock, and ends bef
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import psycopg
 from msgspec import Struct
@@ -21,6 +20,10 @@ CERTAIN_FOR = 0.7
 """Parts of the time of a lease: until its renewal, how long a call is repeated, how long its holder counts on it."""
 
 
+_RETRY_INTERVAL = 0.2
+"""Seconds until a renewal that failed is tried again."""
+
+
 class _Lease(Struct):
     """A lease that is renewed: since when it is certain, and what to call if it is not any more."""
 
@@ -32,13 +35,14 @@ class _Lease(Struct):
 class LeaseKeeper:
     """Renews the leases of this process in one thread, and watches in another one that this succeeds.
 
-    `ttl` returns how many seconds a lease lasts. Both threads end once `closed` is set.
+    `renew` renews the leases of some tokens, and returns the tokens of those that this process has still. `ttl` returns
+    how many seconds a lease lasts. Both threads end once `closed` is set.
     """
 
     def __init__(
-        self, connect: Callable[[], "psycopg.Connection[Any]"], ttl: Callable[[], float], closed: threading.Event
+        self, renew: Callable[[list[int]], set[int]], ttl: Callable[[], float], closed: threading.Event
     ) -> None:
-        self._connect = connect
+        self._renew = renew
         self._ttl = ttl
         self._closed = closed
         self._lock = threading.Lock()
@@ -51,7 +55,7 @@ class LeaseKeeper:
             self._leases[held.token] = _Lease(held, begin)
             begun, self._begun = self._begun, True
         if not begun:
-            threading.Thread(target=self._renew, name="crewboard-leases", daemon=True).start()
+            threading.Thread(target=self._run, name="crewboard-leases", daemon=True).start()
 
     def drop(self, held: Held) -> None:
         with self._lock:
@@ -69,30 +73,20 @@ class LeaseKeeper:
         if not watching:
             threading.Thread(target=self._watch, name="crewboard-lease", daemon=True).start()
 
-    def _renew(self) -> None:
-        connection: psycopg.Connection[Any] | None = None
-        ttl = self._ttl()
-        while not self._closed.wait(RENEW_AFTER * ttl if connection is not None else min(0.2, RENEW_AFTER * ttl)):
+    def _run(self) -> None:
+        soon = min(_RETRY_INTERVAL, RENEW_AFTER * self._ttl())
+        rest = soon
+        while not self._closed.wait(rest):
             with self._lock:
                 tokens = list(self._leases)
-            if not tokens:
-                continue
             begin = time.monotonic()
             try:
-                connection = connection or self._connect()
-                rows = connection.execute(
-                    "UPDATE crewboard.leases SET until = clock_timestamp() + make_interval(secs => %s) "
-                    "WHERE token = ANY(%s) AND until > clock_timestamp() RETURNING token",
-                    (self._ttl(), tokens),
-                ).fetchall()
+                renewed = self._renew(tokens) if tokens else set()
             except (psycopg.Error, CrewboardError):
-                if connection is not None:
-                    connection.close()
-                connection = None
+                rest = soon
                 continue
-            self._note(tokens, {token for (token,) in rows}, begin)
-        if connection is not None:
-            connection.close()
+            self._note(tokens, renewed, begin)
+            rest = RENEW_AFTER * self._ttl()
 
     def _note(self, asked: list[int], renewed: set[int], begin: float) -> None:
         lost = []

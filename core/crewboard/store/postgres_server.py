@@ -249,9 +249,22 @@ class Server:
         """Renew a lease until it is released."""
         with self._lock:
             if self._keeper is None:
-                self._keeper = LeaseKeeper(self.connect, lambda: self.ttl, self.closed)
+                self._keeper = LeaseKeeper(self._renew, lambda: self.ttl, self.closed)
             keeper = self._keeper
         keeper.add(held, begin)
+
+    def _renew(self, tokens: list[int]) -> set[int]:
+        """Renew leases, and return the tokens of those that were not lost. Not repeated: the keeper does that.
+
+        It uses a connection that is idle, so that a worker needs one of its own and not two.
+        """
+        with self._borrowed() as connection:
+            rows = connection.execute(
+                "UPDATE crewboard.leases SET until = clock_timestamp() + make_interval(secs => %s) "
+                "WHERE token = ANY(%s) AND until > clock_timestamp() RETURNING token",
+                (self.ttl, tokens),
+            ).fetchall()
+        return {token for (token,) in rows}
 
     def forget(self, held: Held) -> None:
         if self._keeper is not None:
