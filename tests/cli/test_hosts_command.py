@@ -1,6 +1,7 @@
 """The command `hosts`, and hosts in `status`."""
 
 import json
+import time
 
 from crewboard.commands.context import Team
 from crewboard.store import hosts, leases
@@ -19,8 +20,9 @@ def test_a_team_in_files_says_that_it_has_no_hosts(cli: Cli, team: Team) -> None
 
 def test_hosts_lists_what_is_up_and_what_it_runs(cli: Cli, team: Team) -> None:
     add_host(team.directory, "build1", slots=4, labels=["gpu"], clock_offset=7.0)
-    add_host(team.directory, "build2", slots=2)
+    add_host(team.directory, "build2", slots=2, at=time.time() - 40)
     enlist(team, "api", host="build1")
+    enlist(team, "ui", host="build2")
     held = leases.take(hosts.lease(team.directory, "build1"))
     assert held is not None
     try:
@@ -35,6 +37,7 @@ def test_hosts_lists_what_is_up_and_what_it_runs(cli: Cli, team: Team) -> None:
                 ("build1", "up", ["api"]),
                 ("build2", "lost", []),
             ]
+            assert listed[1]["lost"] == ["ui"]
             whole = json.loads(cli("status", "--json").out)
             assert whole["hosts"] == listed
             assert whole["agents"][0]["host"] == "build1"

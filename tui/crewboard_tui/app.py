@@ -411,7 +411,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
     # ------------------------------------------------------------------------------------------------ the keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
-        if action in ("leave", "teams", "rules"):
+        if action in ("leave", "teams", "rules", "hosts"):
             # One stray letter must not throw away what is being written.
             return not is_form(self.screen)
         if action in ("team_create", "team_delete"):
@@ -578,6 +578,11 @@ class CrewboardApp(App[None], inherit_bindings=False):
         if self.screen.id != "rules-page":
             self.push_screen(registry.rules_page(self.context))
 
+    def action_hosts(self) -> None:
+        """Show the hosts of the team."""
+        if self.screen.id != "hosts-page":
+            self.push_screen(registry.hosts_page(self.context))
+
     def action_help(self) -> None:
         self.push_screen(registry.help_screen(self.screen, self.context.key))
 
@@ -636,11 +641,13 @@ class CrewboardApp(App[None], inherit_bindings=False):
     def ask(self, prompt: Screen[str | None], answered: Callable[[str | None], None] | None = None) -> None:
         self.push_screen(prompt, answered)
 
-    async def open_view(self, mode: str, at: str = "") -> None:
+    async def open_view(self, mode: str, at: str = "", *, find: str = "") -> None:
         await self.switch_mode(mode)
         await self._pop_to_view()
         if at and isinstance(self.screen, BaseScreen):
             self.screen.go_to(at)
+        if find and isinstance(self.screen, BaseScreen):
+            self.screen.search.narrow(find)
 
     async def _pop_to_view(self) -> None:
         """Leave the pages on top of a view, but not a form that is being filled."""

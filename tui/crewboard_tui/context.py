@@ -40,8 +40,8 @@ class Navigator(Protocol):
     def ask(self, prompt: Screen[str | None], answered: Callable[[str | None], None] | None = None) -> None:
         """Ask for one line of text."""
 
-    async def open_view(self, mode: str, at: str = "") -> None:
-        """Show a numbered view without the pages above it, with the cursor on the row `at`."""
+    async def open_view(self, mode: str, at: str = "", *, find: str = "") -> None:
+        """Show a numbered view without the pages above it, with the cursor on the row `at`, narrowed to `find`."""
 
     def open_agent(self, name: str, tab: str = "Now") -> None:
         """Open the page of an agent on one of its tabs."""

@@ -2,23 +2,30 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from crewboard import store
-from crewboard.readmodel.processes import Probe, Usage
 from crewboard.readmodel.states import HostState, SeenHost
-from crewboard.readmodel.team import CLOCK_TOLERANCE, AgentView, HostView
-from crewboard.records import Host, Status, StorageError
+from crewboard.readmodel.team import AgentView, HostView
+from crewboard.records import HeldStarts, Host, Status, StorageError, Usage
 from crewboard.store import CachedFile, TeamDirectory
+
+if TYPE_CHECKING:
+    from crewboard.readmodel.processes import Probe
+
+FORGOTTEN_AFTER = 24 * 3600.0
+"""Seconds after which a host that is gone is not shown any more: some names are never used again."""
 
 
 class HostReader:
     """A reader of the hosts of a team. On a team without hosts, it asks for one folder that does not exist."""
 
-    def __init__(self, team: TeamDirectory, probe: Probe) -> None:
+    def __init__(self, team: TeamDirectory, probe: "Probe") -> None:
         self._team = team
         self._probe = probe
         self._folder: store.Version | None = None
         self._files: dict[str, CachedFile[Host]] = {}
+        self._held: dict[str, CachedFile[HeldStarts]] = {}
         self._used: Counter[str] = Counter()
         """How many agents ran on each host at the last reading."""
         self._records: dict[str, Host] = {}
@@ -32,11 +39,15 @@ class HostReader:
         except StorageError:
             # What was read before is better than nothing.
             return
+        known, before = self._records, self.seen
         self._records = {name: host for name, file in self._files.items() if (host := file.get()) is not None}
-        self.seen = {
-            name: self._see(host, is_up=is_locked(store.hosts.lease(self._team, name)))
-            for name, host in self._records.items()
-        }
+        found: dict[str, SeenHost] = {}
+        for name, host in self._records.items():
+            # A host that comes back says so in its record, so those that are gone cost one look and not two.
+            is_gone = name in before and not before[name].is_up and host is known[name]
+            is_up = not is_gone and is_locked(store.hosts.lease(self._team, name))
+            found[name] = self._see(host, is_up=is_up)
+        self.seen = found
 
     def _list(self) -> None:
         folder = self._team.hosts.changed()
@@ -47,6 +58,7 @@ class HostReader:
         self._files = {
             name: known.get(name) or CachedFile(self._team.host(name).below("host.json"), Host) for name in names
         }
+        self._held = {name: CachedFile(store.hosts.held(self._team, name), HeldStarts) for name in names}
         self._folder = folder
 
     def _see(self, host: Host, *, is_up: bool) -> SeenHost:
@@ -58,10 +70,15 @@ class HostReader:
             boot_id=host.boot_id,
             is_here=self._probe.sees(host),
             is_full=self._used[host.name] >= host.slots,
-            clock_offset=round(host.clock_offset) if abs(host.clock_offset) > CLOCK_TOLERANCE else 0,
             # While a host is up, this changes with each of its records, and nothing depends on it.
             seen=0 if is_up else round(host.at - host.clock_offset),
         )
+
+    def held_starts(self, of_team: HeldStarts) -> HeldStarts:
+        """Return the runs that wait, with those that a host holds back."""
+        records = (self._held[name].get() for name, host in self.seen.items() if host.is_up)
+        found = [held for record in records if record is not None for held in record.held]
+        return of_team.replace(held=[*of_team.held, *found]) if found else of_team
 
     def is_here(self, worker: Status) -> bool:
         """Return True if the process that wrote a status can be looked at; True on a team without hosts."""
@@ -70,11 +87,13 @@ class HostReader:
 
     def usage(self, host: str, agent: str) -> Usage | None:
         """Return what an agent uses as its host measured it last."""
-        found = self._records[host].usage.get(agent) if host in self._records else None
-        return Usage(found.cpu, found.memory, found.children) if found is not None else None
+        return self._records[host].usage.get(agent) if host in self._records else None
 
-    def views(self, agents: Sequence[AgentView]) -> tuple[HostView, ...]:
-        """Return the hosts with the agents that run on them: those that are up first, then by name."""
+    def views(self, agents: Sequence[AgentView], now: float) -> tuple[HostView, ...]:
+        """Return the hosts with the agents that run on them: those that are up first, then by name.
+
+        One that was not seen for a day is left out, unless agents were lost with it.
+        """
         if not self._records:
             return ()
         running: dict[str, list[str]] = {}
@@ -104,6 +123,7 @@ class HostReader:
                 seen=host.at - host.clock_offset,
             )
             for name, host in self._records.items()
+            if self.seen[name].is_up or name in lost or now - host.at < FORGOTTEN_AFTER
         )
         return tuple(sorted(found, key=lambda host: (not host.is_up, host.name)))
 
@@ -115,5 +135,7 @@ def no_hosts(team: TeamDirectory) -> str:
         StorageError: It is unknown where the team is stored.
     """
     if team.address is None:
-        return "no hosts: the team is in files, its agents run here; `team create NAME --store URL` makes one for hosts"
-    return "no hosts yet; `crewboard host`, run on a machine, lets it run agents"
+        return (
+            "no hosts: this team is in files, all agents run here; `team create NAME --store URL` makes one for hosts"
+        )
+    return "no hosts yet: no machine runs agents of this team; `crewboard host`, run on a machine, starts one there"

@@ -1,7 +1,7 @@
 """Needs: everything that waits for the operator, in order of urgency, with the tasks that it blocks."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct, field
 
@@ -161,7 +161,9 @@ def _lost_host_needs(dead: Iterable[AgentView]) -> Iterator[Need]:
             by_host.setdefault(agent.host, []).append(agent)
     for host, lost in by_host.items():
         first = lost[0]
-        summary = f"died{_and_others(lost)}: {describe_exit(first.exit) if first.exit else first.reason}"
+        others = f", with {counted(len(lost) - 1, 'other')}" if len(lost) > 1 else ""
+        evidence = f": {first.exit.evidence}" if first.exit is not None and first.exit.evidence else ""
+        summary = f"host {host} was lost{others}{evidence}"
         names = tuple(agent.name for agent in lost)
         since = min(agent.since for agent in lost)
         yield Need("death", first.name, since, summary, agents=names, host=host)
@@ -178,17 +180,12 @@ def _no_host_needs(agents: Iterable[AgentView]) -> list[Need]:
             "no_host",
             waiting[0].name,
             min(agent.since for agent in waiting),
-            f"{reason}{_and_others(waiting)}",
+            reason if len(waiting) == 1 else f"{reason} (and {counted(len(waiting) - 1, 'other')})",
             agents=tuple(agent.name for agent in waiting),
         )
         for reason, waiting in by_reason.items()
     ]
     return sorted(found, key=lambda need: need.since)
-
-
-def _and_others(agents: Sequence[AgentView]) -> str:
-    """Return ` (and 3 others)`, nothing for one agent."""
-    return f" (and {counted(len(agents) - 1, 'other')})" if len(agents) > 1 else ""
 
 
 def _failed_assignment(agent: AgentView) -> Need:

@@ -323,7 +323,7 @@ class TeamReader:
         self._follow(config)
         held = self._look_at_leases(changed, now)
         self._measure(held, now, measured)
-        starts = self._starts.get() or HeldStarts()
+        starts = self._hosts.held_starts(self._starts.get() or HeldStarts())
         hosts = self._hosts.seen
         common = _Common(config, pending, board, only_operator, results, operator, starts, supervisor.alive, hosts)
         self._read_agents(held, common, now)
@@ -364,7 +364,7 @@ class TeamReader:
             storage=store.files.disk_state(self.team.path),
             present=self._present(),
             attached=config.attached,
-            hosts=self._hosts.views(agents),
+            hosts=self._hosts.views(agents, now),
             unprovided=any(not each.provided for each in starts.held),
             now=now,
         )
@@ -478,7 +478,7 @@ class TeamReader:
         others = {name: usage for name, usage in self._usage.items() if held.get(name, True) and name not in chosen}
         here = {name: status for name, status in living.items() if self._hosts.is_here(status)}
         told = {name: self._hosts.usage(status.host, name) for name, status in living.items() if name not in here}
-        elsewhere = {name: usage for name, usage in told.items() if usage is not None}
+        elsewhere = {name: Usage(use.cpu, use.memory, use.children) for name, use in told.items() if use is not None}
         self._usage = others | elsewhere | self._probe.measure(here)
 
     def _without_gone_servers(self, agents: tuple[AgentView, ...]) -> tuple[AgentView, ...]:

@@ -62,7 +62,7 @@ class SeenHost(Struct, frozen=True):
     """What the states of agents depend on of a host, on a team with hosts.
 
     `is_here`: it runs on this machine, so that its processes can be looked at. `is_full`: no slot was free. `seen` is
-    when one that is not up last wrote, `clock_offset` how many seconds its clock is ahead, 0 if it is about right.
+    when one that is not up last wrote.
     """
 
     name: str
@@ -71,7 +71,6 @@ class SeenHost(Struct, frozen=True):
     boot_id: str = ""
     is_here: bool = False
     is_full: bool = False
-    clock_offset: float = 0
     seen: float = 0
 
     @property
@@ -187,8 +186,7 @@ def _is_overdue(status: Status, seen: Evidence) -> bool:
     """Return True if a worker should have written its status again by now."""
     if status.deadline_monotonic is not None and status.boot_id == seen.boot_id:
         return seen.monotonic > status.deadline_monotonic
-    ahead = seen.host.clock_offset if seen.host is not None else 0
-    return status.deadline is not None and seen.now > status.deadline - ahead
+    return status.deadline is not None and seen.now > status.deadline
 
 
 def _exiting(record: Exit, now: float) -> Finding:

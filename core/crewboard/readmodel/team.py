@@ -252,9 +252,9 @@ class HostView(Struct, frozen=True):
 
     @property
     def clock(self) -> str:
-        """Return in words that its clock is wrong; an empty text if it is about right."""
+        """Return in words how wrong its clock is, such as `7 s behind`; an empty text if it is about right."""
         off = round(self.clock_offset)
-        return f"clock {abs(off)} s {'ahead' if off > 0 else 'behind'}" if abs(off) > CLOCK_TOLERANCE else ""
+        return f"{abs(off)} s {'ahead' if off > 0 else 'behind'}" if abs(off) > CLOCK_TOLERANCE else ""
 
 
 class SupervisorView(Struct, frozen=True):
@@ -344,6 +344,12 @@ class TeamView(Struct, frozen=True, dict=True):
         """Return the host called `name`."""
         return next((host for host in self.hosts if host.name == name), None)
 
+    @property
+    def told_apart(self) -> list[str]:
+        """Return the hosts that are up, or with which agents were lost; none if that is only one: no view names it."""
+        names = [host.name for host in self.hosts if host.is_up or host.lost]
+        return names if len(names) > 1 else []
+
     def agent(self, name: str) -> AgentView | None:
         """Return the agent called `name`."""
         return self._by_name.get(name)
@@ -374,8 +380,9 @@ class TeamView(Struct, frozen=True, dict=True):
 def describe_hosts(hosts: tuple[HostView, ...]) -> str:
     """Return in words how many hosts are up, and how many of their slots are in use: `2 of 3 hosts up, 5/16 slots`."""
     up = [host for host in hosts if host.is_up]
+    expected = [host for host in hosts if host.state != "ended"]
     used, slots = sum(host.used for host in up), sum(host.slots for host in up)
-    return f"{len(up)} of {len(hosts)} hosts up" + (f", {used}/{slots} slots" if up else "")
+    return f"{len(up)} of {counted(len(expected), 'host')} up" + (f", {used}/{slots} slots" if up else "")
 
 
 def describe_runner(view: TeamView) -> str:

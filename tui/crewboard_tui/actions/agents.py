@@ -265,7 +265,8 @@ class AgentActions:
         needs = selection.needs or tuple(
             need for agent in selection.agents for need in core.readmodel.to_acknowledge(view, agent.name)
         )
-        return [need for need in needs if need.is_acknowledgeable]
+        # All agents that were lost with one host have the same need.
+        return [need for need in dict.fromkeys(needs) if need.is_acknowledgeable]
 
     def _why_no_acknowledge(self, selection: Selection) -> str | None:
         return None if self._seen(selection) else not_for(selection)

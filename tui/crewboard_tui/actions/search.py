@@ -39,7 +39,7 @@ NEED_GROUPS: dict[str, frozenset[str]] = {
 MAIL_GROUPS = ("messages", "requests", "results")
 """Messages by what they are: about a request, the result of an assignment, or anything else."""
 
-FINDS_AGENTS = "words about an agent; s:stuck its state, a:api its name, #14 its task"
+FINDS_AGENTS = "words about an agent; s:stuck its state, a:api its name, h:build2 its host, #14 its task"
 """Filters that `matches_agent` understands, for the hint."""
 
 FINDS_TASKS = "words about a task; s:failed its status, a:api its owner, #14 itself"
@@ -77,6 +77,8 @@ def _agent_has(agent: AgentView, word: str) -> bool:
         return word[2:] in (look_of(agent).word + " " + agent.state + " " + agent.shown)
     if word.startswith("a:"):
         return word[2:] in agent.name
+    if word.startswith("h:"):
+        return word[2:] == agent.host
     if word.startswith("#"):
         return word[1:] == str(agent.task or "")
     return word in f"{agent.name} {agent.type} {agent.role} {agent.doing} {agent.reason}".lower()

@@ -6,7 +6,6 @@ import click
 
 import crewboard as core
 from crewboard import TeamView
-from crewboard.readmodel import HostView
 from crewboard_tui.cli.common import Session, age, as_json, note, say, say_json, table
 from crewboard_tui.render import format_load, format_size
 
@@ -42,7 +41,8 @@ def describe(view: TeamView, indent: str = "") -> list[str]:
     return table(head, [_row(host, view.now) for host in view.hosts], indent=indent)
 
 
-def _row(host: HostView, now: float) -> tuple[str, ...]:
+def _row(host: core.readmodel.HostView, now: float) -> tuple[str, ...]:
+    clock = f"clock {host.clock}" if host.clock else ""
     lost = f"lost: {', '.join(host.lost)}" if host.lost else ""
     return (
         host.name,
@@ -52,7 +52,7 @@ def _row(host: HostView, now: float) -> tuple[str, ...]:
         format_size(host.memory) if host.memory else "–",
         f"{age(now - host.seen)} ago",
         " ".join(host.labels) or "–",
-        " · ".join(part for part in (host.clock, ", ".join(host.agents), lost) if part) or "–",
+        " · ".join(part for part in (clock, ", ".join(host.agents), lost) if part) or "–",
     )
 
 

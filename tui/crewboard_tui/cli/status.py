@@ -102,7 +102,7 @@ def _agents(view: TeamView) -> list[str]:
     # A quarter of the line, so that what the agent does has room.
     rows = [_row(agent, view.now, columns() // 4) for agent in view.urgent_first]
     titles = ["NAME", "TYPE", "STATE", "FOR", "PID", "TASK", "MAIL", "DOING"]
-    if len(view.hosts) > 1:
+    if view.told_apart:
         titles.insert(_HOST_AT, "HOST")
         for row, agent in zip(rows, view.urgent_first, strict=True):
             row.insert(_HOST_AT, agent.host or "–")

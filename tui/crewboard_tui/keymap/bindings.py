@@ -232,6 +232,7 @@ KEYS: tuple[Key, ...] = (
     Key("app.changes", "8", "app.view('changes')", "", "show what each agent changed in its worktree", "app"),
     Key("app.rules", "9", "app.rules", "rules", "show the permission rules and how often each decided", "app"),
     Key("app.absence", "0", "app.absence", "while away", "show what happened while you were away", "app"),
+    Key("app.hosts", "H", "app.hosts", "hosts", "show the hosts that run the agents of a team in PostgreSQL", "app"),
     Key("app.teams", "t", "app.teams", "teams", "switch to another team", "app"),
     Key("app.palette", ":,ctrl+p", "app.command_palette", "command", "open the command palette", "app", 62),
     Key("app.help", "?", "app.help", "help", "show the keys of this pane", "app", 64),

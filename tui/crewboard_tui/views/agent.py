@@ -278,7 +278,9 @@ class AgentPage(BaseScreen):
 
 def _head(agent: AgentView, now: float) -> str:
     look = look_of(agent)
-    parts = [agent.name, agent.type, f"run {agent.run}", f"pid {agent.pid}" if agent.alive else "no process"]
+    place = f" on {agent.host}" if agent.host else ""
+    process = f"pid {agent.pid}{place}" if agent.alive else f"no process{place and f', was{place}'}"
+    parts = [agent.name, agent.type, f"run {agent.run}", process]
     parts += [f"{look.glyph} {look.word} {format_age(now - agent.since) if agent.since else ''}"]
     parts += ["web"] if agent.spec is not None and agent.spec.flags.web else []
     parts += [f"sandbox {agent.sandbox}"] if agent.sandbox else []

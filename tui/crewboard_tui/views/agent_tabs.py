@@ -57,7 +57,7 @@ from crewboard_tui.views.message_list import (
     void_mark,
     void_of,
 )
-from crewboard_tui.views.rows import crash_lines, fact_lines, task_line
+from crewboard_tui.views.rows import WHAT_HELPS_LOST, crash_lines, fact_lines, task_line
 from crewboard_tui.widgets import MARK, CollapsibleRow
 
 _RECENT = 40
@@ -105,7 +105,8 @@ def _now(page: Page) -> list[Line]:
     agent, snapshot = page.agent, page.snapshot
     report, work = snapshot.get(CrashOf(agent.name)), snapshot.get(WorkOf(agent.name)) or Work()
     if agent.shown == "dead" and report is not None:
-        return crash_lines(report, page.now, page.width)
+        lost = [("host", agent.host), ("what helps", WHAT_HELPS_LOST)] if agent.is_lost else []
+        return [*crash_lines(report, page.now, page.width), *fact_lines(lost, page.width)]
     live = work.live if agent.alive else ""
     recent = activity_lines(work.activity[-_RECENT:], live, page.width, caret=page.caret)
     return [*recent, (), *fact_lines(_facts(agent, page.snapshot.view), page.width)]
@@ -165,6 +166,7 @@ def _facts(agent: AgentView, view: TeamView) -> list[tuple[str, str]]:
         context = f"{100 * agent.context.used // agent.context.limit}% of {format_count(agent.context.limit)}"
     return [
         ("role", agent.role),
+        ("host", agent.host),
         ("task", f"#{agent.task}" if agent.task else ""),
         ("steps", _steps(agent)),
         ("beyond plan", _beyond_plan(agent)),
@@ -257,6 +259,7 @@ def _process_facts(agent: AgentView, width: int) -> list[Line]:
     return fact_lines(
         [
             ("process", f"pid {agent.pid}, run {agent.run}" if agent.alive else "none"),
+            ("host", agent.host if agent.is_here else f"{agent.host}, which measures CPU and memory there"),
             ("state", f"{agent.state} since {format_clock(agent.since)}" if agent.since else agent.state),
             ("why", agent.reason),
             ("sandbox", agent.sandbox),

@@ -426,10 +426,11 @@ class Roster(LineList):
 
     def _paint(self) -> None:
         agents = self._agents
-        laid_out_for = (self._arranged_for, self.app.size.width, self.row_width, self.wide)
+        hosts = self._seen.view.told_apart if self._seen.view is not None else []
+        laid_out_for = (self._arranged_for, self.app.size.width, self.row_width, self.wide, hosts)
         if laid_out_for != self._laid_out_for:
             self._laid_out_for = laid_out_for
-            self._layout = lay_out(agents, self.app.size.width, self.row_width, wide=self.wide)
+            self._layout = lay_out(agents, self.app.size.width, self.row_width, wide=self.wide, hosts=hosts)
         if agents or not (self._seen.view and self._seen.view.agents):
             rows: Sequence[Row] = LazyRows([agent.name for agent in agents], lambda at: self._draw(agents[at]))
         else:

@@ -29,6 +29,10 @@ from crewboard_tui.widgets import LineList, LineView, Row, title
 _HEAD = (("", 2), ("AGENT", 15), ("PID", 8), ("RUN", 4), ("CPU", 6), ("RSS", 6), ("CHILDREN", 9), ("SANDBOX", 11))
 
 
+_HOST = 10
+_WITH_ALL = 100
+"""Terminal width from which the host does not take the place of another column."""
+
 SORTS: dict[str, Callable[[AgentView], Any]] = {
     "team": lambda _: 0,
     "name": lambda agent: agent.name,
@@ -82,9 +86,10 @@ class ProcessesScreen(BaseScreen):
             for agent in snapshot.view.agents
             if matches_agent(agent, self.search.words) and in_group(agent, self.search.group)
         ]
-        head = "".join(pad(name, width) for name, width in _HEAD) + "HOW"
+        columns = _columns(self.size.width, with_host=bool(snapshot.view.told_apart))
+        head = "".join(pad(name, width) for name, width in columns) + "HOW"
         shown = rows.in_order(shown, lambda agent: agent.name, SORTS[rows.order.by])
-        found = [Row(agent.name, process_line(agent, marked=agent.name in rows.marked)) for agent in shown]
+        found = [Row(agent.name, process_line(agent, columns, marked=agent.name in rows.marked)) for agent in shown]
         rows.show(
             found or [nothing_row(self.search.nothing(first_hire(self.context)))],
             (Span(head, "dim"),) if shown else None,
@@ -115,22 +120,31 @@ class ProcessesScreen(BaseScreen):
         self.context.navigator.open_agent(event.key)
 
 
-def process_line(agent: AgentView, *, marked: bool = False) -> Line:
-    """Return the row of one worker: pid, run, CPU, memory, children, sandbox, state."""
+def _columns(width: int, *, with_host: bool) -> tuple[tuple[str, int], ...]:
+    """Return the columns with their widths, if wanted with the host of each worker.
+
+    On a narrow terminal it takes the place of the last column, which the page of the worker shows too.
+    """
+    if not with_host:
+        return _HEAD
+    return (*_HEAD[:2], ("HOST", _HOST), *_HEAD[2 : len(_HEAD) - (width < _WITH_ALL)])
+
+
+def process_line(agent: AgentView, columns: tuple[tuple[str, int], ...] = _HEAD, *, marked: bool = False) -> Line:
+    """Return the row of one worker: its host, pid, run, CPU, memory, children, sandbox, state."""
     look = look_of(agent)
     usage = agent.usage
-    cells = [
-        agent.name,
-        str(agent.pid) if agent.alive and agent.pid else "—",
-        str(agent.run or "—"),
-        f"{usage.cpu_percent:.0f}%" if usage else "—",
-        format_size(usage.rss_bytes) if usage else "—",
-        str(usage.children) if usage else "—",
-        agent.sandbox if agent.alive and agent.sandbox else "—",
-    ]
-    widths = [width for _, width in _HEAD[1:]]
-    cells[0] = clip_middle(agent.name, widths[0] - 1)
-    text = "".join(pad(cell, width - 1) + " " for cell, width in zip(cells, widths, strict=True))
+    cells = {
+        "AGENT": clip_middle(agent.name, 14),
+        "HOST": clip_middle(agent.host, _HOST - 1) or "—",
+        "PID": str(agent.pid) if agent.alive and agent.pid else "—",
+        "RUN": str(agent.run or "—"),
+        "CPU": f"{usage.cpu_percent:.0f}%" if usage else "—",
+        "RSS": format_size(usage.rss_bytes) if usage else "—",
+        "CHILDREN": str(usage.children) if usage else "—",
+        "SANDBOX": agent.sandbox if agent.alive and agent.sandbox else "—",
+    }
+    text = "".join(pad(cells[name], width - 1) + " " for name, width in columns if name)
     how = core.records.describe_exit(agent.exit) if agent.exit and not agent.alive else agent.state
     shape = (Span(look.glyph, look.tone), Span("✓" if marked else " ", "marked"))
     return (*shape, Span(text, "warning" if agent.unsafe else ""), say(how, look.tone))

@@ -30,6 +30,7 @@ _PAGES = (
     "agent",
     "help",
     "hire",
+    "hosts",
     "requests.plan_screen",
     "requests.question_screen",
     "teams",
@@ -75,6 +76,13 @@ def rules_page(context: AppContext) -> Screen[None]:
     from crewboard_tui.views.needs import RulesPage
 
     return RulesPage(context)
+
+
+def hosts_page(context: AppContext) -> Screen[None]:
+    """Return the list of the hosts."""
+    from crewboard_tui.views.hosts import HostsPage
+
+    return HostsPage(context)
 
 
 def hire_screen(context: AppContext, hired: Callable[[str], None], like: AgentView | None) -> Screen[None]:

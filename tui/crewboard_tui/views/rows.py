@@ -50,6 +50,10 @@ SHORT, TALL, HIGH = 14, 22, 50
 _LONGEST_NAME = 14
 
 
+_LONGEST_HOST = 12
+_SHORT_HOST = 8
+"""Cells for the name of a host, and those on a terminal below the class WIDE."""
+
 _SOME_ROOM = 16
 _ROOM_OF_DOING = 26
 """Cells for what an agent does, before longer names get the rest."""
@@ -128,6 +132,10 @@ def _name(agent: AgentView, now: float) -> Span:  # noqa: ARG001
 def _why(agent: AgentView, now: float) -> Span:
     reason = one_line(agent.reason)
     return Span("" if agent.shown == "idle" or reason == doing(agent, now) else reason, "dim")
+
+
+def _host(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    return Span(agent.host or "—", "error" if agent.is_lost and not agent.acknowledged else "dim")
 
 
 def _pid(agent: AgentView, now: float) -> Span:  # noqa: ARG001
@@ -210,6 +218,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(NEED_LOOKS["collision"].glyph, 1, _collides, since=NARROW, has=lambda agent: bool(agent.collides_with)),
     Column("STATE", 7, _word),
     Column("TYPE", 8, lambda agent, _: Span(one_line(agent.type), "dim")),
+    Column("HOST", _LONGEST_HOST, _host),
     Column("PID", 7, _pid, since=WIDE),
     Column("PLAN", 5, _plan, "right", has=lambda agent: agent.deviations is not None or agent.terms is not None),
     Column("TODO", 5, _steps, "right", has=has_steps),
@@ -254,19 +263,23 @@ class Layout(Struct, frozen=True):
         spans: list[Span] = [mark_span(marked=marked)]
         for column, width in self.columns:
             text, tone, _ = column.cell(agent, now)
-            cell = pad_name(text, width) if column.title == "AGENT" else pad(text, width, column.align)
+            cell = pad_name(text, width) if column.title in ("AGENT", "HOST") else pad(text, width, column.align)
             spans.append(Span(cell + " ", tone))
         return tuple(spans)
 
 
-def lay_out(agents: list[AgentView], terminal: int, width: int, *, wide: bool = False) -> Layout:
+def lay_out(
+    agents: list[AgentView], terminal: int, width: int, *, wide: bool = False, hosts: Sequence[str] = ()
+) -> Layout:
     """Return the columns for a terminal of `terminal` columns and a list of `width` cells.
 
-    `wide` adds the columns of the next size class and omits others for them.
+    `wide` adds the columns of the next size class and omits others for them. With `hosts`, the host of each agent
+    is shown.
     """
     kind = size_class(terminal)
     shown = _next_class(kind) if wide else kind
     chosen = [column for column in COLUMNS if column.since <= shown and any(map(column.has, agents))]
+    chosen = _with_host_column(chosen, hosts, _SHORT_HOST if kind < WIDE else _LONGEST_HOST)
     if shown == NARROW:
         chosen.append(_DOING_WITH_WORD)
     longest = max((len(agent.name) for agent in agents), default=0)
@@ -282,6 +295,14 @@ def lay_out(agents: list[AgentView], terminal: int, width: int, *, wide: bool = 
         left -= more
     shares = _shares(left, len(open_columns))
     return Layout(tuple((column, fixed[column.title] or shares.pop(0)) for column in chosen))
+
+
+def _with_host_column(columns: list[Column], hosts: Sequence[str], most: int) -> list[Column]:
+    """Return the columns with that of the hosts as wide as their names, or without it if there are none."""
+    if not hosts:
+        return [column for column in columns if column.title != "HOST"]
+    width = max(4, min(most, max(map(len, hosts))))
+    return [replace(column, width=width) if column.title == "HOST" else column for column in columns]
 
 
 def _next_class(kind: int) -> int:
@@ -358,6 +379,8 @@ def explanation_lines(need: Need, snapshot: Snapshot, now: float, width: int) ->
     """Return the explanation of one need: its evidence, what waits behind it, and what the agent does."""
     view, report = snapshot.view, snapshot.get(CrashOf(need.agent))
     agent = view.agent(need.agent)
+    if need.host is not None:
+        return _lost_host_lines(need, view, now, width)
     if need.kind == "death" and report is not None and report.agent == need.agent:
         return crash_lines(report, now, width)
     request = view.request(need.request_id) if need.request_id else None
@@ -375,6 +398,21 @@ def explanation_lines(need: Need, snapshot: Snapshot, now: float, width: int) ->
     return fact_lines(facts, width) + _result_lines(need, snapshot, width)
 
 
+def _lost_host_lines(need: Need, view: TeamView, now: float, width: int) -> list[Line]:
+    """Return what is known of a host that was lost, and of the agents that were lost with it."""
+    host = view.host(need.host)
+    lines: list[Line] = [(Span(piece, "error"),) for piece in wrap(need.summary, width, "  ")]
+    facts = [
+        ("since", f"{format_clock(need.since)}, {format_long_age(now - need.since)} ago"),
+        ("last seen", format_clock(host.seen) if host is not None and not host.is_up else ""),
+        ("agents", ", ".join(need.agents)),
+        (_HOLDS_UP, held_by(view, need)),
+        ("now", core.readmodel.describe_hosts(view.hosts)),
+        ("what helps", WHAT_HELPS_LOST),
+    ]
+    return [*lines, *fact_lines(facts, width)]
+
+
 def _evidence(need: Need, snapshot: Snapshot) -> list[tuple[str, str]]:
     """Return the evidence that only some kinds of need have."""
     task = snapshot.view.task(need.task)
@@ -389,6 +427,9 @@ def _evidence(need: Need, snapshot: Snapshot) -> list[tuple[str, str]]:
         ("what helps", "repair it by hand; nothing was overwritten" if need.kind == "damaged" else ""),
     ]
 
+
+WHAT_HELPS_LOST = "resume: it continues on a host with room, from what its conversation knows"
+"""What to do about an agent that was lost with its host."""
 
 _COLLISION_HELP = {
     True: "merge one of them, then let the other one resolve the conflicts",

@@ -1,0 +1,101 @@
+"""The hosts of a team on the screen: their page, the column of the Board, and what is said where one was lost."""
+
+import pytest
+
+from crewboard.records import Exit, OperatorState, Usage
+from crewboard.store import agents, json_records
+from tests.frozen import NOW, Frozen
+from tests.placed import add_host, place
+from tests.tui.stage import Stage, opened
+
+LOST = Exit(run=1, reason="lost", at=NOW - 20, buried=True, evidence="no sign of life of build2 for 15 s")
+
+
+@pytest.fixture
+def spread(frozen: Frozen) -> Frozen:
+    """Return a team with two hosts: build1 runs four agents, build2 was lost with two."""
+    usage = {"api": Usage(cpu=140, memory=1 << 30, children=3), "perf": Usage(cpu=3, memory=64 << 20)}
+    add_host(frozen.directory, "build1", labels=["gpu"], machine="rack-7", version="0.2.0", usage=usage)
+    add_host(frozen.directory, "build2", slots=4, at=NOW - 40)
+    frozen.probe.hosts_up = frozenset({"build1"})
+    for name in ("api", "perf", "migrate", "docs"):
+        place(frozen, name, "build1")
+    for name in ("ui", "release"):
+        place(frozen, name, "build2")
+        del frozen.probe.held[name]
+        agents.write_exit(frozen.directory.agent(name), LOST)
+    return frozen
+
+
+def _row(stage: Stage, name: str) -> list[str]:
+    """Return the words of the first row about a host or an agent, from its name on."""
+    line = next(line for line in stage.text if f" {name} " in line)
+    return line[line.index(f" {name} ") :].split()
+
+
+async def test_h_shows_the_hosts_and_what_they_run(spread: Frozen) -> None:
+    async with opened(spread, 80, 24) as stage:
+        await stage.press("H")
+        await stage.sees("Hosts · 2", "1 of 2 hosts up, 4/8 slots", "2 lost · ui, release")
+        assert _row(stage, "build1")[:6] == ["build1", "up", "4/8", "0.5", "1.1G/8.0G", "1s"]
+        await stage.sees("rack-7, 4 cores, 8.0G, crewboard 0.2.0", "140%", "3%")
+        await stage.press("j")
+        await stage.sees("lost, last seen at 15:03:42, 40s ago", "r resumes ui, release where a host has room")
+        await stage.can("r", "resume")
+        await stage.press("k")
+        add_host(spread.directory, "build1", load=12.0, clock_offset=-7.0)
+        await stage.sees(" 3.0 ", "clock 7 s behind")
+        await stage.press("enter")
+        await stage.sees("filter h:build1", "4 of 11 agents")
+
+
+async def test_a_team_without_hosts_says_how_to_start_one(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.sees("AGENT")
+        assert "HOST" not in stage.all
+        await stage.press("H")
+        await stage.sees("Hosts · 0", "no hosts: this team is in files", "team create NAME --store URL")
+
+
+@pytest.mark.parametrize("size", [(80, 24), pytest.param((120, 40), marks=pytest.mark.long)])
+async def test_from_two_hosts_on_the_board_names_them(spread: Frozen, size: tuple[int, int]) -> None:
+    async with opened(spread, *size) as stage:
+        await stage.sees("HOST")
+        assert _row(stage, "api")[3] == "build1"
+        assert _row(stage, "ui")[3] == "build2"
+        assert max(map(len, stage.text)) <= size[0]
+        spread.probe.hosts_up = frozenset()
+        state = OperatorState(acknowledged={"ui": 1, "release": 1, "parser": 1})
+        json_records.save(spread.directory.operator, state)
+        await stage.sees_not("HOST")
+
+
+async def test_a_lost_host_is_one_need_for_all_its_agents(spread: Frozen) -> None:
+    async with opened(spread, 120, 40) as stage:
+        await stage.press("4", "j")
+        await stage.sees("host build2 was lost, with 1 other: no sign of life of build2 for 15 s")
+        await stage.sees("agents     ui, release", "what helps resume: it continues on a host with room")
+        await stage.press("D")
+        await stage.sees("Needs you · 5")
+        state = json_records.load(spread.directory.operator, OperatorState)
+        assert state is not None
+        assert state.acknowledged == {"ui": 1, "release": 1}
+
+
+@pytest.mark.long
+async def test_the_page_of_a_lost_agent_says_what_helps(spread: Frozen) -> None:
+    async with opened(spread, 80, 24) as stage:
+        await stage.press("4", "j", "enter")
+        await stage.sees("was on build2", "no sign of life of build2 for 15 s", "what helps resume")
+
+
+@pytest.mark.long
+async def test_processes_of_another_machine_are_not_listed(spread: Frozen) -> None:
+    spread.probe.families = {4395: ()}
+    async with opened(spread, 80, 24) as stage:
+        await stage.press("5")
+        await stage.sees("HOST")
+        assert _row(stage, "api")[1:6] == ["build1", "4395", "1", "140%", "1.0G"]
+        await stage.press("j", "j", "j", "j", "j")
+        await stage.sees("build1, which measures CPU and memory there")
+        assert "COMMAND" not in stage.all

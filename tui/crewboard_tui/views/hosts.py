@@ -1,0 +1,254 @@
+"""`H` Hosts: the machines that run the agents of a team in PostgreSQL."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import Struct
+from textual import on
+from textual.widget import Widget
+
+import crewboard as core
+from crewboard import AgentView, StorageError, TeamView
+from crewboard_tui.actions import AgentActions, Search, Selection
+from crewboard_tui.render import (
+    LOOKS,
+    Align,
+    Line,
+    Look,
+    Span,
+    crop,
+    format_age,
+    format_clock,
+    format_load,
+    format_long_age,
+    format_size,
+    look_of,
+    matches,
+    pad,
+    pad_name,
+    say,
+)
+from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot, nothing_row
+from crewboard_tui.views.rows import doing, fact_lines
+from crewboard_tui.widgets import LineList, LineView, Row, crumbs_line, title
+
+_LOOKS: dict[str, Look] = {
+    "up": LOOKS["run"],
+    "draining": LOOKS["wait"],
+    "lost": LOOKS["dead"],
+    "ended": LOOKS["done"],
+}
+"""The glyph and the tone of each state of a host."""
+
+_LOST_KEYS = ("agent.resume", "agent.acknowledge")
+
+_NAME = 14
+
+
+class Column(Struct, frozen=True):
+    """One column. When space is short, the one with the highest `rank` is omitted first."""
+
+    title: str
+    width: int
+    cell: Callable[[core.readmodel.HostView, TeamView], Span]
+    align: Align = "left"
+    rank: int = 0
+
+
+def _state(host: core.readmodel.HostView, view: TeamView) -> Span:  # noqa: ARG001
+    return Span(host.state, _LOOKS[host.state].tone)
+
+
+def _slots(host: core.readmodel.HostView, view: TeamView) -> Span:  # noqa: ARG001
+    return Span(f"{host.used}/{host.slots}", "warning" if host.is_up and host.used >= host.slots else "")
+
+
+def _load(host: core.readmodel.HostView, view: TeamView) -> Span:  # noqa: ARG001
+    if not host.is_up or not host.cores:
+        return Span("—", "dim")
+    return Span(format_load(host.load, host.cores), "warning" if host.load > host.cores else "")
+
+
+def _memory(host: core.readmodel.HostView, view: TeamView) -> Span:
+    """Return what the agents use of the memory of the machine."""
+    if not host.is_up or not host.memory:
+        return Span("—", "dim")
+    agents = (view.agent(name) for name in host.agents)
+    used = sum(agent.usage.rss_bytes for agent in agents if agent is not None and agent.usage is not None)
+    return Span(f"{format_size(used)}/{format_size(host.memory)}")
+
+
+def _seen(host: core.readmodel.HostView, view: TeamView) -> Span:
+    return Span(format_age(max(0, view.now - host.seen)), "dim" if host.is_up else _LOOKS[host.state].tone)
+
+
+def _labels(host: core.readmodel.HostView, view: TeamView) -> Span:  # noqa: ARG001
+    return Span(" ".join(host.labels) or "—", "" if host.labels else "dim")
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("HOST", _NAME, lambda host, _: Span(host.name, "bold" if host.lost else "")),
+    Column("STATE", 8, _state),
+    Column("SLOTS", 7, _slots, "right"),
+    Column("LOAD", 4, _load, "right", rank=2),
+    Column("MEMORY", 9, _memory, "right", rank=3),
+    Column("SEEN", 4, _seen, "right", rank=1),
+    Column("LABELS", 12, _labels, rank=4),
+)
+"""The columns from left to right; LOAD is for each core. What the host runs takes the rest of the line."""
+
+_ROOM_OF_AGENTS = 16
+
+
+def lay_out(width: int) -> list[Column]:
+    """Return the columns that fit into `width` cells and leave some to the agents."""
+    chosen = list(COLUMNS)
+    while sum(column.width + 1 for column in chosen) + _ROOM_OF_AGENTS > width and any(each.rank for each in chosen):
+        chosen.remove(max(chosen, key=lambda column: column.rank))
+    return chosen
+
+
+def head_line(columns: Sequence[Column]) -> Line:
+    """Return the titles."""
+    cells = [pad(column.title, column.width, column.align) for column in columns]
+    return (Span("  " + " ".join([*cells, "AGENTS"]), "dim"),)
+
+
+def host_line(host: core.readmodel.HostView, view: TeamView, columns: Sequence[Column]) -> Line:
+    """Return the row of one host."""
+    look = _LOOKS[host.state]
+    spans = [Span(f"{look.glyph} ", look.tone)]
+    for column in columns:
+        text, tone, _ = column.cell(host, view)
+        shown = pad_name(text, column.width) if column.title == "HOST" else pad(text, column.width, column.align)
+        spans.append(Span(shown + " ", tone))
+    spans += [Span(f"clock {host.clock} · ", "warning")] if host.clock else []
+    spans += [Span(f"{len(host.lost)} lost · ", "error")] if host.lost else []
+    return (*spans, say(", ".join(host.agents or host.lost) or "—", "" if host.agents else "dim"))
+
+
+class HostsPage(BaseScreen):
+    """The hosts of the team, and what the selected one is and runs. Enter shows its agents on the Board."""
+
+    AUTO_FOCUS = "#hosts"
+
+    def __init__(self, context: AppContext) -> None:
+        super().__init__(context)
+        self.id = "hosts-page"
+        self.search = Search(context, self.narrow, "words of a host: its name, state, label, machine or agents")
+        self.back_layers = (self.search.layer,)
+        lost = [action for action in AgentActions(context).actions if action.id in _LOST_KEYS]
+        self.offer(lost, self.search.actions)
+
+    def heading(self, snapshot: Snapshot, width: int) -> Line:
+        return crumbs_line([snapshot.view.name, "hosts"], "", width)
+
+    def body(self) -> Iterable[Widget]:
+        yield LineList(id="hosts", classes="pane")
+        yield LineView(id="host", classes="pane", follow=False, follows=False)
+
+    @property
+    def _rows(self) -> LineList:
+        return self.query_one("#hosts", LineList)
+
+    @property
+    def _selected(self) -> core.readmodel.HostView | None:
+        """Return the host under the cursor."""
+        return self.context.snapshot.view.host(self._rows.selected) if self.is_mounted else None
+
+    def selection(self) -> Selection:
+        """Return the agents that were lost with the selected host."""
+        host, view = self._selected, self.context.snapshot.view
+        names = host.lost if host is not None else ()
+        agents = tuple(agent for name in names if (agent := view.agent(name)) is not None)
+        return Selection(targets=names, agents=agents)
+
+    def paint(self, snapshot: Snapshot) -> None:
+        rows, view = self._rows, snapshot.view
+        columns = lay_out(rows.row_width)
+        found = [Row(host.name, host_line(host, view, columns)) for host in view.hosts if self._matches(host)]
+        nothing = [nothing_row(part) for part in self.search.nothing(self._nothing).split("; ")]
+        rows.show(found or nothing, head_line(columns) if found else None)
+        title(rows, f"Hosts · {len(found)}{self.search.narrowed_to}", core.readmodel.describe_hosts(view.hosts))
+        self._paint_host(snapshot)
+
+    def _matches(self, host: core.readmodel.HostView) -> bool:
+        parts = (host.name, host.state, host.machine, *host.labels, *host.agents, *host.lost)
+        return matches(" ".join(parts), self.search.words)
+
+    @property
+    def _nothing(self) -> str:
+        try:
+            return core.readmodel.no_hosts(self.context.team.directory)
+        except StorageError as error:
+            return str(error)
+
+    def _paint_host(self, snapshot: Snapshot) -> None:
+        pane, host = self.query_one("#host", LineView), self._selected
+        shows = f"{self.context.key('list.open')} its agents on the Board" if host is not None and host.agents else ""
+        title(pane, host.name if host is not None else "Host", shows)
+        pane.show(self._host_lines(host, snapshot.view, pane.line_width) if host is not None else [])
+
+    def _host_lines(self, host: core.readmodel.HostView, view: TeamView, width: int) -> list[Line]:
+        now = self.context.now
+        resume = self.context.key("agent.resume")
+        machine = ", ".join(
+            part
+            for part in (
+                host.machine,
+                core.records.counted(host.cores, "core") if host.cores else "",
+                format_size(host.memory) if host.memory else "",
+                f"crewboard {host.version}" if host.version else "",
+                f"pid {host.pid}" if host.pid else "",
+            )
+            if part
+        )
+        facts = [
+            ("state", _describe(host, now)),
+            ("what helps", f"{resume} resumes {', '.join(host.lost)} where a host has room" if host.lost else ""),
+            ("machine", machine),
+            ("labels", " ".join(host.labels)),
+            ("clock", f"{host.clock}; its agents take the time of the database" if host.clock else ""),
+        ]
+        agents = [agent for name in (*host.agents, *host.lost) if (agent := view.agent(name)) is not None]
+        return [
+            *fact_lines(facts, width),
+            *([()] if agents else []),
+            *(_agent_line(each, now, width) for each in agents),
+        ]
+
+    @on(LineList.Moved, "#hosts")
+    def _moved(self) -> None:
+        self.query_one("#host", LineView).restart()
+        self._paint_host(self.context.snapshot)
+        self.paint_keys()
+
+    @on(LineList.Opened, "#hosts")
+    def _open(self, event: LineList.Opened) -> None:
+        # Later, because the Board may be below this page, which ends only after this message.
+        navigator = self.context.navigator
+        navigator.call_later(navigator.open_view, "board", find=f"h:{event.key}")
+
+
+def _describe(host: core.readmodel.HostView, now: float) -> str:
+    """Return in words how a host is, and since when."""
+    if host.is_up:
+        return f"{host.state} since {format_clock(host.since)}, {host.used} of {host.slots} slots in use"
+    return f"{host.state}, last seen at {format_clock(host.seen)}, {format_long_age(max(0, now - host.seen))} ago"
+
+
+def _agent_line(agent: AgentView, now: float, width: int) -> Line:
+    """Return an agent with its state, what it uses, and what it does."""
+    look, usage = look_of(agent), agent.usage
+    used = (
+        f"{usage.cpu_percent:>4.0f}% {format_size(usage.rss_bytes):>5}" if usage is not None else f"{'—':>5} {'—':>5}"
+    )
+    return crop(
+        (
+            Span(f"{look.glyph} ", look.tone),
+            Span(pad_name(agent.name, _NAME) + " ", "bold" if agent.is_lost else ""),
+            Span(f"{look.word:<8}", look.tone),
+            Span(f"{used}  ", "" if usage is not None else "dim"),
+            say(doing(agent, now)),
+        ),
+        width,
+    )
