@@ -336,3 +336,13 @@ def test_a_queued_run_begins_when_a_host_comes(hosted_crew: Crew, monkeypatch: p
         eventually(lambda: leases.is_held(hosted_crew.agent("scout").lease), "the resumed run")
         assert run == 2
         stop.stop_now(hosted_crew.team, "scout")
+
+
+def test_a_run_that_a_lost_host_began_is_resumed_as_a_new_one(hosted: Team) -> None:
+    """Its claim is in the queue again, because the host could not say that it began."""
+    hire(hosted, host="one")
+    set_status(hosted, "w1", state="working", host="one")
+    with up(hosted.directory, "two"):
+        assert hiring.resume(hosted, "w1", host="two") == 2
+    (wanted,) = hosts.wanted(hosted.directory)
+    assert (wanted.run, wanted.needs) == (2, ["host:two"])
