@@ -17,11 +17,14 @@ export CUSTOM_COMPILE_COMMAND := make requirements
 # The versions of Claude Code that are tested: the oldest with teams, one in between, the newest.
 CLAUDE := 2.1.177 2.1.197 2.1.330
 
+# The newest version of Ray that is tested.
+RAY := ray-2.60.0
+
 BERNSTEIN := bernstein-3.23.0
 CCMANAGER := ccmanager-4.4.3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check lint words types imports docs claude screenshots bench peers format requirements clean
+.PHONY: help demo test test-long check lint words types imports docs claude ray screenshots bench peers format requirements clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -74,6 +77,17 @@ claude: $(STAMP) ## test with the real Claude Code, without a network; installs 
 		else echo "left out: npm cannot install Claude Code $$version"; fi; \
 	done; \
 	test -z "$$chosen" || $(BIN)/pytest -m claude -n 0 -k "$$chosen" tests/attach
+
+# Ray is too big for .venv: it gets an environment of its own, which finds there what crewboard needs.
+ray: $(STAMP) ## test `hosts up` with a real Ray cluster of three nodes; installs Ray, 300 MB, under its own licence
+	@test -e .cache/$(RAY)/installed || { \
+		$(BIN)/python -m venv --clear .cache/$(RAY) \
+		&& .cache/$(RAY)/bin/pip -qq --disable-pip-version-check install ray==$(RAY:ray-%=%) \
+		&& echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
+			> "$$(.cache/$(RAY)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/crewboard.pth" \
+		&& touch .cache/$(RAY)/installed; } \
+		|| { rm -rf .cache/$(RAY); echo "left out: $(RAY), which the package index lacks"; }
+	@test ! -e .cache/$(RAY)/installed || .cache/$(RAY)/bin/python -m pytest -m ray -n 0 tests/cli
 
 screenshots: $(STAMP) ## paint screenshots/
 	@$(BIN)/python -m tests.screenshots

@@ -6,11 +6,20 @@ import click
 
 import crewboard as core
 from crewboard import TeamView
-from crewboard_tui.cli.common import Session, age, as_json, note, say, say_json, table
+from crewboard_tui.cli.common import LazyGroup, Session, age, as_json, note, say, say_json, table
 from crewboard_tui.render import format_load, format_size
 
 
-@click.group(invoke_without_command=True)
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    sections={
+        "Commands": {
+            "up": ("ray_hosts:up", "Start a host of the team on each node of a Ray cluster that has none."),
+            "down": ("ray_hosts:down", "Drain the hosts that `hosts up` started, and end their actors."),
+        }
+    },
+)
 @as_json
 @click.pass_context
 def hosts(context: click.Context, as_json: bool) -> None:
