@@ -264,17 +264,22 @@ CREATE FUNCTION crewboard.claim(
   of_team text, queue text, new_folder text, labels text[], most int, by_token bigint DEFAULT NULL
 ) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
-  names text[];
+  names text[] := '{}';
+  each bigint;
+  moved text;
 BEGIN
   IF NOT crewboard.may_write(of_team, by_token) THEN RETURN NULL; END IF;
-  WITH chosen AS (
-    SELECT id FROM crewboard.entries
-      WHERE team = of_team AND folder = queue AND kind = 'record' AND crewboard.needs_of(body) <@ labels
-      ORDER BY changed FOR UPDATE SKIP LOCKED LIMIT most
-  ), moved AS (
-    UPDATE crewboard.entries SET folder = new_folder, version = nextval('crewboard.numbers')
-      FROM chosen WHERE entries.id = chosen.id RETURNING name
-  ) SELECT coalesce(array_agg(name), '{}') INTO names FROM moved;
+  -- One by one, because the needs of all of them take long to read.
+  FOR each IN SELECT id FROM crewboard.entries
+    WHERE team = of_team AND folder = queue AND kind = 'record' ORDER BY changed
+  LOOP
+    EXIT WHEN cardinality(names) >= most;
+    UPDATE crewboard.entries SET folder = new_folder, version = nextval('crewboard.numbers') WHERE id = (
+      SELECT id FROM crewboard.entries
+        WHERE id = each AND folder = queue AND crewboard.needs_of(body) <@ labels FOR UPDATE SKIP LOCKED
+    ) RETURNING name INTO moved;
+    IF FOUND THEN names := names || moved; END IF;
+  END LOOP;
   RETURN names;
 END $$;
 
