@@ -18,6 +18,8 @@ from importlib import util
 from pathlib import Path
 from typing import IO
 
+import psutil
+
 from tests.system import need
 
 _MEMORY = Path("/dev/shm")
@@ -67,18 +69,18 @@ def _as_other_user() -> tuple[list[str], pwd.struct_passwd | None]:
     return [], None
 
 
-def complaint() -> str | None:
-    """Return why there is no server for tests, None if there is one."""
+def complaint(*, own: bool = False) -> str | None:
+    """Return why there is no server for tests, or with `own`, why none can be started; None if there is one."""
     if util.find_spec("psycopg") is None:
         return "psycopg is not installed"
-    if os.environ.get("CREWBOARD_TEST_STORE") or _programs() is not None:
+    if (os.environ.get("CREWBOARD_TEST_STORE") and not own) or _programs() is not None:
         return None
     return "no initdb and postgres: install PostgreSQL, or name a server in CREWBOARD_TEST_STORE"
 
 
-def require() -> None:
-    """Skip the test if there is no server for tests; in CI, fail."""
-    need("PostgreSQL", complaint())
+def require(*, own: bool = False) -> None:
+    """Skip the test if there is no server for tests, or with `own`, if none can be started; in CI, fail."""
+    need("PostgreSQL", complaint(own=own))
 
 
 def set_lease_ttl(url: str, seconds: float) -> None:
@@ -105,16 +107,20 @@ def close_connections() -> None:
 
 
 class Server:
-    """A PostgreSQL server with data of its own, reached through a socket in its folder."""
+    """A PostgreSQL server with data of its own, reached through a socket in its folder.
 
-    def __init__(self) -> None:
+    One that is `durable` has them on the disk, and a commit waits for it; else they are in memory.
+    """
+
+    def __init__(self, *, durable: bool = False, connections: int = 200) -> None:
         programs = _programs()
         assert programs is not None
         self._programs = programs
         self._prefix, user = _as_other_user()
-        self.folder = Path(
-            tempfile.mkdtemp(prefix="crewboard-pg-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None)
-        )
+        self._sync = "on" if durable else "off"
+        self._connections = connections
+        place = _MEMORY if os.access(_MEMORY, os.W_OK) and not durable else None
+        self.folder = Path(tempfile.mkdtemp(prefix="crewboard-pg-", dir=place))
         if user is not None:
             os.chown(self.folder, user.pw_uid, user.pw_gid)
         self._process: subprocess.Popen[bytes] | None = None
@@ -147,8 +153,9 @@ class Server:
 
         from tests.crew import eventually
 
-        settings = {"listen_addresses": "", "unix_socket_directories": str(self.folder), "fsync": "off",
-                    "full_page_writes": "off", "max_connections": "200", "shared_buffers": "16MB",
+        settings = {"listen_addresses": "", "unix_socket_directories": str(self.folder), "fsync": self._sync,
+                    "full_page_writes": self._sync, "max_connections": str(self._connections),
+                    "shared_buffers": "16MB",
                     # In the folder of the server, so that nothing of one that is killed stays on the machine.
                     "dynamic_shared_memory_type": "mmap"}  # fmt: skip
         arguments = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
@@ -166,6 +173,16 @@ class Server:
             return True
 
         eventually(answers, "an answer of PostgreSQL")
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time that the server has used since it started."""
+        assert self._process is not None
+        main = psutil.Process(self._process.pid)
+        used = sum(main.cpu_times()[:4])
+        for child in main.children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                used += sum(child.cpu_times()[:2])
+        return used
 
     def kill(self) -> None:
         """End all processes of the server as a crash of the machine would."""

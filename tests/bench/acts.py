@@ -10,7 +10,8 @@ from pathlib import Path
 
 from crewboard.errors import CrewboardError
 from crewboard.protocol import approvals
-from crewboard.store import mailbox, tasks
+from crewboard.records import Host
+from crewboard.store import hosts, mailbox, tasks
 from crewboard.store.layout import TeamDirectory
 
 Act = Callable[[int], bool]
@@ -90,6 +91,21 @@ def claim(team: str, process: str) -> Act:
         except CrewboardError:
             return False
         tasks.update(directory, task_id, f"agent{process}", 1.0, status="completed")
+        return True
+
+    return act
+
+
+def claim_runs(team: str, process: str) -> Act:
+    """Claim runs of the queue, 25 at once, until there are no more."""
+    directory = TeamDirectory(Path(team))
+    host = Host(name=f"host{process}", slots=1000)
+    # Connect before the time is measured.
+    directory.store.reach()
+
+    def act(number: int) -> bool:
+        while hosts.claim(directory, host, 25):
+            pass
         return True
 
     return act
