@@ -1,8 +1,11 @@
 """The commands of a team whose agents run on hosts: who waits for which host and why, and who runs where."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
+from uuid import uuid4
 
 import pytest
 
@@ -12,14 +15,17 @@ from crewboard.commands.context import Team
 from crewboard.commands.hire import Hire
 from crewboard.errors import CredentialsError, TryLaterError, UsageError
 from crewboard.protocol import cooldown, supervisor_client
+from crewboard.protocol.supervisor_client import ensure_running
 from crewboard.readmodel import log_end, states
 from crewboard.readmodel.reader import read_team
 from crewboard.records import Exit, HireOptions, Lease, Spec, Status, ToolResult
+from crewboard.sandbox import shell
+from crewboard.sandbox.sandbox import Sandbox
 from crewboard.store import Store, agents, hosts, leases, roster
 from crewboard.store.agents import LATE_AFTER
 from crewboard.store.layout import TeamDirectory
 from crewboard.worker.run_state import RunState
-from tests.cli.files import enlist, set_status
+from tests.cli.files import alive, enlist, set_status
 from tests.cli.shell import Cli
 from tests.crew import Crew, eventually
 from tests.hosts import up, working
@@ -48,7 +54,7 @@ def hire(team: Team, name: str = "w1", **flags: object) -> hiring.Assignment:
 
 
 def test_a_run_waits_in_words_for_what_it_needs(hosted: Team) -> None:
-    assert hire(hosted, needs=["gpu", "big"]).note == "no host that is up has big and gpu; it waits for one"
+    assert "no host that is up has big and gpu; it waits for one" in hire(hosted, needs=["gpu", "big"]).note
     assert why(hosted) == f"queued: {NONE_UP}"
     with up(hosted.directory, "two", "gpu"):
         assert why(hosted) == "queued: waits for a host with big and gpu"
@@ -110,7 +116,7 @@ def test_stop_takes_a_run_out_of_the_queue(hosted: Team) -> None:
     assert read_team(hosted.directory).agents[0].state == "exited"
 
 
-def test_resume_on_another_host_moves_a_run_in_the_queue(hosted: Team) -> None:
+def test_resume_on_another_host_moves_a_run_in_the_queue(hosted: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     with up(hosted.directory, "two"):
         pass
     hire(hosted, host="one")
@@ -121,6 +127,10 @@ def test_resume_on_another_host_moves_a_run_in_the_queue(hosted: Team) -> None:
         hosts.claim(hosted.directory, two, 1)
         with pytest.raises(TryLaterError, match="another command is starting w1"):
             hiring.resume(hosted, "w1", host="one")
+        monkeypatch.setattr(hiring, "START_TIMEOUT", 0.1)
+        with pytest.raises(TryLaterError, match="see the log of the host that took it"):
+            hiring.resume(hosted, "w1")
+        assert hosts.wanted(hosted.directory) == [], "it is wanted once"
 
 
 def test_a_run_that_no_host_takes_needs_the_operator(hosted: Team) -> None:
@@ -140,12 +150,23 @@ def test_the_supervisor_of_a_team_with_hosts_is_on_them(hosted: Team, cli: Cli) 
         assert "`crewboard host` on its machine: end and start it there" in done.err
         with pytest.raises(TryLaterError, match="one still runs agents of this team; end `crewboard host` there"):
             stop.delete(hosted, purge=True)
-    supervisor_client.wake_supervisor(hosted.directory)
-    supervisor_client.ensure_running(hosted.directory)
-    supervisor_client.request_start(hosted.directory, "w1", 1, {})
-    supervisor_client.request_exit(hosted.directory)
     stop.delete(hosted, purge=True)
     assert not hosted.directory.exists()
+
+
+def test_no_command_starts_or_ends_a_supervisor(hosted: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor_client, "_send", lambda *_: pytest.fail("the supervisor got a request"))
+    enlist(hosted, "w1")
+    with alive(hosted, "w1"):
+        ensure_running(hosted.directory)
+        supervisor_client.wake_supervisor(hosted.directory)
+        supervisor_client.request_start(hosted.directory, "w1", 1, {})
+        supervisor_client.request_exit(hosted.directory)
+    # As the host of this machine does.
+    held = leases.take(hosted.directory.supervisor_lock)
+    assert held is not None
+    stop.delete(hosted, now=True)
+    leases.release(held)
 
 
 def test_an_agent_that_cannot_be_killed_names_its_host(hosted: Team, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +217,9 @@ def test_the_log_of_an_agent_on_a_host_is_there(hosted: Team, cli: Cli) -> None:
 @pytest.fixture
 def machines(database: str, tmp_path: Path) -> Iterator[tuple[TeamDirectory, TeamDirectory]]:
     """Return the directories of one team on two machines."""
-    here, there = (TeamDirectory(tmp_path / name / ".crewboard" / "api") for name in ("here", "there"))
+    # This process remembers the store of each path, and another test may have had the same path.
+    roots = [tmp_path / f"{name}-{uuid4().hex}" for name in ("here", "there")]
+    here, there = (TeamDirectory(root / ".crewboard" / "api") for root in roots)
     for machine in (here, there):
         machine.root.mkdir()
     here.make(database)
@@ -222,6 +245,20 @@ def test_what_one_machine_keeps_is_there_for_tools_of_another(machines: tuple[Te
     there.local.make_folder("agents/w1")
     assert agents.kept_content(there.agent("w1"), kept.sha256) == b"a picture"
     assert agents.kept_content(there.agent("w1"), "0" * 64) is None
+
+
+def test_the_output_of_a_check_reaches_the_other_machines(
+    machines: tuple[TeamDirectory, TeamDirectory], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run(*_: object) -> shell.CommandResult:
+        return shell.CommandResult("all passed", exit_code=0)
+
+    monkeypatch.setattr(shell, "run", run)
+    check = shell.run_check("make test", cast("Sandbox", None), set(), machines[0], "w1", time.time)
+    finished = asyncio.run(check)
+    kept = machines[1].key(finished.checked.result).get()
+    assert kept is not None
+    assert b"make test" in kept
 
 
 @pytest.mark.parametrize("minutes", [10, -10])
@@ -299,3 +336,13 @@ def test_a_queued_run_begins_when_a_host_comes(hosted_crew: Crew, monkeypatch: p
         eventually(lambda: leases.is_held(hosted_crew.agent("scout").lease), "the resumed run")
         assert run == 2
         stop.stop_now(hosted_crew.team, "scout")
+
+
+def test_a_run_that_a_lost_host_began_is_resumed_as_a_new_one(hosted: Team) -> None:
+    """Its claim is in the queue again, because the host could not say that it began."""
+    hire(hosted, host="one")
+    set_status(hosted, "w1", state="working", host="one")
+    with up(hosted.directory, "two"):
+        assert hiring.resume(hosted, "w1", host="two") == 2
+    (wanted,) = hosts.wanted(hosted.directory)
+    assert (wanted.run, wanted.needs) == (2, ["host:two"])

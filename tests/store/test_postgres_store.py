@@ -331,6 +331,27 @@ def test_work_that_deadlocks_is_done_again(store: Any) -> None:
     assert {store.get("a"), store.get("b")} == {b"x", b"y"}
 
 
+def test_a_process_that_stands_still_keeps_no_lock(store: Any) -> None:
+    """A process is stopped in the middle of a transaction. Others go on, and its work is done again later."""
+    set_lease_ttl(store.url, 0.8)
+    postgres_store.close_all()
+    stopped, others_are_done = threading.Event(), threading.Event()
+
+    def count() -> None:
+        number = int(store.get("tasks/1.json") or b"0")
+        stopped.set()
+        others_are_done.wait(WAIT_TIMEOUT)
+        store.put("tasks/1.json", b"%d" % (number + 1))
+
+    thread = threading.Thread(target=store.locked, args=("tasks", count))
+    thread.start()
+    assert stopped.wait(WAIT_TIMEOUT)
+    store.locked("tasks", lambda: store.put("tasks/1.json", b"10"))
+    others_are_done.set()
+    thread.join()
+    assert store.get("tasks/1.json") == b"11"
+
+
 def test_an_own_error_keeps_what_was_written_before_it(store: Any) -> None:
     """As in files: a damaged record was copied aside when the change of it fails."""
 

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.records import Host
-from crewboard.store import agents, hosts
+from crewboard.records import Host, Status, WantedRun
+from crewboard.store import agents, hosts, json_records
+from crewboard.store.layout import TeamDirectory
+from crewboard.supervisor.host import LocalHost, describe
 from tests import postgres
 from tests.crew import Crew, eventually
 from tests.model import ModelServer
@@ -55,3 +57,16 @@ def test_a_host_runs_agents_and_says_so(team: Hosts) -> None:
     assert ended is not None
     assert (ended.reason, ended.buried) == ("shutdown", True)
     assert "host build1 of team default is up: 8 slots, labels: gpu" in team.log("build1")
+
+
+def test_what_a_lost_host_had_begun_is_not_begun_again(directory: TeamDirectory) -> None:
+    """A claim that it had begun is removed, one that it had not goes back into the queue."""
+    hosts.make(directory, "gone")
+    for name in ("begun", "waits"):
+        directory.store.make_folder(f"agents/{name}")
+        hosts.keep(directory, "gone", WantedRun(agent=name, run=1))
+    json_records.save(directory.agent("begun").status, Status(run=1, pid=1, state="working", since=0, host="gone"))
+    hosts.make(directory, "here")
+    LocalHost(directory, describe("here", 8, []), None, {}).find_lost()
+    assert [run.agent for run in hosts.wanted(directory)] == ["waits"]
+    assert hosts.claimed(directory, "gone") == []

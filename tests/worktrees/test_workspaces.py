@@ -7,13 +7,24 @@ from pathlib import Path
 import pytest
 
 from crewboard.commands import Team, changes, workspace
-from crewboard.records import BadDataError, Bundle, Carried, HireOptions, Member, Spec, Status, UsageError, Worktree
-from crewboard.store import agents, json_records, layout, roster
+from crewboard.records import (
+    BadDataError,
+    Bundle,
+    Carried,
+    HireOptions,
+    LostLeaseError,
+    Member,
+    Spec,
+    Status,
+    UsageError,
+    Worktree,
+)
+from crewboard.store import agents, json_records, layout, leases, roster
 from crewboard.store.file_store import FileStore
 from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees import bundles, snapshot, workspaces
 from crewboard.worktrees.repository import open_repository, open_workspace
-from tests.postgres import close_connections
+from tests.postgres import close_connections, end_leases
 from tests.worktrees.conftest import git, make_root, write
 
 Machine = Callable[[str], TeamDirectory]
@@ -38,9 +49,7 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
         elif not known:
             team.make(url)
         else:
-            team.path.parent.mkdir(mode=0o700)
-            team._create(url)
-            team.make()
+            team.join(url)
         if not known:
             roster.create(team, "", 1.0)
         known[name] = team
@@ -342,6 +351,10 @@ def test_hosts_fetch_the_history_from_a_remote(machine: Machine, home: TeamDirec
     git(home.root, "push", "-q", str(remote), "main")
     pushed = workspaces.push(home, "kim", 1.0, str(remote))
     assert pushed.url == str(remote)
+    json_records.save(home.workspace, pushed.replace(url="ext::touch /tmp/started"))
+    with pytest.raises(BadDataError, match="transport 'ext' not allowed"):
+        run(machine("third"), "eve", hire(home, "eve"))
+    json_records.save(home.workspace, pushed)
     assert bundles.total(pushed.bundles) < 1000
     host = machine("host")
     spec = run(host, "bob", hire(home, "bob"))
@@ -370,3 +383,34 @@ def test_without_a_push_the_text_says_what_to_do(machine: Machine, home: TeamDir
     shutil.rmtree(home.root / ".git")
     with pytest.raises(UsageError, match="no workspace to push"):
         workspaces.push(home, "kim", 1.0)
+
+
+def test_a_replaced_worker_puts_nothing_into_the_store(database: str, tmp_path: Path) -> None:
+    """Its lease ended, and another one may have its run: what it wrote since is no part of the agent's work."""
+    home = TeamDirectory(_folder(tmp_path / "home") / ".crewboard/crew")
+    home.make(database)
+    roster.create(home, "", 1.0)
+    make_root(home.root)
+    workspaces.push(home, "kim", 1.0)
+    host = TeamDirectory(_folder(tmp_path / "host") / ".crewboard/crew")
+    host.join(database)
+    spec = run(host, "bob", hire(home, "bob"))
+    held = leases.take(host.agent("bob").lease)
+    assert held is not None
+    leases.fence(held, None, b"", lambda: None)
+    first = carry(host, "bob", spec, a_py="a = 1\n")
+    before = home.bundles.names()
+    end_leases(database)
+    with pytest.raises(LostLeaseError):
+        carry(host, "bob", spec, a_py="a = 2\n")
+    close_connections()
+    found = workspaces.newest(home, "bob")
+    assert found is not None
+    assert found.commit == first
+    assert sorted(home.bundles.names()) == sorted(before)
+    close_connections()
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path

@@ -19,6 +19,7 @@ from crewboard.records import (
     CredentialsError,
     CrewboardError,
     Member,
+    Status,
     UsageError,
     check_new_team,
     check_team,
@@ -281,6 +282,17 @@ class CommandLine(Struct, frozen=True):
         verb, _, rest = command.partition(" ")
         words = shlex.join(self.words(*([verb] if verb else [])))
         return f"{words} {rest}" if rest else words
+
+
+def require_here(team: Team, name: str, instead: str) -> None:
+    """Refuse what needs the files of an agent, if they are on another machine; `instead` says what to do.
+
+    Raises:
+        UsageError: The agent ran on a host.
+    """
+    status = store.json_records.load_or_none(team.directory.agent(name).status, Status)
+    if status is not None and status.host:
+        raise UsageError(f"the files of {name} are on the host {status.host}: {instead}")
 
 
 def command_for(team: Team, command: str) -> str:

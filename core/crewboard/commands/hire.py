@@ -609,7 +609,9 @@ def _resumed(
     if store.leases.is_held(agent.lease):
         return old
     elsewhere = {"host": host} if host is not None else {}
-    if is_starting(old, store.agents.last_run(agent), team.now()) or queued(team, agent.name, old.run):
+    last = store.agents.last_run(agent)
+    # A host that was lost may have begun a run that it claimed without saying so: it is in the queue again.
+    if is_starting(old, last, team.now()) or (last < old.run and queued(team, agent.name, old.run)):
         if host not in (None, old.flags.host):
             if store.hosts.find_queued(team.directory, agent.name, old.run) is None:
                 _refuse_start(agent, old)
@@ -620,7 +622,7 @@ def _resumed(
         # The other command starts this run, and each run number is started once.
         return old
     changes = {
-        "run": max(old.run, store.agents.last_run(agent)) + 1,
+        "run": max(old.run, last) + 1,
         "want": "running",
         "flags": old.flags.replace(**{name: True for name, on in permits.items() if on}, **elsewhere),
         "model": model or old.model,

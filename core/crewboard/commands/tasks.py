@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 
 from crewboard import agent_types, protocol, store, type_files
-from crewboard.commands.context import Team, command_for
+from crewboard.commands.context import Team, command_for, require_here
 from crewboard.commands.messages import post
 from crewboard.records import OPERATOR, Checked, Exit, Spec, Status, Task, TaskStatus, UsageError, is_orderly
 
@@ -273,6 +273,7 @@ def check_agent(team: Team, name: str, show: Callable[[str], None]) -> tuple[Che
         )
     task = store.tasks.in_progress(team.directory, name)
     check = store.tasks.check_of(team.directory, task)
+    require_here(team, name, "its checks run when it completes a task")
     if check is None:
         which = f"task {task.id} of {name} has no check" if task is not None else f"{name} has no task in progress"
         raise UsageError(f"{which}, and the team has none: `{command_for(team, 'settings check COMMAND')}`")

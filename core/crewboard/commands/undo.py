@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from crewboard import store
 from crewboard.commands.changes import note_collisions, read_changes, require_idle, require_worktree
-from crewboard.commands.context import command_for
+from crewboard.commands.context import command_for, require_here
 from crewboard.commands.messages import post
 from crewboard.records import BadDataError, FileKept, Intake, SnapshotTaken, ToolResult, Undone, UsageError, counted
 from crewboard.store import AgentDirectory
@@ -59,6 +59,7 @@ def undo_file_tools(
     """
     agent = team.agent(name)
     team.directory.require_adopted()
+    require_here(team, name, f"tell {name} what to put back")
     require_idle(team, name, "wait for it, or stop it")
     with store.files.locked(team.directory.local_lock(f"undo-{name}")), storage_errors(team.directory.root):
         done = set((store.json_records.load(agent.undone, Undone) or Undone()).changes)
@@ -100,6 +101,7 @@ def undo_in_checkout(
     """
     worktree = require_worktree(team, name)
     team.directory.require_adopted()
+    require_here(team, name, f"tell {name} what to put back; `{command_for(team, f'undo {name}')}` takes a merge back")
     spec = store.agents.spec(team.agent(name))
     if spec is None:
         raise UsageError(f"there is no agent {name}")

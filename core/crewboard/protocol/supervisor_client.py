@@ -140,20 +140,15 @@ def open_supervisor(team: TeamDirectory) -> tuple[Supervisor, int] | None:
 def wake_supervisor(team: TeamDirectory) -> None:
     """Make the supervisor compare wanted and actual state now. Start a supervisor if the team has none.
 
-    A team that mirrors one of another program has none and gets none. On a team with hosts, only a supervisor of this
-    machine is woken and none is started: the hosts hear of changes through the store.
+    A team that mirrors one of another program has none and gets none. The hosts of a team hear of changes through its
+    store, wherever they are.
 
     Raises:
         TryLaterError: No supervisor came up in time.
         UntrustedError: The lock's holder is not this user's own supervisor; nothing was sent.
     """
-    if not store.roster.is_attached(team) and not _is_left_to_hosts(team):
+    if not store.roster.is_attached(team) and not store.hosts.exist(team):
         _send(team, ControlRequest())
-
-
-def _is_left_to_hosts(team: TeamDirectory) -> bool:
-    """Return True if the team has hosts and none of them, nor a supervisor from before, runs on this machine."""
-    return store.hosts.exist(team) and not is_alive(team)
 
 
 def request_start(team: TeamDirectory, name: str, run: int, environment: Mapping[str, str]) -> None:
@@ -176,10 +171,8 @@ def request_exit(team: TeamDirectory) -> None:
         TryLaterError: The supervisor did not answer in time.
         UntrustedError: The lock's holder is not this user's own supervisor; nothing was sent.
     """
-    if store.hosts.exist(team):
-        wake_supervisor(team)
-        return
-    _send(team, ControlRequest("leave"))
+    if not store.hosts.exist(team):
+        _send(team, ControlRequest("leave"))
 
 
 def _send(team: TeamDirectory, request: ControlRequest) -> None:
@@ -198,7 +191,7 @@ def _send(team: TeamDirectory, request: ControlRequest) -> None:
         is_doubtful = holder is not None and holder == doubted and time.monotonic() - doubted_since < _TAKEN_WITHIN
         if not is_doubtful and holder is not None and holder.socket and _deliver(team, holder, line):
             return
-        if not is_alive(team) and (request.verb == "leave" or store.hosts.exist(team)):
+        if request.verb == "leave" and not is_alive(team):
             return
         if not is_alive(team) and time.monotonic() - started > 1:
             _start(team)

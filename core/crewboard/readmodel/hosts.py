@@ -1,8 +1,9 @@
 """The reader of a team's hosts: what each offers, which agents it runs, and which were lost with it."""
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from crewboard import store
 from crewboard.readmodel.states import HostState, SeenHost
@@ -26,8 +27,9 @@ class HostReader:
         self._folder: store.Version | None = None
         self._files: dict[str, CachedFile[Host]] = {}
         self._held: dict[str, CachedFile[HeldStarts]] = {}
-        self._used: Counter[str] = Counter()
-        """How many agents ran on each host at the last reading."""
+        self._running: dict[str, list[str]] = {}
+        """The agents that run on each host."""
+        self._full: frozenset[str] = frozenset()
         self._records: dict[str, Host] = {}
         self.seen: Mapping[str, SeenHost] = {}
         """The hosts as of the last reading, by name."""
@@ -69,7 +71,7 @@ class HostReader:
             labels=store.hosts.labels(host),
             boot_id=host.boot_id,
             is_here=self._probe.sees(host),
-            is_full=self._used[host.name] >= host.slots,
+            is_full=host.name in self._full,
             # While a host is up, this changes with each of its records, and nothing depends on it.
             seen=0 if is_up else round(host.at - host.clock_offset),
         )
@@ -89,6 +91,21 @@ class HostReader:
         """Return what an agent uses as its host measured it last."""
         return self._records[host].usage.get(agent) if host in self._records else None
 
+    def count(self, agents: Iterable[AgentView]) -> bool:
+        """Count what runs on each host. Return True if another host is full now: agents may wait for another reason."""
+        if not self._records:
+            return False
+        self._running = {}
+        for agent in agents:
+            if agent.host and agent.alive:
+                self._running.setdefault(agent.host, []).append(agent.name)
+        full = frozenset(name for name, host in self._records.items() if len(self._running.get(name, ())) >= host.slots)
+        if full == self._full:
+            return False
+        self._full = full
+        self.seen = {name: replace(host, is_full=name in full) for name, host in self.seen.items()}
+        return True
+
     def views(self, agents: Sequence[AgentView], now: float) -> tuple[HostView, ...]:
         """Return the hosts with the agents that run on them: those that are up first, then by name.
 
@@ -96,20 +113,16 @@ class HostReader:
         """
         if not self._records:
             return ()
-        running: dict[str, list[str]] = {}
         lost: dict[str, list[str]] = {}
         for agent in agents:
-            if agent.host and agent.alive:
-                running.setdefault(agent.host, []).append(agent.name)
-            elif agent.is_lost and not agent.acknowledged:
+            if agent.is_lost and not agent.acknowledged:
                 lost.setdefault(agent.host, []).append(agent.name)
-        self._used = Counter({name: len(names) for name, names in running.items()})
         found = (
             HostView(
                 name=name,
                 state=self.seen[name].state,
                 slots=host.slots,
-                agents=tuple(running.get(name, ())),
+                agents=tuple(self._running.get(name, ())),
                 lost=tuple(lost.get(name, ())),
                 labels=tuple(host.labels),
                 machine=host.machine,

@@ -327,6 +327,8 @@ class TeamReader:
         hosts = self._hosts.seen
         common = _Common(config, pending, board, only_operator, results, operator, starts, supervisor.alive, hosts)
         self._read_agents(held, common, now)
+        if self._hosts.count(reader.view for reader in self._agents.values() if reader.view is not None):
+            self._read_agents({}, replace(common, hosts=self._hosts.seen), now)
         compared = self._collisions.get() or Collisions()
         collisions = protocol.collisions.find_collisions((each.work for each in self._agents.values()), compared)
         views = (reader.view for reader in self._agents.values() if reader.view is not None)

@@ -294,11 +294,14 @@ class Acceptances(Record):
     move: Move | None = None
 
 
+CommitId = Annotated[str, Meta(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})\Z")]
+
+
 class Bundle(Record):
     """A git bundle in the store, which brings `commits`: the records `bundles/ID.0.part` and so on, `size` bytes."""
 
     id: str
-    commits: list[str]
+    commits: list[CommitId]
     parts: Annotated[int, Meta(ge=1)]
     size: int
 
@@ -311,8 +314,8 @@ class Workspace(Record):
     top of the repository. `hash_name` is `sha1` or `sha256`.
     """
 
-    commit: str
-    head: str
+    commit: CommitId
+    head: CommitId
     branch: str = ""
     folder: str = ""
     hash_name: str = "sha1"
@@ -330,8 +333,8 @@ class Carried(Record):
     what the snapshot could not take in.
     """
 
-    commit: str
-    base: str
+    commit: CommitId
+    base: CommitId
     setup: str = ""
     run: int = 0
     at: Time = 0

@@ -8,7 +8,7 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import resources
 from typing import Any, Generic, cast
@@ -28,9 +28,15 @@ _DEFAULT_TTL = 15.0
 """Seconds that a lease lasts unless it is renewed, if the team does not say (`crewboard.teams`)."""
 
 _CONNECT_TIMEOUT = 5
+_KEEPALIVES = {"idle": 3, "interval": 2, "count": 2}
+
+_WORK_FOR = 0.5
+"""Part of the time of a lease that a transaction may wait for its process. One that stands still, or is cut off, must
+not keep locks for longer."""
+
 _IDLE_CONNECTIONS = 2
 
-_RERUN = (errors.SerializationFailure, errors.DeadlockDetected)
+_RERUN = (errors.SerializationFailure, errors.DeadlockDetected, errors.IdleInTransactionSessionTimeout)
 _NO_TABLES = (errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchemaName)
 _DISCONNECTED = (psycopg.OperationalError, psycopg.InterfaceError)
 
@@ -113,6 +119,7 @@ class Server:
         ttl = connection.execute("SELECT lease_ttl FROM crewboard.teams WHERE name = %s", (self.team,)).fetchone()
         if ttl is not None:
             self.ttl = float(ttl[0])
+        _set(connection, {"idle_in_transaction_session_timeout": int(1000 * _WORK_FOR * self.ttl)})
 
     def make_tables(self) -> None:
         """Make the tables and functions unless they are there."""
@@ -306,14 +313,23 @@ def connect(url: str) -> "psycopg.Connection[Any]":
     defaults: dict[str, Any] = {
         "application_name": "crewboard",
         "connect_timeout": _CONNECT_TIMEOUT,
-        "keepalives_idle": 3,
-        "keepalives_interval": 2,
-        "keepalives_count": 2,
+        **{f"keepalives_{name}": value for name, value in _KEEPALIVES.items()},
         "tcp_user_timeout": 1000 * _CONNECT_TIMEOUT,
     }
-    return psycopg.connect(
+    connection = psycopg.connect(
         url, autocommit=True, **{name: value for name, value in defaults.items() if name not in given}
     )
+    # The server waits for hours otherwise.
+    waits = {f"tcp_keepalives_{name}": value for name, value in _KEEPALIVES.items()}
+    _set(connection, {**waits, "tcp_user_timeout": 1000 * _CONNECT_TIMEOUT})
+    return connection
+
+
+def _set(connection: "psycopg.Connection[Any]", settings: Mapping[str, int]) -> None:
+    """Change settings of a session."""
+    each = ", ".join("set_config(%s, %s, false)" for _ in settings)
+    flat = [part for name, value in settings.items() for part in (name, str(value))]
+    connection.execute(f"SELECT {each}".encode(), flat)
 
 
 def _may_pass(error: psycopg.Error) -> bool:

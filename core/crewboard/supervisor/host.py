@@ -127,6 +127,9 @@ class LocalHost:
         return found
 
     def _lost_with(self, host: str, now: float) -> list[LostRun]:
+        for run in store.hosts.claimed(self._team, host):
+            if store.agents.last_run(self._team.agent(run.agent)) >= run.run:
+                store.hosts.begun(self._team, host, run.agent)
         store.hosts.give_back(self._team, host)
         looked = self._looked.get(host)
         if looked is None or now - looked.at > _LOOK_AGAIN:
@@ -160,6 +163,11 @@ class LocalHost:
             return "lost", f"{status.host} left no record"
         ago = max(0, self._team.store.now() - seen_at)
         return "lost", f"{status.host} was last seen {ago:.0f} s ago"
+
+    @property
+    def has_doubts(self) -> bool:
+        """Return True if the last look at hosts that were lost left runs whose workers may be alive."""
+        return any(looked.agents for looked in self._looked.values())
 
     def _last_seen(self, host: str) -> float:
         """Return when a host last wrote its record, by the clock of the store."""

@@ -30,7 +30,7 @@ from crewboard.records import (
 )
 from crewboard.store import START_TIMEOUT, AgentDirectory, CachedFile, TeamDirectory
 from crewboard.supervisor import finalizer
-from crewboard.supervisor.host import TELL_INTERVAL, LocalHost
+from crewboard.supervisor.host import LOOK_INTERVAL, TELL_INTERVAL, LocalHost
 from crewboard.supervisor.launcher import Ended, MemoryGroups, Ref
 from crewboard.supervisor.notifier import ChangeNotifier, HookRunner
 from crewboard.supervisor.offline_model import OfflineModel
@@ -315,6 +315,8 @@ class Supervisor:
         """Claim runs, finalize those that were lost with other hosts, and forget agents that are no longer here."""
         if lost := host.find_lost():
             finalizer.finalize_lost(lost, time.time())
+        if host.has_doubts:
+            self._pass_again_in(LOOK_INTERVAL)
         self._claims = host.claimed()
         for name in list(self._claims):
             if self._is_claim_over(name):

@@ -24,7 +24,7 @@ PART = 4 << 20
 LIMIT = 256 << 20
 """Bytes of a bundle at most."""
 
-MOST_BUNDLES = 16
+MOST_BUNDLES = 8
 """Bundles that build on each other, after which one replaces them."""
 
 _ATTEMPTS = 5
@@ -49,6 +49,15 @@ def is_complete(repository: Repository, commit: str, known: Iterable[str] = ()) 
     return False
 
 
+def present(repository: Repository, commits: Iterable[str]) -> set[str]:
+    """Return those of some commits that a repository has, perhaps without their histories."""
+    asked = list(commits)
+    if not asked:
+        return set()
+    said = repository.git("cat-file", "--batch-check=%(objecttype)", stdin="".join(f"{each}\n" for each in asked))
+    return {commit for commit, kind in zip(asked, said.splitlines(), strict=True) if kind == "commit"}
+
+
 def write(
     team: TeamDirectory, owner: str, repository: Repository, refs: Sequence[str], known: Iterable[str]
 ) -> Bundle | None:
@@ -61,8 +70,8 @@ def write(
         StorageError: It could not be written. Nothing names its parts.
         GitFailedError: git failed, for example because objects are missing.
     """
-    commits = [repository.git("rev-parse", "--verify", ref) for ref in refs]
-    without = [f"^{commit}" for commit in known if repository.ref(f"{commit}^{{commit}}") is not None]
+    commits = repository.git("rev-parse", *refs).split()
+    without = [f"^{commit}" for commit in sorted(present(repository, known))]
     if not repository.git("rev-list", "--max-count=1", *commits, *without):
         return None
     with tempfile.TemporaryDirectory(prefix="crewboard-bundle-") as folder:
@@ -74,7 +83,6 @@ def write(
                 f"the bundle has {size >> 20} MiB, and the store takes {LIMIT >> 20}: let the hosts fetch the history "
                 "from a remote, `crewboard workspace push --git URL`"
             )
-        team.make_folder(team.bundles.name)
         ident, parts = f"{owner}.{secrets.token_hex(8)}", 0
         with path.open("rb") as file:
             while part := file.read(PART):
@@ -100,9 +108,9 @@ def bring(
     team: TeamDirectory,
     repository: Repository,
     listed: Callable[[], Sequence[Bundle]],
-    has: Callable[[Bundle], bool],
+    has: Callable[[str], bool],
 ) -> None:
-    """Take in each bundle that is listed, in order, from the first on that the repository does not have.
+    """Take in each bundle that is listed, in order, after the last one of which the repository has all commits.
 
     Raises:
         BadDataError: One is damaged, or git refused its objects.
@@ -110,7 +118,9 @@ def bring(
     """
     for _ in range(_ATTEMPTS):
         bundles = listed()
-        begin = next((place + 1 for place in range(len(bundles) - 1, -1, -1) if has(bundles[place])), 0)
+        here = present(repository, {commit for each in bundles for commit in each.commits})
+        known = [all(commit in here and has(commit) for commit in each.commits) for each in bundles]
+        begin = len(bundles) - next((place for place, is_known in enumerate(reversed(known)) if is_known), len(bundles))
         try:
             for each in bundles[begin:]:
                 with _read(team, each) as file:
@@ -128,8 +138,8 @@ def _read(team: TeamDirectory, bundle: Bundle) -> Iterator[IO[bytes]]:
             part = team.bundles.below(_part(bundle.id, number)).get()
             if part is None:
                 raise _GoneError
-            if len(part) > PART:
-                raise BadDataError(f"the bundle {bundle.id} is damaged: a part of it is too large")
+            if file.tell() + len(part) > LIMIT:
+                raise BadDataError(f"the bundle {bundle.id} is damaged: it is larger than {LIMIT >> 20} MiB")
             file.write(part)
         file.seek(0)
         yield file

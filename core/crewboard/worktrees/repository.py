@@ -317,7 +317,7 @@ def open_workspace(team: TeamDirectory) -> Repository:
     path = Path(os.path.realpath(team.path)) / team.workspace_repository.name
     if not path.is_dir():
         raise NoRepositoryError(f"no pushed workspace was brought to {path}")
-    return _workspace_at(path, _find_git(team.root))
+    return _workspace_at(path, path.stat().st_ino, _find_git(team.root))
 
 
 def make_workspace(team: TeamDirectory, hash_name: str) -> Repository:
@@ -336,10 +336,11 @@ def make_workspace(team: TeamDirectory, hash_name: str) -> Repository:
         _run([*command, "--initial-branch=base", str(new)], path.parent, {**git_environment(), **UNTOUCHED})
         (new / "info").mkdir(exist_ok=True)
         new.rename(path)
-    return _workspace_at(path, program)
+    return _workspace_at(path, path.stat().st_ino, program)
 
 
-def _workspace_at(path: Path, program: Path) -> Repository:
+@lru_cache(maxsize=4)
+def _workspace_at(path: Path, _inode: int, program: Path) -> Repository:
     said = _run([str(program), *_OPTIONS, f"--git-dir={path}", "rev-parse", "--show-object-format"], path,
                 git_environment())  # fmt: skip
     return Repository(path, path, path, os.fsdecode(said).strip(), program)

@@ -119,10 +119,12 @@ def exists(team: TeamDirectory, repository: Repository, name: str) -> bool:
 
 def kept(team: TeamDirectory, repository: Repository, name: str, base: str) -> Snapshot | None:
     """Return the newest snapshot of an agent, or None if there is none yet."""
-    found = repository.ref(f"{ref_of(team, name)}^{{commit}}")
-    if found is None:
+    ref = ref_of(team, name)
+    try:
+        # At once, because a worker asks this after each tool.
+        found, head, tree = repository.git("rev-parse", f"{ref}^{{commit}}", f"{ref}^1", f"{ref}^{{tree}}").split()
+    except GitFailedError:
         return None
-    head, tree = repository.git("rev-parse", f"{found}^1", f"{found}^{{tree}}").split()
     missing: tuple[str, ...] = ()
     with contextlib.suppress(OSError):
         missing = tuple(filter(None, os.fsdecode(missing_of(team, name).read_bytes()).split("\0")))

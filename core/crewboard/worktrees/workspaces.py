@@ -128,24 +128,21 @@ def _push(team: TeamDirectory, repository: Repository, by: str, now: float, url:
     if url is not None:
         _require_at(repository, url, head)
     before = load(team)
-    if before is None or before.url != (url or ""):
-        listed: list[Bundle] = []
-    else:
-        listed = before.bundles
+    listed = before.bundles if before is not None and before.url == (url or "") else []
+    # Where agents began, here and at the users who pushed that.
+    needed = [f"{_BASES}{each}" for each in sorted(_needed_bases(team) - {commit})]
+    here = [ref for ref in needed if repository.ref(ref) is not None]
+    if len(listed) >= bundles.MOST_BUNDLES and here == needed:
+        listed = []
     known = [each for bundle in listed for each in bundle.commits] + ([head] if url is not None else [])
-    refs = [f"{_BASES}{commit}"]
-    needed = {each: f"{_BASES}{each}" for each in _needed_bases(team) if each != commit}
-    if before is not None and not listed and url is None:
-        # The earlier ones are still the beginning of agents.
-        refs += [ref for ref in needed.values() if repository.ref(ref) is not None]
-    elif len(listed) >= bundles.MOST_BUNDLES and all(repository.ref(ref) for ref in needed.values()):
-        refs, known, listed = [*refs, *needed.values()], known[-1:] if url is not None else [], []
+    refs = [f"{_BASES}{commit}", *(here if not listed else [])]
+    for folder in (team.workspaces, team.bundles):
+        team.make_folder(folder.name)
     made = bundles.write(team, _OWNER, repository, refs, known)
     pushed = Workspace(
         commit=commit, head=head, branch=repository.branch() or "", folder=_folder_of(team, repository),
         hash_name=repository.hash_name, url=url or "", bundles=[*listed, *([made] if made else [])], by=by, at=now,
     )  # fmt: skip
-    team.make_folder(team.workspaces.name)
     store.json_records.save(team.workspace, pushed, durable=True)
     if made is not None:
         bundles.sweep(team, _OWNER, pushed.bundles)
@@ -197,7 +194,9 @@ def _require_at(repository: Repository, url: str, head: str) -> None:
 
 def _environment() -> dict[str, str]:
     """Return the environment of a git that asks a remote: that of this process, without the key of the API."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(env.API_PREFIX)}
+    mine = {name: value for name, value in os.environ.items() if not name.startswith(env.API_PREFIX)}
+    # Who can write to the store names the remote. Other protocols start programs.
+    return {**mine, "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh"}
 
 
 @dataclass(frozen=True)
@@ -223,7 +222,8 @@ def fetch(team: TeamDirectory, repository: Repository, name: str, worktree: Work
     with store.files.locked(team.local_lock(f"worktree-{name}")):
         before = repository.ref(ref_of(team, name))
         found = _bring_work(team, repository, name, found)
-        repository.keep(base_ref_of(team, name), worktree.base)
+        if repository.ref(base_ref_of(team, name)) != worktree.base:
+            repository.keep(base_ref_of(team, name), worktree.base)
         _write_missing(team, name, found.missing)
     return Fetched(found.commit, tuple(found.missing), found.at, before != found.commit)
 
@@ -253,6 +253,9 @@ def forget(team: TeamDirectory, name: str) -> None:
 
 def _bring_work(team: TeamDirectory, repository: Repository, name: str, found: Carried) -> Carried:
     """Take in the work of an agent, and let the refs of its snapshots keep it. Return what was the newest then."""
+    has_setup = repository.ref(setup_ref_of(team, name)) == (found.setup or None)
+    if has_setup and repository.ref(ref_of(team, name)) == found.commit:
+        return found
     _bring_base(team, repository, found.base)
     latest = found
 
@@ -262,10 +265,8 @@ def _bring_work(team: TeamDirectory, repository: Repository, name: str, found: C
         return latest.bundles
 
     if not bundles.is_complete(repository, found.commit, [found.base]):
-        bundles.bring(
-            team, repository, listed,
-            lambda bundle: all(bundles.is_complete(repository, each, [found.base]) for each in bundle.commits),
-        )  # fmt: skip
+        base = found.base
+        bundles.bring(team, repository, listed, lambda commit: bundles.is_complete(repository, commit, [base]))
         found = latest
     for each in filter(None, (found.setup, found.commit)):
         if not bundles.is_complete(repository, each, [found.base]):
@@ -301,14 +302,12 @@ def _bring_base(team: TeamDirectory, repository: Repository, base: str) -> None:
         latest = load(team)
         return latest.bundles if latest is not None else []
 
-    bundles.bring(
-        team, repository, listed,
-        lambda bundle: all(repository.ref(f"{_BASES}{each}") is not None for each in bundle.commits),
-    )  # fmt: skip
-    commits = {pushed.commit, *(each for bundle in listed() for each in bundle.commits)}
-    for each in sorted(commits):
-        if bundles.is_complete(repository, each):
+    bundles.bring(team, repository, listed, lambda commit: repository.ref(f"{_BASES}{commit}") is not None)
+    known = repository.git("for-each-ref", "--format=%(objectname)", _BASES.rstrip("/")).split()
+    for each in [*(each for bundle in listed() for each in bundle.commits), pushed.commit]:
+        if each not in known and bundles.is_complete(repository, each, known):
             repository.keep(f"{_BASES}{each}", each)
+            known.append(each)
     if repository.ref(f"{_BASES}{base}") is None:
         raise UsageError(
             f"the commit {base[:12]}, at which the agent began, is not in the store: `crewboard workspace push` there"
@@ -454,13 +453,12 @@ class Carrier:
         if len(listed) >= bundles.MOST_BUNDLES or (known is not None and known.base != self._worktree.base):
             listed = []
         refs = [ref_of(self._team, self._name), *([setup_ref_of(self._team, self._name)] if setup else [])]
-        there = [each for bundle in listed for each in bundle.commits]
+        there = listed[-1].commits if listed else []
         made = bundles.write(self._team, self._name, repository, refs, [self._worktree.base, *there])
         new = Carried(
             commit=taken.commit, base=self._worktree.base, setup=setup, run=run, at=now,
             bundles=[*listed, *([made] if made else [])], missing=list(taken.missing),
         )  # fmt: skip
-        self._team.make_folder(self._team.workspaces.name)
         store.json_records.save(self._team.carried(self._name), new, durable=True)
         self._known, self._is_known = new, True
         if not listed:

@@ -26,7 +26,12 @@ _ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
     "looping": (("tell it", "send {agent} TEXT"), ("stop it", "stop {agent}")),
     "failed": (("try again", "send {agent} TEXT"), _ACKNOWLEDGE),
     "failed_start": (("start it", "resume {agent}"), ("take it off the roster", "remove {agent}")),
-    "no_host": (("start a host", "host"), ("see the hosts", "hosts"), ("cancel it", "stop {agent}")),
+    "no_host": (
+        ("start a host", "host"),
+        ("see the hosts", "hosts"),
+        ("move it", "resume {agent} --host NAME"),
+        ("cancel it", "stop {agent}"),
+    ),
     "collision": (
         ("see what it changed", "changes {agent} --diff"),
         ("tell it", "send {agent} TEXT"),

@@ -43,6 +43,9 @@ _LOST_KEYS = ("agent.resume", "agent.acknowledge")
 
 _NAME = 14
 
+_SILENT = 7.0
+"""Seconds after which a host that is up should have written again: it does so every other second."""
+
 
 class Column(Struct, frozen=True):
     """One column. When space is short, the one with the highest `rank` is omitted first."""
@@ -78,7 +81,9 @@ def _memory(host: core.readmodel.HostView, view: TeamView) -> Span:
 
 
 def _seen(host: core.readmodel.HostView, view: TeamView) -> Span:
-    return Span(format_age(max(0, view.now - host.seen)), "dim" if host.is_up else _LOOKS[host.state].tone)
+    ago = max(0, view.now - host.seen)
+    calm = "warning" if ago > _SILENT else "dim"
+    return Span(format_age(ago), calm if host.is_up else _LOOKS[host.state].tone)
 
 
 def _labels(host: core.readmodel.HostView, view: TeamView) -> Span:  # noqa: ARG001

@@ -391,7 +391,7 @@ def explanation_lines(need: Need, snapshot: Snapshot, now: float, width: int) ->
         ("accept", f"crewboard mcp approve {need.server}" if need.is_new else ""),
         ("since", f"{format_clock(need.since)}, {format_long_age(now - need.since)} ago"),
         (_HOLDS_UP, held_by(view, need)),
-        ("agents", ", ".join(core.readmodel.waiting_behind(view, need).agents)),
+        ("agents", ", ".join(need.agents or core.readmodel.waiting_behind(view, need).agents)),
         *_evidence(need, snapshot),
         *(_agent_facts(agent) if agent and need.kind not in ("result", "task_failed") else []),
     ]
@@ -423,6 +423,8 @@ def _evidence(need: Need, snapshot: Snapshot) -> list[tuple[str, str]]:
         ("file", need.file or ""),
         ("files", ", ".join(need.files)),
         ("what helps", _COLLISION_HELP[need.in_worktrees] if need.kind == "collision" else ""),
+        ("hosts", core.readmodel.describe_hosts(snapshot.view.hosts) if need.kind == "no_host" else ""),
+        ("what helps", WHAT_HELPS_WAITING if need.kind == "no_host" else ""),
         ("next try", f"{format_clock(until)}; nothing has to be done" if until else ""),
         ("what helps", "repair it by hand; nothing was overwritten" if need.kind == "damaged" else ""),
     ]
@@ -430,6 +432,8 @@ def _evidence(need: Need, snapshot: Snapshot) -> list[tuple[str, str]]:
 
 WHAT_HELPS_LOST = "resume: it continues on a host with room, from what its conversation knows"
 """What to do about an agent that was lost with its host."""
+
+WHAT_HELPS_WAITING = "`crewboard host` on another machine, or `crewboard resume NAME --host HOST`; it begins by itself"
 
 _COLLISION_HELP = {
     True: "merge one of them, then let the other one resolve the conflicts",
