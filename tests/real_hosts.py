@@ -24,18 +24,20 @@ class Hosts:
     url: str
     running: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
-    def start(self, name: str, *arguments: str, slots: int = 8, wait: bool = True) -> "subprocess.Popen[bytes]":
-        """Start a host, and wait until it is up."""
-        root = self.folder / name
-        root.mkdir(exist_ok=True)
+    def start(
+        self, name: str, *arguments: str, slots: int = 8, root: str = "", wait: bool = True
+    ) -> "subprocess.Popen[bytes]":
+        """Start a host in the folder of its name, or in `root`, and wait until it is up."""
+        place = root or name
+        (self.folder / place).mkdir(exist_ok=True)
         command = [
             sys.executable, "-m", "crewboard_tui.cli", "host", "--store", self.url, "--name", name,
             "--slots", str(slots), *arguments,
         ]  # fmt: skip
         environment = {**self.crew.environment, "ANTHROPIC_API_KEY": API_KEY}
-        with (self.folder / f"{name}.log").open("ab") as log:
-            started = self.running[name] = subprocess.Popen(
-                command, cwd=root, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+        with (self.folder / f"{place}.log").open("ab") as log:
+            started = self.running[place] = subprocess.Popen(
+                command, cwd=self.folder / place, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
         if wait:
@@ -58,6 +60,8 @@ class Hosts:
     def kill(self, name: str) -> None:
         """Kill every process of a host at once, as if its machine had lost power."""
         host = self.running.pop(name)
+        if host.poll() is not None:
+            return
         below = process.descendants(host.pid)
         os.kill(host.pid, signal.SIGSTOP)
         for pid in [*below, *process.descendants(host.pid), host.pid]:

@@ -1,21 +1,31 @@
 """Hosts: several machines that run the agents of one team, each the supervisor of its own."""
 
+import signal
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psycopg
 import pytest
 
-from crewboard.records import Host, Status, WantedRun
-from crewboard.store import agents, hosts, json_records
+from crewboard.commands import answers, hire, messages, stop
+from crewboard.errors import ExitCode
+from crewboard.linux import process
+from crewboard.records import Exit, Host, RunStarted, Spec, Status, WantedRun
+from crewboard.store import agents, hosts, json_records, leases, mailbox, roster
 from crewboard.store.layout import TeamDirectory
+from crewboard.supervisor import finalizer
+from crewboard.supervisor.finalizer import LostRun
 from crewboard.supervisor.host import LocalHost, describe
 from tests import postgres
 from tests.crew import Crew, eventually
-from tests.model import ModelServer
-from tests.real_hosts import Hosts
+from tests.hosts import up
+from tests.model import ModelServer, calls
+from tests.real_hosts import API_KEY, Hosts
 
 LOOK = "List all Python files"
-TTL = 3.0
+TTL = 6.0
 
 
 @pytest.fixture
@@ -28,14 +38,11 @@ def team(database: str, tmp_path: Path) -> Iterator[Hosts]:
         postgres.set_lease_ttl(database, TTL)
         postgres.close_connections()
         found = Hosts(crew, tmp_path, database)
-        yield found
-        found.end()
-        postgres.close_connections()
-
-
-def host_of(team: Hosts, name: str) -> str | None:
-    status = agents.status(team.crew.agent(name))
-    return status.host if status is not None else None
+        try:
+            yield found
+        finally:
+            found.end()
+            postgres.close_connections()
 
 
 def using(team: Hosts, host: str, agent: str) -> Host | None:
@@ -44,19 +51,295 @@ def using(team: Hosts, host: str, agent: str) -> Host | None:
     return record if record is not None and agent in record.usage else None
 
 
-def test_a_host_runs_agents_and_says_so(team: Hosts) -> None:
-    team.start("build1", "--label", "gpu")
+def host_of(team: Hosts, name: str) -> str | None:
+    """Return the host on which the last run of an agent began."""
+    status = agents.status(team.crew.agent(name))
+    return status.host if status is not None else None
+
+
+def runs(team: Hosts, name: str) -> list[int]:
+    """Return the runs of an agent, as often as they began."""
+    return [event.run for event in team.crew.events(name) if isinstance(event, RunStarted)]
+
+
+def ended(team: Hosts, name: str) -> Exit | None:
+    """Return how the last run of an agent ended, once that was finalized."""
+    record = agents.exit_record(team.crew.agent(name))
+    return record if record is not None and record.buried else None
+
+
+def is_alive(team: Hosts, name: str) -> bool:
+    return leases.is_held(team.crew.agent(name).lease)
+
+
+def rows(url: str) -> list[str]:
+    """Return all that is stored in a database, as text."""
+    with psycopg.connect(url) as connection:
+        found = []
+        for table in ("entries", "lines", "leases", "teams"):
+            found += [str(row) for row in connection.execute(f"SELECT t::text FROM crewboard.{table} t").fetchall()]
+            found += [
+                bytes(value).decode(errors="replace")
+                for row in connection.execute(f"SELECT * FROM crewboard.{table}").fetchall()
+                for value in row
+                if isinstance(value, bytes)
+            ]
+    return found
+
+
+def wait_up(team: Hosts, *names: str) -> None:
+    for name in names:
+        eventually(lambda name=name: host_of(team, name), f"{name} on a host")  # type: ignore[misc]
+
+
+def notices(team: Hosts) -> list[str]:
+    """Return what the team's lead was told of ended runs."""
+    lead = roster.load(team.crew.directory).lead
+    return sorted(
+        m.content for m in mailbox.read(team.crew.directory, lead).messages if m.type == "teammate_terminated"
+    )
+
+
+def test_hosts_share_the_runs_and_begin_each_once(team: Hosts, tmp_path: Path) -> None:
+    team.start("build1", slots=3)
+    team.start("build2", "--label", "gpu", slots=3)
+    names = [f"a{number}" for number in range(6)]
+    for name in names:
+        team.crew.hire(name, "explore", LOOK)
+    wait_up(team, *names)
+    assert sorted(host_of(team, name) or "" for name in names) == 3 * ["build1"] + 3 * ["build2"]
+    assert [runs(team, name) for name in names] == 6 * [[1]]
+    on_second = next(name for name in names if host_of(team, name) == "build2")
+    record = eventually(lambda: using(team, "build2", on_second), "the usage of an agent")
+    assert (record.slots, record.labels, record.draining) == (3, ["gpu"], False)
+    assert record.usage[on_second].memory > 0
+    # A seventh waits for a slot.
+    team.crew.hire("late", "explore", LOOK)
+    assert [run.agent for run in hosts.wanted(team.crew.directory)] == ["late"]
+    # The key of the hosts is in the environment of their processes, and nowhere else.
+    assert not [row for row in rows(team.url) if API_KEY in row]
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and API_KEY.encode() in path.read_bytes()]
+    assert files == []
+
+
+def test_agents_of_a_killed_host_are_lost_and_go_on_elsewhere(team: Hosts) -> None:
+    team.start("build1")
+    team.crew.hire("other", "explore", LOOK)
     assert team.crew.run("scout", "explore", LOOK).code == 0
-    assert host_of(team, "scout") == "build1"
-    record = eventually(lambda: using(team, "build1", "scout"), "the record of the host")
-    assert (record.slots, record.labels, record.draining) == (8, ["gpu"], False)
-    assert record.usage["scout"].memory > 0
-    assert team.drain("build1") == 0
+    team.start("build2")
+    team.start("build3")
+    team.kill("build1")
+    record = eventually(lambda: ended(team, "scout"), "the end of scout")
+    assert record.reason == "lost"
+    assert record.evidence.startswith("build1 was last seen ")
+    eventually(lambda: ended(team, "other"), "the end of other")
+    # Both hosts saw it, and told the team once. Nothing is restarted by itself.
+    told = {name: agents.exit_record(team.crew.agent(name)) for name in ("other", "scout")}
+    assert notices(team) == [f"{name} ended: its host was lost: {end.evidence}" for name, end in told.items() if end]
+    assert not is_alive(team, "scout")
+    hire.resume(team.crew.team, "scout")
+    wait_up(team, "scout")
+    sent = messages.send(team.crew.team, "scout", "say hello")
+    assert team.crew.answer_to("scout", sent.id).code == 0
+    assert host_of(team, "scout") in {"build2", "build3"}
+    started = [event for event in team.crew.events("scout") if isinstance(event, RunStarted)]
+    assert [(event.run, event.fresh) for event in started] == [(1, True), (2, False)]
+
+
+def seen_by(team: TeamDirectory, name: str) -> LocalHost:
+    return LocalHost(team, describe(name, 1, []), None, {})
+
+
+def test_a_run_is_lost_only_if_neither_it_nor_its_host_lives(team: Hosts) -> None:
+    directory = team.crew.directory
+    agent = directory.agent("scout")
+    directory.make_folder(agent.folder.name)
+    roster.ensure(directory, 1.0)
+    me = process.boot_id()
+    status = Status(run=1, pid=1, state="working", since=1, boot_id=me, host="build1", beat=5)
+    json_records.save(agent.status, status)
+    with up(directory, "build1"):
+        assert seen_by(directory, "build2").find_lost() == []
+        lost = [LostRun(agent, 1, "build1", "lost", "")]
+        finalizer.finalize_lost(lost, 1.0)
+        assert agents.exit_record(agent) is None
+    worker = leases.take(agent.lease)
+    assert worker is not None
+    assert seen_by(directory, "build2").find_lost() == []
+    finalizer.finalize_lost(lost, 1.0)
+    assert agents.exit_record(agent) is None
+    leases.release(worker)
+    [found] = seen_by(directory, "build2").find_lost()
+    assert (found.run, found.host, found.reason) == (1, "build1", "lost")
+    for _ in range(2):
+        finalizer.finalize_lost([found], 1.0)
+    record = agents.exit_record(agent)
+    assert record == Exit(run=1, reason="lost", at=5, buried=True, evidence=found.evidence)
+    assert notices(team) == [f"scout ended: its host was lost: {found.evidence}"]
+    assert seen_by(directory, "build2").find_lost() == []
+
+
+def test_a_reboot_is_that_of_the_runs_own_machine(team: Hosts) -> None:
+    directory = team.crew.directory
+    agent = directory.agent("scout")
+    directory.make_folder(agent.folder.name)
+    status = Status(run=1, pid=1, state="working", since=1, boot_id="another boot", host="build1")
+    json_records.save(agent.status, status)
+    with up(directory, "build1") as host:
+        hosts.save(directory, host.replace(boot_id="another boot"))
+    assert [run.reason for run in seen_by(directory, "build2").find_lost()] == ["lost"]
+    hosts.save(directory, host.replace(boot_id="a later boot"))
+    assert [run.reason for run in seen_by(directory, "build2").find_lost()] == ["reboot"]
+
+
+def test_claims_of_a_lost_host_go_back_into_the_queue(team: Hosts) -> None:
+    directory = team.crew.directory
+    with up(directory, "build1") as host:
+        hosts.want(directory, WantedRun(agent="scout", run=1))
+        assert hosts.claim(directory, host, 1) == ["scout"]
+        seen_by(directory, "build2").find_lost()
+        assert hosts.wanted(directory) == []
+    seen_by(directory, "build2").find_lost()
+    assert [run.agent for run in hosts.wanted(directory)] == ["scout"]
+
+
+def test_labels_and_names_choose_the_host(team: Hosts) -> None:
+    team.start("build1")
+    team.start("build2", "--label", "gpu", "--label", "big")
+    team.crew.hire("w1", "explore", LOOK, needs=["gpu"])
+    team.crew.hire("w2", "explore", LOOK, host="build1")
+    team.crew.hire("w3", "explore", LOOK, host="build2", needs=["big"])
+    team.crew.hire("w4", "explore", LOOK, host="build1", needs=["big"])
+    wait_up(team, "w1", "w2", "w3")
+    assert [host_of(team, name) for name in ("w1", "w2", "w3", "w4")] == ["build2", "build1", "build2", None]
+
+
+def test_a_host_that_ends_asks_its_agents_and_gives_back_what_has_not_begun(team: Hosts) -> None:
+    host = team.start("build1")
+    team.crew.model.give("busy", calls("bash", command="sleep 600"))
+    team.crew.hire("busy", "code", "Sleep.")
+    team.crew.run("idle", "explore", LOOK)
+    # A run that is claimed and does not begin: paused before its host looked.
+    put_off(team, "later", "build1")
+    host.send_signal(signal.SIGTERM)
+    eventually(lambda: ended(team, "idle"), "the end of an idle agent")
+    eventually(lambda: hosts.wanted(team.crew.directory), "the claim in the queue")
+    record = hosts.load(team.crew.directory, "build1")
+    assert record is not None
+    assert record.draining
+    assert hosts.is_up(team.crew.directory, "build1")
+    # What is hired now waits for another host.
+    assert team.crew.hire("new", "explore", LOOK).agent == "new"
+    assert [run.agent for run in hosts.wanted(team.crew.directory)] == ["later", "new"]
+    tree = process.descendants(host.pid)
+    host.send_signal(signal.SIGTERM)
+    assert host.wait(30) == 0
+    end, busy = ended(team, "idle"), ended(team, "busy")
+    assert end is not None
+    assert busy is not None
+    assert (end.reason, busy.signal) == ("shutdown", signal.SIGKILL)
     assert not hosts.is_up(team.crew.directory, "build1")
-    ended = agents.exit_record(team.crew.agent("scout"))
-    assert ended is not None
-    assert (ended.reason, ended.buried) == ("shutdown", True)
-    assert "host build1 of team default is up: 8 slots, labels: gpu" in team.log("build1")
+    eventually(lambda: not any(process.start_ticks(pid) for pid in tree), "that no process is left")
+
+
+def put_off(team: Hosts, name: str, host: str) -> None:
+    """Let a host have the claim of a run that is paused before it begins."""
+    agent = team.crew.agent(name)
+    team.crew.directory.make_folder(agent.folder.name)
+    spec = Spec(prompt=LOOK, prompt_id="p", type="explore", want="paused", at=time.time())
+    json_records.save(agent.spec, spec)
+    hosts.keep(team.crew.directory, host, WantedRun(agent=name, run=1, at=time.time()))
+
+
+def test_caps_hold_over_all_hosts(team: Hosts) -> None:
+    answers.change_setting(team.crew.team, "max_agents", "3")
+    team.start("build1")
+    team.start("build2")
+    names = [f"a{number}" for number in range(5)]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda name: team.crew.hire(name, "explore", LOOK), names))
+    eventually(lambda: sum(is_alive(team, name) for name in names) == 3 or None, "three agents")
+    queued = eventually(lambda: held_by_cap(team), "the others in the queue")
+    assert len(queued) == 2
+    assert sum(is_alive(team, name) for name in names) == 3
+    first = next(name for name in names if is_alive(team, name))
+    stop.stop_now(team.crew.team, first)
+    eventually(lambda: len(held_by_cap(team)) == 1 or None, "a place for one of them")
+    eventually(lambda: sum(runs(team, name) == [1] for name in names) == 4 or None, "its start")
+    assert sum(is_alive(team, name) for name in names) == 3
+
+
+def held_by_cap(team: Hosts) -> list[str]:
+    held = agents.held_starts(team.crew.directory).held
+    return [each.name for each in held if each.reason == "max_agents 3 reached"]
+
+
+def test_a_host_that_was_killed_alone_finds_its_agents_again(team: Hosts) -> None:
+    host = team.start("build1")
+    team.crew.run("scout", "explore", LOOK)
+    worker = team.crew.pid("scout")
+    process.send_signal(host.pid, signal.SIGKILL)
+    host.wait()
+    again = team.start("build1")
+    adopted = f"adopted scout run 1, pid {worker}"
+    eventually(lambda: adopted in team.log("build1") or None, "the adoption")
+    assert team.crew.pid("scout") == worker
+    sent = messages.send(team.crew.team, "scout", "say hello")
+    assert team.crew.answer_to("scout", sent.id).code == 0
+    process.send_signal(again.pid, signal.SIGKILL)
+    again.wait()
+    team.crew.kill("scout")
+    # The next host of the name finalizes what the one before left.
+    team.start("build1")
+    record = eventually(lambda: ended(team, "scout"), "its end")
+    assert record.reason in {"lost", "died"}, "lost, or the kernel still knew it"
+
+
+def lose(team: Hosts, lease: str) -> None:
+    """Let the time of a lease be over for its holder."""
+    with psycopg.connect(team.url, autocommit=True) as connection:
+        folder, _, name = lease.rpartition("/")
+        query = "UPDATE crewboard.leases SET until = '-infinity' WHERE folder = %s AND name = %s"
+        connection.execute(query, (folder, name))
+
+
+def test_a_host_that_lost_its_lease_kills_its_workers_and_begins_again(team: Hosts) -> None:
+    host = team.start("build1")
+    team.crew.model.give("busy", calls("bash", command="sleep 600"))
+    team.crew.hire("busy", "code", "Sleep.")
+    eventually(lambda: [c for c in team.crew.commands("busy") if "600" in c], "the command")
+    tree = process.descendants(team.crew.pid("busy"))
+    lose(team, "hosts/build1/lease")
+    record = eventually(lambda: ended(team, "busy"), "the end of its agent")
+    assert (record.reason, record.evidence[:21]) == ("lost", "build1 was last seen ")
+    assert not any(process.start_ticks(pid) for pid in tree)
+    eventually(lambda: team.is_up("build1", host.pid) or None, "the same process as a host again")
+    assert host.poll() is None
+    assert "lost its lease" in team.log("build1")
+    hire.resume(team.crew.team, "busy")
+    wait_up(team, "busy")
+    assert team.drain("build1", signal.SIGINT) == 0
+
+
+def test_a_worker_that_was_replaced_is_killed_with_its_tree(team: Hosts) -> None:
+    team.start("build1")
+    team.crew.model.give("busy", calls("bash", command="sleep 600"))
+    team.crew.hire("busy", "code", "Sleep.")
+    eventually(lambda: [c for c in team.crew.commands("busy") if "600" in c], "the command")
+    tree = [team.crew.pid("busy"), *process.descendants(team.crew.pid("busy"))]
+    # Frozen, it cannot renew its lease.
+    team.crew.kill("busy", signal.SIGSTOP)
+    record = eventually(lambda: ended(team, "busy"), "its end")
+    assert record.signal == signal.SIGKILL
+    eventually(lambda: not any(process.start_ticks(pid) for pid in tree), "that none of its processes is left")
+
+
+def test_the_name_of_a_living_host_is_taken(team: Hosts) -> None:
+    team.start("build1")
+    (team.folder / "elsewhere").mkdir()
+    second = team.start("build1", root="elsewhere", wait=False)
+    assert second.wait(30) == ExitCode.USAGE
+    assert "a host build1 is up on" in team.log("elsewhere")
 
 
 def test_what_a_lost_host_had_begun_is_not_begun_again(directory: TeamDirectory) -> None:

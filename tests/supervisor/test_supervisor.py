@@ -426,7 +426,7 @@ def test_a_hung_supervisor_is_a_need_and_can_be_replaced(crew: Crew, monkeypatch
     monkeypatch.undo()
     replaced = cli("supervisor", "--restart", "--json").json
     successor = crew.supervisor_pid()
-    assert replaced == {"pid": successor, "alive": True, "silent_since": None}
+    assert replaced == {"pid": successor, "alive": True, "silent_since": None, "hosts": None}
     assert successor != hung
     assert not process.start_ticks(hung)
     eventually(lambda: not leases.is_held(crew.agent("scout").lease), "the end that was asked for before")

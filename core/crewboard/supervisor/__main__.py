@@ -29,7 +29,7 @@ from crewboard.records import Supervisor as SupervisorInfo
 from crewboard.store import TeamDirectory
 from crewboard.supervisor import host as hosts
 from crewboard.supervisor import server as control_server
-from crewboard.supervisor.host import LocalHost
+from crewboard.supervisor.host import HostSupervisor, LocalHost
 from crewboard.supervisor.offline_model import OfflineModel
 from crewboard.supervisor.prefork_launcher import PreforkLauncher
 from crewboard.supervisor.reconciler import Supervisor, note_failure
@@ -65,8 +65,10 @@ async def supervise(
 
     launcher = PreforkLauncher(team)
     model = OfflineModel(team, launcher)
-    supervisor = Supervisor(team, launcher, model, lock, stay_reachable, host)
-    if host is not None and held is not None:
+    if host is None or held is None:
+        supervisor = Supervisor(team, launcher, model, lock, stay_reachable)
+    else:
+        supervisor = HostSupervisor(team, launcher, model, lock, stay_reachable, host)
         store.leases.fence(held, None, b"", lambda: _begin_again("it lost its lease", supervisor))
     server = await control_server.listen(path, supervisor.on_request)
     stay_reachable()
@@ -225,7 +227,7 @@ def _take_name(team: TeamDirectory, record: Host) -> store.Held:
     return held
 
 
-def _begin_again(why: str, supervisor: Supervisor | None = None) -> NoReturn:
+def _begin_again(why: str, supervisor: HostSupervisor | None = None) -> NoReturn:
     """End the workers of a host at once, and begin again in a fresh process. Called in any thread."""
     log.error("%s; kills its workers, and begins again", why)
     if supervisor is not None:

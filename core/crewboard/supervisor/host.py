@@ -1,34 +1,60 @@
-"""What makes a supervisor a host: its lease and record, the runs that it claims, and those of hosts that were lost.
+"""A host: the supervisor of one machine of a team, the runs that it claims, and those of hosts that were lost.
 
 A team in PostgreSQL may have a host on each of several machines (`crewboard host`). A host starts workers with its own
 environment, so that no record holds an API key.
 """
 
+import asyncio
+import logging
 import os
+import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
+from typing import TYPE_CHECKING
 
-from crewboard import env, linux, store
-from crewboard.records import Config, Exit, Host, Status, Usage, WantedRun, is_name
-from crewboard.store import AgentDirectory, TeamDirectory
+from crewboard import env, linux, protocol, store
+from crewboard.protocol import ControlRequest
+from crewboard.records import (
+    OPERATOR,
+    Config,
+    Exit,
+    Host,
+    JsonValue,
+    Lease,
+    Spec,
+    Status,
+    Usage,
+    WantedRun,
+    is_name,
+)
+from crewboard.store import START_TIMEOUT, AgentDirectory, TeamDirectory
+from crewboard.supervisor import finalizer
 from crewboard.supervisor.finalizer import LostRun
-from crewboard.supervisor.launcher import Ref
+from crewboard.supervisor.reconciler import Supervisor, Watched, last_run
+
+if TYPE_CHECKING:
+    from crewboard.supervisor.launcher import Ref
+    from crewboard.supervisor.offline_model import OfflineModel
+    from crewboard.supervisor.prefork_launcher import PreforkLauncher
+    from crewboard.supervisor.starts import Candidate
+
+log = logging.getLogger(__name__)
 
 TELL_INTERVAL = 2.0
-"""Seconds between two records of a host."""
+"""Seconds between two records of a host, and two looks for hosts that were lost."""
 
 CLAIM_DELAY = 0.1
 """Seconds that a full host waits before it claims a run; one that is half full waits half of it."""
-
-LOOK_INTERVAL = 2.0
-"""Seconds between two looks for hosts that were lost."""
 
 _LOOK_AGAIN = 30.0
 """Seconds after which all agents are looked at again for runs of a host that is gone: one may have begun late."""
 
 _CLOCK_INTERVAL = 60.0
+
+_ELSEWHERE_INTERVAL = 0.5
+"""Seconds between two looks whether the earlier run of an agent that is to begin here was finalized by its host."""
 
 _SHARE = 4
 """A host claims this part of its free slots at once, so that several hosts share what is in the queue."""
@@ -57,7 +83,6 @@ class LocalHost:
         self._before = before
         self._seen_at = team.host(record.name).below("host.json").changed_at()
         self._looked: dict[str, Looked] = {}
-        self._looked_at = float("-inf")
         self._clock_at = float("-inf")
         self._meter = UsageMeter()
 
@@ -112,11 +137,7 @@ class LocalHost:
 
     def find_lost(self) -> list[LostRun]:
         """Return the runs that ended with their hosts; put what those had claimed back into the queue."""
-        now = time.monotonic()
-        if now - self._looked_at < LOOK_INTERVAL:
-            return []
-        self._looked_at = now
-        found: list[LostRun] = []
+        now, found = time.monotonic(), list[LostRun]()
         for name in self._team.hosts.names():
             if name == self.name or not is_name(name):
                 continue
@@ -161,13 +182,8 @@ class LocalHost:
             return "reboot", ""
         if not seen_at:
             return "lost", f"{status.host} left no record"
-        ago = max(0, self._team.store.now() - seen_at)
+        ago = max(0, store.hosts.now(self._team) - seen_at)
         return "lost", f"{status.host} was last seen {ago:.0f} s ago"
-
-    @property
-    def has_doubts(self) -> bool:
-        """Return True if the last look at hosts that were lost left runs whose workers may be alive."""
-        return any(looked.agents for looked in self._looked.values())
 
     def _last_seen(self, host: str) -> float:
         """Return when a host last wrote its record, by the clock of the store."""
@@ -175,7 +191,7 @@ class LocalHost:
 
     # What it says of itself.
 
-    def tell(self, workers: Mapping[str, Ref]) -> None:
+    def tell(self, workers: Mapping[str, "Ref"]) -> None:
         """Write what this machine and the workers use.
 
         Raises:
@@ -226,7 +242,7 @@ class UsageMeter:
     """Seconds of processor time of each process, by pid and start."""
     _at: float = 0
 
-    def measure(self, workers: Mapping[str, Ref]) -> dict[str, Usage]:
+    def measure(self, workers: Mapping[str, "Ref"]) -> dict[str, Usage]:
         """Return what each agent uses; nothing at the first time but its memory."""
         if not workers:
             return {}
@@ -245,3 +261,244 @@ class UsageMeter:
             found[name] = Usage(cpu=percent, memory=sum(each.rss_bytes for each in readings), children=len(below))
         self._used, self._at = used, now
         return found
+
+
+class HostSupervisor(Supervisor):
+    """The supervisor of the part of a team that runs on one host: the agents of which a claim, lease or status says so.
+
+    `host` is that host.
+    """
+
+    def __init__(
+        self,
+        team: TeamDirectory,
+        launcher: "PreforkLauncher",
+        model: "OfflineModel",
+        lock: store.Held,
+        stay_reachable: Callable[[], None],
+        host: LocalHost,
+    ) -> None:
+        super().__init__(
+            team, launcher, model, lock, stay_reachable, store.hosts.held(team, host.name),
+            wake_one=self._wake_named, on_spec=self._look_at, on_start=self._claim_soon,
+        )  # fmt: skip
+        self._host = host
+        self._claims: dict[str, WantedRun] = {}
+        """The runs that this host claimed and that have not begun, by agent."""
+        self._claim_timer: asyncio.TimerHandle | None = None
+        self._asked: set[str] = set()
+        """The workers that were asked to shut down because this host ends."""
+        self._drain_until: float | None = None
+        """When the workers of a host that ends are terminated (monotonic); None while it does not end."""
+
+    def on_request(self, _: ControlRequest) -> None:
+        """Start the next pass: hosts find what they start in the store."""
+        self._wake.set()
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._team.store.glance():
+            own = self._host.find_own()
+        for name in own:
+            self._watch(name)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._drain)
+        loop.call_later(TELL_INTERVAL, self._tell, loop)
+
+    def _wake_named(self, name: str) -> None:
+        """Make an agent's worker look at its files, if it runs here."""
+        if name in self._watched:
+            self._wake_worker(self._watched[name])
+
+    def _look_at(self, name: str) -> None:
+        """Start a pass after a change of the spec of an agent of this host."""
+        if name in self._watched:
+            self._wake.set()
+
+    def _is_needed(self) -> bool:
+        return self._drain_until is None or self.has_workers or bool(self._ended)
+
+    def _agent_names(self) -> list[str]:
+        return sorted(self._watched)
+
+    # What begins here.
+
+    def _look_around(self) -> None:
+        """Claim runs, and forget agents that are no longer here."""
+        self._claims = self._host.claimed()
+        for name in list(self._claims):
+            if self._is_claim_over(name):
+                store.hosts.begun(self._team, self._host.name, name)
+                del self._claims[name]
+        if self._claim_timer is None:
+            self._claim()
+        for name, watched in list(self._watched.items()):
+            if not (watched.ref or watched.ended or name in self._claims) and not self._has_own_end(watched):
+                del self._watched[name]
+        if self._drain_until is not None:
+            self._continue_drain(self._drain_until)
+
+    def _is_claim_over(self, name: str) -> bool:
+        """Return True if a claimed run began, was replaced, or must no longer begin."""
+        watched, claim = self._watch(name), self._claims[name]
+        spec = watched.spec.get()
+        if spec is None or claim.run > spec.run:
+            # The spec follows a claim at once.
+            return store.hosts.now(self._team) - claim.at > START_TIMEOUT
+        return claim.run < spec.run or claim.run <= last_run(watched) or spec.want in ("stopped", "killed")
+
+    def _claim_soon(self) -> None:
+        """Claim runs after a time that is longer the more agents run here."""
+        if self._claim_timer is None:
+            delay = self._host.delay(self._used())
+            self._claim_timer = asyncio.get_running_loop().call_later(delay, self._claim_now)
+
+    def _claim_now(self) -> None:
+        self._claim_timer = None
+        with self._noting_failures(""):
+            self._claim()
+        if self._claims:
+            self._wake.set()
+
+    def _claim(self) -> None:
+        if self._host.claim(self._used()):
+            self._claims = self._host.claimed()
+            for name in self._claims:
+                self._watch(name)
+            self._claim_soon()
+
+    def _used(self) -> int:
+        """Return how many slots are taken."""
+        return len(self._claims.keys() | {name for name, watched in self._watched.items() if watched.ref})
+
+    def _candidate(self, watched: Watched, spec: Spec) -> "Candidate | None":
+        claim = self._claims.get(watched.agent.name)
+        if claim is not None and watched.start is None:
+            watched.start = ControlRequest("start", claim.agent, claim.run, self._host.environment)
+        return super()._candidate(watched, spec)
+
+    async def _start(self, watched: Watched, run: int) -> None:
+        # The agent was hired on another machine.
+        self._team.local.make_folder(f"agents/{watched.agent.name}")
+        await super()._start(watched, run)
+
+    def _restart_if_wanted(self, watched: Watched, record: Exit) -> None:
+        if self._drain_until is None:
+            super()._restart_if_wanted(watched, record)
+
+    def _note_restart(self, name: str, run: int, spec: Spec, now: float) -> None:
+        """Claim the run with which an agent is restarted: if this host is lost meanwhile, another one begins it."""
+        needs = store.hosts.needs_of(spec.flags.host, spec.flags.needs)
+        claim = WantedRun(agent=name, run=run, needs=needs, at=now)
+        store.hosts.keep(self._team, self._host.name, claim)
+        self._claims[name] = claim
+
+    def _cap_reached(self, living: set[str]) -> str | None:  # noqa: ARG002  it was looked at with the claim
+        return None
+
+    def _hold(self, waiting: list["Candidate"], reason: str | None, _: Sequence[WantedRun] = ()) -> None:
+        """Note also the runs in the queue, if a cap of the team keeps them there."""
+        wanted = store.hosts.wanted(self._team) if self._host.cap else []
+        super()._hold(waiting, self._host.cap or reason, wanted)
+
+    # What ends here.
+
+    def _reconcile(self, watched: Watched) -> "Candidate | None":
+        if watched.ref is None and self._is_elsewhere(watched):
+            self._pass_again_in(_ELSEWHERE_INTERVAL)
+            return None
+        return super()._reconcile(watched)
+
+    def _is_elsewhere(self, watched: Watched) -> bool:
+        """Return True if an earlier run of an agent lives on another host, or that one has to finalize its end."""
+        holder = store.leases.holder(watched.agent.lease, Lease)
+        if holder is not None:
+            return holder.host != self._host.name
+        status = watched.status.get()
+        return status is not None and status.host not in (self._host.name, "") and not _is_over(watched, status)
+
+    def _has_own_end(self, watched: Watched) -> bool:
+        """Return True if this host has to finalize the last run of an agent, or its worker lives."""
+        status = watched.status.get()
+        return status is not None and status.host in (self._host.name, "") and not _is_over(watched, status)
+
+    def _unobserved_reason(self, status: Status) -> tuple[str, str]:
+        return self._host.reason_of_own(status)
+
+    def _wake_if_changed(self, watched: Watched, spec: Spec) -> None:
+        """Kill a worker that lost its lease, as one that was stopped for long, with all that it started."""
+        super()._wake_if_changed(watched, spec)
+        if watched.ref is None:
+            return
+        if self._holds_lease(watched):
+            watched.has_lease = True
+        elif watched.has_lease and self._is_replaced(watched) and not linux.process.is_ending(watched.ref.pid):
+            log.error("%s run %d lost its lease, so it is killed", watched.agent.name, watched.run)
+            self._launcher.signal(watched.ref, signal.SIGKILL, tree=True)
+
+    @staticmethod
+    def _is_replaced(watched: Watched) -> bool:
+        """Return True if the lease of a worker that is not its holder is free or another's, and can be read."""
+        lease = watched.agent.lease
+        return not store.leases.is_held(lease) or store.leases.holder(lease, Lease) is not None
+
+    # What it says of itself, and its end.
+
+    def _tell(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Write the record of this host, and look for others that were lost, now and every `TELL_INTERVAL`."""
+        loop.call_later(TELL_INTERVAL, self._tell, loop)
+        self._tell_now()
+        with self._noting_failures(""):
+            with self._team.store.glance():
+                lost = self._host.find_lost()
+            if lost:
+                finalizer.finalize_lost(lost, store.hosts.now(self._team))
+        # A host that was lost or is full leaves runs to others, of which no hint tells.
+        self._claim_soon()
+
+    def _tell_now(self) -> None:
+        with self._noting_failures(""):
+            self._host.tell({name: each.ref for name, each in self._watched.items() if each.ref is not None})
+
+    def _drain(self) -> None:
+        """Begin to end this host: claim nothing more, and ask the workers to shut down. The second time, kill them."""
+        if self._drain_until is not None:
+            log.warning("asked to end again: kills all workers")
+            self._drain_until = time.monotonic()
+            self.kill_workers()
+        else:
+            log.info("draining: asks the workers to shut down")
+            self._drain_until = time.monotonic() + protocol.SHUTDOWN_TIMEOUT
+            self._host.record = self._host.record.replace(draining=True)
+            self._tell_now()
+        self._wake.set()
+
+    def _continue_drain(self, until: float) -> None:
+        """Give back what has not begun; ask each worker once to shut down, and end those that are left in the end."""
+        running = {name: each for name, each in self._watched.items() if each.ref is not None}
+        store.hosts.give_back(self._team, self._host.name, but=running)
+        for name in self._claims.keys() - running.keys():
+            self._watched[name].start = None
+        self._claims = {name: run for name, run in self._claims.items() if name in running}
+        for name, watched in running.items():
+            if name not in self._asked:
+                self._asked.add(name)
+                ident = f"shutdown-{store.mailbox.new_id()[:12]}"
+                payload: dict[str, JsonValue] = {"reason": f"the host {self._host.name} ends"}
+                protocol.approvals.ask(self._team, ident, "shutdown", OPERATOR, name, payload, time.time())
+                self._wake_worker(watched)
+            if time.monotonic() >= until and watched.term_at is None and watched.ref is not None:
+                watched.term_at = time.monotonic()
+                self._launcher.signal(watched.ref, signal.SIGTERM)
+        self._pass_again_in(max(until - time.monotonic(), 0.1))
+
+    def kill_workers(self) -> None:
+        """Kill all workers and all that they started. Safe to call in any thread."""
+        for watched in list(self._watched.values()):
+            if (ref := watched.ref) is not None:
+                self._launcher.signal(ref, signal.SIGKILL, tree=True)
+
+
+def _is_over(watched: Watched, status: Status) -> bool:
+    """Return True if the run of a status was finalized."""
+    record = watched.exit.get()
+    return record is not None and record.run >= status.run and record.buried

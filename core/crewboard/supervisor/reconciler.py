@@ -7,7 +7,7 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,10 +15,8 @@ from crewboard import linux, protocol, store
 from crewboard.protocol import ControlRequest
 from crewboard.records import (
     MOST_RESTARTS,
-    OPERATOR,
     CrewboardError,
     Exit,
-    JsonValue,
     Lease,
     Spec,
     Status,
@@ -28,9 +26,8 @@ from crewboard.records import (
     describe_exit,
     is_orderly,
 )
-from crewboard.store import START_TIMEOUT, AgentDirectory, CachedFile, TeamDirectory
+from crewboard.store import AgentDirectory, CachedFile, TeamDirectory
 from crewboard.supervisor import finalizer
-from crewboard.supervisor.host import LOOK_INTERVAL, TELL_INTERVAL, LocalHost
 from crewboard.supervisor.launcher import Ended, MemoryGroups, Ref
 from crewboard.supervisor.notifier import ChangeNotifier, HookRunner
 from crewboard.supervisor.offline_model import OfflineModel
@@ -103,14 +100,15 @@ class Watched:
     environment: Mapping[str, str] = field(default_factory=dict)
     """The environment of an agent that is restarted if it crashes."""
     has_lease: bool = False
-    """True once that worker was seen to hold the agent's lease."""
+    """True once a host saw that worker hold the agent's lease."""
     over_memory: int = 0
     """The run that was killed because it used too much memory."""
     ended: dict[int, Ended] = field(default_factory=dict)
     """How runs of child processes ended, until that is recorded."""
 
 
-def _last_run(watched: Watched) -> int:
+def last_run(watched: Watched) -> int:
+    """Return the newest run of an agent that began, 0 if none did."""
     status, ended = watched.status.get(), watched.exit.get()
     return max(status.run if status else 0, ended.run if ended else 0)
 
@@ -118,7 +116,7 @@ def _last_run(watched: Watched) -> int:
 def drop_obsolete_request(watched: Watched, spec: Spec) -> None:
     """Forget a start request, which contains the API key, if its run began, was replaced, or must no longer begin."""
     run = watched.start.run or 0 if watched.start is not None else 0
-    if run < spec.run or run <= _last_run(watched) or spec.want in ("stopped", "killed"):
+    if run < spec.run or run <= last_run(watched) or spec.want in ("stopped", "killed"):
         watched.start = None
 
 
@@ -144,10 +142,11 @@ def note_failure(team: TeamDirectory, error: Exception, agent: str = "") -> None
 
 
 class Supervisor:
-    """The supervisor of one team, or with `host`, of the part of a team that runs on this machine.
+    """The supervisor of one team.
 
-    `lock` is the lock of this machine's folder of the team, which it holds. `stay_reachable` shows other processes that
-    this one works, and writes the control server's address into the lock if it is missing.
+    `lock` is the team's lock, which it holds. `stay_reachable` shows other processes that this one works, and writes
+    the control server's address into the lock if it is missing. A host has its own record `held` of starts that it
+    holds back, and more functions for the `ChangeNotifier`, `wake`.
     """
 
     def __init__(
@@ -157,23 +156,16 @@ class Supervisor:
         model: OfflineModel,
         lock: store.Held,
         stay_reachable: Callable[[], None],
-        host: LocalHost | None = None,
+        held: store.Key | None = None,
+        **wake: Callable[..., None],
     ) -> None:
         self._team = team
-        self._host = host
         self._lock = lock
         self._stay_reachable = stay_reachable
         self._launcher = launcher
         self._model = model
         self._watched: dict[str, Watched] = {}
-        self._queue = StartQueue(team, team.starts if host is None else store.hosts.held(team, host.name))
-        self._claims: dict[str, WantedRun] = {}
-        """The runs that this host claimed and that have not begun, by agent."""
-        self._claim_timer: asyncio.TimerHandle | None = None
-        self._asked: set[str] = set()
-        """The workers that were asked to shut down because this host ends."""
-        self._drain_until: float | None = None
-        """When the workers of a host that ends are terminated (monotonic); None while it does not end."""
+        self._queue = StartQueue(team, held)
         self._has_waiting = False
         """True while runs wait for a cap, their time or their environment."""
         self._has_queue = False
@@ -182,9 +174,8 @@ class Supervisor:
         self._wake = asyncio.Event()
         self._board_timer: asyncio.TimerHandle | None = None
         self._notifier = ChangeNotifier(
-            team, self._wake_workers, self._pass_soon, self._wake.set, self._claims_tasks,
-            wake_one=None if host is None else self._wake_named, on_spec=self._look_at, on_start=self._claim_soon,
-        )  # fmt: skip
+            team, self._wake_workers, self._pass_soon, self._wake.set, self._claims_tasks, **wake
+        )
         self._hook = HookRunner(team, launcher)
         self._memory_groups = MemoryGroups(team)
         self._leaving = False
@@ -195,10 +186,7 @@ class Supervisor:
         self._next_pass = SWEEP_INTERVAL
 
     def on_request(self, request: ControlRequest) -> None:
-        """Record what a request asks for, and start the next pass. A host only does the latter."""
-        if self._host is not None:
-            self._wake.set()
-            return
+        """Record what a request asks for, and start the next pass."""
         if request.verb == "start" and request.name is not None:
             self._watch(request.name).start = request
             self._leaving = False
@@ -212,13 +200,7 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGCHLD, self._wake.set)
         self._notifier.start(loop)
         self._launcher.open(self._wake.set)
-        if self._host is not None:
-            with self._team.store.glance():
-                for name in self._host.find_own():
-                    self._watch(name)
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self._drain)
-            self._tell()
+        self._begin(loop)
         while self._is_needed():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._next_pass):
@@ -239,6 +221,9 @@ class Supervisor:
                 self._forget_failure("")
         self._launcher.close()
         self._notifier.stop()
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Do what only a host does before the first pass."""
 
     def _is_calm(self) -> bool:
         """Return True if an event tells all that a pass would find."""
@@ -261,16 +246,6 @@ class Supervisor:
     def _wake_worker(self, watched: Watched) -> None:
         if watched.ref is not None:
             self._launcher.signal(watched.ref, protocol.supervisor_client.WAKE_SIGNAL)
-
-    def _wake_named(self, name: str) -> None:
-        """Make an agent's worker look at its files, if it runs here."""
-        if name in self._watched:
-            self._wake_worker(self._watched[name])
-
-    def _look_at(self, name: str) -> None:
-        """Start a pass after a change of the spec of an agent of this host."""
-        if self._host is not None and name in self._watched:
-            self._wake.set()
 
     def _claims_tasks(self, name: str) -> bool:
         """Return True if an agent claims tasks by itself, or that is unknown."""
@@ -302,148 +277,18 @@ class Supervisor:
         return any(watched.ref for watched in self._watched.values())
 
     def _is_needed(self) -> bool:
-        if self._host is not None:
-            return self._drain_until is None or self.has_workers or bool(self._ended)
         if self.has_workers or self._ended or ((self._has_queue or self._hook.is_waiting) and not self._leaving):
             self._idle_since = time.monotonic()
             return True
         return not self._leaving and time.monotonic() - self._idle_since < IDLE_TIMEOUT
-
-    # What only a host does.
-
-    def _look_as_host(self, host: LocalHost) -> None:
-        """Claim runs, finalize those that were lost with other hosts, and forget agents that are no longer here."""
-        if lost := host.find_lost():
-            finalizer.finalize_lost(lost, time.time())
-        if host.has_doubts:
-            self._pass_again_in(LOOK_INTERVAL)
-        self._claims = host.claimed()
-        for name in list(self._claims):
-            if self._is_claim_over(name):
-                store.hosts.begun(self._team, host.name, name)
-                del self._claims[name]
-        if self._claim_timer is None:
-            self._claim()
-        for name, watched in list(self._watched.items()):
-            if not (watched.ref or watched.ended or name in self._claims) and self._is_over(watched, host):
-                del self._watched[name]
-        if self._drain_until is not None:
-            self._continue_drain(host, self._drain_until)
-
-    def _claim_soon(self) -> None:
-        """Claim runs after a time that is longer the more agents run here."""
-        if self._host is not None and self._claim_timer is None:
-            delay = self._host.delay(self._used())
-            self._claim_timer = asyncio.get_running_loop().call_later(delay, self._claim_now)
-
-    def _claim_now(self) -> None:
-        self._claim_timer = None
-        with self._noting_failures(""):
-            self._claim()
-        if self._claims:
-            self._wake.set()
-
-    def _claim(self) -> None:
-        host = self._host
-        if host is not None and host.claim(self._used()):
-            self._claims = host.claimed()
-            for name in self._claims:
-                self._watch(name)
-            self._claim_soon()
-
-    def _used(self) -> int:
-        """Return how many slots are taken."""
-        return len(self._claims.keys() | {name for name, watched in self._watched.items() if watched.ref})
-
-    def _is_claim_over(self, name: str) -> bool:
-        """Return True if a claimed run began, was replaced, or must no longer begin."""
-        watched, claim = self._watch(name), self._claims[name]
-        spec = watched.spec.get()
-        if spec is None or claim.run > spec.run:
-            # The spec follows a claim at once.
-            return time.time() - claim.at > START_TIMEOUT
-        return claim.run < spec.run or claim.run <= _last_run(watched) or spec.want in ("stopped", "killed")
-
-    @staticmethod
-    def _is_over(watched: Watched, host: LocalHost) -> bool:
-        """Return True if the last run of an agent was finalized, or is another host's."""
-        status, record = watched.status.get(), watched.exit.get()
-        if status is None or status.host not in (host.name, ""):
-            return True
-        return record is not None and record.run >= status.run and record.buried
-
-    @staticmethod
-    def _is_own_run(watched: Watched, host: LocalHost) -> bool:
-        """Return True if no other host has to finalize the last run first."""
-        status = watched.status.get()
-        return status is None or status.host in (host.name, "") or Supervisor._is_over(watched, host)
-
-    def _end_if_superseded(self, watched: Watched) -> None:
-        """Kill a worker that lost its lease, as one that was stopped for long, with all that it started."""
-        if watched.ref is None:
-            return
-        holder = store.leases.holder(watched.agent.lease, Lease)
-        if holder is not None and watched.ref == Ref(holder.pid, holder.start_ticks):
-            watched.has_lease = True
-        elif watched.has_lease and not linux.process.is_ending(watched.ref.pid):
-            log.error("%s run %d lost its lease, so it is killed", watched.agent.name, watched.run)
-            self._launcher.signal(watched.ref, signal.SIGKILL, tree=True)
-
-    def _tell(self) -> None:
-        """Write the record of this host, now and every `TELL_INTERVAL`."""
-        if self._host is not None:
-            asyncio.get_running_loop().call_later(TELL_INTERVAL, self._tell)
-            self._tell_now(self._host)
-
-    def _tell_now(self, host: LocalHost) -> None:
-        with self._noting_failures(""):
-            host.tell({name: each.ref for name, each in self._watched.items() if each.ref is not None})
-
-    def _drain(self) -> None:
-        """Begin to end this host: claim nothing more, and ask the workers to shut down. The second time, kill them."""
-        if self._host is None:
-            return
-        if self._drain_until is not None:
-            log.warning("asked to end again: kills all workers")
-            self._drain_until = time.monotonic()
-            self.kill_workers()
-        else:
-            log.info("draining: asks the workers to shut down")
-            self._drain_until = time.monotonic() + protocol.SHUTDOWN_TIMEOUT
-            self._host.record = self._host.record.replace(draining=True)
-            self._tell_now(self._host)
-        self._wake.set()
-
-    def _continue_drain(self, host: LocalHost, until: float) -> None:
-        """Give back what has not begun; ask each worker once to shut down, and end those that are left in the end."""
-        running = {name: each for name, each in self._watched.items() if each.ref is not None}
-        store.hosts.give_back(self._team, host.name, but=running)
-        for name in self._claims.keys() - running.keys():
-            self._watched[name].start = None
-        self._claims = {name: run for name, run in self._claims.items() if name in running}
-        for name, watched in running.items():
-            if name not in self._asked:
-                self._asked.add(name)
-                ident = f"shutdown-{store.mailbox.new_id()[:12]}"
-                payload: dict[str, JsonValue] = {"reason": f"the host {host.name} ends"}
-                protocol.approvals.ask(self._team, ident, "shutdown", OPERATOR, name, payload, time.time())
-                self._wake_worker(watched)
-            if time.monotonic() >= until and watched.term_at is None and watched.ref is not None:
-                watched.term_at = time.monotonic()
-                self._launcher.signal(watched.ref, signal.SIGTERM)
-        self._pass_again_in(max(until - time.monotonic(), 0.1))
-
-    def kill_workers(self) -> None:
-        """Kill all workers and all that they started. Safe to call in any thread."""
-        for watched in list(self._watched.values()):
-            if (ref := watched.ref) is not None:
-                self._launcher.signal(ref, signal.SIGKILL, tree=True)
 
     def _pass_again_in(self, seconds: float) -> None:
         self._next_pass = min(self._next_pass, max(seconds, 0.01))
 
     async def _reconcile_all(self) -> None:
         self._reap()
+        with self._noting_failures(""):
+            self._look_around()
         candidates: list[Candidate] = []
         # After the reaping, so that what ended workers wrote last is seen.
         with self._noting_failures(""), self._team.store.glance():
@@ -458,12 +303,6 @@ class Supervisor:
 
     async def _reconcile_each(self) -> list[Candidate]:
         """Reconcile each agent, and finalize runs that ended. Return the runs that should begin."""
-        with self._noting_failures(""):
-            if self._host is not None:
-                self._look_as_host(self._host)
-            else:
-                # If the team has hosts now, they do the work.
-                self._leaving = self._leaving or store.hosts.exist(self._team)
         candidates: list[Candidate] = []
         self._ended = []
         shown_at = time.monotonic()
@@ -478,6 +317,10 @@ class Supervisor:
                 await asyncio.sleep(0)
                 shown_at = time.monotonic()
         return candidates + self._finalize_ended()
+
+    def _look_around(self) -> None:
+        """Leave once no worker is left if the team has hosts now: they run its agents."""
+        self._leaving = self._leaving or store.hosts.exist(self._team)
 
     @contextlib.contextmanager
     def _noting_failures(self, agent: str) -> Iterator[None]:
@@ -503,17 +346,21 @@ class Supervisor:
                 self._pass_again_in(each.due - time.time())
                 waiting.append(each)
                 continue
-            # A host looks at the caps when it claims.
-            reason = reason or (self._queue.cap_reached(living) if each.provided and self._host is None else None)
+            reason = reason or (self._cap_reached(living) if each.provided else None)
             if reason is not None or not each.provided:
                 waiting.append(each)
                 continue
             living.add(each.name)
             with self._noting_failures(each.name):
                 await self._start(self._watched[each.name], each.run)
-        if self._host is not None and self._host.cap:
-            reason = self._host.cap
-            waiting += [Candidate(each.at, each.agent, each.run) for each in store.hosts.wanted(self._team)]
+        self._hold(waiting, reason)
+
+    def _cap_reached(self, living: set[str]) -> str | None:
+        return self._queue.cap_reached(living)
+
+    def _hold(self, waiting: list[Candidate], reason: str | None, wanted: Sequence[WantedRun] = ()) -> None:
+        """Note which runs wait, and why; also those that are `wanted` of hosts."""
+        waiting += [Candidate(each.at, each.agent, each.run) for each in wanted]
         self._queue.hold(waiting, reason)
         self._has_waiting = bool(waiting)
         self._has_queue = any(each.provided for each in waiting)
@@ -536,8 +383,6 @@ class Supervisor:
         return True
 
     def _agent_names(self) -> list[str]:
-        if self._host is not None:
-            return sorted(self._watched)
         names = self._team.agent_names()
         # The team's directory was removed.
         self._leaving = self._leaving or not (names or self._team.agents_exist())
@@ -591,19 +436,14 @@ class Supervisor:
             return None
         if watched.ref is None and store.leases.is_held(watched.agent.lease):
             self._adopt(watched)
-        if watched.ref is not None and self._host is not None:
-            self._end_if_superseded(watched)
         if watched.ref is not None:
             self._limit_memory(watched, spec)
             self._end_if_wanted(watched, spec)
             self._wake_if_changed(watched, spec)
             return None
         if store.leases.is_held(watched.agent.lease):
-            # A worker that has not signed its lease yet, or that runs on another host.
-            self._pass_again_in(0.1 if self._host is None else 0.5)
-            return None
-        if self._host is not None and not self._is_own_run(watched, self._host):
-            self._pass_again_in(0.5)
+            # A worker that has not signed its lease yet.
+            self._pass_again_in(0.1)
             return None
         record = self._record_end(watched)
         if record is not None:
@@ -624,7 +464,7 @@ class Supervisor:
     def _adopt(self, watched: Watched) -> None:
         """Watch a living worker that an earlier supervisor started."""
         holder = store.leases.holder(watched.agent.lease, Lease) or self._holder_by_status(watched)
-        if holder is None or (self._host is not None and holder.host != self._host.name):
+        if holder is None:
             return
         try:
             watched.pidfd = os.pidfd_open(holder.pid)
@@ -665,12 +505,9 @@ class Supervisor:
 
     def _candidate(self, watched: Watched, spec: Spec) -> Candidate | None:
         """Return the wanted run if it has not begun and was requested from this or an earlier supervisor."""
-        claim = self._claims.get(watched.agent.name)
-        if self._host is not None and claim is not None and watched.start is None:
-            watched.start = ControlRequest("start", claim.agent, claim.run, self._host.environment)
         drop_obsolete_request(watched, spec)
         request = watched.start
-        if spec.want != "running" or spec.run <= _last_run(watched):
+        if spec.want != "running" or spec.run <= last_run(watched):
             return None
         provided = request is not None and request.run == spec.run
         held = self._queue.find(watched.agent.name, spec.run)
@@ -684,12 +521,7 @@ class Supervisor:
         """Request another run after a crash, if the agent was hired with `--restart` and did not crash too often."""
         name, now = watched.agent.name, time.time()
         spec = watched.spec.get()
-        if (
-            spec is None
-            or not spec.flags.restart
-            or self._drain_until is not None
-            or (spec.run, spec.want) != (record.run, "running")
-        ):
+        if spec is None or not spec.flags.restart or (spec.run, spec.want) != (record.run, "running"):
             return
         if record.reason not in RESTARTED or is_orderly(record):
             return
@@ -697,20 +529,19 @@ class Supervisor:
             log.warning("%s is not restarted again: %d times in ten minutes", name, MOST_RESTARTS)
             return
 
+        self._note_restart(name, record.run + 1, spec, now)
+
         def edit(old: Spec | None) -> Spec:
             if old is None or (old.run, old.want) != (record.run, "running"):
                 return old or spec
             return old.replace(run=record.run + 1, at=now)
 
-        if self._host is not None:
-            run = WantedRun(
-                agent=name, run=record.run + 1, needs=store.hosts.needs_of(spec.flags.host, spec.flags.needs), at=now
-            )
-            store.hosts.keep(self._team, self._host.name, run)
-            self._claims[name] = run
         if store.agents.change_spec(watched.agent, edit).run == record.run + 1 and watched.environment:
             watched.start = ControlRequest("start", name, record.run + 1, watched.environment)
         self._pass_again_in(0)
+
+    def _note_restart(self, name: str, run: int, spec: Spec, now: float) -> None:
+        """Do what only a host does before an agent is restarted."""
 
     async def _start(self, watched: Watched, run: int) -> None:
         """Start a run exactly once, with the environment of its start request."""
@@ -721,9 +552,6 @@ class Supervisor:
         if environment is None:
             self._pass_again_in(_MODEL_POLL)
             return
-        if self._host is not None:
-            # The agent was hired on another machine.
-            self._team.local.make_folder(f"agents/{watched.agent.name}")
         watched.ref = await self._launcher.launch(watched.agent, environment)
         if watched.ref is None:
             return
@@ -767,18 +595,21 @@ class Supervisor:
     def _record_end(self, watched: Watched) -> Exit | None:
         """Record how the newest run ended if that is not done yet; return the record of a run to be finalized."""
         now = time.time()
-        reason = evidence = ""
         for run, ended in sorted(watched.ended.items()):
             finalizer.record_exit(watched.agent, run, ended, now, self._reason(watched, run))
         watched.ended.clear()
         status, record = watched.status.get(), watched.exit.get()
         if status is not None and (record is None or record.run < status.run):
-            if self._host is not None:
-                reason, evidence = self._host.reason_of_own(status)
-            reason = self._reason(watched, status.run) or reason
+            reason, evidence = self._reason(watched, status.run), ""
+            if not reason:
+                reason, evidence = self._unobserved_reason(status)
             record = finalizer.record_exit(watched.agent, status.run, Ended(), now, reason, evidence)
         is_due = record is not None and not record.buried and not store.leases.is_held(watched.agent.lease)
         return record if is_due else None
+
+    def _unobserved_reason(self, status: Status) -> tuple[str, str]:  # noqa: ARG002  a host needs it
+        """Return why a run ended that no supervisor saw end, and the evidence; empty texts if that is unknown."""
+        return "", ""
 
     def _finalize_ended(self) -> list[Candidate]:
         """Finalize the runs that ended, unless others were just now; return the runs that should begin next."""
