@@ -80,6 +80,8 @@ def test_hosts_and_labels_are_refused_without_hosts(team: Team, cli: Cli) -> Non
 def test_an_unknown_host_is_refused_with_the_known_ones(hosted: Team) -> None:
     with pytest.raises(UsageError, match="no host 'build2' in this team; its hosts are one"):
         hire(hosted, host="build2")
+    with pytest.raises(UsageError, match="'GPU 1' is no label"):
+        hire(hosted, needs=["GPU 1"])
     enlist(hosted, "w2")
     with pytest.raises(UsageError, match="no host 'build2'"):
         hiring.resume(hosted, "w2", host="build2")
@@ -346,3 +348,16 @@ def test_a_run_that_a_lost_host_began_is_resumed_as_a_new_one(hosted: Team) -> N
         assert hiring.resume(hosted, "w1", host="two") == 2
     (wanted,) = hosts.wanted(hosted.directory)
     assert (wanted.run, wanted.needs) == (2, ["host:two"])
+
+
+@pytest.mark.long
+@pytest.mark.xdist_group(__name__)
+def test_a_lead_chooses_what_the_host_of_an_agent_must_have(hosted_crew: Crew) -> None:
+    hires = calls("spawn_agent", name="kid", agent_type="explore", prompt="go", needs=["tpu"])
+    hosted_crew.model.give("boss", hires, says("done"))
+    with working(hosted_crew, "one"):
+        assert hosted_crew.run("boss", "lead", "hire one", unsafe_no_sandbox=True).text == "done"
+        (result,) = [event for event in hosted_crew.events("boss") if isinstance(event, ToolResult)]
+        assert "kid is queued: waits for a host with tpu. It starts by itself later" in str(result.content)
+        stop.stop(hosted_crew.team, "kid")
+        stop.stop_now(hosted_crew.team, "boss")

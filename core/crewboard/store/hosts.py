@@ -11,6 +11,7 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
+from crewboard.names import NAME_RULE, is_name
 from crewboard.records import HeldStart, Host, Lease, StorageError, UsageError, WantedRun
 from crewboard.store import json_records, leases
 from crewboard.store.interface import Key
@@ -283,13 +284,15 @@ def check(team: TeamDirectory, host: str | None, needs: Collection[str]) -> str:
     """Check where an agent shall run; return a note about a label that no host has which is up, or an empty text.
 
     Raises:
-        UsageError: The team has no hosts, or none of this name.
+        UsageError: The team has no hosts, or none of this name, or a label is none.
         StorageError: The store failed.
     """
     if not host and not needs:
         return ""
     if not exist(team):
         raise UsageError("this team has no hosts; start one with `crewboard host`, or leave out --host and --needs")
+    if wrong := [label for label in needs if not is_name(label)]:
+        raise UsageError(f"{wrong[0]!r} is no label of a host: {NAME_RULE}")
     known = sorted(team.hosts.names())
     if host and host not in known:
         raise UsageError(f"there is no host {host!r} in this team; its hosts are {', '.join(known)}")

@@ -143,7 +143,9 @@ class BoardScreen(BaseScreen):
         lines: list[Line] = [(Span(text.format(root=root, **named)),) for text in _WELCOME]
         lines.append((Span(" " * _INDENT), say(core.commands.command_for(self.context.team, _SPAWN))))
         try:
-            core.commands.check_credentials(self.context.team.worker_environment)
+            # Hosts have keys of their own.
+            if not snapshot.view.hosts:
+                core.commands.check_credentials(self.context.team.worker_environment)
         except CredentialsError as error:
             lines[:0] = [(say(str(error), "warning"),), ()]
         return [piece for each in lines for piece in hang(each, width, _INDENT, _MOST_OF_ONE)]

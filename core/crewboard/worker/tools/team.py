@@ -65,6 +65,12 @@ class SpawnAgent(Input):
     thinking: Thinking | None = Field(default=None, description="whether the model thinks before it acts")
     web: bool = Field(default=False, description="let it search and read the web; only if you can")
     allowed_domains: list[str] = Field(default=[], description="with web: only on these, such as docs.python.org")
+    host: str | None = Field(default=None, description="the host to run on, where the team has hosts")
+    needs: list[str] = Field(default=[], description="labels that its host must have, such as gpu")
+
+
+_TERMS = ("worktree", "effort", "thinking", "web", "host", "needs")
+"""What a lead need not say of an agent that has it already."""
 
 
 class Broadcast(Input):
@@ -152,8 +158,10 @@ async def _spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
             unsafe_no_sandbox=own.unsafe_no_sandbox,
             allow_hardlinks=own.allow_hardlinks,
             max_turns=own.max_turns,
+            host=given.host,
+            needs=given.needs,
         ),
-        given=frozenset(name for name in ("worktree", "effort", "thinking", "web") if getattr(given, name)),
+        given=frozenset(name for name in _TERMS if getattr(given, name)),
         foreground=not given.background,
         # Derived, so that the same call after a crash finds the agent that it hired.
         prompt_id=store.mailbox.derived_id(context.name, context.tool_use_id, "prompt"),
