@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from crewboard.commands import hire as hiring
-from crewboard.commands import stop
+from crewboard.commands import messages, stop
 from crewboard.commands.context import Team
 from crewboard.commands.hire import Hire
 from crewboard.errors import CredentialsError, TryLaterError, UsageError
@@ -27,10 +27,12 @@ from crewboard.store.layout import TeamDirectory
 from crewboard.worker.run_state import RunState
 from tests.cli.files import alive, enlist, set_status
 from tests.cli.shell import Cli
-from tests.crew import Crew, eventually
-from tests.hosts import up, working
+from tests.crew import Crew
+from tests.hosts import up
 from tests.model import ModelServer, calls, says
 from tests.postgres import close_connections
+from tests.real_hosts import Hosts
+from tests.worker.test_media import PNG, sources
 
 NONE_UP = "waits for a host: none of this team is up; start one with `crewboard host`"
 
@@ -310,34 +312,40 @@ def test_the_clock_of_the_store_is_asked_for_rarely(
     assert len(asked) == 2
 
 
-@pytest.fixture(scope="module")
-def hosted_crew(tmp_path_factory: pytest.TempPathFactory, shared_database: str) -> Iterator[Crew]:
+@pytest.fixture
+def real(database: str, tmp_path: Path) -> Iterator[Hosts]:
+    """Return a team whose hosts are processes, each with a root of its own as on another machine."""
+    root = tmp_path / f"operator-{uuid4().hex}"
+    root.mkdir()
     with ModelServer() as model:
-        crew = Crew(tmp_path_factory.mktemp("hosted"), model, store=shared_database)
-        yield crew
-        stop.delete(crew.team, now=True)
+        found = Hosts(Crew(root, model, store=database), tmp_path, database)
+        yield found
+        stop.delete(found.crew.team, now=True)
+        found.end()
+        close_connections()
 
 
-@pytest.mark.xdist_group(__name__)
-def test_a_queued_run_begins_when_a_host_comes(hosted_crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queued_run_begins_when_a_host_comes(real: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for a label, reads what another machine wrote and got, and is stopped and resumed from there."""
     monkeypatch.setattr(hiring, "QUEUE_TIMEOUT", 0.2)
-    with up(hosted_crew.directory, "one"):
-        pass
-    assignment = hosted_crew.hire("scout", "explore", "say hello", needs=["gpu"])
-    assert NONE_UP in hosted_crew.see("scout").reason
-    # As if another machine had written it.
-    hosted_crew.directory.store.put("results/other-1-1.md", b"the result of another machine")
-    hosted_crew.model.give("scout", calls("read_file", path=".crewboard/default/results/other-1-1.md"), says("seen"))
-    with working(hosted_crew, "one", "gpu"):
-        hosted_crew.answer(assignment)
-        (read,) = [event for event in hosted_crew.events("scout") if isinstance(event, ToolResult)]
-        assert "the result of another machine" in str(read.content)
-        assert not supervisor_client.is_alive(hosted_crew.directory)
-        stop.stop_now(hosted_crew.team, "scout")
-        run = hiring.resume(hosted_crew.team, "scout")
-        eventually(lambda: leases.is_held(hosted_crew.agent("scout").lease), "the resumed run")
-        assert run == 2
-        stop.stop_now(hosted_crew.team, "scout")
+    crew = real.crew
+    with up(crew.directory, "two"):
+        assignment = crew.hire("scout", "explore", "say hello", needs=["gpu"])
+        assert crew.see("scout").reason == "waits for a host with gpu"
+    crew.directory.keep_result("other-1-1.md", b"the result of another machine")
+    picture = crew.root / "dot.png"
+    picture.write_bytes(PNG)
+    messages.send(crew.team, "scout", "look at this", [picture])
+    crew.model.give("scout", calls("read_file", path=".crewboard/default/results/other-1-1.md"), says("seen"))
+    real.start("one", "--label", "gpu")
+    crew.answer(assignment)
+    (read,) = [event for event in crew.events("scout") if isinstance(event, ToolResult)]
+    assert "the result of another machine" in str(read.content)
+    assert [data for *_, data in sources(crew.model.asked_by("scout")[-1])] == [PNG]
+    stop.stop_now(crew.team, "scout")
+    assert hiring.resume(crew.team, "scout") == 2
+    assert crew.see("scout").host == "one"
+    assert not supervisor_client.is_alive(crew.directory)
 
 
 def test_a_run_that_a_lost_host_began_is_resumed_as_a_new_one(hosted: Team) -> None:
@@ -351,13 +359,13 @@ def test_a_run_that_a_lost_host_began_is_resumed_as_a_new_one(hosted: Team) -> N
 
 
 @pytest.mark.long
-@pytest.mark.xdist_group(__name__)
-def test_a_lead_chooses_what_the_host_of_an_agent_must_have(hosted_crew: Crew) -> None:
+def test_a_lead_chooses_what_the_host_of_an_agent_must_have(real: Hosts) -> None:
+    crew = real.crew
+    real.start("one")
     hires = calls("spawn_agent", name="kid", agent_type="explore", prompt="go", needs=["tpu"])
-    hosted_crew.model.give("boss", hires, says("done"))
-    with working(hosted_crew, "one"):
-        assert hosted_crew.run("boss", "lead", "hire one", unsafe_no_sandbox=True).text == "done"
-        (result,) = [event for event in hosted_crew.events("boss") if isinstance(event, ToolResult)]
-        assert "kid is queued: waits for a host with tpu. It starts by itself later" in str(result.content)
-        stop.stop(hosted_crew.team, "kid")
-        stop.stop_now(hosted_crew.team, "boss")
+    crew.model.give("boss", hires, says("done"))
+    assert crew.run("boss", "lead", "hire one", unsafe_no_sandbox=True).text == "done"
+    (result,) = [event for event in crew.events("boss") if isinstance(event, ToolResult)]
+    assert "kid is queued: waits for a host with tpu. It starts by itself later" in str(result.content)
+    stop.stop(crew.team, "kid")
+    assert hosts.wanted(crew.directory) == []
