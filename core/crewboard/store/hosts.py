@@ -11,8 +11,7 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
-from crewboard.names import NAME_RULE, is_name
-from crewboard.records import HeldStart, Host, Lease, StorageError, UsageError, WantedRun
+from crewboard.records import HeldStart, Host, Lease, StorageError, UsageError, WantedRun, is_name
 from crewboard.store import json_records, leases
 from crewboard.store.interface import Key
 from crewboard.store.layout import TeamDirectory
@@ -292,7 +291,7 @@ def check(team: TeamDirectory, host: str | None, needs: Collection[str]) -> str:
     if not exist(team):
         raise UsageError("this team has no hosts; start one with `crewboard host`, or leave out --host and --needs")
     if wrong := [label for label in needs if not is_name(label)]:
-        raise UsageError(f"{wrong[0]!r} is no label of a host: {NAME_RULE}")
+        raise UsageError(f"{wrong[0]!r} is no label: use a-z, 0-9, - and _, as in gpu")
     known = sorted(team.hosts.names())
     if host and host not in known:
         raise UsageError(f"there is no host {host!r} in this team; its hosts are {', '.join(known)}")
