@@ -12,6 +12,7 @@ import pytest
 from crewboard.commands import answers, hire, messages, stop
 from crewboard.errors import ExitCode
 from crewboard.linux import process
+from crewboard.readmodel.reader import read_team
 from crewboard.records import Exit, Host, RunStarted, Spec, Status, WantedRun
 from crewboard.store import agents, hosts, json_records, leases, mailbox, roster
 from crewboard.store.layout import TeamDirectory
@@ -43,6 +44,13 @@ def team(database: str, tmp_path: Path) -> Iterator[Hosts]:
         finally:
             found.end()
             postgres.close_connections()
+
+
+def shown(team: Hosts, name: str) -> tuple[str, tuple[str, ...]]:
+    """Return how a host is shown, and which agents it runs."""
+    host = read_team(team.crew.directory).host(name)
+    assert host is not None
+    return host.state, host.agents
 
 
 def using(team: Hosts, host: str, agent: str) -> Host | None:

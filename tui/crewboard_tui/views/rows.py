@@ -386,12 +386,13 @@ def explanation_lines(need: Need, snapshot: Snapshot, now: float, width: int) ->
     request = view.request(need.request_id) if need.request_id else None
     if request is not None:
         return _request_lines(request, view, need, width)
+    behind = core.readmodel.waiting_behind(view, need).agents
     facts = [
         ("what", need.summary),
         ("accept", f"crewboard mcp approve {need.server}" if need.is_new else ""),
         ("since", f"{format_clock(need.since)}, {format_long_age(now - need.since)} ago"),
         (_HOLDS_UP, held_by(view, need)),
-        ("agents", ", ".join(need.agents or core.readmodel.waiting_behind(view, need).agents)),
+        ("agents", ", ".join(behind if len(need.agents) <= 1 else need.agents)),
         *_evidence(need, snapshot),
         *(_agent_facts(agent) if agent and need.kind not in ("result", "task_failed") else []),
     ]
