@@ -484,7 +484,9 @@ class HostSupervisor(Supervisor):
                 self._asked.add(name)
                 ident = f"shutdown-{store.mailbox.new_id()[:12]}"
                 payload: dict[str, JsonValue] = {"reason": f"the host {self._host.name} ends"}
-                protocol.approvals.ask(self._team, ident, "shutdown", OPERATOR, name, payload, time.time())
+                protocol.approvals.ask(
+                    self._team, ident, "shutdown", OPERATOR, name, payload, store.hosts.now(self._team)
+                )
                 self._wake_worker(watched)
             if time.monotonic() >= until and watched.term_at is None and watched.ref is not None:
                 watched.term_at = time.monotonic()

@@ -16,6 +16,7 @@ import time
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -323,10 +324,10 @@ class HookRunner:
     event is reported twice, and a hook that was started continues.
     """
 
-    def __init__(self, team: TeamDirectory, launcher: PopenLauncher, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, team: TeamDirectory, launcher: PopenLauncher, clock: Callable[[], float] | None = None) -> None:
         self._team = team
         self._launcher = launcher
-        self._clock = clock
+        self._clock = clock if clock is not None else partial(store.hosts.now, team)
         self._path = env.config_home(os.environ) / HOOK_FILE
         self._told = CachedFile(team.told, ToldNeeds)
         self._reader: TeamReader | None = None

@@ -297,7 +297,7 @@ class Supervisor:
             await self._start_in_turn(sorted(candidates))
         self._memory_groups.sweep()
         with self._noting_failures(""):
-            protocol.reviews.reconcile(self._team, time.time())
+            protocol.reviews.reconcile(self._team, store.hosts.now(self._team))
         with self._noting_failures(""):
             self._hook.tick()
 
@@ -343,7 +343,7 @@ class Supervisor:
         reason: str | None = None
         for each in candidates:
             if each.attempt:
-                self._pass_again_in(each.due - time.time())
+                self._pass_again_in(each.due - store.hosts.now(self._team))
                 waiting.append(each)
                 continue
             reason = reason or (self._cap_reached(living) if each.provided else None)
@@ -513,13 +513,13 @@ class Supervisor:
         held = self._queue.find(watched.agent.name, spec.run)
         if held is None:
             return Candidate(spec.at, watched.agent.name, spec.run) if provided else None
-        is_put_off = held.due > time.time()
+        is_put_off = held.due > store.hosts.now(self._team)
         due, attempt = (held.due, held.attempt) if is_put_off else (0, 0)
         return Candidate(spec.at, watched.agent.name, spec.run, provided, due, attempt)
 
     def _restart_if_wanted(self, watched: Watched, record: Exit) -> None:
         """Request another run after a crash, if the agent was hired with `--restart` and did not crash too often."""
-        name, now = watched.agent.name, time.time()
+        name, now = watched.agent.name, store.hosts.now(self._team)
         spec = watched.spec.get()
         if spec is None or not spec.flags.restart or (spec.run, spec.want) != (record.run, "running"):
             return
@@ -594,7 +594,7 @@ class Supervisor:
 
     def _record_end(self, watched: Watched) -> Exit | None:
         """Record how the newest run ended if that is not done yet; return the record of a run to be finalized."""
-        now = time.time()
+        now = store.hosts.now(self._team)
         for run, ended in sorted(watched.ended.items()):
             finalizer.record_exit(watched.agent, run, ended, now, self._reason(watched, run))
         watched.ended.clear()
@@ -619,7 +619,7 @@ class Supervisor:
         if left > 0:
             self._pass_again_in(left)
             return []
-        now, ended, self._ended = time.time(), self._ended, []
+        now, ended, self._ended = store.hosts.now(self._team), self._ended, []
         records = finalizer.kill_leftovers([(watched.agent, record) for watched, record in ended])
         released, announced, candidates = [], [], []
         for (watched, old), record in zip(ended, records, strict=True):
