@@ -62,6 +62,29 @@ def test_a_module_imports_few_others() -> None:
     assert count / len(modules()) <= MAX_IMPORTS
 
 
+READ_THE_CLOCK = frozenset({
+    # The store's clock is made from it, and the files of this machine have its times.
+    "crewboard.store.file_store", "crewboard.store.hosts", "crewboard.store.files", "crewboard.linux.process",
+    "crewboard.readmodel.processes", "crewboard.worker.tools.workspace",
+    # Where the caller names no other, and where no time of another machine is compared.
+    "crewboard.store.mailbox", "crewboard.commands.context", "crewboard.supervisor.reconciler",
+    "crewboard.worker.llm.model",
+    # A host tells its own time, with how far it is off.
+    "crewboard.supervisor.host",
+})  # fmt: skip
+"""Modules of the core that may read the clock of this machine. Others read `store.hosts.now`, or are given a time."""
+
+
+def test_times_that_machines_compare_are_of_one_clock() -> None:
+    found = {
+        name
+        for name, tree in modules().items()
+        if name.startswith("crewboard.") and not name.startswith(("crewboard.attach.", "crewboard.offline."))
+        if any(isinstance(node, ast.Attribute) and ast.unparse(node) == "time.time" for node in ast.walk(tree))
+    }
+    assert found == READ_THE_CLOCK
+
+
 def without_types(tree: ast.Module) -> ast.Module:
     """Return the module without what only a type checker reads."""
     body = [node for node in tree.body if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")]
