@@ -385,6 +385,93 @@ def test_without_a_push_the_text_says_what_to_do(machine: Machine, home: TeamDir
         workspaces.push(home, "kim", 1.0)
 
 
+def test_bundles_that_are_replaced_while_they_are_read(
+    machine: Machine, home: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundles, "MOST_BUNDLES", 2)
+    workspaces.push(home, "kim", 1.0)
+    host = machine("host")
+    spec = run(host, "bob", hire(home, "bob"))
+    carry(host, "bob", spec, a_py="a = 1\n")
+    carry(host, "bob", spec, a_py="a = 2\n")
+    read = bundles._read
+    replaced: list[str] = []
+
+    def replacing(team: TeamDirectory, bundle: Bundle) -> object:
+        if bundle.id.startswith("bob.") and not replaced:
+            replaced.append(carry(host, "bob", spec, a_py="a = 3\n"))
+        return read(team, bundle)
+
+    monkeypatch.setattr(bundles, "_read", replacing)
+    run(machine("other"), "bob", spec, 2)
+    assert replaced
+    assert (machine("other").worktree("bob") / "a.py").read_text() == "a = 3\n"
+
+
+def test_objects_that_arrived_half_are_brought_again(machine: Machine, home: TeamDirectory) -> None:
+    """A host was killed after the commit, before the files."""
+    workspaces.push(home, "kim", 1.0)
+    host, other = machine("host"), machine("other")
+    spec = run(host, "bob", hire(home, "bob"))
+    commit = carry(host, "bob", spec, a_py="a = 1\n")
+    run(other, "eve", hire(home, "eve"))
+    half = git(host.workspace_repository, "cat-file", "commit", commit)
+    (other.root / "half").write_text(half + "\n")
+    there = git(
+        other.workspace_repository, "hash-object", "-w", "-t", "commit", "--literally", str(other.root / "half")
+    )
+    assert there == commit
+    run(other, "bob", spec, 2)
+    assert (other.worktree("bob") / "a.py").read_text() == "a = 1\n"
+
+
+def test_the_checkout_of_a_removed_agent_goes_from_its_host(
+    machine: Machine, home: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspaces.push(home, "kim", 1.0)
+    host = machine("host")
+    run(host, "bob", hire(home, "bob"))
+    roster.drop(home, "bob")
+    monkeypatch.setattr(workspaces, "_MOST_LOOSE", 0)
+    spec = run(host, "eve", hire(home, "eve"))
+    assert not host.worktree("bob").exists()
+    assert not host.worktree_run("bob").exists()
+    for number in range(40):
+        write(host.worktree("eve"), {f"{number}.py": f"{number}\n"})
+    carry(host, "eve", spec)
+    run(host, "eve", spec, 2)
+    assert (host.worktree("eve") / "39.py").exists()
+    assert git(host.worktree("eve"), "status", "--porcelain", "--untracked-files=no") == ""
+
+
+def test_a_lead_on_the_same_host_disturbs_no_snapshot(machine: Machine, home: TeamDirectory) -> None:
+    """Between a snapshot and its way into the store, a lead looks at the work of its teammate."""
+    workspaces.push(home, "kim", 1.0)
+    host = machine("host")
+    spec = run(host, "bob", hire(home, "bob"))
+    first = carry(host, "bob", spec, a_py="a = 1\n")
+    write(host.worktree("bob"), {"a.py": "a = 2\n"})
+    taken = snapshot.take(host, "bob", spec)
+    lead = Team(host, by="lead")
+    listed = changes.list_changes(lead) if changes.take_snapshot(lead, "bob") == () else []
+    assert [each.commit for each in listed] == [taken.commit]
+    assert "+a = 2" in changes.read_diff(lead, "bob")
+    # As if it had been moved back.
+    open_workspace(host).keep(snapshot.ref_of(host, "bob"), first)
+    workspaces.Carrier(host, "bob", worktree(spec)).carry(taken, spec.run, 2.0)
+    run(machine("other"), "bob", spec, 2)
+    assert (machine("other").worktree("bob") / "a.py").read_text() == "a = 2\n"
+    with pytest.raises(UsageError, match="only the operator merges"):
+        changes.merge_into_branch(lead, "bob", "together")
+    # On a host without the agent, it sees what is in the store.
+    elsewhere = machine("elsewhere")
+    run(elsewhere, "lead", hire(home, "lead"))
+    away = Team(elsewhere, by="lead")
+    assert changes.take_snapshot(away, "bob") == ()
+    (bob, _) = sorted(changes.list_changes(away), key=lambda each: each.agent)
+    assert [each.path for each in bob.files] == ["a.py"]
+
+
 def test_a_replaced_worker_puts_nothing_into_the_store(database: str, tmp_path: Path) -> None:
     """Its lease ended, and another one may have its run: what it wrote since is no part of the agent's work."""
     home = TeamDirectory(_folder(tmp_path / "home") / ".crewboard/crew")

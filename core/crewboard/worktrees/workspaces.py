@@ -55,7 +55,13 @@ _OWNER = "+base"
 _BASES = "refs/crew/+bases/"
 """Refs of commits at which agents begin, whose whole history is in a repository."""
 
+_MOST_LOOSE = 6700
+"""Objects in files of their own, in the repository of a host, after which they are packed; as git's `gc.auto`."""
+
 _REMOTE = "refs/crew/+remote/*"
+
+_CARRIED = "refs/crew/+carried/"
+"""Refs of the snapshots that a worker puts into the store."""
 
 _AUTHOR = {
     f"GIT_{role}_{field}": value
@@ -210,7 +216,9 @@ class Fetched:
 
 
 def fetch(team: TeamDirectory, repository: Repository, name: str, worktree: Worktree) -> Fetched | None:
-    """Bring the newest snapshot of an agent into a repository, such as the user's; None if there is none in the store.
+    """Bring the newest snapshot of an agent into the user's repository; None if there is none in the store.
+
+    For a lead on a host, the repository is that of the host, which has the newest one of agents that run there.
 
     Raises:
         BadDataError: Its objects were refused.
@@ -221,6 +229,9 @@ def fetch(team: TeamDirectory, repository: Repository, name: str, worktree: Work
         return None
     with store.files.locked(team.local_lock(f"worktree-{name}")):
         before = repository.ref(ref_of(team, name))
+        is_on_host = repository.common.name == team.workspace_repository.name
+        if is_on_host and _is_here(team, name, store.agents.last_run(team.agent(name))):
+            return Fetched(before or found.commit, tuple(found.missing), found.at, changed=False)
         found = _bring_work(team, repository, name, found)
         if repository.ref(base_ref_of(team, name)) != worktree.base:
             repository.keep(base_ref_of(team, name), worktree.base)
@@ -256,6 +267,17 @@ def _bring_work(team: TeamDirectory, repository: Repository, name: str, found: C
     has_setup = repository.ref(setup_ref_of(team, name)) == (found.setup or None)
     if has_setup and repository.ref(ref_of(team, name)) == found.commit:
         return found
+    found = _bring_objects(team, repository, name, found)
+    if found.setup:
+        repository.keep(setup_ref_of(team, name), found.setup)
+    elif repository.ref(setup_ref_of(team, name)) is not None:
+        repository.git("update-ref", "-d", setup_ref_of(team, name))
+    repository.keep(ref_of(team, name), found.commit)
+    return found
+
+
+def _bring_objects(team: TeamDirectory, repository: Repository, name: str, found: Carried) -> Carried:
+    """Take in the work of an agent, without its refs, which on its own host are newer."""
     _bring_base(team, repository, found.base)
     latest = found
 
@@ -271,11 +293,6 @@ def _bring_work(team: TeamDirectory, repository: Repository, name: str, found: C
     for each in filter(None, (found.setup, found.commit)):
         if not bundles.is_complete(repository, each, [found.base]):
             raise BadDataError(f"the snapshot {each[:12]} of {name} is not complete in the store")
-    if found.setup:
-        repository.keep(setup_ref_of(team, name), found.setup)
-    elif repository.ref(setup_ref_of(team, name)) is not None:
-        repository.git("update-ref", "-d", setup_ref_of(team, name))
-    repository.keep(ref_of(team, name), found.commit)
     return found
 
 
@@ -333,8 +350,9 @@ def prepare(team: TeamDirectory, name: str, spec: Spec, before: int) -> None:
             repository = _open(team)
             _bring_base(team, repository, worktree.base)
             repository.git("update-ref", "refs/heads/base", worktree.base)
+            _tidy(team, repository)
             found = newest(team, name)
-            if found is not None and not (mine := _is_newest_here(team, name, before)):
+            if found is not None and not (mine := _is_here(team, name, before)):
                 _bring_work(team, repository, name, found)
         if found is None or not mine:
             _make(team, repository, name, spec, found)
@@ -351,7 +369,28 @@ def _open(team: TeamDirectory) -> Repository:
         return make_workspace(team, pushed.hash_name if pushed is not None else "sha1")
 
 
-def _is_newest_here(team: TeamDirectory, name: str, before: int) -> bool:
+def _tidy(team: TeamDirectory, repository: Repository) -> None:
+    """Remove checkouts of agents that were removed, which may have been done on another machine; pack many objects.
+
+    Nothing that a checkout borrows goes away: objects that no ref keeps stay.
+    """
+    known = set(store.roster.load(team).names)
+    for mark in team.worktrees.glob("*.run"):
+        if mark.stem not in known and not store.leases.is_held(team.agent(mark.stem).lease):
+            checkout.remove(team, mark.stem)
+            _forget_refs(team, repository, mark.stem)
+    # One of 256 folders, as git estimates.
+    if sum(1 for _ in (repository.objects / "17").glob("*")) > _MOST_LOOSE // 256:
+        repository.git("repack", "-d", "-l", "--quiet")
+
+
+def _forget_refs(team: TeamDirectory, repository: Repository, name: str) -> None:
+    for ref in (ref_of(team, name), setup_ref_of(team, name)):
+        if repository.ref(ref) is not None:
+            repository.git("update-ref", "-d", ref)
+
+
+def _is_here(team: TeamDirectory, name: str, before: int) -> bool:
     return store.files.read_file(team.worktree_run(name)) == str(before).encode() and team.worktree(name).is_dir()
 
 
@@ -362,9 +401,7 @@ def _make(team: TeamDirectory, repository: Repository, name: str, spec: Spec, fo
     checkout.remove(team, name)
     saved = kept(team, repository, name, worktree.base) if found is not None else None
     if saved is None:
-        for ref in (ref_of(team, name), setup_ref_of(team, name)):
-            if repository.ref(ref) is not None:
-                repository.git("update-ref", "-d", ref)
+        _forget_refs(team, repository, name)
         saved = _beginning(team, repository, name, spec)
     _check_out(team, repository, name, worktree, saved)
 
@@ -380,7 +417,7 @@ def _beginning(team: TeamDirectory, repository: Repository, name: str, spec: Spe
     base = spec.worktree.base if spec.worktree is not None else ""
     begin, source = base, spec.flags.start_from
     if source is not None and (found := newest(team, source)) is not None:
-        begin = _bring_work(team, repository, source, found).commit
+        begin = _bring_objects(team, repository, source, found).commit
         repository.keep(setup_ref_of(team, name), begin)
     return Snapshot(begin, begin, repository.git("rev-parse", f"{begin}^{{tree}}"), base)
 
@@ -452,7 +489,10 @@ class Carrier:
         listed = known.bundles if known is not None else []
         if len(listed) >= bundles.MOST_BUNDLES or (known is not None and known.base != self._worktree.base):
             listed = []
-        refs = [ref_of(self._team, self._name), *([setup_ref_of(self._team, self._name)] if setup else [])]
+        # Another process may move the ref of the snapshot meanwhile.
+        own = f"{_CARRIED}{branch_of(self._team, self._name).removeprefix('crew/')}"
+        repository.keep(own, taken.commit)
+        refs = [own, *([setup_ref_of(self._team, self._name)] if setup else [])]
         there = listed[-1].commits if listed else []
         made = bundles.write(self._team, self._name, repository, refs, [self._worktree.base, *there])
         new = Carried(
