@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
+from collections.abc import Sequence
 from importlib import util
 from pathlib import Path
 from typing import IO
@@ -106,13 +107,22 @@ def close_connections() -> None:
     postgres_store.close_all()
 
 
+def can_start() -> bool:
+    """Return True if there are programs to start a server with."""
+    return _programs() is not None
+
+
 class Server:
     """A PostgreSQL server with data of its own, reached through a socket in its folder.
 
-    One that is `durable` has them on the disk, and a commit waits for it; else they are in memory.
+    One that is `durable` has them on the disk, and a commit waits for it; else they are in memory. It is also reached
+    at `address`, without a password, if that is given. `prefix` begins the command that starts it.
     """
 
-    def __init__(self, *, durable: bool = False, connections: int = 200) -> None:
+    def __init__(
+        self, *, durable: bool = False, connections: int = 200, prefix: Sequence[str] = (), address: str = ""
+    ) -> None:
+        self._before, self._address = prefix, address
         programs = _programs()
         assert programs is not None
         self._programs = programs
@@ -138,6 +148,9 @@ class Server:
             "-N",
         ]
         self._run(*command)
+        if address:
+            with (self.folder / "data" / "pg_hba.conf").open("a") as rules:
+                rules.write("host all all all trust\n")
 
     @property
     def url(self) -> str:
@@ -153,15 +166,16 @@ class Server:
 
         from tests.crew import eventually
 
-        settings = {"listen_addresses": "", "unix_socket_directories": str(self.folder), "fsync": self._sync,
+        settings = {"listen_addresses": self._address, "unix_socket_directories": str(self.folder), "fsync": self._sync,
                     "full_page_writes": self._sync, "max_connections": str(self._connections),
                     "shared_buffers": "16MB",
                     # In the folder of the server, so that nothing of one that is killed stays on the machine.
                     "dynamic_shared_memory_type": "mmap"}  # fmt: skip
         arguments = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        program = [*self._before, *self._prefix, str(self._programs / "postgres")]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._prefix, str(self._programs / "postgres"), "-D", str(self.folder / "data"), *arguments],
+                [*program, "-D", str(self.folder / "data"), *arguments],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True,
             )  # fmt: skip
 
