@@ -47,7 +47,7 @@ def team(database: str, tmp_path: Path) -> Iterator[Hosts]:
 
 
 def shown(team: Hosts, name: str) -> tuple[str, tuple[str, ...]]:
-    """Return how a host is shown, and which agents it runs."""
+    """Return how users see a host, and which agents it runs."""
     host = read_team(team.crew.directory).host(name)
     assert host is not None
     return host.state, host.agents
@@ -145,6 +145,9 @@ def test_agents_of_a_killed_host_are_lost_and_go_on_elsewhere(team: Hosts) -> No
     told = {name: agents.exit_record(team.crew.agent(name)) for name in ("other", "scout")}
     assert notices(team) == [f"{name} ended: its host was lost: {end.evidence}" for name, end in told.items() if end]
     assert not is_alive(team, "scout")
+    assert shown(team, "build1") == ("lost", ())
+    (need,) = [need for need in read_team(team.crew.directory).needs if need.kind == "death"]
+    assert (need.host, need.agents) == ("build1", ("other", "scout"))
     hire.resume(team.crew.team, "scout")
     wait_up(team, "scout")
     sent = messages.send(team.crew.team, "scout", "say hello")
@@ -235,7 +238,7 @@ def test_a_host_that_ends_asks_its_agents_and_gives_back_what_has_not_begun(team
     record = hosts.load(team.crew.directory, "build1")
     assert record is not None
     assert record.draining
-    assert hosts.is_up(team.crew.directory, "build1")
+    assert shown(team, "build1") == ("draining", ("busy",))
     # What is hired now waits for another host.
     assert team.crew.hire("new", "explore", LOOK).agent == "new"
     assert [run.agent for run in hosts.wanted(team.crew.directory)] == ["later", "new"]
@@ -246,7 +249,7 @@ def test_a_host_that_ends_asks_its_agents_and_gives_back_what_has_not_begun(team
     assert end is not None
     assert busy is not None
     assert (end.reason, busy.signal) == ("shutdown", signal.SIGKILL)
-    assert not hosts.is_up(team.crew.directory, "build1")
+    assert shown(team, "build1") == ("ended", ())
     eventually(lambda: not any(process.start_ticks(pid) for pid in tree), "that no process is left")
 
 
