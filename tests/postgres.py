@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import util
 from pathlib import Path
 from typing import IO
@@ -212,6 +212,37 @@ class Server:
         """End the server and remove its data."""
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def pooled(url: str) -> Iterator[str]:
+    """Put PgBouncer before a database, with two sessions for all transactions, and return the address to use."""
+    import psycopg
+
+    from tests.crew import eventually
+
+    to = psycopg.conninfo.conninfo_to_dict(url)
+    target = " ".join(f"{key}={to[key]}" for key in ("host", "port", "user", "password") if to.get(key))
+    prefix, user = _as_other_user()
+    with tempfile.TemporaryDirectory(prefix="crewboard-pool-", dir=_MEMORY) as name:
+        folder = Path(name)
+        settings = folder / "settings"
+        settings.write_text(
+            f"[databases]\n{to['dbname']} = {target}\n[pgbouncer]\nlisten_addr =\nunix_socket_dir = {folder}\n"
+            "listen_port = 6432\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 2\n"
+        )
+        if user is not None:
+            os.chown(folder, user.pw_uid, user.pw_gid)
+        process = subprocess.Popen(
+            [*prefix, "pgbouncer", str(settings)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, cwd="/",
+        )  # fmt: skip
+        try:
+            eventually((folder / ".s.PGSQL.6432").exists, "the pooler")
+            yield f"postgresql://{to['user']}@/{to['dbname']}?host={folder}&port=6432"
+        finally:
+            process.kill()
+            process.wait()
 
 
 class SharedServer:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from crewboard.readmodel.reader import TeamReader
 from crewboard.store import Held, TeamDirectory, roster
 from tests.cli.files import enlist_all, set_status
 from tests.crew import WAIT_TIMEOUT, eventually
-from tests.postgres import set_lease_ttl
+from tests.postgres import pooled, set_lease_ttl
+from tests.system import need_program
 
 # ruff: noqa: ANN401  it is imported only where it is installed
 psycopg = pytest.importorskip("psycopg")
@@ -383,6 +385,26 @@ def test_a_server_out_of_reach_is_an_error_in_words() -> None:
     store = postgres_store.PostgresStore("postgresql://crew@/nothing?host=/nonexistent", "api")
     with pytest.raises(StorageError, match="postgresql://crew@/nothing failed"):
         store.get("config.json")
+
+
+def test_a_pooler_may_give_each_transaction_another_session(store: Any) -> None:
+    """A prepared statement of one session is unknown in another one, or is another statement there."""
+    need_program("pgbouncer")
+    with pooled(store.url) as url:
+        behind = postgres_store.PostgresStore(url, "api")
+
+        def write(number: int) -> None:
+            for each in range(20):
+                behind.append(INBOX, line(f"{number}-{each}"))
+                behind.put(f"tasks/{number}.json", b"{}")
+                assert behind.get(f"tasks/{number}.json") == b"{}"
+                behind.names("tasks")
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(write, range(4)))
+        assert len(list(store.read(INBOX))) == 80
+        with pytest.raises(StorageError, match=r"a pooler .* gives no hints"):
+            behind.listen(lambda _: None)
 
 
 def test_a_team_in_files_loads_no_psycopg() -> None:

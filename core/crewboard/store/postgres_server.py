@@ -321,15 +321,19 @@ def connect(url: str) -> "psycopg.Connection[Any]":
     )
     # The server waits for hours otherwise.
     waits = {f"tcp_keepalives_{name}": value for name, value in _KEEPALIVES.items()}
-    _set(connection, {**waits, "tcp_user_timeout": 1000 * _CONNECT_TIMEOUT})
+    pid = _set(connection, {**waits, "tcp_user_timeout": 1000 * _CONNECT_TIMEOUT})
+    if pid != connection.info.backend_pid:
+        # A pooler gives each transaction another session, in which a prepared statement is unknown, or is another one.
+        connection.prepare_threshold = None
     return connection
 
 
-def _set(connection: "psycopg.Connection[Any]", settings: Mapping[str, int]) -> None:
-    """Change settings of a session."""
+def _set(connection: "psycopg.Connection[Any]", settings: Mapping[str, int]) -> int:
+    """Change settings of a session, and return the pid of the process that serves it."""
     each = ", ".join("set_config(%s, %s, false)" for _ in settings)
     flat = [part for name, value in settings.items() for part in (name, str(value))]
-    connection.execute(f"SELECT {each}".encode(), flat)
+    row = connection.execute(f"SELECT pg_backend_pid(), {each}".encode(), flat).fetchone()
+    return row[0] if row is not None else 0
 
 
 def _may_pass(error: psycopg.Error) -> bool:
@@ -364,6 +368,9 @@ class PostgresListener:
     def _begin(self) -> "psycopg.Connection[Any] | None":
         try:
             connection = connect(self._url)
+            if connection.prepare_threshold is None:
+                connection.close()
+                raise StorageError(f"a pooler before {self._url.partition('?')[0]} gives no hints")
             row = connection.execute("SELECT crewboard.channel(%s)", (self._team,)).fetchone()
             connection.execute(f"LISTEN {row[0] if row else ''}".encode())
         except psycopg.Error as error:
