@@ -345,6 +345,27 @@ def test_a_worker_that_was_replaced_is_killed_with_its_tree(team: Hosts) -> None
     eventually(lambda: not any(process.start_ticks(pid) for pid in tree), "that none of its processes is left")
 
 
+def test_an_agent_that_crashes_is_restarted_on_its_host(team: Hosts) -> None:
+    team.start("build1")
+    team.crew.hire("sturdy", "explore", LOOK, restart=True)
+    wait_up(team, "sturdy")
+    team.crew.kill("sturdy")
+    eventually(lambda: runs(team, "sturdy") == [1, 2] or None, "its restart")
+    assert host_of(team, "sturdy") == "build1"
+    eventually(lambda: not hosts.claimed(team.crew.directory, "build1") or None, "the end of the claim")
+    assert agents.held_starts(team.crew.directory).held == []
+
+
+def test_a_host_ends_when_its_team_is_removed(team: Hosts) -> None:
+    host = team.start("build1")
+    team.crew.run("scout", "explore", LOOK)
+    worker = team.crew.pid("scout")
+    team.crew.directory.store.purge()
+    assert host.wait(30) == ExitCode.USAGE
+    assert "the team default was removed" in team.log("build1")
+    assert not process.start_ticks(worker)
+
+
 def test_the_name_of_a_living_host_is_taken(team: Hosts) -> None:
     team.start("build1")
     (team.folder / "elsewhere").mkdir()

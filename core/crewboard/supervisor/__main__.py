@@ -38,9 +38,12 @@ log = logging.getLogger(__name__)
 
 
 _POLL = 0.2
+
 _REACH_INTERVAL = 1.0
+"""Seconds between two attempts to reach the store, or to begin again after it failed."""
 
 _MOST_ROUNDS = 20
+"""Rounds of killing what a host started, because processes may be started meanwhile."""
 
 
 async def supervise(
@@ -132,10 +135,15 @@ def run_host(team: TeamDirectory, record: Host) -> int:
     os.umask(0o077)
     # The environment contains the API key.
     linux.process.keep_memory_private()
+    if not team.path.is_dir():
+        sys.stderr.write(f"the folder {team.path} was removed; the host ends\n")
+        return ExitCode.USAGE
     try:
         team.require_adopted()
         _log_to(team)
         _wait_for_store(team)
+        if not team.config.exists():
+            raise UsageError(f"the team {team.path.name} was removed from its database; the host ends")
         store.roster.require_own_agents(team)
         lock = _take_folder(team)
         store.files.require_before_writing(lambda: store.leases.require(lock))
@@ -238,7 +246,7 @@ def _begin_again(why: str, supervisor: HostSupervisor | None = None) -> NoReturn
             break
         for pid in living:
             linux.process.send_signal(pid, signal.SIGKILL)
-    time.sleep(_POLL)
+    time.sleep(_REACH_INTERVAL)
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 

@@ -1,0 +1,104 @@
+"""The commands `host` and `team join`: what they check and make before a host begins."""
+
+import json
+import os
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from crewboard.commands import hosts, stop
+from crewboard.commands.context import Team, create
+from crewboard.errors import ExitCode
+from crewboard.protocol import supervisor_client
+from crewboard.store.layout import TeamDirectory
+from tests.cli.shell import Cli, Inside, clean_environment
+from tests.crew import Crew
+from tests.model import ModelServer
+from tests.postgres import close_connections
+
+KEY = "a-key-of-a-host"
+
+
+@pytest.fixture
+def api(tmp_path_factory: pytest.TempPathFactory, database: str) -> TeamDirectory:
+    """Make the team `api` in PostgreSQL on another machine."""
+    made = create(tmp_path_factory.mktemp("home"), "api", "", database)
+    return made.directory
+
+
+def begin(cli: Cli, *arguments: str) -> tuple[list[str], dict[str, str]]:
+    """Run `host`, and return the command and environment of the process that it becomes."""
+    with mock.patch.object(os, "execve") as become:
+        ran = cli("--team", "api", "host", *arguments)
+    assert (ran.code, ran.err) == (0, "")
+    [call] = become.call_args_list
+    return call.args[1], call.args[2]
+
+
+def test_a_host_joins_the_team_and_takes_the_key_along(tmp_path: Path, api: TeamDirectory, database: str) -> None:
+    cli = Inside(tmp_path).with_environment(ANTHROPIC_API_KEY=KEY)
+    command, environment = begin(cli, "--store", database, "--name", "build1", "--slots", "3", "--label", "gpu")
+    joined = TeamDirectory(tmp_path / ".crewboard" / "api")
+    assert command[1:] == ["-I", "-m", "crewboard.supervisor", str(joined.path), "--host", "build1", "3", "gpu"]
+    assert environment["ANTHROPIC_API_KEY"] == KEY
+    assert (joined.address, joined.is_foreign()) == (database, False)
+    assert joined.config.get() == api.config.get()
+    # The next time, the folder knows the store.
+    command, _ = begin(cli)
+    assert command[6:] == [hosts.default_name(), str(4 * len(os.sched_getaffinity(0)))]
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
+
+
+def test_a_host_needs_a_key(tmp_path: Path, api: TeamDirectory, database: str) -> None:
+    cli = Inside(tmp_path)
+    cli("--team", "api", "host", "--store", database).refused(ExitCode.CREDENTIALS, "no API key", "--offline")
+    _, environment = begin(cli.with_environment(CREWBOARD_OFFLINE="1"))
+    assert environment["CREWBOARD_OFFLINE"] == "1"
+
+
+def test_a_team_in_files_has_no_hosts(cli: Cli, team: Team) -> None:
+    cli("host").refused(ExitCode.USAGE, "kept in files", "team create NAME --store postgresql://USER@HOST/DATABASE")
+
+
+@pytest.mark.parametrize("given", [("--name", "Build 1"), ("--label", "GPU"), ("--slots", "0")])
+def test_a_wrong_option_is_refused(tmp_path: Path, api: TeamDirectory, database: str, given: tuple[str, str]) -> None:
+    cli = Inside(tmp_path).with_environment(ANTHROPIC_API_KEY=KEY)
+    assert cli("--team", "api", "host", "--store", database, *given).code == ExitCode.USAGE
+
+
+def test_a_machine_joins_a_team_that_is_there(tmp_path: Path, api: TeamDirectory, database: str) -> None:
+    cli = Inside(tmp_path)
+    cli("team", "join", "web", "--store", database).refused(ExitCode.USAGE, "there is no team web in", "team create")
+    assert not (tmp_path / ".crewboard").exists()
+    for _ in range(2):
+        joined = json.loads(cli("team", "join", "api", "--store", database, "--json").out)
+        assert (joined["name"], joined["problem"]) == ("api", None)
+    other = database.replace("crewboard_", "crewboard_x")
+    cli("team", "join", "api", "--store", other).refused(ExitCode.USAGE, "is another team", "use another --root")
+    assert "api" in cli("team", "list").out
+
+
+@pytest.mark.parametrize(
+    ("machine", "name"),
+    [("Build1.example.org", "build1"), ("9lives", "host-9lives"), ("a_b", "a-b"), ("-", "host"), ("x" * 50, "x" * 32)],
+)
+def test_the_name_of_a_machine_becomes_that_of_a_host(machine: str, name: str) -> None:
+    with mock.patch("socket.gethostname", return_value=machine):
+        assert hosts.default_name() == name
+
+
+def test_a_supervisor_without_workers_makes_room_for_a_host(tmp_path: Path, database: str) -> None:
+    with ModelServer() as model:
+        crew = Crew(tmp_path, model, store=database)
+        try:
+            crew.run("scout", "explore", "List all Python files")
+            cli = Inside(tmp_path, clean_environment()).with_environment(ANTHROPIC_API_KEY=KEY)
+            cli("host").refused(ExitCode.TRY_LATER, "agents run here already, without a host: scout")
+            stop.stop_now(crew.team, "scout")
+            with mock.patch.object(os, "execve"):
+                assert cli("host").code == 0
+            assert not supervisor_client.is_alive(crew.directory)
+        finally:
+            crew.end()
+            close_connections()
