@@ -4,6 +4,7 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -32,13 +33,19 @@ TTL = 6.0
 @pytest.fixture
 def team(database: str, tmp_path: Path) -> Iterator[Hosts]:
     """Make a team in PostgreSQL whose leases are short, without a host."""
-    root = tmp_path / "operator"
+    with team_in(database, tmp_path) as made:
+        yield made
+
+
+@contextmanager
+def team_in(database: str, folder: Path) -> Iterator[Hosts]:
+    root = folder / "operator"
     root.mkdir()
     with ModelServer() as model:
         crew = Crew(root, model, store=database)
         postgres.set_lease_ttl(database, TTL)
         postgres.close_connections()
-        found = Hosts(crew, tmp_path, database)
+        found = Hosts(crew, folder, database)
         try:
             yield found
         finally:
@@ -343,6 +350,34 @@ def test_a_worker_that_was_replaced_is_killed_with_its_tree(team: Hosts) -> None
     record = eventually(lambda: ended(team, "busy"), "its end")
     assert record.signal == signal.SIGKILL
     eventually(lambda: not any(process.start_ticks(pid) for pid in tree), "that none of its processes is left")
+
+
+@pytest.mark.long
+def test_a_host_outlives_the_loss_of_the_database(tmp_path: Path) -> None:
+    postgres.require()
+    server = postgres.Server()
+    try:
+        server.start()
+        with team_in(postgres.SharedServer.database_on(server.url), tmp_path) as team:
+            host = team.start("build1")
+            team.crew.model.give("busy", calls("bash", command="sleep 600"))
+            team.crew.hire("busy", "code", "Sleep.")
+            eventually(lambda: [c for c in team.crew.commands("busy") if "600" in c], "the command")
+            tree = [team.crew.pid("busy"), *process.descendants(team.crew.pid("busy"))]
+            server.kill()
+            began = time.monotonic()
+            eventually(lambda: not any(process.start_ticks(pid) for pid in tree), "the end of the agent")
+            assert time.monotonic() - began < TTL, "another worker may begin after that"
+            eventually(lambda: "waits for the store" in team.log("build1") or None, "a word about that")
+            server.start()
+            eventually(lambda: team.is_up("build1", host.pid) or None, "the same process as a host again")
+            record = eventually(lambda: ended(team, "busy"), "the record of its end")
+            assert record.reason == "lost"
+            hire.resume(team.crew.team, "busy")
+            wait_up(team, "busy")
+            assert runs(team, "busy") == [1, 2]
+    finally:
+        server.end()
 
 
 def test_an_agent_that_crashes_is_restarted_on_its_host(team: Hosts) -> None:
