@@ -420,3 +420,18 @@ print("psycopg" in sys.modules)
 """
     found = subprocess.run([sys.executable, "-c", program, "/nonexistent"], capture_output=True, text=True, check=True)
     assert found.stdout == "False\n"
+
+
+def test_a_claim_takes_no_run_that_another_host_is_claiming(store: Any) -> None:
+    """It does not wait for that one either: it claims the others."""
+    for folder in ("starts", "hosts", "hosts/one", "hosts/two"):
+        store.make_folder(folder)
+    for name in ("a", "b", "c"):
+        store.put(f"starts/{name}", b"{}")
+    claim = "SELECT crewboard.claim('api', 'starts', %s, '{}', %s)"
+    with psycopg.connect(store.url) as one, psycopg.connect(store.url) as two:
+        assert one.execute(claim, ("hosts/one", 2)).fetchone() == (["a", "b"],)
+        two.execute("SET lock_timeout = '5s'")
+        assert two.execute(claim, ("hosts/two", 2)).fetchone() == (["c"],)
+    assert sorted(store.names("hosts/one")) == ["a", "b"]
+    assert store.names("hosts/two") == ["c"]
