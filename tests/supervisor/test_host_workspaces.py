@@ -16,7 +16,7 @@ from tests.model import ModelServer, calls, says
 from tests.real_hosts import Hosts
 from tests.worktrees.conftest import git, make_root, write
 
-TTL = 3.0
+TTL = 6.0
 
 
 @pytest.fixture

@@ -234,9 +234,24 @@ def open_reader(team: TeamDirectory, name: str, spec: Spec) -> Iterator[Sandbox]
     scratch = _prepared(name, policy.root)
     try:
         prepared = replace(policy, scratch=scratch.path)
-        yield Sandbox(find(policy, os.environ).level, prepared, Path(os.path.realpath(team.results)))
+        yield Sandbox(_level_of_reader(policy), prepared, Path(os.path.realpath(team.results)))
     finally:
         scratch.remove()
+
+
+_levels: dict[tuple[Path, str | None], Level] = {}
+"""The sandbox that worked for a reader of a folder, so that a worker does not try it after each tool."""
+
+
+def _level_of_reader(policy: Policy) -> Level:
+    key = policy.root, os.environ.get(env.SANDBOX)
+    if key not in _levels:
+        level = find(policy, os.environ).level
+        if level == "none":
+            # One that is installed later is used at once.
+            return level
+        _levels[key] = level
+    return _levels[key]
 
 
 def harden() -> None:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -46,7 +47,6 @@ export GIT_AUTHOR_EMAIL="$name@crewboard.invalid" GIT_COMMITTER_EMAIL="$name@cre
 cd "$checkout" || exit 1
 # git starts itself in nested repositories, and to fetch objects that one lacks. Their settings would run programs.
 export GIT_EXEC_PATH="$TMPDIR/no-git"
-mkdir "$GIT_EXEC_PATH" && ln -s "$(type -P true)" "$GIT_EXEC_PATH/git" || exit 1
 add() { git add --all --sparse --ignore-errors . ; [ $? -le 1 ]; }
 [ -e "$GIT_DIR/index" ] || git read-tree -m "$base" || exit 1
 add || { rm -f "$GIT_DIR/index"; git read-tree -m "$base" && add; } || exit 1
@@ -194,6 +194,9 @@ class _Taking:
             # They only repeat what objects and packs say, and those of the agent may be damaged.
             settings.write("[core]\n\tcommitGraph = false\n\tmultiPackIndex = false\n")
         borrowed = [self._sandbox.policy.root / ".git/objects", *self._sandbox.policy.borrowed]
+        no_git = self._scratch / "no-git"
+        no_git.mkdir()
+        (no_git / "git").symlink_to(linux.programs.system_program("true", self._sandbox.policy.root))
         (own.objects / "info/alternates").write_bytes(b"".join(os.fsencode(path) + b"\n" for path in borrowed))
         with contextlib.suppress(FileNotFoundError):
             shutil.copyfile(self._exclude, own.directory / "info/exclude")
@@ -205,7 +208,7 @@ class _Taking:
             found = self._receive(header.split(), output)
             missing = _missing(complaints)
         _copy_index(own.directory / "index", self._index)
-        missing = (*missing, *self._nested(found))
+        missing = (*missing, *_nested(self._repository, found.base, found.tree))
         if missing:
             store.files.replace_file(self._missing, os.fsencode("\0".join(missing)))
         else:
@@ -287,14 +290,18 @@ class _Taking:
         known = [self._worktree.base, *([self._before.commit] if self._before else [])]
         self._repository.git("rev-list", "--objects", "--quiet", commit, "--not", *known)
 
-    def _nested(self, found: Snapshot) -> Iterator[str]:
-        """Describe repositories in the checkout: a commit has only their name."""
-        listed = self._repository.git("diff-tree", "-r", "-z", "--no-renames", found.base, found.tree)
-        parts = iter(listed.split("\0"))
-        for about in parts:
-            path = next(parts, "")
-            if about.split()[1:2] == ["160000"]:
-                yield f"{path} is a repository of its own: its files are not in the snapshot"
+
+@lru_cache(maxsize=64)
+def _nested(repository: Repository, base: str, tree: str) -> tuple[str, ...]:
+    """Describe repositories in a checkout with this tree: a commit has only their name."""
+    listed = repository.git("diff-tree", "-r", "-z", "--no-renames", base, tree)
+    parts = iter(listed.split("\0"))
+    found = [(about.split()[1:2], next(parts, "")) for about in parts]
+    return tuple(
+        f"{path} is a repository of its own: its files are not in the snapshot"
+        for mode, path in found
+        if mode == ["160000"]
+    )
 
 
 def _is_id(text: str) -> bool:
