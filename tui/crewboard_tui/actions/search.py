@@ -30,8 +30,10 @@ TASK_GROUPS: dict[str, frozenset[str]] = {
 
 NEED_GROUPS: dict[str, frozenset[str]] = {
     "requests": frozenset({"plan", "permission", "question", "review"}),
-    "crashes": frozenset({"death", "failed_start", "no_host", "failed", "damaged"}),
-    "no progress": frozenset({"stuck", "looping", "task_failed", "check_failed", "collision", "outage", "mcp"}),
+    "crashes": frozenset({"death", "failed_start", "failed", "damaged"}),
+    "no progress": frozenset(
+        {"stuck", "looping", "no_host", "task_failed", "check_failed", "collision", "outage", "mcp"}
+    ),
     "results": frozenset({"result"}),
 }
 """Needs by their kind."""
