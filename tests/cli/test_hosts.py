@@ -27,10 +27,10 @@ from crewboard.store.layout import TeamDirectory
 from crewboard.worker.run_state import RunState
 from tests.cli.files import alive, enlist, set_status
 from tests.cli.shell import Cli
-from tests.crew import Crew
+from tests.crew import Crew, eventually
 from tests.hosts import up
 from tests.model import ModelServer, calls, says
-from tests.postgres import close_connections
+from tests.postgres import close_connections, set_lease_ttl
 from tests.real_hosts import Hosts
 from tests.worker.test_media import PNG, sources
 
@@ -174,7 +174,7 @@ def test_no_command_starts_or_ends_a_supervisor(hosted: Team, monkeypatch: pytes
 
 
 def test_an_agent_that_cannot_be_killed_names_its_host(hosted: Team, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stop, "KILL_TIMEOUT", 0.1)
+    monkeypatch.setattr(stop, "LOST_TIMEOUT", 0.1)
     enlist(hosted, "w1")
     held = leases.take(hosted.directory.agent("w1").lease)
     assert held is not None
@@ -319,10 +319,12 @@ def real(database: str, tmp_path: Path) -> Iterator[Hosts]:
     root.mkdir()
     with ModelServer() as model:
         found = Hosts(Crew(root, model, store=database), tmp_path, database)
-        yield found
-        stop.delete(found.crew.team, now=True)
-        found.end()
-        close_connections()
+        try:
+            yield found
+            stop.delete(found.crew.team, now=True)
+        finally:
+            found.end()
+            close_connections()
 
 
 def test_a_queued_run_begins_when_a_host_comes(real: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,3 +371,25 @@ def test_a_lead_chooses_what_the_host_of_an_agent_must_have(real: Hosts) -> None
     assert "kid is queued: waits for a host with tpu. It starts by itself later" in str(result.content)
     stop.stop(crew.team, "kid")
     assert hosts.wanted(crew.directory) == []
+
+
+@pytest.mark.long
+def test_an_agent_of_a_lost_host_is_stopped_and_goes_on_elsewhere(real: Hosts, database: str) -> None:
+    """No host is left that could kill it or finalize its end."""
+    crew = real.crew
+    set_lease_ttl(database, 5.0)
+    close_connections()
+    real.start("one")
+    crew.model.give("scout", says("done"))
+    assert crew.run("scout", "explore", "look around").text == "done"
+    real.kill("one")
+    stop.stop_now(crew.team, "scout")
+    assert not leases.is_held(crew.agent("scout").lease)
+    run = hiring.resume(crew.team, "scout")
+    assert hiring.queued(crew.team, "scout", run) == f"queued: {NONE_UP}"
+    crew.model.give("scout", says("here again"))
+    real.start("two")
+    eventually(lambda: crew.see("scout").alive, "scout on the other host")
+    sent = messages.send(crew.team, "scout", "where are you?")
+    assert crew.answer_to("scout", sent.id).text == "here again"
+    assert crew.see("scout").host == "two"

@@ -28,7 +28,10 @@ DELETE_TIMEOUT = 10.0
 """Seconds that all workers together have to exit when their team is deleted."""
 
 KILL_TIMEOUT = 10.0
-"""Seconds in which a supervisor or a host kills workers."""
+"""Seconds in which a supervisor kills workers."""
+
+LOST_TIMEOUT = 20.0
+"""Seconds in which those of hosts end: after a host was lost, its agents' leases last 15 s, unless set otherwise."""
 
 
 def ask_to_stop(team: Team, name: str, reason: str = "") -> Request | None:
@@ -96,7 +99,7 @@ def stop_now(team: Team, name: str) -> None:
     want_killed(team, name)
     team.note("stop", name, "now")
     protocol.supervisor_client.wake_supervisor(team.directory)
-    _wait_for_leases(team, [name], KILL_TIMEOUT, keep_waking=True)
+    _wait_for_leases(team, [name], _kill_timeout(team), keep_waking=True)
     if store.leases.is_held(agent.lease):
         raise TryLaterError(_still_running(team, [name]))
 
@@ -214,9 +217,13 @@ def end_all(team: Team, names: list[str], *, now: bool = False) -> None:
         want_killed(team, name)
     if left:
         protocol.supervisor_client.wake_supervisor(team.directory)
-    _wait_for_leases(team, left, KILL_TIMEOUT, keep_waking=True)
+    _wait_for_leases(team, left, _kill_timeout(team), keep_waking=True)
     if alive := [name for name in left if store.leases.is_held(team.directory.agent(name).lease)]:
         raise TryLaterError(_still_running(team, alive))
+
+
+def _kill_timeout(team: Team) -> float:
+    return LOST_TIMEOUT if store.hosts.exist(team.directory) else KILL_TIMEOUT
 
 
 def _still_running(team: Team, names: list[str]) -> str:
