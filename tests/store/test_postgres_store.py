@@ -263,6 +263,8 @@ def test_a_glance_keeps_nothing_that_was_undone(store: Any) -> None:
         store.put("tasks/1.json", b"{}")
         with store.glance():
             assert store.names("tasks") == ["1.json"]
+            store.put("tasks/2.json", b"{}")
+            assert sorted(store.names("tasks")) == ["1.json", "2.json"]
         raise StorageError("undo it")
 
     with store.glance():

@@ -450,7 +450,10 @@ def test_a_glance_sees_what_its_process_writes(store: Store) -> None:
 
     make_some_of_each(store)
     with store.glance():
-        store.put("config.json", b"2")
+        assert store.get("config.json") == b"{}"
+        thread = threading.Thread(target=lambda: store.put("config.json", b"2"))
+        thread.start()
+        thread.join()
         assert store.get("config.json") == b"2"
         end = store.append(INBOX, line("b"))
         assert (store.size(INBOX), lines(store, INBOX)[1:]) == (end, [line("b")[:-1]])

@@ -78,6 +78,16 @@ class Copy:
         self._versions: dict[str, Version] = {}
         """The versions of folders that were asked for since something in them changed."""
 
+    def clone(self) -> "Copy":
+        """Return a copy of this one, for a transaction: what that writes may be undone."""
+        other = Copy(self.url, self.team, self._query)
+        with self._lock:
+            other._since, other._id, other._now = self._since, self._id, self._now
+            other._folders, other._names = set(self._folders), set(self._names)
+            other._entries, other._leases, other._by_id = dict(self._entries), dict(self._leases), dict(self._by_id)
+            other._inside.update((folder, dict(inside)) for folder, inside in self._inside.items())
+        return other
+
     # Looking.
 
     def look(self) -> None:
@@ -254,6 +264,13 @@ def without_glance() -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+def note_write() -> None:
+    """Let the copy that reads use in this context, if they use one, be brought up to date before the next of them."""
+    copy = _current.get().copy
+    if copy is not None:
+        copy.outdated = True
 
 
 def copy_of(url: str, team: str) -> Copy | None:

@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from importlib import resources
 from typing import Any, Generic, cast
 
@@ -21,7 +21,7 @@ from psycopg.pq import TransactionStatus
 from crewboard.errors import LostLeaseError, StorageError
 from crewboard.store import files
 from crewboard.store.interface import SCHEMA_VERSION, Held, T
-from crewboard.store.postgres_glance import Copy, glance_at, without_glance
+from crewboard.store.postgres_glance import Copy, glance_at, note_write, without_glance
 from crewboard.store.postgres_leases import RETRY_FOR, LeaseKeeper
 
 _DEFAULT_TTL = 15.0
@@ -160,8 +160,13 @@ class Server:
         return self.call(lambda connection, _: connection.execute(query.encode(), parameters, binary=True).fetchall())
 
     def glance(self) -> AbstractContextManager[None]:
-        """Return a block in which reads use the copy. In a transaction, which may be undone, they do not."""
-        return glance_at(self.copy) if self._inside.connection is None else nullcontext()
+        """Return a block in which reads use the copy, or in a transaction, which may be undone, one of their own."""
+        return glance_at(self.copy if self._inside.connection is None else self.copy.clone())
+
+    def note_write(self) -> None:
+        """Let copies be brought up to date before the next read from them."""
+        self.copy.outdated = True
+        note_write()
 
     def call(self, work: Callable[["psycopg.Connection[Any]", bool], T]) -> T:
         """Return what `work` returns for a connection. After a lost one it is called again, and told so."""
@@ -221,7 +226,7 @@ class Server:
         try:
             return self._repeated(attempt)
         finally:
-            self.copy.outdated = True
+            self.note_write()
 
     def _work_in(
         self, connection: "psycopg.Connection[Any]", work: Callable[[], T]

@@ -298,7 +298,7 @@ class PostgresStore(Struct, frozen=True):
         try:
             return self._server.rows(query, parameters)
         finally:
-            self._server.copy.outdated = True
+            self._server.note_write()
 
     def _write(self, name: str, function: str, arguments: Callable[[bool], Parameters]) -> Any:
         """Call a function that writes, and return what it returned; `arguments` are told of another attempt."""
@@ -313,7 +313,7 @@ class PostgresStore(Struct, frozen=True):
         try:
             answer = server.call(write)
         finally:
-            server.copy.outdated = True
+            server.note_write()
         if answer == _LOST:
             raise LostLeaseError(
                 f"the lease of this process in team {self.team} was lost, so {self.describe(name)} is unchanged"

@@ -123,10 +123,11 @@ class LocalHost:
 
     def _claim_below_caps(self, config: Config) -> bool:
         """Claim a run unless a cap of the team is reached over all hosts."""
-        hosts = self._team.hosts.names()
-        living = {run.agent for host in hosts for run in store.hosts.claimed(self._team, host)}
-        living |= {name for name in self._team.agent_names() if store.leases.is_held(self._team.agent(name).lease)}
-        self.cap = store.roster.cap_reached(config, store.roster.load_of(self._team, living)) or ""
+        with self._team.store.glance():
+            hosts = self._team.hosts.names()
+            living = {run.agent for host in hosts for run in store.hosts.claimed(self._team, host)}
+            living |= {name for name in self._team.agent_names() if store.leases.is_held(self._team.agent(name).lease)}
+            self.cap = store.roster.cap_reached(config, store.roster.load_of(self._team, living)) or ""
         return not self.cap and bool(store.hosts.claim(self._team, self.record, 1))
 
     def delay(self, used: int) -> float:
