@@ -120,6 +120,17 @@ def test_stop_takes_a_run_out_of_the_queue(hosted: Team) -> None:
     assert read_team(hosted.directory).agents[0].state == "exited"
 
 
+def test_stop_cancels_a_run_that_a_host_has_claimed(hosted: Team) -> None:
+    hire(hosted)
+    with up(hosted.directory, "one") as one:
+        hosts.claim(hosted.directory, one, 1)
+        assert why(hosted) == "queued: the host one is about to start it"
+        stop.stop(hosted, "w1")
+    spec = agents.spec(hosted.directory.agent("w1"))
+    assert spec is not None
+    assert spec.want == "killed"
+
+
 def test_resume_on_another_host_moves_a_run_in_the_queue(hosted: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     with up(hosted.directory, "two"):
         pass

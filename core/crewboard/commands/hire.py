@@ -457,7 +457,11 @@ def _check_price(team: Team, hire: Hire, model: str) -> None:
 
 def queued(team: Team, name: str, run: int) -> str:
     """Return why a run is queued, such as `queued 2nd: max_agents 4 reached`; an empty text if it is not."""
-    return store.agents.held_starts(team.directory).describe(name, run, team.now())
+    held = store.agents.held_starts(team.directory).describe(name, run, team.now())
+    if held or store.agents.last_run(team.directory.agent(name)) >= run:
+        return held
+    host = store.hosts.claimed_by(team.directory, name, run)
+    return f"queued: the host {host} is about to start it" if host is not None else ""
 
 
 def _check_caps(team: Team, hire: Hire) -> None:

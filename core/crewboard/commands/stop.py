@@ -114,14 +114,22 @@ def _end_attached(team: Team, attached: AttachedTeam, name: str, grace: float) -
 
 def _stop_ended(team: Team, name: str) -> None:
     """Remove an agent that is not running from the queue; if it is not queued, acknowledge its end."""
-    spec = store.json_records.load_or_none(team.directory.agent(name).spec, Spec)
-    if spec is not None and store.agents.held_starts(team.directory).find(name, spec.run) is not None:
+    agent = team.directory.agent(name)
+    spec = store.json_records.load_or_none(agent.spec, Spec)
+    if spec is not None and _is_queued(agent, spec.run):
         _cancel_starts(team, [name])
         team.note("stop", name, "queued")
         protocol.supervisor_client.wake_supervisor(team.directory)
         return
     _acknowledge_ends(team, [name])
     team.note("acknowledge", name)
+
+
+def _is_queued(agent: AgentDirectory, run: int) -> bool:
+    """Return True if a run waits, or a host has claimed it, and has not begun."""
+    if store.agents.held_starts(agent.team).find(agent.name, run) is not None:
+        return True
+    return store.agents.last_run(agent) < run and store.hosts.is_wanted(agent.team, agent.name, run)
 
 
 def remove(team: Team, name: str) -> Path:

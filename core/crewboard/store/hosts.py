@@ -223,9 +223,20 @@ def is_wanted(team: TeamDirectory, name: str, run: int) -> bool:
         StorageError: The store failed.
     """
     # The queue first: a run that is claimed meanwhile is in the other place then.
-    places = (team.starts_queue, *(_claims(team, host) for host in team.hosts.names()))
-    records = (json_records.load_or_none(place.below(f"{name}.json"), WantedRun) for place in places)
-    return any(record is not None and record.run == run for record in records)
+    return find_queued(team, name, run) is not None or claimed_by(team, name, run) is not None
+
+
+def claimed_by(team: TeamDirectory, name: str, run: int) -> str | None:
+    """Return the host that claimed a run and has not said that it began; None if there is none.
+
+    Raises:
+        StorageError: The store failed.
+    """
+    for host in sorted(team.hosts.names()):
+        found = json_records.load_or_none(_claims(team, host).below(f"{name}.json"), WantedRun)
+        if found is not None and found.run == run:
+            return host
+    return None
 
 
 def waiting(team: TeamDirectory, runs: Collection[WantedRun]) -> list[HeldStart]:
