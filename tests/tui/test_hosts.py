@@ -2,8 +2,10 @@
 
 import pytest
 
+from crewboard.readmodel import TeamReader
 from crewboard.records import Exit, OperatorState, Usage
 from crewboard.store import agents, json_records
+from crewboard_tui.views.rows import lay_out
 from tests.frozen import NOW, Frozen
 from tests.placed import add_host, place
 from tests.tui.stage import Stage, opened
@@ -68,6 +70,14 @@ async def test_from_two_hosts_on_the_board_names_them(spread: Frozen, size: tupl
         state = OperatorState(acknowledged={"ui": 1, "release": 1, "parser": 1})
         json_records.save(spread.directory.operator, state)
         await stage.sees_not("HOST")
+
+
+def test_what_an_agent_does_keeps_its_room_beside_its_host(spread: Frozen) -> None:
+    view = TeamReader(spread.directory, clock=lambda: NOW, probe=spread.probe).read()
+    for terminal in range(60, 200, 5):
+        for wide in (False, True):
+            layout = lay_out(list(view.agents), terminal, terminal - 4, wide=wide, hosts=["build-machine-7", "b"])
+            assert next(width for column, width in layout.columns if column.title == "DOING") >= 16
 
 
 async def test_a_lost_host_is_one_need_for_all_its_agents(spread: Frozen) -> None:

@@ -57,7 +57,7 @@ _SHORT_HOST = 8
 _SOME_ROOM = 16
 _ROOM_OF_DOING = 26
 """Cells for what an agent does, before longer names get the rest."""
-_SPARE = ("TYPE", "CHANGES", "STATE", "COST", "CTX", "AGE", "MODEL", "RSS")
+_SPARE = ("TYPE", "CHANGES", "STATE", "COST", "CTX", "AGE", "MODEL", "RSS", "HOST")
 """Columns that are omitted when space is short, the first one first; peek and page show them too."""
 _SPARE_BUT_STATE = tuple(title for title in _SPARE if title != "STATE")
 """The same without STATE, for layouts that were not widened by the user."""
