@@ -2,6 +2,9 @@
 
 import json
 import time
+from dataclasses import replace
+
+import pytest
 
 from crewboard.commands.context import Team
 from crewboard.store import hosts, leases
@@ -54,3 +57,15 @@ def test_status_says_that_an_agent_waits_for_a_host(cli: Cli, team: Team) -> Non
     shown = cli("status").out
     assert "waits for a host: none of this team is up" in shown
     assert "crewboard host   or   crewboard hosts   or   crewboard resume api --host NAME" in shown
+
+
+def test_a_named_database_is_joined_by_any_command(
+    cli: Cli, database: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = replace(cli, root=tmp_path_factory.mktemp("elsewhere"))
+    assert cli("--store", database, "team", "create", "api").code == 0
+    elsewhere("--store", database, "status").refused(2, "no team default", "team create default --store")
+    assert json.loads(elsewhere("--store", database, "--team", "api", "status", "--json").out)["team"] == "api"
+    assert elsewhere("--store", database, "send", "operator", "from elsewhere").code == 0
+    assert "from elsewhere" in cli("inbox", "operator").out
+    assert cli("--store", f"{database}?connect_timeout=9", "--team", "api", "status").code == 2

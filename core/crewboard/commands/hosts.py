@@ -18,14 +18,18 @@ _LEAVE_TIMEOUT = 10.0
 _LONGEST_NAME = 32
 
 
-def join(root: Path, name: str, url: str) -> TeamDirectory:
+def join(root: Path, name: str | None, url: str) -> TeamDirectory:
     """Create this machine's folder of a team that another machine made in the database at `url`. Idempotent.
+
+    Without a name it is the only team of the root that is kept there, else the default team.
 
     Raises:
         UsageError: The database has no such team, or the folder is another team's.
         StorageError: The database is out of reach, or the folder cannot be made.
     """
-    directory = TeamDirectory(root / ".crewboard" / check_team(name))
+    known = [team.path.name for team in store.team_directories(root) if team.address == url]
+    chosen = name or (known[0] if len(known) == 1 else store.DEFAULT_TEAM)
+    directory = TeamDirectory(root / ".crewboard" / check_team(chosen))
     directory.join(url)
     return directory
 

@@ -218,10 +218,17 @@ class Session:
     """The global options of one call. With `reads`, the command only reads, and may be used on a foreign team."""
 
     def __init__(
-        self, root: str | None = None, team: str | None = None, *, offline: bool = False, reads: bool = False
+        self,
+        root: str | None = None,
+        team: str | None = None,
+        store: str | None = None,
+        *,
+        offline: bool = False,
+        reads: bool = False,
     ) -> None:
         self.root_option = root
         self.team_option = team
+        self.store_option = store
         self.offline = offline
         self.reads = reads
 
@@ -236,7 +243,7 @@ class Session:
 
     @property
     def team(self) -> Team:
-        """Return the team. The default team need not exist yet.
+        """Return the team. The default team need not exist yet. One in a named database is joined.
 
         Raises:
             UsageError: The named one does not exist.
@@ -245,7 +252,11 @@ class Session:
         environment = dict(os.environ)
         if self.offline:
             environment[core.env.OFFLINE] = "1"
-        directory = core.choose_team(self.root, self.team_option)
+        if self.store_option is not None:
+            name = self.team_option or core.env.team()
+            directory = core.commands.hosts.join(self.root, name, self.store_option)
+        else:
+            directory = core.choose_team(self.root, self.team_option)
         if not self.reads:
             directory.require_adopted()
         if directory.address is not None and directory.is_foreign():

@@ -78,10 +78,7 @@ def host(session: Session, url: str | None, name: str | None, slots: int | None,
     with the API key of that host's environment. Ctrl-C or SIGTERM asks the agents here to shut down, and ends them
     after 30 s; a second one ends them at once.
     """
-    if url is not None:
-        chosen = session.team_option or core.env.team() or core.store.DEFAULT_TEAM
-        core.commands.hosts.join(session.root, chosen, url)
-        session.team_option = chosen
+    session.store_option = url or session.store_option
     team = session.team
     command = core.commands.hosts.command(
         team,

@@ -113,11 +113,14 @@ QUICK = frozenset({"status", "inbox", "requests", "tasks", "send", "board", None
 )
 @click.option("--root", metavar="DIR", help="Workspace; default: $CREWBOARD_ROOT, else the nearest .crewboard/.")
 @click.option("--team", metavar="NAME", help="Team; default: $CREWBOARD_TEAM, else the only one, else `default`.")
+@click.option("--store", metavar="URL", help="Join a team in PostgreSQL first: postgresql://USER@HOST/DATABASE.")
 @click.option("--offline", is_flag=True, help="Use the offline model: no key, no network.")
 @common.board
 @click.version_option(__version__, prog_name="crewboard", message="%(prog)s %(version)s")
 @click.pass_context
-def crewboard(context: click.Context, /, root: str | None, team: str | None, offline: bool, **look: bool) -> None:
+def crewboard(
+    context: click.Context, /, root: str | None, team: str | None, store: str | None, offline: bool, **look: bool
+) -> None:
     """Hire, watch, steer and stop a team of Claude agents, one process each.
 
     Without a command, open the dashboard. Try `crewboard demo` first; it needs no key.
@@ -125,7 +128,7 @@ def crewboard(context: click.Context, /, root: str | None, team: str | None, off
     if context.invoked_subcommand not in QUICK:
         gc.enable()
     reads = context.invoked_subcommand in READING
-    context.obj = Session(root, team, offline=offline or core.env.is_offline(), reads=reads)
+    context.obj = Session(root, team, store, offline=offline or core.env.is_offline(), reads=reads)
     if context.invoked_subcommand is None:
         board = crewboard.get_command(context, "board")
         if board is not None:

@@ -42,6 +42,7 @@ def team() -> None:
 @click.pass_obj
 def create(session: Session, name: str, description: str, url: str | None, as_json: bool) -> None:
     """Create the team NAME in the workspace."""
+    url = url or session.store_option
     made = core.commands.context.create(session.root, name, description, url)
     if url is None:
         common.warn_of_network(made.directory)
