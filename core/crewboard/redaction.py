@@ -12,6 +12,9 @@ REDACTED = "[key hidden]"
 _SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS")
 _NO_SECRETS = frozenset({"ANTHROPIC_BASE_URL", "ANTHROPIC_MODEL"})
 
+_DATABASE_PASSWORD = "PGPASSWORD"  # noqa: S105  the name of a variable
+"""Redacted too, but handed on: each process of a team in PostgreSQL may need it."""
+
 _MIN_LENGTH = 8
 """Shortest value, in characters, that is redacted. A shorter one could be part of ordinary text."""
 
@@ -43,7 +46,11 @@ def is_secret(variable: str) -> bool:
 
 def register_secrets(environment: Mapping[str, str]) -> None:
     """Redact the values of secret variables, also encoded, from now on in all text that this process shows."""
-    register_values(value for key, value in environment.items() if is_secret(key) and key not in _NO_SECRETS)
+    register_values(
+        value
+        for key, value in environment.items()
+        if (is_secret(key) and key not in _NO_SECRETS) or key == _DATABASE_PASSWORD
+    )
 
 
 def register_values(secrets: Iterable[str]) -> None:

@@ -76,3 +76,13 @@ def test_a_log_holds_no_key() -> None:
     below = io.StringIO()
     print("key", KEYS[0], file=cast("io.StringIO", redaction.RedactedStream(below)))
     assert below.getvalue() == f"key {redaction.REDACTED}\n"
+
+
+def test_the_password_of_a_database_is_redacted_and_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "_registered", [])
+    redaction.register_secrets({"PGPASSWORD": "correct-horse", "PGUSER": "crewboard-user"})
+    assert (
+        redaction.redact("crewboard-user logs in with correct-horse")
+        == f"crewboard-user logs in with {redaction.REDACTED}"
+    )
+    assert not redaction.is_secret("PGPASSWORD"), "a supervisor needs it to reach the database"
