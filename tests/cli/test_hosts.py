@@ -110,9 +110,9 @@ def test_a_hire_that_may_not_wait_needs_a_free_slot(hosted: Team) -> None:
     leases.release(busy)
 
 
-def test_stop_takes_a_run_out_of_the_queue(hosted: Team) -> None:
+def test_stop_takes_a_run_out_of_the_queue(hosted: Team, cli: Cli) -> None:
     hire(hosted)
-    stop.stop(hosted, "w1")
+    assert cli("stop", "w1").out == "w1 was taken out of the queue\n"
     assert hosts.wanted(hosted.directory) == []
     spec = agents.spec(hosted.directory.agent("w1"))
     assert spec is not None

@@ -380,7 +380,10 @@ def stop(session: Session, name: str, now: bool, as_json: bool) -> None:
     A working agent may refuse. If it does, or does not answer within 30 s, it keeps running (exit 75).
     """
     team = session.team
-    lived = core.store.leases.is_held(team.agent(name).lease)
+    agent = team.agent(name)
+    lived = core.store.leases.is_held(agent.lease)
+    spec = core.store.json_records.load_or_none(agent.spec, core.records.Spec)
+    waited = not lived and spec is not None and core.commands.hire.queued(team, name, spec.run)
     if now:
         core.commands.stop.stop_now(team, name)
     else:
@@ -390,7 +393,7 @@ def stop(session: Session, name: str, now: bool, as_json: bool) -> None:
     if as_json:
         say_json({"name": name, "was_alive": lived, "alive": False})
     else:
-        say(f"{name} has ended" if lived else f"{name} is not running")
+        say(f"{name} " + ("has ended" if lived else "was taken out of the queue" if waited else "is not running"))
 
 
 @click.command()
