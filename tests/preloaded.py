@@ -163,14 +163,16 @@ def _main() -> int:
         return 0
     connection, (output,) = forked
     _become(connection, None, output)
-    team = sys.argv[1]
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     spawner = os.fork()
     if spawner:
         theirs.close()
-        linux.process.rename("python", [sys.executable, "-I", "-m", "crewboard.supervisor", team])
+        command = [sys.executable, "-I", "-m", "crewboard.supervisor", *sys.argv[1:]]
+        linux.process.rename("python", command)
+        # A host that lost its lease begins again as a new interpreter.
+        sys.orig_argv[:] = command
         _fork_modules(ours, spawner)
-        return supervisor.run(TeamDirectory(Path(team)))
+        return supervisor.begin(sys.argv[1:])
     # A child of the supervisor from before it began: it forks what the supervisor starts, free of the supervisor's
     # locks, handlers and caches.
     ours.close()
@@ -220,9 +222,9 @@ class Preloaded:
         self._lock = threading.Lock()
         self._control: socket.socket | None = None
 
-    def spawn(self, team: TeamDirectory, environment: Mapping[str, str], log: int) -> None:
-        """Start a supervisor as `supervisor_client._spawn` does."""
-        fields = {"arguments": [str(team.path)], "environment": dict(environment)}
+    def spawn(self, team: TeamDirectory, environment: Mapping[str, str], log: int, *host: str) -> None:
+        """Start a supervisor as `supervisor_client._spawn` does, or a host with these arguments."""
+        fields = {"arguments": [str(team.path), *host], "environment": dict(environment)}
         with self._lock:
             try:
                 _send(self._connected(), fields, [log])

@@ -1,18 +1,50 @@
-"""Hosts of a team for tests: real `crewboard host` processes, each with a root of its own on this machine."""
+"""Hosts of a team for tests: real processes, each with a root of its own on this machine."""
 
 import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from crewboard import commands
 from crewboard.linux import process
+from crewboard.protocol import supervisor_client
+from crewboard.records import Host
 from crewboard.store import hosts
 from crewboard.store.layout import TeamDirectory
-from tests.crew import Crew, eventually
+from tests.crew import WAIT_TIMEOUT, Crew, eventually
 
 API_KEY = "a-key-of-the-hosts-that-no-record-has"
+
+
+class Forked:
+    """A host that was forked by `tests.preloaded`, with the methods of `subprocess.Popen`."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._ticks = process.start_ticks(pid)
+
+    def poll(self) -> int | None:
+        """Return None while it runs. How it ended is not known."""
+        # One that begins again in a thread looks for a moment as if it ended.
+        for _ in range(10):
+            if process.start_ticks(self.pid) == self._ticks and not process.is_ending(self.pid):
+                return None
+            time.sleep(0.02)
+        return 0
+
+    def wait(self, timeout: float = WAIT_TIMEOUT) -> int:
+        """Wait until it has ended."""
+        eventually(lambda: self.poll() is not None, f"the end of process {self.pid}", timeout)
+        return 0
+
+    def send_signal(self, number: int) -> None:
+        process.send_signal(self.pid, number, self._ticks)
+
+
+Process = subprocess.Popen[bytes] | Forked
 
 
 @dataclass
@@ -22,28 +54,40 @@ class Hosts:
     crew: Crew
     folder: Path
     url: str
-    running: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+    running: dict[str, Process] = field(default_factory=dict)
 
-    def start(
-        self, name: str, *arguments: str, slots: int = 8, root: str = "", wait: bool = True
-    ) -> "subprocess.Popen[bytes]":
-        """Start a host in the folder of its name, or in `root`, and wait until it is up."""
+    def start(self, name: str, *labels: str, slots: int = 8) -> Process:
+        """Fork a host in the folder of its name, and wait until it is up."""
+        (self.folder / name).mkdir(exist_ok=True)
+        team = commands.hosts.join(self.folder / name, self.crew.directory.path.name, self.url)
+        before = hosts.load(self.crew.directory, name)
+        with (self.folder / f"{name}.log").open("ab") as log:
+            given = ("--host", name, str(slots), *labels)
+            supervisor_client._spawn(team, self._environment, log.fileno(), *given)
+
+        def look() -> Host | None:
+            record = hosts.load(self.crew.directory, name)
+            is_new = record is not None and (before is None or record.since != before.since)
+            return record if is_new and hosts.is_up(self.crew.directory, name) else None
+
+        started = self.running[name] = Forked(eventually(look, f"the host {name}").pid)
+        return started
+
+    def command(self, name: str, *arguments: str, root: str = "") -> "subprocess.Popen[bytes]":
+        """Start a host as users do, in the folder of its name or in `root`, and do not wait for it."""
         place = root or name
         (self.folder / place).mkdir(exist_ok=True)
-        command = [
-            sys.executable, "-m", "crewboard_tui.cli", "host", "--store", self.url, "--name", name,
-            "--slots", str(slots), *arguments,
-        ]  # fmt: skip
-        environment = {**self.crew.environment, "ANTHROPIC_API_KEY": API_KEY}
+        command = [sys.executable, "-m", "crewboard_tui.cli", "host", "--store", self.url, "--name", name, *arguments]
         with (self.folder / f"{place}.log").open("ab") as log:
             started = self.running[place] = subprocess.Popen(
-                command, cwd=self.folder / place, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True,
+                command, cwd=self.folder / place, env=self._environment, stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log, start_new_session=True,
             )  # fmt: skip
-        if wait:
-            eventually(lambda: started.poll() is not None or self.is_up(name, started.pid), f"the host {name}")
-            assert started.poll() is None, self.log(name)
         return started
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {**self.crew.environment, "ANTHROPIC_API_KEY": API_KEY}
 
     def is_up(self, name: str, pid: int) -> bool:
         record = hosts.load(self.crew.directory, name)

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -36,6 +37,8 @@ from crewboard.supervisor.reconciler import Supervisor, note_failure
 
 log = logging.getLogger(__name__)
 
+
+_HOST = "--host"
 
 _POLL = 0.2
 
@@ -94,14 +97,19 @@ async def supervise(
 
 def main() -> int:
     """Run one team's supervisor, or one host of a team."""
-    team, given = Path(sys.argv[1]), sys.argv[2:]
-    if given[:1] == ["--host"]:
-        name, slots, *labels = given[1:]
-        return run_host(TeamDirectory(team), hosts.describe(name, int(slots), labels))
-    # Detach, so that the process that started this one need not reap it.
-    if os.fork():
+    # Detach a supervisor, so that the process that started it need not reap it.
+    if _HOST not in sys.argv and os.fork():
         os._exit(0)
-    return run(TeamDirectory(team))
+    return begin(sys.argv[1:])
+
+
+def begin(arguments: Sequence[str]) -> int:
+    """Be a supervisor or a host in this process. Return the exit code."""
+    team = TeamDirectory(Path(arguments[0]))
+    if arguments[1:2] != [_HOST]:
+        return run(team)
+    name, slots, *labels = arguments[2:]
+    return run_host(team, hosts.describe(name, int(slots), labels))
 
 
 def run(team: TeamDirectory) -> int:
