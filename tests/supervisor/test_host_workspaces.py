@@ -132,6 +132,7 @@ def _waiting(connection: object) -> bool:
     return bool(rows)
 
 
+@pytest.mark.long
 def test_without_a_workspace_agents_work_in_the_root_of_the_host(team: Hosts) -> None:
     crew = team.crew
     team.start("one")
@@ -147,6 +148,7 @@ def test_without_a_workspace_agents_work_in_the_root_of_the_host(team: Hosts) ->
     assert crew.hire("second", "explore", "look").note == ""
 
 
+@pytest.mark.long
 def test_a_checkout_that_cannot_be_made_is_a_failed_start(team: Hosts) -> None:
     crew = team.crew
     workspaces.push(crew.directory, "kim", 1.0)

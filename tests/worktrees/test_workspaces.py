@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,17 @@ from crewboard.records import (
     UsageError,
     Worktree,
 )
+from crewboard.sandbox import bubblewrap, landlock
+from crewboard.sandbox.level import Level
+from crewboard.sandbox.sandbox import open_sandbox
 from crewboard.store import agents, json_records, layout, leases, roster
 from crewboard.store.file_store import FileStore
 from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees import bundles, snapshot, workspaces
 from crewboard.worktrees.repository import open_repository, open_workspace
+from tests import system
 from tests.postgres import close_connections, end_leases
+from tests.sandbox.targets import run as in_sandbox
 from tests.worktrees.conftest import git, make_root, write
 
 Machine = Callable[[str], TeamDirectory]
@@ -307,6 +313,7 @@ def test_work_that_is_discarded_is_gone_everywhere(machine: Machine, home: TeamD
     assert not (host.worktree("bob") / "a.py").exists()
 
 
+@pytest.mark.long
 def test_fetch_makes_a_branch_and_never_loses_what_the_user_did_there(machine: Machine, home: TeamDirectory) -> None:
     team = Team(home, environment={"USER": "kim"})
     workspaces.push(home, "kim", 1.0)
@@ -331,6 +338,7 @@ def test_fetch_makes_a_branch_and_never_loses_what_the_user_did_there(machine: M
     assert git(home.root, "rev-parse", branch) == mine
 
 
+@pytest.mark.long
 def test_a_root_with_a_repository_of_its_own_is_not_touched(machine: Machine, home: TeamDirectory) -> None:
     workspaces.push(home, "kim", 1.0)
     host = machine("host")
@@ -343,6 +351,7 @@ def test_a_root_with_a_repository_of_its_own_is_not_touched(machine: Machine, ho
     assert open_workspace(host).ref(snapshot.ref_of(host, "bob")) is not None
 
 
+@pytest.mark.long
 def test_hosts_fetch_the_history_from_a_remote(machine: Machine, home: TeamDirectory, tmp_path: Path) -> None:
     remote = tmp_path / "remote.git"
     git(tmp_path, "init", "-q", "--bare", str(remote))
@@ -364,6 +373,7 @@ def test_hosts_fetch_the_history_from_a_remote(machine: Machine, home: TeamDirec
     assert found is not None
 
 
+@pytest.mark.long
 def test_a_workspace_that_is_too_large_is_refused(
     machine: Machine, home: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,6 +384,7 @@ def test_a_workspace_that_is_too_large_is_refused(
     assert home.bundles.names() == []
 
 
+@pytest.mark.long
 def test_without_a_push_the_text_says_what_to_do(machine: Machine, home: TeamDirectory) -> None:
     workspaces.push(home, "kim", 1.0)
     spec = hire(home, "bob")
@@ -385,6 +396,7 @@ def test_without_a_push_the_text_says_what_to_do(machine: Machine, home: TeamDir
         workspaces.push(home, "kim", 1.0)
 
 
+@pytest.mark.long
 def test_bundles_that_are_replaced_while_they_are_read(
     machine: Machine, home: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -408,6 +420,7 @@ def test_bundles_that_are_replaced_while_they_are_read(
     assert (machine("other").worktree("bob") / "a.py").read_text() == "a = 3\n"
 
 
+@pytest.mark.long
 def test_objects_that_arrived_half_are_brought_again(machine: Machine, home: TeamDirectory) -> None:
     """A host was killed after the commit, before the files."""
     workspaces.push(home, "kim", 1.0)
@@ -425,6 +438,7 @@ def test_objects_that_arrived_half_are_brought_again(machine: Machine, home: Tea
     assert (other.worktree("bob") / "a.py").read_text() == "a = 1\n"
 
 
+@pytest.mark.long
 def test_the_checkout_of_a_removed_agent_goes_from_its_host(
     machine: Machine, home: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -442,6 +456,34 @@ def test_the_checkout_of_a_removed_agent_goes_from_its_host(
     run(host, "eve", spec, 2)
     assert (host.worktree("eve") / "39.py").exists()
     assert git(host.worktree("eve"), "status", "--porcelain", "--untracked-files=no") == ""
+
+
+@pytest.mark.long
+def test_an_agent_on_a_host_can_resolve_conflicts_after_a_push(machine: Machine, home: TeamDirectory) -> None:
+    workspaces.push(home, "kim", 1.0)
+    host, team = machine("host"), Team(home, environment={"USER": "kim"})
+    spec = run(host, "bob", hire(home, "bob"))
+    tree = host.worktree("bob")
+    carry(host, "bob", spec, api_py="one\ntwo\nbob\nfour\n")
+    write(home.root, {"api.py": "one\ntwo\nkim\nfour\n"})
+    git(home.root, "commit", "-qam", "Mine")
+    head = git(home.root, "rev-parse", "HEAD")
+    changes.take_snapshot(team, "bob")
+    with pytest.raises(UsageError, match="workspace push` gives it to hosts"):
+        changes.ask_to_resolve(team, "bob")
+    workspaces.push(home, "kim", 2.0)
+    assert head in changes.ask_to_resolve(team, "bob").content
+    workspaces.bring_newest_base(host)
+    git(tree, "config", "user.name", "bob")
+    git(tree, "config", "user.email", "bob@example.invalid")
+    git(tree, "commit", "-qam", "Work")
+    git(tree, "merge", "-q", "-X", "theirs", head)
+    carry(host, "bob", spec)
+    changes.take_snapshot(team, "bob")
+    (bob,) = changes.list_changes(team)
+    assert bob.applies
+    run(machine("other"), "bob", spec, 2)
+    assert git(machine("other").worktree("bob"), "log", "-1", "--format=%s").startswith("Merge commit")
 
 
 def test_a_lead_on_the_same_host_disturbs_no_snapshot(machine: Machine, home: TeamDirectory) -> None:
@@ -470,6 +512,31 @@ def test_a_lead_on_the_same_host_disturbs_no_snapshot(machine: Machine, home: Te
     assert changes.take_snapshot(away, "bob") == ()
     (bob, _) = sorted(changes.list_changes(away), key=lambda each: each.agent)
     assert [each.path for each in bob.files] == ["a.py"]
+
+
+@pytest.mark.parametrize("level", ["bubblewrap", pytest.param("landlock", marks=pytest.mark.long)])
+def test_an_agent_on_a_host_reaches_its_checkout_alone(level: Level, machine: Machine, home: TeamDirectory) -> None:
+    workspaces.push(home, "kim", 1.0)
+    host = machine("host")
+    write(host.root, {"private.txt": "of the host\n"})
+    spec = run(host, "bob", hire(home, "bob"))
+    run(host, "eve", hire(home, "eve"))
+    objects, eve = host.workspace_repository / "objects", host.worktree("eve")
+    tried = f"""
+        cat {host.root}/private.txt {eve}/api.py {host.workspace_repository}/config; ls -A {host.root} {host.path}
+        echo x > {host.root}/new; echo x > {eve}/new; echo x > {objects}/new; echo x >> api.py
+        git log --format='%s' && cat api.py
+    """
+    with open_sandbox(host, "bob", spec.replace(flags=HireOptions(unsafe_no_sandbox=True))) as opened:
+        # As for a project that is not below a home or a folder of temporary files, which are hidden anyway.
+        policy = replace(opened.policy, host=replace(opened.policy.host, hidden=()))
+        system.need(level, {"bubblewrap": bubblewrap, "landlock": landlock}[level].unavailable_reason(policy))
+        printed = in_sandbox(replace(opened, level=level, policy=policy), tried).content
+    assert printed.splitlines()[-8:-1] == ["Uncommitted files", "Begin", "one", "two", "three", "four", "x"]
+    assert "[core]" not in printed
+    assert "of the host" not in printed
+    assert printed.count("three") == 1
+    assert not [path for path in (host.root / "new", eve / "new", objects / "new") if path.exists()]
 
 
 def test_a_replaced_worker_puts_nothing_into_the_store(database: str, tmp_path: Path) -> None:

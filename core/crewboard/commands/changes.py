@@ -287,9 +287,13 @@ def ask_to_resolve(team: Team, name: str) -> Message:
         UsageError: There is no such agent, it has no worktree, or its work has no conflicts.
     """
     worktree = require_worktree(team, name)
-    found = read_changes(team, open_repository(team.directory.root), name, worktree.base)[0]
+    repository = open_repository(team.directory.root)
+    found = read_changes(team, repository, name, worktree.base)[0]
     if not found.conflicts:
         raise UsageError(f"the work of {name} has no conflicts: `{command_for(team, f'merge {name}')}` merges it")
+    if worktree.carried and not workspaces.has_pushed(team.directory, repository, found.head):
+        push = f"`{command_for(team, 'workspace push')}`"
+        raise UsageError(f"the host of {name} does not have your commit {found.head[:12]}: {push} gives it to hosts")
     return messages.send(
         team, name,
         f"Your work conflicts with the branch that it goes to, in: {', '.join(found.conflicts)}.\n"

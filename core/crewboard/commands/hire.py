@@ -829,4 +829,4 @@ def _is_up(agent: AgentDirectory, run: int) -> bool:
     if ended is not None and ended.run >= run:
         return True
     status = store.agents.status(agent)
-    return status is not None and status.run >= run and status.state != "starting"
+    return status is not None and status.run >= run and (status.state != "starting" or bool(status.doing))

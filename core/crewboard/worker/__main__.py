@@ -88,6 +88,8 @@ def _prepare_checkout(run_state: RunState, before: int) -> None:
     # Imported here because agents of teams without hosts do not need it.
     from crewboard.worktrees import workspaces
 
+    # A huge one takes minutes: the command that waits for this start need not.
+    run_state.show("starting", "makes its checkout")
     try:
         workspaces.prepare(run_state.team, run_state.name, run_state.spec, before)
     except CrewboardError as error:

@@ -64,22 +64,27 @@ class Snapshots:
         return await self._take()
 
     async def start_again(self) -> str:
-        """Let an assignment begin with the newest state of the agent that this one starts from; return what to say."""
+        """On a host, bring what an assignment may begin with; return what the agent should know of that.
+
+        That is what the user pushed last, and the newest state of the agent that this one starts from.
+        """
         run_state, assignment = self._run_state, self._run_state.conversation.assignment
+        worktree = run_state.spec.worktree
         # A run that continues an assignment continues with its files.
-        if (
-            run_state.spec.flags.start_from is None
-            or assignment is None
-            or assignment.calls
-            or assignment.id == self._of
-        ):
+        is_new = assignment is not None and not assignment.calls and assignment.id != self._of
+        if worktree is None or not worktree.carried or not is_new:
             return ""
         from crewboard.worktrees import workspaces
 
+        def bring() -> str:
+            workspaces.bring_newest_base(run_state.team)
+            return workspaces.start_again(run_state.team, run_state.name, run_state.spec)
+
         try:
-            return await asyncio.to_thread(workspaces.start_again, run_state.team, run_state.name, run_state.spec)
+            return await asyncio.to_thread(bring)
         except (CrewboardError, OSError) as error:
-            return f"Your checkout was not brought to the newest state of {run_state.spec.flags.start_from}: {error}"
+            sys.stderr.write(f"{run_state.name}: {error}\n")
+            return f"Your checkout may lack the newest state of others: {error}"
 
     async def _take(self) -> str | None:
         run_state = self._run_state

@@ -30,6 +30,7 @@ from crewboard.records import (
 )
 from crewboard.store import HOME, TeamDirectory
 from crewboard.worktrees import bundles, checkout
+from crewboard.worktrees.changes import is_ancestor
 from crewboard.worktrees.repository import (
     GitFailedError,
     NoRepositoryError,
@@ -420,6 +421,24 @@ def _beginning(team: TeamDirectory, repository: Repository, name: str, spec: Spe
         begin = _bring_objects(team, repository, source, found).commit
         repository.keep(setup_ref_of(team, name), begin)
     return Snapshot(begin, begin, repository.git("rev-parse", f"{begin}^{{tree}}"), base)
+
+
+def bring_newest_base(team: TeamDirectory) -> None:
+    """Take in what was pushed last: an agent may be asked to merge it.
+
+    Raises:
+        CrewboardError: It cannot be brought.
+    """
+    pushed = load(team)
+    if pushed is not None:
+        with store.files.locked(team.local_lock("workspace")):
+            _bring_base(team, _open(team), pushed.commit)
+
+
+def has_pushed(team: TeamDirectory, repository: Repository, commit: str) -> bool:
+    """Return True if hosts can have a commit of the user's repository."""
+    pushed = load(team)
+    return pushed is not None and is_ancestor(repository, commit, pushed.commit)
 
 
 def start_again(team: TeamDirectory, name: str, spec: Spec) -> str:
