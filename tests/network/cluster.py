@@ -64,8 +64,6 @@ class Cluster:
     """A team in the database of a network. The operator's machine is this one, and reaches the database directly."""
 
     def __init__(self, network: Network, folder: Path, model: ModelServer, ttl: float) -> None:
-        import psycopg
-
         self.network = network
         self.ttl = ttl
         self.url = SharedServer.database_on(network.server.url)
@@ -75,8 +73,7 @@ class Cluster:
         root.mkdir(parents=True)
         self.crew = Crew(root, model, store=self.url)
         set_lease_ttl(self.url, ttl)
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute(_AUDIT.encode())
+        self.run(_AUDIT)
         close_connections()
         self.machines: dict[str, Machine] = {}
         self.all_machines: list[Machine] = []
@@ -242,11 +239,16 @@ class Cluster:
             last[write.path] = task
 
     def writes(self) -> list[Write]:
+        rows = self.run("SELECT number, host(machine), path, body FROM public.writes ORDER BY number")
+        return [Write(*row) for row in rows]
+
+    def run(self, statements: str) -> list[tuple[Any, ...]]:
+        """Run statements in the database; return the rows of a query."""
         import psycopg
 
         with psycopg.connect(self.url, autocommit=True) as connection:
-            rows = connection.execute("SELECT number, host(machine), path, body FROM public.writes ORDER BY number")
-            return [Write(*row) for row in rows.fetchall()]
+            done = connection.execute(statements.encode())
+            return done.fetchall() if done.description is not None else []
 
     def check_drained(self, name: str) -> None:
         """Drain a host, and check that no process is left on its machine."""

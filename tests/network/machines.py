@@ -223,6 +223,10 @@ class Machine:
         """Return True if a process with such a command line runs here."""
         return any(list(words) == line[-len(words) :] for line in self.processes().values())
 
+    def works_for(self, agent: str) -> bool:
+        """Return True if a worker of an agent runs here."""
+        return any("crewboard.worker" in line and line[-1].endswith(f"/{agent}") for line in self.processes().values())
+
     def end_process(self, *words: str) -> None:
         """End the processes with such a command line."""
         for pid, line in self.processes().items():
