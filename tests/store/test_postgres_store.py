@@ -288,6 +288,51 @@ def test_a_glance_keeps_only_bodies_that_were_asked_for(store: Any) -> None:
     assert bodies == {"agents/scout/spec.json": b"a spec", "agents/fixer/spec.json": b"another spec"}
 
 
+def test_a_glance_names_what_changed(store: Any) -> None:
+    mark = None
+
+    def news() -> Any:
+        nonlocal mark
+        with store.glance():
+            mark, found = store.news(mark)
+            return found
+
+    assert news() is None
+    assert news() == set()
+    store.put("tasks/1.json", b"{}")
+    store.append(INBOX, line("a"))
+    held = take(store)
+    assert news() == {"tasks/1.json", INBOX, LEASE}
+    store.say(held, b"me")
+    store.remove("tasks/1.json")
+    store.move("inbox/scout.jsonl", "inbox/other.jsonl")
+    assert news() == {LEASE, "tasks/1.json", INBOX, "inbox/other.jsonl"}
+    first = run(store.url, "SELECT until FROM crewboard.leases")[0]
+    eventually(lambda: run(store.url, "SELECT until FROM crewboard.leases")[0] > first, "a renewal")
+    assert news() == set()
+    store._server._keeper.drop(held)
+    eventually(lambda: not store.is_held(LEASE), "the end of the lease's time")
+    assert news() == {LEASE}
+    early, mark = mark, None
+    store.purge()
+    store.make_folder("")
+    with store.glance():
+        assert store.news(early)[1] is None
+
+
+def test_a_reader_sees_changes_without_hints(database: str, tmp_path: Path) -> None:
+    """The dashboard of a large team reads only agents that changed, and a status gives no hint."""
+    team = Team(TeamDirectory(tmp_path / ".crewboard" / "api"))
+    team.directory.make(database)
+    roster.create(team.directory, "", 1.0)
+    enlist_all(team, ["scout", "fixer"])
+    reader = TeamReader(team.directory)
+    reader.read()
+    set_status(team, "fixer", state="working", model="another")
+    assert [agent.model for agent in reader.read([]).agents] == ["m", "another"]
+    postgres_store.close_all()
+
+
 def test_a_pass_over_a_team_is_one_query(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     team = Team(TeamDirectory(tmp_path / ".crewboard" / "api"))
     team.directory.make(database)

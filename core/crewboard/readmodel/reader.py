@@ -16,6 +16,7 @@ from crewboard.readmodel.needs import Damage, OtherEvidence, find_needs
 from crewboard.readmodel.processes import KernelProbe, Probe, Usage
 from crewboard.readmodel.states import Evidence, SeenHost, find_state, show
 from crewboard.readmodel.team import AgentView, Rest, SupervisorView, TeamView
+from crewboard.readmodel.watcher import agent_of
 from crewboard.records import (
     OPERATOR,
     SYSTEM,
@@ -283,6 +284,8 @@ class TeamReader:
         self._common: _Common | None = None
         """What the team's files said about its agents at the last reading."""
         self._followed: Config | None = None
+        self._mark: int | None = None
+        """Until where the store told what changed."""
 
     @property
     def names(self) -> list[str]:
@@ -292,6 +295,8 @@ class TeamReader:
     def read(self, changed: Collection[str] | None = None, *, measured: int | None = None) -> TeamView:
         """Return the team as it is now. With `changed`, only the files of these agents are read again.
 
+        Those of which the store knows that they changed are read, too.
+
         The files that belong to no agent are few, and always read. The usage of the first `measured` of the read agents
         is measured; of all of them, if that is None.
 
@@ -299,7 +304,12 @@ class TeamReader:
             StorageError: The team's store is out of reach. What cannot be read in one that answers is damage.
         """
         with self.team.store.glance():
-            return self._read(changed, measured)
+            mark, news = self.team.store.news(self._mark)
+            if changed is not None:
+                changed = {*changed, *map(agent_of, news)} if news is not None else None
+            view = self._read(changed, measured)
+            self._mark = mark
+            return view
 
     def _read(self, changed: Collection[str] | None, measured: int | None) -> TeamView:
         self.team.store.reach()

@@ -181,14 +181,12 @@ class _Change(threading.Event):
 
     def note(self, name: str) -> None:
         """Note the agent that a name belongs to. The few names that belong to no agent are always read."""
-        parts = name.split("/")
+        agent = agent_of(name)
         with self._noting:
             if not name:
                 self._all = True
-            elif parts[0] == "agents" and len(parts) == _WITH_AGENT:
-                self._agents.add(parts[1])
-            elif parts[0] == "inbox":
-                self._agents.add(parts[1].removesuffix(".jsonl"))
+            elif agent:
+                self._agents.add(agent)
         self.set()
 
     def take(self) -> frozenset[str] | None:
@@ -199,5 +197,11 @@ class _Change(threading.Event):
         return None if everything else frozenset(changed)
 
 
-_WITH_AGENT = 3
-"""Parts of a name in the folder of an agent."""
+def agent_of(name: str) -> str:
+    """Return the agent whose record, mailbox, log or lease has this name in the store; "" if it is none of an agent."""
+    match name.split("/"):
+        case ["agents", agent, _]:
+            return agent
+        case ["inbox", mailbox, *_]:
+            return mailbox.removesuffix(".jsonl")
+    return ""

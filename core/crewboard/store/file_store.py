@@ -149,6 +149,9 @@ class FileStore(Struct, frozen=True):
         # A look at a file costs microseconds.
         return contextlib.nullcontext()
 
+    def news(self, mark: int | None) -> tuple[int, Collection[str] | None]:
+        return 0, ()
+
     def changed(self, name: str) -> Version | None:
         path, now = f"{self.root}/{name}", time.time_ns()
         try:

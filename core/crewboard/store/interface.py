@@ -174,6 +174,12 @@ class Store(Protocol):
             StorageError: The store is out of reach.
         """
 
+    def news(self, mark: int | None) -> tuple[int, Collection[str] | None]:
+        """Return a mark, and the names that changed since another mark: None if any may have. In a `glance` only.
+
+        A store that gives hints of all changes (`listen` with `deep`) returns none.
+        """
+
     def changed(self, name: str) -> Version | None:
         """Return the version of a record, log or folder, None if there is none. No change is missed.
 

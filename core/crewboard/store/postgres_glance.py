@@ -9,10 +9,11 @@ once it was asked for that of one, all records of the folder `tasks` once it was
 """
 
 import threading
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import takewhile
 from typing import Any
 
 from msgspec import Struct
@@ -36,6 +37,9 @@ UNION ALL SELECT 'lease', folder, name, token, token, extract(epoch FROM until):
   FROM crewboard.leases WHERE team = %s AND xid >= %s::xid8
 """  # noqa: S608  no value is in it
 
+_MAX_NEWS = 50_000
+"""Changes that are kept for readers that look rarely."""
+
 _ROOT = Version(0.0, 0, 0, 0)
 
 Query = Callable[[str, Sequence[object]], list[tuple[Any, ...]]]
@@ -51,6 +55,7 @@ class Row(Struct):
     number: int
     version: Version
     body: bytes | None
+    is_held: bool = False
 
 
 class Copy:
@@ -66,9 +71,14 @@ class Copy:
         """Folders, and last parts of names, of the records whose bodies are kept."""
         self.outdated = False
         """True after a write of this process, which a look has not seen yet."""
+        self._looks = 0
         self._begin_anew()
 
     def _begin_anew(self) -> None:
+        self._news: deque[tuple[int, str]] = deque()
+        """The names that changed, each with the number of the look that saw it."""
+        self._news_after = self._looks + 1
+        """The look after which all that changed is in the news."""
         self._since, self._id, self._now = "0", 0, 0.0
         self._entries: dict[str, Row] = {}
         self._leases: dict[str, Row] = {}
@@ -107,10 +117,12 @@ class Copy:
             except BaseException:
                 self.outdated = True
                 raise
+            self._looks += 1
             looks = [row for row in rows if row[0] == "look"]
             if not looks or looks[0][3] != self._id:
                 # The team was removed, or another one was created under its name.
                 self._begin_anew()
+                self._news_after = self._looks
             for kind, folder, name, ident, number, at, size, body in rows:
                 if kind == "look":
                     self._since, self._id, self._now = name, ident, at
@@ -119,6 +131,9 @@ class Copy:
                 else:
                     place = f"{folder}/{name}" if folder else name
                     self._keep(Row(kind, place, ident, number, Version(at, size, ident, number), body))
+            self._note_ends_of_leases()
+            while len(self._news) > _MAX_NEWS:
+                self._news_after = self._news.popleft()[0]
 
     def _keep(self, row: Row) -> None:
         rows = self._leases if row.kind == "lease" else self._entries
@@ -127,6 +142,9 @@ class Copy:
             self._leave(known)
         if there is not None and there.id != row.id:
             self._drop(there.id)
+        if known is None or _differs(known, row):
+            self._tell(row.place)
+        row.is_held = known is not None and known.is_held
         rows[row.place] = self._by_id[row.id] = row
         folder, _, name = row.place.rpartition("/")
         self._inside[folder][row.id] = name
@@ -139,6 +157,7 @@ class Copy:
 
     def _leave(self, row: Row) -> None:
         """Forget that a row is at its place, unless another one is there."""
+        self._tell(row.place)
         rows = self._leases if row.kind == "lease" else self._entries
         if rows.get(row.place) is row:
             del rows[row.place]
@@ -146,7 +165,25 @@ class Copy:
         self._inside[folder].pop(row.id, None)
         self._versions.pop(folder, None)
 
+    def _note_ends_of_leases(self) -> None:
+        """Note which leases are held, and tell of those for which that changed: also time alone ends one."""
+        for row in self._leases.values():
+            if (row.version.at > self._now) != row.is_held:
+                row.is_held = not row.is_held
+                self._tell(row.place)
+
+    def _tell(self, name: str) -> None:
+        # At the first look, all is new.
+        if self._news_after < self._looks:
+            self._news.append((self._looks, name))
+
     # Reading.
+
+    def news(self, mark: int | None) -> tuple[int, set[str] | None]:
+        """Return the number of the last look, and the names that changed after look `mark`: None if any may have."""
+        if mark is None or mark < self._news_after:
+            return self._looks, None
+        return self._looks, {name for _, name in takewhile(lambda each: each[0] > mark, reversed(self._news))}
 
     def changed(self, name: str) -> Version | None:
         """Return the version of a name as `Store.changed` does."""
@@ -212,12 +249,19 @@ class Copy:
     def is_held(self, lease: str) -> bool:
         """Return True if a lease was held at the last look."""
         row = self._leases.get(lease)
-        return row is not None and row.version.at > self._now
+        return row is not None and row.is_held
 
     def last_said(self, lease: str) -> bytes | None:
         """Return what the holder of a lease said, None if there is no lease."""
         row = self._leases.get(lease)
         return row.body if row is not None else None
+
+
+def _differs(old: Row, new: Row) -> bool:
+    """Return True if more changed than the end of a lease, which is renewed all the time."""
+    if (old.number, old.place) != (new.number, new.place):
+        return True
+    return new.kind == "lease" and old.body != new.body
 
 
 def _mark(numbers: Sequence[int]) -> str:

@@ -80,6 +80,11 @@ class PostgresStore(Struct, frozen=True):
     def glance(self) -> AbstractContextManager[None]:
         return self._server.glance()
 
+    def news(self, mark: int | None) -> tuple[int, Collection[str] | None]:
+        copy = copy_of(self.url, self.team)
+        # A copy for a transaction does not know what changed before.
+        return copy.news(mark) if copy is self._server.copy else (mark or 0, None)
+
     def now(self) -> float:
         return float(self._rows("SELECT extract(epoch FROM clock_timestamp())::float8", ())[0][0])
 

@@ -191,7 +191,8 @@ class ChangeNotifier:
         named = {str(task[key]) for key in ("owner", "last_owner") if task.get(key)}
         if task.get("status") != "pending" or task.get("owner"):
             return named
-        return named | {name for name in self._team.agent_names() if self._claims(name)}
+        with self._team.store.glance():
+            return named | {name for name in self._team.agent_names() if self._claims(name)}
 
 
 def _read_object(record: store.Key) -> dict[str, Any] | None:
