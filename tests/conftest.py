@@ -38,6 +38,9 @@ _MEMORY = Path("/dev/shm")
 _ROOM = 1 << 30
 """Bytes that must be free in memory: a run has a hundred megabytes of files at a time."""
 
+_MUCH_GARBAGE = 30_000
+"""Objects, of which a dashboard leaves some thousands."""
+
 _TEAMS_OF_MODULES = {"shared_crew", "shared"}
 
 
@@ -82,10 +85,18 @@ def pytest_make_collect_report(
 
 
 def pytest_collection_finish() -> None:
-    """Exclude what lives as long as the run from garbage collection, which otherwise takes 10 % of the time."""
+    """Exclude what lives as long as the run from garbage collection, which otherwise takes a tenth of the time."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 20, 20)
+    # Only what one test alone leaves.
+    gc.set_threshold(200_000, 20, 20)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Collect garbage between tests, when nearly all that the last ones made is garbage, and little is looked at."""
+    if gc.get_count()[0] > _MUCH_GARBAGE:
+        gc.collect(1)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -23,7 +23,6 @@ from crewboard.records import HireOptions, Summary, Tokens, ToolResult
 from crewboard.records import Reply as Kept
 from crewboard.store import roster
 from crewboard.type_files import find, find_all
-from crewboard.worker.llm import ContextWindow
 from tests.crew import Crew, eventually
 from tests.model import calls, says
 
@@ -190,6 +189,9 @@ def test_a_summary_keeps_addresses_and_nothing_encrypted(crew_on: Make) -> None:
 def test_what_the_api_added_to_a_prompt_teaches_nothing_about_our_text() -> None:
     run_state: Any = SimpleNamespace(window=100_000)
     model: Any = None
+    # It loads the SDK, which takes a second: only where this test runs.
+    from crewboard.worker.llm import ContextWindow
+
     window = ContextWindow(run_state, model)
     window._characters = 3000
     before = window.max_result
