@@ -11,6 +11,7 @@ from crewboard.records import Host
 from crewboard.store import hosts, leases
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import common, doctor
+from crewboard_tui.cli.common import Session
 from tests.cli.shell import Cli
 from tests.postgres import close_connections, end_leases
 
@@ -92,10 +93,15 @@ def test_a_slow_answer_is_not_a_wrong_clock() -> None:
     assert doctor.time_of(hosts.Clock(ahead=-3.0, round_trip=0.1)).mark == "note"
 
 
-def test_doctor_says_which_hosts_are_up_and_which_are_lost(hosted: TeamDirectory, database: str) -> None:
+def test_doctor_says_which_hosts_are_up_and_which_are_lost(
+    hosted: TeamDirectory, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     hosts.make(hosted, "east")
     hosts.save(hosted, Host(name="east", slots=4))
     assert (checks(hosted)["hosts"].mark, checks(hosted)["hosts"].detail) == ("bad", "up: none; lost: east")
+    model = next(check for check in doctor.all_checks(Session(str(hosted.root), "api")) if check.name == "model")
+    assert (model.mark, "of their hosts" in model.detail) == ("ok", True)
     held = leases.take(hosts.lease(hosted, "east"))
     assert held is not None
     assert (checks(hosted)["hosts"].mark, checks(hosted)["hosts"].detail) == ("ok", "up: east")

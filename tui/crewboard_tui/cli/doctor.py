@@ -53,7 +53,7 @@ def all_checks(session: Session) -> list[Check]:
     environment = session.team.worker_environment
     return [
         python(),
-        model(core.env.is_offline(environment), dict(environment)),
+        model(core.env.is_offline(environment), dict(environment), has_hosts=has_hosts(session.team.directory)),
         sandbox(session.root, environment),
         *root_user(),
         memory(),
@@ -105,13 +105,23 @@ def mcp(root: Path, environment: Mapping[str, str]) -> list[Check]:
     return [Check("mcp", "ok", detail)]
 
 
-def model(offline: bool, environment: dict[str, str]) -> Check:
+def has_hosts(team: core.store.TeamDirectory) -> bool:
+    """Return True if agents of a team run on hosts. If that is unknown, say so elsewhere."""
+    try:
+        return team.exists() and core.store.hosts.exist(team)
+    except core.CrewboardError:
+        return False
+
+
+def model(offline: bool, environment: dict[str, str], *, has_hosts: bool = False) -> Check:
     """Check which model workers would use, without sending a request."""
     if offline:
         return Check("model", "ok", "the offline model: no key, no network, no language model")
     try:
         core.commands.check_credentials(environment)
     except CredentialsError as error:
+        if has_hosts:
+            return Check("model", "ok", "no API key here; agents get that of their hosts")
         return Check("model", "bad", "no API key", str(error).partition(": ")[2])
     which = "ANTHROPIC_API_KEY" if environment.get("ANTHROPIC_API_KEY") else "ANTHROPIC_AUTH_TOKEN"
     where = environment.get("ANTHROPIC_BASE_URL") or "the SDK's own address"
@@ -208,7 +218,7 @@ def database(team: core.store.TeamDirectory) -> list[Check]:
     except core.CrewboardError as error:
         remedy = "start the server, or see PGPASSFILE and PGSERVICE for how to name a password"
         return [Check("store", "bad", str(error), remedy)]
-    answered = f"{address.partition('?')[0]} answered in {1000 * clock.round_trip:.1f} ms"
+    answered = f"{address.partition('?')[0]} answered in {1000 * clock.round_trip:.2g} ms"
     found = [Check("store", "ok", f"{answered}, tables of version {core.store.SCHEMA_VERSION}"), time_of(clock)]
     return [*found, hosts_of(up, lost)] if hosts else found
 
