@@ -1,9 +1,11 @@
 """The commands of a team whose agents run on hosts: who waits for which host and why, and who runs where."""
 
 import asyncio
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 from uuid import uuid4
 
@@ -14,6 +16,7 @@ from crewboard.commands import messages, stop
 from crewboard.commands.context import Team
 from crewboard.commands.hire import Hire
 from crewboard.errors import CredentialsError, TryLaterError, UsageError
+from crewboard.linux import process
 from crewboard.protocol import cooldown, supervisor_client
 from crewboard.protocol.supervisor_client import ensure_running
 from crewboard.readmodel import log_end, states
@@ -24,6 +27,7 @@ from crewboard.sandbox.sandbox import Sandbox
 from crewboard.store import Store, agents, hosts, leases, roster
 from crewboard.store.agents import LATE_AFTER
 from crewboard.store.layout import TeamDirectory
+from crewboard.supervisor.reconciler import Supervisor, Watched
 from crewboard.worker.run_state import RunState
 from tests.cli.files import alive, enlist, set_status
 from tests.cli.shell import Cli
@@ -211,6 +215,29 @@ def test_a_worker_of_another_machine_gets_no_signal(hosted: Team, monkeypatch: p
     leases.release(held)
 
 
+def test_two_machines_without_hosts_do_not_run_agents_at_once(
+    machines: tuple[TeamDirectory, TeamDirectory], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor of one would take the workers of the other for processes of its own machine."""
+    here, there = machines
+    monkeypatch.setattr(supervisor_client, "_spawn", lambda *_: pytest.fail("a supervisor was started"))
+    monkeypatch.setattr(supervisor_client, "START_TIMEOUT", 0.2)
+    roster.ensure(here, time.time())
+    enlist(Team(here), "w1")
+    held = leases.take(here.agent("w1").lease)
+    assert held is not None
+    leases.sign(held, Lease(pid=77, run=1, boot_id="of another machine", start_ticks=5))
+    with pytest.raises(TryLaterError, match=r"on another machine \(w1\): .* start `crewboard host` on each"):
+        supervisor_client.wake_supervisor(there)
+    ensure_running(there)
+    monkeypatch.setattr(os, "pidfd_open", lambda _: pytest.fail("a process of this machine was watched for it"))
+    Supervisor._adopt(cast("Supervisor", None), cast("Watched", SimpleNamespace(agent=there.agent("w1"))))
+    leases.sign(held, Lease(pid=77, run=1, boot_id=process.boot_id(), start_ticks=5))
+    monkeypatch.setattr(supervisor_client, "_spawn", lambda *_: None)
+    ensure_running(there)
+    leases.release(held)
+
+
 def test_an_agent_on_a_host_is_judged_by_its_lease() -> None:
     spec = Spec(prompt="p", prompt_id="p1", type="code", run=1)
     status = Status(run=1, pid=77, state="working", since=5, boot_id="there", start_ticks=9, host="one")
@@ -350,7 +377,7 @@ def test_a_queued_run_begins_when_a_host_comes(real: Hosts, monkeypatch: pytest.
     picture.write_bytes(PNG)
     messages.send(crew.team, "scout", "look at this", [picture])
     crew.model.give("scout", calls("read_file", path=".crewboard/default/results/other-1-1.md"), says("seen"))
-    real.start("one", "--label", "gpu")
+    real.start("one", "gpu")
     crew.answer(assignment)
     (read,) = [event for event in crew.events("scout") if isinstance(event, ToolResult)]
     assert "the result of another machine" in str(read.content)

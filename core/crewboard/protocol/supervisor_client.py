@@ -294,8 +294,17 @@ def ensure_running(team: TeamDirectory) -> None:
     if store.roster.is_attached(team) or is_alive(team):
         return
     is_needed = any(_needs_supervisor(team.agent(name)) for name in _agent_names(team))
-    if is_needed and not store.hosts.exist(team):
+    if is_needed and not store.hosts.exist(team) and not _run_elsewhere(team):
         _start(team)
+
+
+def _run_elsewhere(team: TeamDirectory) -> list[str]:
+    """Return the agents of a team in a database whose workers live on another machine, without a host."""
+    if team.store == team.local:
+        return []
+    holders = ((name, store.leases.holder(team.agent(name).lease, Lease)) for name in _agent_names(team))
+    here = ("", linux.process.boot_id())
+    return [name for name, holder in holders if holder is not None and holder.boot_id not in here]
 
 
 def _agent_names(team: TeamDirectory) -> list[str]:
@@ -414,10 +423,16 @@ def _start(team: TeamDirectory) -> None:
 
     Raises:
         BadDataError: The team mirrors one of another program.
+        TryLaterError: Agents of the team run on another machine, whose supervisor would not know of this one.
         UntrustedError: There is no private folder for its socket, or the team is foreign.
     """
     team.require_adopted()
     store.roster.require_own_agents(team)
+    if others := _run_elsewhere(team):
+        raise TryLaterError(
+            f"agents of the team {team.path.name} run on another machine ({', '.join(others)}): to use several, stop "
+            "them, and start `crewboard host` on each machine"
+        )
     make_socket_folder(os.environ)
     environment = {key: value for key, value in os.environ.items() if not is_secret(key)}
     with open(team.supervisor_log, "ab", opener=store.files.open_private) as log:

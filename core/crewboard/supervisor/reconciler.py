@@ -464,7 +464,7 @@ class Supervisor:
     def _adopt(self, watched: Watched) -> None:
         """Watch a living worker that an earlier supervisor started."""
         holder = store.leases.holder(watched.agent.lease, Lease) or self._holder_by_status(watched)
-        if holder is None:
+        if holder is None or holder.boot_id not in ("", linux.process.boot_id()):
             return
         try:
             watched.pidfd = os.pidfd_open(holder.pid)
