@@ -61,6 +61,19 @@ def test_export_and_import_keep_each_byte(cli: Cli, filled: TeamDirectory, datab
     close_connections()
 
 
+def test_export_keeps_pictures_that_only_the_database_has(cli: Cli, database: str, tmp_path: Path) -> None:
+    """An agent that ran on another machine got or read them there."""
+    assert cli("team", "create", "hosted", "--store", database).code == 0
+    hosted = TeamDirectory(cli.root / ".crewboard" / "hosted")
+    kept = agents.keep_media(hosted.agent("scout"), "dot.png", "image/png", b"a picture")
+    (hosted.agent("scout").kept / kept.sha256).unlink()
+    assert cli("--team", "hosted", "export", str(tmp_path / "out")).code == 0
+    assert cli("team", "create", "back").code == 0
+    assert cli("--team", "back", "import", str(tmp_path / "out")).code == 0
+    back = TeamDirectory(cli.root / ".crewboard" / "back")
+    assert agents.kept_content(back.agent("scout"), kept.sha256) == b"a picture"
+
+
 def test_import_replaces_no_agents(cli: Cli, filled: TeamDirectory, tmp_path: Path) -> None:
     before = contents(filled.path)
     assert cli("export", str(tmp_path / "out")).code == 0
