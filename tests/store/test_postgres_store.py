@@ -434,6 +434,29 @@ def test_a_server_out_of_reach_is_an_error_in_words() -> None:
         store.get("config.json")
 
 
+def test_only_the_first_call_waits_for_a_server_that_is_away(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def refuse(url: str) -> None:
+        tried.append(url)
+        raise psycopg.OperationalError("out of reach")
+
+    set_lease_ttl(store.url, 0.5)
+    postgres_store.close_all()
+    store.reach()
+    with monkeypatch.context() as patch:
+        patch.setattr("crewboard.store.postgres_server.connect", refuse)
+        store._server._idle.pop().close()
+        with pytest.raises(StorageError, match="out of reach"):
+            store.reach()
+        assert len(tried) > 2
+        tried.clear()
+        with pytest.raises(StorageError, match="out of reach"):
+            store.reach()
+        assert len(tried) == 1
+    store.reach()
+
+
 def test_a_pooler_may_give_each_transaction_another_session(store: Any) -> None:
     """A prepared statement of one session is unknown in another one, or is another statement there."""
     need_program("pgbouncer")

@@ -75,7 +75,8 @@ class Server:
         self._lock = threading.Lock()
         self._idle: list[psycopg.Connection[Any]] = []
         self._inside = _Transaction()
-        self._was_connected = False
+        self._was_reached = False
+        """True if there was a connection since a call gave up: only then is it worth to wait for another one."""
         self._keeper: LeaseKeeper | None = None
         self.copy = Copy(url, team, self.rows)
         self.closed = threading.Event()
@@ -92,7 +93,7 @@ class Server:
 
     def connect_once(self) -> None:
         """Connect, to know how long leases of the team last."""
-        if not self._was_connected:
+        if not self._was_reached:
             self.call(lambda connection, _: connection.execute("SELECT 1").fetchone())
 
     def connect(self) -> "psycopg.Connection[Any]":
@@ -139,7 +140,7 @@ class Server:
         with self._lock:
             connection = self._idle.pop() if self._idle else None
         connection = connection or self.connect()
-        self._was_connected = True
+        self._was_reached = True
         try:
             yield connection
         except BaseException:
@@ -194,8 +195,10 @@ class Server:
                 return attempt(deadline is not None)
             except psycopg.Error as error:
                 if deadline is None:
-                    deadline = time.monotonic() + (RETRY_FOR * self.ttl if self._was_connected else 0)
+                    deadline = time.monotonic() + (RETRY_FOR * self.ttl if self._was_reached else 0)
                 if not _may_pass(error) or time.monotonic() + pause > deadline:
+                    # Of a thousand reads of a pass, only the first one waits.
+                    self._was_reached = self._was_reached and not _may_pass(error)
                     raise StorageError(
                         f"the store {self.url.partition('?')[0]} failed: {describe_error(error)}"
                     ) from error
