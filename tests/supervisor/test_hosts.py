@@ -381,6 +381,26 @@ def test_a_host_outlives_the_loss_of_the_database(tmp_path: Path) -> None:
         server.end()
 
 
+def test_a_run_begins_after_the_end_of_the_last_one_on_another_host(team: Hosts) -> None:
+    directory = team.crew.directory
+    with up(directory, "build1"):
+        team.start("build2")
+        # Its worker has ended, and its host is about to finalize that.
+        agent = team.crew.agent("scout")
+        directory.make_folder(agent.folder.name)
+        spec = Spec(prompt=LOOK, prompt_id="p", type="explore", run=2, at=time.time())
+        json_records.save(agent.spec, spec)
+        json_records.save(agent.status, Status(run=1, pid=1, state="working", since=1, host="build1"))
+        hosts.want(directory, WantedRun(agent="scout", run=2, at=time.time()))
+        eventually(lambda: hosts.claimed(directory, "build2") or None, "the claim")
+        # A pass later, another agent has begun.
+        team.crew.run("other", "explore", LOOK)
+        assert runs(team, "scout") == []
+        assert [run.agent for run in hosts.claimed(directory, "build2")] == ["scout"]
+    eventually(lambda: runs(team, "scout") == [2] or None, "the run")
+    assert notices(team)[0].startswith("scout ended: its host was lost: build1 was last seen")
+
+
 def test_an_agent_that_crashes_is_restarted_on_its_host(team: Hosts) -> None:
     team.start("build1")
     team.crew.hire("sturdy", "explore", LOOK, restart=True)

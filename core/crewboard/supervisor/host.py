@@ -115,20 +115,24 @@ class LocalHost:
         free = self.record.slots - used
         if self.record.draining or free <= 0:
             return False
-        config = store.roster.load(self._team)
+        config, share = store.roster.load(self._team), max(1, free // _SHARE)
         if not store.roster.has_caps(config):
-            return bool(store.hosts.claim(self._team, self.record, max(1, free // _SHARE)))
+            return bool(store.hosts.claim(self._team, self.record, share))
         wanted = store.hosts.wanted(self._team)
-        return bool(wanted) and self._team.lock("claims").locked(lambda: self._claim_below_caps(config))
+        return bool(wanted) and self._team.lock("claims").locked(lambda: self._claim_below_caps(config, share))
 
-    def _claim_below_caps(self, config: Config) -> bool:
-        """Claim a run unless a cap of the team is reached over all hosts."""
-        with self._team.store.glance():
-            hosts = self._team.hosts.names()
-            living = {run.agent for host in hosts for run in store.hosts.claimed(self._team, host)}
-            living |= {name for name in self._team.agent_names() if store.leases.is_held(self._team.agent(name).lease)}
+    def _claim_below_caps(self, config: Config, most: int) -> bool:
+        """Claim runs one by one until a cap of the team is reached over all hosts. Return as `claim`."""
+        hosts = self._team.hosts.names()
+        living = {run.agent for host in hosts for run in store.hosts.claimed(self._team, host)}
+        living |= {name for name in self._team.agent_names() if store.leases.is_held(self._team.agent(name).lease)}
+        for _ in range(most):
             self.cap = store.roster.cap_reached(config, store.roster.load_of(self._team, living)) or ""
-        return not self.cap and bool(store.hosts.claim(self._team, self.record, 1))
+            claimed = [] if self.cap else store.hosts.claim(self._team, self.record, 1)
+            if not claimed:
+                return False
+            living.update(claimed)
+        return True
 
     def delay(self, used: int) -> float:
         """Return the seconds to wait before the next claim: the emptier host is quicker."""
@@ -309,6 +313,10 @@ class HostSupervisor(Supervisor):
         """Make an agent's worker look at its files, if it runs here."""
         if name in self._watched:
             self._wake_worker(self._watched[name])
+
+    def _claims_tasks(self, name: str) -> bool:
+        # Others are woken by their own hosts.
+        return name in self._watched and super()._claims_tasks(name)
 
     def _look_at(self, name: str) -> None:
         """Start a pass after a change of the spec of an agent of this host."""
