@@ -26,14 +26,16 @@ from tests.system import need
 _MEMORY = Path("/dev/shm")
 
 _GUARD = """
-import fcntl, sys
+import contextlib, fcntl, sys
 from tests.postgres import Server
 users = open(sys.argv[1], "r")
 server = Server()
 server.start()
 print(server.url, flush=True)
 fcntl.flock(users, fcntl.LOCK_EX)
-open(sys.argv[2], "w").close()
+# The run may have removed its folder by now.
+with contextlib.suppress(FileNotFoundError):
+    open(sys.argv[2], "w").close()
 server.end()
 """
 
