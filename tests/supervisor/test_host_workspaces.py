@@ -1,10 +1,14 @@
 """The files of agents on several machines: pushed, written on one host, found on another, brought home, merged."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from crewboard.commands import changes
 from crewboard.commands import hire as hiring
 from crewboard.records import SnapshotTaken, ToolResult, UsageError
 from crewboard.store import agents
@@ -162,3 +166,54 @@ def test_a_checkout_that_cannot_be_made_is_a_failed_start(team: Hosts) -> None:
     assert status is not None
     assert (status.last_error or "").startswith("its checkout could not be made: the bundle +base.")
     assert "its checkout could not be made" in team.directory("one").agent("fixer").log.read_text()
+
+
+def _has_more(crew: Crew, results: int) -> bool:
+    return len(results_of(crew, "fixer")) > results
+
+
+@pytest.mark.long
+def test_files_that_a_conversation_believes_in_are_there_after_any_kill(team: Hosts) -> None:
+    """Hosts are killed at random while an agent writes; each file that a result names is in its work at last."""
+    crew, count, random = team.crew, 24, Random(7)
+    workspaces.push(crew.directory, "kim", 1.0)
+    writes = [calls("write_file", path=f"{number}.py", content=f"{number}\n") for number in range(count)]
+    crew.model.give("fixer", *writes, says("done"))
+    team.start("host0")
+    prompt = crew.hire("fixer", "code", "work")
+    for round_ in range(1, 5):
+        eventually(partial(_has_more, crew, len(results_of(crew, "fixer"))), "another file")
+        time.sleep(random.random() / 4)
+        team.kill(f"host{round_ - 1}")
+        team.start(f"host{round_}")
+        crew.wait_for("fixer", "crashed", "vanished", "exited")
+        hiring.resume(crew.team, "fixer")
+    assert crew.answer(prompt).code == 0
+    crew.wait_for("fixer", "idle")
+    found = workspaces.newest(crew.directory, "fixer")
+    assert found is not None
+    changes.take_snapshot(crew.team, "fixer")
+    there = set(git(crew.root, "ls-tree", "--name-only", found.commit).splitlines())
+    results = results_of(crew, "fixer")
+    done = [number for number, result in enumerate(results) if not result.is_error]
+    assert len(results) == count
+    assert len(done) >= count - 4
+    assert {f"{number}.py" for number in done} <= there
+
+
+@pytest.mark.long
+def test_a_team_without_hosts_has_nothing_to_push_or_fetch(crew_on: Callable[..., Crew], tmp_path: Path) -> None:
+    make_root(tmp_path)
+    crew, cli = crew_on([says("done")]), Cli(tmp_path)
+    crew.run("scout", "explore", "look")
+    assert cli("workspace", "--json").out.strip() == "null"
+    for arguments, said in (
+        (("workspace", "push"), "only a team in PostgreSQL has hosts"),
+        (("fetch", "scout"), "scout has no worktree"),
+        (("fetch",), "name an agent, or use --all"),
+    ):
+        done = cli(*arguments)
+        assert (done.code, said in done.err) == (2, True), done.err
+    assert cli("fetch", "--all").code == 0
+    with pytest.raises(UsageError, match="--from needs a team with hosts"):
+        crew.hire("eve", "explore", "look", start_from="scout")

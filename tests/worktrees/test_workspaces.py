@@ -37,7 +37,7 @@ Machine = Callable[[str], TeamDirectory]
 
 
 @pytest.fixture(params=["files", pytest.param("postgresql", marks=pytest.mark.long)])
-def machine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine]:
     """Return a function that gives a machine with an empty root; all have the same team in the same store."""
     url = request.getfixturevalue("database") if request.param == "postgresql" else None
     known: dict[str, TeamDirectory] = {}
@@ -51,7 +51,7 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
             team.make()
             # On files, a team has one machine alone: the others share its folder here.
             first = next(iter(known.values()), team)
-            monkeypatch.setitem(layout._opened, team.path, FileStore(str(first.path)))
+            layout._opened[team.path] = FileStore(str(first.path))
         elif not known:
             team.make(url)
         else:
@@ -62,6 +62,9 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
         return team
 
     yield make
+    # The next test may have the same folder.
+    for team in known.values():
+        layout._opened.pop(team.path, None)
     if url is not None:
         close_connections()
 
@@ -133,17 +136,18 @@ def test_uncommitted_files_get_to_a_host_and_work_comes_back(machine: Machine, h
     assert not (tree / "ignored.pyc").exists()
     assert not (tree / ".crewboard").exists()
     assert git(tree, "status", "--porcelain") == ""
+    carry(host, "bob", spec, done_py="d = 0\n")
     commit = carry(host, "bob", spec, done_py="d = 1\n")
-
     found = workspaces.fetch(home, open_repository(home.root), "bob", worktree(spec))
     assert found is not None
     assert (found.commit, found.changed) == (commit, True)
     (listed,) = changes.list_changes(Team(home, environment={"USER": "kim"}))
     assert [(each.path, each.status) for each in listed.files] == [("done.py", "added")]
     assert listed.applies
+    carry(host, "bob", spec, done_py="d = 2\n")
     merged = changes.merge(Team(home, environment={"USER": "kim"}), "bob", now=True)
     assert merged is not None
-    assert (home.root / "done.py").read_text() == "d = 1\n"
+    assert (home.root / "done.py").read_text() == "d = 2\n", "a merge fetches by itself"
     assert (home.root / "new.py").read_text() == "n = 1\n", "what is not committed stays"
     assert git(home.root, "show", "--stat", "--format=%an", "HEAD").split() == [
         "Kim", "done.py", "|", "1", "+", "1", "file", "changed,", "1", "insertion(+)"

@@ -228,6 +228,7 @@ def _ready_to_merge(team: Team, name: str, message: str | None, *, now: bool, un
         # A lead merges with a tool, which has no options.
         remedy = "wait for it, or take the last snapshot with --now" if team.by == OPERATOR else "wait until it idles"
         require_idle(team, name, remedy)
+    if not now or worktree.carried:
         take_snapshot(team, name)
     return worktree
 
@@ -526,6 +527,12 @@ def worktree_of(team: Team, name: str) -> Worktree | None:
     """Return the worktree of an agent; None if it works in the shared tree."""
     spec = store.json_records.load_or_none(team.directory.agent(name).spec, Spec)
     return spec.worktree if spec is not None else None
+
+
+def is_on_host(team: Team, name: str) -> bool:
+    """Return True if the checkout of an agent is on a host, so that its newest snapshot is in the store."""
+    worktree = worktree_of(team, name)
+    return worktree is not None and worktree.carried
 
 
 def works_in_shared_tree(team: Team, name: str) -> bool:

@@ -91,11 +91,8 @@ class ChangesReader:
         commits, team, wanted = dict(self._commits), self._context.team, self._with_diff
 
         def read() -> str:
-            for name in (names if names is not None else team.config.names) if now else ():
-                try:
-                    core.commands.changes.take_snapshot(team, name)
-                except (CrewboardError, OSError) as error:
-                    found.problem = f"{name}: {error}"
+            for name in names if names is not None else team.config.names:
+                found.problem = self._take_snapshot(name, now=now) or found.problem
             try:
                 # Of all, because the work of one agent decides with whom the others collide.
                 found.changes = core.commands.changes.list_changes(team)
@@ -122,6 +119,19 @@ class ChangesReader:
             self.read(())
 
         self._context.jobs.start("reading what changed", read, done)
+
+    def _take_snapshot(self, name: str, *, now: bool) -> str:
+        """Take a snapshot if it is asked for `now`; of an agent on a host, fetch the newest, which is quick anyway.
+
+        Return why that failed.
+        """
+        team = self._context.team
+        try:
+            if now or (not self._context.read_only and core.commands.changes.is_on_host(team, name)):
+                core.commands.changes.take_snapshot(team, name)
+        except (CrewboardError, OSError) as error:
+            return f"{name}: {error}"
+        return ""
 
     def _take(self, found: _Reading, names: list[str] | None) -> None:
         kept = {} if names is None else {name: each for name, each in self.known.items() if name not in names}
