@@ -1,11 +1,13 @@
 """The audit: every command of a user that changes a team leaves one record, with time, name and object."""
 
 from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
 
 import click
 import pytest
 
-from crewboard.commands import Team, answers, messages
+from crewboard.commands import Team, answers, hosts, messages
 from crewboard.records import Exit, Rule
 from crewboard.store import json_records, operators, roster, tasks
 from crewboard.store.layout import TeamDirectory
@@ -22,6 +24,9 @@ BY_CLAUDE_CODE = {"hook"}
 
 WITH_WORKTREES = {"merge", "undo", "discard", "worktree"}
 """Commands that need a repository; tests/worktrees has them."""
+
+ON_HOSTS = {"host", "workspace", "fetch"}
+"""Commands that need a database, or do not end. `fetch` changes the user's repository, and not the team."""
 
 EXACT_COPIES = {"import"}
 """It replaces the audit log as well, by that of the team that was exported."""
@@ -97,8 +102,19 @@ def test_the_audit_says_what_was_changed_of_a_task(kim: Cli) -> None:
 def test_every_command_that_changes_a_team_is_covered() -> None:
     context = click.Context(crewboard)
     changing = set(crewboard.list_commands(context)) - READING
-    elsewhere = BY_WORKERS | BY_CLAUDE_CODE | WITH_WORKTREES | EXACT_COPIES
+    elsewhere = BY_WORKERS | BY_CLAUDE_CODE | WITH_WORKTREES | ON_HOSTS | EXACT_COPIES
     assert changing == {arguments[0] for arguments, _, _ in COMMANDS} | elsewhere
+
+
+def test_the_audit_tells_which_hosts_began(database: str, tmp_path: Path) -> None:
+    directory = TeamDirectory(tmp_path / uuid4().hex / ".crewboard" / "api")
+    directory.root.mkdir()
+    directory.make(database)
+    roster.ensure(directory, 1.0)
+    environment = {"ANTHROPIC_API_KEY": "secret", "CREWBOARD_OPERATOR": "kim"}
+    hosts.command(Team(directory, environment=environment), "build1", 4, ["gpu"])
+    (seen,), _ = operators.acts(directory)
+    assert (seen.who, seen.act, seen.target, seen.detail) == ("kim", "host", "build1", "4 slots")
 
 
 def test_a_refused_command_is_not_recorded(kim: Cli) -> None:

@@ -68,6 +68,7 @@ def command(team: Team, name: str, slots: int, labels: list[str]) -> list[str]:
     store.roster.require_own_agents(directory)
     check_credentials(team.worker_environment)
     _end_supervisor(directory)
+    team.note("host", name, f"{slots} slots")
     return [
         sys.executable, "-I", "-m", "crewboard.supervisor", str(directory.path), "--host", name, str(slots), *labels
     ]  # fmt: skip
