@@ -206,7 +206,7 @@ class Cluster:
         except Exception as error:
             raise UsageError(
                 f"no Ray cluster can be reached at {address} ({str(error).strip().partition(chr(10))[0]}): run this on "
-                "a node of it, such as its head, or give the ray:// address of its client server"
+                "a node of it, such as its head"
             ) from error
 
     def nodes(self) -> list[Node]:
@@ -271,7 +271,7 @@ def _require_listener(address: str) -> None:
     Raises:
         OSError: Nothing listens there.
     """
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    host, colon, port = address.rpartition(":")
     if colon and port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_TIMEOUT).close()
 
@@ -304,7 +304,7 @@ def _cluster(session: Session, address: str) -> Iterator[Cluster]:
 
 
 _address = click.option(
-    "--ray", "address", metavar="ADDRESS", required=True, help="The Ray cluster: auto, HOST:PORT or ray://…"
+    "--ray", "address", metavar="ADDRESS", required=True, help="The Ray cluster: auto or HOST:PORT."
 )
 
 
@@ -324,7 +324,7 @@ def up(
 
     A detached actor on each node runs `crewboard host` and starts it again after a crash. Nodes need crewboard[hosts],
     the API key in the environment of `ray start`, and a way to the database. New nodes get a host when you call this
-    again. Run this where Ray runs, or with a ray:// address.
+    again. Run this on a node of the cluster.
     """
     session: Session = context.obj
     options = [*(["--slots", str(slots)] if slots else []), *(word for label in labels for word in ("--label", label))]
