@@ -11,6 +11,7 @@ import pytest
 
 from crewboard import names
 from crewboard.errors import UsageError
+from crewboard.linux import process
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import ray_hosts
 from crewboard_tui.cli.ray_hosts import NodeHost
@@ -117,7 +118,10 @@ def test_a_host_does_not_outlive_its_actor(node: Played) -> None:
             assert node.wrote("began")
         finally:
             it.send_signal(signal.SIGKILL)
-    assert node.wrote("ended") == "asked\n"
+    try:
+        assert node.wrote("ended") == "asked\n"
+    finally:
+        process.send_signal(int(node.wrote("pid")), signal.SIGKILL)
 
 
 def test_a_drained_host_is_not_started_again_after_a_crash(node: Played) -> None:
