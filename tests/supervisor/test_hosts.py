@@ -13,6 +13,7 @@ import pytest
 from crewboard.commands import answers, hire, messages, stop
 from crewboard.errors import ExitCode
 from crewboard.linux import process
+from crewboard.protocol import SHUTDOWN_TIMEOUT
 from crewboard.readmodel.reader import read_team
 from crewboard.records import Exit, Host, RunStarted, Spec, Status, WantedRun
 from crewboard.store import agents, hosts, json_records, leases, mailbox, roster
@@ -268,6 +269,36 @@ def put_off(team: Hosts, name: str, host: str) -> None:
     spec = Spec(prompt=LOOK, prompt_id="p", type="explore", want="paused", at=time.time())
     json_records.save(agent.spec, spec)
     hosts.keep(team.crew.directory, host, WantedRun(agent=name, run=1, at=time.time()))
+
+
+@pytest.mark.long
+def test_a_host_that_ends_terminates_agents_that_do_not(team: Hosts) -> None:
+    host = team.start("build1")
+    team.crew.model.give("busy", calls("bash", command="sleep 600"))
+    team.crew.hire("busy", "code", "Sleep.")
+    eventually(lambda: [c for c in team.crew.commands("busy") if "600" in c], "the command")
+    tree = [team.crew.pid("busy"), *process.descendants(team.crew.pid("busy"))]
+    host.send_signal(signal.SIGTERM)
+    host.wait(SHUTDOWN_TIMEOUT + 30)
+    record = ended(team, "busy")
+    assert record is not None
+    assert record.reason == "terminated"
+    assert not any(process.start_ticks(pid) for pid in tree)
+
+
+@pytest.mark.long
+def test_a_host_that_ends_does_not_begin_again_without_the_database(team: Hosts) -> None:
+    host = team.start("build1")
+    team.crew.model.give("busy", calls("bash", command="sleep 600"))
+    team.crew.hire("busy", "code", "Sleep.")
+    eventually(lambda: [c for c in team.crew.commands("busy") if "600" in c], "the command")
+    tree = [team.crew.pid("busy"), *process.descendants(team.crew.pid("busy"))]
+    host.send_signal(signal.SIGTERM)
+    eventually(lambda: "draining" in team.log("build1") or None, "the beginning of its end")
+    lose(team, "hosts/build1/lease")
+    host.wait()
+    assert "it lost its lease; kills its workers, and ends" in team.log("build1")
+    assert not any(process.start_ticks(pid) for pid in tree)
 
 
 def test_caps_hold_over_all_hosts(team: Hosts) -> None:

@@ -244,8 +244,12 @@ def _take_name(team: TeamDirectory, record: Host) -> store.Held:
 
 
 def _begin_again(why: str, supervisor: HostSupervisor | None = None) -> NoReturn:
-    """End the workers of a host at once, and begin again in a fresh process. Called in any thread."""
-    log.error("%s; kills its workers, and begins again", why)
+    """End the workers of a host at once, and begin again in a fresh process. Called in any thread.
+
+    A host that was asked to end, ends.
+    """
+    ends = supervisor is not None and supervisor.is_draining
+    log.error("%s; kills its workers, and %s", why, "ends" if ends else "begins again")
     if supervisor is not None:
         supervisor.kill_workers()
     for _ in range(_MOST_ROUNDS):
@@ -254,6 +258,8 @@ def _begin_again(why: str, supervisor: HostSupervisor | None = None) -> NoReturn
             break
         for pid in living:
             linux.process.send_signal(pid, signal.SIGKILL)
+    if ends:
+        os._exit(ExitCode.IO)
     time.sleep(_REACH_INTERVAL)
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 

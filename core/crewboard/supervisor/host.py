@@ -502,6 +502,11 @@ class HostSupervisor(Supervisor):
                 self._launcher.signal(watched.ref, signal.SIGTERM)
         self._pass_again_in(max(until - time.monotonic(), 0.1))
 
+    @property
+    def is_draining(self) -> bool:
+        """Return True if this host was asked to end."""
+        return self._drain_until is not None
+
     def kill_workers(self) -> None:
         """Kill all workers and all that they started. Safe to call in any thread."""
         for watched in list(self._watched.values()):
