@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.commands import Team, changes, workspace
+from crewboard.commands import Team, changes, transfer, workspace
 from crewboard.records import (
     BadDataError,
     Bundle,
@@ -516,6 +516,20 @@ def test_a_lead_on_the_same_host_disturbs_no_snapshot(machine: Machine, home: Te
     assert changes.take_snapshot(away, "bob") == ()
     (bob, _) = sorted(changes.list_changes(away), key=lambda each: each.agent)
     assert [each.path for each in bob.files] == ["a.py"]
+
+
+@pytest.mark.long
+def test_an_exported_team_has_the_files_of_its_agents(home: TeamDirectory, machine: Machine, tmp_path: Path) -> None:
+    workspaces.push(home, "kim", 1.0)
+    spec = run(machine("host"), "bob", hire(home, "bob"))
+    carry(machine("host"), "bob", spec, a_py="a = 1\n")
+    transfer.export(Team(home), tmp_path / "kept")
+    again = TeamDirectory(_folder(tmp_path / "again") / ".crewboard/crew")
+    again.make()
+    roster.create(again, "", 1.0)
+    transfer.import_(Team(again), tmp_path / "kept")
+    run(again, "bob", spec, 2)
+    assert (again.worktree("bob") / "a.py").read_text() == "a = 1\n"
 
 
 @pytest.mark.parametrize("level", ["bubblewrap", pytest.param("landlock", marks=pytest.mark.long)])
