@@ -43,6 +43,8 @@ class OutageRun(StressRun):
         for name in ("build1", "build2"):
             self._there.start(name)
         super().begin()
+        # A process whose first call finds no database does not wait for one.
+        eventually(lambda: self.acknowledged > 10, "the first mail", _WAIT)
         self._note_workers()
 
     def _new_sender(self) -> None:
