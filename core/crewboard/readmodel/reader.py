@@ -16,7 +16,6 @@ from crewboard.readmodel.needs import Damage, OtherEvidence, find_needs
 from crewboard.readmodel.processes import KernelProbe, Probe, Usage
 from crewboard.readmodel.states import Evidence, SeenHost, find_state, show
 from crewboard.readmodel.team import AgentView, Rest, SupervisorView, TeamView
-from crewboard.readmodel.watcher import agent_of
 from crewboard.records import (
     OPERATOR,
     SYSTEM,
@@ -306,6 +305,9 @@ class TeamReader:
         with self.team.store.glance():
             mark, news = self.team.store.news(self._mark)
             if changed is not None:
+                # Imported here: only what watches a team tells what changed, and has loaded it.
+                from crewboard.readmodel.watcher import agent_of
+
                 changed = {*changed, *map(agent_of, news)} if news is not None else None
             view = self._read(changed, measured)
             self._mark = mark
