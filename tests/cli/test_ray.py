@@ -54,6 +54,9 @@ class Nodes:
         assert found is not None
         return found
 
+    def living(self) -> list[str]:
+        return [host.name for host in hosts.load_all(self.crew.directory) if self.is_up(host.name)]
+
     def is_up(self, name: str) -> bool:
         return hosts.is_up(self.crew.directory, name)
 
@@ -124,14 +127,14 @@ def test_each_node_gets_a_host_once(nodes: Nodes) -> None:
 
 
 def test_a_host_that_crashes_comes_back(nodes: Nodes) -> None:
-    name = nodes.up()[0]["host"]
+    name = nodes.living()[0]
     before = nodes.record(name).pid
     nodes.kill(name)
     eventually(lambda: nodes.record(name).pid != before and nodes.is_up(name), "the next host", 60)
 
 
 def test_a_host_without_its_actor_drains_and_comes_back(nodes: Nodes) -> None:
-    name = nodes.up()[0]["host"]
+    name = nodes.living()[0]
     before = nodes.record(name).pid
     actor = psutil.Process(before).parent()
     assert actor is not None
@@ -144,7 +147,7 @@ def test_agents_of_a_removed_node_are_lost_and_resume_elsewhere(nodes: Nodes) ->
     crew = nodes.crew
     node = nodes.cluster.list_all_nodes()[-1]
     assert node is not nodes.cluster.head_node
-    names = [each["host"] for each in nodes.up()]
+    names = nodes.living()
     (name,) = (each for each in names if each.endswith(node.node_id[:6]))
     other = next(each for each in names if each != name)
     crew.run("fixer", "explore", LOOK, host=name)
@@ -170,7 +173,7 @@ def test_a_new_node_without_a_key_says_so(nodes: Nodes) -> None:
 
 
 def test_down_drains_the_hosts(nodes: Nodes) -> None:
-    names = [each["host"] for each in nodes.up(code=75) if each["state"] == "up"]
+    names = nodes.living()
     pids = [nodes.record(name).pid for name in names]
     done = nodes.run("down")
     assert done.returncode == 0
