@@ -5,15 +5,17 @@ import errno
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from crewboard.protocol import requests
 from crewboard.records import Config, Member
-from crewboard.store import leases, mailbox, roster, tasks
+from crewboard.store import json_records, leases, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import notifier as module
 from crewboard.supervisor.notifier import ChangeNotifier
+from tests.postgres import close_connections
 
 WAIT = 30.0
 
@@ -186,3 +188,41 @@ async def test_the_task_of_a_dead_owner_wakes_others_too(listener: Listener) -> 
 async def test_a_request_wakes_both_its_parties(listener: Listener) -> None:
     requests.open_request(listener.directory, "r1", "question", "ann", "cleo", {"question": "?"}, 1.0)
     assert await listener.hears_of_mail() == {"ann", "cleo", "board"}
+
+
+async def test_a_change_of_many_tasks_is_one_look(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A team in PostgreSQL: the notifier must not ask for each task when each task changes."""
+    psycopg = pytest.importorskip("psycopg")
+    directory = TeamDirectory(tmp_path / "root" / ".crewboard" / "default")
+    (tmp_path / "root").mkdir()
+    directory.make(database)
+    roster.create(directory, "", 1.0)
+    listener = Listener(directory, monkeypatch)
+    assert listener.notifier._listener is not None
+    listener.notifier._listener.stop()
+    for number in range(1, 21):
+        tasks.add(directory, f"task {number}", 1.0)
+
+    def complete_all(priority: int) -> None:
+        for number in range(1, 21):
+            done = tasks.load(directory, number).replace(status="completed", priority=priority)
+            json_records.save(directory.task(number), done)
+            listener.notifier._changed.put(f"tasks/{number}.json")
+
+    # The first look also asks for the bodies of tasks.
+    complete_all(1)
+    listener.notifier._tell()
+    complete_all(2)
+    asked: list[object] = []
+    execute = psycopg.Connection.execute
+
+    def count(*given: Any, **how: Any) -> object:
+        asked.append(given)
+        return execute(*given, **how)
+
+    monkeypatch.setattr(psycopg.Connection, "execute", count)
+    listener.notifier._tell()
+    assert len(asked) == 1
+    close_connections()

@@ -144,7 +144,7 @@ class ChangeNotifier:
             self._wake_all()
             self._on_team()
         self._tell_host(folders)
-        for agent in sorted({agent for name in names for agent in self._concerned(name)}):
+        for agent in sorted(self._all_concerned(names)):
             if self._wake_one is not None:
                 self._wake_one(agent)
             else:
@@ -166,6 +166,19 @@ class ChangeNotifier:
 
     def _read_settings(self) -> dict[str, Any]:
         return {key: value for key, value in (_read_object(self._team.config) or {}).items() if key not in _ROSTER}
+
+    def _all_concerned(self, names: set[str]) -> set[str]:
+        """Return the agents that changes concern. However many tasks there are, a database is asked once."""
+        found = set[str]()
+        is_mail = all(name.startswith("inbox/") for name in names)
+        try:
+            with contextlib.nullcontext() if is_mail else self._team.store.glance():
+                for name in names:
+                    found |= self._concerned(name)
+        except StorageError as error:
+            log.warning("all workers look at what changed: %s", error)
+            self._wake_all()
+        return found
 
     def _concerned(self, name: str) -> set[str]:
         """Return the agents that what is stored under a name concerns."""
@@ -191,8 +204,7 @@ class ChangeNotifier:
         named = {str(task[key]) for key in ("owner", "last_owner") if task.get(key)}
         if task.get("status") != "pending" or task.get("owner"):
             return named
-        with self._team.store.glance():
-            return named | {name for name in self._team.agent_names() if self._claims(name)}
+        return named | {name for name in self._team.agent_names() if self._claims(name)}
 
 
 def _read_object(record: store.Key) -> dict[str, Any] | None:
