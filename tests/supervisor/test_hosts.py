@@ -427,7 +427,7 @@ def test_a_run_begins_after_the_end_of_the_last_one_on_another_host(team: Hosts)
         # A pass later, another agent has begun.
         team.crew.run("other", "explore", LOOK)
         assert runs(team, "scout") == []
-        assert [run.agent for run in hosts.claimed(directory, "build2")] == ["scout"]
+        assert "scout" in [run.agent for run in hosts.claimed(directory, "build2")]
     eventually(lambda: runs(team, "scout") == [2] or None, "the run")
     assert notices(team)[0].startswith("scout ended: its host was lost: build1 was last seen")
 

@@ -53,6 +53,9 @@ _LOOK_AGAIN = 30.0
 
 _CLOCK_INTERVAL = 60.0
 
+_CLAIMS_INTERVAL = 1.0
+"""Seconds between two looks whether claimed runs have begun."""
+
 _ELSEWHERE_INTERVAL = 0.5
 """Seconds between two looks whether the earlier run of an agent that is to begin here was finalized by its host."""
 
@@ -338,8 +341,10 @@ class HostSupervisor(Supervisor):
             if self._is_claim_over(name):
                 store.hosts.begun(self._team, self._host.name, name)
                 del self._claims[name]
-        if self._claim_timer is None:
-            self._claim()
+        self._claim_soon()
+        if self._claims:
+            # No event tells that a run began.
+            self._pass_again_in(_CLAIMS_INTERVAL)
         for name, watched in list(self._watched.items()):
             if not (watched.ref or watched.ended or name in self._claims) and not self._has_own_end(watched):
                 del self._watched[name]
@@ -364,16 +369,12 @@ class HostSupervisor(Supervisor):
     def _claim_now(self) -> None:
         self._claim_timer = None
         with self._noting_failures(""):
-            self._claim()
-        if self._claims:
-            self._wake.set()
-
-    def _claim(self) -> None:
-        if self._host.claim(self._used()):
-            self._claims = self._host.claimed()
-            for name in self._claims:
-                self._watch(name)
-            self._claim_soon()
+            if self._host.claim(self._used()):
+                self._claims = self._host.claimed()
+                for name in self._claims:
+                    self._watch(name)
+                self._claim_soon()
+                self._wake.set()
 
     def _used(self) -> int:
         """Return how many slots are taken."""
