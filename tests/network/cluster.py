@@ -23,7 +23,7 @@ from tests.postgres import SharedServer, close_connections, set_lease_ttl
 AUTHORS = ("operator", "ann")
 """Who sends mail while something fails."""
 
-_LETTER_INTERVAL, _TASK_INTERVAL = 0.05, 0.3
+_LETTER_INTERVAL, _TASK_INTERVAL = 0.1, 1.0
 
 # Which machine wrote what, in the order in which the store kept it.
 _AUDIT = """

@@ -259,7 +259,9 @@ class Machine:
         self._wake_entrance()
 
     def kill(self) -> None:
-        """End every process at once, as if the machine lost its power."""
+        """End every process at once, as if the machine lost its power: no connection is closed."""
+        if self._holder.poll() is None:
+            self.cut()
         # The kernel waits until it takes note of the end.
         self._wake_entrance()
         if self._holder.poll() is None:
