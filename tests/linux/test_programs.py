@@ -198,8 +198,12 @@ def test_every_process_start_names_its_program_and_environment() -> None:
     calls = starts()
     assert len(calls) > 5
     for place, call in calls:
-        assert ast.unparse(call.func) in ("subprocess.run", "subprocess.Popen"), place
-        assert any(keyword.arg == "env" for keyword in call.keywords), f"{place}: the whole environment is handed down"
+        name = ast.unparse(call.func)
+        assert name in ("subprocess.run", "subprocess.Popen", "os.execve"), place
+        # The environment is the third argument of `execve`.
+        names_environment = name == "os.execve" or any(keyword.arg == "env" for keyword in call.keywords)
+        assert names_environment, f"{place}: the whole environment is handed down"
         first = call.args[0]
         words = first.elts if isinstance(first, ast.List) else []
-        assert not (words and isinstance(words[0], ast.Constant)), f"{place}: looked up on PATH"
+        program = words[0] if words else first
+        assert not isinstance(program, ast.Constant), f"{place}: looked up on PATH"

@@ -23,7 +23,7 @@ ENVIRONMENT = {"CREWBOARD_OFFLINE": "1", "CREWBOARD_SANDBOX": "none"}
 RESTRICTING = {"plan", "strict_plan", "ask", "worktree"}
 PERMITTING = {"network", "web", "unsafe_no_sandbox", "allow_hardlinks"}
 LIMITING = {"max_turns", "budget", "max_memory", "allowed_domains"}
-HARMLESS = {"once", "autoclaim", "task", "restart", "base", "effort", "thinking"}
+HARMLESS = {"host", "needs", "start_from", "once", "autoclaim", "task", "restart", "base", "effort", "thinking"}
 
 OPTIONS = st.builds(
     HireOptions,

@@ -261,7 +261,7 @@ def _begin_again(why: str, supervisor: HostSupervisor | None = None) -> NoReturn
     if ends:
         os._exit(ExitCode.IO)
     time.sleep(_REACH_INTERVAL)
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], dict(os.environ))
 
 
 if __name__ == "__main__":
