@@ -35,8 +35,6 @@ print(server.url, flush=True)
 fcntl.flock(users, fcntl.LOCK_EX)
 # The run may have removed its folder by now.
 with contextlib.suppress(FileNotFoundError):
-    # pytest may have removed the folder by now.
-with contextlib.suppress(FileNotFoundError):
     open(sys.argv[2], "w").close()
 server.end()
 """
