@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from crewboard.commands.context import Team
-from crewboard.store import hosts, leases
+from crewboard.records import OperatorState
+from crewboard.store import hosts, json_records, leases
 from tests.cli.files import alive, enlist
 from tests.cli.shell import Cli
 from tests.placed import add_host, want
@@ -47,6 +48,10 @@ def test_hosts_lists_what_is_up_and_what_it_runs(cli: Cli, team: Team) -> None:
             shown = cli("status").out
             assert "1 of 2 hosts up, 1/4 slots" in shown
             assert "HOST    PID" in shown
+            # The death of `ui` is known to the user: where it ran is still told.
+            state = OperatorState(acknowledged={"ui": 1})
+            json_records.save(team.directory.operator, state)
+            assert "HOST    PID" in cli("status").out
     finally:
         leases.release(held)
 

@@ -69,7 +69,12 @@ async def test_from_two_hosts_on_the_board_names_them(spread: Frozen, size: tupl
         spread.probe.hosts_up = frozenset()
         state = OperatorState(acknowledged={"ui": 1, "release": 1, "parser": 1})
         json_records.save(spread.directory.operator, state)
-        await stage.sees_not("HOST")
+        # Nothing needs the user any more, and the hosts still tell where each agent ran.
+        await stage.press("4")
+        await stage.sees("Needs you · 4")
+        await stage.press("1")
+        await stage.sees("HOST")
+        assert _row(stage, "ui")[3] == "build2"
 
 
 def test_what_an_agent_does_keeps_its_room_beside_its_host(spread: Frozen) -> None:

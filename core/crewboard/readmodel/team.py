@@ -344,10 +344,11 @@ class TeamView(Struct, frozen=True, dict=True):
         """Return the host called `name`."""
         return next((host for host in self.hosts if host.name == name), None)
 
-    @property
+    @cached_property
     def told_apart(self) -> list[str]:
-        """Return the hosts that are up, or with which agents were lost; none if that is only one: no view names it."""
-        names = [host.name for host in self.hosts if host.is_up or host.lost]
+        """Return the hosts that are up, or where an agent ran last; none if that is only one: no view names it."""
+        up = {host.name for host in self.hosts if host.is_up}
+        names = sorted(up | {agent.host for agent in self.agents if agent.host})
         return names if len(names) > 1 else []
 
     def agent(self, name: str) -> AgentView | None:
