@@ -1,6 +1,8 @@
 """Hosts: several machines that run the agents of one team, each the supervisor of its own."""
 
+import re
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,12 +17,14 @@ from crewboard.errors import ExitCode
 from crewboard.linux import process
 from crewboard.protocol import SHUTDOWN_TIMEOUT
 from crewboard.readmodel.reader import read_team
-from crewboard.records import Exit, Host, RunStarted, Spec, Status, WantedRun
-from crewboard.store import agents, hosts, json_records, leases, mailbox, roster
+from crewboard.records import Exit, Host, Lease, RunStarted, Spec, Status, WantedRun
+from crewboard.store import AgentDirectory, CachedFile, agents, hosts, json_records, leases, mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.finalizer import LostRun
-from crewboard.supervisor.host import LocalHost, describe
+from crewboard.supervisor.host import HostSupervisor, LocalHost, describe
+from crewboard.supervisor.launcher import Ended
+from crewboard.supervisor.reconciler import Watched
 from tests import postgres
 from tests.crew import Crew, eventually
 from tests.hosts import up
@@ -147,7 +151,7 @@ def test_agents_of_a_killed_host_are_lost_and_go_on_elsewhere(team: Hosts) -> No
     team.kill("build1")
     record = eventually(lambda: ended(team, "scout"), "the end of scout")
     assert record.reason == "lost"
-    assert record.evidence.startswith("build1 was last seen ")
+    assert re.fullmatch(r"build1 was silent for \d+ s, and lost its lease", record.evidence)
     eventually(lambda: ended(team, "other"), "the end of other")
     # Both hosts saw it, and told the team once. Nothing is restarted by itself.
     told = {name: agents.exit_record(team.crew.agent(name)) for name in ("other", "scout")}
@@ -196,6 +200,70 @@ def test_a_run_is_lost_only_if_neither_it_nor_its_host_lives(team: Hosts) -> Non
     assert record == Exit(run=1, reason="lost", at=5, buried=True, evidence=found.evidence)
     assert notices(team) == [f"scout ended: its host was lost: {found.evidence}"]
     assert seen_by(directory, "build2").find_lost() == []
+
+
+@pytest.mark.parametrize(
+    ("was_away", "evidence"),
+    [(True, "build1 could not reach the database for 34 s"), (False, "build1 was silent for 34 s, and lost its lease")],
+)
+def test_evidence_of_a_host_that_began_again_stays_true(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, evidence: str, *, was_away: bool
+) -> None:
+    """The words hold at any later time, and on any machine."""
+    before = describe("build1", 1, [])
+    hosts.make(directory, "build1")
+    hosts.save(directory, before)
+    seen_at = directory.host("build1").below("host.json").changed_at()
+    status = Status(run=1, pid=1, state="working", since=1, boot_id=before.boot_id, host="build1")
+    monkeypatch.setattr(hosts, "now", lambda _: seen_at + 34)
+    again = LocalHost(directory, before, before, {}, was_away=was_away)
+    other = LocalHost(directory, describe("build2", 1, []), None, {}, was_away=was_away)
+    assert again.began_again
+    assert not other.began_again
+    monkeypatch.setattr(hosts, "now", lambda _: seen_at + 50)
+    assert again.reason_of_own(status) == ("lost", evidence)
+    directory.make_folder(directory.agent("scout").folder.name)
+    json_records.save(directory.agent("scout").status, status)
+    [lost] = other.find_lost()
+    either = "; build2 could not reach the database" if was_away else ""
+    assert lost.evidence == f"build1 was silent for 50 s, and lost its lease{either}"
+
+
+def test_a_worker_that_its_host_killed_for_its_lease_is_not_adopted(team: Hosts) -> None:
+    """Its end would be recorded as that of any worker that was killed, without a word of the host."""
+    directory, agent = team.crew.directory, team.crew.agent("scout")
+    directory.make_folder(agent.folder.name)
+    me = describe("build1", 1, [])
+    supervisor = HostSupervisor.__new__(HostSupervisor)
+    supervisor._host = LocalHost(directory, me, me, {})
+    worker = subprocess.Popen(["true"])
+    ticks = process.start_ticks(worker.pid)
+    eventually(lambda: process.is_ending(worker.pid), "a zombie")
+    held = leases.take(agent.lease)
+    assert held is not None
+    leases.sign(held, Lease(pid=worker.pid, run=1, boot_id=me.boot_id, start_ticks=ticks, host="build1"))
+    watched = watch(agent)
+    supervisor._adopt(watched)
+    worker.wait()
+    assert watched.ref is None
+    assert not is_alive(team, "scout")
+
+
+def watch(agent: AgentDirectory) -> Watched:
+    return Watched(agent, CachedFile(agent.spec, Spec), CachedFile(agent.status, Status), CachedFile(agent.exit, Exit))
+
+
+def test_a_host_that_lost_its_lease_records_no_end(directory: TeamDirectory) -> None:
+    """It killed its workers itself; the end of the run is told with the reason for that."""
+    agent = directory.agent("scout")
+    directory.make_folder(agent.folder.name)
+    supervisor = HostSupervisor.__new__(HostSupervisor)
+    supervisor._watched = {}
+    supervisor.lose_workers()
+    watched = watch(agent)
+    watched.ended[1] = Ended(signal=9)
+    assert supervisor._record_end(watched) is None
+    assert agents.exit_record(agent) is None
 
 
 def test_a_reboot_is_that_of_the_runs_own_machine(team: Hosts) -> None:
@@ -361,7 +429,7 @@ def test_a_host_that_lost_its_lease_kills_its_workers_and_begins_again(team: Hos
     tree = process.descendants(team.crew.pid("busy"))
     lose(team, "hosts/build1/lease")
     record = eventually(lambda: ended(team, "busy"), "the end of its agent")
-    assert (record.reason, record.evidence[:21]) == ("lost", "build1 was last seen ")
+    assert (record.reason, record.evidence[:21]) == ("lost", "build1 was silent for")
     assert not any(process.start_ticks(pid) for pid in tree)
     eventually(lambda: team.is_up("build1", host.pid) or None, "the same process as a host again")
     assert host.poll() is None
@@ -405,6 +473,7 @@ def test_a_host_outlives_the_loss_of_the_database(tmp_path: Path) -> None:
             eventually(lambda: team.is_up("build1", host.pid) or None, "the same process as a host again")
             record = eventually(lambda: ended(team, "busy"), "the record of its end")
             assert record.reason == "lost"
+            assert re.fullmatch(r"build1 could not reach the database for \d+ s", record.evidence)
             hire.resume(team.crew.team, "busy")
             wait_up(team, "busy")
             assert runs(team, "busy") == [1, 2]
@@ -429,7 +498,7 @@ def test_a_run_begins_after_the_end_of_the_last_one_on_another_host(team: Hosts)
         assert runs(team, "scout") == []
         assert "scout" in [run.agent for run in hosts.claimed(directory, "build2")]
     eventually(lambda: runs(team, "scout") == [2] or None, "the run")
-    assert notices(team)[0].startswith("scout ended: its host was lost: build1 was last seen")
+    assert notices(team)[0].startswith("scout ended: its host was lost: build1 was silent for")
 
 
 def test_an_agent_that_crashes_is_restarted_on_its_host(team: Hosts) -> None:

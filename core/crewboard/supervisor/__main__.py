@@ -149,7 +149,7 @@ def run_host(team: TeamDirectory, record: Host) -> int:
     try:
         team.require_adopted()
         _log_to(team)
-        _wait_for_store(team)
+        was_away = _wait_for_store(team)
         if not team.config.exists():
             raise UsageError(f"the team {team.path.name} was removed from its database; the host ends")
         store.roster.require_own_agents(team)
@@ -162,7 +162,8 @@ def run_host(team: TeamDirectory, record: Host) -> int:
         me = Lease(pid=record.pid, boot_id=record.boot_id, start_ticks=record.start_ticks, host=record.name)
         store.leases.sign(held, me)
         before = store.hosts.load(team, record.name)
-        asyncio.run(supervise(team, lock, LocalHost(team, record, before, os.environ), held))
+        host = LocalHost(team, record, before, os.environ, was_away=was_away)
+        asyncio.run(supervise(team, lock, host, held))
         store.leases.release(held)
     except (StorageError, LostLeaseError) as error:
         _begin_again(str(error))
@@ -185,8 +186,11 @@ def _log_to(team: TeamDirectory) -> None:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, handlers=handlers)
 
 
-def _wait_for_store(team: TeamDirectory) -> None:
-    """Wait until the store can be reached: it may have been away for long, and a host begins again then."""
+def _wait_for_store(team: TeamDirectory) -> bool:
+    """Wait until the store can be reached: it may have been away for long, and a host begins again then.
+
+    Return True if it was away.
+    """
     said = ""
     while True:
         try:
@@ -197,7 +201,7 @@ def _wait_for_store(team: TeamDirectory) -> None:
             said = str(error)
             time.sleep(_REACH_INTERVAL)
         else:
-            return
+            return bool(said)
 
 
 def _take_folder(team: TeamDirectory) -> store.Held:
@@ -251,7 +255,7 @@ def _begin_again(why: str, supervisor: HostSupervisor | None = None) -> NoReturn
     ends = supervisor is not None and supervisor.is_draining
     log.error("%s; kills its workers, and %s", why, "ends" if ends else "begins again")
     if supervisor is not None:
-        supervisor.kill_workers()
+        supervisor.lose_workers()
     for _ in range(_MOST_ROUNDS):
         living = [pid for pid in linux.process.descendants(os.getpid()) if not linux.process.is_ending(pid)]
         if not living:

@@ -74,16 +74,26 @@ class Looked:
 class LocalHost:
     """The host that this supervisor is. `before` is the record of its predecessor of the same name, if there was one.
 
-    `record` is the one that this host writes.
+    `record` is the one that this host writes. `was_away`: it had to wait for the database before it began.
     """
 
-    def __init__(self, team: TeamDirectory, record: Host, before: Host | None, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        team: TeamDirectory,
+        record: Host,
+        before: Host | None,
+        environment: Mapping[str, str],
+        *,
+        was_away: bool = False,
+    ) -> None:
         self.record = record
         self.environment = {**environment, env.HOST: record.name}
         self.cap = ""
         """Which cap of the team kept this host from claiming more; empty if none did."""
         self._team = team
         self._before = before
+        self._was_away = was_away
+        self._began_at = store.hosts.now(team)
         self._seen_at = team.host(record.name).below("host.json").changed_at()
         self._looked: dict[str, Looked] = {}
         self._clock_at = float("-inf")
@@ -93,6 +103,14 @@ class LocalHost:
     def name(self) -> str:
         """Return its name."""
         return self.record.name
+
+    @property
+    def began_again(self) -> bool:
+        """Return True if this process was the host before, and killed its workers because it lost its lease."""
+        before, now = self._before, self.record
+        return before is not None and (before.machine, before.boot_id, before.pid, before.start_ticks) == (
+            now.machine, now.boot_id, now.pid, now.start_ticks
+        )  # fmt: skip
 
     # What it runs.
 
@@ -188,10 +206,19 @@ class LocalHost:
         has_moved = host is not None and host.name == self.name and host.machine != self.record.machine
         if boots and status.boot_id and boots != {status.boot_id} and not has_moved:
             return "reboot", ""
+        return "lost", self._why_lost(status.host, seen_at)
+
+    def _why_lost(self, host: str, seen_at: float) -> str:
+        """Return in words that stay true why a host counts as lost; `seen_at` is when it last wrote, 0 if never."""
         if not seen_at:
-            return "lost", f"{status.host} left no record"
-        ago = max(0, store.hosts.now(self._team) - seen_at)
-        return "lost", f"{status.host} was last seen {ago:.0f} s ago"
+            return f"{host} left no record"
+        if host == self.name and self.began_again:
+            silent = f"{max(0, self._began_at - seen_at):.0f} s"
+            return f"{host} could not reach the database for {silent}" if self._was_away else _silent(host, silent)
+        why = _silent(host, f"{max(0, store.hosts.now(self._team) - seen_at):.0f} s")
+        return (
+            f"{why}; {self.name} could not reach the database" if self._was_away and seen_at < self._began_at else why
+        )
 
     def _last_seen(self, host: str) -> float:
         """Return when a host last wrote its record, by the clock of the store."""
@@ -235,6 +262,10 @@ def describe(name: str, slots: int, labels: list[str]) -> Host:
         since=time.time(),
         at=time.time(),
     )
+
+
+def _silent(host: str, duration: str) -> str:
+    return f"{host} was silent for {duration}, and lost its lease"
 
 
 def _is_finalized(agent: AgentDirectory, status: Status) -> bool:
@@ -296,6 +327,8 @@ class HostSupervisor(Supervisor):
         self._claim_timer: asyncio.TimerHandle | None = None
         self._asked: set[str] = set()
         """The workers that were asked to shut down because this host ends."""
+        self._is_lost = False
+        """True once this host lost its lease: it kills its workers, and says nothing more of them."""
         self._drain_until: float | None = None
         """When the workers of a host that ends are terminated (monotonic); None while it does not end."""
 
@@ -431,6 +464,19 @@ class HostSupervisor(Supervisor):
         status = watched.status.get()
         return status is not None and status.host in (self._host.name, "") and not _is_over(watched, status)
 
+    def _adopt(self, watched: Watched) -> None:
+        """Watch a living worker; free the lease of one that this process killed before it began again."""
+        lease = watched.agent.lease
+        holder = store.leases.holder(lease, Lease) if self._host.began_again else None
+        if holder is None or holder.host != self._host.name or _lives(holder):
+            super()._adopt(watched)
+        else:
+            store.leases.free(lease, holder.pid, holder.start_ticks)
+
+    def _record_end(self, watched: Watched) -> Exit | None:
+        # The host that begins again, or another one, records that the run was lost.
+        return None if self._is_lost else super()._record_end(watched)
+
     def _unobserved_reason(self, status: Status) -> tuple[str, str]:
         return self._host.reason_of_own(status)
 
@@ -508,11 +554,22 @@ class HostSupervisor(Supervisor):
         """Return True if this host was asked to end."""
         return self._drain_until is not None
 
+    def lose_workers(self) -> None:
+        """Kill all workers because this host lost its lease. Safe to call in any thread."""
+        self._is_lost = True
+        self.kill_workers()
+
     def kill_workers(self) -> None:
         """Kill all workers and all that they started. Safe to call in any thread."""
         for watched in list(self._watched.values()):
             if (ref := watched.ref) is not None:
                 self._launcher.signal(ref, signal.SIGKILL, tree=True)
+
+
+def _lives(holder: Lease) -> bool:
+    """Return True if the process that holds a lease lives on this machine."""
+    is_here = linux.process.is_same(holder.pid, holder.boot_id, holder.start_ticks)
+    return is_here and not linux.process.is_ending(holder.pid)
 
 
 def _is_over(watched: Watched, status: Status) -> bool:
