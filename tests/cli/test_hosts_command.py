@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from crewboard.commands.context import Team
-from crewboard.records import OperatorState
-from crewboard.store import hosts, json_records, leases
+from crewboard.records import Exit, OperatorState
+from crewboard.store import agents, hosts, json_records, leases
 from tests.cli.files import alive, enlist
 from tests.cli.shell import Cli
 from tests.placed import add_host, want
@@ -62,6 +62,19 @@ def test_status_says_that_an_agent_waits_for_a_host(cli: Cli, team: Team) -> Non
     shown = cli("status").out
     assert "waits for a host: none of this team is up" in shown
     assert "crewboard host   or   crewboard hosts   or   crewboard resume api --host NAME" in shown
+
+
+def test_status_says_what_a_resumed_agent_waits_for(cli: Cli, team: Team) -> None:
+    add_host(team.directory, "build1")
+    enlist(team, "api", host="build1")
+    directory = team.directory.agent("api")
+    agents.write_exit(directory, Exit(run=1, reason="killed", at=5, buried=True))
+    spec = agents.spec(directory)
+    assert spec is not None
+    agents.change_spec(directory, lambda _: spec.replace(run=2, at=time.time()))
+    row = next(line for line in cli("status").out.splitlines() if line.startswith("  api "))
+    assert "queued" in row
+    assert "waits for a host: none" in row
 
 
 def test_a_named_database_is_joined_by_any_command(

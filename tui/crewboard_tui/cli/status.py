@@ -124,7 +124,7 @@ _HOST_AT = 4
 
 
 def _row(agent: AgentView, now: float, name_room: int) -> list[str]:
-    doing = core.records.describe_exit(agent.exit) if agent.exit and not agent.alive else agent.doing
+    doing = agent.doing
     if agent.shown == "done" and agent.state != "exited":
         doing += " (acknowledged)"
     if agent.alive and agent.last_error and agent.state == "idle":
