@@ -11,6 +11,7 @@ from crewboard.records import Exit, OperatorState
 from crewboard.store import agents, hosts, json_records, leases
 from tests.cli.files import alive, enlist
 from tests.cli.shell import Cli
+from tests.hosts import up
 from tests.placed import add_host, want
 
 
@@ -62,6 +63,13 @@ def test_status_says_that_an_agent_waits_for_a_host(cli: Cli, team: Team) -> Non
     shown = cli("status").out
     assert "waits for a host: none of this team is up" in shown
     assert "crewboard host   or   crewboard hosts   or   crewboard resume api --host NAME" in shown
+
+
+def test_status_says_which_host_uses_the_offline_model(cli: Cli, team: Team) -> None:
+    with up(team.directory, "build1") as host, up(team.directory, "build2"):
+        assert " · Messages API" in cli("status").out
+        hosts.save(team.directory, host.replace(offline=True))
+        assert "\noffline model only on build1\n" in cli("status").out
 
 
 def test_status_says_what_a_resumed_agent_waits_for(cli: Cli, team: Team) -> None:

@@ -86,6 +86,15 @@ def test_a_host_is_forgotten_after_a_day_unless_agents_were_lost(team: Frozen) -
     assert view.told_apart == ["big", "small"]
 
 
+@pytest.mark.parametrize(("big", "small", "backend"), [(True, True, "offline"), (True, False, "api")])
+def test_the_hosts_that_are_up_say_which_model_is_used(team: Frozen, big: bool, small: bool, backend: str) -> None:
+    add_host(team.directory, "big", offline=big)
+    add_host(team.directory, "small", offline=small)
+    assert read(team).model_backend == backend
+    team.probe.hosts_up = frozenset({"big"})
+    assert read(team).model_backend == "offline"
+
+
 def test_a_team_without_hosts_looks_at_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     frozen = make_empty(tmp_path / "inkpot")
     frozen.hire("api", "code", "working", "bash make", ago=9, pid=77)

@@ -12,6 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from crewboard import env
 from crewboard.commands import answers, hire, messages, stop
 from crewboard.errors import ExitCode
 from crewboard.linux import process
@@ -200,6 +201,12 @@ def test_a_run_is_lost_only_if_neither_it_nor_its_host_lives(team: Hosts) -> Non
     assert record == Exit(run=1, reason="lost", at=5, buried=True, evidence=found.evidence)
     assert notices(team) == [f"scout ended: its host was lost: {found.evidence}"]
     assert seen_by(directory, "build2").find_lost() == []
+
+
+def test_a_host_says_whether_it_uses_the_offline_model(directory: TeamDirectory) -> None:
+    record = describe("build1", 1, [])
+    assert not LocalHost(directory, record, None, {}).record.offline
+    assert LocalHost(directory, record, None, {env.OFFLINE: "1"}).record.offline
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,7 @@ class HostReader:
                 load=host.load,
                 memory=host.memory,
                 clock_offset=host.clock_offset,
+                offline=host.offline,
                 since=host.since - host.clock_offset,
                 seen=host.at - host.clock_offset,
             )

@@ -15,7 +15,7 @@ from crewboard.readmodel.mail import Unread, UnreadResult
 from crewboard.readmodel.needs import Damage, OtherEvidence, find_needs
 from crewboard.readmodel.processes import KernelProbe, Probe, Usage
 from crewboard.readmodel.states import Evidence, SeenHost, find_state, show
-from crewboard.readmodel.team import AgentView, Rest, SupervisorView, TeamView
+from crewboard.readmodel.team import AgentView, HostView, Rest, SupervisorView, TeamView
 from crewboard.records import (
     OPERATOR,
     SYSTEM,
@@ -346,8 +346,7 @@ class TeamReader:
         views = (reader.view for reader in self._agents.values() if reader.view is not None)
         agents = self._without_gone_servers(tuple(_with_changes(view, collisions, compared) for view in views))
         unread = {agent.name: agent.unread for agent in agents} | to_operator
-        serves = self._is_locked(self.team.model_lock)
-        backend = "offline" if serves or self.team.uses_offline_model() else "api"
+        shown_hosts = self._hosts.views(agents, now)
         # Last, because it reports what the reads above could not read.
         damage = self._damage()
         return TeamView(
@@ -356,7 +355,7 @@ class TeamReader:
             root=self.team.root,
             description=config.description,
             plan_approver=config.plan_approver,
-            model_backend=backend,
+            model_backend=self._model_backend(shown_hosts),
             supervisor=supervisor,
             agents=agents,
             requests=pending,
@@ -378,10 +377,20 @@ class TeamReader:
             storage=store.files.disk_state(self.team.path),
             present=self._present(),
             attached=config.attached,
-            hosts=self._hosts.views(agents, now),
+            hosts=shown_hosts,
             unprovided=any(not each.provided for each in starts.held),
             now=now,
         )
+
+    def _model_backend(self, hosts: Sequence[HostView]) -> str:
+        """Return what agents use: as the hosts say that are up, `api` if one does; without any, as this machine knows.
+
+        Only the machine that starts agents has the mark of the offline model.
+        """
+        if up := [host for host in hosts if host.is_up]:
+            return "offline" if all(host.offline for host in up) else "api"
+        serves = self._is_locked(self.team.model_lock)
+        return "offline" if serves or self.team.uses_offline_model() else "api"
 
     def _empty_view(self, now: float) -> TeamView:
         return TeamView(

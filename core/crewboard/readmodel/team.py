@@ -237,6 +237,8 @@ class HostView(Struct, frozen=True):
     load: float = 0
     memory: int = 0
     clock_offset: float = 0
+    offline: bool = False
+    """Whether it starts agents on the offline model."""
     since: float = 0
     seen: float = 0
 

@@ -48,7 +48,8 @@ class Host(Record):
 
     It runs at most `slots` agents, and those that need `labels`. `machine` is the name of its machine, which has
     `cores`, a `load` (the average of one minute) and `memory` bytes. A host that is `draining` takes no more agents.
-    `clock_offset` is how many seconds its clock is ahead of the store's. `usage` is that of its agents.
+    `clock_offset` is how many seconds its clock is ahead of the store's. `usage` is that of its agents. One that is
+    `offline` starts them on the offline model.
     """
 
     name: Name
@@ -64,6 +65,7 @@ class Host(Record):
     memory: int = 0
     clock_offset: float = 0
     draining: bool = False
+    offline: bool = False
     since: Time = 0
     at: Time = 0
     usage: dict[Name, Usage] = {}

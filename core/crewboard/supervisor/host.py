@@ -86,7 +86,7 @@ class LocalHost:
         *,
         was_away: bool = False,
     ) -> None:
-        self.record = record
+        self.record = record.replace(offline=env.is_offline(environment))
         self.environment = {**environment, env.HOST: record.name}
         self.cap = ""
         """Which cap of the team kept this host from claiming more; empty if none did."""
