@@ -198,7 +198,9 @@ def test_a_run_is_lost_only_if_neither_it_nor_its_host_lives(team: Hosts) -> Non
     for _ in range(2):
         finalizer.finalize_lost([found], 1.0)
     record = agents.exit_record(agent)
-    assert record == Exit(run=1, reason="lost", at=5, buried=True, evidence=found.evidence)
+    # A worker at rest wrote long before its host did.
+    seen_at = directory.host("build1").below("host.json").changed_at()
+    assert record == Exit(run=1, reason="lost", at=seen_at, buried=True, evidence=found.evidence)
     assert notices(team) == [f"scout ended: its host was lost: {found.evidence}"]
     assert seen_by(directory, "build2").find_lost() == []
 
@@ -228,10 +230,11 @@ def test_evidence_of_a_host_that_began_again_stays_true(
     assert again.began_again
     assert not other.began_again
     monkeypatch.setattr(hosts, "now", lambda _: seen_at + 50)
-    assert again.reason_of_own(status) == ("lost", evidence)
+    assert again.reason_of_own(status) == ("lost", evidence, seen_at)
     directory.make_folder(directory.agent("scout").folder.name)
     json_records.save(directory.agent("scout").status, status)
     [lost] = other.find_lost()
+    assert lost.seen_at == seen_at
     either = "; build2 could not reach the database" if was_away else ""
     assert lost.evidence == f"build1 was silent for 50 s, and lost its lease{either}"
 

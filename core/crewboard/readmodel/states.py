@@ -156,7 +156,7 @@ def find_state(seen: Evidence) -> Finding:
     if seen.exit is not None and seen.exit.run == last_run:
         if seen.status is not None and ended_by_shutdown(seen.exit, seen.status.boot_id, seen.machine_boot_id):
             return Finding("exited", seen.exit.at, EXIT_REASONS["reboot"])
-        return _ended(seen.exit, seen.host)
+        return _ended(seen.exit)
     return _gone(seen)
 
 
@@ -210,12 +210,10 @@ def _not_begun(seen: Evidence, spec: Spec, last_run: int) -> Finding:
     return Finding("starting", spec.at, reason, failed_start=late, is_starting=starting)
 
 
-def _ended(record: Exit, host: SeenHost | None) -> Finding:
+def _ended(record: Exit) -> Finding:
     state: State = "vanished" if has_vanished(record) else "exited" if is_orderly(record) else "crashed"
     is_lost = record.reason == "lost" and bool(record.evidence)
-    # An agent at rest wrote last when it began to rest; its host was alive after that.
-    at = max(record.at, host.seen) if is_lost and host is not None else record.at
-    return Finding(state, at, describe_exit(record), is_lost=is_lost)
+    return Finding(state, record.at, describe_exit(record), is_lost=is_lost)
 
 
 def _gone(seen: Evidence) -> Finding:

@@ -18,22 +18,30 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LostRun:
-    """A run that ended with its host, and why that is believed: see `Exit`."""
+    """A run that ended with its host, and why that is believed: see `Exit`. `seen_at` is when its host last wrote."""
 
     agent: AgentDirectory
     run: int
     host: str
     reason: str
     evidence: str
+    seen_at: float = 0
 
 
 def record_exit(
-    agent: AgentDirectory, run: int, ended: Ended, now: float, reason: str = "", evidence: str = ""
+    agent: AgentDirectory,
+    run: int,
+    ended: Ended,
+    now: float,
+    reason: str = "",
+    evidence: str = "",
+    seen_at: float = 0,
 ) -> Exit:
     """Write how a run ended, unless its worker wrote that itself.
 
     `reason` is why the supervisor ended it, if it did, or why a run is lost, with its `evidence`. `now` is the time of
-    the end if the supervisor observed it. If not, the worker's last sign of life is recorded.
+    the end if the supervisor observed it. If not, the last sign of life is recorded: of the worker, or of its host,
+    `seen_at`, because a worker at rest writes nothing.
     """
     spec, status = (
         store.json_records.load_or_none(agent.spec, Spec),
@@ -41,7 +49,7 @@ def record_exit(
     )
     unobserved = ended == Ended() and status is not None and status.run == run
     reason = reason or _reason(agent, run, ended, spec, status)
-    at = status.beat or now if unobserved and status is not None else now
+    at = max(status.beat, seen_at) or now if unobserved and status is not None else now
     record = Exit(run=run, code=ended.code, signal=ended.signal, reason=reason, at=at, evidence=evidence)
     return store.agents.write_exit(agent, record)
 
@@ -79,7 +87,7 @@ def finalize_lost(lost: Sequence[LostRun], now: float) -> None:
         for each in lost:
             if store.leases.is_held(each.agent.lease) or store.hosts.is_up(team, each.host):
                 continue
-            record = record_exit(each.agent, each.run, Ended(), now, each.reason, each.evidence)
+            record = record_exit(each.agent, each.run, Ended(), now, each.reason, each.evidence, each.seen_at)
             if record.run == each.run and not record.buried:
                 release(each.agent, now)
                 ended.append((each.agent, record))

@@ -189,16 +189,17 @@ class LocalHost:
                 continue
             left.append(name)
             if not store.leases.is_held(agent.lease):
-                reason, evidence = self._why(status, store.hosts.load(self._team, host), self._last_seen(host))
-                found.append(LostRun(agent, status.run, host, reason, evidence))
+                seen_at = self._last_seen(host)
+                reason, evidence = self._why(status, store.hosts.load(self._team, host), seen_at)
+                found.append(LostRun(agent, status.run, host, reason, evidence, seen_at))
         self._looked[host] = Looked(left, looked.at)
         return found
 
-    def reason_of_own(self, status: Status) -> tuple[str, str]:
-        """Return reason and evidence of the end of a run of this host that its predecessor left, as `_why` does."""
+    def reason_of_own(self, status: Status) -> tuple[str, str, float]:
+        """Return why a run of this host ended that its predecessor left, as `_why` does, and when that last wrote."""
         if status.host != self.name:
-            return "", ""
-        return self._why(status, self._before, self._seen_at)
+            return "", "", 0
+        return *self._why(status, self._before, self._seen_at), self._seen_at
 
     def _why(self, status: Status, host: Host | None, seen_at: float) -> tuple[str, str]:
         """Return why a run ended that nothing observed: its machine was started again, or its host was lost."""
@@ -477,7 +478,7 @@ class HostSupervisor(Supervisor):
         # The host that begins again, or another one, records that the run was lost.
         return None if self._is_lost else super()._record_end(watched)
 
-    def _unobserved_reason(self, status: Status) -> tuple[str, str]:
+    def _unobserved_reason(self, status: Status) -> tuple[str, str, float]:
         return self._host.reason_of_own(status)
 
     def _wake_if_changed(self, watched: Watched, spec: Spec) -> None:

@@ -600,16 +600,19 @@ class Supervisor:
         watched.ended.clear()
         status, record = watched.status.get(), watched.exit.get()
         if status is not None and (record is None or record.run < status.run):
-            reason, evidence = self._reason(watched, status.run), ""
-            if not reason:
-                reason, evidence = self._unobserved_reason(status)
-            record = finalizer.record_exit(watched.agent, status.run, Ended(), now, reason, evidence)
+            reason, evidence, seen_at = self._unobserved_reason(status)
+            if memory := self._reason(watched, status.run):
+                reason, evidence = memory, ""
+            record = finalizer.record_exit(watched.agent, status.run, Ended(), now, reason, evidence, seen_at)
         is_due = record is not None and not record.buried and not store.leases.is_held(watched.agent.lease)
         return record if is_due else None
 
-    def _unobserved_reason(self, status: Status) -> tuple[str, str]:  # noqa: ARG002  a host needs it
-        """Return why a run ended that no supervisor saw end, and the evidence; empty texts if that is unknown."""
-        return "", ""
+    def _unobserved_reason(self, status: Status) -> tuple[str, str, float]:  # noqa: ARG002  a host needs it
+        """Return why a run ended that no supervisor saw end, the evidence, and when its host last wrote.
+
+        What is unknown is empty or 0.
+        """
+        return "", "", 0
 
     def _finalize_ended(self) -> list[Candidate]:
         """Finalize the runs that ended, unless others were just now; return the runs that should begin next."""
