@@ -18,7 +18,7 @@ from crewboard.errors import ExitCode
 from crewboard.linux import process
 from crewboard.protocol import SHUTDOWN_TIMEOUT
 from crewboard.readmodel.reader import read_team
-from crewboard.records import Exit, Host, Lease, RunStarted, Spec, Status, WantedRun
+from crewboard.records import Exit, Host, Lease, RunStarted, Spec, Status, WantedRun, is_orderly
 from crewboard.store import AgentDirectory, CachedFile, agents, hosts, json_records, leases, mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import finalizer
@@ -335,7 +335,11 @@ def test_a_host_that_ends_asks_its_agents_and_gives_back_what_has_not_begun(team
     end, busy = ended(team, "idle"), ended(team, "busy")
     assert end is not None
     assert busy is not None
-    assert (end.reason, busy.signal) == ("shutdown", signal.SIGKILL)
+    assert (end.reason, busy.reason, busy.signal) == ("shutdown", "host_ended", signal.SIGKILL)
+    # That is no crash.
+    seen = {agent.name: (agent.state, agent.reason) for agent in read_team(team.crew.directory).agents}
+    assert seen["busy"] == ("exited", "its host ended")
+    assert [need for need in read_team(team.crew.directory).needs if need.kind == "death"] == []
     assert shown(team, "build1") == ("ended", ())
     eventually(lambda: not any(process.start_ticks(pid) for pid in tree), "that no process is left")
 
@@ -360,7 +364,7 @@ def test_a_host_that_ends_terminates_agents_that_do_not(team: Hosts) -> None:
     host.wait(SHUTDOWN_TIMEOUT + 30)
     record = ended(team, "busy")
     assert record is not None
-    assert record.reason == "terminated"
+    assert (record.reason, is_orderly(record)) == ("host_ended", True)
     assert not any(process.start_ticks(pid) for pid in tree)
 
 

@@ -176,6 +176,7 @@ EXIT_REASONS = {
     "finished": "done with what it was hired for",
     "shutdown": "agreed to shut down",
     "killed": "ended by the operator",
+    "host_ended": "its host ended",
     "turn_limit": "reached its turn limit",
     "budget": "reached its budget",
     "memory": "used more memory than its limit",
@@ -199,7 +200,7 @@ VANISHED = "killed or crashed without a supervisor"
 LIMIT_REASONS = frozenset({"turn_limit", "budget"})
 """Reasons of an end after which a raised limit continues the assignment."""
 
-ORDERLY_REASONS = frozenset({"finished", "shutdown", "killed", *LIMIT_REASONS})
+ORDERLY_REASONS = frozenset({"finished", "shutdown", "killed", "host_ended", *LIMIT_REASONS})
 """Reasons of an orderly end, whatever the exit code is: the end was requested, or a limit was reached."""
 
 

@@ -328,6 +328,8 @@ class HostSupervisor(Supervisor):
         self._claim_timer: asyncio.TimerHandle | None = None
         self._asked: set[str] = set()
         """The workers that were asked to shut down because this host ends."""
+        self._drained: set[tuple[str, int]] = set()
+        """The runs that were terminated because this host ends: agents and runs."""
         self._is_lost = False
         """True once this host lost its lease: it kills its workers, and says nothing more of them."""
         self._drain_until: float | None = None
@@ -476,7 +478,13 @@ class HostSupervisor(Supervisor):
 
     def _record_end(self, watched: Watched) -> Exit | None:
         # The host that begins again, or another one, records that the run was lost.
-        return None if self._is_lost else super()._record_end(watched)
+        if self._is_lost:
+            return None
+        record = super()._record_end(watched)
+        if record is None or record.reason not in ("terminated", "died"):
+            return record
+        is_drained = (watched.agent.name, record.run) in self._drained
+        return record.replace(reason="host_ended") if is_drained else record
 
     def _unobserved_reason(self, status: Status) -> tuple[str, str, float]:
         return self._host.reason_of_own(status)
@@ -521,6 +529,7 @@ class HostSupervisor(Supervisor):
         if self._drain_until is not None:
             log.warning("asked to end again: kills all workers")
             self._drain_until = time.monotonic()
+            self._drained |= {(name, each.run) for name, each in self._watched.items() if each.ref is not None}
             self.kill_workers()
         else:
             log.info("draining: asks the workers to shut down")
@@ -547,6 +556,7 @@ class HostSupervisor(Supervisor):
                 self._wake_worker(watched)
             if time.monotonic() >= until and watched.term_at is None and watched.ref is not None:
                 watched.term_at = time.monotonic()
+                self._drained.add((name, watched.run))
                 self._launcher.signal(watched.ref, signal.SIGTERM)
         self._pass_again_in(max(until - time.monotonic(), 0.1))
 
