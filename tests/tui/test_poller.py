@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from crewboard.errors import StorageError
 from crewboard.protocol import supervisor_client
 from crewboard.readmodel.activity import ActivityReader
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import SupervisorView, TeamView
 from crewboard.store import agents
+from crewboard.store.file_store import FileStore
 from crewboard.store.layout import AgentDirectory, TeamDirectory
+from crewboard_tui import poller
 from crewboard_tui.poller import BURST, SWEPT, KeysFirst, Pace, TeamPoller, is_at_rest
 from crewboard_tui.queries import Feed, MailTo, Readers, Snapshot, WorkOf
-from crewboard_tui.widgets.bars import alert_line
+from crewboard_tui.widgets.bars import Badges, alert_line, strip_line
 from tests.crew import eventually
 from tests.frozen import NOW, Frozen, make_empty, make_team
 
@@ -75,6 +78,36 @@ def test_where_there_is_no_team_yet_no_file_events_are_missing(tmp_path: Path) -
     eventually(lambda: published, "the first reading")
     assert published[0].hinted
     reading.stop()
+
+
+def test_a_database_that_does_not_answer_is_shown(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    listener.next()
+    hangs, fails = threading.Event(), threading.Event()
+
+    def reach(_: object) -> None:
+        hangs.set()
+        fails.wait(WAIT_TIMEOUT)
+        raise StorageError("the store postgresql://crew@db.example.org/crewboard failed: connection refused")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(poller, "LATE", 0.0)
+        patched.setattr(TeamPoller, "_is_remote", True)
+        patched.setattr(FileStore, "reach", reach)
+        listener.reading.poke()
+        assert hangs.wait(WAIT_TIMEOUT)
+        listener.reading.note_late()
+        for reason in ("no answer yet", "the store postgresql://"):
+            shown = listener.next()
+            line = "".join(span.text for span in alert_line(shown, NOW, 80))
+            assert line.startswith(" database away ")
+            assert reason in line
+            assert len(line) <= 80
+            strip = "".join(span.text for span in strip_line(shown, Badges(), 80))
+            assert "live" not in strip
+            assert "▸away" in strip
+            fails.set()
+    back = listener.next()
+    assert (back.away_since, back.problem) == (None, None)
 
 
 def test_only_what_is_looked_at_is_read(listener: Listener) -> None:

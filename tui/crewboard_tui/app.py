@@ -385,6 +385,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self._show_presence()
         if self._has_news and monotonic() - self._kept_at >= VISIT_KEPT_EVERY:
             self._keep_visit()  # a killed dashboard cannot say how it was left
+        self.context.reading.note_late()
         hushed = self.context.hush()
         if self._unshown:
             self._show()

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 import crewboard as core
-from crewboard import OPERATOR, CrewboardError, TeamReader, TeamView
+from crewboard import OPERATOR, CrewboardError, StorageError, TeamReader, TeamView
 from crewboard_tui.queries import FROM_FILES, Query, Readers, Snapshot
 
 BURST = 1 / 8
@@ -38,6 +38,9 @@ RING_EVERY = 5.0
 
 _RESTING: frozenset[core.records.State] = frozenset({"idle", "paused", "exited", "crashed", "vanished"})
 """States that do not end by themselves after some time."""
+
+LATE = 2.0
+"""Seconds after which a reading that a database has not answered is shown as one that it does not answer."""
 
 log = logging.getLogger(__name__)
 
@@ -123,6 +126,8 @@ class TeamPoller:
         self._swept_at = float("-inf")
         self._next = 0
         """The place on the roster of the first agent of the next sweep."""
+        self._began: float | None = None
+        """When the reading under way began (monotonic)."""
         self._mirror: core.attach.follow.MirrorThread | None = None
         self._watcher = core.readmodel.watcher.Watcher(
             team.path,
@@ -147,6 +152,19 @@ class TeamPoller:
         if core.store.roster.is_attached(self._team) and not self._team.is_foreign():
             self._mirror = core.attach.follow.MirrorThread(self._team)
             self._mirror.start()
+
+    def note_late(self) -> None:
+        """Publish that the database does not answer, if a reading takes long. Called by the app at each tick."""
+        last, began = self._last, self._began
+        if last is None or last.away_since is not None or began is None or not self._is_remote:
+            return
+        if time.monotonic() - began >= LATE:
+            self._last = replace(last, problem="no answer yet", away_since=began)
+            self._publish(self._last)
+
+    @property
+    def _is_remote(self) -> bool:
+        return self._team.store != self._team.local
 
     def stop(self) -> None:
         """Stop reading."""
@@ -208,7 +226,9 @@ class TeamPoller:
         last = self._last
         if last is None or self._queries == self._answered:
             return
-        self._last = self._snapshot(lambda: last.view)
+        # That the team cannot be read stays true of what was read before.
+        away = {"problem": last.problem, "away_since": last.away_since} if last.away_since is not None else {}
+        self._last = replace(self._snapshot(lambda: last.view), **away)
         if self._last != last:
             self._publish(self._last)
 
@@ -220,17 +240,24 @@ class TeamPoller:
 
     def _snapshot(self, read: Callable[[], TeamView]) -> Snapshot:
         self.keys.begin()
+        began = self._began = time.monotonic()
+        away_since = None
         try:
             view = read()
             self._readers.note(view)
             return self._answer(Snapshot(view, hinted=self._watcher.hinted))
         except (CrewboardError, OSError) as error:
             problem = str(error)
+            if isinstance(error, StorageError) and self._is_remote:
+                since = self._last.away_since if self._last is not None else None
+                away_since = began if since is None else since
         except Exception as error:
             # Reading goes on at the next change; a thread that died would leave a screen that lies.
             log.exception("reading failed")
             problem = f"an error in crewboard while reading: {type(error).__name__}: {error}"
-        return replace(self._last or Snapshot(_nothing(self._team)), problem=problem)
+        finally:
+            self._began = None
+        return replace(self._last or Snapshot(_nothing(self._team)), problem=problem, away_since=away_since)
 
     def _answer(self, snapshot: Snapshot) -> Snapshot:
         """Return a snapshot with the answers; one that cannot be read keeps what it was, and the rest is shown."""

@@ -159,12 +159,14 @@ class Snapshot(Struct, frozen=True):
     """The team, and the answers to what the screen asked, read at one time.
 
     `hinted` says whether file events arrive; `problem` is why the last reading failed.
+    `away_since` is since when the database of the team has not answered (monotonic).
     """
 
     view: TeamView
     answers: Mapping[Query[object], Any] = field(default_factory=dict)
     hinted: bool = True
     problem: str | None = None
+    away_since: float | None = None
 
     def get(self, query: Query[T]) -> T | None:
         """Return the answer to a query; None while it is not read yet."""

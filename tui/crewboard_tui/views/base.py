@@ -294,7 +294,7 @@ class BaseScreen(Screen[None]):
             offline=core.env.is_offline(self.context.team.environment) and snapshot.view.attached is None,
             others=tuple(dict.fromkeys(each.who for each in self.context.others)),
         )
-        view, shown = snapshot.view, (snapshot.hinted, badges, self.size.width)
+        view, shown = snapshot.view, (snapshot.hinted, snapshot.away_since, badges, self.size.width)
         if view is not self._strip_shows[0] or shown != self._strip_shows[1]:
             self._strip_shows = (view, shown)
             self._still("strip").show([strip_line(snapshot, badges, self.size.width)])

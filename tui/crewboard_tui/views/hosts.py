@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 from textual import on
 from textual.widget import Widget
 
@@ -168,7 +169,8 @@ class HostsPage(BaseScreen):
         return Selection(targets=names, agents=agents)
 
     def paint(self, snapshot: Snapshot) -> None:
-        rows, view = self._rows, snapshot.view
+        # Also while the database is away, when a host wrote last is longer and longer ago.
+        rows, view = self._rows, replace(snapshot.view, now=self.context.now)
         columns = lay_out(rows.row_width)
         found = [Row(host.name, host_line(host, view, columns)) for host in view.hosts if self._matches(host)]
         nothing = [nothing_row(part) for part in self.search.nothing(self._nothing).split("; ")]

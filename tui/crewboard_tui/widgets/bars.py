@@ -1,5 +1,6 @@
 """The lines around a view: status bar, view tabs, alert bar, footer, pane titles. They have no cursor."""
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -255,7 +256,7 @@ def alert_line(
     """
     view = snapshot.view
     # A full disk stops everything else, and explains why something could not be read.
-    if problem := core.readmodel.describe_storage(view) or snapshot.problem:
+    if problem := core.readmodel.describe_storage(view) or _unread(snapshot, width):
         return (Span(" "), say(problem, "error bold"))
     if view.needs:
         keys = (
@@ -274,6 +275,14 @@ def alert_line(
     if gone and any(agent.alive for agent in view.agents):
         return (Span(" supervisor gone; starting a new one, agents keep working", "warning"),)
     return (Span(" nothing needs you", "dim"),)
+
+
+def _unread(snapshot: "Snapshot", width: int) -> str | None:
+    """Return why the team could not be read: the part that fits, and first for how long its database is away."""
+    if snapshot.away_since is None:
+        return snapshot.problem
+    away = format_age(time.monotonic() - snapshot.away_since)
+    return clip(f"database away {away}: {snapshot.problem}", width - 2)
 
 
 def _worst(view: TeamView, now: float, width: int, pressed: Pressed, keys: Line, *, opens: bool) -> Line:
@@ -438,5 +447,7 @@ def _badges(snapshot: "Snapshot", badges: Badges) -> list[_Piece]:
         (bool(badges.others), 4, _with(badges.others), "info"),
     ]
     live = Span("▸live", "success") if snapshot.hinted else Span("▸poll", "warning")
+    if snapshot.away_since is not None:
+        live = Span("▸away", "alarm")
     found = [_Piece(rank, (Span(text, tone),), right=True) for there, rank, text, tone in shown if there]
     return [*found, _Piece(4, (live,), right=True)]
