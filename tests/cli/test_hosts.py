@@ -79,7 +79,8 @@ def test_hosts_and_labels_are_refused_without_hosts(team: Team, cli: Cli) -> Non
     for flags in (["--host", "one"], ["--needs", "gpu"]):
         done = cli("spawn", "w1", "--type", "explore", "--prompt", "x", *flags)
         assert done.code == 2
-        assert "this team has no hosts; start one with `crewboard host`" in done.err
+        assert "kept in files of this machine, and has no hosts; leave out --host and --needs" in done.err
+        assert "crewboard host" not in done.err
     assert not agents.spec(team.directory.agent("w1"))
 
 

@@ -300,7 +300,10 @@ def check(team: TeamDirectory, host: str | None, needs: Collection[str]) -> str:
     if not host and not needs:
         return ""
     if not exist(team):
-        raise UsageError("this team has no hosts; start one with `crewboard host`, or leave out --host and --needs")
+        remedy = "leave out --host and --needs"
+        if team.address is None:
+            raise UsageError(f"this team is kept in files of this machine, and has no hosts; {remedy}")
+        raise UsageError(f"this team has no hosts; start one with `crewboard host`, or {remedy}")
     if wrong := [label for label in needs if not is_name(label)]:
         raise UsageError(f"{wrong[0]!r} is no label: use a-z, 0-9, - and _, as in gpu")
     known = sorted(team.hosts.names())
