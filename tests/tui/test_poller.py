@@ -110,6 +110,14 @@ def test_a_database_that_does_not_answer_is_shown(listener: Listener, monkeypatc
     assert (back.away_since, back.problem) == (None, None)
 
 
+def test_a_team_that_was_deleted_is_said_to_be(frozen: Frozen) -> None:
+    reader = TeamReader(frozen.directory, clock=lambda: NOW, probe=frozen.probe)
+    assert reader.read().problem is None
+    frozen.directory.config.remove()
+    line = "".join(span.text for span in alert_line(Snapshot(reader.read()), NOW, 80))
+    assert line.strip() == "the team demo was deleted"
+
+
 def test_only_what_is_looked_at_is_read(listener: Listener) -> None:
     snapshot = listener.next()
     assert not snapshot.answers
