@@ -53,8 +53,6 @@ def test_a_reviewer_gets_the_diff_and_its_approval_completes_the_task(shared_cre
     crew.model.give("rev", calls("review_task", task_id=task.id, approve=True, feedback="fine"), says("approved"))
     crew.hire("ann", "code", "work", task=task.id)
     eventually(lambda: saved(crew.directory, task).status == "completed", "the approval")
-    handed = results_of(crew, "ann")[-1]
-    assert f"task {task.id} is in review by rev, its check `true` passed" in handed.content
     (asked,) = mail_to(crew.directory, "rev", "task_review_request")
     assert f"ann reports task {task.id} as completed: write it. Its check `true` passed." in asked.content
     assert f"--- /dev/null\n+++ b/{path}\n@@ -0,0 +1,2 @@\n+one\n+two\n" in asked.content
@@ -68,6 +66,8 @@ def test_a_reviewer_gets_the_diff_and_its_approval_completes_the_task(shared_cre
     )
     assert [message.content for message in report] == ["all done"]
     assert report[0].ts >= (request.decided_at or 0)
+    handed = results_of(crew, "ann")[-1]
+    assert f"task {task.id} is in review by rev, its check `true` passed" in handed.content
 
 
 @pytest.mark.long
