@@ -225,6 +225,23 @@ def test_a_new_push_is_what_new_agents_begin_with(machine: Machine, home: TeamDi
     assert not (host.worktree("old") / "more.py").exists()
 
 
+def test_a_push_from_an_unrelated_repository_is_refused(machine: Machine, home: TeamDirectory) -> None:
+    pushed = workspaces.push(home, "kim", 1.0)
+    other = machine("other")
+    make_root(other.root)
+    write(other.root, {"unrelated.txt": "another project\n"})
+    git(other.root, "checkout", "-q", "--orphan", "unrelated")
+    git(other.root, "add", "unrelated.txt")
+    git(other.root, "commit", "-q", "-m", "unrelated")
+    with pytest.raises(UsageError, match=f"no history in common with {pushed.head[:12]}.*--force"):
+        workspaces.push(other, "pat", 2.0)
+    assert workspaces.load(home) == pushed
+    git(home.root, "commit", "-q", "--allow-empty", "-m", "next")
+    again = workspaces.push(home, "kim", 3.0)
+    assert again.head == git(home.root, "rev-parse", "HEAD")
+    assert workspaces.push(other, "pat", 4.0, force=True).head == git(other.root, "rev-parse", "HEAD")
+
+
 def test_many_snapshots_and_pushes_do_not_grow_without_bound(
     machine: Machine, home: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,13 +25,15 @@ class Fetched:
     note: str = ""
 
 
-def push(team: Team, url: str | None = None) -> Workspace:
+def push(team: Team, url: str | None = None, *, force: bool = False) -> Workspace:
     """Put HEAD and the uncommitted files into the store of a team with hosts: new agents begin with them.
 
-    With `url`, hosts fetch what is committed from that remote.
+    With `url`, hosts fetch what is committed from that remote. Only with `force`, the history may be another one than
+    that of what was pushed before.
 
     Raises:
-        UsageError: The team is kept in files, the root is in no repository, or the workspace is too large.
+        UsageError: The team is kept in files, the root is in no repository, the workspace is too large, or its history
+            is another one.
         TryLaterError: Another process pushes.
         StorageError: The store failed.
     """
@@ -39,7 +41,7 @@ def push(team: Team, url: str | None = None) -> Workspace:
     if team.directory.address is None:
         raise UsageError("agents of this team work in its root: only a team in PostgreSQL has hosts to push to")
     by = team.operator if team.by == OPERATOR else team.by
-    pushed = workspaces.push(team.directory, by, team.now(), url)
+    pushed = workspaces.push(team.directory, by, team.now(), url, force=force)
     team.note("workspace", "push", pushed.commit[:12])
     return pushed
 

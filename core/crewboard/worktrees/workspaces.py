@@ -30,7 +30,7 @@ from crewboard.records import (
 )
 from crewboard.store import HOME, TeamDirectory
 from crewboard.worktrees import bundles, checkout
-from crewboard.worktrees.changes import is_ancestor
+from crewboard.worktrees.changes import is_ancestor, merge_base
 from crewboard.worktrees.repository import (
     GitFailedError,
     NoRepositoryError,
@@ -103,13 +103,15 @@ def worktree_on_hosts(team: TeamDirectory, name: str, pushed: Workspace) -> Work
 # At the user.
 
 
-def push(team: TeamDirectory, by: str, now: float, url: str | None = None) -> Workspace:
+def push(team: TeamDirectory, by: str, now: float, url: str | None = None, *, force: bool = False) -> Workspace:
     """Put HEAD and the uncommitted files into the store: new agents on hosts begin with them.
 
     With `url`, hosts fetch what is committed from there. Nothing of the user changes, except for refs of crewboard.
+    Only with `force`, the history may be another one than that of what was pushed before.
 
     Raises:
-        UsageError: The root is in no repository, or it is too large or shallow, or the remote lacks the commit.
+        UsageError: The root is in no repository, or it is too large or shallow, or the remote lacks the commit, or the
+            history is another one.
         TryLaterError: Another process pushes.
         StorageError: The store failed.
     """
@@ -123,9 +125,22 @@ def push(team: TeamDirectory, by: str, now: float, url: str | None = None) -> Wo
     if lease is None:
         raise TryLaterError("another process pushes a workspace; try again when it is done")
     try:
+        if not force:
+            _require_related(team, repository)
         return _push(team, repository, by, now, url)
     finally:
         store.leases.release(lease)
+
+
+def _require_related(team: TeamDirectory, repository: Repository) -> None:
+    """Refuse to replace what was pushed by another project."""
+    before = load(team)
+    if before is None or merge_base(repository, repository.commit("HEAD"), before.head) is not None:
+        return
+    raise UsageError(
+        f"{repository.top} has no history in common with {before.head[:12]}, which was pushed before: push from a "
+        "clone of that project, after `git fetch`, or replace it for new agents with --force"
+    )
 
 
 def _push(team: TeamDirectory, repository: Repository, by: str, now: float, url: str | None) -> Workspace:

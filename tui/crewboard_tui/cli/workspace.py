@@ -40,9 +40,10 @@ def workspace(context: click.Context, as_json: bool) -> None:
 
 @click.command()
 @click.option("--git", "url", metavar="URL", help="Let hosts fetch what is committed from this remote.")
+@click.option("--force", is_flag=True, help="Push although the history is not that of the last push.")
 @as_json
 @click.pass_obj
-def push(session: Session, url: str | None, as_json: bool) -> None:
+def push(session: Session, url: str | None, force: bool, as_json: bool) -> None:
     """Put HEAD and your uncommitted files into the team's store.
 
     New agents on hosts begin with them. Files that git ignores are left out. Nothing in your working tree, index or
@@ -50,8 +51,10 @@ def push(session: Session, url: str | None, as_json: bool) -> None:
 
     With more than 256 MiB, use --git: hosts then fetch the commits from a remote with their own credentials, and the
     store has your uncommitted files alone.
+
+    A repository that shares no history with what was pushed before is refused without --force.
     """
-    made = core.commands.workspace.push(session.team, url)
+    made = core.commands.workspace.push(session.team, url, force=force)
     if as_json:
         say_json(_describe(made))
     else:
