@@ -5,6 +5,9 @@ import pytest
 from crewboard.readmodel import TeamReader
 from crewboard.records import Exit, OperatorState, Usage
 from crewboard.store import agents, json_records
+from crewboard_tui import views
+from crewboard_tui.views.hosts import Column
+from crewboard_tui.views.hosts import lay_out as lay_out_hosts
 from crewboard_tui.views.rows import lay_out
 from tests.frozen import NOW, Frozen
 from tests.placed import add_host, place
@@ -49,6 +52,20 @@ async def test_h_shows_the_hosts_and_what_they_run(spread: Frozen) -> None:
         await stage.sees(" 3.0 ", "clock 7 s behind")
         await stage.press("enter")
         await stage.sees("filter h:build1", "4 of 11 agents")
+
+
+async def test_the_first_picture_of_the_hosts_has_its_width(spread: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    widths: list[int] = []
+
+    def note(width: int) -> list[Column]:
+        widths.append(width)
+        return lay_out_hosts(width)
+
+    monkeypatch.setattr(views.hosts, "lay_out", note)
+    async with opened(spread, 120, 40) as stage:
+        await stage.press("H")
+        await stage.sees("Hosts · 2", "LABELS")
+        assert min(widths) > 60
 
 
 async def test_a_team_without_hosts_says_how_to_start_one(frozen: Frozen) -> None:

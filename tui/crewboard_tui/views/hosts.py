@@ -171,6 +171,9 @@ class HostsPage(BaseScreen):
     def paint(self, snapshot: Snapshot) -> None:
         # Also while the database is away, when a host wrote last is longer and longer ago.
         rows, view = self._rows, replace(snapshot.view, now=self.context.now)
+        if not rows.row_width:
+            # Before the first layout there is no width; the page is shown again after it.
+            return
         columns = lay_out(rows.row_width)
         found = [Row(host.name, host_line(host, view, columns)) for host in view.hosts if self._matches(host)]
         nothing = [nothing_row(part) for part in self.search.nothing(self._nothing).split("; ")]
