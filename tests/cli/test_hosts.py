@@ -153,6 +153,17 @@ def test_resume_on_another_host_moves_a_run_in_the_queue(hosted: Team, monkeypat
         assert hosts.wanted(hosted.directory) == [], "it is wanted once"
 
 
+def test_resume_says_how_to_move_an_agent_whose_host_is_not_up(hosted: Team, cli: Cli) -> None:
+    hire(hosted, host="one")
+    assert cli("resume", "--all").out == f"w1 is queued: {NONE_UP}\n"
+    with up(hosted.directory, "two"):
+        moved = "w1 is queued: waits for the host one; `crewboard resume w1 --host two` moves it\n"
+        assert cli("resume", "--all").out == moved
+        assert cli("resume", "w1").out == moved
+        with up(hosted.directory, "one"):
+            assert cli("resume", "w1").out == "w1 is queued: waits for the host one with a free slot\n"
+
+
 def test_a_run_that_no_host_takes_needs_the_operator(hosted: Team) -> None:
     now = time.time()
     hire(Team(hosted.directory, environment={}, now=lambda: now - LATE_AFTER - 1))

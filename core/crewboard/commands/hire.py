@@ -464,6 +464,15 @@ def queued(team: Team, name: str, run: int) -> str:
     return f"queued: the host {host} is about to start it" if host is not None else ""
 
 
+def how_to_move(team: Team, name: str) -> str:
+    """Return the command that lets an agent begin on another host, if its own is not up; else an empty text."""
+    spec = store.agents.spec(team.agent(name))
+    if spec is None or not spec.flags.host:
+        return ""
+    other = store.hosts.find_other(team.directory, spec.flags.host, spec.flags.needs)
+    return command_for(team, f"resume {name} --host {other}") if other is not None else ""
+
+
 def _check_caps(team: Team, hire: Hire) -> None:
     """Refuse a start that would have to wait."""
     name = hire.name

@@ -279,6 +279,18 @@ def _taking(team: TeamDirectory) -> list[Host]:
     return [host for host in load_all(team) if not host.draining and is_up(team, host.name)]
 
 
+def find_other(team: TeamDirectory, host: str, needs: Collection[str]) -> str | None:
+    """Return a host that takes runs with these labels, if `host` does not; else None.
+
+    Raises:
+        StorageError: The store failed.
+    """
+    taking = _taking(team)
+    if any(each.name == host for each in taking):
+        return None
+    return next((each.name for each in taking if labels(each).issuperset(needs)), None)
+
+
 def reason(needs: Collection[str], up: Collection[frozenset[str]]) -> str:
     """Return in words what a run waits for; `up` are the labels of each host that takes runs."""
     if not up:

@@ -353,7 +353,13 @@ def resume(
     if up or not names:
         say("resumed " + ", ".join(up) if names else "all agents are running")
     for each, how in waits.items():
-        say(f"{each} is {how}")
+        _say_queued(team, each, how)
+
+
+def _say_queued(team: Team, name: str, how: str) -> None:
+    """Print that a resumed agent waits, with the command that moves it if its host is not up and another one is."""
+    move = core.commands.hire.how_to_move(team, name)
+    say(f"{name} is {how}" + (f"; `{move}` moves it" if move else ""))
 
 
 def _resume_one(
@@ -368,7 +374,7 @@ def _resume_one(
     if as_json:
         say_json(_where(agent))
     elif waits := core.commands.hire.queued(team, name, run):
-        say(f"{name} is {waits}")
+        _say_queued(team, name, waits)
     else:
         say(f"{name} is running: run {run}" if run > before else f"{name} is already running: run {run}")
 
