@@ -185,6 +185,15 @@ def test_the_supervisor_of_a_team_with_hosts_is_on_them(hosted: Team, cli: Cli) 
     assert not hosted.directory.exists()
 
 
+def test_a_refused_purge_does_not_say_that_it_ends_workers(hosted: Team, cli: Cli) -> None:
+    enlist(hosted, "w1")
+    with up(hosted.directory, "one"), alive(hosted, "w1"):
+        refused = cli("team", "delete", hosted.directory.path.name, "--purge")
+    assert refused.code == 75
+    assert "end `crewboard host` there, then purge" in refused.err
+    assert "ends 1 worker" not in refused.out + refused.err
+
+
 def test_no_command_starts_or_ends_a_supervisor(hosted: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor_client, "_send", lambda *_: pytest.fail("the supervisor got a request"))
     enlist(hosted, "w1")

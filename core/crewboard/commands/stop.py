@@ -181,8 +181,7 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
     """
     team.directory.require_adopted()
     if purge:
-        changes.require_merged(team, all_agents(team))
-        _require_no_host(team)
+        require_purgeable(team)
     team.note("delete", detail=", ".join(word for word, given in (("now", now), ("purge", purge)) if given))
     protocol.supervisor_client.request_exit(team.directory)
     names = all_agents(team)
@@ -201,8 +200,14 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
         team.directory.purge()
 
 
-def _require_no_host(team: Team) -> None:
-    """Refuse to remove what hosts still use."""
+def require_purgeable(team: Team) -> None:
+    """Refuse to remove unmerged work, or what hosts still use.
+
+    Raises:
+        UsageError: An agent has unmerged work.
+        TryLaterError: A host is up.
+    """
+    changes.require_merged(team, all_agents(team))
     if up := [name for name in sorted(team.directory.hosts.names()) if store.hosts.is_up(team.directory, name)]:
         raise TryLaterError(
             f"{', '.join(up)} still run{'s' if len(up) == 1 else ''} agents of this team; end `crewboard host` there, "

@@ -172,7 +172,7 @@ def delete(session: Session, name: str, now: bool, purge: bool, as_json: bool) -
     directory.require_adopted()
     team = Team(directory)
     if purge:
-        core.commands.changes.require_merged(team, core.commands.stop.all_agents(team))
+        core.commands.stop.require_purgeable(team)
     alive = _describe(directory)["alive"]
     if alive:
         note(f"ends {core.records.counted(alive, 'worker')} of the team {name}")
