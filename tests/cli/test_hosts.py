@@ -172,6 +172,12 @@ def test_a_run_that_no_host_takes_needs_the_operator(hosted: Team) -> None:
     assert [(need.kind, need.summary) for need in seen.needs] == [("no_host", NONE_UP)]
 
 
+def test_the_answer_to_an_agent_without_a_host_starts_one_that_fits(hosted: Team, cli: Cli) -> None:
+    now = time.time()
+    hire(Team(hosted.directory, environment={}, now=lambda: now - LATE_AFTER - 1), needs=["tpu", "big"])
+    assert "crewboard host --label big --label tpu   or" in cli("status").out
+
+
 def test_the_supervisor_of_a_team_with_hosts_is_on_them(hosted: Team, cli: Cli) -> None:
     assert cli("supervisor").out == "no host up\n"
     with up(hosted.directory, "one"):

@@ -182,6 +182,7 @@ def _no_host_needs(agents: Iterable[AgentView]) -> list[Need]:
             min(agent.since for agent in waiting),
             reason if len(waiting) == 1 else f"{reason} (and {counted(len(waiting) - 1, 'other')})",
             agents=tuple(agent.name for agent in waiting),
+            labels=tuple(sorted({label for agent in waiting if agent.spec for label in agent.spec.flags.needs})),
         )
         for reason, waiting in by_reason.items()
     ]

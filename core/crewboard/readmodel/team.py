@@ -76,6 +76,8 @@ class Need(Struct, frozen=True):
     """All agents of a need that is about several: those that were lost with one host, or that wait for a host."""
     host: str | None = None
     """The host that was lost, of a need `death` that is about all its agents."""
+    labels: tuple[str, ...] = ()
+    """The labels that a host must have to run the agents of a need `no_host`."""
     files: tuple[str, ...] = ()
     """The files in which the agents of a need `collision` collide."""
     in_worktrees: bool = False

@@ -88,6 +88,8 @@ def _known(need: Need) -> tuple[tuple[str, str], ...]:
     known = _ANSWERS[need.kind]
     if need.host is not None and len(need.agents) > 1:
         known = (("resume them", "resume --all"), ("see the hosts", "hosts"), _ACKNOWLEDGE)
+    elif need.kind == "no_host":
+        known = (("start a host", " ".join(["host", *(f"--label {label}" for label in need.labels)])), *known[1:])
     elif need.limit is not None:
         known = (("raise the limit", _RAISES[need.limit]), _ACKNOWLEDGE)
     elif need.kind == "failed" and need.code == ExitCode.TRY_LATER:
