@@ -19,7 +19,7 @@ from typing import Self
 import pytest
 
 from tests import postgres
-from tests.crew import WAIT_TIMEOUT
+from tests.crew import WAIT_TIMEOUT, eventually
 from tests.system import need, need_program
 
 _PACKAGES = Path(pytest.__file__).parents[1]
@@ -228,10 +228,11 @@ class Machine:
         return any("crewboard.worker" in line and line[-1].endswith(f"/{agent}") for line in self.processes().values())
 
     def end_process(self, *words: str) -> None:
-        """End the processes with such a command line."""
-        for pid, line in self.processes().items():
-            if list(words) == line[-len(words) :]:
-                os.kill(pid, signal.SIGTERM)
+        """End the processes with such a command line, and wait until they are gone."""
+        found = [pid for pid, line in self.processes().items() if list(words) == line[-len(words) :]]
+        for pid in found:
+            os.kill(pid, signal.SIGTERM)
+        eventually(lambda: self.processes().keys().isdisjoint(found), "the end of the process")
 
     # What happens to it.
 

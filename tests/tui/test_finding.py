@@ -68,7 +68,7 @@ async def test_a_folded_call_is_found_by_what_it_unfolds_to(frozen: Frozen) -> N
 
 @pytest.mark.long
 async def test_the_line_says_what_can_be_found(frozen: Frozen) -> None:
-    agents = "words about an agent; s:stuck its state, a:api its name, #14 its task"
+    agents = "words about an agent; s:stuck state, a:api name, h:build2 host, #14 task"
     async with opened(frozen, 80, 24) as stage:
         for way, hint in (
             ("1", agents),

@@ -41,7 +41,7 @@ NEED_GROUPS: dict[str, frozenset[str]] = {
 MAIL_GROUPS = ("messages", "requests", "results")
 """Messages by what they are: about a request, the result of an assignment, or anything else."""
 
-FINDS_AGENTS = "words about an agent; s:stuck its state, a:api its name, h:build2 its host, #14 its task"
+FINDS_AGENTS = "words about an agent; s:stuck state, a:api name, h:build2 host, #14 task"
 """Filters that `matches_agent` understands, for the hint."""
 
 FINDS_TASKS = "words about a task; s:failed its status, a:api its owner, #14 itself"
