@@ -347,6 +347,7 @@ class TeamReader:
         agents = self._without_gone_servers(tuple(_with_changes(view, collisions, compared) for view in views))
         unread = {agent.name: agent.unread for agent in agents} | to_operator
         shown_hosts = self._hosts.views(agents, now)
+        backend = self._model_backend(shown_hosts)
         # Last, because it reports what the reads above could not read.
         damage = self._damage()
         return TeamView(
@@ -355,7 +356,7 @@ class TeamReader:
             root=self.team.root,
             description=config.description,
             plan_approver=config.plan_approver,
-            model_backend=self._model_backend(shown_hosts),
+            model_backend=backend,
             supervisor=supervisor,
             agents=agents,
             requests=pending,
