@@ -15,6 +15,7 @@ from crewboard.store.layout import TeamDirectory
 from tests.cli.shell import Cli, Inside, clean_environment
 from tests.crew import Crew
 from tests.model import ModelServer
+from tests.placed import add_host
 from tests.postgres import close_connections
 
 KEY = "a-key-of-a-host"
@@ -55,6 +56,16 @@ def test_a_host_needs_a_key(tmp_path: Path, api: TeamDirectory, database: str) -
     cli("--team", "api", "host", "--store", database).refused(ExitCode.CREDENTIALS, "no API key", "--offline")
     _, environment = begin(cli.with_environment(CREWBOARD_OFFLINE="1"))
     assert environment["CREWBOARD_OFFLINE"] == "1"
+
+
+def test_a_host_with_a_key_takes_no_agents_of_the_offline_model(
+    tmp_path: Path, api: TeamDirectory, database: str
+) -> None:
+    add_host(api, "build1", offline=True)
+    cli = Inside(tmp_path).with_environment(ANTHROPIC_API_KEY=KEY)
+    ran = cli("--team", "api", "host", "--store", database, "--name", "build2")
+    ran.refused(ExitCode.USAGE, "uses the offline model (host build1)", "--offline too")
+    begin(cli.with_environment(CREWBOARD_OFFLINE="1"), "--name", "build2")
 
 
 def test_a_team_in_files_has_no_hosts(cli: Cli, team: Team) -> None:

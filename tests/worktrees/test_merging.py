@@ -400,6 +400,18 @@ def test_undo_of_one_agent_and_of_several_merges(home: Home) -> None:
         changes.undo(home.team)
 
 
+def test_undo_passes_over_a_merge_in_another_clone(home: Home) -> None:
+    work(home, "ann")
+    changes.merge(home.team, "ann")
+    directory = home.team.directory
+    record = merging.load(directory)
+    elsewhere = replace(record.acceptances[0], id="2", agent="bob", result="1" * 40, before="2" * 40)
+    json_records.save(directory.acceptances, replace(record, acceptances=[*record.acceptances, elsewhere]))
+    with pytest.raises(UsageError, match=r"the merge of bob into main .* is not in this repository: undo it in the"):
+        changes.undo(home.team, "bob")
+    assert changes.undo(home.team).agent == "ann"
+
+
 def test_undo_of_a_merge_that_the_user_took_back(home: Home) -> None:
     work(home)
     changes.merge(home.team, "bob")

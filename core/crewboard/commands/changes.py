@@ -339,7 +339,7 @@ def undo(team: Team, name: str | None = None, *, dry_run: bool = False) -> Accep
     With `dry_run`, only check that it would work.
 
     Raises:
-        UsageError: There is none, no such agent, or its branch does not contain it any more.
+        UsageError: There is none, no such agent, its branch does not contain it any more, or it is in another clone.
         BadDataError: Later commits changed the same lines, or it would overwrite what the user did not commit.
         TryLaterError: Another merge is under way, or git is.
     """
@@ -347,8 +347,14 @@ def undo(team: Team, name: str | None = None, *, dry_run: bool = False) -> Accep
         raise _nothing_to_undo(team, name)
     repository = open_repository(team.directory.root)
     with merging.open_mover(team.directory, repository) as mover:
-        known = (each for each in reversed(mover.record.acceptances) if each.undone is None)
-        last = next((each for each in known if name in (None, each.agent)), None)
+        known = [each for each in reversed(mover.record.acceptances) if not each.undone and name in (None, each.agent)]
+        # Merges of a team on several machines may be in other clones.
+        last = next((each for each in known if repository.ref(f"{each.result}^{{commit}}") is not None), None)
+        if last is None and known:
+            raise UsageError(
+                f"the merge of {known[0].agent} into {known[0].ref.removeprefix('refs/heads/')} "
+                f"({known[0].result[:12]}) is not in this repository: undo it in the clone where it was made"
+            )
         if last is None:
             raise _nothing_to_undo(team, name)
         branch = last.ref.removeprefix("refs/heads/")

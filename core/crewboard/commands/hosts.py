@@ -52,7 +52,7 @@ def command(team: Team, name: str, slots: int, labels: list[str]) -> list[str]:
     A supervisor that a command started in the same folder is ended, if it has no workers.
 
     Raises:
-        UsageError: The team is kept in files, or a name is not valid.
+        UsageError: The team is kept in files, a name is not valid, or the team's other hosts use the offline model.
         CredentialsError: There is no API key, and the team is not offline.
         TryLaterError: A supervisor or a host runs in this folder.
     """
@@ -66,6 +66,12 @@ def command(team: Team, name: str, slots: int, labels: list[str]) -> list[str]:
         if not is_name(each):
             raise UsageError(f"{each!r} cannot name a host or a label: {NAME_RULE}")
     store.roster.require_own_agents(directory)
+    offline = [host.name for host in store.hosts.load_all(directory) if host.offline]
+    if offline and not team.offline:
+        raise UsageError(
+            f"the team {directory.path.name} uses the offline model (host {offline[0]}), and its agents would become "
+            "paid work here: begin this host with --offline too, or create another team"
+        )
     check_credentials(team.worker_environment)
     _end_supervisor(directory)
     team.note("host", name, f"{slots} slots")
