@@ -80,7 +80,10 @@ def test_a_wrong_option_is_refused(tmp_path: Path, api: TeamDirectory, database:
 
 def test_a_machine_joins_a_team_that_is_there(tmp_path: Path, api: TeamDirectory, database: str) -> None:
     cli = Inside(tmp_path)
-    cli("team", "join", "web", "--store", database).refused(ExitCode.USAGE, "there is no team web in", "team create")
+    cli("team", "join", "web", "--store", database).refused(
+        ExitCode.USAGE, f"there is no team web in {database.partition('?')[0]}: ", "team create"
+    )
+    cli("team", "join", "web", "--store", "mysql://db/x").refused(ExitCode.USAGE, "must begin with postgresql://")
     assert not (tmp_path / ".crewboard").exists()
     for _ in range(2):
         joined = json.loads(cli("team", "join", "api", "--store", database, "--json").out)

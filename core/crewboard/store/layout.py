@@ -583,7 +583,7 @@ class TeamDirectory(Struct, frozen=True):
         there = remote_store(url, self.path.name)
         if there.get("config.json") is None:
             raise UsageError(
-                f"there is no team {self.path.name} in {there.describe('')}: name it with --team, or create it with "
+                f"there is no team {self.path.name} in {url.partition('?')[0]}: name it with --team, or create it with "
                 f"`crewboard team create {self.path.name} --store {shlex.quote(url)}`"
             )
 

@@ -47,12 +47,12 @@ def require_url(url: str) -> None:
     Raises:
         UsageError: It is no address of PostgreSQL, or has a password, which would be kept in a file.
     """
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise UsageError("the store's address must begin with postgresql://")
     try:
         parts = conninfo.conninfo_to_dict(url)
     except psycopg.Error as error:
         raise UsageError(f"the store's address cannot be read: {describe_error(error)}") from error
-    if not url.startswith(("postgresql://", "postgres://")):
-        raise UsageError("the store's address must begin with postgresql://")
     if parts.get("password") is not None:
         raise UsageError(
             "the store's address contains a password, which would be kept in a file: leave it out, and name a file "

@@ -549,7 +549,7 @@ class HostSupervisor(Supervisor):
             if name not in self._asked:
                 self._asked.add(name)
                 ident = f"shutdown-{store.mailbox.new_id()[:12]}"
-                payload: dict[str, JsonValue] = {"reason": f"the host {self._host.name} ends"}
+                payload: dict[str, JsonValue] = {"reason": f"because the host {self._host.name} ends"}
                 protocol.approvals.ask(
                     self._team, ident, "shutdown", OPERATOR, name, payload, store.hosts.now(self._team)
                 )
