@@ -64,7 +64,7 @@ def team(database: str, tmp_path: Path) -> TeamDirectory:
     return team
 
 
-def test_claims(figures: Figures, team: TeamDirectory) -> None:
+def test_starts_are_claimed_once(figures: Figures, team: TeamDirectory) -> None:
     for number in range(CLAIMERS):
         hosts.make(team, f"host{number}")
     for number in range(AGENTS):
