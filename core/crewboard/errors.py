@@ -40,9 +40,17 @@ class BadDataError(CrewboardError):
 
 
 class StorageError(CrewboardError):
-    """A file could not be read or written: the disk is full, read-only or gone. Nothing was changed."""
+    """A file could not be read or written: the disk is full, read-only or gone. Nothing was changed.
+
+    If the database of the team is `away`, it could not be reached or did not answer. What it was to write last may be
+    stored or not.
+    """
 
     exit_code = ExitCode.IO
+
+    def __init__(self, text: str, *, away: bool = False) -> None:
+        super().__init__(text)
+        self.away = away
 
 
 class LostLeaseError(CrewboardError):

@@ -19,6 +19,7 @@ SPAWN = ("spawn", "scout", "--type", "explore", "--prompt", "look")
     [
         (("nope",), 2, ("no such command: 'nope'",)),
         (("statu",), 2, ("did you mean 'status'",)),
+        (("diff", "scout"), 2, ("no such command: 'diff'", "`crewboard changes NAME --diff` does that")),
         (("status", "--wrong"), 2, ("--wrong",)),
         (("send", "scout"), 2, ("Missing argument",)),
         (("--root", "/nowhere/at/all", "status"), 2, ("/nowhere/at/all is not a directory",)),

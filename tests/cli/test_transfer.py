@@ -113,11 +113,13 @@ def test_an_address_with_a_password_is_refused_and_not_kept(cli: Cli) -> None:
 
 def test_a_database_out_of_reach_is_said_in_words(cli: Cli, database: str, tmp_path: Path) -> None:
     gone = "postgresql://crew@/gone?host=/nonexistent"
-    cli("team", "create", "api", "--store", gone).refused(74, "the store postgresql://crew@/gone failed")
+    cli("team", "create", "api", "--store", gone).refused(
+        74, "the store postgresql://crew@/gone failed", "what was stored before is kept", "`crewboard doctor` looks"
+    )
     assert cli("team", "create", "api", "--store", database).code == 0
     (tmp_path / ".crewboard" / "api" / "store").write_text(gone)
     shell = Cli(cli.root, cli.environment)
-    shell("status").refused(74, "postgresql://crew@/gone")
+    shell("status").refused(74, "postgresql://crew@/gone", "is the database up?")
     assert [team["name"] for team in shell("team", "list", "--json").json] == ["api"]
     (check,) = [each for each in json.loads(shell("doctor", "--json").out) if each["name"] == "store"]
     assert check["mark"] == "bad"

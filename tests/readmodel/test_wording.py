@@ -22,6 +22,10 @@ def _sent(kind: str, content: str, to: str = "lead") -> Event:
         (Intake(ts=1, run=1, prompt="fix it", prompt_from="operator"), "you: fix it"),
         (_mail("operator", "api", "task_assignment", "task 9"), "you: assigns task 9"),
         (_mail("lead", "api", "shutdown_request", ""), "lead: please shut down"),
+        (
+            _mail("operator", "api", "shutdown_request", "the team is being deleted"),
+            "you: please shut down: the team is being deleted",
+        ),
         (_mail("operator", "api", "plan_approval_response", "approved", approve=True), "you: approves the plan"),
         (
             _mail("operator", "api", "plan_approval_response", "Question: why 0042?", approve=False),

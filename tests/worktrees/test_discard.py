@@ -27,7 +27,7 @@ def checkout(home: Home, name: str = "bob") -> None:
 
 def test_an_agent_with_unmerged_work_is_not_removed(home: Home) -> None:
     work(home)
-    with pytest.raises(UsageError, match=r"unmerged work in 3 files.*merge bob.*discard bob"):
+    with pytest.raises(UsageError, match=r"unmerged work in 3 files.*merge bob.*discard bob --yes`"):
         stop.remove(home.team, "bob")
     with pytest.raises(UsageError, match="unmerged work"):
         stop.delete(home.team, purge=True)
@@ -179,6 +179,7 @@ def test_what_is_left_of_removed_agents_is_pruned(home: Home) -> None:
     ]
     assert run("worktree", "prune", "--json").json == {"pruned": ["bob"], "kept": ["ann"]}
     assert "refs/crew/ann" in refs(home)
+    assert "`crewboard discard ann --yes`" in run("worktree", "prune").err
     assert run("discard", "ann", "--yes").code == 0
     assert refs(home) == []
 

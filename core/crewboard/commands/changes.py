@@ -425,7 +425,7 @@ def require_merged(team: Team, names: list[str]) -> None:
     """
     problems = []
     for name in names:
-        keep, drop = (command_for(team, each) for each in (f"merge {name}", f"discard {name}"))
+        keep, drop = (command_for(team, each) for each in (f"merge {name}", f"discard {name} --yes"))
         try:
             left = unmerged(team, name)
         except CrewboardError as error:

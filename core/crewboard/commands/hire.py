@@ -410,7 +410,7 @@ def _prepare_worktree(team: Team, agent: AgentDirectory, hire: Hire, kind: Agent
     wanted = asked or (not explicit and has_worktree_by_default(team.config, kind))
     has_work = old is not None and team.directory.worktree(hire.name).is_dir()
     if has_work and explicit and not hire.flags.worktree:
-        discard = f"`{command_for(team, f'discard {hire.name}')}`"
+        discard = f"`{command_for(team, f'discard {hire.name} --yes')}`"
         raise UsageError(f"{hire.name} has a worktree; {discard} throws it away, or choose another name")
     if not wanted and (old is None or explicit):
         return checkout.Prepared(None)

@@ -47,7 +47,7 @@ def send(team: Team, to: str, text: str, attach: Sequence[Path] = ()) -> Message
     try:
         message = _deliver(team, config, to, "message", f"{text}\n{named}" if named else text, **metadata)
     except StorageError as error:
-        raise StorageError(f"{_not_accepted(error, 1)}{error}") from error.__cause__
+        raise StorageError(f"{_not_accepted(error, 1)}{error}", away=error.away) from error.__cause__
     team.note("message", to, message.id)
     return message
 
@@ -132,7 +132,8 @@ def send_to_each(left: list[str], send: Callable[[str], object]) -> None:
             if not at and (not state or len(left) == 1):
                 raise
             sent = f"sent to {', '.join(names[:at])}, but not to {', '.join(left)}: " if at else ""
-            raise StorageError(f"{state}{sent}{error}") from error.__cause__ or error
+            away = isinstance(error, StorageError) and error.away
+            raise StorageError(f"{state}{sent}{error}", away=away) from error.__cause__ or error
         left.remove(name)
 
 

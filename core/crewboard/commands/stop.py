@@ -163,7 +163,9 @@ def remove(team: Team, name: str) -> Path:
         team.directory.move(agent.folder.name, f"{aside.name}/agent")
         team.directory.move(team.directory.inbox(name).name, f"{aside.name}/inbox.jsonl")
     except StorageError as error:
-        raise StorageError(f"{name} was removed from the roster, but its files could not be moved: {error}") from error
+        raise StorageError(
+            f"{name} was removed from the roster, but its files could not be moved: {error}", away=error.away
+        ) from error
     if had_worktree:
         changes.forget(team, name, base=True)
     return team.directory.path / aside.name

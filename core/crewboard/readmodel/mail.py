@@ -299,6 +299,8 @@ def verb(message: Message) -> str:
     if message.type in _ANSWERS and isinstance(approve, bool):
         return _ANSWERS[message.type][0 if approve else 1] + (": " if body(message) else "")
     words = _VERBS.get(message.type, "" if message.type == "message" else f"{message.type}:")
+    if message.type == "shutdown_request" and body(message):
+        words += ":"
     return f"{words} " if words else ""
 
 

@@ -200,7 +200,8 @@ class Server:
                     # Of a thousand reads of a pass, only the first one waits.
                     self._was_reached = self._was_reached and not _may_pass(error)
                     raise StorageError(
-                        f"the store {self.url.partition('?')[0]} failed: {describe_error(error)}"
+                        f"the store {self.url.partition('?')[0]} failed: {describe_error(error)}",
+                        away=isinstance(error, _DISCONNECTED),
                     ) from error
             time.sleep(pause)
             pause = min(0.5, 2 * pause)

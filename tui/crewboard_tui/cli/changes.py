@@ -488,4 +488,5 @@ def prune(session: Session, as_json: bool) -> None:
         return
     say(f"pruned: {', '.join(gone) or 'nothing'}")
     for name in kept:
-        note(f"{name} has unmerged work; `{core.commands.command_for(session.team, f'discard {name}')}` throws it away")
+        drop = core.commands.command_for(session.team, f"discard {name} --yes")
+        note(f"{name} has unmerged work; `{drop}` throws it away")

@@ -161,6 +161,9 @@ request_id = click.argument("ident", metavar="ID", shell_complete=complete_reque
 
 PACKAGE = "crewboard_tui.cli"
 
+_ELSEWHERE = {"diff": "changes NAME --diff"}
+"""What does the work of a command that users look for and that does not exist."""
+
 
 class LazyGroup(click.Group):
     """A group whose commands are given by `sections`: heading → command → `module:name` and first sentence."""
@@ -194,6 +197,8 @@ class LazyGroup(click.Group):
 
             near = difflib.get_close_matches(args[0], self._places, n=1)
             hint = f", did you mean {near[0]!r}?" if near else ""
+            if ctx.parent is None and args[0] in _ELSEWHERE:
+                hint = f": `{ctx.info_name} {_ELSEWHERE[args[0]]}` does that"
             raise click.UsageError(f"no such command: {args[0]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 

@@ -10,7 +10,7 @@ import click
 from click.shell_completion import shell_complete
 
 import crewboard as core
-from crewboard import CrewboardError, ExitCode, __version__
+from crewboard import CrewboardError, ExitCode, StorageError, __version__
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import LazyGroup, Session, note
 
@@ -186,6 +186,8 @@ def _tell(error: Exception) -> int:
     match error:
         case CrewboardError():
             sentence, code = str(error), int(error.exit_code)
+            if isinstance(error, StorageError) and error.away:
+                sentence += "; what was stored before is kept; is the database up? `crewboard doctor` looks"
         case click.exceptions.NoArgsIsHelpError():
             note(error.format_message())
             return ExitCode.USAGE
