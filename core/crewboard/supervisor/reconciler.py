@@ -305,6 +305,8 @@ class Supervisor:
         """Reconcile each agent, and finalize runs that ended. Return the runs that should begin."""
         candidates: list[Candidate] = []
         self._ended = []
+        # Once for all agents: what this pass notes is forgotten by the next one at the earliest.
+        self._failure.get()
         shown_at = time.monotonic()
         for name in self._agent_names():
             watched = self._watch(name)
@@ -367,7 +369,7 @@ class Supervisor:
 
     def _forget_failure(self, agent: str) -> None:
         """Forget a failure with `agent`, or of the supervisor as a whole if that is empty: it has worked since."""
-        failure = self._failure.get()
+        failure = self._failure.last_good
         if failure is not None and failure.agent == agent:
             with contextlib.suppress(StorageError):
                 self._team.supervisor_failure.remove()
