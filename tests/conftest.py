@@ -26,6 +26,8 @@ from tests.preloaded import Preloaded, start_new_interpreters
 # A shell ignores SIGINT for background jobs, and the commands under test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# So does `nohup`.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # No test depends on the speed of the machine, or on chance; `--hypothesis-profile default` tries other examples.
 settings.register_profile(

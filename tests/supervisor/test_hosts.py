@@ -319,7 +319,10 @@ def test_a_host_that_ends_asks_its_agents_and_gives_back_what_has_not_begun(team
     team.crew.run("idle", "explore", LOOK)
     # A run that is claimed and does not begin: paused before its host looked.
     put_off(team, "later", "build1")
-    host.send_signal(signal.SIGTERM)
+    # A closed terminal, of which a host may be told twice.
+    host.send_signal(signal.SIGHUP)
+    eventually(lambda: "draining" in team.log("build1") or None, "the beginning of its end")
+    host.send_signal(signal.SIGHUP)
     eventually(lambda: ended(team, "idle"), "the end of an idle agent")
     eventually(lambda: hosts.wanted(team.crew.directory), "the claim in the queue")
     record = hosts.load(team.crew.directory, "build1")

@@ -346,6 +346,9 @@ class HostSupervisor(Supervisor):
             self._watch(name)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._drain)
+        # A host that `nohup` started outlives its terminal.
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            loop.add_signal_handler(signal.SIGHUP, self._hang_up)
         loop.call_later(TELL_INTERVAL, self._tell, loop)
 
     def _wake_named(self, name: str) -> None:
@@ -523,6 +526,11 @@ class HostSupervisor(Supervisor):
     def _tell_now(self) -> None:
         with self._noting_failures(""):
             self._host.tell({name: each.ref for name, each in self._watched.items() if each.ref is not None})
+
+    def _hang_up(self) -> None:
+        """End this host because its terminal was closed: of that, the shell and the kernel tell it once each."""
+        if not self.is_draining:
+            self._drain()
 
     def _drain(self) -> None:
         """Begin to end this host: claim nothing more, and ask the workers to shut down. The second time, kill them."""

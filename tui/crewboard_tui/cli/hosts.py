@@ -75,8 +75,9 @@ def host(session: Session, url: str | None, name: str | None, slots: int | None,
     """Run agents of a team in PostgreSQL on this machine, until Ctrl-C.
 
     The team has a host on each of several machines. Agents that are hired anywhere start on a host with room for them,
-    with the API key of that host's environment. Ctrl-C or SIGTERM asks the agents here to shut down, and ends them
-    after 30 s; a second one ends them at once.
+    with the API key of that host's environment. Ctrl-C, SIGTERM or the end of its terminal asks the agents here to
+    shut down, and ends them after 30 s; a second Ctrl-C or SIGTERM ends them at once. `nohup` keeps it without a
+    terminal.
     """
     session.store_option = url or session.store_option
     team = session.team
