@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := $(VENV)/.packages
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 # Most tests spend part of their time waiting, so use more runners than cores.
-PYTEST := $(BIN)/pytest -n 4 --dist loadgroup
+PYTEST := $(BIN)/pytest -n 6 --dist loadgroup
 
 # Tests start thousands of Python processes, and without bytecode files each compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE

@@ -35,6 +35,9 @@ settings.register_profile(
 )
 settings.load_profile("crewboard")
 
+# Until all tests are collected, next to nothing that is made is garbage.
+gc.disable()
+
 _MEMORY = Path("/dev/shm")
 
 _ROOM = 1 << 30
@@ -90,6 +93,7 @@ def pytest_collection_finish() -> None:
     """Exclude what lives as long as the run from garbage collection, which otherwise takes a tenth of the time."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     # Only what one test alone leaves.
     gc.set_threshold(200_000, 20, 20)
 

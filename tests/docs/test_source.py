@@ -4,7 +4,7 @@ import ast
 import importlib
 import inspect
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -42,9 +42,15 @@ def dotted(path: Path) -> str:
     return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
 
 
-def imported(tree: ast.Module) -> Iterator[str]:
-    """Yield the own modules that a module imports, also those imported inside of functions."""
-    for node in ast.walk(tree):
+@cache
+def nodes(name: str) -> tuple[ast.AST, ...]:
+    """Return all nodes of a module, in the order of `ast.walk`, which takes as long as parsing."""
+    return tuple(ast.walk(modules()[name]))
+
+
+def imported(within: Iterable[ast.AST]) -> Iterator[str]:
+    """Yield the own modules that are imported, also those imported inside of functions."""
+    for node in within:
         if isinstance(node, ast.ImportFrom) and node.module in modules():
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
@@ -58,7 +64,7 @@ def test_there_are_few_modules() -> None:
 
 
 def test_a_module_imports_few_others() -> None:
-    count = sum(len(set(imported(without_types(tree))) - {name}) for name, tree in modules().items())
+    count = sum(len(set(imported(without_types(name))) - {name}) for name in modules())
     assert count / len(modules()) <= MAX_IMPORTS
 
 
@@ -78,42 +84,51 @@ READ_THE_CLOCK = frozenset({
 def test_times_that_machines_compare_are_of_one_clock() -> None:
     found = {
         name
-        for name, tree in modules().items()
+        for name in modules()
         if name.startswith("crewboard.") and not name.startswith(("crewboard.attach.", "crewboard.offline."))
-        if any(isinstance(node, ast.Attribute) and ast.unparse(node) == "time.time" for node in ast.walk(tree))
+        if any(isinstance(node, ast.Attribute) and is_time(node) for node in nodes(name))
     }
     assert found == READ_THE_CLOCK
 
 
-def without_types(tree: ast.Module) -> ast.Module:
-    """Return the module without what only a type checker reads."""
-    body = [node for node in tree.body if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")]
-    return ast.Module(body=body, type_ignores=[])
+def is_time(node: ast.Attribute) -> bool:
+    return node.attr == "time" and isinstance(node.value, ast.Name) and node.value.id == "time"
+
+
+def without_types(name: str) -> Iterator[ast.AST]:
+    """Yield the nodes of a module without those that only a type checker reads."""
+    blocks = [each for each in modules()[name].body if isinstance(each, ast.If) and is_for_types(each.test)]
+    typed = {id(node) for block in blocks for node in ast.walk(block)}
+    return (node for node in nodes(name) if id(node) not in typed)
+
+
+def is_for_types(test: ast.expr) -> bool:
+    return isinstance(test, ast.Name) and test.id == "TYPE_CHECKING"
 
 
 def test_only_the_store_asks_for_the_file_of_a_record() -> None:
     """A type checker refuses to open a `Key`. Only this attribute turns it into a path."""
     users = {
         name
-        for name, tree in modules().items()
-        for node in ast.walk(tree)
+        for name in modules()
+        for node in nodes(name)
         if isinstance(node, ast.Attribute) and node.attr == "on_disk" and not name.startswith("crewboard.store.")
     }
     assert users == set()
 
 
 def test_no_import_cycle_even_with_lazy_imports() -> None:
-    graph = {name: set(imported(tree)) - {name} for name, tree in modules().items()}
+    graph = {name: set(imported(nodes(name))) - {name} for name in modules()}
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the cycle
 
 
 def base_classes() -> dict[str, list[str]]:
     """Return the own bases of every own class, both as MODULE.CLASS."""
     found: dict[str, list[str]] = {}
-    for module, tree in modules().items():
-        classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    for module in modules():
+        classes = [node for node in nodes(module) if isinstance(node, ast.ClassDef)]
         known = {node.name: f"{module}.{node.name}" for node in classes}
-        for node in ast.walk(tree):
+        for node in nodes(module):
             if isinstance(node, ast.ImportFrom) and node.module:
                 known |= {alias.asname or alias.name: defining(node.module, alias.name) for alias in node.names}
         for each in classes:
