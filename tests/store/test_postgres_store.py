@@ -1,6 +1,7 @@
 """The store in PostgreSQL: what was replaced writes nothing, and what was interrupted is done exactly once."""
 
 import json
+import math
 import subprocess
 import sys
 import threading
@@ -163,6 +164,25 @@ def test_a_holder_that_cannot_renew_is_told(store: Any, monkeypatch: pytest.Monk
     assert lost.wait(WAIT_TIMEOUT)
     # So that the thread ends quietly.
     monkeypatch.undo()
+
+
+def test_a_pass_knows_when_the_first_lease_ends(store: Any) -> None:
+    def seconds() -> float:
+        with store.glance():
+            return float(store.next_end())
+
+    assert seconds() == math.inf
+    first = take(store)
+    second = store.take("agents/scout/other")
+    store._server._keeper.drop(first)
+    store._server._keeper.drop(second)
+    run(store.url, "UPDATE crewboard.leases SET until = clock_timestamp() + '1 h' WHERE token = %s RETURNING 1",
+        first.token)  # fmt: skip
+    assert 0 < seconds() <= TTL
+    store.release(second)
+    assert 3000 < seconds() <= 3600
+    store.release(first)
+    assert seconds() == math.inf
 
 
 def _refuse(_: object) -> None:

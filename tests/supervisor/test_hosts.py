@@ -1,5 +1,6 @@
 """Hosts: several machines that run the agents of one team, each the supervisor of its own."""
 
+import asyncio
 import re
 import signal
 import subprocess
@@ -27,7 +28,7 @@ from crewboard.supervisor.host import HostSupervisor, LocalHost, describe
 from crewboard.supervisor.launcher import Ended
 from crewboard.supervisor.reconciler import Watched
 from tests import postgres
-from tests.crew import Crew, eventually
+from tests.crew import WAIT_TIMEOUT, Crew, eventually
 from tests.hosts import up
 from tests.model import ModelServer, calls
 from tests.real_hosts import API_KEY, Hosts
@@ -203,6 +204,43 @@ def test_a_run_is_lost_only_if_neither_it_nor_its_host_lives(team: Hosts) -> Non
     assert record == Exit(run=1, reason="lost", at=seen_at, buried=True, evidence=found.evidence)
     assert notices(team) == [f"scout ended: its host was lost: {found.evidence}"]
     assert seen_by(directory, "build2").find_lost() == []
+
+
+def test_a_lost_run_is_looked_for_when_its_lease_ends(team: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not seconds later, when all is looked at again."""
+    monkeypatch.setattr("crewboard.supervisor.host.TELL_INTERVAL", 1000.0)
+    directory, agent = team.crew.directory, team.crew.agent("scout")
+    directory.make_folder(agent.folder.name)
+    roster.ensure(directory, 1.0)
+    json_records.save(agent.status, Status(run=1, pid=1, state="working", since=1, host="build1"))
+    hosts.make(directory, "build1")
+    postgres.set_lease_ttl(team.url, 1.0)
+    postgres.close_connections()
+    for lease in (hosts.lease(directory, "build1"), agent.lease):
+        leases.take(lease)
+    # No process renews them.
+    postgres.close_connections()
+    supervisor = HostSupervisor.__new__(HostSupervisor)
+    supervisor._team, supervisor._host = directory, seen_by(directory, "build2")
+    supervisor._look_timer = None
+    looks = []
+
+    def look() -> None:
+        looks.append(1)
+        HostSupervisor._look_for_lost(supervisor)
+
+    async def wait() -> None:
+        supervisor._wake = asyncio.Event()
+        look()
+        await asyncio.wait_for(supervisor._wake.wait(), WAIT_TIMEOUT)
+
+    monkeypatch.setattr(supervisor, "_look_for_lost", look)
+    monkeypatch.setattr(supervisor, "_claim_soon", lambda: None)
+    asyncio.run(wait())
+    record = agents.exit_record(agent)
+    assert record is not None
+    assert record.reason == "lost"
+    assert len(looks) <= 3, "one look at the end of each lease"
 
 
 def test_a_host_says_whether_it_uses_the_offline_model(directory: TeamDirectory) -> None:

@@ -180,6 +180,12 @@ class Store(Protocol):
         A store that gives hints of all changes (`listen` with `deep`) returns none.
         """
 
+    def next_end(self) -> float:
+        """Return the seconds until the first lease ends unless it is renewed. In a `glance` only.
+
+        Infinity if none ends by time alone.
+        """
+
     def changed(self, name: str) -> Version | None:
         """Return the version of a record, log or folder, None if there is none. No change is missed.
 

@@ -8,6 +8,7 @@ The copy has the bodies of those records only that were asked for, and of others
 once it was asked for that of one, all records of the folder `tasks` once it was asked for one.
 """
 
+import math
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -250,6 +251,10 @@ class Copy:
         """Return True if a lease was held at the last look."""
         row = self._leases.get(lease)
         return row is not None and row.is_held
+
+    def next_end(self) -> float:
+        """Return the seconds from the last look until the first lease ends, infinity if none is held."""
+        return min((row.version.at for row in self._leases.values() if row.is_held), default=math.inf) - self._now
 
     def last_said(self, lease: str) -> bytes | None:
         """Return what the holder of a lease said, None if there is no lease."""

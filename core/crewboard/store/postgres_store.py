@@ -9,6 +9,7 @@ PostgreSQL only.
 """
 
 import contextlib
+import math
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -84,6 +85,10 @@ class PostgresStore(Struct, frozen=True):
         copy = copy_of(self.url, self.team)
         # A copy for a transaction does not know what changed before.
         return copy.news(mark) if copy is self._server.copy else (mark or 0, None)
+
+    def next_end(self) -> float:
+        copy = copy_of(self.url, self.team)
+        return copy.next_end() if copy is not None else math.inf
 
     def now(self) -> float:
         return float(self._rows("SELECT extract(epoch FROM clock_timestamp())::float8", ())[0][0])

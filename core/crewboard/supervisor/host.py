@@ -43,7 +43,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TELL_INTERVAL = 2.0
-"""Seconds between two records of a host, and two looks for hosts that were lost."""
+"""Seconds between two records of a host, and at most between two looks for hosts that were lost."""
+
+_LOOK_INTERVAL = 0.25
+"""Seconds at least between two looks for hosts that were lost: the leases of many workers end soon after each other."""
 
 CLAIM_DELAY = 0.1
 """Seconds that a full host waits before it claims a run; one that is half full waits half of it."""
@@ -326,6 +329,7 @@ class HostSupervisor(Supervisor):
         self._claims: dict[str, WantedRun] = {}
         """The runs that this host claimed and that have not begun, by agent."""
         self._claim_timer: asyncio.TimerHandle | None = None
+        self._look_timer: asyncio.TimerHandle | None = None
         self._asked: set[str] = set()
         """The workers that were asked to shut down because this host ends."""
         self._drained: set[tuple[str, int]] = set()
@@ -515,11 +519,22 @@ class HostSupervisor(Supervisor):
         """Write the record of this host, and look for others that were lost, now and every `TELL_INTERVAL`."""
         loop.call_later(TELL_INTERVAL, self._tell, loop)
         self._tell_now()
+        self._look_for_lost()
+
+    def _look_for_lost(self) -> None:
+        """Finalize the runs that ended with their hosts. Look again as soon as a lease ends that is not renewed."""
+        if self._look_timer is not None:
+            self._look_timer.cancel()
         with self._noting_failures(""):
             with self._team.store.glance():
-                lost = self._host.find_lost()
+                lost, next_end = self._host.find_lost(), self._team.store.next_end()
+            if next_end < TELL_INTERVAL:
+                delay = max(next_end, _LOOK_INTERVAL)
+                self._look_timer = asyncio.get_running_loop().call_later(delay, self._look_for_lost)
             if lost:
                 finalizer.finalize_lost(lost, store.hosts.now(self._team))
+                # What is wanted in their place may wait for that.
+                self._wake.set()
         # A host that was lost or is full leaves runs to others, of which no hint tells.
         self._claim_soon()
 
