@@ -166,6 +166,27 @@ def test_a_holder_that_cannot_renew_is_told(store: Any, monkeypatch: pytest.Monk
     monkeypatch.undo()
 
 
+def test_a_holder_without_answers_keeps_no_other_from_its_lease(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its statements still arrive. It does not count on the lease for longer, so no other process waits for longer."""
+    held = take(store)
+    store._server._keeper.drop(held)
+    until = run(store.url, "SELECT until FROM crewboard.leases")[0]
+    execute = psycopg.Connection.execute
+
+    def lose_answer(*arguments: Any, **options: Any) -> None:
+        execute(*arguments, **options)
+        raise psycopg.OperationalError("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(psycopg.Connection, "execute", lose_answer)
+        for _ in range(2):
+            with pytest.raises(psycopg.OperationalError):
+                store._server._renew([held.token])
+    assert run(store.url, "SELECT until FROM crewboard.leases")[0] == until
+    assert store._server._renew([held.token]) == {held.token}
+    assert run(store.url, "SELECT until FROM crewboard.leases")[0] > until
+
+
 def test_a_pass_knows_when_the_first_lease_ends(store: Any) -> None:
     def seconds() -> float:
         with store.glance():

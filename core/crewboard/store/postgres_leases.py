@@ -1,7 +1,8 @@
 """The leases of this process in PostgreSQL: renewed in one thread, and watched in another one.
 
 A lease has an end, by the server's clock. It is renewed every quarter of its time. Its holder counts on it for 0.7 of
-the time since the beginning of the last renewal, by its own clock, and ends before another process may take it.
+the time since the beginning of the last renewal, by its own clock, and ends before another process may take it. It is
+renewed only if the server has just answered, so that it ends in its time also if only answers are lost.
 """
 
 import threading

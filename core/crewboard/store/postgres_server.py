@@ -272,9 +272,11 @@ class Server:
     def _renew(self, tokens: list[int]) -> set[int]:
         """Renew leases, and return the tokens of those that were not lost. Not repeated: the keeper does that.
 
-        It uses a connection that is idle, so that a worker needs one of its own and not two.
+        It uses a connection that is idle, so that a worker needs one of its own and not two. Only after an answer it
+        writes: else a process to which no answer comes would keep others from a lease that it does not count on.
         """
         with self._borrowed() as connection:
+            connection.execute("SELECT 1")
             rows = connection.execute(
                 "UPDATE crewboard.leases SET until = clock_timestamp() + make_interval(secs => %s) "
                 "WHERE token = ANY(%s) AND until > clock_timestamp() RETURNING token",
