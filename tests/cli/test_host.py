@@ -2,6 +2,8 @@
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
@@ -11,7 +13,11 @@ from crewboard.commands import hosts, stop
 from crewboard.commands.context import Team, create
 from crewboard.errors import ExitCode
 from crewboard.protocol import supervisor_client
+from crewboard.records import Lease, Supervisor
+from crewboard.store import hosts as store_hosts
+from crewboard.store import leases
 from crewboard.store.layout import TeamDirectory
+from crewboard.supervisor.host import describe
 from tests.cli.shell import Cli, Inside, clean_environment
 from tests.crew import Crew
 from tests.model import ModelServer
@@ -26,6 +32,25 @@ def api(tmp_path_factory: pytest.TempPathFactory, database: str) -> TeamDirector
     """Make the team `api` in PostgreSQL on another machine."""
     made = create(tmp_path_factory.mktemp("home"), "api", "", database)
     return made.directory
+
+
+@contextmanager
+def host_in(root: Path, database: str, name: str) -> Iterator[TeamDirectory]:
+    """Let this process be a host of the team `api` in a folder, as far as its leases and its record say."""
+    root.mkdir()
+    joined = hosts.join(root, "api", database)
+    me = describe(name, 2, [])
+    add_host(joined, name, pid=me.pid, boot_id=me.boot_id, start_ticks=me.start_ticks, machine=me.machine)
+    folder, lease = leases.take(joined.supervisor_lock), leases.take(store_hosts.lease(joined, name))
+    assert folder is not None
+    assert lease is not None
+    leases.sign(folder, Supervisor(pid=me.pid, boot_id=me.boot_id, start_ticks=me.start_ticks))
+    leases.sign(lease, Lease(pid=me.pid, boot_id=me.boot_id, start_ticks=me.start_ticks, host=name))
+    try:
+        yield joined
+    finally:
+        leases.release(folder)
+        leases.release(lease)
 
 
 def begin(cli: Cli, *arguments: str) -> tuple[list[str], dict[str, str]]:
@@ -54,7 +79,8 @@ def test_a_host_joins_the_team_and_takes_the_key_along(tmp_path: Path, api: Team
 def test_a_host_needs_a_key(tmp_path: Path, api: TeamDirectory, database: str) -> None:
     cli = Inside(tmp_path)
     cli("--team", "api", "host", "--store", database).refused(ExitCode.CREDENTIALS, "no API key", "--offline")
-    _, environment = begin(cli.with_environment(CREWBOARD_OFFLINE="1"))
+    assert not (tmp_path / ".crewboard").exists(), "a host that is refused joins nothing"
+    _, environment = begin(cli.with_environment(CREWBOARD_OFFLINE="1"), "--store", database)
     assert environment["CREWBOARD_OFFLINE"] == "1"
 
 
@@ -65,17 +91,46 @@ def test_a_host_with_a_key_takes_no_agents_of_the_offline_model(
     cli = Inside(tmp_path).with_environment(ANTHROPIC_API_KEY=KEY)
     ran = cli("--team", "api", "host", "--store", database, "--name", "build2")
     ran.refused(ExitCode.USAGE, "uses the offline model (host build1)", "--offline too")
-    begin(cli.with_environment(CREWBOARD_OFFLINE="1"), "--name", "build2")
+    assert not (tmp_path / ".crewboard").exists()
+    begin(cli.with_environment(CREWBOARD_OFFLINE="1"), "--store", database, "--name", "build2")
 
 
 def test_a_team_in_files_has_no_hosts(cli: Cli, team: Team) -> None:
     cli("host").refused(ExitCode.USAGE, "kept in files", "team create NAME --store postgresql://USER@HOST/DATABASE")
 
 
+@pytest.mark.parametrize("named", [("--team", "api"), ()])
+def test_a_host_in_an_empty_folder_needs_the_address_of_a_database(tmp_path: Path, named: tuple[str, ...]) -> None:
+    ran = Inside(tmp_path)(*named, "host")
+    name = named[-1] if named else "NAME"
+    ran.refused(ExitCode.USAGE, f"`crewboard --team {name} host --store postgresql://USER@HOST/DATABASE` joins")
+    assert "default" not in ran.err
+
+
 @pytest.mark.parametrize("given", [("--name", "Build 1"), ("--label", "GPU"), ("--slots", "0")])
 def test_a_wrong_option_is_refused(tmp_path: Path, api: TeamDirectory, database: str, given: tuple[str, str]) -> None:
     cli = Inside(tmp_path).with_environment(ANTHROPIC_API_KEY=KEY)
     assert cli("--team", "api", "host", "--store", database, *given).code == ExitCode.USAGE
+    assert not (tmp_path / ".crewboard").exists()
+
+
+def test_a_second_host_of_one_name_or_one_folder_is_refused_at_once(
+    tmp_path: Path, api: TeamDirectory, database: str
+) -> None:
+    cli = Inside(tmp_path).with_environment(ANTHROPIC_API_KEY=KEY)
+    here, other = tmp_path / "here", tmp_path / "other"
+    with host_in(here, database, "build1") as joined:
+        ran = cli("--root", str(here), "--team", "api", "host", "--name", "build2")
+        ran.refused(
+            ExitCode.TRY_LATER, f"the host build1 (process {os.getpid()}) runs in {joined.path} already", "--root"
+        )
+        other.mkdir()
+        ran = cli("--root", str(other), "--team", "api", "host", "--store", database, "--name", "build1")
+        ran.refused(ExitCode.USAGE, f"a host build1 is up on this machine, process {os.getpid()}", "--name")
+        assert not (other / ".crewboard").exists()
+    with mock.patch.object(os, "execve"):
+        # One that was killed, also a moment ago, is no hindrance.
+        assert cli("--root", str(other), "--team", "api", "host", "--store", database, "--name", "build1").code == 0
 
 
 def test_a_machine_joins_a_team_that_is_there(tmp_path: Path, api: TeamDirectory, database: str) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ import pytest
 
 from crewboard import env
 from crewboard.commands import answers, hire, messages, stop
+from crewboard.commands import hosts as host_commands
 from crewboard.errors import ExitCode
 from crewboard.linux import process
 from crewboard.protocol import SHUTDOWN_TIMEOUT
@@ -580,9 +582,13 @@ def test_a_host_ends_when_its_team_is_removed(team: Hosts) -> None:
 @pytest.mark.long
 def test_the_name_of_a_living_host_is_taken(team: Hosts) -> None:
     team.start("build1")
-    second = team.command("build1", root="elsewhere")
-    assert second.wait(30) == ExitCode.USAGE
-    assert "a host build1 is up on" in team.log("elsewhere")
+    (team.folder / "elsewhere").mkdir()
+    joined = host_commands.join(team.folder / "elsewhere", team.crew.directory.path.name, team.url)
+    command = [sys.executable, "-I", "-m", "crewboard.supervisor", str(joined.path), "--host", "build1", "2"]
+    # The command `host` finds it sooner, but not on another machine.
+    second = subprocess.run(command, env=team.crew.environment, capture_output=True, text=True, timeout=60, check=False)
+    assert second.returncode == ExitCode.USAGE
+    assert "a host build1 is up on" in second.stderr
 
 
 def test_what_a_lost_host_had_begun_is_not_begun_again(directory: TeamDirectory) -> None:

@@ -557,6 +557,27 @@ class TeamDirectory(Struct, frozen=True):
             for folder in _FOLDERS:
                 self.store.make_folder(folder)
 
+    def visit(self, url: str) -> None:
+        """Use a team whose records are in the database at `url`, without a folder on this machine.
+
+        Raises:
+            UsageError: The address cannot be used, the database has no such team, or the folder is another team's.
+            StorageError: The database is out of reach.
+            UntrustedError: A folder exists already and another user controls it.
+        """
+        self.require_own()
+        if os.path.lexists(self.path):
+            if self.address != url:
+                raise UsageError(f"{self.path} is another team, kept in {self.address or 'files'}; use another --root")
+            return
+        there = remote_store(url, self.path.name)
+        if there.get("config.json") is None:
+            raise UsageError(
+                f"there is no team {self.path.name} in {url.partition('?')[0]}: name it with --team, or create it with "
+                f"`crewboard team create {self.path.name} --store {shlex.quote(url)}`"
+            )
+        _opened[self.path] = there
+
     def join(self, url: str) -> None:
         """Create this machine's folder of a team whose records are in the database at `url`. Idempotent.
 
@@ -565,12 +586,7 @@ class TeamDirectory(Struct, frozen=True):
             StorageError: The root cannot be written to, or the database is out of reach.
             UntrustedError: A folder exists already and another user controls it.
         """
-        self.require_own()
-        if os.path.lexists(self.path):
-            if self.address != url:
-                raise UsageError(f"{self.path} is another team, kept in {self.address or 'files'}; use another --root")
-        else:
-            self._require_there(url)
+        self.visit(url)
         try:
             files.make_folder(self.path.parent)
             if not os.path.lexists(self.path):
@@ -578,14 +594,6 @@ class TeamDirectory(Struct, frozen=True):
             self._make_local_folders()
         except OSError as error:
             raise StorageError(f"cannot create the team directory {self.path}: {files.reason(error)}") from error
-
-    def _require_there(self, url: str) -> None:
-        there = remote_store(url, self.path.name)
-        if there.get("config.json") is None:
-            raise UsageError(
-                f"there is no team {self.path.name} in {url.partition('?')[0]}: name it with --team, or create it with "
-                f"`crewboard team create {self.path.name} --store {shlex.quote(url)}`"
-            )
 
     def _make_local_folders(self) -> None:
         for folder in _FOLDERS:

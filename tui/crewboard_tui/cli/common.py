@@ -254,14 +254,20 @@ class Session:
             UsageError: The named one does not exist.
             UntrustedError: It is foreign, and the command does more than read.
         """
+        if self.store_option is not None:
+            name = self.team_option or core.env.team()
+            return self.open(core.commands.hosts.join(self.root, name, self.store_option))
+        return self.open(core.choose_team(self.root, self.team_option))
+
+    def open(self, directory: TeamDirectory) -> Team:
+        """Return the team in a directory, as this command may use it.
+
+        Raises:
+            UntrustedError: It is foreign, and the command does more than read.
+        """
         environment = dict(os.environ)
         if self.offline:
             environment[core.env.OFFLINE] = "1"
-        if self.store_option is not None:
-            name = self.team_option or core.env.team()
-            directory = core.commands.hosts.join(self.root, name, self.store_option)
-        else:
-            directory = core.choose_team(self.root, self.team_option)
         if not self.reads:
             directory.require_adopted()
         if directory.address is not None and directory.is_foreign():

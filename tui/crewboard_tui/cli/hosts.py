@@ -79,12 +79,13 @@ def host(session: Session, url: str | None, name: str | None, slots: int | None,
     shut down, and ends them after 30 s; a second Ctrl-C or SIGTERM ends them at once. `nohup` keeps it without a
     terminal.
     """
-    session.store_option = url or session.store_option
-    team = session.team
+    url = url or session.store_option
+    team = session.open(core.commands.hosts.choose(session.root, session.team_option or core.env.team(), url))
     command = core.commands.hosts.command(
         team,
         name or core.commands.hosts.default_name(),
         slots or core.commands.hosts.default_slots(),
         sorted(set(labels)),
+        url,
     )
     os.execve(command[0], command, dict(team.worker_environment))
