@@ -13,7 +13,7 @@ import pytest
 
 from crewboard.commands import hire as hiring
 from crewboard.commands import messages, stop
-from crewboard.commands.context import Team
+from crewboard.commands.context import CommandLine, Team
 from crewboard.commands.hire import Hire
 from crewboard.errors import CredentialsError, TryLaterError, UsageError
 from crewboard.linux import process
@@ -175,7 +175,17 @@ def test_a_run_that_no_host_takes_needs_the_operator(hosted: Team) -> None:
 def test_the_answer_to_an_agent_without_a_host_starts_one_that_fits(hosted: Team, cli: Cli) -> None:
     now = time.time()
     hire(Team(hosted.directory, environment={}, now=lambda: now - LATE_AFTER - 1), needs=["tpu", "big"])
-    assert "crewboard host --label big --label tpu   or" in cli("status").out
+    assert "→ crewboard host --label big --label tpu   or" in cli("status").out
+    line = CommandLine(("--team", "api"), offline=True, address="postgresql://crew@db/crew")
+    assert (
+        line("host --label big") == "crewboard --team api --offline host --store postgresql://crew@db/crew --label big"
+    )
+    with up(hosted.directory, "one"):
+        pass
+    hire(Team(hosted.directory, environment={}, now=lambda: now - LATE_AFTER - 1), name="w2", host="one")
+    assert "→ crewboard host --name one   or" in cli("status").out
+    with up(hosted.directory, "two"):
+        assert "   or   crewboard resume w2 --host two   or" in cli("status").out
 
 
 def test_the_supervisor_of_a_team_with_hosts_is_on_them(hosted: Team, cli: Cli) -> None:
@@ -348,7 +358,7 @@ def test_a_clock_that_is_off_makes_no_start_late(
         begun = RunState(here.agent("w1"), Spec(prompt="p", prompt_id="p1", type="explore", run=1)).now()
     assert abs(begun - time.time()) < 30
     (seen,) = read_team(there).agents
-    assert (seen.state, seen.waits_for_host) == ("queued", False)
+    assert (seen.state, seen.waits_for_host) == ("queued", None)
     assert abs(seen.since - time.time()) < 30
     pause = cooldown.current(there.agent("w1"))
     assert pause is not None

@@ -10,7 +10,7 @@ from crewboard_tui.views.hosts import Column
 from crewboard_tui.views.hosts import lay_out as lay_out_hosts
 from crewboard_tui.views.rows import lay_out
 from tests.frozen import NOW, Frozen
-from tests.placed import add_host, place
+from tests.placed import add_host, place, want
 from tests.tui.stage import Stage, opened
 
 LOST = Exit(run=1, reason="lost", at=NOW - 20, buried=True, evidence="no sign of life of build2 for 15 s")
@@ -112,6 +112,20 @@ async def test_a_lost_host_is_one_need_for_all_its_agents(spread: Frozen) -> Non
         state = json_records.load(spread.directory.operator, OperatorState)
         assert state is not None
         assert state.acknowledged == {"ui": 1, "release": 1}
+
+
+async def test_a_need_for_a_host_names_labels_and_remedies(spread: Frozen) -> None:
+    want(spread.directory, "trainer", 40, needs=["gpu", "tpu"])
+    want(spread.directory, "waiter", 50, host="build2", needs=["gpu"])
+    async with opened(spread, 120, 40) as stage:
+        await stage.press("4", *["j"] * 6)
+        await stage.sees("waits for the host build2 with gpu, which is lost", "labels     gpu: build1")
+        await stage.sees("what helps start that host: crewboard --offline host --name build2 --label gpu")
+        await stage.sees("move it: crewboard --offline resume waiter --host build1")
+        await stage.press("j")
+        await stage.sees("waits for a host with gpu and tpu", "labels     gpu: build1; tpu: no host")
+        await stage.sees("what helps start a host: crewboard --offline host --label gpu --label tpu")
+        await stage.sees_not("move it")
 
 
 @pytest.mark.long

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from crewboard.commands import context
+from crewboard.commands import CommandLine, context
 from crewboard.readmodel import NeedKind, TeamReader, TeamView
 from crewboard.readmodel.as_json import status
 from crewboard.records import Checked, Exit, McpState, Work
@@ -172,7 +172,7 @@ def test_the_screen_says_how_a_server_is_accepted(empty: Frozen) -> None:
     (empty.directory.root / ".mcp.json").write_text('{"mcpServers": {"git": {"command": "true"}}}')
     view = _read(empty)
     (need,) = view.needs
-    shown = [plain_text(line) for line in explanation_lines(need, Snapshot(view), NOW, 80)]
+    shown = [plain_text(line) for line in explanation_lines(need, Snapshot(view), NOW, 80, CommandLine())]
     assert "accept     crewboard mcp approve git" in shown
     (agent,) = view.agents
     assert mcp_servers_of(agent) == "time: 1 tool · git: is new"

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         tasks_blocked_by,
         to_acknowledge,
         waiting_behind,
+        ways_to_begin,
     )
     from crewboard.readmodel.processes import KernelProbe, NoUsageProbe, Probe, ProcessNode, Usage
     from crewboard.readmodel.reader import TeamReader, blocked, read_team
@@ -65,7 +66,7 @@ else:
             "hosts": "no_hosts",
             "mail": "MailReader MailboxTail MessageView describe_message display_name headline is_notice question_in",
             "needs": "NEED_OF_REQUEST Waiting format_minute outage_end response_times_today summarise tasks_blocked_by "
-            "to_acknowledge waiting_behind",
+            "to_acknowledge waiting_behind ways_to_begin",
             "processes": "KernelProbe NoUsageProbe Probe ProcessNode Usage",
             "reader": "TeamReader blocked read_team",
             "states": "Shown URGENCY",
@@ -141,5 +142,6 @@ __all__ = [
     "to_acknowledge",
     "waiting_behind",
     "watcher",
+    "ways_to_begin",
     "why_failed",
 ]

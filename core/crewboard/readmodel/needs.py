@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -26,6 +27,9 @@ from crewboard.records import (
     result_mark,
     task_mark,
 )
+
+if TYPE_CHECKING:
+    from crewboard.readmodel.states import WantedHost
 
 NEED_OF_REQUEST: dict[str, NeedKind] = {
     "plan_approval": "plan", "permission": "permission", "question": "question", "task_review": "review",
@@ -170,11 +174,11 @@ def _lost_host_needs(dead: Iterable[AgentView]) -> Iterator[Need]:
 
 
 def _no_host_needs(agents: Iterable[AgentView]) -> list[Need]:
-    """Return one need for all agents that wait for a host for the same reason, oldest first."""
-    by_reason: dict[str, list[AgentView]] = {}
+    """Return one need for all agents that wait for the same host or labels for the same reason, oldest first."""
+    groups: dict[tuple[str, WantedHost], list[AgentView]] = {}
     for agent in agents:
-        if agent.waits_for_host:
-            by_reason.setdefault(agent.reason, []).append(agent)
+        if agent.waits_for_host is not None:
+            groups.setdefault((agent.reason, agent.waits_for_host), []).append(agent)
     found = [
         Need(
             "no_host",
@@ -182,11 +186,27 @@ def _no_host_needs(agents: Iterable[AgentView]) -> list[Need]:
             min(agent.since for agent in waiting),
             reason if len(waiting) == 1 else f"{reason} (and {counted(len(waiting) - 1, 'other')})",
             agents=tuple(agent.name for agent in waiting),
-            labels=tuple(sorted({label for agent in waiting if agent.spec for label in agent.spec.flags.needs})),
+            wanted=wanted,
         )
-        for reason, waiting in by_reason.items()
+        for (reason, wanted), waiting in groups.items()
     ]
     return sorted(found, key=lambda need: need.since)
+
+
+def ways_to_begin(need: Need) -> list[tuple[str, str]]:
+    """Return what lets the agents of a need `no_host` begin: in words, and as a command of `crewboard`."""
+    wanted = need.wanted
+    if wanted is None:
+        return []
+    found = []
+    labels = "".join(f" --label {label}" for label in wanted.labels)
+    if wanted.name is None:
+        found.append(("start a host", f"host{labels}"))
+    else:
+        # One that is up lacks a slot or a label, and another of its name cannot start.
+        found += [] if wanted.is_up else [("start that host", f"host --name {wanted.name}{labels}")]
+        found += [("move it", f"resume {need.agent} --host {wanted.other}")] if wanted.other is not None else []
+    return found
 
 
 def _failed_assignment(agent: AgentView) -> Need:

@@ -124,6 +124,18 @@ class Evidence(Struct, frozen=True):
         return self.host.boot_id if self.host is not None else self.status.boot_id
 
 
+class WantedHost(Struct, frozen=True):
+    """A host that agents wait for: one with these `labels`, or the one that they were hired for, its `name`.
+
+    `is_up` says that this one is up. `other` is another one that has the labels and a free slot.
+    """
+
+    labels: tuple[str, ...] = ()
+    name: str | None = None
+    is_up: bool = False
+    other: str | None = None
+
+
 class Finding(Struct, frozen=True):
     """A state and its reason, as one clause for the screen. `since` is in epoch seconds.
 
@@ -139,8 +151,8 @@ class Finding(Struct, frozen=True):
     is_open: bool = False
     is_lost: bool = False
     """Its host was lost."""
-    waits_for_host: bool = False
-    """It has waited so long for a host that the user should know."""
+    waits_for_host: WantedHost | None = None
+    """The host for which it has waited so long that the user should know."""
 
 
 def find_state(seen: Evidence) -> Finding:
@@ -204,7 +216,8 @@ def _not_begun(seen: Evidence, spec: Spec, last_run: int) -> Finding:
     late = is_late(spec, seen.now)
     if seen.hosts:
         starting = is_starting(spec, last_run, seen.now)
-        return Finding("queued", spec.at, why_waiting(spec, seen.hosts), is_starting=starting, waits_for_host=late)
+        wanted = _wanted_host(spec, seen.hosts) if late else None
+        return Finding("queued", spec.at, why_waiting(spec, seen.hosts), is_starting=starting, waits_for_host=wanted)
     reason = "was never started: resume it or remove it" if late else "waiting for the supervisor"
     starting = is_starting(spec, last_run, seen.now)
     return Finding("starting", spec.at, reason, failed_start=late, is_starting=starting)
@@ -245,6 +258,14 @@ def why_waiting(spec: Spec, hosts: Mapping[str, SeenHost]) -> str:
     is_down = taking and pinned is not None and pinned.state != "up"
     reason = store.hosts.reason(needs, [host.labels for host in taking])
     return f"{reason}, which is {pinned.state}" if is_down and pinned is not None else reason
+
+
+def _wanted_host(spec: Spec, hosts: Mapping[str, SeenHost]) -> WantedHost:
+    """Return the host that an agent waits for."""
+    labels, name = tuple(sorted({*spec.flags.needs})), spec.flags.host
+    taking = [host for host in hosts.values() if host.state == "up"]
+    others = [host.name for host in taking if not host.is_full and host.labels.issuperset(labels)]
+    return WantedHost(labels, name, is_up=any(host.name == name for host in taking), other=min(others, default=None))
 
 
 def show(state: State, asks_operator: list[Request], ended: Exit | None = None, *, acknowledged: bool = False) -> Shown:

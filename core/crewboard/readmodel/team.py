@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct, field
 
 from crewboard.readmodel.processes import Usage
-from crewboard.readmodel.states import DEAD, URGENCY, HostState, Shown
+from crewboard.readmodel.states import DEAD, URGENCY, HostState, Shown, WantedHost
 from crewboard.records import (
     LIMIT_REASONS,
     OPERATOR,
@@ -76,8 +76,8 @@ class Need(Struct, frozen=True):
     """All agents of a need that is about several: those that were lost with one host, or that wait for a host."""
     host: str | None = None
     """The host that was lost, of a need `death` that is about all its agents."""
-    labels: tuple[str, ...] = ()
-    """The labels that a host must have to run the agents of a need `no_host`."""
+    wanted: WantedHost | None = None
+    """The host that the agents of a need `no_host` wait for."""
     files: tuple[str, ...] = ()
     """The files in which the agents of a need `collision` collide."""
     in_worktrees: bool = False
@@ -188,8 +188,8 @@ class AgentView(Struct, frozen=True):
     """Its processes can be looked at: it does not run on another machine."""
     is_lost: bool = False
     """Its last run ended because its host was lost."""
-    waits_for_host: bool = False
-    """It waits for a host longer than usual; `reason` says why."""
+    waits_for_host: WantedHost | None = None
+    """The host for which it waits longer than usual; `reason` says why."""
 
     @property
     def waits_for_api(self) -> bool:
@@ -317,6 +317,8 @@ class TeamView(Struct, frozen=True, dict=True):
     attached: AttachedTeam | None = None
     hosts: tuple[HostView, ...] = ()
     """The hosts that run the agents, those that are up first; none if a supervisor on this machine does."""
+    is_deleted: bool = False
+    """It is gone, and an earlier reading found it."""
     now: float = 0
 
     @property

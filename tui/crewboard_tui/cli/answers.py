@@ -26,12 +26,7 @@ _ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
     "looping": (("tell it", "send {agent} TEXT"), ("stop it", "stop {agent}")),
     "failed": (("try again", "send {agent} TEXT"), _ACKNOWLEDGE),
     "failed_start": (("start it", "resume {agent}"), ("take it off the roster", "remove {agent}")),
-    "no_host": (
-        ("start a host", "host"),
-        ("see the hosts", "hosts"),
-        ("move it", "resume {agent} --host NAME"),
-        ("cancel it", "stop {agent}"),
-    ),
+    "no_host": (("see the hosts", "hosts"), ("cancel it", "stop {agent}")),
     "collision": (
         ("see what it changed", "changes {agent} --diff"),
         ("tell it", "send {agent} TEXT"),
@@ -89,7 +84,7 @@ def _known(need: Need) -> tuple[tuple[str, str], ...]:
     if need.host is not None and len(need.agents) > 1:
         known = (("resume them", "resume --all"), ("see the hosts", "hosts"), _ACKNOWLEDGE)
     elif need.kind == "no_host":
-        known = (("start a host", " ".join(["host", *(f"--label {label}" for label in need.labels)])), *known[1:])
+        known = (*core.readmodel.ways_to_begin(need), *known)
     elif need.limit is not None:
         known = (("raise the limit", _RAISES[need.limit]), _ACKNOWLEDGE)
     elif need.kind == "failed" and need.code == ExitCode.TRY_LATER:

@@ -375,8 +375,13 @@ def held_by(view: TeamView, need: Need) -> str:
     return ", ".join(f"#{task.id} {task.subject}" for task in core.readmodel.tasks_blocked_by(view, need))
 
 
-def explanation_lines(need: Need, snapshot: Snapshot, now: float, width: int) -> list[Line]:
-    """Return the explanation of one need: its evidence, what waits behind it, and what the agent does."""
+def explanation_lines(
+    need: Need, snapshot: Snapshot, now: float, width: int, typed: core.commands.CommandLine
+) -> list[Line]:
+    """Return the explanation of one need: its evidence, what waits behind it, and what the agent does.
+
+    `typed` returns a command as it is to be typed.
+    """
     view, report = snapshot.view, snapshot.get(CrashOf(need.agent))
     agent = view.agent(need.agent)
     if need.host is not None:
@@ -393,6 +398,7 @@ def explanation_lines(need: Need, snapshot: Snapshot, now: float, width: int) ->
         ("since", f"{format_clock(need.since)}, {format_long_age(now - need.since)} ago"),
         (_HOLDS_UP, held_by(view, need)),
         ("agents", ", ".join(behind if len(need.agents) <= 1 else need.agents)),
+        *(_host_facts(need, view, typed) if need.kind == "no_host" else []),
         *_evidence(need, snapshot),
         *(_agent_facts(agent) if agent and need.kind not in ("result", "task_failed") else []),
     ]
@@ -414,6 +420,25 @@ def _lost_host_lines(need: Need, view: TeamView, now: float, width: int) -> list
     return [*lines, *fact_lines(facts, width)]
 
 
+def _host_facts(need: Need, view: TeamView, typed: core.commands.CommandLine) -> list[tuple[str, str]]:
+    """Return which hosts there are for the agents of a need, which labels they lack, and what helps."""
+    labels = need.wanted.labels if need.wanted is not None else ()
+    ways = [f"{what}: {typed(command)}" for what, command in core.readmodel.ways_to_begin(need)]
+    return [
+        ("hosts", core.readmodel.describe_hosts(view.hosts)),
+        ("labels", "; ".join(f"{label}: {_hosts_with(label, view)}" for label in labels)),
+        ("what helps", "\n".join([*ways, "it begins by itself as soon as a host can take it"])),
+    ]
+
+
+def _hosts_with(label: str, view: TeamView) -> str:
+    """Return the hosts that have a label, each that takes no agents with its state."""
+    found = [
+        host.name + ("" if host.state == "up" else f" ({host.state})") for host in view.hosts if label in host.labels
+    ]
+    return ", ".join(found) or "no host"
+
+
 def _evidence(need: Need, snapshot: Snapshot) -> list[tuple[str, str]]:
     """Return the evidence that only some kinds of need have."""
     task = snapshot.view.task(need.task)
@@ -424,8 +449,6 @@ def _evidence(need: Need, snapshot: Snapshot) -> list[tuple[str, str]]:
         ("file", need.file or ""),
         ("files", ", ".join(need.files)),
         ("what helps", _COLLISION_HELP[need.in_worktrees] if need.kind == "collision" else ""),
-        ("hosts", core.readmodel.describe_hosts(snapshot.view.hosts) if need.kind == "no_host" else ""),
-        ("what helps", WHAT_HELPS_WAITING if need.kind == "no_host" else ""),
         ("next try", f"{format_clock(until)}; nothing has to be done" if until else ""),
         ("what helps", "repair it by hand; nothing was overwritten" if need.kind == "damaged" else ""),
     ]
@@ -433,8 +456,6 @@ def _evidence(need: Need, snapshot: Snapshot) -> list[tuple[str, str]]:
 
 WHAT_HELPS_LOST = "resume: it continues on a host with room, from what its conversation knows"
 """What to do about an agent that was lost with its host."""
-
-WHAT_HELPS_WAITING = "`crewboard host` on another machine, or `crewboard resume NAME --host HOST`; it begins by itself"
 
 _COLLISION_HELP = {
     True: "merge one of them, then let the other one resolve the conflicts",
