@@ -876,3 +876,18 @@ async def test_keys_in_one_read_fill_the_field_in_their_order(frozen: Frozen) ->
         await stage.send_bytes("\x1b[F" + "\x7f" * len(form.agent_name) + "exp2\t")
         await stage.until(lambda: form.agent_name == "exp2", "the name")
         await stage.until(lambda: not form.query_one("#hire-name", Input).has_focus, "the next field")
+
+
+async def test_a_deleted_team_is_not_made_again_by_a_hire(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _fill(stage, "fixer2", "go")
+        await stage.sees("ready")
+        frozen.directory.config.remove()
+        await stage.sees("hires, not yet: the team demo was deleted: t opens another one")
+        await stage.press("ctrl+s")
+        await stage.sees("hire: the team demo was deleted")
+        await stage.press("escape")
+        await stage.sees("the team demo was deleted   t opens another one")
+        await stage.press("n")
+        await stage.sees("new: the team demo was deleted: t opens another one")
+        assert "Hire an agent" not in stage.all

@@ -115,7 +115,7 @@ def test_a_team_that_was_deleted_is_said_to_be(frozen: Frozen) -> None:
     assert reader.read().problem is None
     frozen.directory.config.remove()
     line = "".join(span.text for span in alert_line(Snapshot(reader.read()), NOW, 80))
-    assert line.strip() == "the team demo was deleted"
+    assert line.strip() == "the team demo was deleted   t opens another one"
 
 
 def test_only_what_is_looked_at_is_read(listener: Listener) -> None:

@@ -394,11 +394,11 @@ class TeamReader:
         return "offline" if serves or self.team.uses_offline_model() else "api"
 
     def _empty_view(self, now: float) -> TeamView:
-        gone = f"the team {self._followed.name} was deleted" if self._followed is not None else None
+        gone = self._followed
         return TeamView(
             name=self.team.path.name, path=self.team.path, root=self.team.root, description="", plan_approver=OPERATOR,
             model_backend="api", supervisor=self._supervisor(now), agents=(), requests=(), tasks=(), needs=(), now=now,
-            problem=gone,
+            problem=f"the team {gone.name} was deleted" if gone is not None else None, is_deleted=gone is not None,
         )  # fmt: skip
 
     def _roster_from_files(self) -> Config:

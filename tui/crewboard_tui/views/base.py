@@ -58,6 +58,7 @@ __all__ = [
     "first_hire",
     "is_form",
     "nothing_row",
+    "why_gone",
 ]
 
 ONLY_LOOKING = "not while you only look (--read-only)"
@@ -463,6 +464,8 @@ class BaseScreen(Screen[None]):
     def _forbidden(self, key: Key) -> str | None:
         if key.changes and self.context.read_only:
             return ONLY_LOOKING
+        if key.changes and key.scope != "app" and (gone := why_gone(self.context)) is not None:
+            return gone
         steered = key.steers and self.context.snapshot.view.attached
         return "Claude Code steers these agents; crewboard only shows them" if steered else None
 
@@ -644,7 +647,15 @@ def nothing_row(text: str) -> Row:
     return Row("", (Span(text, "dim"),))
 
 
+def why_gone(context: AppContext) -> str | None:
+    """Return that the team was deleted, and what to do; None if it was not. A hire would make another of that name."""
+    view = context.snapshot.view
+    return f"{view.problem}: {context.key('app.teams')} opens another one" if view.is_deleted else None
+
+
 def first_hire(context: AppContext) -> str:
     """Return what to do first on a team without agents."""
+    if (gone := why_gone(context)) is not None:
+        return gone
     key = context.key("agent.hire")
     return "no agents yet" + ("" if context.read_only else f"; {key} hires an agent")

@@ -13,7 +13,7 @@ from crewboard import AgentView, CrewboardError, HireOptions, UsageError
 from crewboard_tui.actions import NOT_NOW, Action, Selection
 from crewboard_tui.compose import HIRE, PromptLine
 from crewboard_tui.render import Line, Span, format_path, hang, say
-from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot
+from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot, why_gone
 from crewboard_tui.views.hire_form import HireForm, Problem, free_name, problems, shell_line, spawn_words
 from crewboard_tui.views.rows import TALL
 from crewboard_tui.widgets import Checkbox, Select, StaticLines, crumbs_line
@@ -110,11 +110,13 @@ class HireScreen(BaseScreen):
 
     def problems(self) -> list[Problem]:
         """Return why the agent cannot be hired yet; nothing if it can."""
-        wrong: list[Problem] = []
+        gone = why_gone(self.context)
+        wrong = [Problem("team", gone)] if gone is not None else []
         try:
             hire = self.form.hire()
         except UsageError as error:
-            hire, wrong = self.form.hire(max_turns=1), [Problem("limits", str(error))]
+            hire = self.form.hire(max_turns=1)
+            wrong.append(Problem("limits", str(error)))
         if self.form.refused_effort is not None:
             wrong.append(Problem("limits", self.form.refused_effort))
         return [*wrong, *self.form.wrong_fields(), *problems(hire, self.context.snapshot.view, self.context.key)]

@@ -266,7 +266,8 @@ def alert_line(
         )
         return _worst(view, now, width, pressed, keys, opens=opens)
     if view.problem:
-        return (Span(" "), say(view.problem, "error bold"))
+        then = (Span(f"   {pressed('app.teams')}", "key"), Span(" opens another one")) if view.is_deleted else ()
+        return (Span(" "), say(view.problem, "error bold"), *then)
     if not view.agents:
         first = "read-only: no agents yet" if read_only else "no agents yet"
         hint = () if read_only else (Span(f"   {pressed('agent.hire')}", "key"), Span(" hires the first agent"))
