@@ -15,7 +15,8 @@ import pytest
 from crewboard.commands.context import Team
 from crewboard.errors import LostLeaseError, StorageError, UsageError
 from crewboard.readmodel.reader import TeamReader
-from crewboard.store import Held, TeamDirectory, roster
+from crewboard.records import Task
+from crewboard.store import Held, TeamDirectory, json_records, roster, tasks
 from tests.cli.files import enlist_all, set_status
 from tests.crew import WAIT_TIMEOUT, eventually
 from tests.postgres import pooled, set_lease_ttl
@@ -329,6 +330,58 @@ def test_a_glance_keeps_only_bodies_that_were_asked_for(store: Any) -> None:
     assert bodies == {"agents/scout/spec.json": b"a spec", "agents/fixer/spec.json": b"another spec"}
 
 
+def test_a_folder_is_read_with_one_query(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    team = TeamDirectory(tmp_path / ".crewboard" / "api")
+    team.make(database)
+    for number in range(30):
+        json_records.save(team.task(number + 1), Task(id=number + 1, subject="a task", created_at=1, updated_at=1))
+    asked = count_queries(monkeypatch)
+    assert len(tasks.load_all(team)) == 30
+    assert len(asked) == 1
+    json_records.save(team.task(7), Task(id=7, subject="another", created_at=1, updated_at=1))
+    team.task(8).remove()
+    asked.clear()
+    assert [task.subject for task in tasks.load_all(team) if task.id in (7, 8)] == ["another"]
+    assert len(asked) == 1
+    assert not team.inbox("scout").exists()
+    # In a transaction, only the lock, the folder, the task and the change are asked for, and the ends.
+    asked.clear()
+    tasks.claim(team, 9, "scout", "code", 1.0)
+    assert len(asked) == 6
+    postgres_store.close_all()
+
+
+def count_queries(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Return a list to which each query of this process is added from now on."""
+    asked: list[object] = []
+    execute = psycopg.Connection.execute
+
+    def count(self: Any, query: Any, *args: Any, **kwargs: Any) -> Any:
+        asked.append(query)
+        return execute(self, query, *args, **kwargs)
+
+    monkeypatch.setattr(psycopg.Connection, "execute", count)
+    return asked
+
+
+def test_a_glance_at_a_folder_tells_of_it_alone(store: Any) -> None:
+    store.make_folder("agents/fixer")
+    store.put("tasks/1.json", b"one")
+    store.put("agents/fixer/spec.json", b"a spec")
+    with store.glance("tasks"):
+        assert (store.get("tasks/1.json"), store.get("agents/fixer/spec.json")) == (b"one", b"a spec")
+        assert sorted(store.names("agents")) == ["fixer", "scout"]
+        store.put("tasks/2.json", b"two")
+        assert (store.get("tasks/2.json"), sorted(store.names("tasks"))) == (b"two", ["1.json", "2.json"])
+    store.move("tasks/1.json", "agents/1.json")
+    with store.glance("tasks"):
+        assert (store.get("tasks/1.json"), store.names("tasks")) == (None, ["2.json"])
+    store.move("agents/1.json", "tasks/3.json")
+    store.remove("tasks/2.json")
+    with store.glance("tasks"):
+        assert (store.get("tasks/3.json"), store.names("tasks")) == (b"one", ["3.json"])
+
+
 def test_a_glance_names_what_changed(store: Any) -> None:
     mark = None
 
@@ -382,14 +435,7 @@ def test_a_pass_over_a_team_is_one_query(database: str, tmp_path: Path, monkeypa
     reader = TeamReader(team.directory)
     assert len(reader.read().agents) == 10
     set_status(team, "agent3", state="working")
-    asked = []
-    execute = psycopg.Connection.execute
-
-    def count(connection: Any, query: Any, *arguments: Any, **options: Any) -> Any:
-        asked.append(query)
-        return execute(connection, query, *arguments, **options)
-
-    monkeypatch.setattr(psycopg.Connection, "execute", count)
+    asked = count_queries(monkeypatch)
     assert [agent.name for agent in reader.read().agents if agent.rested is None] == ["agent3"]
     assert len(asked) == 1
     postgres_store.close_all()

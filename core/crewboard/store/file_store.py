@@ -146,7 +146,7 @@ class FileStore(Struct, frozen=True):
 
     # Changes.
 
-    def glance(self) -> contextlib.AbstractContextManager[None]:
+    def glance(self, folder: str | None = None) -> contextlib.AbstractContextManager[None]:
         # A look at a file costs microseconds.
         return contextlib.nullcontext()
 

@@ -163,12 +163,14 @@ class Store(Protocol):
     def free(self, lease: str, said: bytes) -> None:
         """Free a lease whose holder has certainly ended. `said` is what that holder wrote into it."""
 
-    def glance(self) -> AbstractContextManager[None]:
+    def glance(self, folder: str | None = None) -> AbstractContextManager[None]:
         """Return a block for a pass over many names, in which reading them is cheap.
 
         In it, `changed`, `get`, `names`, `size`, `is_held` and `last_said` of this thread may tell the state at its
         beginning. They tell what was committed before it, and what this process wrote in it. A block in another one
         looks anew. Under a lock, nothing is older than the lock.
+
+        With a `folder`, it is for a pass over what is directly in that one, and in another block it changes nothing.
 
         Raises:
             StorageError: The store is out of reach.

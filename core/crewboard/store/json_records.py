@@ -197,17 +197,20 @@ class CachedFolder(Generic[R]):
 
     def _refresh(self) -> None:
         try:
-            version = self._folder.changed()
-            if version is None:
-                self._files, self._intact, self._version, self._unreadable = {}, {}, None, False
-                return
-            if version == self._version and time.monotonic() - self._looked < _RECHECK_INTERVAL:
-                return
-            names = self._folder.names()
+            with self._folder.store.glance(self._folder.name):
+                self._look()
         except StorageError:
             # What was read before is better than nothing.
             self._version, self._unreadable = None, True
+
+    def _look(self) -> None:
+        version = self._folder.changed()
+        if version is None:
+            self._files, self._intact, self._version, self._unreadable = {}, {}, None, False
             return
+        if version == self._version and time.monotonic() - self._looked < _RECHECK_INTERVAL:
+            return
+        names = self._folder.names()
         self._unreadable = False
         self._read(sorted(name for name in names if name.endswith(".json") and not name.startswith(".")))
         self._version = version

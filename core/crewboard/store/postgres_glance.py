@@ -33,10 +33,13 @@ SELECT 'look', '', pg_snapshot_xmin(pg_current_snapshot())::text, id, 0::bigint,
 UNION ALL SELECT 'gone', '', '', id, 0, 0, 0, NULL FROM crewboard.gone WHERE team = %s AND xid >= %s::xid8
 UNION ALL SELECT kind, folder, name, id, version, extract(epoch FROM changed)::float8, size,
   CASE WHEN {_LIKE_ASKED} THEN body END
-  FROM crewboard.entries WHERE team = %s AND xid >= %s::xid8
+  FROM crewboard.entries WHERE team = %s AND xid >= %s::xid8 {{inside}}
 UNION ALL SELECT 'lease', folder, name, token, token, extract(epoch FROM until)::float8, length(said), said
-  FROM crewboard.leases WHERE team = %s AND xid >= %s::xid8
+  FROM crewboard.leases WHERE team = %s AND xid >= %s::xid8 {{inside}}
 """  # noqa: S608  no value is in it
+
+_LOOK_AT_ALL = _LOOK.format(inside="")
+_LOOK_INSIDE = _LOOK.format(inside="AND (folder = %s OR (folder = %s AND name = %s))")
 
 _MAX_NEWS = 50_000
 """Changes that are kept for readers that look rarely."""
@@ -60,14 +63,15 @@ class Row(Struct):
 
 
 class Copy:
-    """The rows of a team as they were at the last look. Reading one takes no lock."""
+    """The rows of a team, or of one folder, as they were at the last look. Reading one takes no lock."""
 
-    def __init__(self, url: str, team: str, query: Query) -> None:
+    def __init__(self, url: str, team: str, query: Query, folder: str | None = None) -> None:
         self.url = url
         self.team = team
+        self.folder = folder
         self._query = query
         self._lock = threading.Lock()
-        self._folders: set[str] = set()
+        self._folders: set[str] = set() if folder is None else {folder}
         self._names: set[str] = set()
         """Folders, and last parts of names, of the records whose bodies are kept."""
         self.outdated = False
@@ -91,13 +95,17 @@ class Copy:
 
     def clone(self) -> "Copy":
         """Return a copy of this one, for a transaction: what that writes may be undone."""
-        other = Copy(self.url, self.team, self._query)
+        other = Copy(self.url, self.team, self._query, self.folder)
         with self._lock:
             other._since, other._id, other._now = self._since, self._id, self._now
             other._folders, other._names = set(self._folders), set(self._names)
             other._entries, other._leases, other._by_id = dict(self._entries), dict(self._leases), dict(self._by_id)
             other._inside.update((folder, dict(inside)) for folder, inside in self._inside.items())
         return other
+
+    def covers(self, name: str) -> bool:
+        """Return True if a name is in this copy if it is in the store."""
+        return self.folder is None or self.folder in (name, name.rpartition("/")[0])
 
     # Looking.
 
@@ -110,10 +118,14 @@ class Copy:
         with self._lock:
             # A write from here on may be too late for this look.
             self.outdated = False
+            look, inside = _LOOK_AT_ALL, list[str]()
+            if self.folder is not None:
+                above, _, name = self.folder.rpartition("/")
+                look, inside = _LOOK_INSIDE, [self.folder, above, name]
             try:
-                rows = self._query(_LOOK, (
+                rows = self._query(look, (
                     self.team, self.team, self._since, _MAX_BODY, list(self._folders), list(self._names),
-                    self.team, self._since, self.team, self._since,
+                    self.team, self._since, *inside, self.team, self._since, *inside,
                 ))  # fmt: skip
             except BaseException:
                 self.outdated = True
@@ -322,14 +334,14 @@ def note_write() -> None:
         copy.outdated = True
 
 
-def copy_of(url: str, team: str) -> Copy | None:
-    """Return the copy of a team that reads use in this context, None if they use none.
+def copy_of(url: str, team: str, name: str | None = None) -> Copy | None:
+    """Return the copy of a team that reads, or those of a name, use in this context, None if they use none.
 
     Raises:
         StorageError: This process wrote since the last look, and the store failed at a new one.
     """
     copy = _current.get().copy
-    if copy is None or copy.team != team or copy.url != url:
+    if copy is None or copy.team != team or copy.url != url or not (name is None or copy.covers(name)):
         return None
     if copy.outdated:
         copy.look()

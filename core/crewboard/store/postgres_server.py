@@ -79,6 +79,8 @@ class Server:
         """True if there was a connection since a call gave up: only then is it worth to wait for another one."""
         self._keeper: LeaseKeeper | None = None
         self.copy = Copy(url, team, self.rows)
+        self._folders: dict[str, Copy] = {}
+        """Copies of single folders, which a process reads that looks at no other agents: a worker."""
         self.closed = threading.Event()
 
     # Connections.
@@ -160,9 +162,12 @@ class Server:
         """Return the rows of a query."""
         return self.call(lambda connection, _: connection.execute(query.encode(), parameters, binary=True).fetchall())
 
-    def glance(self) -> AbstractContextManager[None]:
+    def glance(self, folder: str | None = None) -> AbstractContextManager[None]:
         """Return a block in which reads use the copy, or in a transaction, which may be undone, one of their own."""
-        return glance_at(self.copy if self._inside.connection is None else self.copy.clone())
+        copy = self.copy
+        if folder is not None:
+            copy = self._folders.setdefault(folder, Copy(self.url, self.team, self.rows, folder))
+        return glance_at(copy if self._inside.connection is None else copy.clone())
 
     def note_write(self) -> None:
         """Let copies be brought up to date before the next read from them."""

@@ -24,7 +24,7 @@ from psycopg import conninfo
 from crewboard.errors import BadDataError, LostLeaseError, StorageError, UsageError
 from crewboard.store import files
 from crewboard.store.interface import Held, Listener, T, Version
-from crewboard.store.postgres_glance import copy_of
+from crewboard.store.postgres_glance import Copy, copy_of
 from crewboard.store.postgres_server import PostgresListener, Server, close_all, describe_error, server_of
 
 __all__ = ["PostgresStore", "close_all", "require_url"]
@@ -78,8 +78,13 @@ class PostgresStore(Struct, frozen=True):
         if copy_of(self.url, self.team) is None:
             self._rows("SELECT 1", ())
 
-    def glance(self) -> AbstractContextManager[None]:
-        return self._server.glance()
+    def glance(self, folder: str | None = None) -> AbstractContextManager[None]:
+        if folder is not None and self._copy(folder) is not None:
+            return contextlib.nullcontext()
+        return self._server.glance(folder)
+
+    def _copy(self, name: str) -> Copy | None:
+        return copy_of(self.url, self.team, name)
 
     def news(self, mark: int | None) -> tuple[int, Collection[str] | None]:
         copy = copy_of(self.url, self.team)
@@ -116,7 +121,7 @@ class PostgresStore(Struct, frozen=True):
         return self.size(log)
 
     def read(self, log: str, offset: int = 0) -> Iterator[tuple[bytes | None, int]]:
-        copy = copy_of(self.url, self.team)
+        copy = self._copy(log)
         if copy is not None and copy.size(log) <= offset:
             return
         while True:
@@ -133,7 +138,7 @@ class PostgresStore(Struct, frozen=True):
                 return
 
     def size(self, log: str) -> int:
-        if (copy := copy_of(self.url, self.team)) is not None:
+        if (copy := self._copy(log)) is not None:
             return copy.size(log)
         rows = self._rows(
             "SELECT size FROM crewboard.entries WHERE team = %s AND folder = %s AND name = %s",
@@ -155,7 +160,7 @@ class PostgresStore(Struct, frozen=True):
     # Records.
 
     def get(self, record: str) -> bytes | None:
-        if (copy := copy_of(self.url, self.team)) is not None:
+        if (copy := self._copy(record)) is not None:
             return copy.get(record)
         rows = self._rows(
             "SELECT body FROM crewboard.entries WHERE team = %s AND folder = %s AND name = %s AND kind = 'record'",
@@ -170,7 +175,7 @@ class PostgresStore(Struct, frozen=True):
         self._write(name, "remove(%s, %s, %s)", lambda _: (name,))
 
     def names(self, folder: str) -> list[str]:
-        if (copy := copy_of(self.url, self.team)) is not None:
+        if (copy := self._copy(folder)) is not None:
             return copy.names(folder)
         rows = self._rows(
             "SELECT name FROM crewboard.entries WHERE team = %s AND folder = %s "
@@ -201,7 +206,7 @@ class PostgresStore(Struct, frozen=True):
     # Changes.
 
     def changed(self, name: str) -> Version | None:
-        if (copy := copy_of(self.url, self.team)) is not None:
+        if (copy := self._copy(name)) is not None:
             return copy.changed(name)
         place = (self.team, *_split(name))
         rows = self._rows(
@@ -269,7 +274,7 @@ class PostgresStore(Struct, frozen=True):
         self._server.fence(held, lost)
 
     def is_held(self, lease: str) -> bool:
-        if (copy := copy_of(self.url, self.team)) is not None:
+        if (copy := self._copy(lease)) is not None:
             return copy.is_held(lease)
         rows = self._rows(
             "SELECT 1 FROM crewboard.leases WHERE team = %s AND folder = %s AND name = %s "
@@ -279,7 +284,7 @@ class PostgresStore(Struct, frozen=True):
         return bool(rows)
 
     def last_said(self, lease: str) -> bytes | None:
-        if (copy := copy_of(self.url, self.team)) is not None:
+        if (copy := self._copy(lease)) is not None:
             return copy.last_said(lease)
         rows = self._rows(
             "SELECT said FROM crewboard.leases WHERE team = %s AND folder = %s AND name = %s",

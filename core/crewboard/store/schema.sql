@@ -58,7 +58,7 @@ CREATE TABLE crewboard.leases (
 CREATE UNIQUE INDEX leases_token ON crewboard.leases (token);
 CREATE INDEX leases_xid ON crewboard.leases (team, xid);
 
--- The ids of entries and the tokens of leases that were removed.
+-- The ids of entries and the tokens of leases that were removed, and of entries that were moved out of their folder.
 CREATE TABLE crewboard.gone (
   team text NOT NULL,
   xid xid8 NOT NULL,
@@ -91,6 +91,8 @@ CREATE TRIGGER note_write BEFORE INSERT OR UPDATE ON crewboard.leases
   FOR EACH ROW EXECUTE FUNCTION crewboard.note_write();
 CREATE TRIGGER note_removal AFTER DELETE ON crewboard.entries
   FOR EACH ROW EXECUTE FUNCTION crewboard.note_removal();
+CREATE TRIGGER note_move AFTER UPDATE OF folder ON crewboard.entries
+  FOR EACH ROW WHEN (OLD.folder <> NEW.folder) EXECUTE FUNCTION crewboard.note_removal();
 CREATE TRIGGER note_removal AFTER DELETE ON crewboard.leases
   FOR EACH ROW EXECUTE FUNCTION crewboard.note_removal();
 
