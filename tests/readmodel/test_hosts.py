@@ -48,7 +48,7 @@ def test_a_host_names_what_runs_on_it(team: Frozen) -> None:
     put(team, "api", "big")
     put(team, "ui", "big")
     found = read(team).hosts
-    assert [(host.name, host.state, host.used, host.slots, host.agents) for host in found] == [
+    assert [(host.name, host.state, host.used, host.record.slots, host.agents) for host in found] == [
         ("big", "up", 2, 8, ("api", "ui")),
         ("small", "up", 0, 1, ()),
     ]
@@ -251,7 +251,7 @@ def test_hosts_in_postgresql_are_read_with_their_leases(tmp_path: Path, shared_d
         add_host(team, "big", load=3.0)
         changed = reader.read().host("big")
         assert changed is not None
-        assert changed.load == 3.0
+        assert changed.record.load == 3.0
         want(team, "new", 40, now=time.time(), host="small")
         assert [need.kind for need in reader.read().needs] == ["no_host"]
     finally:

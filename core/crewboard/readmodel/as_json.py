@@ -34,21 +34,22 @@ def status(view: TeamView) -> dict[str, Any]:
 
 def host(view: HostView) -> dict[str, Any]:
     """Return one host."""
+    record = view.record
     return {
         "name": view.name,
         "state": view.state,
-        "slots": view.slots,
+        "slots": record.slots,
         "used": view.used,
         "agents": list(view.agents),
         "lost": list(view.lost),
-        "labels": list(view.labels),
-        "machine": view.machine,
-        "version": view.version,
-        "pid": view.pid,
-        "cores": view.cores,
-        "load": view.load,
-        "memory_bytes": view.memory,
-        "clock_offset": view.clock_offset,
+        "labels": record.labels,
+        "machine": record.machine,
+        "version": record.version,
+        "pid": record.pid,
+        "cores": record.cores,
+        "load": record.load,
+        "memory_bytes": record.memory,
+        "clock_offset": record.clock_offset,
         "since": view.since,
         "seen": view.seen,
     }

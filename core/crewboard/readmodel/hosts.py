@@ -118,24 +118,7 @@ class HostReader:
             if agent.is_lost and not agent.acknowledged:
                 lost.setdefault(agent.host, []).append(agent.name)
         found = (
-            HostView(
-                name=name,
-                state=self.seen[name].state,
-                slots=host.slots,
-                agents=tuple(self._running.get(name, ())),
-                lost=tuple(lost.get(name, ())),
-                labels=tuple(host.labels),
-                machine=host.machine,
-                version=host.version,
-                pid=host.pid,
-                cores=host.cores,
-                load=host.load,
-                memory=host.memory,
-                clock_offset=host.clock_offset,
-                offline=host.offline,
-                since=host.since - host.clock_offset,
-                seen=host.at - host.clock_offset,
-            )
+            HostView(host, self.seen[name], tuple(self._running.get(name, ())), tuple(lost.get(name, ())))
             for name, host in self._records.items()
             if self.seen[name].is_up or name in lost or now - host.at < FORGOTTEN_AFTER
         )

@@ -389,7 +389,7 @@ class TeamReader:
         Only the machine that starts agents has the mark of the offline model.
         """
         if up := [host for host in hosts if host.is_up]:
-            return "offline" if all(host.offline for host in up) else "api"
+            return "offline" if all(host.record.offline for host in up) else "api"
         serves = self._is_locked(self.team.model_lock)
         return "offline" if serves or self.team.uses_offline_model() else "api"
 

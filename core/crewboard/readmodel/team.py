@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct, field
 
 from crewboard.readmodel.processes import Usage
-from crewboard.readmodel.states import DEAD, URGENCY, HostState, Shown, WantedHost
+from crewboard.readmodel.states import DEAD, URGENCY, HostState, SeenHost, Shown, WantedHost
 from crewboard.records import (
     LIMIT_REASONS,
     OPERATOR,
@@ -18,6 +18,7 @@ from crewboard.records import (
     Effort,
     Exit,
     ExitCode,
+    Host,
     McpState,
     Presence,
     Removed,
@@ -220,34 +221,40 @@ class AgentView(Struct, frozen=True):
 
 
 class HostView(Struct, frozen=True):
-    """One host. `agents` run on it, and each takes one of its `slots`; `lost` are those whose run ended with it.
+    """One host: what it said of itself last, and in which state it was found.
 
-    `seen` is when it last wrote, and `since` when it began, in epoch seconds by the clock of the store. `load`,
-    `memory` (bytes) and `clock_offset` (seconds that its clock is ahead) are as it said then.
+    `agents` run on it, and each takes one of its slots; `lost` are those whose run ended with it.
     """
 
-    name: str
-    state: HostState
-    slots: int
+    record: Host
+    found: SeenHost
     agents: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()
-    machine: str = ""
-    version: str = ""
-    pid: int = 0
-    cores: int = 0
-    load: float = 0
-    memory: int = 0
-    clock_offset: float = 0
-    offline: bool = False
-    """Whether it starts agents on the offline model."""
-    since: float = 0
-    seen: float = 0
+
+    @property
+    def name(self) -> str:
+        """Return its name."""
+        return self.record.name
+
+    @property
+    def state(self) -> HostState:
+        """Return its state."""
+        return self.found.state
+
+    @property
+    def since(self) -> float:
+        """Return when it began, by the clock of the store."""
+        return self.record.since - self.record.clock_offset
+
+    @property
+    def seen(self) -> float:
+        """Return when it last wrote, by the clock of the store."""
+        return self.record.at - self.record.clock_offset
 
     @property
     def is_up(self) -> bool:
         """Return True if it is alive, whether it takes more agents or not."""
-        return self.state in ("up", "draining")
+        return self.found.is_up
 
     @property
     def used(self) -> int:
@@ -257,7 +264,7 @@ class HostView(Struct, frozen=True):
     @property
     def clock(self) -> str:
         """Return in words how wrong its clock is, such as `7 s behind`; an empty text if it is about right."""
-        off = round(self.clock_offset)
+        off = round(self.record.clock_offset)
         return f"{abs(off)} s {'ahead' if off > 0 else 'behind'}" if abs(off) > CLOCK_TOLERANCE else ""
 
 
@@ -388,7 +395,7 @@ def describe_hosts(hosts: tuple[HostView, ...]) -> str:
     """Return in words how many hosts are up, and how many of their slots are in use: `2 of 3 hosts up, 5/16 slots`."""
     up = [host for host in hosts if host.is_up]
     expected = [host for host in hosts if host.state != "ended"]
-    used, slots = sum(host.used for host in up), sum(host.slots for host in up)
+    used, slots = sum(host.used for host in up), sum(host.record.slots for host in up)
     return f"{len(up)} of {counted(len(expected), 'host')} up" + (f", {used}/{slots} slots" if up else "")
 
 

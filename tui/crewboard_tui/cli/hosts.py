@@ -56,11 +56,11 @@ def _row(host: core.readmodel.HostView, now: float) -> tuple[str, ...]:
     return (
         host.name,
         host.state,
-        f"{host.used}/{host.slots}",
-        format_load(host.load, host.cores) if host.is_up else "–",
-        format_size(host.memory) if host.memory else "–",
+        f"{host.used}/{host.record.slots}",
+        format_load(host.record.load, host.record.cores) if host.is_up else "–",
+        format_size(host.record.memory) if host.record.memory else "–",
         f"{age(now - host.seen)} ago",
-        " ".join(host.labels) or "–",
+        " ".join(host.record.labels) or "–",
         " · ".join(part for part in (clock, ", ".join(host.agents), lost) if part) or "–",
     )
 

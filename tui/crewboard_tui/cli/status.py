@@ -50,7 +50,7 @@ def _head(view: TeamView, typed: core.commands.CommandLine) -> list[str]:
         *(cut(each, columns()) for each in ([named, runs] if view.attached else [f"{named} · {runs} · {model}"])),
         f"root {view.root}",
     ]
-    offline = [host.name for host in view.hosts if host.is_up and host.offline]
+    offline = [host.name for host in view.hosts if host.is_up and host.record.offline]
     if offline and view.model_backend != "offline":
         lines.append(cut(f"offline model only on {', '.join(offline)}", columns()))
     if view.description:

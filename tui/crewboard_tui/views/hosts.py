@@ -63,22 +63,23 @@ def _state(host: core.readmodel.HostView, view: TeamView) -> Span:  # noqa: ARG0
 
 
 def _slots(host: core.readmodel.HostView, view: TeamView) -> Span:  # noqa: ARG001
-    return Span(f"{host.used}/{host.slots}", "warning" if host.is_up and host.used >= host.slots else "")
+    return Span(f"{host.used}/{host.record.slots}", "warning" if host.is_up and host.used >= host.record.slots else "")
 
 
 def _load(host: core.readmodel.HostView, view: TeamView) -> Span:  # noqa: ARG001
-    if not host.is_up or not host.cores:
+    load, cores = host.record.load, host.record.cores
+    if not host.is_up or not cores:
         return Span("—", "dim")
-    return Span(format_load(host.load, host.cores), "warning" if host.load > host.cores else "")
+    return Span(format_load(load, cores), "warning" if load > cores else "")
 
 
 def _memory(host: core.readmodel.HostView, view: TeamView) -> Span:
     """Return what the agents use of the memory of the machine."""
-    if not host.is_up or not host.memory:
+    if not host.is_up or not host.record.memory:
         return Span("—", "dim")
     agents = (view.agent(name) for name in host.agents)
     used = sum(agent.usage.rss_bytes for agent in agents if agent is not None and agent.usage is not None)
-    return Span(f"{format_size(used)}/{format_size(host.memory)}")
+    return Span(f"{format_size(used)}/{format_size(host.record.memory)}")
 
 
 def _seen(host: core.readmodel.HostView, view: TeamView) -> Span:
@@ -88,7 +89,7 @@ def _seen(host: core.readmodel.HostView, view: TeamView) -> Span:
 
 
 def _labels(host: core.readmodel.HostView, view: TeamView) -> Span:  # noqa: ARG001
-    return Span(" ".join(host.labels) or "—", "" if host.labels else "dim")
+    return Span(" ".join(host.record.labels) or "—", "" if host.record.labels else "dim")
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -182,7 +183,7 @@ class HostsPage(BaseScreen):
         self._paint_host(snapshot)
 
     def _matches(self, host: core.readmodel.HostView) -> bool:
-        parts = (host.name, host.state, host.machine, *host.labels, *host.agents, *host.lost)
+        parts = (host.name, host.state, host.record.machine, *host.record.labels, *host.agents, *host.lost)
         return matches(" ".join(parts), self.search.words)
 
     @property
@@ -199,16 +200,16 @@ class HostsPage(BaseScreen):
         pane.show(self._host_lines(host, snapshot.view, pane.line_width) if host is not None else [])
 
     def _host_lines(self, host: core.readmodel.HostView, view: TeamView, width: int) -> list[Line]:
-        now = self.context.now
+        now, record = self.context.now, host.record
         resume = self.context.key("agent.resume")
         machine = ", ".join(
             part
             for part in (
-                host.machine,
-                core.records.counted(host.cores, "core") if host.cores else "",
-                format_size(host.memory) if host.memory else "",
-                f"crewboard {host.version}" if host.version else "",
-                f"pid {host.pid}" if host.pid else "",
+                record.machine,
+                core.records.counted(record.cores, "core") if record.cores else "",
+                format_size(record.memory) if record.memory else "",
+                f"crewboard {record.version}" if record.version else "",
+                f"pid {record.pid}" if record.pid else "",
             )
             if part
         )
@@ -216,7 +217,7 @@ class HostsPage(BaseScreen):
             ("state", _describe(host, now)),
             ("what helps", f"{resume} resumes {', '.join(host.lost)} where a host has room" if host.lost else ""),
             ("machine", machine),
-            ("labels", " ".join(host.labels)),
+            ("labels", " ".join(record.labels)),
             ("clock", f"{host.clock}; its agents take the time of the database" if host.clock else ""),
         ]
         agents = [agent for name in (*host.agents, *host.lost) if (agent := view.agent(name)) is not None]
@@ -242,7 +243,7 @@ class HostsPage(BaseScreen):
 def _describe(host: core.readmodel.HostView, now: float) -> str:
     """Return in words how a host is, and since when."""
     if host.is_up:
-        return f"{host.state} since {format_clock(host.since)}, {host.used} of {host.slots} slots in use"
+        return f"{host.state} since {format_clock(host.since)}, {host.used} of {host.record.slots} slots in use"
     return f"{host.state}, last seen at {format_clock(host.seen)}, {format_long_age(max(0, now - host.seen))} ago"
 
 

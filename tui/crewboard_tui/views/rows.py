@@ -433,9 +433,8 @@ def _host_facts(need: Need, view: TeamView, typed: core.commands.CommandLine) ->
 
 def _hosts_with(label: str, view: TeamView) -> str:
     """Return the hosts that have a label, each that takes no agents with its state."""
-    found = [
-        host.name + ("" if host.state == "up" else f" ({host.state})") for host in view.hosts if label in host.labels
-    ]
+    having = [host for host in view.hosts if label in host.record.labels]
+    found = [host.name + ("" if host.state == "up" else f" ({host.state})") for host in having]
     return ", ".join(found) or "no host"
 
 
