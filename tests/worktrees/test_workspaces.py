@@ -29,6 +29,7 @@ from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees import bundles, snapshot, workspaces
 from crewboard.worktrees.repository import open_repository, open_workspace
 from tests import system
+from tests.cli.shell import Inside
 from tests.postgres import close_connections, end_leases
 from tests.sandbox.targets import run as in_sandbox
 from tests.worktrees.conftest import git, make_root, write
@@ -240,6 +241,42 @@ def test_a_push_from_an_unrelated_repository_is_refused(machine: Machine, home: 
     again = workspaces.push(home, "kim", 3.0)
     assert again.head == git(home.root, "rev-parse", "HEAD")
     assert workspaces.push(other, "pat", 4.0, force=True).head == git(other.root, "rev-parse", "HEAD")
+
+
+def test_work_does_not_come_into_another_project(machine: Machine, home: TeamDirectory) -> None:
+    workspaces.push(home, "kim", 1.0)
+    host, other = machine("host"), machine("other")
+    for name in ("ann", "bob"):
+        carry(host, name, run(host, name, hire(home, name)), a_py="a = 1\n")
+    other.root.joinpath("unrelated.txt").write_text("another project\n")
+    git(other.root, "init", "-q", "-b", "main", "--template=")
+    git(other.root, "add", "unrelated.txt")
+    git(other.root, "commit", "-q", "-m", "unrelated")
+    cli, said = Inside(other.root), f"{other.root} is not the project's repository: it has no history in common with"
+    for command in (("merge", "bob"), ("merge", "bob", "--resolve"), ("changes", "bob"), ("changes",)):
+        cli("--team", "crew", *command).refused(2, said, "go to the clone from which you pushed")
+    assert git(other.root, "log", "--format=%s") == "unrelated"
+    fetched = cli("--team", "crew", "fetch", "bob")
+    assert fetched.code == 0
+    assert said in fetched.err
+    clone = machine("clone").root
+    git(clone, "init", "-q", "-b", "main", "--template=")
+    git(clone, "pull", "-q", str(home.root), "main")
+    git(clone, "config", "user.name", "Pat")
+    git(clone, "config", "user.email", "pat@example.invalid")
+    assert Inside(clone)("--team", "crew", "merge", "bob").code == 0
+    assert (clone / "a.py").exists()
+
+
+def test_a_folder_without_a_repository_says_once_where_to_go(machine: Machine, home: TeamDirectory) -> None:
+    workspaces.push(home, "kim", 1.0)
+    host, folder = machine("host"), machine("folder").root
+    for name in ("ann", "bob"):
+        carry(host, name, run(host, name, hire(home, name)), a_py="a = 1\n")
+    for command in (("changes",), ("changes", "bob", "--diff"), ("merge", "bob"), ("fetch", "bob"), ("undo",)):
+        ran = Inside(folder)("--team", "crew", *command)
+        ran.refused(2, f"{folder} is not in a git repository of the project: go to the clone from which you pushed")
+        assert "git init" not in ran.err
 
 
 def test_many_snapshots_and_pushes_do_not_grow_without_bound(

@@ -4,6 +4,7 @@ All of this is done with objects in the user's repository. No git runs in an age
 """
 
 import contextlib
+import shlex
 import time
 from dataclasses import dataclass, replace
 from functools import partial
@@ -80,7 +81,7 @@ def list_changes(team: Team, names: list[str] | None = None) -> list[Changes]:
     Agents without a worktree are left out: they work in the same tree. So are those whose work was discarded.
 
     Raises:
-        UsageError: There is no such agent.
+        UsageError: There is no such agent, or the root is in the repository of another project.
         NoRepositoryError: The root is in no repository.
         GitFailedError: git cannot read the repository.
     """
@@ -91,11 +92,13 @@ def list_changes(team: Team, names: list[str] | None = None) -> list[Changes]:
     repository = _repository(team)
     # A lead on a host has not the refs of the user.
     is_users = repository.directory != team.directory.workspace_repository.resolve()
+    worktrees = {name: worktree for name, worktree in worktrees.items() if has_work(team, name)}
+    unrelated = [why_unrelated(team, repository, *each) for each in worktrees.items()] if is_users else []
+    if unrelated and all(unrelated):
+        raise UsageError(unrelated[0])
     known = collisions.update(team.directory, team.now()) if is_users else Collisions()
     found = []
     for name, worktree in worktrees.items():
-        if not has_work(team, name):
-            continue
         changes, taken = read_changes(team, repository, name, worktree.base)
         check, others = last_check(team, name, taken.tree), collisions.partners(known, name)
         found.append(replace(changes, check=check, collides_with=others))
@@ -161,7 +164,51 @@ def _repository(team: Team) -> Repository:
     if team.by != OPERATOR:
         with contextlib.suppress(NoRepositoryError):
             return open_workspace(team.directory)
-    return open_repository(team.directory.root)
+    return open_users_repository(team)
+
+
+def open_users_repository(team: Team) -> Repository:
+    """Return the user's repository.
+
+    Raises:
+        NoRepositoryError: The root is in none. On a team with hosts, the text says where the project is.
+    """
+    try:
+        return open_repository(team.directory.root)
+    except NoRepositoryError as error:
+        if not error.missing or workspaces.load(team.directory) is None:
+            raise
+        raise NoRepositoryError(
+            f"{team.directory.root} is not in a git repository of the project: {_where_the_project_is(team)}"
+        ) from None
+
+
+def why_unrelated(team: Team, repository: Repository, name: str, worktree: Worktree, tip: str = "HEAD") -> str:
+    """Return why the work of an agent on a host does not belong into a branch; an empty text if it does.
+
+    With a part of the history, as in a shallow clone, that is unknown.
+    """
+    known = worktree.carried and repository.ref(f"{worktree.base}^{{commit}}") is not None
+    if not known or merge_base(repository, repository.commit(tip), worktree.base) is not None:
+        return ""
+    if repository.git("rev-parse", "--is-shallow-repository") == "true":
+        return ""
+    return (
+        f"{repository.top} is not the project's repository: it has no history in common with the work of {name}; "
+        f"{_where_the_project_is(team)}"
+    )
+
+
+def _require_related(team: Team, repository: Repository, name: str, worktree: Worktree, tip: str = "HEAD") -> None:
+    if why := why_unrelated(team, repository, name, worktree, tip):
+        raise UsageError(why)
+
+
+def _where_the_project_is(team: Team) -> str:
+    there, url = "go to the clone from which you pushed it", team.directory.address
+    if url is None:
+        return there
+    return f"{there}, or `crewboard team join {team.directory.path.name} --store {shlex.quote(url)}` in another clone"
 
 
 def merge(
@@ -181,15 +228,17 @@ def merge(
     `dry_run`, only check that it would work. With `unchecked`, merge also if the check of its task failed last.
 
     Raises:
-        UsageError: There is no such agent or branch, the agent has no worktree, or the branch is checked out elsewhere.
+        UsageError: There is no such agent or branch, the agent has no worktree, the branch is checked out elsewhere, or
+            the repository is that of another project.
         BadDataError: It has conflicts, its check failed, it was discarded, or it would overwrite what the user did not
             commit.
         TryLaterError: The agent is at work, or git or another merge is.
     """
     worktree = _ready_to_merge(team, name, message, now=now, unchecked=unchecked)
-    repository = open_repository(team.directory.root)
+    repository = open_users_repository(team)
     with merging.open_mover(team.directory, repository) as mover:
         target = merging.find_target(repository, into)
+        _require_related(team, repository, name, worktree, target.tip)
         changes, taken = read_changes(team, repository, name, worktree.base, target.tip)
         new = merging.make_commit(repository, target, changes, taken, how, message)
         if new is None:
@@ -213,7 +262,7 @@ def target_name(team: Team, into: str | None = None) -> str:
     Raises:
         UsageError: There is no branch `into`, or it is checked out elsewhere.
     """
-    return merging.find_target(open_repository(team.directory.root), into).name
+    return merging.find_target(open_users_repository(team), into).name
 
 
 def _ready_to_merge(team: Team, name: str, message: str | None, *, now: bool, unchecked: bool) -> Worktree:
@@ -252,7 +301,7 @@ def open_pull_request(
         BadDataError: It has conflicts, its check failed, or git or gh refused.
         TryLaterError: The agent is at work.
     """
-    repository = open_repository(team.directory.root)
+    repository = open_users_repository(team)
     gh, run = find_gh(team.directory.root), partial(repository.as_user, team.environment)
     base = into or repository.branch()
     tip = repository.ref(f"refs/heads/{base}^{{commit}}") if base is not None else None
@@ -260,6 +309,7 @@ def open_pull_request(
         raise UsageError(f"there is no branch {base!r}" if base else "no branch is checked out; name one with --into")
     remote = repository.remote_of(base)
     worktree = _ready_to_merge(team, name, message, now=now, unchecked=unchecked)
+    _require_related(team, repository, name, worktree, tip)
     target = merging.Target(f"refs/heads/{base}", tip, checked_out=False)
     changes, taken = read_changes(team, repository, name, worktree.base, tip)
     commit = merging.make_commit(repository, target, changes, taken, "squash", message)
@@ -288,7 +338,8 @@ def ask_to_resolve(team: Team, name: str) -> Message:
         UsageError: There is no such agent, it has no worktree, or its work has no conflicts.
     """
     worktree = require_worktree(team, name)
-    repository = open_repository(team.directory.root)
+    repository = open_users_repository(team)
+    _require_related(team, repository, name, worktree)
     found = read_changes(team, repository, name, worktree.base)[0]
     if not found.conflicts:
         raise UsageError(f"the work of {name} has no conflicts: `{command_for(team, f'merge {name}')}` merges it")
@@ -315,7 +366,7 @@ def merge_into_branch(team: Team, name: str, branch: str, *, message: str | None
     """
     if require_worktree(team, name).carried:
         raise UsageError("on a team with hosts only the operator merges: say what is ready")
-    repository = open_repository(team.directory.root)
+    repository = open_users_repository(team)
     if branch == repository.branch():
         raise UsageError(f"{branch} is checked out, and only the operator changes it: choose another branch")
     try:
@@ -345,7 +396,7 @@ def undo(team: Team, name: str | None = None, *, dry_run: bool = False) -> Accep
     """
     if not team.directory.exists():
         raise _nothing_to_undo(team, name)
-    repository = open_repository(team.directory.root)
+    repository = open_users_repository(team)
     with merging.open_mover(team.directory, repository) as mover:
         known = [each for each in reversed(mover.record.acceptances) if not each.undone and name in (None, each.agent)]
         # Merges of a team on several machines may be in other clones.
@@ -385,7 +436,7 @@ def recover(team: Team) -> bool:
     """Finish or take back a merge or undo that was killed; return False if there is none."""
     if merging.load(team.directory).move is None:
         return False
-    with merging.open_mover(team.directory, open_repository(team.directory.root)):
+    with merging.open_mover(team.directory, open_users_repository(team)):
         return True
 
 
@@ -401,7 +452,7 @@ def unmerged(team: Team, name: str) -> Changes | None:
     if not has_work(team, name):
         return None
     missing = take_snapshot(team, name)
-    repository = open_repository(team.directory.root)
+    repository = open_users_repository(team)
     left = _unmerged(team, repository, name, worktree.base)
     if left is None and missing:
         raise BadDataError(f"a snapshot cannot have all of its checkout: {'; '.join(missing)}")
@@ -473,7 +524,7 @@ def forget(team: Team, name: str, *, base: bool) -> str | None:
     checkout.remove(team.directory, name)
     workspaces.forget(team.directory, name)
     try:
-        repository = open_repository(team.directory.root)
+        repository = open_users_repository(team)
     except NoRepositoryError:
         return None
     with merging.open_mover(team.directory, repository) as mover:
@@ -496,7 +547,7 @@ def list_worktrees(team: Team) -> list[ListedWorktree]:
     """
     hired = [name for name in team.config.names if worktree_of(team, name) is not None]
     try:
-        repository = open_repository(team.directory.root)
+        repository = open_users_repository(team)
     except NoRepositoryError:
         if hired or team.directory.worktrees.exists():
             raise

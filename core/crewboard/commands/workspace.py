@@ -2,18 +2,25 @@
 
 from dataclasses import dataclass
 
-from crewboard.commands.changes import note_collisions, require_worktree, worktree_of
+from crewboard.commands.changes import (
+    note_collisions,
+    open_users_repository,
+    require_worktree,
+    why_unrelated,
+    worktree_of,
+)
 from crewboard.commands.context import Team
 from crewboard.records import OPERATOR, UsageError, Workspace
 from crewboard.worktrees import snapshot, workspaces
-from crewboard.worktrees.repository import GitFailedError, NoRepositoryError, Repository, open_repository
+from crewboard.worktrees.repository import GitFailedError, Repository
 
 
 @dataclass(frozen=True)
 class Fetched:
     """What was brought home of an agent: the snapshot `commit`, taken `at`, and what it lacks.
 
-    `branch` was moved to it; else `note` says why not. It is `new` if it was not here before.
+    `branch` was moved to it; else `note` says why not. It says, too, if the repository is that of another project. It
+    is `new` if it was not here before.
     """
 
     agent: str
@@ -55,24 +62,22 @@ def fetch(team: Team, name: str) -> Fetched | None:
     """Bring the newest work of an agent on a host into the user's repository, as a branch; None if it has none yet.
 
     Raises:
-        UsageError: There is no such agent, it works on no host, or the root is in no repository.
+        UsageError: There is no such agent, or it works on no host.
+        NoRepositoryError: The root is in no repository.
         BadDataError: Its objects were refused.
         StorageError: The store failed.
     """
     worktree = require_worktree(team, name)
     if not worktree.carried:
         raise UsageError(f"{name} works on this machine: its work is in {team.directory.worktree(name)}")
-    try:
-        repository = open_repository(team.directory.root)
-    except NoRepositoryError as error:
-        raise UsageError(f"the work of {name} needs a repository to come to: {error}") from None
+    repository = open_users_repository(team)
     found = workspaces.fetch(team.directory, repository, name, worktree)
     if found is None:
         return None
     note_collisions(team)
     # Not `crew/NAME`: git would find the snapshot `refs/crew/NAME` under that name, and call it ambiguous.
     branch = f"crewboard/{snapshot.branch_of(team.directory, name).removeprefix('crew/')}"
-    note = _move_branch(repository, branch, found.commit)
+    note = _move_branch(repository, branch, found.commit) or why_unrelated(team, repository, name, worktree)
     return Fetched(name, found.commit, branch, found.at, found.missing, found.changed, note)
 
 

@@ -66,9 +66,13 @@ class GitFailedError(CrewboardError):
 
 
 class NoRepositoryError(CrewboardError):
-    """There is no repository that agents can have worktrees of."""
+    """There is no repository that agents can have worktrees of. If `missing`, there is none, or it has no commit."""
 
     exit_code = ExitCode.USAGE
+
+    def __init__(self, text: str, *, missing: bool = False) -> None:
+        super().__init__(text)
+        self.missing = missing
 
 
 @dataclass(frozen=True)
@@ -298,11 +302,13 @@ def open_repository(root: Path) -> Repository:
     except GitFailedError as error:
         if "not a git repository" in str(error):
             raise NoRepositoryError(
-                f"{root} is not in a git repository; run `git init` there, and commit something"
+                f"{root} is not in a git repository; run `git init` there, and commit something", missing=True
             ) from None
         if error.code == 1 and len(lines := os.fsdecode(error.output).splitlines()) == _PLACES:
             where = os.path.realpath(lines[0])
-            raise NoRepositoryError(f"the repository {where} has no commit yet; commit something first") from None
+            raise NoRepositoryError(
+                f"the repository {where} has no commit yet; commit something first", missing=True
+            ) from None
         raise NoRepositoryError(f"the git repository of {root} cannot be used: {error}") from None
     top, directory, common = (Path(os.path.realpath(line)) for line in lines[:3])
     return Repository(top, directory, common, lines[3], program)

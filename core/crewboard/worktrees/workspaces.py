@@ -135,7 +135,11 @@ def push(team: TeamDirectory, by: str, now: float, url: str | None = None, *, fo
 def _require_related(team: TeamDirectory, repository: Repository) -> None:
     """Refuse to replace what was pushed by another project."""
     before = load(team)
-    if before is None or merge_base(repository, repository.commit("HEAD"), before.head) is not None:
+    if before is None:
+        return
+    # The answer of `merge_base` is kept, also after a fetch of what was missing.
+    is_here = repository.ref(f"{before.head}^{{commit}}") is not None
+    if is_here and merge_base(repository, repository.commit("HEAD"), before.head) is not None:
         return
     raise UsageError(
         f"{repository.top} has no history in common with {before.head[:12]}, which was pushed before: push from a "

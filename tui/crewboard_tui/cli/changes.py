@@ -84,6 +84,9 @@ def _read(team: Team, name: str | None) -> "list[Changes]":
     for each in names if not team.directory.is_foreign() else []:
         try:
             core.commands.changes.take_snapshot(team, each)
+        except core.worktrees.repository.NoRepositoryError:
+            # There is none for the other agents either.
+            raise
         except CrewboardError as error:
             note(f"{each} as of its last snapshot: {error}")
     return core.commands.changes.list_changes(team, names)
