@@ -62,7 +62,7 @@ def test_status_says_that_an_agent_waits_for_a_host(cli: Cli, team: Team) -> Non
     want(team.directory, "api", 40)
     shown = cli("status").out
     assert "waits for a host: none of this team is up" in shown
-    assert "crewboard host   or   crewboard hosts   or   crewboard resume api --host NAME" in shown
+    assert "→ crewboard host   or   crewboard hosts   or   crewboard stop api" in shown
 
 
 def test_status_says_which_host_uses_the_offline_model(cli: Cli, team: Team) -> None:

@@ -90,7 +90,7 @@ async def test_from_two_hosts_on_the_board_names_them(spread: Frozen, size: tupl
         await stage.press("4")
         await stage.sees("Needs you · 4")
         await stage.press("1")
-        await stage.sees("HOST")
+        await stage.sees("HOST", " ui ")
         assert _row(stage, "ui")[3] == "build2"
 
 
