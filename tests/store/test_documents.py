@@ -212,6 +212,23 @@ def test_a_file_that_cannot_be_read_counts_as_damaged_not_absent(path: Key, monk
     assert not reader.damaged
 
 
+def test_a_change_whose_reading_failed_is_read_later(path: Key, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version was known already when the database was lost."""
+    json_records.save(path, Task(id=7, subject="good"))
+    settle(path)
+    reader = CachedFile(path, Task)
+
+    def refuse(_: object) -> None:
+        raise StorageError("the store failed: the connection is lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Key, "get", refuse)
+        assert reader.get() is None
+        assert reader.damaged
+    assert reader.get() == Task(id=7, subject="good")
+    assert not reader.damaged
+
+
 def test_a_removed_file_is_none_and_not_damaged(path: Key) -> None:
     json_records.save(path, OperatorState())
     reader = CachedFile(path, OperatorState)

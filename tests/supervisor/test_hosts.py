@@ -28,7 +28,7 @@ from crewboard.supervisor import finalizer
 from crewboard.supervisor.finalizer import LostRun
 from crewboard.supervisor.host import HostSupervisor, LocalHost, describe
 from crewboard.supervisor.launcher import Ended
-from crewboard.supervisor.reconciler import Watched
+from crewboard.supervisor.reconciler import Supervisor, Watched
 from tests import postgres
 from tests.crew import WAIT_TIMEOUT, Crew, eventually
 from tests.hosts import up
@@ -279,24 +279,65 @@ def test_evidence_of_a_host_that_began_again_stays_true(
     assert lost.evidence == f"build1 was silent for 50 s, and lost its lease{either}"
 
 
-def test_a_worker_that_its_host_killed_for_its_lease_is_not_adopted(team: Hosts) -> None:
-    """Its end would be recorded as that of any worker that was killed, without a word of the host."""
-    directory, agent = team.crew.directory, team.crew.agent("scout")
+@contextmanager
+def left_behind(directory: TeamDirectory, *, is_ending: bool) -> Iterator[tuple[Watched, subprocess.Popen[bytes]]]:
+    """Yield an agent of `build1` with a process that holds its lease, and perhaps is ending."""
+    agent = directory.agent("scout")
     directory.make_folder(agent.folder.name)
-    me = describe("build1", 1, [])
-    supervisor = HostSupervisor.__new__(HostSupervisor)
-    supervisor._host = LocalHost(directory, me, me, {})
-    worker = subprocess.Popen(["true"])
+    worker = subprocess.Popen(["true"] if is_ending else ["sleep", "600"])
     ticks = process.start_ticks(worker.pid)
-    eventually(lambda: process.is_ending(worker.pid), "a zombie")
+    if is_ending:
+        eventually(lambda: process.is_ending(worker.pid), "a zombie")
     held = leases.take(agent.lease)
     assert held is not None
-    leases.sign(held, Lease(pid=worker.pid, run=1, boot_id=me.boot_id, start_ticks=ticks, host="build1"))
-    watched = watch(agent)
-    supervisor._adopt(watched)
-    worker.wait()
-    assert watched.ref is None
-    assert not is_alive(team, "scout")
+    leases.sign(held, Lease(pid=worker.pid, run=1, boot_id=process.boot_id(), start_ticks=ticks, host="build1"))
+    try:
+        yield watch(agent), worker
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+def host_that_begins(directory: TeamDirectory, *, again: bool) -> HostSupervisor:
+    """Return a host that takes over what a process of its name left: this very process, or another one."""
+    supervisor = HostSupervisor.__new__(HostSupervisor)
+    time.sleep(0.05)
+    me = describe("build1", 1, [])
+    supervisor._host = LocalHost(directory, me, me if again else me.replace(pid=1), {})
+    return supervisor
+
+
+@pytest.mark.parametrize("is_ending", [True, False])
+def test_a_worker_that_its_host_killed_for_its_lease_is_not_adopted(team: Hosts, *, is_ending: bool) -> None:
+    """Its end would be recorded as that of any worker that was killed, without a word of the host."""
+    with left_behind(team.crew.directory, is_ending=is_ending) as (watched, worker):
+        supervisor = host_that_begins(team.crew.directory, again=True)
+        supervisor._adopt(watched)
+        # One that a busy machine has not ended yet is killed again.
+        eventually(lambda: process.is_ending(worker.pid), "the end of the worker")
+        supervisor._adopt(watched)
+        assert watched.ref is None
+        assert not is_alive(team, "scout")
+
+
+def test_a_worker_that_died_while_its_host_was_gone_is_not_adopted(team: Hosts) -> None:
+    """Its end would be recorded as one that no process saw, without a word of the host."""
+    with left_behind(team.crew.directory, is_ending=True) as (watched, _):
+        host_that_begins(team.crew.directory, again=False)._adopt(watched)
+        assert watched.ref is None
+
+
+def test_a_supervisor_records_no_end_of_a_run_of_a_host(directory: TeamDirectory) -> None:
+    """It has workers from before the team had hosts, and knows of others only that they are gone."""
+    agent = directory.agent("scout")
+    directory.make_folder(agent.folder.name)
+    hosts.make(directory, "build1")
+    agents.change_spec(agent, lambda _: Spec(prompt=LOOK, prompt_id="p", type="explore", at=1.0))
+    json_records.save(agent.status, Status(run=1, pid=1, state="working", since=1, host="build1"))
+    supervisor = Supervisor.__new__(Supervisor)
+    supervisor._team = directory
+    assert supervisor._reconcile(watch(agent)) is None
+    assert agents.exit_record(agent) is None
 
 
 def watch(agent: AgentDirectory) -> Watched:

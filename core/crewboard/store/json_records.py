@@ -127,14 +127,13 @@ class CachedFile(Generic[R]):
         try:
             version = self.key.store.changed(self.key.name)
         except StorageError:
-            # Forget the version, so that the same record is read again once it is accessible.
-            self._version, self.damaged = None, True
+            self._forget()
             return self._record
         if version is None:
             self._version, self._record, self.damaged = None, None, False
         elif version != self._version:
-            self._load()
             self._version = version
+            self._load()
         return self._record
 
     @property
@@ -146,8 +145,14 @@ class CachedFile(Generic[R]):
         try:
             self._record = load(self.key, self._model)
             self.damaged = False
+        except StorageError:
+            self._forget()
         except CrewboardError:
             self.damaged = True
+
+    def _forget(self) -> None:
+        """Forget the version, so that the same record is read again once it is accessible."""
+        self._version, self.damaged = None, True
 
 
 _RECHECK_INTERVAL = 60.0

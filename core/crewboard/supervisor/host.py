@@ -32,7 +32,7 @@ from crewboard.records import (
 from crewboard.store import START_TIMEOUT, AgentDirectory, TeamDirectory
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.finalizer import LostRun
-from crewboard.supervisor.reconciler import Supervisor, Watched, last_run
+from crewboard.supervisor.reconciler import Supervisor, Watched, is_over, last_run
 
 if TYPE_CHECKING:
     from crewboard.supervisor.launcher import Ref
@@ -114,6 +114,10 @@ class LocalHost:
         return before is not None and (before.machine, before.boot_id, before.pid, before.start_ticks) == (
             now.machine, now.boot_id, now.pid, now.start_ticks
         )  # fmt: skip
+
+    def has_killed(self, worker: Lease) -> bool:
+        """Return True if this process killed a worker when it lost its lease, before it began again."""
+        return self.began_again and linux.process.started_at(worker.start_ticks) < self.record.since
 
     # What it runs.
 
@@ -467,19 +471,25 @@ class HostSupervisor(Supervisor):
         if holder is not None:
             return holder.host != self._host.name
         status = watched.status.get()
-        return status is not None and status.host not in (self._host.name, "") and not _is_over(watched, status)
+        return status is not None and status.host not in (self._host.name, "") and not is_over(watched, status)
 
     def _has_own_end(self, watched: Watched) -> bool:
         """Return True if this host has to finalize the last run of an agent, or its worker lives."""
         status = watched.status.get()
-        return status is not None and status.host in (self._host.name, "") and not _is_over(watched, status)
+        return status is not None and status.host in (self._host.name, "") and not is_over(watched, status)
 
     def _adopt(self, watched: Watched) -> None:
-        """Watch a living worker; free the lease of one that this process killed before it began again."""
+        """Watch a living worker. How another one of this host ended, is known from the host: see `reason_of_own`."""
         lease = watched.agent.lease
-        holder = store.leases.holder(lease, Lease) if self._host.began_again else None
-        if holder is None or holder.host != self._host.name or _lives(holder):
+        holder = store.leases.holder(lease, Lease)
+        if holder is None or holder.host != self._host.name:
             super()._adopt(watched)
+        elif not self._host.has_killed(holder):
+            if _lives(holder):
+                super()._adopt(watched)
+        elif _lives(holder):
+            # On a busy machine, that takes its time.
+            linux.process.send_signal(holder.pid, signal.SIGKILL, holder.start_ticks)
         else:
             store.leases.free(lease, holder.pid, holder.start_ticks)
 
@@ -604,9 +614,3 @@ def _lives(holder: Lease) -> bool:
     """Return True if the process that holds a lease lives on this machine."""
     is_here = linux.process.is_same(holder.pid, holder.boot_id, holder.start_ticks)
     return is_here and not linux.process.is_ending(holder.pid)
-
-
-def _is_over(watched: Watched, status: Status) -> bool:
-    """Return True if the run of a status was finalized."""
-    record = watched.exit.get()
-    return record is not None and record.run >= status.run and record.buried

@@ -113,6 +113,12 @@ def last_run(watched: Watched) -> int:
     return max(status.run if status else 0, ended.run if ended else 0)
 
 
+def is_over(watched: Watched, status: Status) -> bool:
+    """Return True if the run of a status was finalized."""
+    record = watched.exit.get()
+    return record is not None and record.run >= status.run and record.buried
+
+
 def drop_obsolete_request(watched: Watched, spec: Spec) -> None:
     """Forget a start request, which contains the API key, if its run began, was replaced, or must no longer begin."""
     run = watched.start.run or 0 if watched.start is not None else 0
@@ -447,11 +453,23 @@ class Supervisor:
             # A worker that has not signed its lease yet.
             self._pass_again_in(0.1)
             return None
+        if self._is_elsewhere(watched):
+            return None
         record = self._record_end(watched)
         if record is not None:
             self._ended.append((watched, record))
             return None
         return self._candidate(watched, spec)
+
+    def _is_elsewhere(self, watched: Watched) -> bool:
+        """Return True if a host has to finalize the end of an agent's last run: only hosts know how it ended."""
+        status = watched.status.get()
+        return (
+            status is not None
+            and status.host != ""
+            and not is_over(watched, status)
+            and status.host in self._team.hosts.names()
+        )
 
     def _wake_if_changed(self, watched: Watched, spec: Spec) -> None:
         """Wake a worker whose spec was edited, status damaged or lease removed: no file event tells the worker.
