@@ -382,6 +382,50 @@ def test_a_glance_at_a_folder_tells_of_it_alone(store: Any) -> None:
         assert (store.get("tasks/3.json"), store.names("tasks")) == (b"one", ["3.json"])
 
 
+def remove_long_ago(store: Any) -> None:
+    """Remove a record as if that was two hours ago."""
+    store.put("tasks/old.json", b"{}")
+    store.remove("tasks/old.json")
+    run(store.url, "UPDATE crewboard.gone SET at = at - interval '2 hours' RETURNING 1")
+
+
+def test_a_late_reader_does_not_miss_a_removal(store: Any) -> None:
+    for name in ("1", "2"):
+        store.put(f"tasks/{name}.json", name.encode())
+    with store.glance():
+        mark, _ = store.news(None)
+    with store.glance("tasks"):
+        assert sorted(store.names("tasks")) == ["1.json", "2.json"]
+    store.remove("tasks/1.json")
+    remove_long_ago(store)
+    assert not any(row[0] == "gone" for row in store._server.copy._rows_since("0"))
+    run(store.url, "SELECT crewboard.trim('api')")
+    assert run(store.url, "SELECT count(*) FROM crewboard.gone") == (0,)
+    with store.glance():
+        assert store.news(mark)[1] is None
+        assert (store.names("tasks"), store.get("tasks/2.json")) == (["2.json"], b"2")
+    with store.glance("tasks"):
+        assert (store.names("tasks"), store.get("tasks/2.json")) == (["2.json"], b"2")
+    mark = None
+    for _ in range(2):
+        with store.glance():
+            mark, news = store.news(mark)
+    assert news == set()
+
+
+def test_old_removals_are_forgotten(store: Any) -> None:
+    remove_long_ago(store)
+
+    def is_forgotten() -> bool:
+        # One of a hundred removals clears up.
+        store.put("tasks/1.json", b"{}")
+        store.remove("tasks/1.json")
+        old = run(store.url, "SELECT count(*) FROM crewboard.gone WHERE at < now() - interval '1 hour'")[0]
+        return int(old) == 0
+
+    assert any(is_forgotten() for _ in range(2000))
+
+
 def test_a_glance_names_what_changed(store: Any) -> None:
     mark = None
 

@@ -27,8 +27,9 @@ _MAX_BODY = 64 * 1024
 _LIKE_ASKED = "kind = 'record' AND size <= %s AND (folder = ANY(%s) OR (strpos(folder, '/') > 0 AND name = ANY(%s)))"
 
 _LOOK = f"""
-SELECT 'look', '', pg_snapshot_xmin(pg_current_snapshot())::text, id, 0::bigint,
-  extract(epoch FROM clock_timestamp())::float8, 0::bigint, NULL::bytea
+SELECT 'look', CASE WHEN trimmed >= %s::xid8 THEN 'late' ELSE '' END,
+  pg_snapshot_xmin(pg_current_snapshot())::text, id, 0::bigint, extract(epoch FROM clock_timestamp())::float8,
+  0::bigint, NULL::bytea
   FROM crewboard.teams WHERE name = %s
 UNION ALL SELECT 'gone', '', '', id, 0, 0, 0, NULL FROM crewboard.gone WHERE team = %s AND xid >= %s::xid8
 UNION ALL SELECT kind, folder, name, id, version, extract(epoch FROM changed)::float8, size,
@@ -40,6 +41,9 @@ UNION ALL SELECT 'lease', folder, name, token, token, extract(epoch FROM until):
 
 _LOOK_AT_ALL = _LOOK.format(inside="")
 _LOOK_INSIDE = _LOOK.format(inside="AND (folder = %s OR (folder = %s AND name = %s))")
+
+_BEFORE_ALL, _AFTER_ALL = "0", str(2**64 - 1)
+"""Numbers below and above those of all transactions."""
 
 _MAX_NEWS = 50_000
 """Changes that are kept for readers that look rarely."""
@@ -84,7 +88,7 @@ class Copy:
         """The names that changed, each with the number of the look that saw it."""
         self._news_after = self._looks + 1
         """The look after which all that changed is in the news."""
-        self._since, self._id, self._now = "0", 0, 0.0
+        self._since, self._id, self._now = _BEFORE_ALL, 0, 0.0
         self._entries: dict[str, Row] = {}
         self._leases: dict[str, Row] = {}
         self._by_id: dict[int, Row] = {}
@@ -118,22 +122,19 @@ class Copy:
         with self._lock:
             # A write from here on may be too late for this look.
             self.outdated = False
-            look, inside = _LOOK_AT_ALL, list[str]()
-            if self.folder is not None:
-                above, _, name = self.folder.rpartition("/")
-                look, inside = _LOOK_INSIDE, [self.folder, above, name]
             try:
-                rows = self._query(look, (
-                    self.team, self.team, self._since, _MAX_BODY, list(self._folders), list(self._names),
-                    self.team, self._since, *inside, self.team, self._since, *inside,
-                ))  # fmt: skip
+                rows = self._rows_since(self._since)
+                is_late = any(row[:2] == ("look", "late") for row in rows)
+                if is_late:
+                    rows = self._rows_since(_BEFORE_ALL)
             except BaseException:
                 self.outdated = True
                 raise
             self._looks += 1
             looks = [row for row in rows if row[0] == "look"]
-            if not looks or looks[0][3] != self._id:
-                # The team was removed, or another one was created under its name.
+            if is_late or not looks or looks[0][3] != self._id:
+                # What was removed since the last look is not known any more; or the team was removed, or another one
+                # was created under its name.
                 self._begin_anew()
                 self._news_after = self._looks
             for kind, folder, name, ident, number, at, size, body in rows:
@@ -147,6 +148,18 @@ class Copy:
             self._note_ends_of_leases()
             while len(self._news) > _MAX_NEWS:
                 self._news_after = self._news.popleft()[0]
+
+    def _rows_since(self, since: str) -> list[tuple[Any, ...]]:
+        """Return the rows that changed since a look, or all of them."""
+        look, inside = _LOOK_AT_ALL, list[str]()
+        if self.folder is not None:
+            above, _, name = self.folder.rpartition("/")
+            look, inside = _LOOK_INSIDE, [self.folder, above, name]
+        gone_since = since if since != _BEFORE_ALL else _AFTER_ALL
+        return self._query(look, (
+            gone_since, self.team, self.team, gone_since, _MAX_BODY, list(self._folders), list(self._names),
+            self.team, since, *inside, self.team, since, *inside,
+        ))  # fmt: skip
 
     def _keep(self, row: Row) -> None:
         rows = self._leases if row.kind == "lease" else self._entries

@@ -11,10 +11,12 @@ INSERT INTO crewboard.version VALUES (1);
 -- Versions of entries, their ids and the tokens of leases: none is given twice.
 CREATE SEQUENCE crewboard.numbers;
 
+-- `trimmed` is the highest transaction whose rows of `gone` were removed.
 CREATE TABLE crewboard.teams (
   name text PRIMARY KEY,
   id bigint NOT NULL DEFAULT nextval('crewboard.numbers'),
-  lease_ttl double precision NOT NULL DEFAULT 15 CHECK (lease_ttl > 0)
+  lease_ttl double precision NOT NULL DEFAULT 15 CHECK (lease_ttl > 0),
+  trimmed xid8 NOT NULL DEFAULT '0'
 );
 
 -- Folders, records and logs. `id` is another one for what is made again under a name; lines belong to it.
@@ -63,6 +65,7 @@ CREATE TABLE crewboard.gone (
   team text NOT NULL,
   xid xid8 NOT NULL,
   id bigint NOT NULL,
+  at timestamptz NOT NULL DEFAULT clock_timestamp(),
   PRIMARY KEY (team, xid, id)
 );
 
@@ -74,14 +77,33 @@ BEGIN
   RETURN NEW;
 END $$;
 
+-- Remove the oldest rows of `gone`. A reader that looked before them sees that in `trimmed`, and reads all rows anew.
+CREATE FUNCTION crewboard.trim(of_team text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  newest xid8;
+BEGIN
+  -- No transaction waits for another one here.
+  IF NOT pg_try_advisory_xact_lock(hashtextextended('crewboard trim ' || of_team, 0)) THEN RETURN; END IF;
+  WITH old AS (
+    DELETE FROM crewboard.gone WHERE team = of_team AND xid IN (
+      SELECT xid FROM crewboard.gone WHERE team = of_team AND at < clock_timestamp() - interval '1 hour'
+        ORDER BY xid LIMIT 1000
+    ) RETURNING xid
+  ) SELECT max(xid) INTO newest FROM old;
+  IF newest IS NOT NULL THEN
+    UPDATE crewboard.teams SET trimmed = greatest(trimmed, newest) WHERE name = of_team;
+  END IF;
+END $$;
+
 CREATE FUNCTION crewboard.note_removal() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
   removed bigint;
 BEGIN
   IF TG_TABLE_NAME = 'leases' THEN removed := OLD.token; ELSE removed := OLD.id; END IF;
   -- If the whole team is removed, its own row was the first.
-  INSERT INTO crewboard.gone SELECT OLD.team, pg_current_xact_id(), removed
+  INSERT INTO crewboard.gone (team, xid, id) SELECT OLD.team, pg_current_xact_id(), removed
     FROM crewboard.teams WHERE name = OLD.team ON CONFLICT DO NOTHING;
+  IF FOUND AND random() < 0.01 THEN PERFORM crewboard.trim(OLD.team); END IF;
   RETURN NULL;
 END $$;
 
