@@ -326,6 +326,40 @@ def test_what_one_machine_keeps_is_there_for_tools_of_another(machines: tuple[Te
     assert agents.kept_content(there.agent("w1"), "0" * 64) is None
 
 
+def test_pictures_of_a_conversation_go_with_its_agent(
+    machines: tuple[TeamDirectory, TeamDirectory], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, _ = machines
+    team = Team(here).ensure()
+    enlist(team, "w1")
+    agent = here.agent("w1")
+    monkeypatch.setattr(agents, "MAX_KEPT", 20)
+    names = [agents.keep_media(agent, "dot.png", "image/png", text).sha256 for text in (b"a picture", b"a 2nd one")]
+    assert sorted(agent.media.names()) == sorted(names)
+    agents.keep_content(agent, b"what was in a file")
+    assert not agent.media.names(), "both are older, and there is room for 20 bytes"
+    last = agents.keep_media(agent, "dot.png", "image/png", b"the last one").sha256
+    assert agent.media.names() == [last]
+    stop.remove(team, "w1")
+    [aside] = here.removed.names()
+    assert "spec.json" in here.removed.below(f"{aside}/agent").names()
+    assert not here.removed.below(f"{aside}/agent/media").names()
+
+
+@pytest.mark.parametrize(("host", "needs"), [("one", []), (None, ["gpu"])])
+def test_a_place_is_refused_in_a_team_without_hosts(
+    machines: tuple[TeamDirectory, TeamDirectory], directory: TeamDirectory, host: str | None, needs: list[str]
+) -> None:
+    here, _ = machines
+    assert hosts.check(here, None, []) == ""
+    with pytest.raises(
+        UsageError, match=r"^this team has no hosts; start one with `crewboard host`, or leave out --ho"
+    ):
+        hosts.check(here, host, needs)
+    with pytest.raises(UsageError, match=r"^this team is kept in files of this machine, and has no hosts; leave out"):
+        hosts.check(directory, host, needs)
+
+
 def test_the_output_of_a_check_reaches_the_other_machines(
     machines: tuple[TeamDirectory, TeamDirectory], monkeypatch: pytest.MonkeyPatch
 ) -> None:

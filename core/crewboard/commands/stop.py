@@ -135,7 +135,7 @@ def _is_queued(agent: AgentDirectory, run: int) -> bool:
 def remove(team: Team, name: str) -> Path:
     """Remove a stopped agent from the roster; return the folder that its files were moved to.
 
-    Its worktree is removed, too.
+    Its worktree is removed, too, and what the store has of the images and documents of its conversation.
 
     Raises:
         UsageError: It has unmerged work.
@@ -160,6 +160,7 @@ def remove(team: Team, name: str) -> Path:
     try:
         team.directory.make_folder(team.directory.removed.name)
         team.directory.make_folder(aside.name)
+        store.agents.remove_media(agent)
         team.directory.move(agent.folder.name, f"{aside.name}/agent")
         team.directory.move(team.directory.inbox(name).name, f"{aside.name}/inbox.jsonl")
     except StorageError as error:

@@ -231,11 +231,30 @@ def _make_room(agent: AgentDirectory, size: int) -> None:
     with os.scandir(agent.kept) as entries:
         known = sorted((each.stat().st_mtime, each.stat().st_size, each.path) for each in entries)
     total = sum(each[1] for each in known) + size
+    shared = set(_shared_media(agent)) if total > MAX_KEPT else set()
     for _, length, path in known:
         if total <= MAX_KEPT:
             break
         os.unlink(path)
         total -= length
+        name = os.path.basename(path)
+        if name in shared:
+            agent.media.below(name).remove()
+
+
+def _shared_media(agent: AgentDirectory) -> list[str]:
+    """Return the names of the images and documents that the store has for other machines."""
+    return agent.media.names() if agent.team.store != agent.team.local else []
+
+
+def remove_media(agent: AgentDirectory) -> None:
+    """Remove what the store has of the conversation of an agent that is removed: only a later run would send it.
+
+    Raises:
+        StorageError: The store failed.
+    """
+    for name in _shared_media(agent):
+        agent.media.below(name).remove()
 
 
 def keep_media(agent: AgentDirectory, name: str, kind: str, data: bytes) -> Media:
