@@ -38,13 +38,15 @@ def commands() -> Iterator[list[str]]:
     """Yield the words behind each `crewboard` of the guide's blocks, also within commands of other programs."""
     for block in _FENCED.findall(GUIDE.read_text(encoding="utf-8")):
         for line in block.splitlines():
-            words = shlex.split(line, comments=True)
-            for inner in (
-                words,
-                *(shlex.split(word) for word in words if " crewboard" in word or "/crewboard " in word),
-            ):
-                at = [place for place, word in enumerate(inner) if word.rpartition("/")[2] == "crewboard"]
-                yield from (_until_operator(inner[place + 1 :]) for place in at[-1:])
+            yield from _commands_in(shlex.split(line, comments=True))
+
+
+def _commands_in(words: list[str]) -> Iterator[list[str]]:
+    at = [place for place, word in enumerate(words) if word.rpartition("/")[2] == "crewboard"]
+    yield from (_until_operator(words[place + 1 :]) for place in at[-1:])
+    for word in words:
+        if " crewboard " in word or "/crewboard " in word:
+            yield from _commands_in(shlex.split(word))
 
 
 def _until_operator(words: list[str]) -> list[str]:

@@ -1,6 +1,7 @@
 """Hosts: several machines that run the agents of one team, each the supervisor of its own."""
 
 import asyncio
+import os
 import re
 import signal
 import subprocess
@@ -398,13 +399,18 @@ def test_a_host_that_ends_asks_its_agents_and_gives_back_what_has_not_begun(team
     team.crew.model.give("busy", calls("bash", command="sleep 600"))
     team.crew.hire("busy", "code", "Sleep.")
     team.crew.run("idle", "explore", LOOK)
+    team.crew.run("other", "explore", LOOK)
     # A run that is claimed and does not begin: paused before its host looked.
     put_off(team, "later", "build1")
+    # Slurm asks every process of a job to end.
+    host.send_signal(signal.SIGSTOP)
+    os.kill(team.crew.pid("other"), signal.SIGTERM)
     # A closed terminal, of which a host may be told twice.
     host.send_signal(signal.SIGHUP)
+    host.send_signal(signal.SIGCONT)
     eventually(lambda: "draining" in team.log("build1") or None, "the beginning of its end")
     host.send_signal(signal.SIGHUP)
-    eventually(lambda: ended(team, "idle"), "the end of an idle agent")
+    eventually(lambda: ended(team, "idle") and ended(team, "other"), "the end of idle agents")
     eventually(lambda: hosts.wanted(team.crew.directory), "the claim in the queue")
     record = hosts.load(team.crew.directory, "build1")
     assert record is not None
@@ -416,10 +422,12 @@ def test_a_host_that_ends_asks_its_agents_and_gives_back_what_has_not_begun(team
     tree = process.descendants(host.pid)
     host.send_signal(signal.SIGTERM)
     assert host.wait(30) == 0
-    end, busy = ended(team, "idle"), ended(team, "busy")
+    end, other, busy = (ended(team, name) for name in ("idle", "other", "busy"))
     assert end is not None
+    assert other is not None
     assert busy is not None
-    assert (end.reason, busy.reason, busy.signal) == ("shutdown", "host_ended", signal.SIGKILL)
+    assert (end.reason, other.reason, other.code) == ("shutdown", "host_ended", ExitCode.TERMINATED)
+    assert (busy.reason, busy.signal) == ("host_ended", signal.SIGKILL)
     # That is no crash.
     seen = {agent.name: (agent.state, agent.reason) for agent in read_team(team.crew.directory).agents}
     assert seen["busy"] == ("exited", "its host ended")

@@ -500,7 +500,9 @@ class HostSupervisor(Supervisor):
         record = super()._record_end(watched)
         if record is None or record.reason not in ("terminated", "died"):
             return record
-        is_drained = (watched.agent.name, record.run) in self._drained
+        # Slurm sends SIGTERM to all processes of a job, and not to the host alone.
+        was_asked = self.is_draining and (record.reason == "terminated" or record.signal == signal.SIGTERM)
+        is_drained = was_asked or (watched.agent.name, record.run) in self._drained
         return record.replace(reason="host_ended") if is_drained else record
 
     def _unobserved_reason(self, status: Status) -> tuple[str, str, float]:
