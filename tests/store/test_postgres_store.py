@@ -542,12 +542,27 @@ def test_an_own_error_keeps_what_was_written_before_it(store: Any) -> None:
     assert store.get("tasks/1.json.damaged") == b"kept"
 
 
-def test_an_address_with_a_password_is_refused() -> None:
-    for url in ("postgresql://crew:secret@db/crew", "postgresql://db/crew?password=secret", "mysql://db", "host=db"):
-        with pytest.raises(UsageError) as refused:
-            postgres_store.require_url(url)
-        assert "secret" not in str(refused.value)
-    postgres_store.require_url("postgresql://crew@db/crew?sslmode=verify-full")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://crew:secret@db/crew", "postgresql://db/crew?password=secret", "mysql://db", "host=db",
+        "postgresql://crew@db/crew?sslpassword=secret", "postgresql://crew:a secret@db/crew",
+        "postgresql://crew:secret%zz@db/crew", "postgresql://crew:secret/a@db/crew", "postgresql://crew:secret@[::1/crew",
+    ],
+)  # fmt: skip
+def test_an_address_with_a_password_is_refused(url: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        postgres_store.require_url(url)
+    assert "secret" not in str(refused.value)
+
+
+def test_an_address_without_a_password_is_taken() -> None:
+    for url in (
+        "postgresql://crew@db/crew?sslmode=verify-full",
+        "postgresql://crew@a:5432,b:5433,c/crew",
+        "postgres://",
+    ):
+        postgres_store.require_url(url)
 
 
 def test_tables_of_another_version_are_refused(store: Any) -> None:

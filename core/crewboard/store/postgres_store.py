@@ -10,6 +10,7 @@ PostgreSQL only.
 
 import contextlib
 import math
+import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -45,6 +46,8 @@ class _Identified(Struct):
 def require_url(url: str) -> None:
     """Refuse an address that is not one, or that contains a password.
 
+    No message quotes what may be a password.
+
     Raises:
         UsageError: It is no address of PostgreSQL, or has a password, which would be kept in a file.
     """
@@ -53,8 +56,12 @@ def require_url(url: str) -> None:
     try:
         parts = conninfo.conninfo_to_dict(url)
     except psycopg.Error as error:
-        raise UsageError(f"the store's address cannot be read: {describe_error(error)}") from error
-    if parts.get("password") is not None:
+        why = re.sub(':? ?"[^"]*"', "", describe_error(error))
+        raise UsageError(f"the store's address cannot be read: {why}") from None
+    # A password with a slash ends the part that has passwords.
+    if not all(each.isdigit() for each in str(parts.get("port") or "0").split(",") if each):
+        raise UsageError("the store's address cannot be read: its port is no number")
+    if any(parts.get(name) is not None for name in ("password", "sslpassword")):
         raise UsageError(
             "the store's address contains a password, which would be kept in a file: leave it out, and name a file "
             "of passwords in PGPASSFILE, or a service in PGSERVICE"
