@@ -387,13 +387,48 @@ def test_fetch_makes_a_branch_and_never_loses_what_the_user_did_there(machine: M
     again = workspace.fetch(team, "bob")
     assert again is not None
     assert (again.new, again.note) == (True, "")
-    mine = git(home.root, "commit-tree", f"{branch}^{{tree}}", "-p", branch, "-m", "mine")
-    git(home.root, "branch", "-f", branch, mine)
+    own = mine(home.root, branch)
+    git(home.root, "branch", "-f", branch, own)
     carry(host, "bob", spec, a_py="a = 3\n")
     kept = workspace.fetch(team, "bob")
     assert kept is not None
     assert "has commits of yours" in kept.note
-    assert git(home.root, "rev-parse", branch) == mine
+    assert git(home.root, "rev-parse", branch) == own
+
+
+def test_a_branch_that_was_fetched_goes_with_the_work(machine: Machine, home: TeamDirectory) -> None:
+    git(home.root, "add", "-A")
+    git(home.root, "commit", "-q", "-m", "Mine")
+    workspaces.push(home, "kim", 1.0)
+    host, cli = machine("host"), Inside(home.root)
+    specs = {name: run(host, name, hire(home, name)) for name in ("ann", "bob", "cem", "dan")}
+    for name, spec in specs.items():
+        carry(host, name, spec, a_py="a = 1\n")
+    branches = {name: f"crewboard/@crew/{name}" for name in specs}
+    assert cli("fetch", "--all").code == 0
+    for name in ("bob", "cem"):
+        git(home.root, "branch", "-f", branches[name], mine(home.root, branches[name]))
+    git(home.root, "merge", "-q", branches["bob"], "-m", "Work of bob, as the user has it")
+    git(home.root, "switch", "-q", branches["dan"])
+    carry(host, "dan", specs["dan"], a_py="a = 2\n")
+    assert "was not moved" in cli("fetch", "dan").err, "the checked out files would differ from it"
+    for name in ("ann", "bob"):
+        assert branches[name] not in cli("discard", name, "--yes").err
+        assert git(home.root, "branch", "--list", branches[name]) == ""
+    for name in ("cem", "dan"):
+        assert f"`git branch -D {branches[name]}` removes it" in cli("discard", name, "--yes").err
+        assert git(home.root, "branch", "--list", branches[name]) != ""
+    git(home.root, "switch", "-q", "main")
+    purged = cli("team", "delete", "crew", "--purge")
+    assert purged.code == 0
+    assert f"`git branch -D {branches['cem']}` removes it" in purged.err
+    assert git(home.root, "for-each-ref", "--format=%(refname:short)", "refs/heads") == f"{branches['cem']}\nmain"
+    assert "dan" not in git(home.root, "for-each-ref")
+
+
+def mine(root: Path, branch: str) -> str:
+    """Return a commit of the user on a branch."""
+    return git(root, "commit-tree", f"{branch}^{{tree}}", "-p", branch, "-m", "mine")
 
 
 @pytest.mark.long

@@ -517,7 +517,7 @@ def require_discardable(team: Team, name: str) -> None:
 
 
 def forget(team: Team, name: str, *, base: bool) -> str | None:
-    """Remove the checkout of an agent and the refs of its work; return its last snapshot, if there is one.
+    """Remove the checkout of an agent, and the refs and branch of its work; return its last snapshot, if there is one.
 
     With `base`, remove the ref of its base as well: the checkout cannot be made again.
     """
@@ -535,6 +535,7 @@ def forget(team: Team, name: str, *, base: bool) -> str | None:
         refs.append(snapshot.base_ref_of(team.directory, name))
     for ref in refs:
         repository.git("update-ref", "-d", ref)
+    workspaces.remove_branch(team.directory, repository, name)
     note_collisions(team)
     return last
 

@@ -1,5 +1,6 @@
 """The workspace of a team with hosts: push what agents begin with, and fetch what they did."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crewboard.commands.changes import (
@@ -11,8 +12,8 @@ from crewboard.commands.changes import (
 )
 from crewboard.commands.context import Team
 from crewboard.records import OPERATOR, UsageError, Workspace
-from crewboard.worktrees import snapshot, workspaces
-from crewboard.worktrees.repository import GitFailedError, Repository
+from crewboard.worktrees import workspaces
+from crewboard.worktrees.repository import NoRepositoryError
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,10 @@ def fetch(team: Team, name: str) -> Fetched | None:
     if found is None:
         return None
     note_collisions(team)
-    # Not `crew/NAME`: git would find the snapshot `refs/crew/NAME` under that name, and call it ambiguous.
-    branch = f"crewboard/{snapshot.branch_of(team.directory, name).removeprefix('crew/')}"
-    note = _move_branch(repository, branch, found.commit) or why_unrelated(team, repository, name, worktree)
+    branch = workspaces.branch_at_home(team.directory, name)
+    note = workspaces.move_branch(team.directory, repository, name, found.commit) or why_unrelated(
+        team, repository, name, worktree
+    )
     return Fetched(name, found.commit, branch, found.at, found.missing, found.changed, note)
 
 
@@ -91,18 +93,15 @@ def fetch_all(team: Team) -> list[Fetched]:
     return [each for name in names if (each := fetch(team, name)) is not None]
 
 
-def _move_branch(repository: Repository, branch: str, commit: str) -> str:
-    """Let a branch of the user name a commit; return why it does not. What the user did in it is never lost."""
-    ref, ours = f"refs/heads/{branch}", f"refs/crew/+fetched/{branch.removeprefix('crewboard/')}"
-    tip = repository.ref(ref)
-    if tip == commit:
-        return ""
-    if tip is not None and tip != repository.ref(ours):
-        return f"the branch {branch} was not moved, because it has commits of yours: `git merge {commit[:12]}`"
+def left_branches(team: Team, names: Sequence[str]) -> list[str]:
+    """Say which branches that `fetch` made are left of agents whose work is gone, why, and how to remove them."""
     try:
-        # git refuses to move one that is checked out.
-        repository.git("branch", "--quiet", "--no-track", "--force", "--", branch, commit)
-    except GitFailedError as error:
-        return f"the branch {branch} was not moved: {error}"
-    repository.keep(ours, commit)
-    return ""
+        repository = open_users_repository(team)
+    except NoRepositoryError:
+        return []
+    left = ((workspaces.branch_at_home(team.directory, name), name) for name in names)
+    return [
+        f"the branch {branch} stays: it has commits of yours, or is checked out; `git branch -D {branch}` removes it"
+        for branch, name in left
+        if workspaces.has_branch(team.directory, repository, name)
+    ]

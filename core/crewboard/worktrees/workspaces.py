@@ -268,6 +268,59 @@ def _write_missing(team: TeamDirectory, name: str, missing: Sequence[str]) -> No
         path.unlink(missing_ok=True)
 
 
+def branch_at_home(team: TeamDirectory, name: str) -> str:
+    """Return the branch that `fetch` makes of the work of an agent in the user's repository."""
+    # Not `crew/NAME`: git would find the snapshot `refs/crew/NAME` under that name, and call it ambiguous.
+    return f"crewboard/{branch_of(team, name).removeprefix('crew/')}"
+
+
+def _fetched_ref_of(team: TeamDirectory, name: str) -> str:
+    """Return the ref of the commit at which `fetch` left that branch."""
+    return f"refs/crew/+fetched/{branch_of(team, name).removeprefix('crew/')}"
+
+
+def move_branch(team: TeamDirectory, repository: Repository, name: str, commit: str) -> str:
+    """Let the branch of an agent name a commit; return why it does not. What the user did in it is never lost."""
+    branch, ours = branch_at_home(team, name), _fetched_ref_of(team, name)
+    tip = repository.ref(f"refs/heads/{branch}")
+    if tip == commit:
+        return ""
+    if tip is not None and tip != repository.ref(ours):
+        return f"the branch {branch} was not moved, because it has commits of yours: `git merge {commit[:12]}`"
+    try:
+        # git refuses to move one that is checked out.
+        repository.in_working_tree("branch", "--quiet", "--no-track", "--force", "--", branch, commit)
+    except GitFailedError as error:
+        return f"the branch {branch} was not moved: {error}"
+    repository.keep(ours, commit)
+    return ""
+
+
+def has_branch(team: TeamDirectory, repository: Repository, name: str) -> bool:
+    """Return True if the branch that `fetch` made of the work of an agent is still there."""
+    is_ours = repository.ref(_fetched_ref_of(team, name)) is not None
+    return is_ours and repository.ref(f"refs/heads/{branch_at_home(team, name)}") is not None
+
+
+def remove_branch(team: TeamDirectory, repository: Repository, name: str) -> None:
+    """Remove the branch that `fetch` made of the work of an agent, unless commits of the user are in it alone."""
+    branch, ours = branch_at_home(team, name), _fetched_ref_of(team, name)
+    fetched, tip = repository.ref(ours), repository.ref(f"refs/heads/{branch}")
+    if fetched is None:
+        return
+    if tip is not None:
+        places = ("refs/heads", "refs/remotes", "refs/tags")
+        having = repository.git("for-each-ref", "--count=2", "--format=%(refname)", "--contains", tip, *places)
+        if tip != fetched and having == f"refs/heads/{branch}":
+            return
+        try:
+            # git refuses to remove one that is checked out.
+            repository.in_working_tree("branch", "--quiet", "-D", "--", branch)
+        except GitFailedError:
+            return
+    repository.git("update-ref", "-d", ours)
+
+
 def forget(team: TeamDirectory, name: str) -> None:
     """Remove the snapshots of an agent from the store.
 

@@ -412,6 +412,7 @@ def discard(session: Session, name: str, yes: bool, as_json: bool) -> None:
         say(f"the work of {name} is thrown away")
         if last:
             note(f"git keeps it for some weeks: `git branch NEW {last[:12]}` brings it back")
+    common.note_left_branches(team, [name])
 
 
 def _confirm_discard(team: Team, name: str) -> None:
@@ -490,6 +491,7 @@ def prune(session: Session, as_json: bool) -> None:
         say_json({"pruned": gone, "kept": kept})
         return
     say(f"pruned: {', '.join(gone) or 'nothing'}")
+    common.note_left_branches(session.team, gone)
     for name in kept:
         drop = core.commands.command_for(session.team, f"discard {name} --yes")
         note(f"{name} has unmerged work; `{drop}` throws it away")

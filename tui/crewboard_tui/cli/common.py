@@ -353,6 +353,12 @@ def note(text: str) -> None:
     click.echo(safe_text(text), err=True)
 
 
+def note_left_branches(team: Team, names: Sequence[str]) -> None:
+    """Report on stderr which branches are left of agents whose work is gone."""
+    for text in core.commands.workspace.left_branches(team, names):
+        note(text)
+
+
 def note_budget(text: str | None) -> None:
     """Report on stderr a budget that is too small for one call."""
     if (doubt := core.pricing.doubt(text)) is not None:

@@ -462,6 +462,7 @@ def remove(session: Session, name: str, as_json: bool) -> None:
         say_json({"name": name, "kept": str(kept)})
     else:
         say(f"{name} is removed from the roster; its files are in {kept}")
+    common.note_left_branches(session.team, [name])
 
 
 @click.command()

@@ -176,7 +176,9 @@ def delete(session: Session, name: str, now: bool, purge: bool, as_json: bool) -
     alive = _describe(directory)["alive"]
     if alive:
         note(f"ends {core.records.counted(alive, 'worker')} of the team {name}")
+    names = core.commands.stop.all_agents(team) if purge else []
     core.commands.stop.delete(team, now=now, purge=purge)
+    common.note_left_branches(team, names)
     if as_json:
         say_json({"name": name, "ended": alive, "purged": purge})
     elif purge:
