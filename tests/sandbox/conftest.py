@@ -4,6 +4,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -55,17 +56,24 @@ def need(level: Level, works: dict[Level, str | None]) -> None:
     system.need(level, works[level])
 
 
+@contextmanager
+def adopting_orphans() -> Iterator[None]:
+    """Let this process adopt the orphans of commands, as a worker does: it waits until they have ended."""
+    process.adopt_orphans()
+    try:
+        yield
+    finally:
+        syscalls.prctl(36, 0)
+
+
 @pytest.fixture(scope="module")
 def targets(_outside_dev: Path) -> Iterator[Targets]:
-    """Make targets for the attempts of a module, in a process that adopts their orphans, as a worker does."""
+    """Make targets for the attempts of a module, in a process that adopts their orphans."""
     system.need_program("git")
     patch = pytest.MonkeyPatch()
     for name in ("ANTHROPIC_API_KEY", "GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "SSH_AUTH_SOCK"):
         patch.setenv(name, SECRET)
-    process.adopt_orphans()
     base = Path(os.path.realpath(tempfile.mkdtemp(dir=_outside_dev)))
-    with built(base) as made:
+    with adopting_orphans(), built(base) as made:
         yield made
-    # Stop adopting orphans.
-    syscalls.prctl(36, 0)
     patch.undo()

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,15 +12,17 @@ from crewboard.sandbox.level import find
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.sandbox import Sandbox, command_of
 from crewboard.sandbox.shell import Service
+from tests.sandbox.conftest import adopting_orphans
 
 
 @pytest.fixture
-def sandbox(tmp_path: Path) -> Sandbox:
+def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
     root, scratch = tmp_path / "root", tmp_path / "scratch"
     root.mkdir()
     scratch.mkdir()
     policy = Policy(root.resolve(), writes=True, scratch=scratch.resolve())
-    return Sandbox(find(policy, os.environ).level, policy, root)
+    with adopting_orphans():
+        yield Sandbox(find(policy, os.environ).level, policy, root)
 
 
 async def test_a_service_answers_and_ends(sandbox: Sandbox) -> None:
@@ -59,6 +62,16 @@ async def test_variables_of_a_service_do_not_reach_what_makes_the_sandbox(sandbo
     writer.close()
     await service.end()
     assert not any(process.start_ticks(pid) for pid in family), "nothing of it is left"
+
+
+async def test_a_service_that_is_ended_while_it_starts_leaves_nothing(sandbox: Sandbox) -> None:
+    before = set(process.descendants(os.getpid()))
+    for number in range(20):
+        service = Service("mcp:echo", ["bash", "-c", "read line"], {}, sandbox, set())
+        # At another step of its start each time.
+        await asyncio.sleep(number / 2000)
+        await service.end()
+        assert set(process.descendants(os.getpid())) <= before
 
 
 async def test_a_service_that_cannot_start_says_why(sandbox: Sandbox) -> None:

@@ -56,6 +56,7 @@ class Child:
     def __init__(self, popen: "subprocess.Popen[bytes]", about: int | None = None) -> None:
         self._popen = popen
         self._about = about
+        self._said = b""
         self._report: dict[str, int] = {}
         living.add(popen.pid)
 
@@ -82,13 +83,18 @@ class Child:
     async def end(self) -> None:
         """End it if it runs, with all processes of its namespace."""
         if self.alive:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
+            try:
+                if self._about is not None:
+                    # Killed before it said what it started, it would leave us a child that we do not know.
+                    self._said = await _first_line(self._about)
+            finally:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self.pid, signal.SIGKILL)
             await self.wait()
         living.discard(self.pid)
         if self._about is not None:
             about, self._about = self._about, None
-            self._report = _read_report(about)
+            self._report = _read_report(about, self._said)
             if first := self._report.get("child-pid"):
                 # With the first process of a namespace, all others in it end.
                 await _reap(first)
@@ -99,13 +105,34 @@ class Child:
         return "child-pid" in self._report and "exit-code" not in self._report and (self.code or 0) > 0
 
 
-def _read_report(about: int) -> dict[str, int]:
-    """Return what bubblewrap reported, as JSON lines."""
+async def _first_line(about: int) -> bytes:
+    """Return what bubblewrap has reported once that is a whole line, or all if it has ended."""
+    os.set_blocking(about, False)
+    loop, readable, said = asyncio.get_running_loop(), asyncio.Event(), b""
+    loop.add_reader(about, readable.set)
+    try:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REAP_TIMEOUT):
+                while b"\n" not in said:
+                    await readable.wait()
+                    readable.clear()
+                    # The event may be of what was read already.
+                    with contextlib.suppress(BlockingIOError):
+                        if not (piece := os.read(about, 4096)):
+                            break
+                        said += piece
+    finally:
+        loop.remove_reader(about)
+    return said
+
+
+def _read_report(about: int, said: bytes) -> dict[str, int]:
+    """Return what bubblewrap reported, as JSON lines, of which `said` is what was read before."""
     os.set_blocking(about, False)
     told: dict[str, int] = {}
     try:
         with open(about, "rb", buffering=0) as pipe:
-            for line in (pipe.read(4096) or b"").splitlines():
+            for line in (said + (pipe.read(4096) or b"")).splitlines():
                 told.update(json.loads(line))
     except (OSError, ValueError):
         return {}
