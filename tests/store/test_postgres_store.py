@@ -568,14 +568,16 @@ def test_an_address_without_a_password_is_taken() -> None:
 def test_tables_of_another_version_are_refused(store: Any) -> None:
     run(store.url, "UPDATE crewboard.version SET number = 99 RETURNING 1")
     postgres_store.close_all()
-    with pytest.raises(StorageError, match="have version 99"):
+    with pytest.raises(StorageError, match="have version 99") as found:
         store.get("config.json")
+    assert not found.value.away
 
 
 def test_a_server_out_of_reach_is_an_error_in_words() -> None:
     store = postgres_store.PostgresStore("postgresql://crew@/nothing?host=/nonexistent", "api")
-    with pytest.raises(StorageError, match="postgresql://crew@/nothing failed"):
+    with pytest.raises(StorageError, match="postgresql://crew@/nothing failed") as found:
         store.get("config.json")
+    assert found.value.away
 
 
 def test_only_the_first_call_waits_for_a_server_that_is_away(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,11 @@
 
 import pytest
 
+from crewboard.errors import StorageError
 from crewboard.readmodel import TeamReader
 from crewboard.records import Exit, OperatorState, Usage
 from crewboard.store import agents, json_records
+from crewboard.store.file_store import FileStore
 from crewboard_tui import views
 from crewboard_tui.views.hosts import Column
 from crewboard_tui.views.hosts import lay_out as lay_out_hosts
@@ -112,6 +114,21 @@ async def test_a_lost_host_is_one_need_for_all_its_agents(spread: Frozen) -> Non
         state = json_records.load(spread.directory.operator, OperatorState)
         assert state is not None
         assert state.acknowledged == {"ui": 1, "release": 1}
+
+
+async def test_hosts_were_up_while_the_database_is_away(spread: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise StorageError("the store postgresql://crew@db failed: connection refused", away=True)
+
+    async with opened(spread, 120, 40) as stage:
+        await stage.press("H")
+        await stage.sees("1 of 2 hosts up, 4/8 slots", "up since", "4 of 8 slots in use")
+        monkeypatch.setattr(FileStore, "reach", refuse)
+        stage.app.context.reading.poke()
+        await stage.sees("database away", "1 of 2 hosts was up ", "s ago, 4 of 8 slots in use")
+        await stage.press("5")
+        await stage.sees("1 of 2 hosts was up ")
+        await stage.sees_not("1 of 2 hosts up")
 
 
 async def test_a_need_for_a_host_names_labels_and_remedies(spread: Frozen) -> None:

@@ -87,7 +87,7 @@ def test_a_database_that_does_not_answer_is_shown(listener: Listener, monkeypatc
     def reach(_: object) -> None:
         hangs.set()
         fails.wait(WAIT_TIMEOUT)
-        raise StorageError("the store postgresql://crew@db.example.org/crewboard failed: connection refused")
+        raise StorageError("the store postgresql://crew@db.example.org/crewboard failed: no connection", away=True)
 
     with monkeypatch.context() as patched:
         patched.setattr(poller, "LATE", 0.0)
@@ -108,6 +108,20 @@ def test_a_database_that_does_not_answer_is_shown(listener: Listener, monkeypatc
             fails.set()
     back = listener.next()
     assert (back.away_since, back.problem) == (None, None)
+
+
+def test_only_a_database_that_does_not_answer_is_away(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    listener.next()
+
+    def refuse(_: object) -> None:
+        raise StorageError("the tables in postgresql://db have version 2, and this crewboard needs 1")
+
+    monkeypatch.setattr(TeamPoller, "_is_remote", True)
+    monkeypatch.setattr(FileStore, "reach", refuse)
+    listener.reading.poke()
+    shown = listener.next()
+    line = "".join(span.text for span in alert_line(shown, NOW, 120))
+    assert line.strip() == "the tables in postgresql://db have version 2, and this crewboard needs 1"
 
 
 def test_a_team_that_was_deleted_is_said_to_be(frozen: Frozen) -> None:

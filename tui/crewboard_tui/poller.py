@@ -248,7 +248,7 @@ class TeamPoller:
             return self._answer(Snapshot(view, hinted=self._watcher.hinted))
         except (CrewboardError, OSError) as error:
             problem = str(error)
-            if isinstance(error, StorageError) and self._is_remote:
+            if isinstance(error, StorageError) and error.away:
                 since = self._last.away_since if self._last is not None else None
                 away_since = began if since is None else since
         except Exception as error:

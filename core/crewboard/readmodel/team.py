@@ -391,19 +391,28 @@ class TeamView(Struct, frozen=True, dict=True):
         )
 
 
-def describe_hosts(hosts: tuple[HostView, ...]) -> str:
-    """Return in words how many hosts are up, and how many of their slots are in use: `2 of 3 hosts up, 5/16 slots`."""
+def describe_hosts(hosts: tuple[HostView, ...], away: str = "") -> str:
+    """Return in words how many hosts are up, and how many of their slots are in use: `2 of 3 hosts up, 5/16 slots`.
+
+    If the database is `away`, for `12s`, that is unknown: `2 of 3 hosts were up 12s ago`.
+    """
     up = [host for host in hosts if host.is_up]
     expected = [host for host in hosts if host.state != "ended"]
+    counts = f"{len(up)} of {counted(len(expected), 'host')}"
+    if away:
+        return f"{counts} {'was' if len(up) == 1 else 'were'} up {away} ago"
     used, slots = sum(host.used for host in up), sum(host.record.slots for host in up)
-    return f"{len(up)} of {counted(len(expected), 'host')} up" + (f", {used}/{slots} slots" if up else "")
+    return f"{counts} up" + (f", {used}/{slots} slots" if up else "")
 
 
-def describe_runner(view: TeamView) -> str:
-    """Return what runs the agents: the supervisor, the hosts, or another program, and then who approves its plans."""
+def describe_runner(view: TeamView, away: str = "") -> str:
+    """Return what runs the agents: the supervisor, the hosts, or another program, and then who approves its plans.
+
+    `away` is for how long the database is, if it is.
+    """
     attached = view.attached
     if attached is None:
-        return describe_hosts(view.hosts) if view.hosts else view.supervisor.describe()
+        return describe_hosts(view.hosts, away) if view.hosts else view.supervisor.describe()
     asked = attached.hooks and view.plan_approver == OPERATOR
     plans = "plans: you approve" if asked else "plans: Claude Code approves by itself"
     untested = "" if attached.tested else " (not tested)"

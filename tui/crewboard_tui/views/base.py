@@ -41,6 +41,7 @@ from crewboard_tui.widgets import (
     Row,
     StaticLines,
     alert_line,
+    away_for,
     footer_lines,
     strip_line,
     tabs_line,
@@ -390,7 +391,8 @@ class BaseScreen(Screen[None]):
             return spread((Span(f" {said}", "info"),), shows, self.size.width)
         team = core.records.counted(len(view.agents), "agent")
         damage = (say(f"damaged: {format_places(view.damage)}", "error"), Span(" · ", "dim")) if view.damage else ()
-        root, runner = format_path(view.root), core.readmodel.describe_runner(view)
+        runner = core.readmodel.describe_runner(view, away_for(self.context.snapshot))
+        root = format_path(view.root)
         # Who approves the plans of an attached team must not be cut.
         facts = (root, runner, team) if view.attached is None else (runner, team, root)
         return Span(" "), *damage, say(" · ".join(facts), "dim")

@@ -30,7 +30,7 @@ from crewboard_tui.render import (
 )
 from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot, nothing_row
 from crewboard_tui.views.rows import doing, fact_lines
-from crewboard_tui.widgets import LineList, LineView, Row, crumbs_line, title
+from crewboard_tui.widgets import LineList, LineView, Row, away_for, crumbs_line, title
 
 _LOOKS: dict[str, Look] = {
     "up": LOOKS["run"],
@@ -179,7 +179,11 @@ class HostsPage(BaseScreen):
         found = [Row(host.name, host_line(host, view, columns)) for host in view.hosts if self._matches(host)]
         nothing = [nothing_row(part) for part in self.search.nothing(self._nothing).split("; ")]
         rows.show(found or nothing, head_line(columns) if found else None)
-        title(rows, f"Hosts · {len(found)}{self.search.narrowed_to}", core.readmodel.describe_hosts(view.hosts))
+        title(
+            rows,
+            f"Hosts · {len(found)}{self.search.narrowed_to}",
+            core.readmodel.describe_hosts(view.hosts, away_for(snapshot)),
+        )
         self._paint_host(snapshot)
 
     def _matches(self, host: core.readmodel.HostView) -> bool:
@@ -197,10 +201,10 @@ class HostsPage(BaseScreen):
         pane, host = self.query_one("#host", LineView), self._selected
         shows = f"{self.context.key('list.open')} its agents on the Board" if host is not None and host.agents else ""
         title(pane, host.name if host is not None else "Host", shows)
-        pane.show(self._host_lines(host, snapshot.view, pane.line_width) if host is not None else [])
+        pane.show(self._host_lines(host, snapshot, pane.line_width) if host is not None else [])
 
-    def _host_lines(self, host: core.readmodel.HostView, view: TeamView, width: int) -> list[Line]:
-        now, record = self.context.now, host.record
+    def _host_lines(self, host: core.readmodel.HostView, snapshot: Snapshot, width: int) -> list[Line]:
+        now, record, view = self.context.now, host.record, snapshot.view
         resume = self.context.key("agent.resume")
         machine = ", ".join(
             part
@@ -214,7 +218,7 @@ class HostsPage(BaseScreen):
             if part
         )
         facts = [
-            ("state", _describe(host, now)),
+            ("state", _describe(host, now, away_for(snapshot))),
             ("what helps", f"{resume} resumes {', '.join(host.lost)} where a host has room" if host.lost else ""),
             ("machine", machine),
             ("labels", " ".join(record.labels)),
@@ -240,10 +244,11 @@ class HostsPage(BaseScreen):
         navigator.call_later(navigator.open_view, "board", find=f"h:{event.key}")
 
 
-def _describe(host: core.readmodel.HostView, now: float) -> str:
-    """Return in words how a host is, and since when."""
+def _describe(host: core.readmodel.HostView, now: float, away: str) -> str:
+    """Return in words how a host is, and since when; or how it was when the database was there, `away` ago."""
     if host.is_up:
-        return f"{host.state} since {format_clock(host.since)}, {host.used} of {host.record.slots} slots in use"
+        is_so = f"was {host.state} {away} ago" if away else f"{host.state} since {format_clock(host.since)}"
+        return f"{is_so}, {host.used} of {host.record.slots} slots in use"
     return f"{host.state}, last seen at {format_clock(host.seen)}, {format_long_age(max(0, now - host.seen))} ago"
 
 

@@ -24,7 +24,7 @@ from crewboard_tui.queries import CrashOf, ProcessOf, Query, Snapshot
 from crewboard_tui.render import Line, Span, clip_middle, format_size, look_of, pad, say
 from crewboard_tui.views.agent_tabs import process_lines
 from crewboard_tui.views.base import AppContext, BaseScreen, first_hire, nothing_row
-from crewboard_tui.widgets import LineList, LineView, Row, title
+from crewboard_tui.widgets import LineList, LineView, Row, away_for, title
 
 _HEAD = (("", 2), ("AGENT", 15), ("PID", 8), ("RUN", 4), ("CPU", 6), ("RSS", 6), ("CHILDREN", 9), ("SANDBOX", 11))
 
@@ -98,7 +98,7 @@ class ProcessesScreen(BaseScreen):
         title(
             rows,
             f"Processes · {core.records.counted(living, 'worker')}{rows.state}{self.search.narrowed_to}",
-            core.readmodel.describe_runner(snapshot.view),
+            core.readmodel.describe_runner(snapshot.view, away_for(snapshot)),
         )
         self._paint_process(snapshot)
 

@@ -39,7 +39,7 @@ from crewboard_tui.render import (
     task_look,
     wrap,
 )
-from crewboard_tui.widgets import LazyRows, Row
+from crewboard_tui.widgets import LazyRows, Row, away_for
 
 NARROW, MEDIUM, WIDE, HUGE = 0, 60, 100, 160
 """Terminal widths at which size classes begin (docs/reference/dashboard.md#sizes)."""
@@ -385,7 +385,7 @@ def explanation_lines(
     view, report = snapshot.view, snapshot.get(CrashOf(need.agent))
     agent = view.agent(need.agent)
     if need.host is not None:
-        return _lost_host_lines(need, view, now, width)
+        return _lost_host_lines(need, snapshot, now, width)
     if need.kind == "death" and report is not None and report.agent == need.agent:
         return crash_lines(report, now, width)
     request = view.request(need.request_id) if need.request_id else None
@@ -398,15 +398,16 @@ def explanation_lines(
         ("since", f"{format_clock(need.since)}, {format_long_age(now - need.since)} ago"),
         (_HOLDS_UP, held_by(view, need)),
         ("agents", ", ".join(behind if len(need.agents) <= 1 else need.agents)),
-        *(_host_facts(need, view, typed) if need.kind == "no_host" else []),
+        *(_host_facts(need, snapshot, typed) if need.kind == "no_host" else []),
         *_evidence(need, snapshot),
         *(_agent_facts(agent) if agent and need.kind not in ("result", "task_failed") else []),
     ]
     return fact_lines(facts, width) + _result_lines(need, snapshot, width)
 
 
-def _lost_host_lines(need: Need, view: TeamView, now: float, width: int) -> list[Line]:
+def _lost_host_lines(need: Need, snapshot: Snapshot, now: float, width: int) -> list[Line]:
     """Return what is known of a host that was lost, and of the agents that were lost with it."""
+    view = snapshot.view
     host = view.host(need.host)
     lines: list[Line] = [(Span(piece, "error"),) for piece in wrap(need.summary, width, "  ")]
     facts = [
@@ -414,19 +415,19 @@ def _lost_host_lines(need: Need, view: TeamView, now: float, width: int) -> list
         ("last seen", format_clock(host.seen) if host is not None and not host.is_up else ""),
         ("agents", ", ".join(need.agents)),
         (_HOLDS_UP, held_by(view, need)),
-        ("now", core.readmodel.describe_hosts(view.hosts)),
+        ("now", core.readmodel.describe_hosts(view.hosts, away_for(snapshot))),
         ("what helps", WHAT_HELPS_LOST),
     ]
     return [*lines, *fact_lines(facts, width)]
 
 
-def _host_facts(need: Need, view: TeamView, typed: core.commands.CommandLine) -> list[tuple[str, str]]:
+def _host_facts(need: Need, snapshot: Snapshot, typed: core.commands.CommandLine) -> list[tuple[str, str]]:
     """Return which hosts there are for the agents of a need, which labels they lack, and what helps."""
     labels = need.wanted.labels if need.wanted is not None else ()
     ways = [f"{what}: {typed(command)}" for what, command in core.readmodel.ways_to_begin(need)]
     return [
-        ("hosts", core.readmodel.describe_hosts(view.hosts)),
-        ("labels", "; ".join(f"{label}: {_hosts_with(label, view)}" for label in labels)),
+        ("hosts", core.readmodel.describe_hosts(snapshot.view.hosts, away_for(snapshot))),
+        ("labels", "; ".join(f"{label}: {_hosts_with(label, snapshot.view)}" for label in labels)),
         ("what helps", "\n".join([*ways, "it begins by itself as soon as a host can take it"])),
     ]
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         Badges,
         StaticLines,
         alert_line,
+        away_for,
         crumbs_line,
         follow_words,
         footer_lines,
@@ -30,8 +31,8 @@ else:
     __getattr__ = lazy(
         __name__,
         {
-            "bars": "Badges StaticLines VIEWS alert_line crumbs_line follow_words footer_lines press strip_line "
-            "tabs_line title working_keys",
+            "bars": "Badges StaticLines VIEWS alert_line away_for crumbs_line follow_words footer_lines press "
+            "strip_line tabs_line title working_keys",
             "collapsible_list": "CollapsibleList CollapsibleRow MARK",
             "form": "Checkbox Radio SegmentedControl Select",
             "line_list": "LazyRows LineList Row keep_order marks_of",
@@ -55,6 +56,7 @@ __all__ = [
     "Select",
     "StaticLines",
     "alert_line",
+    "away_for",
     "crumbs_line",
     "follow_words",
     "footer_lines",

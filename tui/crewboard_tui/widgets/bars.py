@@ -280,10 +280,13 @@ def alert_line(
 
 def _unread(snapshot: "Snapshot", width: int) -> str | None:
     """Return why the team could not be read: the part that fits, and first for how long its database is away."""
-    if snapshot.away_since is None:
-        return snapshot.problem
-    away = format_age(time.monotonic() - snapshot.away_since)
-    return clip(f"database away {away}: {snapshot.problem}", width - 2)
+    away = away_for(snapshot)
+    return clip(f"database away {away}: {snapshot.problem}", width - 2) if away else snapshot.problem
+
+
+def away_for(snapshot: "Snapshot") -> str:
+    """Return for how long the database of the team has not answered, `12s`; empty if it does."""
+    return format_age(time.monotonic() - snapshot.away_since) if snapshot.away_since is not None else ""
 
 
 def _worst(view: TeamView, now: float, width: int, pressed: Pressed, keys: Line, *, opens: bool) -> Line:
