@@ -25,6 +25,7 @@ from crewboard_tui.views.hire_form import HireForm, shell_line
 from crewboard_tui.widgets import Checkbox, Select, StaticLines
 from crewboard_tui.widgets.form import around
 from tests.frozen import NOW, Frozen
+from tests.placed import add_host, place
 from tests.tui.stage import Stage, opened
 
 _FRAME = "│ ▁▂▃▄▅▆▇█"
@@ -891,3 +892,61 @@ async def test_a_deleted_team_is_not_made_again_by_a_hire(frozen: Frozen) -> Non
         await stage.press("n")
         await stage.sees("new: the team demo was deleted: t opens another one")
         assert "Hire an agent" not in stage.all
+
+
+@pytest.fixture
+def on_hosts(frozen: Frozen) -> Frozen:
+    """Return the team with two hosts that are up, and one that is lost."""
+    add_host(frozen.directory, "build1", labels=["big", "gpu"])
+    add_host(frozen.directory, "build2", slots=1)
+    add_host(frozen.directory, "build3", labels=["tpu"])
+    frozen.probe.hosts_up = frozenset({"build1", "build2"})
+    place(frozen, "api", "build2")
+    return frozen
+
+
+async def test_the_form_chooses_host_and_labels(on_hosts: Frozen) -> None:
+    async with opened(on_hosts, 80, 24) as stage:
+        await _fill(stage, "fixer2", "go")
+        await stage.sees("Name", "Host     ‹ any ›", "labels none; big, gpu", "memory no limit", "✓ ready")
+        assert "own checkout" not in stage.all
+        labels = stage.app.screen.query_one("#hire-labels", Input)
+        labels.focus()
+        await stage.write("gpu b")
+        await stage.until(lambda: labels._suggestion == "gpu big", "a known label")
+        await stage.press("right")
+        await stage.sees("--needs gpu --needs big", "✓ ready")
+        host = stage.app.screen.query_one("#hire-host", Select)
+        host.focus()
+        assert [label for _, label in host.options] == ["any", "build1 0/8", "build2 1/1"]
+        await stage.press("right")
+        await stage.sees("‹ build1 0/8 ›", "--host build1", "✓ ready")
+        await stage.press("right")
+        await stage.sees("‹ build2 1/1 ›", "waits for the host build2 with big and gpu", "✓ ready")
+        hire = stage.app.screen.query_one(HireForm).hire()
+        assert (hire.flags.host, hire.flags.needs) == ("build2", ["gpu", "big"])
+
+
+@pytest.mark.long
+async def test_the_form_names_what_no_host_can_do(on_hosts: Frozen) -> None:
+    async with opened(on_hosts, 120, 36) as stage:
+        await _fill(stage, "fixer2", "go")
+        labels = stage.app.screen.query_one("#hire-labels", Input)
+        labels.value = "tpu"
+        await stage.sees("waits for a host with tpu", "--needs tpu")
+        labels.value = "GPU"
+        await stage.sees("'GPU' is no label: use a-z, 0-9, - and _, as in gpu", "fix the labels")
+        await stage.sees_not("waits for")
+        labels.value = ""
+        on_hosts.probe.hosts_up = frozenset()
+        await stage.sees("waits for a host: none of this team is up; start one with `crewboard host`", "✓ ready")
+
+
+async def test_a_clone_asks_for_the_host_of_its_original(on_hosts: Frozen) -> None:
+    flags = HireOptions(host="build3", needs=["tpu"], worktree=True)
+    agents.change_spec(on_hosts.directory.agent("api"), lambda old: _with(old, flags))
+    async with opened(on_hosts, 120, 36) as stage:
+        await stage.press(*["j"] * 5, "N")
+        await stage.sees("‹ build3 ›", "labels tpu", "waits for the host build3 with tpu, which is lost")
+        await stage.sees("--host build3 --needs tpu")
+        assert "--worktree" not in stage.all

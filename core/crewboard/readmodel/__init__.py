@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     )
     from crewboard.readmodel.processes import KernelProbe, NoUsageProbe, Probe, ProcessNode, Usage
     from crewboard.readmodel.reader import TeamReader, blocked, read_team
-    from crewboard.readmodel.states import URGENCY, Shown
+    from crewboard.readmodel.states import URGENCY, Shown, why_no_host
     from crewboard.readmodel.team import (
         AgentView,
         HostView,
@@ -69,7 +69,7 @@ else:
             "to_acknowledge waiting_behind ways_to_begin",
             "processes": "KernelProbe NoUsageProbe Probe ProcessNode Usage",
             "reader": "TeamReader blocked read_team",
-            "states": "Shown URGENCY",
+            "states": "Shown URGENCY why_no_host",
             "team": "AgentView HostView Limit Need NeedKind SupervisorView TeamView describe_hosts describe_runner "
             "describe_storage",
             "usage": "Bill Call CallReader bill_agent bill_team hit_rate",
@@ -144,4 +144,5 @@ __all__ = [
     "watcher",
     "ways_to_begin",
     "why_failed",
+    "why_no_host",
 ]

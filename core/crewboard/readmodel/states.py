@@ -16,6 +16,7 @@ from crewboard.records import (
     LIMIT_REASONS,
     VANISHED,
     Exit,
+    HireOptions,
     Request,
     Spec,
     State,
@@ -217,7 +218,8 @@ def _not_begun(seen: Evidence, spec: Spec, last_run: int) -> Finding:
     if seen.hosts:
         starting = is_starting(spec, last_run, seen.now)
         wanted = _wanted_host(spec, seen.hosts) if late else None
-        return Finding("queued", spec.at, why_waiting(spec, seen.hosts), is_starting=starting, waits_for_host=wanted)
+        why = why_no_host(spec.flags, seen.hosts) or "waiting for a host to start it"
+        return Finding("queued", spec.at, why, is_starting=starting, waits_for_host=wanted)
     reason = "was never started: resume it or remove it" if late else "waiting for the supervisor"
     starting = is_starting(spec, last_run, seen.now)
     return Finding("starting", spec.at, reason, failed_start=late, is_starting=starting)
@@ -248,13 +250,13 @@ def _gone(seen: Evidence) -> Finding:
     return Finding("vanished", since, f"exited without an exit record: {VANISHED}")
 
 
-def why_waiting(spec: Spec, hosts: Mapping[str, SeenHost]) -> str:
-    """Return in words why no host has begun a wanted run."""
-    needs = store.hosts.needs_of(spec.flags.host, spec.flags.needs)
+def why_no_host(flags: HireOptions, hosts: Mapping[str, SeenHost]) -> str | None:
+    """Return in words why no host would begin an agent with these options now, None if one would."""
+    needs = store.hosts.needs_of(flags.host, flags.needs)
     taking = [host for host in hosts.values() if host.state == "up"]
     if any(host.labels.issuperset(needs) and not host.is_full for host in taking):
-        return "waiting for a host to start it"
-    pinned = hosts.get(spec.flags.host or "")
+        return None
+    pinned = hosts.get(flags.host or "")
     is_down = taking and pinned is not None and pinned.state != "up"
     reason = store.hosts.reason(needs, [host.labels for host in taking])
     return f"{reason}, which is {pinned.state}" if is_down and pinned is not None else reason

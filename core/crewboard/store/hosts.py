@@ -302,6 +302,16 @@ def reason(needs: Collection[str], up: Collection[frozenset[str]]) -> str:
     return f"waits for {f'the host {pinned}' if pinned else 'a host'}{having and f' with {having}'}"
 
 
+def check_labels(needs: Collection[str]) -> None:
+    """Check that these can be labels of hosts.
+
+    Raises:
+        UsageError: One cannot.
+    """
+    if wrong := [label for label in needs if not is_name(label)]:
+        raise UsageError(f"{wrong[0]!r} is no label: use a-z, 0-9, - and _, as in gpu")
+
+
 def check(team: TeamDirectory, host: str | None, needs: Collection[str]) -> str:
     """Check where an agent shall run; return a note about a label that no host has which is up, or an empty text.
 
@@ -316,8 +326,7 @@ def check(team: TeamDirectory, host: str | None, needs: Collection[str]) -> str:
         if team.address is None:
             raise UsageError(f"this team is kept in files of this machine, and has no hosts; {remedy}")
         raise UsageError(f"this team has no hosts; start one with `crewboard host`, or {remedy}")
-    if wrong := [label for label in needs if not is_name(label)]:
-        raise UsageError(f"{wrong[0]!r} is no label: use a-z, 0-9, - and _, as in gpu")
+    check_labels(needs)
     known = sorted(team.hosts.names())
     if host and host not in known:
         raise UsageError(f"there is no host {host!r} in this team; its hosts are {', '.join(known)}")

@@ -78,8 +78,8 @@ class HireScreen(BaseScreen):
 
     # ------------------------------------------------------------------------------------------- what it says
 
-    def paint(self, snapshot: Snapshot) -> None:  # noqa: ARG002  the form does not change by itself
-        self.form.paint()
+    def paint(self, snapshot: Snapshot) -> None:
+        self.form.paint(snapshot.view)
         self._say_word()
 
     def _say_word(self) -> None:

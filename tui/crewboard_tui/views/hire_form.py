@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
+from textual.suggester import Suggester
 from textual.widget import Widget
 from textual.widgets import Input, Label, TextArea
 
@@ -20,7 +21,7 @@ from crewboard_tui.widgets import Checkbox, Radio, SegmentedControl, Select
 _FOREGROUND = "foreground"
 _MOST_DIGITS = 9
 _LONGEST_STEM = 28
-_MARKED = ("name", "limits", "memory", "domains")
+_MARKED = ("name", "limits", "memory", "domains", "labels")
 """Fields with space below for an error message."""
 
 _ANY_DOMAIN = "any domain; or only some: docs.python.org pypi.org"
@@ -39,9 +40,25 @@ class Field(Input):
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("form")]
 
-    def __init__(self, ident: str, placeholder: str = "", value: str = "") -> None:
-        super().__init__(value, id=ident, compact=True, placeholder=placeholder)
+    def __init__(
+        self, ident: str, placeholder: str = "", value: str = "", *, suggester: Suggester | None = None
+    ) -> None:
+        super().__init__(value, id=ident, compact=True, placeholder=placeholder, suggester=suggester)
         self.cursor_blink = False
+
+
+class SuggestWords(Suggester):
+    """Suggests how the last word of a field goes on: as one of `words`."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        super().__init__(use_cache=False)
+        self._words = words
+
+    async def get_suggestion(self, value: str) -> str | None:
+        before, space, last = value.rpartition(" ")
+        fitting = (word for word in self._words if last and word.startswith(last) and word not in before.split())
+        found = next(fitting, None)
+        return f"{before}{space}{found}" if found is not None else None
 
 
 class Prompt(TextArea):
@@ -74,6 +91,10 @@ class HireForm(Vertical):
         self._view = view
         self._environment = team.worker_environment
         self._config = team.config
+        self._on_hosts = view.supervisor.hosts is not None
+        """The team has or had hosts, which start its agents."""
+        self._host = ""
+        """The host that the form was filled with, which may not be up."""
         self.capabilities: dict[str, core.models.Capabilities | None] = {}
         """The capabilities of the models that the API was asked about."""
         self._had = {"worktree": False, "web": False}
@@ -115,11 +136,40 @@ class HireForm(Vertical):
         # A segmented control would be cut in a narrow terminal.
         effort, thinking = (Select(_or_usual(ways), id=f"hire-{ident}") for ident, ways in _EFFORT_FIELDS.items())
         yield _row("Effort", effort, Label(" thinking ", classes="aside"), thinking)
+        yield from self._places()
+
+    def _places(self) -> Iterable[Widget]:
+        """Yield what the agent works on, and where. On a host it has a checkout if a workspace was pushed."""
+        task = Select(_task_options(self._view), id="hire-task")
         own = Checkbox("own checkout", id="hire-worktree")
-        yield _row("Task", Select(_task_options(self._view), id="hire-task"), own)
         restart = Checkbox("restart after a crash", id="hire-restart")
-        yield _row("Process", restart, Label(" memory ", classes="aside"), Field("hire-memory", "no limit"))
+        memory = (Label(" memory ", classes="aside"), Field("hire-memory", "no limit"))
+        if self._on_hosts:
+            known = sorted({label for host in self._view.hosts if host.is_up for label in host.record.labels})
+            labels = Field(
+                "hire-labels", f"none; {', '.join(known)}" if known else "none", suggester=SuggestWords(known)
+            )
+            own.display = False
+            yield _row("Task", task, own, restart)
+            yield _row(
+                "Host",
+                Select(_host_options(self._view), id="hire-host"),
+                Label(" labels ", classes="aside"),
+                labels,
+                *memory,
+            )
+        else:
+            yield _row("Task", task, own)
+            yield _row("Process", restart, *memory)
+        yield _row("", Label("", classes="waits"), id="row-waits")
+        yield _row("", Label("", classes="wrong"), id="wrong-labels")
         yield _row("", Label("", classes="wrong"), id="wrong-memory")
+
+    def on_resize(self) -> None:
+        """Keep the field with the cursor in sight: where the footer needs a second line, the form is lower."""
+        focused = self.screen.focused
+        if focused is not None and self in focused.ancestors:
+            self.call_after_refresh(focused.scroll_visible, animate=False)
 
     @property
     def kind(self) -> core.agent_types.AgentType:
@@ -152,9 +202,11 @@ class HireForm(Vertical):
         """Return True if the result is to be awaited in the foreground."""
         return bool(self.query_one("#hire-mode", Radio).value)
 
-    def paint(self) -> None:
-        """Show what the chosen type may do, and only the options that apply to it."""
+    def paint(self, view: TeamView) -> None:
+        """Show what the chosen type may do, only the options that apply to it, and where the agent can run."""
         kind = self.kind
+        self._view = view
+        self._show_places()
         # What the user must accept has all of the limits.
         limits = core.agent_types.describe_limits(kind) if self.is_accepted else []
         self.query_one("#hire-may", Label).update(Content(one_line(" · ".join([kind.summary, *limits]))))
@@ -173,6 +225,20 @@ class HireForm(Vertical):
             self.query_one(row).display = self._ticked("web")
         domains = f"only on {', '.join(kind.allowed_domains)}" if kind.allowed_domains else _ANY_DOMAIN
         self.query_one("#hire-domains", Input).placeholder = domains
+
+    def _show_places(self) -> None:
+        """Offer the hosts that are up, and say why no host would begin the agent now."""
+        waits = None
+        if self._on_hosts:
+            chosen = self.query_one("#hire-host", Select)
+            chosen.offer(_host_options(self._view, chosen.value, self._host))
+            flags = HireOptions(host=self._chosen("host"), needs=self._labels()[0])
+            waits = core.readmodel.why_no_host(flags, {host.name: host.found for host in self._view.hosts})
+        row = self.query_one("#row-waits")
+        row.display = waits is not None and self._labels()[1] is None
+        row.query_one(".waits", Label).update(Content(one_line(waits or "")))
+        if row.display and self.screen.focused is not None and self.screen.focused.id in ("hire-host", "hire-labels"):
+            self.call_after_refresh(row.scroll_visible, animate=False)
 
     @property
     def is_accepted(self) -> bool:
@@ -255,9 +321,16 @@ class HireForm(Vertical):
             self.query_one(f"#hire-{ident}", Checkbox).value = getattr(flags, ident)
         for ident in ("effort", "thinking"):
             self.query_one(f"#hire-{ident}", Select).choose(getattr(flags, ident) or "")
+        if self._on_hosts:
+            self._host = flags.host or ""
+            host = self.query_one("#hire-host", Select)
+            host.offer(_host_options(self._view, self._host))
+            host.choose(self._host)
+            self.query_one("#hire-labels", Input).value = " ".join(flags.needs)
         self._had = self._usual
         for ident, usual in self._had.items():
-            self.query_one(f"#hire-{ident}", Checkbox).value = usual if is_new else getattr(flags, ident)
+            is_fixed = is_new or (ident == "worktree" and self._on_hosts)
+            self.query_one(f"#hire-{ident}", Checkbox).value = usual if is_fixed else getattr(flags, ident)
         self.query_one("#hire-mode", Radio).choose(_FOREGROUND if profile.foreground else "")
 
     def profile(self, max_turns: int | None = None) -> core.records.Profile:
@@ -301,19 +374,23 @@ class HireForm(Vertical):
             budget=self._text("budget") or None,
             max_turns=max_turns or self._turns(),
             task=int(task) if task else None,
+            host=self._chosen("host") if self._on_hosts else None,
+            needs=self._labels()[0],
         )
         # An agent that exists keeps the checkout that it has, unless the user says otherwise.
         usual = self._usual
         left_out = {"worktree", "base"} if flags.worktree == usual["worktree"] else set()
         left_out |= {"web"} if flags.web == usual["web"] else set()
+        left_out |= {name for name in ("host", "needs") if not getattr(flags, name)}
         given = frozenset(HireOptions.__struct_fields__) - left_out
         return core.commands.hire.Hire(
             self.agent_name, kind.name, self.prompt, self._text("role"), self._text("model") or None, flags, given
         )
 
     def wrong_fields(self) -> list[Problem]:
-        """Return which of the memory limit and the domains is invalid. Until it is corrected, `hire` has none."""
-        found = {"memory": self._memory()[1], "domains": self._domains()[1] if self._ticked("web") else None}
+        """Return which of memory limit, domains and labels are invalid. Until they are corrected, `hire` has none."""
+        domains = self._domains()[1] if self._ticked("web") else None
+        found = {"memory": self._memory()[1], "domains": domains, "labels": self._labels()[1]}
         return [Problem(field, says) for field, says in found.items() if says is not None]
 
     def _domains(self) -> tuple[list[str], str | None]:
@@ -321,6 +398,14 @@ class HireForm(Vertical):
             return core.web.parse_domains(self._text("domains")), None
         except UsageError as error:
             return [], str(error)
+
+    def _labels(self) -> tuple[list[str], str | None]:
+        labels = list(dict.fromkeys(self._text("labels").replace(",", " ").split())) if self._on_hosts else []
+        try:
+            core.store.hosts.check_labels(labels)
+        except UsageError as error:
+            return [], str(error)
+        return labels, None
 
     def _memory(self) -> tuple[int | None, str | None]:
         text = self._text("memory")
@@ -350,6 +435,14 @@ _EFFORT_FIELDS = {"effort": core.models.EFFORTS, "thinking": core.models.THINKIN
 
 def _or_usual(ways: Iterable[str]) -> list[tuple[str, str]]:
     return [("", "usual"), *((way, way) for way in ways)]
+
+
+def _host_options(view: TeamView, *chosen: str) -> list[tuple[str, str]]:
+    """Return the hosts that are up with their slots, and one that was chosen before, whatever became of it."""
+    taking = {host.name: f"{host.used}/{host.record.slots}" for host in view.hosts if host.state == "up"}
+    left = dict.fromkeys(name for name in chosen if name and name not in taking)
+    options = [(name, f"{name} {slots}") for name, slots in taking.items()]
+    return [("", "any"), *options, *((name, name) for name in left)]
 
 
 def _task_options(view: TeamView) -> list[tuple[str, str]]:
@@ -388,6 +481,8 @@ def spawn_words(hire: Hire, typed: core.commands.CommandLine, *, foreground: boo
         ("--max-turns", flags.max_turns if flags.max_turns != HireOptions().max_turns else None),
         ("--budget", flags.budget),
         ("--task", flags.task),
+        ("--host", flags.host),
+        *(("--needs", label) for label in flags.needs),
         ("--background", not foreground),
     ]
     words = typed.words("spawn", hire.name or "NAME", "--type", hire.type)
