@@ -542,6 +542,14 @@ def test_an_own_error_keeps_what_was_written_before_it(store: Any) -> None:
     assert store.get("tasks/1.json.damaged") == b"kept"
 
 
+def test_a_database_without_an_encoding_is_read_as_text(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The encoding that it has for its clients then.
+    monkeypatch.setenv("PGCLIENTENCODING", "SQL_ASCII")
+    postgres_store.close_all()
+    store.put("tasks/1.json", b"one")
+    assert store.names("tasks") == ["1.json"]
+
+
 @pytest.mark.parametrize(
     "url",
     [

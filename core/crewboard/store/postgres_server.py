@@ -333,7 +333,11 @@ def connect(url: str) -> "psycopg.Connection[Any]":
         "tcp_user_timeout": 1000 * _CONNECT_TIMEOUT,
     }
     connection = psycopg.connect(
-        url, autocommit=True, **{name: value for name, value in defaults.items() if name not in given}
+        url,
+        autocommit=True,
+        # Whatever the database or PGCLIENTENCODING says: text of one that has no encoding would be bytes.
+        client_encoding="utf8",
+        **{name: value for name, value in defaults.items() if name not in given},
     )
     # The server waits for hours otherwise.
     waits = {f"tcp_keepalives_{name}": value for name, value in _KEEPALIVES.items()}
