@@ -111,6 +111,15 @@ class Hosts:
         for pid in [*below, *process.descendants(host.pid), host.pid]:
             process.send_signal(pid, signal.SIGKILL)
         host.wait()
+        # bubblewrap that is killed while it starts leaves a process that waits for it for ever.
+        for pid, ticks in self._left(name):
+            process.send_signal(pid, signal.SIGKILL, ticks)
+
+    def _left(self, name: str) -> list[tuple[int, int]]:
+        """Return the processes whose command line names the folder of a host, with their start times."""
+        root = f"{self.folder / name}/"
+        started = [(pid, process.start_ticks(pid)) for pid in process.parents()]
+        return [each for each in started if any(root in argument for argument in process.arguments(each[0]))]
 
     def drain(self, name: str, number: int = signal.SIGTERM) -> int:
         """Ask a host to end, and return its exit code."""

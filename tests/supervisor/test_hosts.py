@@ -445,13 +445,18 @@ def put_off(team: Hosts, name: str, host: str) -> None:
     hosts.keep(team.crew.directory, host, WantedRun(agent=name, run=1, at=time.time()))
 
 
-@pytest.mark.long
-def test_a_host_that_ends_terminates_agents_that_do_not(team: Hosts) -> None:
-    host = team.start("build1")
+def keep_busy(team: Hosts) -> list[int]:
+    """Hire an agent whose command does not end by itself. Return the worker and all processes below it."""
     team.crew.model.give("busy", calls("bash", command="sleep 600"))
     team.crew.hire("busy", "code", "Sleep.")
     eventually(lambda: [c for c in team.crew.commands("busy") if "600" in c], "the command")
-    tree = [team.crew.pid("busy"), *process.descendants(team.crew.pid("busy"))]
+    return [team.crew.pid("busy"), *process.descendants(team.crew.pid("busy"))]
+
+
+@pytest.mark.long
+def test_a_host_that_ends_terminates_agents_that_do_not(team: Hosts) -> None:
+    host = team.start("build1")
+    tree = keep_busy(team)
     host.send_signal(signal.SIGTERM)
     host.wait(SHUTDOWN_TIMEOUT + 30)
     record = ended(team, "busy")
@@ -463,10 +468,7 @@ def test_a_host_that_ends_terminates_agents_that_do_not(team: Hosts) -> None:
 @pytest.mark.long
 def test_a_host_that_ends_does_not_begin_again_without_the_database(team: Hosts) -> None:
     host = team.start("build1")
-    team.crew.model.give("busy", calls("bash", command="sleep 600"))
-    team.crew.hire("busy", "code", "Sleep.")
-    eventually(lambda: [c for c in team.crew.commands("busy") if "600" in c], "the command")
-    tree = [team.crew.pid("busy"), *process.descendants(team.crew.pid("busy"))]
+    tree = keep_busy(team)
     host.send_signal(signal.SIGTERM)
     eventually(lambda: "draining" in team.log("build1") or None, "the beginning of its end")
     lose(team, "hosts/build1/lease")
@@ -529,10 +531,7 @@ def lose(team: Hosts, lease: str) -> None:
 
 def test_a_host_that_lost_its_lease_kills_its_workers_and_begins_again(team: Hosts) -> None:
     host = team.start("build1")
-    team.crew.model.give("busy", calls("bash", command="sleep 600"))
-    team.crew.hire("busy", "code", "Sleep.")
-    eventually(lambda: [c for c in team.crew.commands("busy") if "600" in c], "the command")
-    tree = process.descendants(team.crew.pid("busy"))
+    tree = keep_busy(team)
     lose(team, "hosts/build1/lease")
     record = eventually(lambda: ended(team, "busy"), "the end of its agent")
     assert (record.reason, record.evidence[:21]) == ("lost", "build1 was silent for")
@@ -547,10 +546,7 @@ def test_a_host_that_lost_its_lease_kills_its_workers_and_begins_again(team: Hos
 
 def test_a_worker_that_was_replaced_is_killed_with_its_tree(team: Hosts) -> None:
     team.start("build1")
-    team.crew.model.give("busy", calls("bash", command="sleep 600"))
-    team.crew.hire("busy", "code", "Sleep.")
-    eventually(lambda: [c for c in team.crew.commands("busy") if "600" in c], "the command")
-    tree = [team.crew.pid("busy"), *process.descendants(team.crew.pid("busy"))]
+    tree = keep_busy(team)
     # Frozen, it cannot renew its lease.
     team.crew.kill("busy", signal.SIGSTOP)
     record = eventually(lambda: ended(team, "busy"), "its end")
@@ -566,10 +562,7 @@ def test_a_host_outlives_the_loss_of_the_database(tmp_path: Path) -> None:
         server.start()
         with team_in(postgres.SharedServer.database_on(server.url), tmp_path) as team:
             host = team.start("build1")
-            team.crew.model.give("busy", calls("bash", command="sleep 600"))
-            team.crew.hire("busy", "code", "Sleep.")
-            eventually(lambda: [c for c in team.crew.commands("busy") if "600" in c], "the command")
-            tree = [team.crew.pid("busy"), *process.descendants(team.crew.pid("busy"))]
+            tree = keep_busy(team)
             server.kill()
             began = time.monotonic()
             eventually(lambda: not any(process.start_ticks(pid) for pid in tree), "the end of the agent")

@@ -108,6 +108,13 @@ def run(team: TeamDirectory, name: str, spec: Spec, number: int = 1) -> Spec:
     return spec
 
 
+def begun(machine: Machine, home: TeamDirectory) -> tuple[TeamDirectory, Spec]:
+    """Push the workspace, and begin the run of an agent bob. Return its host, and what the run was given."""
+    workspaces.push(home, "kim", 1.0)
+    host = machine("host")
+    return host, run(host, "bob", hire(home, "bob"))
+
+
 def carry(team: TeamDirectory, name: str, spec: Spec, **files: str) -> str:
     """Write files in a checkout, and carry a snapshot of it."""
     write(team.worktree(name), {path.replace("_", "."): text for path, text in files.items()})
@@ -176,9 +183,7 @@ def test_a_run_on_another_host_begins_with_the_newest_snapshot(machine: Machine,
 
 
 def test_a_run_on_the_same_host_keeps_what_is_ignored(machine: Machine, home: TeamDirectory) -> None:
-    workspaces.push(home, "kim", 1.0)
-    host = machine("host")
-    spec = run(host, "bob", hire(home, "bob"))
+    host, spec = begun(machine, home)
     carry(host, "bob", spec, a_py="a = 1\n")
     write(host.worktree("bob"), {"cache.pyc": "x", "half.py": "of a call whose outcome is unknown\n"})
     run(host, "bob", spec, 2)
@@ -283,9 +288,7 @@ def test_many_snapshots_and_pushes_do_not_grow_without_bound(
     machine: Machine, home: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bundles, "MOST_BUNDLES", 3)
-    workspaces.push(home, "kim", 1.0)
-    host = machine("host")
-    spec = run(host, "bob", hire(home, "bob"))
+    host, spec = begun(machine, home)
     for number in range(5):
         carry(host, "bob", spec, a_py=f"a = {number}\n")
         write(home.root, {"more.py": f"m = {number}\n"})
@@ -303,9 +306,7 @@ def test_many_snapshots_and_pushes_do_not_grow_without_bound(
 def test_a_writer_that_is_killed_leaves_nothing_half(
     machine: Machine, home: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workspaces.push(home, "kim", 1.0)
-    host = machine("host")
-    spec = run(host, "bob", hire(home, "bob"))
+    host, spec = begun(machine, home)
     first = carry(host, "bob", spec, a_py="a = 1\n")
 
     def killed(*_: object, **__: object) -> None:
@@ -323,9 +324,7 @@ def test_a_writer_that_is_killed_leaves_nothing_half(
 
 
 def test_a_damaged_bundle_is_refused(machine: Machine, home: TeamDirectory) -> None:
-    workspaces.push(home, "kim", 1.0)
-    host = machine("host")
-    spec = run(host, "bob", hire(home, "bob"))
+    host, spec = begun(machine, home)
     carry(host, "bob", spec, a_py="a = 1\n")
     found = workspaces.newest(home, "bob")
     assert found is not None
@@ -357,9 +356,7 @@ def test_objects_that_git_would_not_make_are_refused(machine: Machine, home: Tea
 
 
 def test_work_that_is_discarded_is_gone_everywhere(machine: Machine, home: TeamDirectory) -> None:
-    workspaces.push(home, "kim", 1.0)
-    host = machine("host")
-    spec = run(host, "bob", hire(home, "bob"))
+    host, spec = begun(machine, home)
     carry(host, "bob", spec, a_py="a = 1\n")
     team = Team(home, environment={"USER": "kim"})
     with pytest.raises(UsageError, match="bob has unmerged work in 1 file"):
@@ -374,9 +371,7 @@ def test_work_that_is_discarded_is_gone_everywhere(machine: Machine, home: TeamD
 @pytest.mark.long
 def test_fetch_makes_a_branch_and_never_loses_what_the_user_did_there(machine: Machine, home: TeamDirectory) -> None:
     team = Team(home, environment={"USER": "kim"})
-    workspaces.push(home, "kim", 1.0)
-    host = machine("host")
-    spec = run(host, "bob", hire(home, "bob"))
+    host, spec = begun(machine, home)
     assert workspace.fetch(team, "bob") is None
     carry(host, "bob", spec, a_py="a = 1\n")
     (first,) = workspace.fetch_all(team)
@@ -494,9 +489,7 @@ def test_bundles_that_are_replaced_while_they_are_read(
     machine: Machine, home: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bundles, "MOST_BUNDLES", 2)
-    workspaces.push(home, "kim", 1.0)
-    host = machine("host")
-    spec = run(host, "bob", hire(home, "bob"))
+    host, spec = begun(machine, home)
     carry(host, "bob", spec, a_py="a = 1\n")
     carry(host, "bob", spec, a_py="a = 2\n")
     read = bundles._read
@@ -581,9 +574,7 @@ def test_an_agent_on_a_host_can_resolve_conflicts_after_a_push(machine: Machine,
 
 def test_a_lead_on_the_same_host_disturbs_no_snapshot(machine: Machine, home: TeamDirectory) -> None:
     """Between a snapshot and its way into the store, a lead looks at the work of its teammate."""
-    workspaces.push(home, "kim", 1.0)
-    host = machine("host")
-    spec = run(host, "bob", hire(home, "bob"))
+    host, spec = begun(machine, home)
     first = carry(host, "bob", spec, a_py="a = 1\n")
     write(host.worktree("bob"), {"a.py": "a = 2\n"})
     taken = snapshot.take(host, "bob", spec)
