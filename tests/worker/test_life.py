@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import threading
 import time
@@ -24,9 +25,10 @@ from crewboard.protocol import approvals, requests
 from crewboard.readmodel.activity import ActivityReader
 from crewboard.readmodel.mail import MailReader
 from crewboard.readmodel.team import AgentView
-from crewboard.records import Member, Request, Retry, Spec, ToolResult
-from crewboard.store import agents, mailbox, roster, tasks
-from crewboard.store.layout import TeamDirectory
+from crewboard.records import Lease, Member, Request, Retry, Spec, Status, ToolResult
+from crewboard.store import agents, json_records, leases, mailbox, roster, tasks
+from crewboard.store.layout import AgentDirectory, TeamDirectory
+from crewboard.worker import __main__ as worker_main
 from crewboard.worker.interrupts import SWEEP_INTERVAL, Interrupts, WorkerExit
 from crewboard.worker.run_state import RunState
 from tests.crash.scenarios import hire, worker
@@ -204,6 +206,41 @@ def test_stop_asks_an_idle_agent_and_it_leaves(shared_crew: Crew) -> None:
     assert (seen.exit.code, seen.exit.reason) == (0, "shutdown")
 
 
+def test_a_worker_that_is_ended_at_its_start_has_signed_its_lease(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only then can the supervisor free it at once, wherever the team is kept."""
+    hire(directory, "brief")
+    agent, read = directory.agent("brief"), agents.spec
+    signed: list[int] = []
+
+    def note(*_: object) -> None:
+        holder = leases.holder(agent.lease, Lease)
+        signed.append(holder.pid if holder is not None else 0)
+
+    def end_meanwhile(given: AgentDirectory) -> Spec | None:
+        # A worker has no other thread that could take it.
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+        return read(given)
+
+    monkeypatch.setattr(agents, "spec", end_meanwhile)
+    before = signal.signal(signal.SIGTERM, note)
+    try:
+        begun = worker_main._begin(agent)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert signed == [os.getpid()]
+    assert begun is not None
+    leases.release(begun[1])
+
+
+def test_a_worker_whose_run_has_ended_gives_its_lease_back(directory: TeamDirectory) -> None:
+    hire(directory, "late")
+    json_records.save(directory.agent("late").status, Status(run=1, pid=1, state="idle", since=0))
+    assert worker_main._begin(directory.agent("late")) is None
+    assert not leases.is_held(directory.agent("late").lease)
+
+
 @pytest.fixture
 def idler(directory: TeamDirectory) -> RunState:
     """An idle agent in the test's own process, so that the test says what happens while it waits."""
@@ -292,6 +329,7 @@ class _Echo(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.files_only("searches the files of the team")
 def test_a_credential_that_an_error_repeats_is_in_no_file(shared_crew: Crew) -> None:
     token = "an/odd+token-of-the=tests"
     with ThreadingHTTPServer(("127.0.0.1", 0), _Echo) as gateway:

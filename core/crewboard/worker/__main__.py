@@ -36,10 +36,25 @@ _REASONS = {ExitCode.IO: "storage", ExitCode.CREDENTIALS: "credentials", ExitCod
 
 
 def _begin(agent: AgentDirectory) -> tuple[Spec, store.Held, Lease, bytes] | None:
-    """Take the lease for the wanted run. Return None if another process has that run, or had it."""
+    """Take the lease for the wanted run. Return None if another process has that run, or had it.
+
+    A signal that ends this worker waits until the lease is signed: in a database, an unsigned lease of a process that
+    ended would be held until its time is up, because the supervisor frees only what the process signed.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        return _take_run(agent)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _take_run(agent: AgentDirectory) -> tuple[Spec, store.Held, Lease, bytes] | None:
     held = store.leases.take(agent.lease)
+    if held is None:
+        return None
     spec = store.agents.spec(agent)
-    if spec is None or held is None or store.agents.last_run(agent) >= spec.run:
+    if spec is None or store.agents.last_run(agent) >= spec.run:
+        store.leases.release(held)
         return None
     me = os.getpid()
     lease = Lease(
