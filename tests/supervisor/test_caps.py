@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -80,7 +81,7 @@ def test_a_successor_keeps_the_queue_and_says_what_is_missing(directory: TeamDir
 
 
 def test_a_damaged_queue_is_written_anew(directory: TeamDirectory) -> None:
-    directory.starts.on_disk.write_bytes(b"{")
+    directory.starts.put(b"{")
     assert agents.held_starts(directory).held == []
     queue = StartQueue(directory)
     assert queue.find("a", 1) is None
@@ -149,6 +150,23 @@ def test_the_queue_survives_the_supervisor(full: Crew) -> None:
     stop.stop_now(full.team, "first")
     assert full.wait_for("second", "idle").run == 1
     assert queue_of(full) == ["third"]
+
+
+@pytest.mark.long
+def test_while_a_team_is_deleted_no_queued_agent_starts(full: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    full.hire("second", "explore", LOOK)
+    end_all = stop.end_all
+
+    def end_and_look(*given: Any, **how: Any) -> None:
+        """Give the supervisor time to start the agent that waited for the end of the other."""
+        end_all(*given, **how)
+        eventually(
+            lambda: queue_of(full) == [] or not supervisor_client.is_alive(full.directory), "a pass of the supervisor"
+        )
+
+    monkeypatch.setattr(stop, "end_all", end_and_look)
+    stop.delete(full.team, now=True)
+    assert full.events("second") == []
 
 
 @pytest.mark.long

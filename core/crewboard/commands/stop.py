@@ -188,6 +188,8 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
     team.note("delete", detail=", ".join(word for word, given in (("now", now), ("purge", purge)) if given))
     protocol.supervisor_client.request_exit(team.directory)
     names = all_agents(team)
+    # Before, because a queued agent may begin when another one ends; and after, because one that crashed may restart.
+    _cancel_starts(team, names)
     end_all(team, names, now=now)
     _cancel_starts(team, names)
     _acknowledge_ends(team, names)
