@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, settings
 from crewboard.offline.reply import Reply
 from crewboard.offline.service import Fault
 from crewboard.protocol import supervisor_client
-from crewboard.store import roster
+from crewboard.store import layout, roster
 from crewboard.store.layout import TeamDirectory
 from tests.crew import Crew
 from tests.model import ModelServer
-from tests.postgres import SharedServer
+from tests.postgres import SharedServer, teams_in
 from tests.postgres import require as require_postgres
 from tests.preloaded import Preloaded, start_new_interpreters
 
@@ -46,6 +46,9 @@ _ROOM = 1 << 30
 _MUCH_GARBAGE = 30_000
 """Objects, of which a dashboard leaves some thousands."""
 
+_ON_BOTH_STORES = {"supervisor", "worker"}
+"""Folders whose tests run on teams in files and in PostgreSQL."""
+
 _TEAMS_OF_MODULES = {"shared_crew", "shared"}
 
 
@@ -66,6 +69,22 @@ def _has_room(folder: Path) -> bool:
         return False
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize >= _ROOM and not found.f_flag & os.ST_NOEXEC
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Let each test of a team run on one in PostgreSQL, too, unless it is marked `files_only`.
+
+    That half is `long`, so the default suite is spared the tests that it would leave out.
+    """
+    if metafunc.config.option.markexpr.startswith("not long and") or "kept_in" not in metafunc.fixturenames:
+        return
+    folder = metafunc.definition.path.parent.name
+    if folder in _ON_BOTH_STORES and metafunc.definition.get_closest_marker("files_only") is None:
+        stores = [
+            pytest.param("files", id=pytest.HIDDEN_PARAM),
+            pytest.param("postgresql", marks=pytest.mark.long),
+        ]
+        metafunc.parametrize("kept_in", stores, indirect=True, scope="module")
 
 
 # First, because pytest-xdist reads the groups in its own hook.
@@ -100,7 +119,11 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
-    """Collect garbage between tests, when nearly all that the last ones made is garbage, and little is looked at."""
+    """Forget where teams are kept, because a folder may get the name of an earlier one, and collect garbage.
+
+    Between tests nearly all that the last ones made is garbage, and little is looked at.
+    """
+    layout._opened.clear()
     if gc.get_count()[0] > _MUCH_GARBAGE:
         gc.collect(1)
 
@@ -138,6 +161,16 @@ def database(postgres: SharedServer) -> str:
     return postgres.new_database()
 
 
+@pytest.fixture(scope="module")
+def kept_in(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Keep the teams that this process makes in `files`, or in `postgresql`, each in a database of its own."""
+    kept = getattr(request, "param", "files")
+    with ExitStack() as stack:
+        if kept == "postgresql":
+            stack.enter_context(teams_in(request.getfixturevalue("postgres")))
+        yield kept
+
+
 @pytest.fixture
 def new_interpreters() -> Iterator[None]:
     """Start supervisors, and what they start, as new interpreters, for a test of just that."""
@@ -156,7 +189,7 @@ def memory(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> TeamDirectory:
+def directory(kept_in: str, tmp_path: Path) -> TeamDirectory:
     """Make an empty team."""
     team = TeamDirectory(tmp_path / ".crewboard" / "default")
     team.make()
@@ -182,14 +215,14 @@ def _maker(stack: ExitStack, root: Path, made: Callable[[Crew], object] = lambda
 
 
 @pytest.fixture
-def crew_on(tmp_path: Path) -> Iterator[Callable[..., Crew]]:
+def crew_on(kept_in: str, tmp_path: Path) -> Iterator[Callable[..., Crew]]:
     """Return a function that makes a team of real workers, given `script`, `faults`, `window` and variables."""
     with ExitStack() as stack:
         yield _maker(stack, tmp_path, lambda crew: stack.callback(crew.end))
 
 
 @pytest.fixture(scope="module")
-def shared_crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
+def shared_crew(kept_in: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
     """Make one team for all tests of a module, because starting one takes seconds.
 
     Each test uses agent names and files of its own. It gives replies to its agents (`shared_crew.model.give`), or has

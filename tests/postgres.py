@@ -18,9 +18,11 @@ from collections.abc import Iterator, Sequence
 from importlib import util
 from pathlib import Path
 from typing import IO
+from unittest import mock
 
 import psutil
 
+from crewboard.store.layout import TeamDirectory
 from tests.system import need
 
 _MEMORY = Path("/dev/shm")
@@ -247,6 +249,25 @@ def pooled(url: str) -> Iterator[str]:
             process.wait()
 
 
+@contextlib.contextmanager
+def teams_in(server: "SharedServer") -> Iterator[None]:
+    """Keep the teams that this process makes on a server, each in a database of its own."""
+    made: list[str] = []
+    make = TeamDirectory.make
+
+    def make_there(team: TeamDirectory, url: str | None = None) -> None:
+        if url is None and not os.path.lexists(team.path):
+            url = server.new_database()
+            made.append(url)
+        make(team, url)
+
+    with mock.patch.object(TeamDirectory, "make", make_there):
+        yield
+    close_connections()
+    for url in made:
+        server.drop(url)
+
+
 class SharedServer:
     """The server of the test runners that have the same `folder`. The first that needs it starts it."""
 
@@ -269,6 +290,14 @@ class SharedServer:
             connection.execute(f"CREATE DATABASE {name}".encode())
         before, _, after = url.partition("?")
         return f"{before.rpartition('/')[0]}/{name}{'?' + after if after else ''}"
+
+    def drop(self, url: str) -> None:
+        """Remove a database, and end all connections to it."""
+        import psycopg
+
+        name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
+        with psycopg.connect(self._reached(), autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)".encode())
 
     def _reached(self) -> str:
         given = os.environ.get("CREWBOARD_TEST_STORE")

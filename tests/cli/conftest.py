@@ -16,7 +16,7 @@ from tests.crew import Crew, eventually
 
 
 @pytest.fixture
-def cli(tmp_path: Path) -> Cli:
+def cli(kept_in: str, tmp_path: Path) -> Cli:
     """Return the command line in an empty directory, run in the process of the tests."""
     return Inside(tmp_path)
 
@@ -41,7 +41,7 @@ def team(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> Team:
 
 
 @pytest.fixture
-def offline(tmp_path: Path) -> Iterator[Cli]:
+def offline(kept_in: str, tmp_path: Path) -> Iterator[Cli]:
     """Return the command line on the offline model; end all that it starts, and check that nothing is left.
 
     Commands that go on are processes of their own, the others run in the tests' own.
@@ -51,7 +51,7 @@ def offline(tmp_path: Path) -> Iterator[Cli]:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
+def shared(kept_in: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
     """Return one such command line for all tests of a module.
 
     Each hires under names of its own, and takes down nothing but its own agents.

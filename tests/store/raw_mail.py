@@ -5,6 +5,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from crewboard.store import Key
+from crewboard.store.file_store import FileStore
+
 
 def line(ident: str, content: str = "hello", *, to: str = "scout", **fields: Any) -> bytes:
     """Return one message as a line, without its newline."""
@@ -18,9 +21,14 @@ _write = os.write
 """The `os.write` of another program, which no test replaces."""
 
 
-def append(path: Path, data: bytes) -> None:
-    """Append as a program does that does not know the locks: one write with O_APPEND."""
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+def append(to: Path | Key, data: bytes) -> None:
+    """Append as a program does that does not know the locks: one write with O_APPEND, or a call for each line."""
+    if isinstance(to, Key) and not isinstance(to.store, FileStore):
+        assert data.endswith(b"\n")
+        for each in data.splitlines(keepends=True):
+            to.store.append(to.name, each)
+        return
+    fd = os.open(to if isinstance(to, Path) else to.on_disk, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         assert _write(fd, data) == len(data)
     finally:

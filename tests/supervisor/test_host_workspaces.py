@@ -202,6 +202,7 @@ def test_files_that_a_conversation_believes_in_are_there_after_any_kill(team: Ho
     assert {f"{number}.py" for number in done} <= there
 
 
+@pytest.mark.files_only("a team in PostgreSQL has hosts")
 @pytest.mark.long
 def test_a_team_without_hosts_has_nothing_to_push_or_fetch(crew_on: Callable[..., Crew], tmp_path: Path) -> None:
     make_root(tmp_path)

@@ -63,7 +63,7 @@ class Listener:
 @pytest.fixture
 async def listener(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Listener]:
     for name in ("ann", "ben", "cleo"):
-        directory.agent(name).path.mkdir(parents=True)
+        directory.make_folder(f"agents/{name}")
     listener = Listener(directory, monkeypatch, "ben")
     assert listener.workers_rely_on_it
     yield listener
@@ -108,6 +108,7 @@ async def test_file_events_are_asked_for_again_after_a_refusal(
     listener.notifier.stop()
 
 
+@pytest.mark.files_only("removes a folder")
 async def test_without_a_watch_for_a_folder_it_starts_and_stops(
     directory: TeamDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -94,6 +94,7 @@ except PermissionError:
 """
 
 
+@pytest.mark.files_only("a process without capabilities cannot enter the folder of the server")
 def test_other_processes_of_the_user_cannot_read_its_memory(directory: TeamDirectory) -> None:
     command = [sys.executable, "-c", _LOOK_INTO_SUPERVISOR, str(directory.path)]
     try:
@@ -113,7 +114,7 @@ def test_a_request_with_the_key_is_kept_only_while_its_run_can_begin(
     directory: TeamDirectory, asked: int, wanted: int, want: Want, kept: bool
 ) -> None:
     agent = directory.agent("a")
-    agent.path.mkdir()
+    agent.team.make_folder(agent.folder.name)
     json_records.save(agent.status, Status(run=1, pid=1, state="idle", since=0))
     files = CachedFile(agent.spec, Spec), CachedFile(agent.status, Status), CachedFile(agent.exit, Exit)
     watched = Watched(agent, *files, start=ControlRequest("start", "a", asked, {"ANTHROPIC_API_KEY": "key"}))
@@ -259,7 +260,7 @@ def test_a_start_whose_caller_died_is_reported_to_the_operator(shared_crew: Crew
     def needs() -> list[str]:
         return [need.kind for need in shared_crew.view().needs if need.agent == "unborn"]
 
-    shared_crew.agent("unborn").path.mkdir()
+    shared_crew.directory.make_folder("agents/unborn")
     long_ago = shared_crew.team.now() - 60
     agents.change_spec(
         shared_crew.agent("unborn"),
@@ -387,14 +388,14 @@ def test_a_pass_wakes_a_worker_whose_files_were_changed_by_hand(
 
     # The cache of a file trusts its time only once it is older than a moment.
     eventually(lambda: not woken(), "a pass that finds nothing new")
-    agent.spec.on_disk.write_bytes(codec.encode(spec) + b"\n")
+    agent.spec.put(codec.encode(spec) + b"\n")
     assert woken()
     eventually(lambda: not woken(), "a pass that finds nothing new")
-    agent.status.on_disk.write_bytes(b"{")
+    agent.status.put(b"{")
     assert woken()
-    agent.status.on_disk.unlink()
+    agent.status.remove()
     eventually(lambda: not woken(), "a pass that finds nothing new")
-    agent.lease.on_disk.unlink()
+    agent.lease.remove()
     assert woken()
     leases.release(lease)
 
@@ -510,14 +511,14 @@ def test_a_supervisor_whose_lock_was_removed_writes_nothing(
         os.close(lock.descriptor)
 
     monkeypatch.setattr(supervisor_main, "supervise", supervise)
-    (directory.agent("scout").path).mkdir(parents=True)
+    directory.make_folder("agents/scout")
     assert supervisor_main.run(directory) == 0
     assert len(files._ownership_checks) == 1
 
 
 def test_a_run_that_a_reboot_ended_says_so(directory: TeamDirectory) -> None:
     agent = directory.agent("scout")
-    agent.path.mkdir(parents=True)
+    agent.team.make_folder(agent.folder.name)
     json_records.save(agent.status, STATUS.replace(boot_id="another boot", beat=5.0))
     record = finalizer.record_exit(agent, 1, Ended(), 9.0)
     assert (record.reason, record.at) == ("reboot", 5.0)
@@ -525,7 +526,7 @@ def test_a_run_that_a_reboot_ended_says_so(directory: TeamDirectory) -> None:
 
 def test_a_run_that_was_finalized_is_not_finalized_again(directory: TeamDirectory) -> None:
     agent = directory.agent("scout")
-    agent.path.mkdir(parents=True)
+    agent.team.make_folder(agent.folder.name)
     finalizer.finalize(agent, Exit(run=1, reason="died", buried=True), 9.0)
     assert mailbox.read(directory, "lead").messages == []
     assert mailbox.read(directory, "operator").messages == []
@@ -547,7 +548,7 @@ def ended_and_living(team: TeamDirectory, **wants: Want) -> Iterator[None]:
     yield
     for lease in held:
         assert lease is not None
-        os.close(lease.descriptor)
+        leases.release(lease)
 
 
 def told(team: TeamDirectory, name: str) -> list[str]:

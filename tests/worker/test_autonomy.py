@@ -17,6 +17,7 @@ from crewboard.records import Cleared, HireOptions, Intake, Summary, Task, Token
 from crewboard.store import agents, mailbox, tasks
 from tests.crew import Crew, eventually
 from tests.model import calls, says
+from tests.store.raw_mail import append
 
 Make = Callable[..., Crew]
 
@@ -115,9 +116,10 @@ def test_a_killed_owner_that_is_resumed_goes_on_with_its_task(shared_crew: Crew)
 def test_with_an_older_journal_the_task_comes_from_the_status(shared_crew: Crew) -> None:
     lost = lose(shared_crew, "olga")
     journal = shared_crew.agent("olga").journal
-    lines = [json.loads(line) for line in journal.on_disk.read_bytes().splitlines()]
-    journal.on_disk.write_text(
-        "".join(json.dumps({k: v for k, v in each.items() if k != "task"}) + "\n" for each in lines)
+    lines = [json.loads(line) for line, _ in journal.read() if line is not None]
+    journal.remove()
+    append(
+        journal, b"".join(json.dumps({k: v for k, v in each.items() if k != "task"}).encode() + b"\n" for each in lines)
     )
     shared_crew.model.give("olga", *done(lost.id))
     hire.resume(shared_crew.team, "olga")

@@ -228,6 +228,7 @@ def test_a_worker_at_a_limit_waits_and_continues_when_it_is_lifted(shared_crew_o
     assert len(crew.model.requests) == 2
 
 
+@pytest.mark.files_only("puts a link in the place of a file")
 def test_a_mailbox_that_cannot_be_written_for_a_moment_ends_no_agent(shared_crew: Crew) -> None:
     shared_crew.model.give("patient", says("ready"), says("delivered late"))
     shared_crew.run("patient", "explore", "go")

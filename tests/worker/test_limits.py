@@ -44,10 +44,10 @@ def test_a_name_hired_again_repeats_no_run_result_or_message_id(shared_crew: Cre
 
 
 def test_a_result_of_a_forgotten_agent_is_not_overwritten(shared_crew: Crew) -> None:
-    old = shared_crew.directory.results / "again-6-1.md"
-    old.write_text("kept")
+    old = shared_crew.directory.key("results/again-6-1.md")
+    old.put(b"kept")
     assert shared_crew.hire("again", "explore", "say hello").run == 7
-    assert old.read_text() == "kept"
+    assert old.get() == b"kept"
 
 
 @pytest.mark.long
@@ -62,7 +62,7 @@ def test_the_team_budget_and_total_count_removed_agents(crew: Crew) -> None:
     assert total(crew) == before
     with pytest.raises(LimitError, match="next was not hired: the team's budget of 10000 tokens is used up"):
         crew.hire("next", "explore", "go")
-    assert crew.directory.agent("next").lease.on_disk.exists() is False
+    assert not crew.directory.agent("next").lease.exists()
     assert total(crew) == before
 
 

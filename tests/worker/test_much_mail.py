@@ -14,6 +14,7 @@ from crewboard.worker import inbox
 from crewboard.worker.interrupts import Interrupts
 from crewboard.worker.run_state import RunState
 from tests.crash.scenarios import conversation, hire, worker
+from tests.store.raw_mail import append
 
 
 def letters(count: int, kind: str, start: int = 0) -> list[Message]:
@@ -22,7 +23,7 @@ def letters(count: int, kind: str, start: int = 0) -> list[Message]:
 
 def agent_with(team: TeamDirectory, *mail: Message) -> RunState:
     hire(team, "scout")
-    Path(team.inbox("scout").on_disk).write_bytes(b"".join(map(codec.encode, mail)))
+    append(team.inbox("scout"), b"".join(map(codec.encode, mail)))
     return worker(team, "scout")
 
 
@@ -96,6 +97,7 @@ def test_a_search_for_interrupts_parses_no_other_mail_and_nothing_twice(director
     assert interrupts.pending_interrupts() == []
 
 
+@pytest.mark.files_only("puts a link in the place of a file")
 def test_a_mailbox_that_cannot_be_read_for_a_moment_cancels_no_reply(directory: TeamDirectory) -> None:
     run_state = agent_with(directory, LAST)
     mailbox_file = directory.inbox("scout")

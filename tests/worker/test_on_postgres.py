@@ -45,11 +45,6 @@ def taken_in(crew: Crew, name: str) -> list[str]:
     return [each.content for event in crew.events(name) if isinstance(event, Intake) for each in event.messages]
 
 
-@pytest.mark.long
-def test_a_killed_worker_shows_its_signal(shared_crew: Crew) -> None:
-    test_life.test_a_killed_worker_shows_its_signal_and_releases_its_task(shared_crew)
-
-
 def test_a_tool_that_was_running_is_not_run_again(shared_crew: Crew) -> None:
     test_life.test_a_tool_that_was_running_is_never_run_again_by_itself(shared_crew)
 
@@ -60,21 +55,6 @@ def test_stop_now_ends_all_that_an_agent_started(shared_crew: Crew) -> None:
 
 def test_an_open_gate_and_a_waiting_plan_survive_a_kill(shared_crew: Crew) -> None:
     test_request_protocol.test_an_open_gate_and_a_waiting_plan_survive_a_kill(shared_crew)
-
-
-@pytest.mark.long
-def test_an_idle_agent_leaves_if_asked(shared_crew: Crew) -> None:
-    test_life.test_stop_asks_an_idle_agent_and_it_leaves(shared_crew)
-
-
-@pytest.mark.long
-def test_workers_go_on_without_their_supervisor(shared_crew: Crew) -> None:
-    test_life.test_workers_go_on_without_their_supervisor(shared_crew)
-
-
-@pytest.mark.long
-def test_nothing_is_written_before_a_plan_is_approved(shared_crew: Crew) -> None:
-    test_request_protocol.test_nothing_is_written_before_a_plan_is_approved(shared_crew)
 
 
 def test_mail_is_taken_in_once_while_workers_are_killed(shared_crew: Crew) -> None:

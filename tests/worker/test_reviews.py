@@ -173,7 +173,7 @@ def alive(directory: TeamDirectory) -> Callable[[str], Held]:
     """Return a function that lets an agent appear to be running; return the lease."""
 
     def make(name: str) -> Held:
-        directory.agent(name).path.mkdir(exist_ok=True)
+        directory.make_folder(f"agents/{name}")
         lease = leases.take(directory.agent(name).lease)
         assert lease is not None
         return lease

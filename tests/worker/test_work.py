@@ -1,6 +1,5 @@
 """An agent from its hire to its answer: what the model sees, what the files say."""
 
-import json
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +10,7 @@ from crewboard.commands import messages
 from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
 from crewboard.records import Cursor, FileKept, HireOptions, Intake, Message, Record, TodoList, ToolResult
-from crewboard.store import Key, agents, json_records, mailbox
+from crewboard.store import Key, agents, json_records, mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.untrusted import delimit, delimit_data, undelimit, undelimit_data
 from tests.crash.scenarios import hire, worker
@@ -171,7 +170,7 @@ def test_a_lead_cannot_give_its_team_an_invalid_name(shared_crew: Crew) -> None:
     assert [(each.is_error, "name a team" in each.content or "reserved" in each.content) for each in refused] == [
         (True, True)
     ] * len(names)
-    assert json.loads(shared_crew.directory.config.on_disk.read_bytes())["name"] == "default"
+    assert roster.load(shared_crew.directory).name == "default"
     shared_crew.wait_for("lead", "exited")
 
 
