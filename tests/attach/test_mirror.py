@@ -378,7 +378,7 @@ def test_what_the_other_program_decides_is_refused_here(replay: Replay, root: Pa
     refused = (
         lambda: hire.spawn(team, hire.Hire(name="x", type="explore", prompt="look")),
         lambda: hire.resume(team, "alpha"),
-        lambda: hire.change_limits(team, "alpha", budget="$5"),
+        lambda: control.change_limits(team, "alpha", budget="$5"),
         lambda: control.pause(team, "alpha"),
         lambda: control.interrupt(team, "alpha"),
         lambda: stop.stop(team, "alpha"),

@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 
 from crewboard.commands import hire as hiring
+from crewboard.commands import hosts as host_commands
 from crewboard.commands import messages, stop
 from crewboard.commands.context import CommandLine, Team
 from crewboard.commands.hire import Hire
@@ -44,7 +45,7 @@ NONE_UP = "waits for a host: none of this team is up; start one with `crewboard 
 @pytest.fixture
 def hosted(team: Team, monkeypatch: pytest.MonkeyPatch) -> Team:
     """Return a team with the host `one`, which is not up. This machine has no API key, and starts no supervisor."""
-    monkeypatch.setattr(hiring, "QUEUE_TIMEOUT", 0.0)
+    monkeypatch.setattr(host_commands, "QUEUE_TIMEOUT", 0.0)
     monkeypatch.setattr(supervisor_client, "_start", lambda _: pytest.fail("a supervisor was started"))
     with up(team.directory, "one"):
         pass
@@ -52,7 +53,7 @@ def hosted(team: Team, monkeypatch: pytest.MonkeyPatch) -> Team:
 
 
 def why(team: Team, name: str = "w1") -> str:
-    return hiring.queued(team, name, 1)
+    return host_commands.queued(team, name, 1)
 
 
 def hire(team: Team, name: str = "w1", **flags: object) -> hiring.Assignment:
@@ -147,7 +148,7 @@ def test_resume_on_another_host_moves_a_run_in_the_queue(hosted: Team, monkeypat
         hosts.claim(hosted.directory, two, 1)
         with pytest.raises(TryLaterError, match="another command is starting w1"):
             hiring.resume(hosted, "w1", host="one")
-        monkeypatch.setattr(hiring, "START_TIMEOUT", 0.1)
+        monkeypatch.setattr(host_commands, "START_TIMEOUT", 0.1)
         with pytest.raises(TryLaterError, match="see the log of the host that took it"):
             hiring.resume(hosted, "w1")
         assert hosts.wanted(hosted.directory) == [], "it is wanted once"
@@ -381,7 +382,7 @@ def test_a_clock_that_is_off_makes_no_start_late(
     """One machine hires and pauses the team's calls, another one with the right time reads that."""
     here, there = machines
     roster.ensure(here, time.time())
-    monkeypatch.setattr(hiring, "QUEUE_TIMEOUT", 0.0)
+    monkeypatch.setattr(host_commands, "QUEUE_TIMEOUT", 0.0)
     with up(here, "one"):
         pass
     with monkeypatch.context() as patch:
@@ -438,7 +439,7 @@ def real(database: str, tmp_path: Path) -> Iterator[Hosts]:
 
 def test_a_queued_run_begins_when_a_host_comes(real: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits for a label, reads what another machine wrote and got, and is stopped and resumed from there."""
-    monkeypatch.setattr(hiring, "QUEUE_TIMEOUT", 0.2)
+    monkeypatch.setattr(host_commands, "QUEUE_TIMEOUT", 0.2)
     crew = real.crew
     with up(crew.directory, "two"):
         assignment = crew.hire("scout", "explore", "say hello", needs=["gpu"])
@@ -495,7 +496,7 @@ def test_an_agent_of_a_lost_host_is_stopped_and_goes_on_elsewhere(real: Hosts, d
     stop.stop_now(crew.team, "scout")
     assert not leases.is_held(crew.agent("scout").lease)
     run = hiring.resume(crew.team, "scout")
-    assert hiring.queued(crew.team, "scout", run) == f"queued: {NONE_UP}"
+    assert host_commands.queued(crew.team, "scout", run) == f"queued: {NONE_UP}"
     crew.model.give("scout", says("here again"))
     real.start("two")
     eventually(lambda: crew.see("scout").alive, "scout on the other host")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from crewboard.commands import answers, hire, messages, stop
+from crewboard.commands import answers, control, messages, stop
 from crewboard.commands import tasks as board
 from crewboard.commands.context import Team
 from crewboard.errors import TryLaterError
@@ -71,7 +71,7 @@ def test_a_need_names_the_limit_that_stopped_the_agent(
     team = Team(TeamDirectory(tmp_path / ".crewboard" / "default")).ensure()
     enlist(team, "dear")
     agent = team.directory.agent("dear")
-    hire.change_limits(team, "dear", budget=budget)
+    control.change_limits(team, "dear", budget=budget)
     agents.write_exit(agent, Exit(run=1, code=79, reason=reason, at=5.0, buried=True))
     (need,) = read_team(team.directory).needs
     assert (need.kind, need.code, need.limit) == ("failed", 79, limit)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from crewboard.commands import answers, hire, stop
+from crewboard.commands import answers, control, hire, hosts, stop
 from crewboard.commands.hire import Hire
 from crewboard.errors import TryLaterError, UsageError
 from crewboard.linux import process
@@ -144,7 +144,7 @@ def test_the_queue_survives_the_supervisor(full: Crew) -> None:
     eventually(lambda: full.view().unprovided, "that the environments are missed")
     assert queue_of(full) == ["second", "third"]
     assert "resume it" in full.see("second").reason
-    hire.provide(full.team)
+    hosts.provide(full.team)
     eventually(lambda: not full.view().unprovided, "that the environments are here")
     assert queue_of(full) == ["second", "third"]
     stop.stop_now(full.team, "first")
@@ -224,7 +224,7 @@ def test_an_agent_over_its_memory_is_killed_with_all_that_it_started(crew_on: Ca
     crew.run("fat", "explore", LOOK)
     holder = leases.holder(crew.agent("fat").lease, Lease)
     assert holder is not None
-    hire.limit_memory(crew.team, "fat", 4096)
+    control.limit_memory(crew.team, "fat", 4096)
     seen = crew.wait_for("fat", "crashed")
     assert seen.exit is not None
     assert seen.exit.reason == "memory"
@@ -232,7 +232,7 @@ def test_an_agent_over_its_memory_is_killed_with_all_that_it_started(crew_on: Ca
     assert (need.kind, need.agent) == ("death", "fat")
     assert "used more memory than its limit" in need.summary
     assert not process.start_ticks(holder.pid)
-    hire.limit_memory(crew.team, "fat", None)
+    control.limit_memory(crew.team, "fat", None)
     assert hire.resume(crew.team, "fat") == 2
     crew.wait_for("fat", "idle")
 
@@ -265,7 +265,7 @@ def test_a_cgroup_follows_the_limit_and_outlives_the_supervisor(crew_on: Callabl
     os.kill(crew.supervisor_pid(), signal.SIGKILL)
     eventually(lambda: not supervisor_client.is_alive(crew.directory), "the end of the supervisor")
     supervisor_client.wake_supervisor(crew.directory)
-    hire.limit_memory(crew.team, "api", 4096)
+    control.limit_memory(crew.team, "api", 4096)
     assert crew.wait_for("api", "crashed").exit.reason == "memory"  # type: ignore[union-attr]
     eventually(lambda: not group.exists(), "the end of its cgroup")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from crewboard.commands import answers, control, hire, messages
+from crewboard.commands import answers, control, messages
 from crewboard.protocol import requests
 from crewboard.records import Exit, Work
 from crewboard.store import agents, json_records, mailbox, tasks
@@ -197,7 +197,7 @@ async def test_the_alert_says_open_or_next_as_its_key_will_do(frozen: Frozen) ->
 async def test_one_key_raises_the_limit_that_stopped_an_agent(frozen: Frozen) -> None:
     why = "reached its limit of 30 model calls"
     agent = frozen.hire("turner", "code", "idle", "", ago=20, pid=77, failed=79, failed_at=NOW - 20, last_error=why)
-    hire.change_limits(frozen.team, "turner", max_turns=30)
+    control.change_limits(frozen.team, "turner", max_turns=30)
     async with opened(frozen, 100, 30) as stage:
         await stage.press("4")
         await stage.sees("turner", "stopped: reached its limit of 30 model calls")

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from crewboard.commands import answers, hire, messages, stop
+from crewboard.commands import answers, control, hire, messages, stop
 from crewboard.errors import LimitError
 from crewboard.readmodel import as_json
 from crewboard.readmodel.mail import MailReader
@@ -79,7 +79,7 @@ def test_a_raised_budget_continues_the_assignment_where_it_stopped(shared_crew: 
     with pytest.raises(LimitError, match=f"dear was not resumed: {used_up}"):
         hire.resume(shared_crew.team, "dear")
     assert re.fullmatch(used_up, hire.how_to_resume(shared_crew.team, "dear"))
-    hire.change_limits(shared_crew.team, "dear", budget="25k")
+    control.change_limits(shared_crew.team, "dear", budget="25k")
     assert hire.resume(shared_crew.team, "dear") == 2, "the refused one began no run"
     eventually(lambda: len(shared_crew.model.asked_by("dear")) > asked, "the next call")
     before, after = (shared_crew.model.asked_by("dear")[at]["messages"] for at in (asked - 1, asked))
@@ -93,8 +93,8 @@ def test_raising_a_used_up_budget_resumes_the_agent(shared_crew: Crew) -> None:
     begun = shared_crew.hire("thrifty", "explore", "the work", budget="10k")
     assert shared_crew.answer(begun).code == 79
     shared_crew.wait_for("thrifty", "exited")
-    assert hire.raise_limits(shared_crew.team, "thrifty", budget="10001") is None, "it is used up all the same"
-    assert hire.raise_limits(shared_crew.team, "thrifty", budget="2m") == 2
+    assert control.raise_limits(shared_crew.team, "thrifty", budget="10001") is None, "it is used up all the same"
+    assert control.raise_limits(shared_crew.team, "thrifty", budget="2m") == 2
     eventually(lambda: shared_crew.answer(begun).text == "found it", "the result")
 
 
@@ -105,7 +105,7 @@ def test_raising_the_teams_budget_resumes_what_it_ended(crew: Crew) -> None:
     begun = crew.hire("spender", "explore", "the work")
     assert crew.answer(begun).code == 79
     crew.wait_for("spender", "exited")
-    assert hire.raise_team_budget(crew.team, "2m") == ["spender"]
+    assert control.raise_team_budget(crew.team, "2m") == ["spender"]
     eventually(lambda: crew.answer(begun).text == "found it", "the result")
 
 
@@ -116,7 +116,7 @@ def test_an_approved_plan_stays_approved_after_a_budget_end(shared_crew: Crew) -
     answers.approve(shared_crew.team, shared_crew.pending("plan_approval", "gated").id)
     assert shared_crew.answer(begun).code == 79
     shared_crew.wait_for("gated", "exited")
-    hire.change_limits(shared_crew.team, "gated", budget="20k")
+    control.change_limits(shared_crew.team, "gated", budget="20k")
     hire.resume(shared_crew.team, "gated")
     shared_crew.wait_for("gated", "exited")
     results = [event for event in shared_crew.events("gated") if isinstance(event, ToolResult) and event.run == 2]
@@ -131,7 +131,7 @@ def test_a_raised_turn_limit_continues_a_living_agent(shared_crew: Crew) -> None
     pid = shared_crew.wait_for("brisk", "idle").pid
     (need,) = [each for each in shared_crew.view().needs if each.agent == "brisk"]
     assert (need.kind, need.code, need.limit) == ("failed", 79, "turns")
-    hire.change_limits(shared_crew.team, "brisk", max_turns=9)
+    control.change_limits(shared_crew.team, "brisk", max_turns=9)
     eventually(lambda: shared_crew.answer(begun).text == "found it", "the result")
     assert shared_crew.see("brisk").pid == pid
     eventually(
@@ -165,7 +165,7 @@ def test_mail_that_meets_a_used_up_budget_enters_no_turn(shared_crew: Crew, monk
     (entry,) = [each for each in MailReader(shared_crew.directory, "poor").read() if each.message.id == sent.id]
     assert entry.entered_turn_at is None
     assert "and this too" not in text_of_requests(shared_crew, "poor")
-    hire.change_limits(shared_crew.team, "poor", budget="90k")
+    control.change_limits(shared_crew.team, "poor", budget="90k")
     hire.resume(shared_crew.team, "poor")
     eventually(lambda: "and this too" in text_of_requests(shared_crew, "poor"), "the message in a request")
 

@@ -628,7 +628,7 @@ def test_a_raised_limit_does_not_open_the_gate(shared_crew: Crew) -> None:
     shared_crew.hire("limited", "code", "write it", max_turns=1, unsafe_no_sandbox=True)
     answers.reject(shared_crew.team, shared_crew.pending("plan_approval", "limited").id, "no")
     eventually(lambda: "reached its limit" in str(shared_crew.events("limited")), "the limit")
-    hire.change_limits(shared_crew.team, "limited", max_turns=10)
+    control.change_limits(shared_crew.team, "limited", max_turns=10)
     eventually(lambda: len(tool_results(shared_crew, "limited")) > 1, "the write")
     assert not (shared_crew.root / "limited.txt").exists()
     assert "write_file is not allowed" in tool_results(shared_crew, "limited")[-1].content

@@ -141,7 +141,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             clock=team.now,
             probe=self._probe,
             may_ring=may_ring,
-            provide=lambda: core.commands.hire.provide(team),
+            provide=lambda: core.commands.hosts.provide(team),
         )
         return AppContext(
             team=team,

@@ -1,14 +1,19 @@
-"""Interrupt, pause and unpause running agents."""
+"""Interrupt, pause and unpause running agents; change the limits and budgets of agents and the team."""
 
 from crewboard import protocol, store
-from crewboard.commands.context import Team, command_for
+from crewboard.commands import hire
+from crewboard.commands.answers import require_price, set_budget
+from crewboard.commands.context import Team, command_for, wait_until
 from crewboard.commands.messages import post
-from crewboard.records import Message, TryLaterError
-from crewboard.store import AgentDirectory
+from crewboard.records import LIMIT_REASONS, Message, Spec, TryLaterError, UsageError
+from crewboard.store import START_TIMEOUT, AgentDirectory
 
 RETRY = "Your last assignment ended with an error. Try again."
 
 STATUS_QUESTION = "You were interrupted. Say in a few sentences where you stand, then go on."
+
+NO_BUDGET = "none"
+"""The budget of `change_limits` that removes an agent's budget."""
 
 
 def interrupt(team: Team, name: str, text: str = "") -> Message:
@@ -91,3 +96,95 @@ def _require_alive(team: Team, name: str) -> AgentDirectory:
     if not store.leases.is_held(agent.lease):
         raise TryLaterError(f"{name} is not running; `{command_for(team, f'resume {name}')}` starts it again")
     return agent
+
+
+def change_limits(team: Team, name: str, *, budget: str | None = None, max_turns: int | None = None) -> None:
+    """Change the limits of an agent. If one of them stopped its assignment, a living agent continues by itself.
+
+    Raises:
+        UsageError: There is no such agent, the budget has another form, or the model has no price.
+    """
+    store.roster.require_own_agents(team.directory)
+    agent = team.agent(name)
+    amount = None if budget == NO_BUDGET else budget
+    changes: dict[str, str | int | None] = {}
+    if budget is not None:
+        changes["budget"] = amount
+    if max_turns is not None:
+        changes["max_turns"] = max_turns
+
+    def edit(old: Spec | None) -> Spec:
+        if old is None:
+            raise UsageError(f"{name} has no spec file; spawn it again")
+        require_price(team, amount, old.model)
+        return old.replace(flags=old.flags.replace(**changes))
+
+    if changes:
+        store.agents.change_spec(agent, edit)
+        if budget is not None:
+            team.note("budget", name, budget)
+        if max_turns is not None:
+            team.note("limit", name, f"{max_turns} turns")
+        protocol.supervisor_client.wake_worker(team.directory, name)
+
+
+def limit_memory(team: Team, name: str, most: int | None) -> None:
+    """Set how much memory an agent may use, in bytes; None removes the limit.
+
+    Raises:
+        UsageError: There is no such agent.
+    """
+    store.roster.require_own_agents(team.directory)
+
+    def edit(old: Spec | None) -> Spec:
+        if old is None:
+            raise UsageError(f"{name} has no spec file; spawn it again")
+        return old.replace(flags=old.flags.replace(max_memory=most))
+
+    store.agents.change_spec(team.agent(name), edit)
+    team.note("limit", name, f"memory {store.roster.format_size(most) if most else 'none'}")
+
+
+def raise_limits(team: Team, name: str, *, budget: str | None = None, max_turns: int | None = None) -> int | None:
+    """Change the limits of an agent; resume it if the limit that ended it was raised. Return the new run.
+
+    Raises:
+        UsageError: There is no such agent, the budget has another form, or the model has no price.
+        CredentialsError: There is no API key to resume it with.
+    """
+    store.roster.require_own_agents(team.directory)
+    change_limits(team, name, budget=budget, max_turns=max_turns)
+    return _resume_ended(team, name) if stopped_by_limit(team, name) and _may_go_on(team, name) else None
+
+
+def raise_team_budget(team: Team, amount: str | None) -> list[str]:
+    """Set the budget of the whole team, None removes it; return the agents that it had ended and that are up again.
+
+    Raises:
+        UsageError: The amount has another form.
+        CredentialsError: There is no API key to resume them with.
+    """
+    store.roster.require_own_agents(team.directory)
+    waiting = [name for name in team.config.names if stopped_by_limit(team, name) and not _may_go_on(team, name)]
+    set_budget(team, amount)
+    resumed = [name for name in waiting if _may_go_on(team, name)]
+    hire.at_once(resumed, lambda name: _resume_ended(team, name))
+    return resumed
+
+
+def stopped_by_limit(team: Team, name: str) -> bool:
+    """Return True if the last run of an agent was ended by a budget or the turn limit, and none was asked for since."""
+    agent = team.directory.agent(name)
+    ended, spec = store.agents.exit_record(agent), store.agents.spec(agent)
+    return ended is not None and spec is not None and ended.run == spec.run and ended.reason in LIMIT_REASONS
+
+
+def _resume_ended(team: Team, name: str) -> int:
+    """Resume an agent that wrote how it ended; its process may end a moment later."""
+    lease = team.directory.agent(name).lease
+    wait_until(lambda: not store.leases.is_held(lease), START_TIMEOUT)
+    return hire.resume(team, name)
+
+
+def _may_go_on(team: Team, name: str) -> bool:
+    return store.roster.used_up(store.roster.budgets(team.directory, name)) is None

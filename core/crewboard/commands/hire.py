@@ -1,22 +1,20 @@
 """Hire agents, give them more work, and resume agents that ended."""
 
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn
 
-from crewboard import agent_types, env, mcp_servers, models, protocol, store, type_files
+from crewboard import agent_types, env, mcp_servers, models, store, type_files
 from crewboard.agent_types import AgentType
-from crewboard.commands.answers import require_price, set_budget
-from crewboard.commands.context import POLL_INTERVAL, Team, check_credentials, command_for, wait_until
+from crewboard.commands import hosts
+from crewboard.commands.answers import require_price
+from crewboard.commands.context import Team, check_credentials, command_for
 from crewboard.commands.messages import acknowledge_marks, post
 from crewboard.commands.tasks import assign_without_mail
 from crewboard.mcp_servers import McpServer
-from crewboard.pricing import parse_budget
 from crewboard.records import (
     LEAD,
-    LIMIT_REASONS,
     OPERATOR,
     Config,
     HireOptions,
@@ -27,19 +25,15 @@ from crewboard.records import (
     Task,
     TryLaterError,
     UsageError,
-    WantedRun,
     check_agent,
     mcp_mark,
 )
-from crewboard.store import START_TIMEOUT, AgentDirectory, is_starting
+from crewboard.store import AgentDirectory, is_starting
 from crewboard.web import TOOLS as WEB_TOOLS
 from crewboard.web import check_domains, narrow
 
 if TYPE_CHECKING:
     from crewboard.worktrees.checkout import Prepared
-
-QUEUE_TIMEOUT = 1.5
-"""Seconds that a command waits for a host to take a run, before it says that the run is queued."""
 
 
 @dataclass(frozen=True)
@@ -188,8 +182,6 @@ def spawn(team: Team, hire: Hire) -> Assignment:
     hire = _narrow_to_type(_limit_to_hirer(team, _with_web_of_type(hire, kind), kind), kind)
     if not hire.prompt.strip():
         raise UsageError(f"{hire.name} needs a prompt: say what it should do")
-    if hire.flags.budget is not None:
-        parse_budget(hire.flags.budget)
     if hire.flags.task is not None:
         _check_task(team, store.tasks.load(team.directory, hire.flags.task), hire)
     member = team.config.member(hire.name)
@@ -345,7 +337,7 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     placed = store.hosts.check(team.directory, hire.flags.host, hire.flags.needs)
     _check_machine(team, kind, hire.flags)
     if not hire.wait:
-        _check_caps(team, hire)
+        hosts.require_no_wait(team, hire.name, hire.flags)
     model = choose_model(kind, hire.model, team.environment)
     _check_price(team, hire, model)
     models.require(model, hire.flags.effort, hire.flags.thinking, team.worker_environment, web=hire.flags.web)
@@ -361,9 +353,9 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     def edit(old: Spec | None) -> Spec:
         if store.leases.is_held(agent.lease):
             raise TryLaterError(f"another command has just started {hire.name}; run this one again")
-        if old is not None and queued(team, agent.name, old.run):
+        if old is not None and hosts.queued(team, agent.name, old.run):
             again = f"`{command_for(team, f'stop {agent.name}')}` takes it out of the queue"
-            raise TryLaterError(f"{agent.name} is {queued(team, agent.name, old.run)}; {again}")
+            raise TryLaterError(f"{agent.name} is {hosts.queued(team, agent.name, old.run)}; {again}")
         if old is not None and is_starting(old, store.agents.last_run(agent), now):
             _refuse_start(agent, old)
         # A run number is never used again, so that no result is overwritten and no message id comes twice.
@@ -378,7 +370,7 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     spec = store.agents.change_spec(agent, edit)
     _add_to_roster(team, hire, model, now)
     team.note("hire", hire.name, f"{hire.type}, run {spec.run}")
-    _start(team, agent, spec)
+    hosts.start(team, agent, spec)
     note = "; ".join(text for text in (prepared.note, placed) if text)
     return Assignment(hire.name, prompt_id, spec.run, fresh=True, note=note)
 
@@ -394,11 +386,12 @@ def _prepare_worktree(team: Team, agent: AgentDirectory, hire: Hire, kind: Agent
     Raises:
         UsageError: It has one with work in it and was hired without, or it is asked for and cannot be made.
     """
-    # Imported here because commands that only read a team do not need it.
+    # Imported here because commands that only read a team do not need them.
+    from crewboard.commands import workspace
     from crewboard.worktrees import checkout
 
     if store.hosts.exist(team.directory):
-        return _worktree_on_hosts(team, agent, hire)
+        return checkout.Prepared(*workspace.worktree_on_hosts(team, hire.name, hire.flags))
     if hire.flags.start_from is not None:
         raise UsageError(f"--from needs a team with hosts; hire {hire.name} with --base and a commit instead")
     explicit = hire.given is None or "worktree" in hire.given
@@ -417,32 +410,6 @@ def _prepare_worktree(team: Team, agent: AgentDirectory, hire: Hire, kind: Agent
     return checkout.prepare(team.directory, hire.name, old, hire.flags.base, team.config.worktree_copy or ())
 
 
-def _worktree_on_hosts(team: Team, agent: AgentDirectory, hire: Hire) -> "Prepared":
-    """Return the worktree that a host makes for a new agent, none if no workspace was pushed.
-
-    Raises:
-        UsageError: It is asked for in a way that hosts do not know, or nothing was pushed.
-    """
-    from crewboard.worktrees import checkout, workspaces
-
-    source = hire.flags.start_from
-    if source is not None and (source == hire.name or team.config.member(source) is None):
-        raise UsageError(f"{hire.name} cannot start from {source}: there is no such other agent")
-    if hire.flags.base is not None:
-        raise UsageError("hosts know the commits that were pushed: check it out, and `crewboard workspace push` it")
-    pushed = workspaces.load(team.directory)
-    if pushed is None:
-        push = f"`{command_for(team, 'workspace push')}`"
-        if source is not None or hire.flags.worktree:
-            raise UsageError(f"{hire.name} was not hired: no workspace was pushed; {push} does that")
-        note = f"agents work in the roots of their hosts; {push} gives them your files"
-        return checkout.Prepared(None, "" if team.config.members else note)
-    old = before.worktree if (before := store.agents.spec(agent)) else None
-    if old is not None and old.carried and workspaces.newest(team.directory, hire.name) is not None:
-        return checkout.Prepared(old)
-    return checkout.Prepared(workspaces.worktree_on_hosts(team.directory, hire.name, pushed))
-
-
 def _check_price(team: Team, hire: Hire, model: str) -> None:
     """Refuse a budget in money for a model without a price: it would never be reached."""
     budgets = [hire.flags.budget]
@@ -453,49 +420,6 @@ def _check_price(team: Team, hire: Hire, model: str) -> None:
         budgets += [status.terms.given.budget] if status is not None and status.terms is not None else []
     for budget in budgets:
         require_price(team, budget, model)
-
-
-def queued(team: Team, name: str, run: int) -> str:
-    """Return why a run is queued, such as `queued 2nd: max_agents 4 reached`; an empty text if it is not."""
-    held = store.agents.held_starts(team.directory).describe(name, run, team.now())
-    if held or store.agents.last_run(team.directory.agent(name)) >= run:
-        return held
-    host = store.hosts.claimed_by(team.directory, name, run)
-    return f"queued: the host {host} is about to start it" if host is not None else ""
-
-
-def how_to_move(team: Team, name: str) -> str:
-    """Return the command that lets an agent begin on another host, if its own is not up; else an empty text."""
-    spec = store.agents.spec(team.agent(name))
-    if spec is None or not spec.flags.host:
-        return ""
-    other = store.hosts.find_other(team.directory, spec.flags.host, spec.flags.needs)
-    return command_for(team, f"resume {name} --host {other}") if other is not None else ""
-
-
-def _check_caps(team: Team, hire: Hire) -> None:
-    """Refuse a start that would have to wait."""
-    name = hire.name
-    if not team.directory.exists():
-        return
-    living = [each for each in team.config.names if store.leases.is_held(team.directory.agent(each).lease)]
-    waiting = sum(not held.for_host for held in store.agents.held_starts(team.directory).held)
-    config = team.config
-    reached = store.roster.cap_reached(config, store.roster.load_of(team.directory, living))
-    reached = reached or (f"{waiting} others are queued" if waiting else None)
-    if reached is None and store.hosts.exist(team.directory):
-        needs = store.hosts.needs_of(hire.flags.host, hire.flags.needs)
-        if (why := store.hosts.reason_to_wait(team.directory, needs)) is not None:
-            raise TryLaterError(f"{name} was not started: it {why}")
-    if reached is not None:
-        raise TryLaterError(f"{name} was not started: {reached}; `{command_for(team, 'settings')}` shows the caps")
-
-
-def provide(team: Team) -> None:
-    """Send the supervisor the environment of queued runs that was lost when an earlier supervisor was killed."""
-    for held in store.agents.held_starts(team.directory).held:
-        if not held.provided and not held.for_host:
-            protocol.supervisor_client.request_start(team.directory, held.name, held.run, team.worker_environment)
 
 
 def _mail_from(team: Team, name: str) -> int:
@@ -561,7 +485,7 @@ def resume(
     )
     if current is None or spec.run != current.run:
         team.note("resume", name, f"run {spec.run}")
-    _start(team, agent, spec)
+    hosts.start(team, agent, spec)
     return spec.run
 
 
@@ -624,7 +548,7 @@ def _resumed(
     elsewhere = {"host": host} if host is not None else {}
     last = store.agents.last_run(agent)
     # A host that was lost may have begun a run that it claimed without saying so: it is in the queue again.
-    if is_starting(old, last, team.now()) or (last < old.run and queued(team, agent.name, old.run)):
+    if is_starting(old, last, team.now()) or (last < old.run and hosts.queued(team, agent.name, old.run)):
         if host not in (None, old.flags.host):
             if store.hosts.find_queued(team.directory, agent.name, old.run) is None:
                 _refuse_start(agent, old)
@@ -642,104 +566,6 @@ def _resumed(
         "at": team.now(),
     }
     return old.replace(**changes)
-
-
-NO_BUDGET = "none"
-"""The budget of `change_limits` that removes an agent's budget."""
-
-
-def change_limits(team: Team, name: str, *, budget: str | None = None, max_turns: int | None = None) -> None:
-    """Change the limits of an agent. If one of them stopped its assignment, a living agent continues by itself.
-
-    Raises:
-        UsageError: There is no such agent, the budget has another form, or the model has no price.
-    """
-    store.roster.require_own_agents(team.directory)
-    agent = team.agent(name)
-    amount = None if budget == NO_BUDGET else budget
-    if amount is not None:
-        parse_budget(amount)
-    changes: dict[str, str | int | None] = {}
-    if budget is not None:
-        changes["budget"] = amount
-    if max_turns is not None:
-        changes["max_turns"] = max_turns
-
-    def edit(old: Spec | None) -> Spec:
-        if old is None:
-            raise UsageError(f"{name} has no spec file; spawn it again")
-        require_price(team, amount, old.model)
-        return old.replace(flags=old.flags.replace(**changes))
-
-    if changes:
-        store.agents.change_spec(agent, edit)
-        if budget is not None:
-            team.note("budget", name, budget)
-        if max_turns is not None:
-            team.note("limit", name, f"{max_turns} turns")
-        protocol.supervisor_client.wake_worker(team.directory, name)
-
-
-def limit_memory(team: Team, name: str, most: int | None) -> None:
-    """Set how much memory an agent may use, in bytes; None removes the limit.
-
-    Raises:
-        UsageError: There is no such agent.
-    """
-    store.roster.require_own_agents(team.directory)
-
-    def edit(old: Spec | None) -> Spec:
-        if old is None:
-            raise UsageError(f"{name} has no spec file; spawn it again")
-        return old.replace(flags=old.flags.replace(max_memory=most))
-
-    store.agents.change_spec(team.agent(name), edit)
-    team.note("limit", name, f"memory {store.roster.format_size(most) if most else 'none'}")
-
-
-def raise_limits(team: Team, name: str, *, budget: str | None = None, max_turns: int | None = None) -> int | None:
-    """Change the limits of an agent; resume it if the limit that ended it was raised. Return the new run.
-
-    Raises:
-        UsageError: There is no such agent, the budget has another form, or the model has no price.
-        CredentialsError: There is no API key to resume it with.
-    """
-    store.roster.require_own_agents(team.directory)
-    change_limits(team, name, budget=budget, max_turns=max_turns)
-    return _resume_ended(team, name) if stopped_by_limit(team, name) and _may_go_on(team, name) else None
-
-
-def raise_team_budget(team: Team, amount: str | None) -> list[str]:
-    """Set the budget of the whole team, None removes it; return the agents that it had ended and that are up again.
-
-    Raises:
-        UsageError: The amount has another form.
-        CredentialsError: There is no API key to resume them with.
-    """
-    store.roster.require_own_agents(team.directory)
-    waiting = [name for name in team.config.names if stopped_by_limit(team, name) and not _may_go_on(team, name)]
-    set_budget(team, amount)
-    resumed = [name for name in waiting if _may_go_on(team, name)]
-    _at_once(resumed, lambda name: _resume_ended(team, name))
-    return resumed
-
-
-def stopped_by_limit(team: Team, name: str) -> bool:
-    """Return True if the last run of an agent was ended by a budget or the turn limit, and none was asked for since."""
-    agent = team.directory.agent(name)
-    ended, spec = store.agents.exit_record(agent), store.agents.spec(agent)
-    return ended is not None and spec is not None and ended.run == spec.run and ended.reason in LIMIT_REASONS
-
-
-def _resume_ended(team: Team, name: str) -> int:
-    """Resume an agent that wrote how it ended; its process may end a moment later."""
-    lease = team.directory.agent(name).lease
-    wait_until(lambda: not store.leases.is_held(lease), START_TIMEOUT)
-    return resume(team, name)
-
-
-def _may_go_on(team: Team, name: str) -> bool:
-    return store.roster.used_up(store.roster.budgets(team.directory, name)) is None
 
 
 def tell_lead(team: Team, text: str, flags: HireOptions | None = None) -> Assignment:
@@ -772,70 +598,13 @@ def resume_all(
     """
     store.roster.require_own_agents(team.directory)
     stopped = [m.name for m in team.config.members if not store.leases.is_held(team.directory.agent(m.name).lease)]
-    _at_once(stopped, lambda name: resume(team, name, model=model, network=network, web=web, host=host))
+    at_once(stopped, lambda name: resume(team, name, model=model, network=network, web=web, host=host))
     return stopped
 
 
-def _at_once(names: list[str], command: Callable[[str], object]) -> None:
+def at_once(names: list[str], command: Callable[[str], object]) -> None:
     """Run a command for several agents at once; raise the first error after all of them."""
     with ThreadPoolExecutor(max_workers=max(1, len(names))) as pool:
         starts = [pool.submit(command, name) for name in names]
     for start in starts:
         start.result()
-
-
-def _start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
-    """Wake the supervisor again and again until the worker runs its loop, has ended or is queued.
-
-    Once is not enough: a killed supervisor loses the request, and no file contains the API key.
-    """
-    if store.hosts.exist(team.directory):
-        _start_on_host(team, agent, spec)
-        return
-    deadline = time.monotonic() + START_TIMEOUT
-    next_wake = 0.0
-    while time.monotonic() < deadline:
-        if _is_up(agent, spec.run) or (next_wake and _is_queued(team, agent, spec.run)):
-            return
-        if time.monotonic() >= next_wake:
-            protocol.supervisor_client.request_start(team.directory, agent.name, spec.run, team.worker_environment)
-            next_wake = time.monotonic() + 1
-        time.sleep(POLL_INTERVAL)
-    raise TryLaterError(f"{agent.name} did not start within {START_TIMEOUT:.0f} s; see {agent.log}")
-
-
-def _start_on_host(team: Team, agent: AgentDirectory, spec: Spec) -> None:
-    """Put a run into the queue and wait until its worker runs its loop or has ended, or no host takes it soon."""
-    wanted = WantedRun(
-        agent=agent.name, run=spec.run, needs=store.hosts.needs_of(spec.flags.host, spec.flags.needs), at=team.now()
-    )
-    known = store.hosts.find_queued(team.directory, agent.name, spec.run)
-    # After another command that resumes the same run, a host may have claimed or begun it.
-    is_new = not store.hosts.is_wanted(team.directory, agent.name, spec.run) and store.agents.last_run(agent) < spec.run
-    if is_new or (known is not None and known.needs != wanted.needs):
-        store.hosts.want(team.directory, wanted)
-    began = time.monotonic()
-    while time.monotonic() - began < START_TIMEOUT:
-        if _is_up(agent, spec.run):
-            return
-        late = time.monotonic() - began > QUEUE_TIMEOUT
-        if late and store.hosts.find_queued(team.directory, agent.name, spec.run) is not None:
-            return
-        time.sleep(POLL_INTERVAL)
-    raise TryLaterError(
-        f"{agent.name} did not start within {START_TIMEOUT:.0f} s; see the log of the host that took it"
-    )
-
-
-def _is_queued(team: Team, agent: AgentDirectory, run: int) -> bool:
-    """Return True if the supervisor holds the run back and has its environment."""
-    held = store.agents.held_starts(team.directory).find(agent.name, run)
-    return held is not None and held.provided
-
-
-def _is_up(agent: AgentDirectory, run: int) -> bool:
-    ended = store.agents.exit_record(agent)
-    if ended is not None and ended.run >= run:
-        return True
-    status = store.agents.status(agent)
-    return status is not None and status.run >= run and (status.state != "starting" or bool(status.doing))

@@ -1,18 +1,42 @@
-"""Hosts: join a team from another machine, and begin to run its agents on this one."""
+"""Hosts: join a team from another machine, begin to run its agents on this one, and queue runs for hosts.
+
+A run of a team without hosts is asked for here, too: of its supervisor.
+"""
 
 import os
 import socket
 import sys
+import time
 from pathlib import Path
 
 from crewboard import linux, protocol, store
-from crewboard.commands.context import Team, check_credentials, choose_team, wait_until
+from crewboard.commands.context import (
+    POLL_INTERVAL,
+    Team,
+    check_credentials,
+    choose_team,
+    command_for,
+    wait_until,
+)
 from crewboard.names import NAME_RULE, is_name
-from crewboard.records import Host, Lease, Supervisor, TryLaterError, UsageError, check_team
-from crewboard.store import AgentDirectory, TeamDirectory
+from crewboard.records import (
+    HireOptions,
+    Host,
+    Lease,
+    Spec,
+    Supervisor,
+    TryLaterError,
+    UsageError,
+    WantedRun,
+    check_team,
+)
+from crewboard.store import START_TIMEOUT, AgentDirectory, TeamDirectory
 
 SLOTS_PER_CORE = 4
 """Agents that a host runs at once for each core unless it is told: most of them wait for the model."""
+
+QUEUE_TIMEOUT = 1.5
+"""Seconds that a command waits for a host to take a run, before it says that the run is queued."""
 
 _LEAVE_TIMEOUT = 10.0
 _LONGEST_NAME = 32
@@ -158,3 +182,106 @@ def _runs_here(agent: AgentDirectory) -> bool:
     return (
         holder is not None and not holder.host and linux.process.is_same(holder.pid, holder.boot_id, holder.start_ticks)
     )
+
+
+def start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
+    """Wake the supervisor again and again until the worker runs its loop, has ended or is queued.
+
+    Once is not enough: a killed supervisor loses the request, and no file contains the API key.
+    """
+    if store.hosts.exist(team.directory):
+        _start_on_host(team, agent, spec)
+        return
+    deadline = time.monotonic() + START_TIMEOUT
+    next_wake = 0.0
+    while time.monotonic() < deadline:
+        if _is_up(agent, spec.run) or (next_wake and _is_queued(team, agent, spec.run)):
+            return
+        if time.monotonic() >= next_wake:
+            protocol.supervisor_client.request_start(team.directory, agent.name, spec.run, team.worker_environment)
+            next_wake = time.monotonic() + 1
+        time.sleep(POLL_INTERVAL)
+    raise TryLaterError(f"{agent.name} did not start within {START_TIMEOUT:.0f} s; see {agent.log}")
+
+
+def _start_on_host(team: Team, agent: AgentDirectory, spec: Spec) -> None:
+    """Put a run into the queue and wait until its worker runs its loop or has ended, or no host takes it soon."""
+    wanted = WantedRun(
+        agent=agent.name, run=spec.run, needs=store.hosts.needs_of(spec.flags.host, spec.flags.needs), at=team.now()
+    )
+    known = store.hosts.find_queued(team.directory, agent.name, spec.run)
+    # After another command that resumes the same run, a host may have claimed or begun it.
+    is_new = not store.hosts.is_wanted(team.directory, agent.name, spec.run) and store.agents.last_run(agent) < spec.run
+    if is_new or (known is not None and known.needs != wanted.needs):
+        store.hosts.want(team.directory, wanted)
+    began = time.monotonic()
+    while time.monotonic() - began < START_TIMEOUT:
+        if _is_up(agent, spec.run):
+            return
+        late = time.monotonic() - began > QUEUE_TIMEOUT
+        if late and store.hosts.find_queued(team.directory, agent.name, spec.run) is not None:
+            return
+        time.sleep(POLL_INTERVAL)
+    raise TryLaterError(
+        f"{agent.name} did not start within {START_TIMEOUT:.0f} s; see the log of the host that took it"
+    )
+
+
+def _is_queued(team: Team, agent: AgentDirectory, run: int) -> bool:
+    """Return True if the supervisor holds the run back and has its environment."""
+    held = store.agents.held_starts(team.directory).find(agent.name, run)
+    return held is not None and held.provided
+
+
+def _is_up(agent: AgentDirectory, run: int) -> bool:
+    ended = store.agents.exit_record(agent)
+    if ended is not None and ended.run >= run:
+        return True
+    status = store.agents.status(agent)
+    return status is not None and status.run >= run and (status.state != "starting" or bool(status.doing))
+
+
+def queued(team: Team, name: str, run: int) -> str:
+    """Return why a run is queued, such as `queued 2nd: max_agents 4 reached`; an empty text if it is not."""
+    held = store.agents.held_starts(team.directory).describe(name, run, team.now())
+    if held or store.agents.last_run(team.directory.agent(name)) >= run:
+        return held
+    host = store.hosts.claimed_by(team.directory, name, run)
+    return f"queued: the host {host} is about to start it" if host is not None else ""
+
+
+def how_to_move(team: Team, name: str) -> str:
+    """Return the command that lets an agent begin on another host, if its own is not up; else an empty text."""
+    spec = store.agents.spec(team.agent(name))
+    if spec is None or not spec.flags.host:
+        return ""
+    other = store.hosts.find_other(team.directory, spec.flags.host, spec.flags.needs)
+    return command_for(team, f"resume {name} --host {other}") if other is not None else ""
+
+
+def require_no_wait(team: Team, name: str, flags: HireOptions) -> None:
+    """Refuse a start that would have to wait, for a host or because of a cap.
+
+    Raises:
+        TryLaterError: It would.
+    """
+    if not team.directory.exists():
+        return
+    living = [each for each in team.config.names if store.leases.is_held(team.directory.agent(each).lease)]
+    waiting = sum(not held.for_host for held in store.agents.held_starts(team.directory).held)
+    config = team.config
+    reached = store.roster.cap_reached(config, store.roster.load_of(team.directory, living))
+    reached = reached or (f"{waiting} others are queued" if waiting else None)
+    if reached is None and store.hosts.exist(team.directory):
+        needs = store.hosts.needs_of(flags.host, flags.needs)
+        if (why := store.hosts.reason_to_wait(team.directory, needs)) is not None:
+            raise TryLaterError(f"{name} was not started: it {why}")
+    if reached is not None:
+        raise TryLaterError(f"{name} was not started: {reached}; `{command_for(team, 'settings')}` shows the caps")
+
+
+def provide(team: Team) -> None:
+    """Send the supervisor the environment of queued runs that was lost when an earlier supervisor was killed."""
+    for held in store.agents.held_starts(team.directory).held:
+        if not held.provided and not held.for_host:
+            protocol.supervisor_client.request_start(team.directory, held.name, held.run, team.worker_environment)

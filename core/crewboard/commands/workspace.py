@@ -10,8 +10,8 @@ from crewboard.commands.changes import (
     why_unrelated,
     worktree_of,
 )
-from crewboard.commands.context import Team
-from crewboard.records import OPERATOR, UsageError, Workspace
+from crewboard.commands.context import Team, command_for
+from crewboard.records import OPERATOR, HireOptions, UsageError, Workspace, Worktree
 from crewboard.worktrees import workspaces
 from crewboard.worktrees.repository import NoRepositoryError
 
@@ -105,3 +105,27 @@ def left_branches(team: Team, names: Sequence[str]) -> list[str]:
         for branch, name in left
         if workspaces.has_branch(team.directory, repository, name)
     ]
+
+
+def worktree_on_hosts(team: Team, name: str, flags: HireOptions) -> tuple[Worktree | None, str]:
+    """Return the worktree that a host makes for a new agent, none if no workspace was pushed, and a note about that.
+
+    Raises:
+        UsageError: It is asked for in a way that hosts do not know, or nothing was pushed.
+    """
+    source = flags.start_from
+    if source is not None and (source == name or team.config.member(source) is None):
+        raise UsageError(f"{name} cannot start from {source}: there is no such other agent")
+    if flags.base is not None:
+        raise UsageError("hosts know the commits that were pushed: check it out, and `crewboard workspace push` it")
+    pushed = workspaces.load(team.directory)
+    if pushed is None:
+        push = f"`{command_for(team, 'workspace push')}`"
+        if source is not None or flags.worktree:
+            raise UsageError(f"{name} was not hired: no workspace was pushed; {push} does that")
+        note = f"agents work in the roots of their hosts; {push} gives them your files"
+        return None, "" if team.config.members else note
+    old = worktree_of(team, name)
+    if old is not None and old.carried and workspaces.newest(team.directory, name) is not None:
+        return old, ""
+    return workspaces.worktree_on_hosts(team.directory, name, pushed), ""

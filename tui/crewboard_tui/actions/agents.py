@@ -203,7 +203,7 @@ class AgentActions:
 
     def _resume_one(self, name: str) -> str:
         run = core.commands.hire.resume(self._context.team, name)
-        waits = core.commands.hire.queued(self._context.team, name, run)
+        waits = core.commands.hosts.queued(self._context.team, name, run)
         return f"{name} is {waits}" if waits else f"{name} is up again: run {run}, with its memory"
 
     def _resume_fresh(self, selection: Selection) -> None:
@@ -223,7 +223,7 @@ class AgentActions:
             agent.name, spec.type, spec.prompt, role=spec.role, model=spec.model or None, flags=flags
         )
         run = core.commands.hire.spawn(self._context.team, hire).run
-        waits = core.commands.hire.queued(self._context.team, agent.name, run)
+        waits = core.commands.hosts.queued(self._context.team, agent.name, run)
         return f"{agent.name} is {waits}" if waits else f"{agent.name} is up again: run {run}, without memory"
 
     def _raise_limit(self, selection: Selection) -> None:
@@ -249,12 +249,12 @@ class AgentActions:
     def _raised(self, agent: AgentView, limit: str) -> str:
         team, name = self._context.team, agent.name
         if agent.limit == "team_budget":
-            resumed = core.commands.hire.raise_team_budget(team, limit)
+            resumed = core.commands.control.raise_team_budget(team, limit)
             return f"the team may use {limit}" + (f"; {', '.join(resumed)} continue" if resumed else "")
         if agent.limit == "turns":
-            core.commands.hire.raise_limits(team, name, max_turns=int(limit))
+            core.commands.control.raise_limits(team, name, max_turns=int(limit))
             return f"{name} continues: it may call the model {limit} times"
-        run = core.commands.hire.raise_limits(team, name, budget=limit)
+        run = core.commands.control.raise_limits(team, name, budget=limit)
         return (
             f"{name} continues: it may use {limit}" if run is not None else f"{name} may use {limit}, which is used up"
         )

@@ -123,7 +123,7 @@ def budget(session: Session, words: tuple[str, ...], lift: bool, as_json: bool) 
     if name is None:
         _team_budget(session, amount, lift=lift, as_json=as_json)
     else:
-        _agent_budget(session.team, name, core.commands.hire.NO_BUDGET if lift else amount, as_json=as_json)
+        _agent_budget(session.team, name, core.commands.control.NO_BUDGET if lift else amount, as_json=as_json)
 
 
 def _whose_budget(team: Team, words: tuple[str, ...]) -> tuple[str | None, str | None]:
@@ -145,7 +145,7 @@ def _whose_budget(team: Team, words: tuple[str, ...]) -> tuple[str | None, str |
 
 def _agent_budget(team: Team, name: str, amount: str | None, *, as_json: bool) -> None:
     team.member(name)
-    run = core.commands.hire.raise_limits(team, name, budget=amount) if amount is not None else None
+    run = core.commands.control.raise_limits(team, name, budget=amount) if amount is not None else None
     seen = read_team(team.directory).agent(name)
     limit = seen.spec.flags.budget if seen is not None and seen.spec is not None else None
     if as_json:
@@ -238,8 +238,8 @@ def limit(session: Session, name: str, turns: int | None, memory: int | None, as
     team = session.team
     agent = team.agent(name)
     if memory is not None:
-        core.commands.hire.limit_memory(team, name, memory or None)
-    run = core.commands.hire.raise_limits(team, name, max_turns=turns) if turns is not None else None
+        core.commands.control.limit_memory(team, name, memory or None)
+    run = core.commands.control.raise_limits(team, name, max_turns=turns) if turns is not None else None
     spec = core.store.agents.spec(agent)
     if spec is None:
         raise UsageError(f"{name} has no spec file; spawn it again")
@@ -266,7 +266,7 @@ def _team_budget(session: Session, amount: str | None, *, lift: bool, as_json: b
     team = session.team
     if amount is not None or lift:
         limit = None if amount is None else str(core.pricing.parse_budget(amount))
-        resumed = core.commands.hire.raise_team_budget(team.ensure(), amount)
+        resumed = core.commands.control.raise_team_budget(team.ensure(), amount)
         if not as_json:
             say("the team has no budget now" if lift else f"the team may use {limit}")
             if resumed:
@@ -383,7 +383,7 @@ def stop(session: Session, name: str, now: bool, as_json: bool) -> None:
     agent = team.agent(name)
     lived = core.store.leases.is_held(agent.lease)
     spec = core.store.json_records.load_or_none(agent.spec, core.records.Spec)
-    waited = not lived and spec is not None and core.commands.hire.queued(team, name, spec.run)
+    waited = not lived and spec is not None and core.commands.hosts.queued(team, name, spec.run)
     if now:
         core.commands.stop.stop_now(team, name)
     else:

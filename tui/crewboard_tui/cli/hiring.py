@@ -277,7 +277,7 @@ def _spawn_in_background(team: Team, hire: Hire, *, as_json: bool) -> None:
     if as_json:
         known = {"name": hire.name, "run": assignment.run, "pid": pid, "assignment": assignment.id}
         say_json({**known, "fresh": assignment.fresh, "queued": _place(team, hire.name, assignment.run)})
-    elif waits := core.commands.hire.queued(team, hire.name, assignment.run):
+    elif waits := core.commands.hosts.queued(team, hire.name, assignment.run):
         say(f"{hire.name} is {waits}")
     elif not code:
         say(f"{hire.name} is running: run {assignment.run}, pid {pid}")
@@ -339,7 +339,7 @@ def resume(
         raise UsageError("--budget and --max-turns are for one agent: name it")
     tell_unused_key(team)
     if name is not None:
-        core.commands.hire.change_limits(team, name, budget=budget, max_turns=max_turns)
+        core.commands.control.change_limits(team, name, budget=budget, max_turns=max_turns)
         common.note_budget(budget)
         _resume_one(team, name, model, network=network, web=web, host=host, as_json=as_json)
         return
@@ -358,7 +358,7 @@ def resume(
 
 def _say_queued(team: Team, name: str, how: str) -> None:
     """Print that a resumed agent waits, with the command that moves it if its host is not up and another one is."""
-    move = core.commands.hire.how_to_move(team, name)
+    move = core.commands.hosts.how_to_move(team, name)
     say(f"{name} is {how}" + (f"; `{move}` moves it" if move else ""))
 
 
@@ -373,7 +373,7 @@ def _resume_one(
         raise click.exceptions.Exit(code)
     if as_json:
         say_json(_where(agent))
-    elif waits := core.commands.hire.queued(team, name, run):
+    elif waits := core.commands.hosts.queued(team, name, run):
         _say_queued(team, name, waits)
     else:
         say(f"{name} is running: run {run}" if run > before else f"{name} is already running: run {run}")
@@ -542,7 +542,7 @@ class Following:
             if core.store.leases.is_held(self.follower.agent.lease):
                 gone_at = None
                 self._tell_what_it_asks()
-            elif waits := core.commands.hire.queued(self.team, self.assignment.agent, self.assignment.run):
+            elif waits := core.commands.hosts.queued(self.team, self.assignment.agent, self.assignment.run):
                 gone_at = None
                 self._stay_queued(waits)
             elif gone_at is None:

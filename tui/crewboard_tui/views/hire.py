@@ -258,7 +258,7 @@ class HireScreen(BaseScreen):
             if kind is not None and kind.sha256 == self._shown_type != "":
                 core.commands.hire.trust(self.context.team, kind)
             assignment = core.commands.hire.spawn(self.context.team, hire)
-            waits = core.commands.hire.queued(self.context.team, assignment.agent, assignment.run)
+            waits = core.commands.hosts.queued(self.context.team, assignment.agent, assignment.run)
             return f"hired {assignment.agent}: {waits or f'run {assignment.run} is up'}"
 
         came_back = partial(self._came_back, hire.name, since)

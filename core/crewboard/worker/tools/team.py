@@ -168,7 +168,7 @@ async def _spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
     )
     hiring = asyncio.to_thread(commands.hire.spawn, _team(context), request)
     assignment = await context.interrupts.run_interruptibly(hiring)
-    if waits := commands.hire.queued(_team(context), given.name, assignment.run):
+    if waits := commands.hosts.queued(_team(context), given.name, assignment.run):
         # Do not wait here: the lead itself may occupy the place that the agent needs.
         commands.hire.stop_waiting(_team(context), given.name)
         return Outcome(f"{given.name} is {waits}. It starts by itself later, and its result will reach you as mail")
