@@ -382,6 +382,24 @@ def test_a_glance_at_a_folder_tells_of_it_alone(store: Any) -> None:
         assert (store.get("tasks/3.json"), store.names("tasks")) == (b"one", ["3.json"])
 
 
+def test_what_is_read_ahead_is_what_a_read_gives(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = "inbox/fixer.jsonl"
+    for number in range(3):
+        store.append(INBOX, line(f"to scout {number}"))
+        store.append(other, line(f"to fixer {number}"))
+    # One begins within a line.
+    offsets = {INBOX: 0, other: len(line("to fixer 0")) + 4}
+    plain = {log: list(store.read(log, offset)) for log, offset in offsets.items()}
+    asked = count_queries(monkeypatch)
+    with store.glance():
+        store.read_ahead({**offsets, JOURNAL: 0})
+        assert {log: list(store.read(log, offset)) for log, offset in offsets.items()} == plain
+        assert len(asked) == 2
+        store.read_ahead(offsets)
+        store.append(INBOX, line("to scout 3"))
+        assert [found for found, _ in store.read(INBOX)][3:] == [line("to scout 3")[:-1]]
+
+
 def remove_long_ago(store: Any) -> None:
     """Remove a record as if that was two hours ago."""
     store.put("tasks/old.json", b"{}")
@@ -402,11 +420,11 @@ def test_a_late_reader_does_not_miss_a_removal(store: Any) -> None:
     run(store.url, "SELECT crewboard.trim('api')")
     assert run(store.url, "SELECT count(*) FROM crewboard.gone") == (0,)
     with store.glance():
-        assert store.news(mark)[1] is None
+        mark, news = store.news(mark)
+        assert news is None
         assert (store.names("tasks"), store.get("tasks/2.json")) == (["2.json"], b"2")
     with store.glance("tasks"):
         assert (store.names("tasks"), store.get("tasks/2.json")) == (["2.json"], b"2")
-        mark, _ = store.news(None)
     with store.glance():
         assert store.news(mark)[1] == set()
 

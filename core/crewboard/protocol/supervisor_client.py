@@ -293,8 +293,14 @@ def ensure_running(team: TeamDirectory) -> None:
     """
     if store.roster.is_attached(team) or is_alive(team):
         return
-    is_needed = any(_needs_supervisor(team.agent(name)) for name in _agent_names(team))
-    if is_needed and not store.hosts.exist(team) and not _run_elsewhere(team):
+    try:
+        with team.store.glance():
+            is_needed = any(_needs_supervisor(team.agent(name)) for name in _agent_names(team))
+            is_missing = is_needed and not store.hosts.exist(team) and not _run_elsewhere(team)
+    except StorageError:
+        # No supervisor can help.
+        return
+    if is_missing:
         _start(team)
 
 

@@ -139,6 +139,11 @@ class Unread:
         self._damage: list[int] = []
         self._unreadable = False
 
+    @property
+    def offset(self) -> int:
+        """Return the end of what was read."""
+        return self._tail.offset
+
     def count(self, cursor: int) -> int:
         """Return how many messages are behind `cursor`; if the mailbox cannot be read, how many were found before."""
         try:

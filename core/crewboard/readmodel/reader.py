@@ -434,6 +434,7 @@ class TeamReader:
         known = self._common
         if known is None or common != known:
             known = self._common = common
+        self.team.store.read_ahead({self.team.inbox(name).name: self._agents[name].unread.offset for name in held})
         for name in held if known is not common else self._agents:
             reader = self._agents[name]
             if name in held or reader.facts is None:

@@ -19,7 +19,7 @@ import mmap
 import os
 import struct
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -70,6 +70,9 @@ class FileStore(Struct, frozen=True):
 
     def read(self, log: str, offset: int = 0) -> Iterator[tuple[bytes | None, int]]:
         return files.read_lines(self.describe(log), offset)
+
+    def read_ahead(self, logs: Mapping[str, int]) -> None:
+        """Do nothing: a read costs microseconds."""
 
     def size(self, log: str) -> int:
         return files.size(self.describe(log))

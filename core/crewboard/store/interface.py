@@ -4,7 +4,7 @@ Above this package, nothing knows whether a store keeps files or rows. A key is 
 docs/reference/files.md, such as `agents/scout/journal.jsonl`, together with its store.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -93,6 +93,12 @@ class Store(Protocol):
 
     def read(self, log: str, offset: int = 0) -> Iterator[tuple[bytes | None, int]]:
         """Yield each complete line from `offset` on without its newline, None if too long, and the offset after it."""
+
+    def read_ahead(self, logs: Mapping[str, int]) -> None:
+        """Prepare one `read` of each of these logs, from its offset on, in the present `glance`.
+
+        A store that answers a single read at little cost does nothing. So does each for a log that has much to read.
+        """
 
     def size(self, log: str) -> int:
         """Return the size of a log in bytes, 0 if there is none."""

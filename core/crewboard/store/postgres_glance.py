@@ -11,7 +11,7 @@ once it was asked for that of one, all records of the folder `tasks` once it was
 import math
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import takewhile
@@ -78,6 +78,8 @@ class Copy:
         self._folders: set[str] = set() if folder is None else {folder}
         self._names: set[str] = set()
         """Folders, and last parts of names, of the records whose bodies are kept."""
+        self._ahead: dict[tuple[str, int], list[tuple[bytes | None, int]]] = {}
+        """Lines that were read ahead since the last look: of a log from an offset on."""
         self.outdated = False
         """True after a write of this process, which a look has not seen yet."""
         self._looks = 0
@@ -122,6 +124,7 @@ class Copy:
         with self._lock:
             # A write from here on may be too late for this look.
             self.outdated = False
+            self._ahead = {}
             try:
                 rows = self._rows_since(self._since)
                 is_late = any(row[:2] == ("look", "late") for row in rows)
@@ -266,6 +269,31 @@ class Copy:
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder."""
         return list(set(self._inside[folder].values()))
+
+    def read_ahead(self, logs: Mapping[str, int]) -> None:
+        """Read what logs have after these offsets, as far as that is little."""
+        starts: dict[int, tuple[str, int]] = {}
+        for log, offset in logs.items():
+            row = self._entries.get(log)
+            if row is not None and 0 < row.version.size - offset <= _MAX_BODY:
+                starts[row.id] = (log, offset)
+        if len(starts) < 2:  # noqa: PLR2004  a single one is read when it is asked for
+            return
+        rows = self._query(
+            "SELECT log, line, upto FROM unnest(%s::bigint[], %s::bigint[]) AS wanted(id, start) "
+            "JOIN crewboard.lines ON log = wanted.id AND upto > start ORDER BY upto",
+            (list(starts), [offset for _, offset in starts.values()]),
+        )
+        ahead: dict[tuple[str, int], list[tuple[bytes | None, int]]] = {start: [] for start in starts.values()}
+        for ident, line, upto in rows:
+            start = starts[ident]
+            # The offset may be within a line, as in a file.
+            ahead[start].append((line[max(0, start[1] - upto + len(line)) : -1], upto))
+        self._ahead = ahead
+
+    def lines_after(self, log: str, offset: int) -> list[tuple[bytes | None, int]] | None:
+        """Return, once, the lines of a log that were read ahead, each with the offset after it; None if none were."""
+        return self._ahead.pop((log, offset), None)
 
     def size(self, log: str) -> int:
         """Return the size of a log, 0 if there is none."""

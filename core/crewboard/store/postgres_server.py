@@ -36,6 +36,13 @@ not keep locks for longer."""
 
 _IDLE_CONNECTIONS = 2
 
+# One query, because each command waits for it.
+_FIRST_QUERY = """
+SELECT number, lease_ttl,
+  set_config('idle_in_transaction_session_timeout', (coalesce(lease_ttl, %s) * %s)::int::text, false)
+  FROM crewboard.version LEFT JOIN crewboard.teams ON name = %s
+"""
+
 _RERUN = (errors.SerializationFailure, errors.DeadlockDetected, errors.IdleInTransactionSessionTimeout)
 _NO_TABLES = (errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchemaName)
 _DISCONNECTED = (psycopg.OperationalError, psycopg.InterfaceError)
@@ -109,20 +116,19 @@ class Server:
 
     def _look(self, connection: "psycopg.Connection[Any]") -> None:
         """Check the version of the tables, and see how long leases of the team last."""
-        row = connection.execute("SELECT to_regclass('crewboard.version') IS NOT NULL").fetchone()
-        if row is None or not row[0]:
+        try:
+            row = connection.execute(_FIRST_QUERY, (self.ttl, 1000 * _WORK_FOR, self.team)).fetchone()
+        except errors.UndefinedTable:
             return
-        version = connection.execute("SELECT number FROM crewboard.version").fetchone()
-        if version is None or version[0] != SCHEMA_VERSION:
-            found = "none" if version is None else version[0]
+        number, ttl, _ = row or (None, None, None)
+        if number != SCHEMA_VERSION:
+            found = "none" if number is None else number
             raise StorageError(
                 f"the tables in {self.url.partition('?')[0]} have version {found}, and this crewboard needs "
                 f"{SCHEMA_VERSION}; use the version of crewboard that made them"
             )
-        ttl = connection.execute("SELECT lease_ttl FROM crewboard.teams WHERE name = %s", (self.team,)).fetchone()
         if ttl is not None:
-            self.ttl = float(ttl[0])
-        _set(connection, {"idle_in_transaction_session_timeout": int(1000 * _WORK_FOR * self.ttl)})
+            self.ttl = float(ttl)
 
     def make_tables(self) -> None:
         """Make the tables and functions unless they are there."""

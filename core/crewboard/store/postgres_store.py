@@ -13,7 +13,7 @@ import math
 import re
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -129,8 +129,12 @@ class PostgresStore(Struct, frozen=True):
 
     def read(self, log: str, offset: int = 0) -> Iterator[tuple[bytes | None, int]]:
         copy = self._copy(log)
-        if copy is not None and copy.size(log) <= offset:
-            return
+        if copy is not None:
+            if copy.size(log) <= offset:
+                return
+            if (ready := copy.lines_after(log, offset)) is not None:
+                yield from ready
+                return
         while True:
             rows = self._rows(
                 "SELECT upto, line FROM crewboard.lines WHERE log = (SELECT id FROM crewboard.entries WHERE team = %s "
@@ -143,6 +147,11 @@ class PostgresStore(Struct, frozen=True):
                 offset = upto
             if len(rows) < _PAGE:
                 return
+
+    def read_ahead(self, logs: Mapping[str, int]) -> None:
+        copy = copy_of(self.url, self.team)
+        if copy is not None:
+            copy.read_ahead(logs)
 
     def size(self, log: str) -> int:
         if (copy := self._copy(log)) is not None:

@@ -399,7 +399,8 @@ class HookRunner:
         if view.problem is not None:
             return None
         where = {"team": view.name, "root": str(view.root)}
-        told = {need.key: readmodel.as_json.need(need, self._team) for need in view.needs}
+        with self._team.store.glance():
+            told = {need.key: readmodel.as_json.need(need, self._team) for need in view.needs}
         return {key: {**where, **redact_values(need)} for key, need in told.items()}
 
     def _run(self, hook: Hook, events: list[dict[str, Any]]) -> None:

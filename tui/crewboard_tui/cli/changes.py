@@ -78,7 +78,9 @@ def _read(team: Team, name: str | None) -> "list[Changes]":
     """Return the changes of one agent or of all, as they are now. What cannot be read is as of the last snapshot."""
     if name is not None:
         core.commands.changes.require_worktree(team, name)
-    names = [name] if name is not None else team.config.names
+    with team.directory.store.glance():
+        known = [name] if name is not None else team.config.names
+        names = [each for each in known if core.commands.changes.worktree_of(team, each) is not None]
     if not team.directory.is_foreign():
         _recover(team)
     for each in names if not team.directory.is_foreign() else []:

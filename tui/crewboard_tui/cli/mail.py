@@ -69,10 +69,11 @@ def _report_sent(team: Team, messages: list[Message], as_json: bool, *, many: bo
     else:
         say("sent to " + ", ".join(message.to for message in messages))
     revive(team.directory)
-    asleep = [message.to for message in messages if not core.commands.messages.is_listening(team, message.to)]
+    with team.directory.store.glance():
+        asleep = [message.to for message in messages if not core.commands.messages.is_listening(team, message.to)]
+        typed = core.commands.CommandLine.of(team)
     for name in asleep:
-        how = core.commands.command_for(team, f"resume {name}")
-        note(f"{name} is not running: the message is kept; `{how}` resumes it")
+        note(f"{name} is not running: the message is kept; `{typed(f'resume {name}')}` resumes it")
 
 
 _PAGE = 200

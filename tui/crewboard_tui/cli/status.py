@@ -20,7 +20,9 @@ def status(session: Session, as_json: bool) -> None:
     # Only JSON tells CPU and memory.
     view = TeamReader(directory, probe=None if as_json else core.readmodel.NoUsageProbe()).read()
     if as_json:
-        say_json(core.readmodel.as_json.status(view))
+        with directory.store.glance():
+            found = core.readmodel.as_json.status(view)
+        say_json(found)
     else:
         for line in describe(view, team):
             say(line)
