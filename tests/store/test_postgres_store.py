@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -155,16 +156,26 @@ def test_a_holder_that_was_replaced_before_it_asks_is_told(store: Any) -> None:
 
 
 def test_a_holder_that_cannot_renew_is_told(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    lost = threading.Event()
+    lost, told = threading.Event(), list[int]()
+
+    def tell() -> None:
+        told.append(1)
+        lost.set()
+
     set_lease_ttl(store.url, 0.6)
     postgres_store.close_all()
-    store.fence(take(store), lambda: None, lost.set)
-    monkeypatch.setattr(store._server._keeper, "_renew", _refuse)
+    held = take(store)
+    store.fence(held, lambda: None, tell)
+    keeper = store._server._keeper
+    monkeypatch.setattr(keeper, "_renew", _refuse)
     run(store.url, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
         "AND datname = current_database()")  # fmt: skip
     assert lost.wait(WAIT_TIMEOUT)
     # So that the thread ends quietly.
     monkeypatch.undo()
+    # Also if it can be renewed again: the holder ends, and is told once.
+    keeper._note([held.token], set(), time.monotonic())
+    assert told == [1]
 
 
 def test_a_holder_without_answers_keeps_no_other_from_its_lease(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:

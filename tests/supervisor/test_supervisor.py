@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from asyncio.selector_events import BaseSelectorEventLoop
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -514,6 +515,30 @@ def test_a_supervisor_whose_lock_was_removed_writes_nothing(
     directory.make_folder("agents/scout")
     assert supervisor_main.run(directory) == 0
     assert len(files._ownership_checks) == 1
+
+
+def test_a_signal_while_a_supervisor_ends_is_not_complained_about(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The prefork server ends with it, and may do so when asyncio has closed what signals are written to."""
+    close = BaseSelectorEventLoop.close
+
+    def close_late(loop: BaseSelectorEventLoop) -> None:
+        close(loop)
+        os.kill(os.getpid(), signal.SIGCHLD)
+
+    async def run(_: reconciler.Supervisor) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, lambda: None)
+
+    complaints: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+    monkeypatch.setattr(BaseSelectorEventLoop, "close", close_late)
+    monkeypatch.setattr(reconciler.Supervisor, "run", run)
+    lock = leases.take(directory.supervisor_lock)
+    assert lock is not None
+    asyncio.run(supervisor_main.supervise(directory, lock))
+    assert complaints == []
+    os.close(lock.descriptor)
 
 
 def test_a_run_that_a_reboot_ended_says_so(directory: TeamDirectory) -> None:

@@ -110,7 +110,11 @@ class LeaseKeeper:
             certain, now = CERTAIN_FOR * self._ttl(), time.monotonic()
             with self._lock:
                 watched = [lease for lease in self._leases.values() if lease.lost is not None]
-            for lease in watched:
-                if lease.lost is not None and lease.certain_since + certain <= now:
+                over = [lease for lease in watched if lease.certain_since + certain <= now]
+                for lease in over:
+                    # The other thread neither renews it any more nor calls it lost, too.
+                    del self._leases[lease.held.token]
+            for lease in over:
+                if lease.lost is not None:
                     lease.lost()
             rest = max(0.01, min((lease.certain_since for lease in watched), default=now) + certain - now)

@@ -93,6 +93,9 @@ async def supervise(
         if store.leases.has(lock) and not supervisor.has_workers:
             model.end()
         path.unlink(missing_ok=True)
+        # asyncio closes the descriptor before it takes its handlers away. The prefork server ends just then, and Python
+        # would complain that it cannot write the signal of that.
+        signal.set_wakeup_fd(-1)
 
 
 def main() -> int:
