@@ -91,7 +91,8 @@ async def test_from_two_hosts_on_the_board_names_them(spread: Frozen, size: tupl
         # Nothing needs the user any more, and the hosts still tell where each agent ran.
         await stage.press("4")
         await stage.sees("Needs you · 4")
-        await stage.press("1")
+        # A small list keeps its cursor on the death, which may be far from the end.
+        await stage.press("1", "G")
         await stage.sees("HOST", " ui ")
         assert _row(stage, "ui")[3] == "build2"
 
@@ -150,6 +151,17 @@ async def test_the_page_of_a_lost_agent_says_what_helps(spread: Frozen) -> None:
     async with opened(spread, 80, 24) as stage:
         await stage.press("4", "j", "enter")
         await stage.sees("was on build2", "no sign of life of build2 for 15 s", "what helps resume")
+
+
+async def test_what_streams_on_another_machine_is_said_to_be_there(spread: Frozen) -> None:
+    async with opened(spread, 120, 40) as stage:
+        stage.app.open_agent("api", "Transcript")
+        await stage.sees("says   on build1; shown here once the reply is complete")
+        assert "▌" not in stage.all
+        spread.began("api", 3, "bash", {"command": "make"})
+        await stage.sees("out    on build1; shown here once the call has ended")
+        stage.app.open_agent("api", "Now")
+        await stage.sees("out    on build1; shown here once the call has ended")
 
 
 @pytest.mark.long

@@ -177,10 +177,14 @@ class Snapshot(Struct, frozen=True):
 
 
 class Work(Struct, frozen=True):
-    """The activity of an agent, and the reply that is being streamed."""
+    """The activity of an agent, and the reply that is being streamed.
+
+    `host` is set while the agent works in a place where this dashboard sees nothing of what is streamed.
+    """
 
     activity: tuple[core.readmodel.Activity, ...] = ()
     live: str = ""
+    host: str = ""
 
 
 class WorkOf(Struct, frozen=True):
@@ -190,9 +194,12 @@ class WorkOf(Struct, frozen=True):
 
     def read(self, readers: Readers, view: TeamView) -> Work:
         """Return nothing for an agent that is not on the team."""
-        if view.agent(self.agent) is None:
+        agent = view.agent(self.agent)
+        if agent is None:
             return Work()
-        return Work(readers.activity(self.agent), read_live(readers.team.agent(self.agent)))
+        live = read_live(readers.team.agent(self.agent)) if agent.alive and agent.is_here else None
+        hidden = live is None and agent.alive and agent.state == "working"
+        return Work(readers.activity(self.agent), live or "", agent.host if hidden else "")
 
 
 class Mailbox(Struct, frozen=True):
@@ -349,12 +356,14 @@ class Rules(Struct, frozen=True):
         return tuple((rule, usage.get(rule.id, core.store.journal.RuleUsage())) for rule in rules)
 
 
-def read_live(agent: core.store.AgentDirectory) -> str:
-    """Return the reply that is being streamed, or its end if it is long."""
+def read_live(agent: core.store.AgentDirectory) -> str | None:
+    """Return the reply that is being streamed, or its end if it is long; None if it is kept elsewhere."""
     try:
         with open(agent.live, "rb", opener=core.store.files.open_existing) as file:
             file.seek(max(0, file.seek(0, 2) - _LIVE_TAIL))
             return file.read().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return None
     except OSError:
         return ""
 

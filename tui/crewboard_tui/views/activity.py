@@ -29,7 +29,7 @@ from crewboard_tui.render import (
 from crewboard_tui.widgets import MARK, CollapsibleRow
 
 if TYPE_CHECKING:
-    from crewboard_tui.queries import FeedLine
+    from crewboard_tui.queries import FeedLine, Work
 
 _TONES = {
     "start": "dim", "mail": "accent", "think": "dim italic", "say": "", "tool": "info", "done": "dim",
@@ -45,17 +45,15 @@ RUNS = "runs on your machine"
 """What is said of a file that the user's own shell, editor, build or CI may run."""
 
 
-def activity_lines(
-    activity: Sequence[core.readmodel.Activity], live: str, width: int, *, most: int = 3, caret: bool = True
-) -> list[Line]:
-    """Return activity and the reply or output being streamed; talk takes at most `most` lines each, 0 means no limit.
+def activity_lines(work: Work, width: int, *, recent: int = 0, most: int = 3, caret: bool = True) -> list[Line]:
+    """Return `recent` activity and the reply or output being streamed; talk takes at most `most` lines each.
 
-    `caret` puts a mark at the end of the streamed text.
+    `caret` puts a mark at the end of the streamed text. 0 means no limit.
     """
     lines: list[Line] = []
-    for what, outcome in paired(activity):
+    for what, outcome in paired(work.activity[-recent:]):
         lines += shown(what, outcome, width, most)
-    return [*lines, *live_lines(live, width, most, _source(activity), caret=caret)]
+    return [*lines, *live_lines(work, width, most, caret=caret)]
 
 
 def _source(activity: Sequence[core.readmodel.Activity]) -> str:
@@ -144,11 +142,19 @@ def _talk(text: str, begin: Line, tone: str, width: int, room: int, most: int) -
     return tuple((*(begin if not row else (indent,)), Span(piece, words)) for row, piece in enumerate(pieces))
 
 
-def live_lines(text: str, width: int, most: int, source: str = "says", *, caret: bool = True) -> list[Line]:
-    """Return the text being streamed, only its end if it is long; `caret` puts a mark there."""
+def live_lines(work: Work, width: int, most: int, *, caret: bool = True) -> list[Line]:
+    """Return the text being streamed, only its end if it is long; `caret` puts a mark there.
+
+    Of an agent on another machine, say where it is: it must not look as if the agent were silent.
+    """
+    text, source = work.live, _source(work.activity)
+    room = max(1, width - _STAMP - _KIND)
+    if work.host:
+        ends = "the call has ended" if source == "out" else "the reply is complete"
+        hidden = clip(f"on {work.host}; shown here once {ends}", room)
+        return [(Span(" " * _STAMP), Span(f"{source:<{_KIND - 1}} ", "dim"), say(hidden, "dim"))]
     if not text.strip():
         return []
-    room = max(1, width - _STAMP - _KIND)
     pieces = [piece for piece in wrap(text.strip(), room) if piece]
     shown = pieces[-max(most, 4) :] if most else pieces
     begin: Line = (Span(" " * _STAMP), Span(f"{source:<{_KIND - 1}} ", "success"))
@@ -161,23 +167,21 @@ def live_lines(text: str, width: int, most: int, source: str = "says", *, caret:
 _INDENT = "  "
 
 
-def transcript_rows(
-    activity: Sequence[core.readmodel.Activity], live: str, now: float, width: int, *, alive: bool, caret: bool = True
-) -> list[CollapsibleRow]:
+def transcript_rows(work: Work, now: float, width: int, *, alive: bool, caret: bool = True) -> list[CollapsibleRow]:
     """Return what was done, oldest first.
 
     While the agent is `alive`, its latest calls without an outcome count as running.
     """
     width -= MARK
-    began = max((what.ts for what in activity if what.kind == "start"), default=0.0)
+    began = max((what.ts for what in work.activity if what.kind == "start"), default=0.0)
     folds = []
-    for what, outcome in paired(activity):
+    for what, outcome in paired(work.activity):
         if what.kind == "tool":
             open_since = now - what.ts if alive and what.ts >= began else None
             folds.append(_call(what, outcome, open_since, width))
         else:
             folds.append(_said(what, width))
-    return [*folds, *_live(live, width, _source(activity), caret=caret)]
+    return [*folds, *_live(work, width, caret=caret)]
 
 
 def feed_rows(feed: Sequence[FeedLine], now: float, width: int) -> list[CollapsibleRow]:
@@ -259,9 +263,9 @@ def _wrapped(text: str, width: int) -> list[Line]:
     return [(Span(_INDENT + piece),) for piece in wrap(text, width - len(_INDENT))]
 
 
-def _live(live: str, width: int, source: str, *, caret: bool) -> list[CollapsibleRow]:
-    lines = live_lines(live, width, 0, source, caret=caret)
-    return [CollapsibleRow("live", lines[0], tuple(lines[1:]), text=live)] if lines else []
+def _live(work: Work, width: int, *, caret: bool) -> list[CollapsibleRow]:
+    lines = live_lines(work, width, 0, caret=caret)
+    return [CollapsibleRow("live", lines[0], tuple(lines[1:]), text=work.live)] if lines else []
 
 
 _COUNTS = 10

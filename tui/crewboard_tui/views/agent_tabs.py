@@ -107,8 +107,7 @@ def _now(page: Page) -> list[Line]:
     if agent.shown == "dead" and report is not None:
         lost = [("host", agent.host), ("what helps", WHAT_HELPS_LOST)] if agent.is_lost else []
         return [*crash_lines(report, page.now, page.width), *fact_lines(lost, page.width)]
-    live = work.live if agent.alive else ""
-    recent = activity_lines(work.activity[-_RECENT:], live, page.width, caret=page.caret)
+    recent = activity_lines(work, page.width, recent=_RECENT, caret=page.caret)
     return [*recent, (), *fact_lines(_facts(agent, page.snapshot.view), page.width)]
 
 
@@ -134,8 +133,7 @@ def lead_mail(snapshot: Snapshot, width: int) -> list[CollapsibleRow]:
 def _transcript(page: Page) -> list[CollapsibleRow]:
     alive = page.agent.alive
     work = page.snapshot.get(WorkOf(page.agent.name)) or Work()
-    live = work.live if alive else ""
-    return transcript_rows(work.activity, live, page.now, page.width, alive=alive, caret=page.caret)
+    return transcript_rows(work, page.now, page.width, alive=alive, caret=page.caret)
 
 
 def _tasks(page: Page) -> list[Line]:

@@ -250,9 +250,7 @@ class BoardScreen(BaseScreen):
         title(peek, f"Peek · {agent.name}", follow_words(peek, self.context.key("log.follow")))
         work = snapshot.get(WorkOf(agent.name))
         if work is not None:
-            live = work.live if agent.alive else ""
-            recent = work.activity[-120:]
-            lines = activity_lines(recent, live, peek.line_width, caret=not self.context.reduced_motion)
+            lines = activity_lines(work, peek.line_width, recent=120, caret=not self.context.reduced_motion)
             peek.show(lines or [_nothing_yet(agent)])
 
     def _paint_tasks(self, snapshot: Snapshot) -> None:
