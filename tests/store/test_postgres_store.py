@@ -571,6 +571,34 @@ def test_an_own_error_keeps_what_was_written_before_it(store: Any) -> None:
     assert store.get("tasks/1.json.damaged") == b"kept"
 
 
+def test_a_write_waits_until_the_server_takes_writes(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """During a failover it may reach a server that is no primary yet, and then has to connect again."""
+
+    def set_read_only(value: str) -> None:
+        with psycopg.connect(store.url, autocommit=True, options="-c default_transaction_read_only=off") as connection:
+            connection.execute(f"ALTER DATABASE {connection.info.dbname} SET default_transaction_read_only = {value}")
+
+    set_read_only("on")
+    postgres_store.close_all()
+    assert store.names("tasks") == []
+    with monkeypatch.context() as patch:
+        patch.setattr("crewboard.store.postgres_server.time.sleep", lambda _: set_read_only("off"))
+        store.put("tasks/1.json", b"one")
+    assert store.get("tasks/1.json") == b"one"
+    set_read_only("on")
+    postgres_store.close_all()
+    with pytest.raises(StorageError, match="the database takes no writes: it is a standby"):
+        store.put("tasks/2.json", b"two")
+
+
+def test_a_role_without_rights_is_told_which_it_needs(store: Any) -> None:
+    with psycopg.connect(store.url, autocommit=True) as connection:
+        connection.execute("DO $$ BEGIN CREATE ROLE guest LOGIN; EXCEPTION WHEN duplicate_object THEN END $$")
+    guest = postgres_store.PostgresStore(f"{store.url}{'&' if '?' in store.url else '?'}options=-crole%3Dguest", "api")
+    with pytest.raises(StorageError, match="permission denied for schema crewboard; the role needs CREATE"):
+        guest.names("tasks")
+
+
 def test_a_database_without_an_encoding_is_read_as_text(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # The encoding that it has for its clients then.
     monkeypatch.setenv("PGCLIENTENCODING", "SQL_ASCII")

@@ -43,7 +43,11 @@ SELECT number, lease_ttl,
   FROM crewboard.version LEFT JOIN crewboard.teams ON name = %s
 """
 
-_RERUN = (errors.SerializationFailure, errors.DeadlockDetected, errors.IdleInTransactionSessionTimeout)
+_RERUN = (
+    errors.SerializationFailure, errors.DeadlockDetected, errors.IdleInTransactionSessionTimeout,
+    # During a failover, the address may lead to a server that is no primary yet, or no more.
+    errors.ReadOnlySqlTransaction,
+)  # fmt: skip
 _NO_TABLES = (errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchemaName)
 _DISCONNECTED = (psycopg.OperationalError, psycopg.InterfaceError)
 
@@ -67,6 +71,15 @@ def describe_error(error: BaseException) -> str:
     """Return the first line of what PostgreSQL or libpq says."""
     if isinstance(error, _NO_TABLES):
         return "the database has no tables of crewboard: it is another one, or they were dropped"
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        return "the database takes no writes: it is a standby, or default_transaction_read_only is set"
+    if isinstance(error, errors.InsufficientPrivilege):
+        needed = "the role needs CREATE on the database to make the tables, and the rights of who made them to use them"
+        return f"{_first_line(error)}; {needed}"
+    return _first_line(error)
+
+
+def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
@@ -151,9 +164,10 @@ class Server:
         self._was_reached = True
         try:
             yield connection
-        except BaseException:
+        except BaseException as error:
             # After an error of the server it is usable, after anything else that is unknown.
-            if connection.info.transaction_status != TransactionStatus.IDLE:
+            is_usable = connection.info.transaction_status == TransactionStatus.IDLE
+            if not is_usable or isinstance(error, errors.ReadOnlySqlTransaction):
                 connection.close()
             raise
         finally:
