@@ -4,7 +4,6 @@ All of this is done with objects in the user's repository. No git runs in an age
 """
 
 import contextlib
-import shlex
 import time
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,7 +30,7 @@ from crewboard.records import (
 )
 from crewboard.worktrees import checkout, collisions, merging, snapshot, workspaces
 from crewboard.worktrees.changes import Changes, LastCheck, changes_of, diff_of, is_ancestor, merge_base, merged_ref_of
-from crewboard.worktrees.repository import NoRepositoryError, Repository, find_gh, open_repository, open_workspace
+from crewboard.worktrees.repository import NoRepositoryError, Repository, find_gh, open_workspace
 
 DETACHED = (
     "no branch is checked out: the next `git switch` leaves the commit behind; `git switch -c NAME` makes a branch"
@@ -93,9 +92,9 @@ def list_changes(team: Team, names: list[str] | None = None) -> list[Changes]:
     # A lead on a host has not the refs of the user.
     is_users = repository.directory != team.directory.workspace_repository.resolve()
     worktrees = {name: worktree for name, worktree in worktrees.items() if has_work(team, name)}
-    unrelated = [why_unrelated(team, repository, *each) for each in worktrees.items()] if is_users else []
-    if unrelated and all(unrelated):
-        raise UsageError(unrelated[0])
+    reasons = [workspaces.why_unrelated(team.directory, repository, *each) for each in worktrees.items() if is_users]
+    if reasons and all(reasons):
+        raise UsageError(reasons[0])
     known = collisions.update(team.directory, team.now()) if is_users else Collisions()
     found = []
     for name, worktree in worktrees.items():
@@ -164,51 +163,12 @@ def _repository(team: Team) -> Repository:
     if team.by != OPERATOR:
         with contextlib.suppress(NoRepositoryError):
             return open_workspace(team.directory)
-    return open_users_repository(team)
-
-
-def open_users_repository(team: Team) -> Repository:
-    """Return the user's repository.
-
-    Raises:
-        NoRepositoryError: The root is in none. On a team with hosts, the text says where the project is.
-    """
-    try:
-        return open_repository(team.directory.root)
-    except NoRepositoryError as error:
-        if not error.missing or workspaces.load(team.directory) is None:
-            raise
-        raise NoRepositoryError(
-            f"{team.directory.root} is not in a git repository of the project: {_where_the_project_is(team)}"
-        ) from None
-
-
-def why_unrelated(team: Team, repository: Repository, name: str, worktree: Worktree, tip: str = "HEAD") -> str:
-    """Return why the work of an agent on a host does not belong into a branch; an empty text if it does.
-
-    With a part of the history, as in a shallow clone, that is unknown.
-    """
-    known = worktree.carried and repository.ref(f"{worktree.base}^{{commit}}") is not None
-    if not known or merge_base(repository, repository.commit(tip), worktree.base) is not None:
-        return ""
-    if repository.git("rev-parse", "--is-shallow-repository") == "true":
-        return ""
-    return (
-        f"{repository.top} is not the project's repository: it has no history in common with the work of {name}; "
-        f"{_where_the_project_is(team)}"
-    )
+    return workspaces.open_home(team.directory)
 
 
 def _require_related(team: Team, repository: Repository, name: str, worktree: Worktree, tip: str = "HEAD") -> None:
-    if why := why_unrelated(team, repository, name, worktree, tip):
+    if why := workspaces.why_unrelated(team.directory, repository, name, worktree, tip):
         raise UsageError(why)
-
-
-def _where_the_project_is(team: Team) -> str:
-    there, url = "go to the clone from which you pushed it", team.directory.address
-    if url is None:
-        return there
-    return f"{there}, or `crewboard team join {team.directory.path.name} --store {shlex.quote(url)}` in another clone"
 
 
 def merge(
@@ -235,7 +195,7 @@ def merge(
         TryLaterError: The agent is at work, or git or another merge is.
     """
     worktree = _ready_to_merge(team, name, message, now=now, unchecked=unchecked)
-    repository = open_users_repository(team)
+    repository = workspaces.open_home(team.directory)
     with merging.open_mover(team.directory, repository) as mover:
         target = merging.find_target(repository, into)
         _require_related(team, repository, name, worktree, target.tip)
@@ -262,7 +222,7 @@ def target_name(team: Team, into: str | None = None) -> str:
     Raises:
         UsageError: There is no branch `into`, or it is checked out elsewhere.
     """
-    return merging.find_target(open_users_repository(team), into).name
+    return merging.find_target(workspaces.open_home(team.directory), into).name
 
 
 def _ready_to_merge(team: Team, name: str, message: str | None, *, now: bool, unchecked: bool) -> Worktree:
@@ -301,7 +261,7 @@ def open_pull_request(
         BadDataError: It has conflicts, its check failed, or git or gh refused.
         TryLaterError: The agent is at work.
     """
-    repository = open_users_repository(team)
+    repository = workspaces.open_home(team.directory)
     gh, run = find_gh(team.directory.root), partial(repository.as_user, team.environment)
     base = into or repository.branch()
     tip = repository.ref(f"refs/heads/{base}^{{commit}}") if base is not None else None
@@ -338,7 +298,7 @@ def ask_to_resolve(team: Team, name: str) -> Message:
         UsageError: There is no such agent, it has no worktree, or its work has no conflicts.
     """
     worktree = require_worktree(team, name)
-    repository = open_users_repository(team)
+    repository = workspaces.open_home(team.directory)
     _require_related(team, repository, name, worktree)
     found = read_changes(team, repository, name, worktree.base)[0]
     if not found.conflicts:
@@ -366,7 +326,7 @@ def merge_into_branch(team: Team, name: str, branch: str, *, message: str | None
     """
     if require_worktree(team, name).carried:
         raise UsageError("on a team with hosts only the operator merges: say what is ready")
-    repository = open_users_repository(team)
+    repository = workspaces.open_home(team.directory)
     if branch == repository.branch():
         raise UsageError(f"{branch} is checked out, and only the operator changes it: choose another branch")
     try:
@@ -396,7 +356,7 @@ def undo(team: Team, name: str | None = None, *, dry_run: bool = False) -> Accep
     """
     if not team.directory.exists():
         raise _nothing_to_undo(team, name)
-    repository = open_users_repository(team)
+    repository = workspaces.open_home(team.directory)
     with merging.open_mover(team.directory, repository) as mover:
         known = [each for each in reversed(mover.record.acceptances) if not each.undone and name in (None, each.agent)]
         # Merges of a team on several machines may be in other clones.
@@ -436,7 +396,7 @@ def recover(team: Team) -> bool:
     """Finish or take back a merge or undo that was killed; return False if there is none."""
     if merging.load(team.directory).move is None:
         return False
-    with merging.open_mover(team.directory, open_users_repository(team)):
+    with merging.open_mover(team.directory, workspaces.open_home(team.directory)):
         return True
 
 
@@ -452,7 +412,7 @@ def unmerged(team: Team, name: str) -> Changes | None:
     if not has_work(team, name):
         return None
     missing = take_snapshot(team, name)
-    repository = open_users_repository(team)
+    repository = workspaces.open_home(team.directory)
     left = _unmerged(team, repository, name, worktree.base)
     if left is None and missing:
         raise BadDataError(f"a snapshot cannot have all of its checkout: {'; '.join(missing)}")
@@ -524,7 +484,7 @@ def forget(team: Team, name: str, *, base: bool) -> str | None:
     checkout.remove(team.directory, name)
     workspaces.forget(team.directory, name)
     try:
-        repository = open_users_repository(team)
+        repository = workspaces.open_home(team.directory)
     except NoRepositoryError:
         return None
     with merging.open_mover(team.directory, repository) as mover:
@@ -548,7 +508,7 @@ def list_worktrees(team: Team) -> list[ListedWorktree]:
     """
     hired = [name for name in team.config.names if worktree_of(team, name) is not None]
     try:
-        repository = open_users_repository(team)
+        repository = workspaces.open_home(team.directory)
     except NoRepositoryError:
         if hired or team.directory.worktrees.exists():
             raise

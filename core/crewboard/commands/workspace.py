@@ -3,13 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from crewboard.commands.changes import (
-    note_collisions,
-    open_users_repository,
-    require_worktree,
-    why_unrelated,
-    worktree_of,
-)
+from crewboard.commands.changes import note_collisions, require_worktree, worktree_of
 from crewboard.commands.context import Team, command_for
 from crewboard.records import OPERATOR, HireOptions, UsageError, Workspace, Worktree
 from crewboard.worktrees import workspaces
@@ -71,15 +65,14 @@ def fetch(team: Team, name: str) -> Fetched | None:
     worktree = require_worktree(team, name)
     if not worktree.carried:
         raise UsageError(f"{name} works on this machine: its work is in {team.directory.worktree(name)}")
-    repository = open_users_repository(team)
+    repository = workspaces.open_home(team.directory)
     found = workspaces.fetch(team.directory, repository, name, worktree)
     if found is None:
         return None
     note_collisions(team)
     branch = workspaces.branch_at_home(team.directory, name)
-    note = workspaces.move_branch(team.directory, repository, name, found.commit) or why_unrelated(
-        team, repository, name, worktree
-    )
+    note = workspaces.move_branch(team.directory, repository, name, found.commit)
+    note = note or workspaces.why_unrelated(team.directory, repository, name, worktree)
     return Fetched(name, found.commit, branch, found.at, found.missing, found.changed, note)
 
 
@@ -96,7 +89,7 @@ def fetch_all(team: Team) -> list[Fetched]:
 def left_branches(team: Team, names: Sequence[str]) -> list[str]:
     """Say which branches that `fetch` made are left of agents whose work is gone, why, and how to remove them."""
     try:
-        repository = open_users_repository(team)
+        repository = workspaces.open_home(team.directory)
     except NoRepositoryError:
         return []
     left = ((workspaces.branch_at_home(team.directory, name), name) for name in names)

@@ -11,6 +11,7 @@ On a host, all of this is in a repository of crewboard's own. One of the user th
 
 import contextlib
 import os
+import shlex
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -101,6 +102,45 @@ def worktree_on_hosts(team: TeamDirectory, name: str, pushed: Workspace) -> Work
 
 
 # At the user.
+
+
+def open_home(team: TeamDirectory) -> Repository:
+    """Return the user's repository.
+
+    Raises:
+        NoRepositoryError: The root is in none. On a team with hosts, the text says where the project is.
+    """
+    try:
+        return open_repository(team.root)
+    except NoRepositoryError as error:
+        if not error.missing or load(team) is None:
+            raise
+        raise NoRepositoryError(
+            f"{team.root} is not in a git repository of the project: {_where_the_project_is(team)}"
+        ) from None
+
+
+def why_unrelated(team: TeamDirectory, repository: Repository, name: str, worktree: Worktree, tip: str = "HEAD") -> str:
+    """Return why the work of an agent on a host does not belong into a branch; an empty text if it does.
+
+    With a part of the history, as in a shallow clone, that is unknown.
+    """
+    known = worktree.carried and repository.ref(f"{worktree.base}^{{commit}}") is not None
+    if not known or merge_base(repository, repository.commit(tip), worktree.base) is not None:
+        return ""
+    if repository.git("rev-parse", "--is-shallow-repository") == "true":
+        return ""
+    return (
+        f"{repository.top} is not the project's repository: it has no history in common with the work of {name}; "
+        f"{_where_the_project_is(team)}"
+    )
+
+
+def _where_the_project_is(team: TeamDirectory) -> str:
+    there, url = "go to the clone from which you pushed it", team.address
+    if url is None:
+        return there
+    return f"{there}, or `crewboard team join {team.path.name} --store {shlex.quote(url)}` in another clone"
 
 
 def push(team: TeamDirectory, by: str, now: float, url: str | None = None, *, force: bool = False) -> Workspace:

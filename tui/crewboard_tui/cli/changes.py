@@ -15,7 +15,7 @@ from crewboard_tui.cli.common import LazyGroup, Session, as_json, columns, cut, 
 from crewboard_tui.render import describe_check, safe_line
 
 if TYPE_CHECKING:
-    from crewboard.commands.changes import PullRequest
+    from crewboard.commands.changes import Merge, PullRequest
     from crewboard.commands.undo import PutBack
     from crewboard.worktrees.changes import Changes, LastCheck
 
@@ -248,16 +248,20 @@ def merge(
     elif done is None:
         say(f"nothing to merge: all of the work of {name} is there already")
     else:
-        made, files = done.acceptance, len(done.changes.files)
-        counts = f"+{done.changes.added} -{done.changes.removed} in {core.records.counted(files, 'file')}"
-        say(safe_line(f"{'would merge' if dry_run else 'merged'} {name} into {_branch(made)}: {counts}"))
-        if made.ref == "HEAD":
-            note(core.commands.changes.DETACHED)
-        for task in core.store.tasks.load_all(session.team.directory):
-            if task.owner == name and task.in_review is not None:
-                note(f"task {task.id} waits for the review of {task.review}: {safe_line(task.subject)}")
-        if not dry_run:
-            note(f"commit {made.result[:12]}; `{core.commands.command_for(session.team, 'undo')}` takes it back")
+        _say_merged(session.team, name, done, dry_run=dry_run)
+
+
+def _say_merged(team: Team, name: str, done: "Merge", *, dry_run: bool) -> None:
+    made, files = done.acceptance, len(done.changes.files)
+    counts = f"+{done.changes.added} -{done.changes.removed} in {core.records.counted(files, 'file')}"
+    say(safe_line(f"{'would merge' if dry_run else 'merged'} {name} into {_branch(made)}: {counts}"))
+    if made.ref == "HEAD":
+        note(core.commands.changes.DETACHED)
+    for task in core.store.tasks.load_all(team.directory):
+        if task.owner == name and task.in_review is not None:
+            note(f"task {task.id} waits for the review of {task.review}: {safe_line(task.subject)}")
+    if not dry_run:
+        note(f"commit {made.result[:12]}; `{core.commands.command_for(team, 'undo')}` takes it back")
 
 
 @contextlib.contextmanager

@@ -410,54 +410,59 @@ def types(context: click.Context, as_json: bool) -> None:
     for file in broken:
         note(f"skipped {file.path}: {file.why}; correct the file or remove it")
     if as_json:
-        say_json(
-            [
-                {
-                    "name": each.name,
-                    "summary": each.summary,
-                    "tools": list(each.tools),
-                    "mcp": list(each.mcp),
-                    "team_tools": list(core.agent_types.TEAM_TOOLS),
-                    "writes": each.writes,
-                    "executes": each.executes,
-                    "model": each.model,
-                    "effort": each.effort,
-                    "thinking": each.thinking,
-                    "web": each.web,
-                    "allowed_domains": list(each.allowed_domains),
-                    "worktree": each.worktree,
-                    "plan": each.plan,
-                    "asks": each.asks or None,
-                    "max_turns": each.max_turns,
-                    "only": [limit.as_dict() for limit in each.only],
-                    "denied": [limit.as_dict() for limit in each.denied],
-                    "skills": list(each.skills),
-                    "left_out": list(each.left_out),
-                    "not_understood": list(each.not_understood),
-                    "file": each.file or None,
-                    "trusted": trusted(each),
-                }
-                for each in known.values()
-            ]
-        )
+        say_json([_describe_type(each, trusted=trusted(each)) for each in known.values()])
         return
     for each in known.values():
-        say(f"{each.name:<8} {each.summary}")
-        say(f"         tools: {' '.join((*each.tools, *each.mcp))}")
-        if each.left_out:
-            why = "named in its file; crewboard has no such tools, or no such patterns"
-            say(f"         left out: {', '.join(each.left_out)} ({why})")
-        for problem in each.not_understood:
-            say(f"         not understood: {problem}")
-        if limits := core.agent_types.describe_limits(each):
-            say(f"         limits: {'; '.join(limits)}")
-        on_the_web = each.web and (" ".join(each.allowed_domains) or "any domain")
-        how = {"model": each.model, "effort": each.effort, "thinking": each.thinking, "web": on_the_web}
-        say(f"         {', '.join(f'{what}: {value}' for what, value in how.items() if value)}")
+        _say_type(each)
         if not trusted(each):
             accept = core.commands.command_for(session.team, f"types trust {each.name}")
             say(f"         not accepted: read {each.file}, then `{accept}`")
     say(f"all types also have: {' '.join(core.agent_types.TEAM_TOOLS)}")
+
+
+def _describe_type(kind: core.agent_types.AgentType, *, trusted: bool) -> dict[str, Any]:
+    """Return a type as JSON."""
+    return {
+        "name": kind.name,
+        "summary": kind.summary,
+        "tools": list(kind.tools),
+        "mcp": list(kind.mcp),
+        "team_tools": list(core.agent_types.TEAM_TOOLS),
+        "writes": kind.writes,
+        "executes": kind.executes,
+        "model": kind.model,
+        "effort": kind.effort,
+        "thinking": kind.thinking,
+        "web": kind.web,
+        "allowed_domains": list(kind.allowed_domains),
+        "worktree": kind.worktree,
+        "plan": kind.plan,
+        "asks": kind.asks or None,
+        "max_turns": kind.max_turns,
+        "only": [limit.as_dict() for limit in kind.only],
+        "denied": [limit.as_dict() for limit in kind.denied],
+        "skills": list(kind.skills),
+        "left_out": list(kind.left_out),
+        "not_understood": list(kind.not_understood),
+        "file": kind.file or None,
+        "trusted": trusted,
+    }
+
+
+def _say_type(kind: core.agent_types.AgentType) -> None:
+    """Print what agents of a type may do."""
+    say(f"{kind.name:<8} {kind.summary}")
+    say(f"         tools: {' '.join((*kind.tools, *kind.mcp))}")
+    if kind.left_out:
+        why = "named in its file; crewboard has no such tools, or no such patterns"
+        say(f"         left out: {', '.join(kind.left_out)} ({why})")
+    for problem in kind.not_understood:
+        say(f"         not understood: {problem}")
+    if limits := core.agent_types.describe_limits(kind):
+        say(f"         limits: {'; '.join(limits)}")
+    on_the_web = kind.web and (" ".join(kind.allowed_domains) or "any domain")
+    how = {"model": kind.model, "effort": kind.effort, "thinking": kind.thinking, "web": on_the_web}
+    say(f"         {', '.join(f'{what}: {value}' for what, value in how.items() if value)}")
 
 
 @types.command()

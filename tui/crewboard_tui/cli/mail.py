@@ -288,16 +288,21 @@ def approve(
     decided = core.commands.answers.approve(
         session.team, ident, feedback=feedback, sha256=sha256, edited=edited, terms=terms
     )
-    if edited is not None and core.store.roster.is_attached(session.team.directory):
-        note(f"Claude Code takes plans from teammates alone: {decided.from_} reads your version and submits it again")
-    for overlap in core.commands.answers.plan_overlaps(session.team, decided):
-        note(safe_line(overlap))
     common.note_budget(budget)
-    if lacking := core.commands.answers.tools_lacking(session.team, decided):
-        note(f"warning: {lacking}")
-    if words := core.commands.answers.words_of_terms(session.team, decided):
-        note(safe_line(f"until its result: {words}"))
+    _note_approved(session.team, decided, edited=edited is not None)
     _report_answer(decided, as_json)
+
+
+def _note_approved(team: Team, decided: Request, *, edited: bool) -> None:
+    """Report on stderr what an approval means: plans that overlap, tools that are lacking, terms until the result."""
+    if edited and core.store.roster.is_attached(team.directory):
+        note(f"Claude Code takes plans from teammates alone: {decided.from_} reads your version and submits it again")
+    for overlap in core.commands.answers.plan_overlaps(team, decided):
+        note(safe_line(overlap))
+    if lacking := core.commands.answers.tools_lacking(team, decided):
+        note(f"warning: {lacking}")
+    if words := core.commands.answers.words_of_terms(team, decided):
+        note(safe_line(f"until its result: {words}"))
 
 
 def _listed(text: str) -> list[str]:
