@@ -23,12 +23,12 @@ from crewboard.linux import process
 from crewboard.protocol import SHUTDOWN_TIMEOUT
 from crewboard.readmodel.reader import read_team
 from crewboard.records import Exit, Host, Lease, RunStarted, Spec, Status, WantedRun, is_orderly
-from crewboard.store import AgentDirectory, CachedFile, agents, hosts, json_records, leases, mailbox, roster
+from crewboard.store import AgentDirectory, CachedFile, Key, agents, hosts, json_records, leases, mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.finalizer import LostRun
 from crewboard.supervisor.host import HostSupervisor, LocalHost, describe
-from crewboard.supervisor.launcher import Ended
+from crewboard.supervisor.launcher import Ended, MemoryGroups, Ref
 from crewboard.supervisor.reconciler import Supervisor, Watched
 from tests import postgres
 from tests.crew import WAIT_TIMEOUT, Crew, eventually
@@ -345,16 +345,37 @@ def watch(agent: AgentDirectory) -> Watched:
     return Watched(agent, CachedFile(agent.spec, Spec), CachedFile(agent.status, Status), CachedFile(agent.exit, Exit))
 
 
+def test_a_lease_is_freed_once_it_is_recorded_how_the_run_ended(team: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a host that looks just then records that no process saw the end."""
+    agent, supervisor = team.crew.agent("scout"), HostSupervisor.__new__(HostSupervisor)
+    team.crew.directory.make_folder(agent.folder.name)
+    supervisor._team, supervisor._is_lost = team.crew.directory, False
+    supervisor._memory_groups = MemoryGroups(team.crew.directory)
+    watched = watch(agent)
+    watched.ref, watched.run, watched.ended[1] = Ref(17, 1), 1, Ended(signal=9)
+    free, freed = leases.free, list[Exit | None]()
+
+    def note(lease: Key, pid: int, ticks: int) -> None:
+        freed.append(agents.exit_record(agent))
+        free(lease, pid, ticks)
+
+    monkeypatch.setattr(leases, "free", note)
+    supervisor._forget_worker(watched)
+    assert [record.signal if record is not None else None for record in freed] == [9]
+
+
 def test_a_host_that_lost_its_lease_records_no_end(directory: TeamDirectory) -> None:
     """It killed its workers itself; the end of the run is told with the reason for that."""
     agent = directory.agent("scout")
     directory.make_folder(agent.folder.name)
     supervisor = HostSupervisor.__new__(HostSupervisor)
-    supervisor._watched = {}
+    supervisor._team, supervisor._watched = directory, {}
+    supervisor._memory_groups = MemoryGroups(directory)
     supervisor.lose_workers()
     watched = watch(agent)
-    watched.ended[1] = Ended(signal=9)
+    watched.ref, watched.ended[1] = Ref(17, 1), Ended(signal=9)
     assert supervisor._record_end(watched) is None
+    supervisor._forget_worker(watched)
     assert agents.exit_record(agent) is None
 
 

@@ -493,8 +493,12 @@ class HostSupervisor(Supervisor):
         else:
             store.leases.free(lease, holder.pid, holder.start_ticks)
 
-    def _record_end(self, watched: Watched) -> Exit | None:
+    def _record_observed(self, watched: Watched) -> None:
         # The host that begins again, or another one, records that the run was lost.
+        if not self._is_lost:
+            super()._record_observed(watched)
+
+    def _record_end(self, watched: Watched) -> Exit | None:
         if self._is_lost:
             return None
         record = super()._record_end(watched)

@@ -423,12 +423,13 @@ class Supervisor:
             and status.pid != watched.ref.pid
         )
 
-    @staticmethod
-    def _forget_worker(watched: Watched) -> None:
-        """Forget a worker that has ended, and free its lease."""
+    def _forget_worker(self, watched: Watched) -> None:
+        """Forget a worker that has ended, and free its lease once it is recorded how it ended."""
         if watched.ref is not None:
-            # Else it ends by itself.
-            with contextlib.suppress(StorageError):
+            # Else the lease ends by itself, and this is recorded then.
+            with contextlib.suppress(CrewboardError):
+                # First: for another process, a run without lease and record is one that no process saw end.
+                self._record_observed(watched)
                 store.leases.free(watched.agent.lease, watched.ref.pid, watched.ref.ticks)
         watched.ref = None
         watched.term_at = None
@@ -614,10 +615,8 @@ class Supervisor:
 
     def _record_end(self, watched: Watched) -> Exit | None:
         """Record how the newest run ended if that is not done yet; return the record of a run to be finalized."""
+        self._record_observed(watched)
         now = store.hosts.now(self._team)
-        for run, ended in sorted(watched.ended.items()):
-            finalizer.record_exit(watched.agent, run, ended, now, self._reason(watched, run))
-        watched.ended.clear()
         status, record = watched.status.get(), watched.exit.get()
         if status is not None and (record is None or record.run < status.run):
             reason, evidence, seen_at = self._unobserved_reason(status)
@@ -626,6 +625,13 @@ class Supervisor:
             record = finalizer.record_exit(watched.agent, status.run, Ended(), now, reason, evidence, seen_at)
         is_due = record is not None and not record.buried and not store.leases.is_held(watched.agent.lease)
         return record if is_due else None
+
+    def _record_observed(self, watched: Watched) -> None:
+        """Record how runs ended of which this process saw the end."""
+        now = store.hosts.now(self._team)
+        for run, ended in sorted(watched.ended.items()):
+            finalizer.record_exit(watched.agent, run, ended, now, self._reason(watched, run))
+        watched.ended.clear()
 
     def _unobserved_reason(self, status: Status) -> tuple[str, str, float]:  # noqa: ARG002  a host needs it
         """Return why a run ended that no supervisor saw end, the evidence, and when its host last wrote.
