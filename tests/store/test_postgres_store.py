@@ -591,6 +591,18 @@ def test_a_write_waits_until_the_server_takes_writes(store: Any, monkeypatch: py
         store.put("tasks/2.json", b"two")
 
 
+def test_a_limit_for_locks_ends_no_work(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with psycopg.connect(store.url, autocommit=True) as other:
+        other.execute(f"ALTER DATABASE {other.info.dbname} SET lock_timeout = '50ms'")
+        postgres_store.close_all()
+        query = "SELECT pg_advisory_{}lock(hashtextextended('api/tasks', 0))"
+        other.execute(query.format(""))
+        with monkeypatch.context() as patch:
+            patch.setattr("crewboard.store.postgres_server.time.sleep", lambda _: other.execute(query.format("un")))
+            store.locked("tasks", lambda: store.put("tasks/1.json", b"one"))
+    assert store.get("tasks/1.json") == b"one"
+
+
 def test_a_role_without_rights_is_told_which_it_needs(store: Any) -> None:
     with psycopg.connect(store.url, autocommit=True) as connection:
         connection.execute("DO $$ BEGIN CREATE ROLE guest LOGIN; EXCEPTION WHEN duplicate_object THEN END $$")

@@ -45,6 +45,8 @@ SELECT number, lease_ttl,
 
 _RERUN = (
     errors.SerializationFailure, errors.DeadlockDetected, errors.IdleInTransactionSessionTimeout,
+    # An administrator may set `lock_timeout`.
+    errors.LockNotAvailable,
     # During a failover, the address may lead to a server that is no primary yet, or no more.
     errors.ReadOnlySqlTransaction,
 )  # fmt: skip
