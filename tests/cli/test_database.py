@@ -5,6 +5,7 @@ from uuid import uuid4
 
 import pytest
 
+from crewboard.commands import hosts
 from crewboard.commands.context import Team
 from crewboard.store import TeamDirectory, mailbox, roster, tasks
 from crewboard_tui.cli.program import crewboard
@@ -34,7 +35,8 @@ def make_team(root: Path, name: str, url: str, count: int) -> Team:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Return a list to which each query of this process is added."""
+    """Return a list to which each query of this process is added. A start in the queue is not waited for."""
+    monkeypatch.setattr(hosts, "QUEUE_TIMEOUT", 0.0)
     found: list[object] = []
     execute = psycopg.Connection.execute
 
@@ -65,7 +67,18 @@ def queries(team: Team, asked: list[object], command: str) -> int:
 
 
 @pytest.mark.parametrize(
-    "command", ["status", "status --json", "tasks", "hosts", "changes", "send agent0 hello", "task add more"]
+    "command",
+    [
+        "status",
+        "status --json",
+        "tasks",
+        "hosts",
+        "changes",
+        "send agent0 hello",
+        "task add more",
+        "stop agent0",
+        "spawn new --type explore --prompt look --background",
+    ],
 )
 def test_a_large_team_takes_no_more_queries(teams: list[Team], asked: list[object], command: str) -> None:
     small, large = (queries(team, asked, command) for team in teams)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.commands import answers, hire, messages, tasks
+from crewboard.commands import answers, hire, hosts, messages, tasks
 from crewboard.commands.context import Team
 from crewboard.protocol import requests, supervisor_client
 from crewboard.records import Answer, Config, Intake, Message, Reply, RunStarted, Spec, Tokens, ToolStart
@@ -75,7 +75,7 @@ def test_a_made_team_survives_and_is_still_its_users(disk: Disk, team: Team) -> 
 
 
 def test_a_hire_survives_with_its_prompt(disk: Disk, team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hire, "_is_up", lambda *_: True)
+    monkeypatch.setattr(hosts, "_is_up", lambda *_: True)
     hire.spawn(team, hire.Hire("scout", "explore", "read everything"))
     left = left_of(disk)
     spec = json_records.load(left.agent("scout").spec, Spec)

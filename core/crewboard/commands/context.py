@@ -86,9 +86,12 @@ class Team(Struct, frozen=True):
     @property
     def config(self) -> Config:
         """Return the roster and settings; an empty roster if the team does not exist yet."""
-        if not self.directory.exists():
+        try:
+            return store.roster.load(self.directory)
+        except UsageError:
+            if self.directory.exists():
+                raise
             return Config(name=self.directory.path.name)
-        return store.roster.load(self.directory)
 
     def member(self, name: str) -> Member:
         """Return the roster entry of the agent called `name`.

@@ -192,6 +192,11 @@ def held_starts(team: TeamDirectory) -> HeldStarts:
 
     On a team with hosts, each host has a record of those that it holds back.
     """
+    with team.store.glance():
+        return _held_starts(team)
+
+
+def _held_starts(team: TeamDirectory) -> HeldStarts:
     found = json_records.load_or_none(team.starts, HeldStarts) or HeldStarts()
     for name in sorted(team.hosts.names()):
         there = json_records.load_or_none(hosts.held(team, name), HeldStarts) or HeldStarts()

@@ -232,10 +232,11 @@ def claimed_by(team: TeamDirectory, name: str, run: int) -> str | None:
     Raises:
         StorageError: The store failed.
     """
-    for host in sorted(team.hosts.names()):
-        found = json_records.load_or_none(_claims(team, host).below(f"{name}.json"), WantedRun)
-        if found is not None and found.run == run:
-            return host
+    with team.store.glance():
+        for host in sorted(team.hosts.names()):
+            found = json_records.load_or_none(_claims(team, host).below(f"{name}.json"), WantedRun)
+            if found is not None and found.run == run:
+                return host
     return None
 
 
@@ -258,9 +259,10 @@ def reason_to_wait(team: TeamDirectory, needs: Collection[str]) -> str | None:
     Raises:
         StorageError: The store failed.
     """
-    up = _taking(team)
-    fitting = [host for host in up if labels(host).issuperset(needs)]
-    return None if any(free_slots(team, host) > 0 for host in fitting) else reason(needs, [labels(host) for host in up])
+    with team.store.glance():
+        up = _taking(team)
+        is_free = any(free_slots(team, host) > 0 for host in up if labels(host).issuperset(needs))
+    return None if is_free else reason(needs, [labels(host) for host in up])
 
 
 def free_slots(team: TeamDirectory, host: Host) -> int:
@@ -276,7 +278,8 @@ def free_slots(team: TeamDirectory, host: Host) -> int:
 
 def _taking(team: TeamDirectory) -> list[Host]:
     """Return the hosts that are up and take runs."""
-    return [host for host in load_all(team) if not host.draining and is_up(team, host.name)]
+    with team.store.glance():
+        return [host for host in load_all(team) if not host.draining and is_up(team, host.name)]
 
 
 def find_other(team: TeamDirectory, host: str, needs: Collection[str]) -> str | None:
@@ -330,7 +333,8 @@ def check(team: TeamDirectory, host: str | None, needs: Collection[str]) -> str:
     known = sorted(team.hosts.names())
     if host and host not in known:
         raise UsageError(f"there is no host {host!r} in this team; its hosts are {', '.join(known)}")
-    offered = {label for each in load_all(team) if is_up(team, each.name) for label in each.labels}
+    with team.store.glance():
+        offered = {label for each in load_all(team) if is_up(team, each.name) for label in each.labels}
     missing = sorted({*needs} - offered)
     return f"no host that is up has {' and '.join(missing)}; it waits for one" if missing else ""
 
