@@ -29,15 +29,16 @@ WAIT_TIMEOUT = 30.0
 
 def eventually(condition: Callable[[], T | None], what: str = "the condition", seconds: float = WAIT_TIMEOUT) -> T:
     """Wait until `condition` returns a true value, and return it."""
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while True:
         asked = time.thread_time()
         if found := condition():
             return found
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > seconds:
             raise AssertionError(f"{what} did not come true within {seconds:g} s")
         # A condition that reads a whole team would take a core from the processes that it waits for.
-        time.sleep(max(0.01, 4 * (time.thread_time() - asked)))
+        time.sleep(max(0.01, 4 * (time.thread_time() - asked), waited / 20))
 
 
 def contents(folder: Path) -> dict[Path, bytes]:

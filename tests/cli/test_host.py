@@ -161,7 +161,7 @@ def test_a_supervisor_without_workers_makes_room_for_a_host(tmp_path: Path, data
     with ModelServer() as model:
         crew = Crew(tmp_path, model, store=database)
         try:
-            crew.run("scout", "explore", "List all Python files")
+            crew.run("scout", "explore", "say hello")
             cli = Inside(tmp_path, clean_environment()).with_environment(ANTHROPIC_API_KEY=KEY)
             cli("host").refused(ExitCode.TRY_LATER, "agents run here already, without a host: scout")
             stop.stop_now(crew.team, "scout")

@@ -185,10 +185,13 @@ def find_cache_clear() -> None:
 def starts() -> list[tuple[str, ast.Call]]:
     """Every call in the sources that starts a program, with its place."""
     found = []
-    for path in (path for folder in SOURCES for path in folder.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    names = ("subprocess.", "os.exec", "os.spawn", "os.posix_spawn", "os.system", "os.popen")
+    texts = {path: path.read_text() for folder in SOURCES for path in folder.rglob("*.py")}
+    # Parsing takes long, so parse only those that may have one.
+    for path, text in ((path, text) for path, text in texts.items() if any(name in text for name in names)):
+        for node in ast.walk(ast.parse(text)):
             name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-            if name.startswith(("subprocess.", "os.exec", "os.spawn", "os.posix_spawn", "os.system", "os.popen")):
+            if name.startswith(names):
                 assert isinstance(node, ast.Call)
                 found.append((f"{path}:{node.lineno}", node))
     return found

@@ -14,6 +14,8 @@ CONTEXT.set_forkserver_preload(
         "crewboard.store.tasks",
         "crewboard.readmodel.changes",
         "crewboard_tui.cli.program",
+        # The modules of tests import it.
+        "pytest",
     ]
     + [f"crewboard_tui.cli.{module}" for module in ("mail", "tasks", "status")]
 )

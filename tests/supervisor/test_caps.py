@@ -25,7 +25,7 @@ from crewboard.supervisor.starts import Candidate, StartQueue, restart_delay
 from tests.crew import Crew, eventually
 from tests.model import calls
 
-LOOK = "List all Python files"
+HELLO = "say hello"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_memory_counts_a_process_and_what_it_started() -> None:
 @pytest.fixture
 def full(crew: Crew) -> Crew:
     """Return a team that may have one agent, and has it."""
-    crew.run("first", "explore", LOOK)
+    crew.run("first", "explore", HELLO)
     answers.change_setting(crew.team, "max_agents", "1")
     return crew
 
@@ -121,7 +121,7 @@ def queue_of(crew: Crew) -> list[str]:
 
 def test_over_a_cap_agents_are_queued_and_start_in_order(full: Crew) -> None:
     for name in ("third", "second"):
-        assert full.hire(name, "explore", LOOK, once=True).run == 1
+        assert full.hire(name, "explore", HELLO, once=True).run == 1
     seen = full.see("second")
     assert (seen.state, seen.alive, seen.reason) == ("queued", False, "queued 2nd: max_agents 1 reached")
     assert urgent(full) == []
@@ -135,8 +135,8 @@ def test_over_a_cap_agents_are_queued_and_start_in_order(full: Crew) -> None:
 
 @pytest.mark.long
 def test_the_queue_survives_the_supervisor(full: Crew) -> None:
-    full.hire("second", "explore", LOOK)
-    full.hire("third", "explore", LOOK)
+    full.hire("second", "explore", HELLO)
+    full.hire("third", "explore", HELLO)
     pid = full.supervisor_pid()
     os.kill(pid, signal.SIGKILL)
     eventually(lambda: not supervisor_client.is_alive(full.directory), "the end of the supervisor")
@@ -154,7 +154,7 @@ def test_the_queue_survives_the_supervisor(full: Crew) -> None:
 
 @pytest.mark.long
 def test_while_a_team_is_deleted_no_queued_agent_starts(full: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
-    full.hire("second", "explore", LOOK)
+    full.hire("second", "explore", HELLO)
     end_all = stop.end_all
 
     def end_and_look(*given: Any, **how: Any) -> None:
@@ -171,14 +171,14 @@ def test_while_a_team_is_deleted_no_queued_agent_starts(full: Crew, monkeypatch:
 
 @pytest.mark.long
 def test_a_raised_cap_starts_who_waits(full: Crew) -> None:
-    full.hire("second", "explore", LOOK)
+    full.hire("second", "explore", HELLO)
     answers.change_setting(full.team, "max_agents", "none")
     full.wait_for("second", "idle")
 
 
 @pytest.mark.long
 def test_a_queued_agent_can_be_taken_out_of_the_queue(full: Crew) -> None:
-    full.hire("second", "explore", LOOK)
+    full.hire("second", "explore", HELLO)
     with pytest.raises(TryLaterError, match="second is queued 1st"):
         full.hire("second", "explore", "something else")
     stop.stop(full.team, "second")
@@ -190,7 +190,7 @@ def test_a_queued_agent_can_be_taken_out_of_the_queue(full: Crew) -> None:
 
 def test_a_start_that_may_not_wait_is_refused_and_leaves_nothing(full: Crew) -> None:
     with pytest.raises(TryLaterError, match="second was not started: max_agents 1 reached"):
-        hire.spawn(full.team, Hire("second", "explore", LOOK, wait=False))
+        hire.spawn(full.team, Hire("second", "explore", HELLO, wait=False))
     assert full.team.config.member("second") is None
     assert not full.agent("second").path.exists()
 
@@ -198,7 +198,7 @@ def test_a_start_that_may_not_wait_is_refused_and_leaves_nothing(full: Crew) -> 
 @pytest.mark.long
 def test_resume_all_keeps_to_the_cap(crew: Crew) -> None:
     for name in ("a", "b", "c"):
-        crew.run(name, "explore", LOOK)
+        crew.run(name, "explore", HELLO)
         stop.stop_now(crew.team, name)
     answers.change_setting(crew.team, "max_agents", "2")
     hire.resume_all(crew.team)
@@ -221,7 +221,7 @@ def test_idle_agents_do_not_count_as_working(directory: TeamDirectory) -> None:
 
 def test_an_agent_over_its_memory_is_killed_with_all_that_it_started(crew_on: Callable[..., Crew]) -> None:
     crew = crew_on()
-    crew.run("fat", "explore", LOOK)
+    crew.run("fat", "explore", HELLO)
     holder = leases.holder(crew.agent("fat").lease, Lease)
     assert holder is not None
     control.limit_memory(crew.team, "fat", 4096)
@@ -259,7 +259,7 @@ def test_a_cgroup_follows_the_limit_and_outlives_the_supervisor(crew_on: Callabl
     if process.find_memory_cgroup() is None:
         pytest.skip("memory limits by cgroups do not work here: no cgroup is delegated to this user")
     crew = crew_on()
-    crew.run("api", "explore", LOOK, max_memory=300 << 20)
+    crew.run("api", "explore", HELLO, max_memory=300 << 20)
     group = process.cgroup(crew.pid("api"))
     assert group is not None
     os.kill(crew.supervisor_pid(), signal.SIGKILL)
@@ -296,7 +296,7 @@ def test_restarts_wait_longer_each_time_and_end_after_three() -> None:
 
 @pytest.mark.long
 def test_a_crashed_agent_restarts_with_its_memory(crew: Crew) -> None:
-    crew.run("api", "explore", LOOK, restart=True)
+    crew.run("api", "explore", HELLO, restart=True)
     crew.kill("api")
     eventually(lambda: crew.see("api").run == 2 and crew.see("api").state == "idle", "the second run")
     assert urgent(crew) == []
@@ -308,7 +308,7 @@ def test_a_crashed_agent_restarts_with_its_memory(crew: Crew) -> None:
 
 
 def test_a_restart_is_announced_and_cancelled_by_a_stop(crew: Crew) -> None:
-    crew.run("api", "explore", LOOK, restart=True)
+    crew.run("api", "explore", HELLO, restart=True)
     # After so many restarts it waits for a minute, so that this test cannot come too late.
     now = time.time()
     earlier = [now - 550 * number for number in range(6, 0, -1)]
@@ -324,7 +324,7 @@ def test_a_restart_is_announced_and_cancelled_by_a_stop(crew: Crew) -> None:
 
 
 def test_the_fourth_crash_in_ten_minutes_is_a_death(crew: Crew) -> None:
-    crew.run("api", "explore", LOOK, restart=True)
+    crew.run("api", "explore", HELLO, restart=True)
     now = time.time()
     json_records.save(crew.directory.starts, HeldStarts(restarts={"api": [now - 90, now - 60, now - 30]}))
     crew.kill("api")

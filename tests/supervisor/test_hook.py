@@ -242,7 +242,7 @@ def deaths_in(folder: Path) -> list[dict[str, Any]]:
 
 def test_the_hook_hears_of_each_need_once_also_over_a_supervisor_restart(hooked: tuple[Crew, Path]) -> None:
     crew, folder = hooked
-    crew.run("scout", "explore", "List all Python files")
+    crew.run("scout", "explore", "say hello")
     crew.kill("scout")
     eventually(lambda: deaths_in(folder), "the death")
     os.kill(crew.supervisor_pid(), signal.SIGKILL)
@@ -266,7 +266,7 @@ def test_a_hook_that_hangs_is_killed_and_the_next_need_is_told(hooked: tuple[Cre
     configured(folder, f'command = ["sh", "{script}"]\ntimeout = 3\n')
     told = script.read_text()
     script.write_text(f'echo $$ > "{folder}/pid"; sleep 600 & wait\n')
-    crew.run("scout", "explore", "List all Python files")
+    crew.run("scout", "explore", "say hello")
     crew.kill("scout")
     eventually(lambda: (folder / "pid").exists() and (folder / "pid").read_text().strip(), "the hanging hook")
     pid = int((folder / "pid").read_text())

@@ -36,7 +36,7 @@ from tests.hosts import up
 from tests.model import ModelServer, calls
 from tests.real_hosts import API_KEY, Hosts
 
-LOOK = "List all Python files"
+HELLO = "say hello"
 TTL = 6.0
 
 
@@ -130,7 +130,7 @@ def test_hosts_share_the_runs_and_begin_each_once(team: Hosts, tmp_path: Path) -
     team.start("build2", "gpu", slots=3)
     names = [f"a{number}" for number in range(6)]
     for name in names:
-        team.crew.hire(name, "explore", LOOK)
+        team.crew.hire(name, "explore", HELLO)
     wait_up(team, *names)
     assert sorted(host_of(team, name) or "" for name in names) == 3 * ["build1"] + 3 * ["build2"]
     assert [runs(team, name) for name in names] == 6 * [[1]]
@@ -139,7 +139,7 @@ def test_hosts_share_the_runs_and_begin_each_once(team: Hosts, tmp_path: Path) -
     assert (record.slots, record.labels, record.draining) == (3, ["gpu"], False)
     assert record.usage[on_second].memory > 0
     # A seventh waits for a slot.
-    team.crew.hire("late", "explore", LOOK)
+    team.crew.hire("late", "explore", HELLO)
     assert [run.agent for run in hosts.wanted(team.crew.directory)] == ["late"]
     # The key of the hosts is in the environment of their processes, and nowhere else.
     assert not [row for row in rows(team.url) if API_KEY in row]
@@ -149,8 +149,8 @@ def test_hosts_share_the_runs_and_begin_each_once(team: Hosts, tmp_path: Path) -
 
 def test_agents_of_a_killed_host_are_lost_and_go_on_elsewhere(team: Hosts) -> None:
     team.start("build1")
-    team.crew.hire("other", "explore", LOOK)
-    assert team.crew.run("scout", "explore", LOOK).code == 0
+    team.crew.hire("other", "explore", HELLO)
+    assert team.crew.run("scout", "explore", HELLO).code == 0
     team.start("build2")
     team.start("build3")
     team.kill("build1")
@@ -333,7 +333,7 @@ def test_a_supervisor_records_no_end_of_a_run_of_a_host(directory: TeamDirectory
     agent = directory.agent("scout")
     directory.make_folder(agent.folder.name)
     hosts.make(directory, "build1")
-    agents.change_spec(agent, lambda _: Spec(prompt=LOOK, prompt_id="p", type="explore", at=1.0))
+    agents.change_spec(agent, lambda _: Spec(prompt=HELLO, prompt_id="p", type="explore", at=1.0))
     json_records.save(agent.status, Status(run=1, pid=1, state="working", since=1, host="build1"))
     supervisor = Supervisor.__new__(Supervisor)
     supervisor._team = directory
@@ -407,10 +407,10 @@ def test_claims_of_a_lost_host_go_back_into_the_queue(team: Hosts) -> None:
 def test_labels_and_names_choose_the_host(team: Hosts) -> None:
     team.start("build1")
     team.start("build2", "gpu", "big")
-    team.crew.hire("w1", "explore", LOOK, needs=["gpu"])
-    team.crew.hire("w2", "explore", LOOK, host="build1")
-    team.crew.hire("w3", "explore", LOOK, host="build2", needs=["big"])
-    team.crew.hire("w4", "explore", LOOK, host="build1", needs=["big"])
+    team.crew.hire("w1", "explore", HELLO, needs=["gpu"])
+    team.crew.hire("w2", "explore", HELLO, host="build1")
+    team.crew.hire("w3", "explore", HELLO, host="build2", needs=["big"])
+    team.crew.hire("w4", "explore", HELLO, host="build1", needs=["big"])
     wait_up(team, "w1", "w2", "w3")
     assert [host_of(team, name) for name in ("w1", "w2", "w3", "w4")] == ["build2", "build1", "build2", None]
 
@@ -419,8 +419,8 @@ def test_a_host_that_ends_asks_its_agents_and_gives_back_what_has_not_begun(team
     host = team.start("build1")
     team.crew.model.give("busy", calls("bash", command="sleep 600"))
     team.crew.hire("busy", "code", "Sleep.")
-    team.crew.run("idle", "explore", LOOK)
-    team.crew.run("other", "explore", LOOK)
+    team.crew.run("idle", "explore", HELLO)
+    team.crew.run("other", "explore", HELLO)
     # A run that is claimed and does not begin: paused before its host looked.
     put_off(team, "later", "build1")
     # Slurm asks every process of a job to end.
@@ -438,7 +438,7 @@ def test_a_host_that_ends_asks_its_agents_and_gives_back_what_has_not_begun(team
     assert record.draining
     assert shown(team, "build1") == ("draining", ("busy",))
     # What is hired now waits for another host.
-    assert team.crew.hire("new", "explore", LOOK).agent == "new"
+    assert team.crew.hire("new", "explore", HELLO).agent == "new"
     assert [run.agent for run in hosts.wanted(team.crew.directory)] == ["later", "new"]
     tree = process.descendants(host.pid)
     host.send_signal(signal.SIGTERM)
@@ -461,7 +461,7 @@ def put_off(team: Hosts, name: str, host: str) -> None:
     """Let a host have the claim of a run that is paused before it begins."""
     agent = team.crew.agent(name)
     team.crew.directory.make_folder(agent.folder.name)
-    spec = Spec(prompt=LOOK, prompt_id="p", type="explore", want="paused", at=time.time())
+    spec = Spec(prompt=HELLO, prompt_id="p", type="explore", want="paused", at=time.time())
     json_records.save(agent.spec, spec)
     hosts.keep(team.crew.directory, host, WantedRun(agent=name, run=1, at=time.time()))
 
@@ -504,7 +504,7 @@ def test_caps_hold_over_all_hosts(team: Hosts) -> None:
     team.start("build2")
     names = [f"a{number}" for number in range(5)]
     with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda name: team.crew.hire(name, "explore", LOOK), names))
+        list(pool.map(lambda name: team.crew.hire(name, "explore", HELLO), names))
     eventually(lambda: sum(is_alive(team, name) for name in names) == 3 or None, "three agents")
     queued = eventually(lambda: held_by_cap(team), "the others in the queue")
     assert len(queued) == 2
@@ -523,7 +523,7 @@ def held_by_cap(team: Hosts) -> list[str]:
 
 def test_a_host_that_was_killed_alone_finds_its_agents_again(team: Hosts) -> None:
     host = team.start("build1")
-    team.crew.run("scout", "explore", LOOK)
+    team.crew.run("scout", "explore", HELLO)
     worker = team.crew.pid("scout")
     process.send_signal(host.pid, signal.SIGKILL)
     host.wait()
@@ -608,13 +608,13 @@ def test_a_run_begins_after_the_end_of_the_last_one_on_another_host(team: Hosts)
         # Its worker has ended, and its host is about to finalize that.
         agent = team.crew.agent("scout")
         directory.make_folder(agent.folder.name)
-        spec = Spec(prompt=LOOK, prompt_id="p", type="explore", run=2, at=time.time())
+        spec = Spec(prompt=HELLO, prompt_id="p", type="explore", run=2, at=time.time())
         json_records.save(agent.spec, spec)
         json_records.save(agent.status, Status(run=1, pid=1, state="working", since=1, host="build1"))
         hosts.want(directory, WantedRun(agent="scout", run=2, at=time.time()))
         eventually(lambda: hosts.claimed(directory, "build2") or None, "the claim")
         # A pass later, another agent has begun.
-        team.crew.run("other", "explore", LOOK)
+        team.crew.run("other", "explore", HELLO)
         assert runs(team, "scout") == []
         assert "scout" in [run.agent for run in hosts.claimed(directory, "build2")]
     eventually(lambda: runs(team, "scout") == [2] or None, "the run")
@@ -623,7 +623,7 @@ def test_a_run_begins_after_the_end_of_the_last_one_on_another_host(team: Hosts)
 
 def test_an_agent_that_crashes_is_restarted_on_its_host(team: Hosts) -> None:
     team.start("build1")
-    team.crew.hire("sturdy", "explore", LOOK, restart=True)
+    team.crew.hire("sturdy", "explore", HELLO, restart=True)
     wait_up(team, "sturdy")
     team.crew.kill("sturdy")
     eventually(lambda: runs(team, "sturdy") == [1, 2] or None, "its restart")
@@ -634,7 +634,7 @@ def test_an_agent_that_crashes_is_restarted_on_its_host(team: Hosts) -> None:
 
 def test_a_host_ends_when_its_team_is_removed(team: Hosts) -> None:
     host = team.start("build1")
-    team.crew.run("scout", "explore", LOOK)
+    team.crew.run("scout", "explore", HELLO)
     worker = team.crew.pid("scout")
     team.crew.directory.store.purge()
     host.wait()

@@ -134,7 +134,7 @@ def test_its_socket_is_for_its_user_alone(shared_crew: Crew) -> None:
 
 
 def test_the_same_run_is_started_once_despite_repeated_requests(shared_crew: Crew) -> None:
-    shared_crew.run("twice", "explore", "List all Python files", once=True)
+    shared_crew.run("twice", "explore", "say hello", once=True)
     shared_crew.wait_for("twice", "exited")
     for _ in range(3):
         supervisor_client.request_start(shared_crew.directory, "twice", 1, shared_crew.environment)
@@ -143,7 +143,7 @@ def test_the_same_run_is_started_once_despite_repeated_requests(shared_crew: Cre
 
 
 def test_concurrent_resumes_start_an_agent_once(shared_crew: Crew) -> None:
-    shared_crew.run("wanted", "explore", "List all Python files")
+    shared_crew.run("wanted", "explore", "say hello")
     for number in (2, 3, 4):
         stop.stop_now(shared_crew.team, "wanted")
         with ThreadPoolExecutor(4) as callers:
@@ -154,7 +154,7 @@ def test_concurrent_resumes_start_an_agent_once(shared_crew: Crew) -> None:
 
 
 def test_resume_returns_the_run_that_another_caller_started(shared_crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
-    shared_crew.run("raised", "explore", "List all Python files")
+    shared_crew.run("raised", "explore", "say hello")
     stop.stop_now(shared_crew.team, "raised")
     first: list[int] = []
     is_held = leases.is_held
@@ -170,7 +170,7 @@ def test_resume_returns_the_run_that_another_caller_started(shared_crew: Crew, m
 
 
 def test_a_live_worker_is_ended_whatever_run_is_wanted(shared_crew: Crew) -> None:
-    shared_crew.run("wedged", "explore", "List all Python files")
+    shared_crew.run("wedged", "explore", "say hello")
     spec = agents.spec(shared_crew.agent("wedged"))
     assert spec is not None
     agents.change_spec(shared_crew.agent("wedged"), lambda _: spec.replace(run=7))
@@ -182,7 +182,7 @@ def test_a_live_worker_is_ended_whatever_run_is_wanted(shared_crew: Crew) -> Non
 
 
 def test_a_successor_adopts_who_lives_and_can_end_them(shared_crew: Crew) -> None:
-    shared_crew.run("adopted", "explore", "List all Python files")
+    shared_crew.run("adopted", "explore", "say hello")
     pid = shared_crew.pid("adopted")
     old = shared_crew.supervisor_pid()
     process.send_signal(old, signal.SIGKILL)
@@ -196,7 +196,7 @@ def test_a_successor_adopts_who_lives_and_can_end_them(shared_crew: Crew) -> Non
 
 @pytest.mark.long
 def test_deleting_a_team_also_ends_a_supervisor_that_it_had_to_start(crew: Crew) -> None:
-    crew.run("adopted", "explore", "List all Python files")
+    crew.run("adopted", "explore", "say hello")
     process.send_signal(crew.supervisor_pid(), signal.SIGKILL)
     eventually(lambda: not supervisor_client.is_alive(crew.directory), "its end")
     stop.delete(crew.team, now=True)
@@ -204,7 +204,7 @@ def test_deleting_a_team_also_ends_a_supervisor_that_it_had_to_start(crew: Crew)
 
 
 def test_a_death_without_a_supervisor_is_found_and_reported(shared_crew: Crew) -> None:
-    shared_crew.run("unwatched", "explore", "List all Python files")
+    shared_crew.run("unwatched", "explore", "say hello")
     process.send_signal(shared_crew.supervisor_pid(), signal.SIGKILL)
     eventually(lambda: not supervisor_client.is_alive(shared_crew.directory), "its end")
     shared_crew.kill("unwatched")
@@ -223,7 +223,7 @@ def test_a_death_without_a_supervisor_is_found_and_reported(shared_crew: Crew) -
 
 @pytest.mark.long
 def test_no_exit_reason_is_shown_before_the_supervisor_knows_it(shared_crew: Crew) -> None:
-    shared_crew.run("adoptee", "explore", "List all Python files")
+    shared_crew.run("adoptee", "explore", "say hello")
     old = shared_crew.supervisor_pid()
     process.send_signal(old, signal.SIGKILL)
     eventually(lambda: not supervisor_client.is_alive(shared_crew.directory), "its end")
@@ -248,7 +248,7 @@ def test_no_exit_reason_is_shown_before_the_supervisor_knows_it(shared_crew: Cre
 
 @pytest.mark.long
 def test_no_supervisor_is_started_when_all_ends_are_finalized(crew: Crew) -> None:
-    crew.run("scout", "explore", "List all Python files")
+    crew.run("scout", "explore", "say hello")
     stop.delete(crew.team, now=True)
     supervisor_client.ensure_running(crew.directory)
     assert not supervisor_client.is_alive(crew.directory)
@@ -277,7 +277,7 @@ def test_a_start_whose_caller_died_is_reported_to_the_operator(shared_crew: Crew
 
 @pytest.mark.long
 def test_an_orderly_shutdown_of_the_machine_is_no_crash(shared_crew: Crew) -> None:
-    shared_crew.run("rebooted", "explore", "List all Python files")
+    shared_crew.run("rebooted", "explore", "say hello")
     process.send_signal(shared_crew.supervisor_pid(), signal.SIGTERM)
     # One that is slow to end would record the end of the worker as one by a signal.
     eventually(lambda: not supervisor_client.is_alive(shared_crew.directory), "the end of the supervisor")

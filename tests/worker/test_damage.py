@@ -18,7 +18,7 @@ DAMAGE = {"bytes": b"\xff\x00{", "nothing": b"", "list": b"[]", "deep": DEEP}
 
 @pytest.mark.parametrize("name", default(DAMAGE, "deep", "nothing"))
 def test_an_agent_whose_spec_is_damaged_answers_still(shared_crew: Crew, name: str) -> None:
-    shared_crew.run(name, "explore", "List all Python files")
+    shared_crew.run(name, "explore", "say hello")
     shared_crew.agent(name).spec.put(DAMAGE[name])
     sent = messages.send(shared_crew.team, name, "Give me a summary")
 
@@ -31,7 +31,7 @@ def test_an_agent_whose_spec_is_damaged_answers_still(shared_crew: Crew, name: s
 
 def test_an_agent_with_a_damaged_spec_keeps_its_hire_options(shared_crew: Crew) -> None:
     terms = HireOptions(ask=True, budget="90k", max_turns=7, autoclaim=True)
-    shared_crew.run("bound", "explore", "List all Python files", **terms.as_dict())
+    shared_crew.run("bound", "explore", "say hello", **terms.as_dict())
     shared_crew.agent("bound").spec.put(b"garbage")
     stop.stop_now(shared_crew.team, "bound")
     hire.resume(shared_crew.team, "bound")
@@ -42,7 +42,7 @@ def test_an_agent_with_a_damaged_spec_keeps_its_hire_options(shared_crew: Crew) 
 
 def test_if_the_hire_options_are_lost_the_agent_has_to_ask(shared_crew: Crew) -> None:
     agent = shared_crew.agent("unbound")
-    shared_crew.run("unbound", "explore", "List all Python files")
+    shared_crew.run("unbound", "explore", "say hello")
     stop.stop_now(shared_crew.team, "unbound")
     agent.spec.put(b"garbage")
     agent.journal.remove()
@@ -53,7 +53,7 @@ def test_if_the_hire_options_are_lost_the_agent_has_to_ask(shared_crew: Crew) ->
 
 
 def test_an_idle_agent_repairs_its_damaged_status(crew: Crew) -> None:
-    crew.run("idler", "explore", "List all Python files")
+    crew.run("idler", "explore", "say hello")
     crew.wait_for("idler", "idle")
     # Stopped, because it would repair the file before the test looks.
     crew.kill("idler", signal.SIGSTOP)
@@ -65,7 +65,7 @@ def test_an_idle_agent_repairs_its_damaged_status(crew: Crew) -> None:
 
 
 def test_the_supervisor_survives_damaged_tasks_and_requests(shared_crew: Crew) -> None:
-    shared_crew.run("steady", "explore", "List all Python files")
+    shared_crew.run("steady", "explore", "say hello")
     for number, (what, content) in enumerate(DAMAGE.items(), 7):
         shared_crew.directory.task(number).put(content)
         shared_crew.directory.request(f"question-{number}").put(content)
@@ -74,7 +74,7 @@ def test_the_supervisor_survives_damaged_tasks_and_requests(shared_crew: Crew) -
 
 
 def test_a_supervisor_with_a_damaged_lock_can_still_be_woken(shared_crew: Crew) -> None:
-    shared_crew.run("rung", "explore", "List all Python files")
+    shared_crew.run("rung", "explore", "say hello")
     shared_crew.directory.supervisor_lock.on_disk.write_bytes(b"\xff\x00{")
     stop.stop_now(shared_crew.team, "rung")
     assert shared_crew.see("rung").state == "exited"
@@ -83,7 +83,7 @@ def test_a_supervisor_with_a_damaged_lock_can_still_be_woken(shared_crew: Crew) 
 @pytest.mark.files_only("damages a file")
 @pytest.mark.long
 def test_a_new_supervisor_can_end_a_worker_with_a_damaged_lease(shared_crew: Crew) -> None:
-    shared_crew.run("leased", "explore", "List all Python files")
+    shared_crew.run("leased", "explore", "say hello")
     shared_crew.agent("leased").lease.on_disk.write_bytes(b"\xff\x00{")
     process.send_signal(shared_crew.supervisor_pid(), signal.SIGKILL)
     eventually(lambda: not supervisor_client.is_alive(shared_crew.directory), "the end of the supervisor")

@@ -39,7 +39,7 @@ Make = Callable[..., Crew]
 
 
 def test_a_killed_worker_shows_its_signal_and_releases_its_task(shared_crew: Crew) -> None:
-    shared_crew.run("other", "explore", "List all Python files")
+    shared_crew.run("other", "explore", "say hello")
     task = board.add_task(shared_crew.team, "look at it")
     shared_crew.hire("fixer", "test", "run: sleep 300", task=task.id, unsafe_no_sandbox=True)
     eventually(lambda: "sleep 300" in shared_crew.see("fixer").doing, "the command")
@@ -64,7 +64,7 @@ def test_a_killed_worker_shows_its_signal_and_releases_its_task(shared_crew: Cre
 
 @pytest.mark.long
 def test_a_deleted_team_has_no_needs(crew: Crew) -> None:
-    crew.run("scout", "explore", "List all Python files")
+    crew.run("scout", "explore", "say hello")
     crew.wait_for("scout", "idle")
     crew.kill("scout")
     crew.wait_for("scout", "crashed")
@@ -96,7 +96,7 @@ def test_a_tool_that_was_running_is_never_run_again_by_itself(shared_crew: Crew)
 
 @pytest.mark.long
 def test_a_journal_tells_of_the_death_of_the_run_before(shared_crew: Crew) -> None:
-    shared_crew.run("mourned", "explore", "List all Python files")
+    shared_crew.run("mourned", "explore", "say hello")
     shared_crew.kill("mourned")
     shared_crew.wait_for("mourned", "crashed")
     work = ActivityReader(shared_crew.agent("mourned"))
@@ -171,12 +171,12 @@ def test_a_file_tool_server_runs_from_the_first_call_to_the_end_of_the_work(shar
 
 
 def test_workers_go_on_without_their_supervisor(shared_crew: Crew) -> None:
-    shared_crew.run("followed", "explore", "List all Python files")
+    shared_crew.run("followed", "explore", "say hello")
     process.send_signal(shared_crew.supervisor_pid(), signal.SIGKILL)
     eventually(lambda: not shared_crew.view().supervisor.alive, "the end of the supervisor")
     sent = messages.send(shared_crew.team, "followed", "Give me a summary")
     shared_crew.answer_to("followed", sent.id)
-    shared_crew.hire("newcomer", "explore", "List all Python files")
+    shared_crew.hire("newcomer", "explore", "say hello")
     eventually(lambda: shared_crew.view().supervisor.alive, "a new supervisor")
     shared_crew.kill("followed")
     seen = shared_crew.wait_for("followed", "crashed", "vanished")
@@ -198,7 +198,7 @@ def test_a_fresh_hire_keeps_the_mail_but_not_the_conversation(shared_crew: Crew)
 
 
 def test_stop_asks_an_idle_agent_and_it_leaves(shared_crew: Crew) -> None:
-    shared_crew.run("willing", "explore", "List all Python files")
+    shared_crew.run("willing", "explore", "say hello")
     shared_crew.wait_for("willing", "idle")
     stop.stop(shared_crew.team, "willing")
     seen = shared_crew.wait_for("willing", "exited")
@@ -276,7 +276,7 @@ async def test_an_idle_agent_decides_before_the_mail_arrives(idler: RunState) ->
 
 
 def test_work_left_undone_at_a_stop_stays_unread(shared_crew: Crew) -> None:
-    shared_crew.run("leaver", "explore", "List all Python files")
+    shared_crew.run("leaver", "explore", "say hello")
     shared_crew.wait_for("leaver", "idle")
     control.pause(shared_crew.team, "leaver")
     shared_crew.wait_for("leaver", "paused")
@@ -358,7 +358,7 @@ def test_refused_credentials_end_the_worker_with_78(shared_crew_on: Make) -> Non
     }
     crew = shared_crew_on(faults=[fault for fault, _ in refusals.values()])
     for name, (_, words) in refusals.items():
-        assert crew.run(name, "explore", "List all Python files").code == 78, name
+        assert crew.run(name, "explore", "say hello").code == 78, name
         seen = crew.wait_for(name, "crashed")
         (need,) = [need for need in crew.view().needs if need.agent == name]
         assert words in need.summary
@@ -452,7 +452,7 @@ def test_the_turn_limit_ends_the_work_with_79(shared_crew: Crew) -> None:
 
 @pytest.mark.long
 def test_an_exit_record_says_which_run_it_is(shared_crew: Crew) -> None:
-    shared_crew.run("recorded", "explore", "List all Python files", once=True)
+    shared_crew.run("recorded", "explore", "say hello", once=True)
     shared_crew.wait_for("recorded", "exited")
     record = agents.exit_record(shared_crew.agent("recorded"))
     assert record is not None

@@ -491,7 +491,7 @@ def test_a_busy_agent_may_refuse_to_leave_and_goes_on(shared_crew: Crew) -> None
 
 @pytest.mark.long
 def test_who_is_not_running_cannot_be_interrupted(shared_crew: Crew) -> None:
-    shared_crew.run("gone", "explore", "List all Python files", once=True)
+    shared_crew.run("gone", "explore", "say hello", once=True)
     shared_crew.wait_for("gone", "exited")
     with pytest.raises(TryLaterError, match="not running"):
         control.interrupt(shared_crew.team, "gone")

@@ -40,7 +40,7 @@ def test_an_answer_is_a_file_a_mail_and_a_fact_of_the_journal(shared_crew: Crew)
 
 
 def test_mail_wakes_an_idle_agent_and_is_answered(shared_crew: Crew) -> None:
-    shared_crew.run("woken", "explore", "List all Python files")
+    shared_crew.run("woken", "explore", "say hello")
     sent = messages.send(shared_crew.team, "woken", "Give me a summary")
     answer = shared_crew.answer_to("woken", sent.id)
     assert answer.answers == [sent.id]
@@ -200,7 +200,7 @@ def test_a_call_outside_the_type_is_refused_and_nothing_happens(shared_crew: Cre
 
 
 def test_once_ends_the_worker_after_its_answer(shared_crew: Crew) -> None:
-    shared_crew.run("brief", "explore", "List all Python files", once=True)
+    shared_crew.run("brief", "explore", "say hello", once=True)
     seen = shared_crew.wait_for("brief", "exited")
     assert seen.exit is not None
     assert (seen.exit.code, seen.exit.reason) == (0, "finished")
