@@ -10,6 +10,7 @@ from crewboard.records import Supervisor
 from crewboard.store import leases
 from crewboard.store.layout import TeamDirectory
 from tests.cli.shell import Cli
+from tests.postgres import close_connections
 
 COMMANDS = [
     ("spawn", "scout", "--type", "explore", "--prompt", "look"),
@@ -45,3 +46,14 @@ def test_a_planted_supervisor_is_refused_in_one_sentence(cli: Cli, directory: Te
     ran = cli.with_environment(ANTHROPIC_API_KEY="sk-ant-none")("spawn", "scout", "--type", "plan", "--prompt", "look")
     ran.refused(77, "in no folder of this user's own", "set that here too", "nothing was sent")
     os.close(lock.descriptor)
+
+
+@pytest.mark.files_only("names its own database")
+def test_a_foreign_team_in_a_database_can_be_adopted(cli: Cli, database: str) -> None:
+    assert cli("team", "create", "api", "--store", database).code == 0
+    TeamDirectory(cli.root / ".crewboard" / "api").owners.unlink()
+    cli("status").refused(77, "is foreign", "`crewboard team adopt` makes it yours")
+    adopted = cli("team", "adopt", "--yes")
+    assert (adopted.code, f"with its records in {database}" in adopted.out) == (0, True)
+    assert cli("status").code == 0
+    close_connections()

@@ -1,6 +1,7 @@
 """The command `team`: create, join, list and delete teams."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -114,8 +115,9 @@ def adopt(session: Session, yes: bool, as_json: bool) -> None:
     Such a team is foreign: it can be read, but nothing is started, resumed or sent. Shows first what the team contains
     that acts for you. Teams of version 0.1.0 need this once.
     """
-    directory = session.team.directory
-    if not directory.exists():
+    # Not `session.team`, which refuses a foreign team whose records are in a database.
+    directory = core.choose_team(session.root, session.team_option)
+    if directory.address is None and not directory.exists():
         raise UsageError(f"there is no team in {session.root}")
     was_foreign = directory.is_foreign()
     if was_foreign and not as_json:
@@ -125,7 +127,7 @@ def adopt(session: Session, yes: bool, as_json: bool) -> None:
         if as_json or not sys.stdin.isatty():
             raise UsageError("look at what it contains, then use --yes")
         click.confirm("Adopt this team?", abort=True)
-    core.commands.context.adopt(session.team)
+    core.commands.context.adopt(Team(directory, environment=dict(os.environ)))
     if as_json:
         say_json({**_describe(directory), "adopted": was_foreign})
     else:
@@ -133,7 +135,9 @@ def adopt(session: Session, yes: bool, as_json: bool) -> None:
 
 
 def _contents(directory: core.store.TeamDirectory) -> list[str]:
-    """Return what of a foreign team would act for its user."""
+    """Return what of a foreign team would act for its user. A database is not asked: any user may have named it."""
+    if directory.address is not None:
+        return [f"team {directory.path.name} in {directory.path}, with its records in {directory.address}"]
     config = core.store.roster.load(directory)
     lines = [f"team {config.name} in {directory.path}, plans approved by {config.plan_approver}"]
     usual = core.records.HireOptions().as_dict()
