@@ -88,8 +88,8 @@ def processes_of(root: Path) -> list[psutil.Process]:
 @pytest.fixture
 def damaged(directory: TeamDirectory) -> TeamDirectory:
     """Return a team with a torn roster."""
-    whole = directory.config.on_disk.read_bytes()
-    directory.config.on_disk.write_bytes(whole[: len(whole) // 2])
+    whole = directory.config.get() or b""
+    directory.config.put(whole[: len(whole) // 2])
     with pytest.raises(Exception, match="damaged"):
         roster.load(directory)
     return directory

@@ -15,8 +15,9 @@ LEFT = 1_000_000_000.0
 
 
 @pytest.fixture
-def ann(cli: Cli, tmp_path: Path) -> Cli:
-    """Return the command line of the user Ann."""
+def ann(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Return the command line of the user Ann, who also makes the team: the state home says whose it is."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return cli.with_environment(CREWBOARD_OPERATOR="Ann", XDG_STATE_HOME=str(tmp_path / "state"))
 
 

@@ -5,11 +5,12 @@ import pytest
 from crewboard.commands import tasks as board
 from crewboard.commands.context import Team
 from crewboard.records import Member
-from crewboard.store import files, mailbox, roster, tasks
+from crewboard.store import mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import program
 from tests.cli.files import ask, enlist
 from tests.cli.shell import Cli
+from tests.store.raw_mail import append
 
 SPAWN = ("spawn", "scout", "--type", "explore", "--prompt", "look")
 
@@ -132,13 +133,13 @@ def test_no_agent_is_hired_for_a_closed_task(cli: Cli, team: Team) -> None:
 def test_no_agent_gets_a_task_for_another_type(cli: Cli, team: Team) -> None:
     enlist(team, "scout", "explore")
     board.add_task(team, "write it", required_type="code")
-    before = team.directory.task(1).on_disk.read_bytes()
+    before = team.directory.task(1).get()
     why = "is for an agent of type code; scout is of type explore"
     cli(*SPAWN, "--task", "1").refused(2, f"task 1 {why}")
     cli("task", "update", "1", "--owner", "scout").refused(2, f"task 1 {why}")
     cli("task", "update", "1", "--owner", "scout", "--status", "in_progress").refused(2, f"task 1 {why}")
     cli("task", "add", "more", "--type", "code", "--owner", "scout").refused(2, f"the task {why}")
-    assert team.directory.task(1).on_disk.read_bytes() == before
+    assert team.directory.task(1).get() == before
     assert [task.id for task in tasks.load_all(team.directory)] == [1]
 
 
@@ -161,18 +162,18 @@ def test_a_prompt_that_is_no_text(cli: Cli) -> None:
 
 
 def test_a_damaged_roster_is_named_and_kept(cli: Cli, damaged: TeamDirectory) -> None:
-    torn = damaged.config.on_disk.read_bytes()
+    torn = damaged.config.get()
     cli("task", "list").refused(2, "no such command")
     cli("send", "fixer", "hi").refused(65, "config.json is damaged")
     ran = cli("status")
     assert ran.code == 65
     assert "config.json is damaged" in ran.err
-    assert damaged.config.on_disk.read_bytes() == torn
+    assert damaged.config.get() == torn
 
 
 def test_a_damaged_roster_hides_no_agent(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
-    team.directory.config.on_disk.write_bytes(b"\xff{")
+    team.directory.config.put(b"\xff{")
     ran = cli("status")
     assert ran.code == 65
     assert "fixer" in ran.out
@@ -187,8 +188,7 @@ def test_a_damaged_roster_does_not_keep_a_team_from_ending(cli: Cli, damaged: Te
 def test_damaged_lines_are_set_aside_and_told(cli: Cli, team: Team) -> None:
     box = team.directory.inbox("operator")
     mailbox.send(team.directory, mailbox.compose("lead", "operator", "message", "first"))
-    with box.on_disk.open("ab") as file:
-        file.write(b'{"torn": \n\n[[[[\n')
+    append(box, b'{"torn": \n\n[[[[\n')
     mailbox.send(team.directory, mailbox.compose("lead", "operator", "message", "second"))
     ran = cli("inbox", "operator", "--json")
     assert [message["content"] for message in ran.json] == ["first", "second"]
@@ -198,8 +198,7 @@ def test_damaged_lines_are_set_aside_and_told(cli: Cli, team: Team) -> None:
 def test_a_damaged_record_does_not_hide_the_others(cli: Cli, team: Team) -> None:
     assert cli("task", "add", "first").code == 0
     assert cli("task", "add", "second").code == 0
-    # Replaced, not written in place: a change in place is noticed only after a while.
-    files.replace_file(team.directory.task(1).on_disk, b"{")
+    team.directory.task(1).put(b"{")
     assert [task["subject"] for task in cli("tasks", "--json").json] == ["second"]
     assert cli("status", "--json").json["damaged"] == 1
     assert "damaged: tasks/1.json" in cli("status").out
@@ -221,6 +220,7 @@ def test_an_edited_plan_must_be_there(cli: Cli, team: Team) -> None:
     cli("approve", "plan-1", "--edited-file", "empty.md").refused(2, "empty")
 
 
+@pytest.mark.files_only("puts a link in the place of a file")
 def test_a_disk_that_refuses_is_an_io_error(cli: Cli, team: Team) -> None:
     team.directory.inbox("operator").on_disk.symlink_to("/dev/full")
     cli("send", "operator", "hi").refused(74, "cannot write")

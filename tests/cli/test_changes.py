@@ -58,6 +58,7 @@ def test_a_message_once(team: Team, reader: ChangeReader, name: str) -> None:
     assert reader.read() == []
 
 
+@pytest.mark.files_only("half a line is only in a file")
 def test_half_a_line_is_no_message_yet(team: Team, reader: ChangeReader) -> None:
     mailbox.send(team.directory, mailbox.compose("scout", "operator", "message", "whole"))
     box = team.directory.inbox("operator")
@@ -103,8 +104,8 @@ def test_a_request_and_its_answer(team: Team, reader: ChangeReader) -> None:
 
 
 def test_a_result_names_its_agent_its_run_and_its_file(team: Team, reader: ChangeReader) -> None:
-    files.replace_file(team.directory.results / "fixer-2-3.md", b"done")
-    files.replace_file(team.directory.results / "fixer-mail-00ff.md", b"a long message, no result")
+    team.directory.keep_result("fixer-2-3.md", b"done")
+    team.directory.keep_result("fixer-mail-00ff.md", b"a long message, no result")
     change = only(reader.read(), "result")
     assert (change.agent, change.what) == ("fixer", {"run": 2, "result": "results/fixer-2-3.md"})
 

@@ -19,7 +19,7 @@ from crewboard.linux import process
 from crewboard.protocol import requests
 from crewboard.readmodel import format_minute
 from crewboard.records import Checked, Exit, Intake, JsonValue, Message, convert
-from crewboard.store import agents, codec, files, journal, json_records, leases, mailbox, tasks
+from crewboard.store import agents, codec, journal, json_records, leases, mailbox, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import program
 from tests.cli.files import alive, ask, enlist, set_status
@@ -101,7 +101,7 @@ def test_a_live_agent_cannot_be_acknowledged_in_advance(cli: Cli, team: Team) ->
 
 def test_who_never_ran_has_no_end_to_acknowledge(cli: Cli, team: Team) -> None:
     enlist(team, "courier")
-    team.directory.agent("courier").status.on_disk.unlink()
+    team.directory.agent("courier").status.remove()
     cli("ack", "courier").refused(2, "courier has not run yet")
 
 
@@ -161,14 +161,14 @@ def test_the_inbox_shows_three_times_and_drains_nothing(cli: Cli, team: Team) ->
     third = mailbox.send(team.directory, mailbox.compose("operator", "fixer", "message", "third", ts=12.0))
     event = Intake(ts=20.0, run=1, messages=[first, second], cursor=1, entered=[first.id], assignment="a")
     journal.append(team.directory.agent("fixer").journal, event)
-    before = team.directory.inbox("fixer").on_disk.read_bytes()
+    before = list(team.directory.inbox("fixer").read())
     seen = cli("inbox", "fixer", "--json").json
     assert [(m["picked_up_at"], m["entered_turn_at"]) for m in seen] == [(20.0, 20.0), (20.0, None), (None, None)]
     assert [convert(m, Message).id for m in seen] == [first.id, second.id, third.id]
     text = cli("inbox", "fixer").out
     assert "operator → fixer · message · sent 1970-01-01" in text
     assert "picked up – · in turn –" in text
-    assert team.directory.inbox("fixer").on_disk.read_bytes() == before
+    assert list(team.directory.inbox("fixer").read()) == before
 
 
 def test_a_response_that_decided_nothing_is_called_so(cli: Cli, team: Team) -> None:
@@ -505,7 +505,7 @@ def test_remove_takes_a_stopped_agent_away_and_keeps_its_files(cli: Cli, team: T
     with alive(team, "fixer"):
         cli("remove", "fixer").refused(75, "fixer is alive")
     kept = Path(cli("remove", "fixer", "--json").json["kept"])
-    assert (kept / "agent" / "spec.json").exists()
+    assert team.directory.key(f"removed/{kept.name}/agent/spec.json").exists()
     assert cli("status", "--json").json["agents"] == []
 
 
@@ -541,7 +541,7 @@ def test_teams(cli: Cli) -> None:
     assert cli("--team", "other", "status", "--json").json["team"] == "other"
     assert cli.with_environment(CREWBOARD_TEAM="crew")("status", "--json").json["team"] == "crew"
     assert cli("team", "delete", "crew").code == 0
-    assert (cli.root / ".crewboard" / "crew" / "config.json").exists()
+    assert TeamDirectory(cli.root / ".crewboard" / "crew").exists()
     assert cli("team", "delete", "crew", "--purge").code == 0
     assert [team["name"] for team in cli("team", "list", "--json").json] == ["other"]
 
@@ -554,6 +554,7 @@ def test_the_root_is_found_from_below(cli: Cli, team: Team) -> None:
     assert Path(elsewhere("status", "--json").json["root"]) == cli.root.resolve()
 
 
+@pytest.mark.files_only("looks at the modes of all files")
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o277, 0o777])
 def test_files_are_for_their_owner_alone_whatever_the_umask(cli: Cli, umask: int) -> None:
     before = os.umask(umask)
@@ -619,7 +620,7 @@ def test_journal_and_log(cli: Cli, team: Team) -> None:
     agent.log.write_text("")
     assert cli("log", "fixer").err == nothing, "a worker makes its log when it starts"
     journal.append(agent.journal, Intake(ts=1.0, run=1, prompt="fix it\nall"))
-    files.append_unlocked(agent.journal.on_disk, b"torn\n")
+    append(agent.journal, b"torn\n")
     agent.log.write_text("one\ntwo")
     ran = cli("journal", "fixer")
     assert "you: fix it" in ran.out
@@ -710,7 +711,7 @@ def test_the_shell_completes_names_ids_and_states(
 def test_a_long_mailbox_is_shown_in_pages(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
     texts = [f"message {number}" for number in range(450)]
-    append(team.directory.inbox("fixer").on_disk, b"".join(line(f"m{n}", text) + b"\n" for n, text in enumerate(texts)))
+    append(team.directory.inbox("fixer"), b"".join(line(f"m{n}", text) + b"\n" for n, text in enumerate(texts)))
 
     def shown(*arguments: str) -> tuple[list[str], str]:
         ran = cli("inbox", "fixer", *arguments)
@@ -735,7 +736,7 @@ def test_the_newest_page_of_a_huge_mailbox_reads_its_end_alone(
     cli: Cli, team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     enlist(team, "fixer")
-    append(team.directory.inbox("fixer").on_disk, b"".join(line(f"m{n}", "x" * 200) + b"\n" for n in range(4000)))
+    append(team.directory.inbox("fixer"), b"".join(line(f"m{n}", "x" * 200) + b"\n" for n in range(4000)))
     parsed = Counter[str]()
     decode = codec.decode
 

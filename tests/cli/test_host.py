@@ -95,6 +95,7 @@ def test_a_host_with_a_key_takes_no_agents_of_the_offline_model(
     begin(cli.with_environment(CREWBOARD_OFFLINE="1"), "--store", database, "--name", "build2")
 
 
+@pytest.mark.files_only("a team in PostgreSQL has hosts")
 def test_a_team_in_files_has_no_hosts(cli: Cli, team: Team) -> None:
     cli("host").refused(ExitCode.USAGE, "kept in files", "team create NAME --store postgresql://USER@HOST/DATABASE")
 

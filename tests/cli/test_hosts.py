@@ -75,6 +75,7 @@ def test_a_run_waits_in_words_for_what_it_needs(hosted: Team) -> None:
         assert why(hosted, "w4") == "queued: waits for a host with a free slot"
 
 
+@pytest.mark.files_only("a team in PostgreSQL has hosts")
 def test_hosts_and_labels_are_refused_without_hosts(team: Team, cli: Cli) -> None:
     enlist(team, "w0")
     for flags in (["--host", "one"], ["--needs", "gpu"]):
@@ -173,6 +174,7 @@ def test_a_run_that_no_host_takes_needs_the_operator(hosted: Team) -> None:
     assert [(need.kind, need.summary) for need in seen.needs] == [("no_host", NONE_UP)]
 
 
+@pytest.mark.files_only("in a database, the command names its address")
 def test_the_answer_to_an_agent_without_a_host_starts_one_that_fits(hosted: Team, cli: Cli) -> None:
     now = time.time()
     hire(Team(hosted.directory, environment={}, now=lambda: now - LATE_AFTER - 1), needs=["tpu", "big"])
@@ -347,6 +349,7 @@ def test_pictures_of_a_conversation_go_with_its_agent(
     assert not here.removed.below(f"{aside}/agent/media").names()
 
 
+@pytest.mark.files_only("a team in PostgreSQL has hosts")
 @pytest.mark.parametrize(("host", "needs"), [("one", []), (None, ["gpu"])])
 def test_a_place_is_refused_in_a_team_without_hosts(
     machines: tuple[TeamDirectory, TeamDirectory], directory: TeamDirectory, host: str | None, needs: list[str]

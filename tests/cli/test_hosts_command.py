@@ -15,6 +15,7 @@ from tests.hosts import up
 from tests.placed import add_host, want
 
 
+@pytest.mark.files_only("a team in PostgreSQL has hosts")
 def test_a_team_in_files_says_that_it_has_no_hosts(cli: Cli, team: Team) -> None:
     ran = cli("hosts")
     assert (ran.code, ran.out) == (0, "")
@@ -57,6 +58,7 @@ def test_hosts_lists_what_is_up_and_what_it_runs(cli: Cli, team: Team) -> None:
         leases.release(held)
 
 
+@pytest.mark.files_only("in a database, the command names its address")
 def test_status_says_that_an_agent_waits_for_a_host(cli: Cli, team: Team) -> None:
     add_host(team.directory, "build1")
     want(team.directory, "api", 40)

@@ -264,12 +264,13 @@ def test_a_damaged_spec_does_not_prevent_a_stop_and_is_repaired(
     before = json_records.load(spec, Spec)
     assert before is not None
     if damage == "torn":
-        spec.on_disk.write_bytes(spec.on_disk.read_bytes()[:40])
+        spec.put((spec.get() or b"")[:40])
     else:
-        spec.on_disk.unlink()
+        spec.remove()
     assert agent_of(shared, name)["state"] == "unknown"
     assert shared("stop", name, "--now").code == 0
-    assert len(list(spec.on_disk.parent.glob("spec.json.damaged-*"))) == (damage == "torn")
+    aside = [each for each in shared_directory.agent(name).folder.names() if each.startswith("spec.json.damaged-")]
+    assert len(aside) == (damage == "torn")
     after = json_records.load(spec, Spec)
     assert after is not None
     assert (after.prompt, after.prompt_id, after.type) == (before.prompt, before.prompt_id, before.type)

@@ -30,7 +30,7 @@ def hostile(team: Team) -> Team:
     roster.put(team.directory, Member(name="evil", type="code", role=HOSTILE, model="m" + HOSTILE))
     mailbox.send(team.directory, mailbox.compose("evil", "operator", "message", f"first\r\nsecond {HOSTILE}"))
     agent = team.directory.agent("evil")
-    agent.path.mkdir()
+    team.directory.make_folder(agent.folder.name)
     agent.log.write_text(f"log {HOSTILE}\n")
     journal.append(agent.journal, Intake(ts=1, run=1, prompt=f"do {HOSTILE}", prompt_from="operator"))
     json_records.save(agent.status, Status(run=1, pid=1, state="working", since=1, doing=HOSTILE, last_error=HOSTILE))
@@ -61,7 +61,7 @@ def test_no_command_prints_a_credential_of_its_environment(
     roster.put(team.directory, Member(name="evil", type="code", role=text))
     mailbox.send(team.directory, mailbox.compose("evil", "operator", "error", text))
     agent = team.directory.agent("evil")
-    agent.path.mkdir()
+    team.directory.make_folder(agent.folder.name)
     agent.log.write_text(f"{text}\n")
     journal.append(agent.journal, Intake(ts=1, run=1, prompt=text, prompt_from="operator"))
     json_records.save(agent.status, Status(run=1, pid=1, state="working", since=1, doing=text, last_error=text))
@@ -137,8 +137,7 @@ def test_a_closed_stream_is_no_error_and_no_file_gets_its_place(shell: Cli, team
     roster.put(team.directory, Member(name="scout", type="explore"))
     done = subprocess.run(["sh", "-c", line], cwd=shell.root, env=clean_environment(), capture_output=True, check=False)
     assert (done.returncode, b"error" in done.stderr) == (0, False)
-    lines = team.directory.inbox("scout").on_disk.read_text().splitlines()
-    assert [json.loads(each)["content"] for each in lines] == ["hello"]
+    assert [each.content for each in mailbox.read(team.directory, "scout").messages] == ["hello"]
 
 
 def test_a_full_disk_under_stdout_is_an_io_error(shell: Cli) -> None:

@@ -185,6 +185,7 @@ for command in ("hosts", "hosts up --help", "doctor", "status", "hosts up --ray 
     assert "a stub" not in "".join([*others, done.stdout])
 
 
+@pytest.mark.files_only("a team in PostgreSQL has hosts")
 def test_a_team_in_files_has_no_hosts(directory: TeamDirectory) -> None:
     with pytest.raises(UsageError, match="kept in files"):
         ray_hosts.Cluster(None, directory, "auto")

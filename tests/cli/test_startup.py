@@ -84,6 +84,7 @@ def loaded(code: str, heavy: set[str], shell: Cli, *arguments: str) -> subproces
     )  # fmt: skip
 
 
+@pytest.mark.files_only("psycopg loads more")
 def test_everyday_commands_load_no_screen_and_no_sdk(shell: Cli, team: Team) -> None:
     commands = ("status", "send operator hi", "inbox operator", "tasks", "requests")
     said = loaded(PROBE, {"anthropic", "asyncio", "pydantic", "rich.console", "textual", "watchdog"}, shell, *commands)
@@ -91,6 +92,7 @@ def test_everyday_commands_load_no_screen_and_no_sdk(shell: Cli, team: Team) -> 
     assert lines == [f"{command} 0" for command in commands]
 
 
+@pytest.mark.files_only("psycopg loads more")
 def test_status_loads_only_what_it_prints(shell: Cli, team: Team) -> None:
     # Another process holds the supervisor's lock, so that none is started.
     lock = leases.take(team.directory.supervisor_lock)

@@ -297,7 +297,7 @@ def test_ack_takes_tasks_and_what_concerns_no_agent(cli: Cli, team: Team) -> Non
     task = tasks.add(team.directory, "fix it", 1.0, owner="fixer")
     assert cli("ack", str(task.id)).code == 75
     tasks.update(team.directory, task.id, "operator", 2.0, status="failed")
-    team.directory.task(9).on_disk.write_text("{")
+    team.directory.task(9).put(b"{")
     mailbox.send(team.directory, mailbox.compose("fixer", "lead", "result", "half of it"))
     with alive(team, "fixer"):
         assert [need["kind"] for need in cli("status", "--json").json["needs_you"]] == [

@@ -38,6 +38,7 @@ def filled(directory: TeamDirectory) -> TeamDirectory:
     return directory
 
 
+@pytest.mark.files_only("moves a team out of files")
 def test_export_and_import_keep_each_byte(cli: Cli, filled: TeamDirectory, database: str, tmp_path: Path) -> None:
     """Files to a database, and from there to files."""
     first, second, third = (tmp_path / name for name in ("first", "second", "third"))
@@ -74,6 +75,7 @@ def test_export_keeps_pictures_that_only_the_database_has(cli: Cli, database: st
     assert agents.kept_content(back.agent("scout"), kept.sha256) == b"a picture"
 
 
+@pytest.mark.files_only("moves a team out of files")
 def test_import_replaces_no_agents(cli: Cli, filled: TeamDirectory, tmp_path: Path) -> None:
     before = contents(filled.path)
     assert cli("export", str(tmp_path / "out")).code == 0

@@ -25,7 +25,7 @@ def send_endlessly(path: Path, names: tuple[str, ...], prefix: str, acknowledged
         name, ident = names[number % len(names)], f"{prefix}-{number}"
         text = _TEXTS[number % len(_TEXTS)]
         if foreign:
-            append(team.inbox(name).on_disk, line(ident, text, to=name) + b"\n")
+            append(team.inbox(name), line(ident, text, to=name) + b"\n")
         else:
             mailbox.send(team, mailbox.compose("operator", name, "message", text, ident=ident))
         append(acknowledged, f"{name} {ident}\n".encode())
@@ -51,8 +51,8 @@ def write_to_scout(path: Path, number: int) -> list[str]:
     team = TeamDirectory(path)
     for turn in range(EACH):
         if turn % 50 == number:
-            append(team.inbox("scout").on_disk, b"\x00\xff binary\n\n" + b"[" * 3000 + b"\n" + b'{"v": 1, "id"\n')
-        append(team.inbox("scout").on_disk, line(f"w{number}-{turn}", f"say ok to message {number} {turn}") + b"\n")
+            append(team.inbox("scout"), b"\x00\xff binary\n\n" + b"[" * 3000 + b"\n" + b'{"v": 1, "id"\n')
+        append(team.inbox("scout"), line(f"w{number}-{turn}", f"say ok to message {number} {turn}") + b"\n")
     return [f"w{number}-{turn}" for turn in range(EACH)]
 
 

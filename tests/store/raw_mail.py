@@ -25,8 +25,8 @@ def append(to: Path | Key, data: bytes) -> None:
     """Append as a program does that does not know the locks: one write with O_APPEND, or a call for each line."""
     if isinstance(to, Key) and not isinstance(to.store, FileStore):
         assert data.endswith(b"\n")
-        for each in data.splitlines(keepends=True):
-            to.store.append(to.name, each)
+        for each in data.split(b"\n")[:-1]:
+            to.store.append(to.name, each + b"\n")
         return
     fd = os.open(to if isinstance(to, Path) else to.on_disk, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:

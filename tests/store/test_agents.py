@@ -61,19 +61,20 @@ def test_finalizing_marks_the_run_that_was_finalized(agent: AgentDirectory) -> N
 
 
 def test_a_damaged_exit_record_is_set_aside_and_written_again(agent: AgentDirectory) -> None:
-    agent.exit.on_disk.write_bytes(b"{")
+    agent.exit.put(b"{")
     record = agents.write_exit(agent, Exit(run=3, signal=9, reason="died"))
     assert agents.exit_record(agent) == record
-    agent.exit.on_disk.write_bytes(b"damaged again")
+    agent.exit.put(b"damaged again")
     assert agents.mark_finalized(agent, record) == record.replace(buried=True)
-    assert sorted(path.read_bytes() for path in agent.path.glob("exit.json.damaged-*")) == [b"damaged again", b"{"]
+    aside = [agent.key(name).get() or b"" for name in agent.folder.names() if name.startswith("exit.json.damaged-")]
+    assert sorted(aside) == [b"damaged again", b"{"]
 
 
 def test_a_damaged_spec_is_never_overwritten(agent: AgentDirectory) -> None:
-    agent.spec.on_disk.write_bytes(b"{")
+    agent.spec.put(b"{")
     with pytest.raises(BadDataError, match=r"spec\.json is damaged: .*; a copy is kept as"):
         agents.want(agent, "killed")
-    assert agent.spec.on_disk.read_bytes() == b"{"
+    assert agent.spec.get() == b"{"
 
 
 @pytest.mark.parametrize("damaged", ["status", "exit"])
@@ -81,7 +82,7 @@ def test_the_newest_run_is_known_whichever_file_is_damaged(agent: AgentDirectory
     """No run number may be used twice."""
     begin(agent, 3)
     agents.write_exit(agent, Exit(run=3, code=0))
-    getattr(agent, damaged).on_disk.write_bytes(b"\x00")
+    getattr(agent, damaged).put(b"\x00")
     assert agents.last_run(agent) == 3
 
 

@@ -35,7 +35,7 @@ def _put_members(path: Path, number: int) -> int:
 
 def _read_roster(path: Path) -> str:
     try:
-        config = json.loads((path / "config.json").read_bytes())
+        config = json.loads(TeamDirectory(path).config.get() or b"")
     except ValueError as error:
         return f"torn: {error}"
     return "" if config["rev"] == len(config["members"]) else "a revision that is not its members"
@@ -169,7 +169,7 @@ def _send(path: Path, number: int) -> list[str]:
     for turn in range(MAIL):
         text = f"{number}-{turn} " + "x" * (turn * 131 % 3000)
         if number % 2:
-            append(team.inbox("scout").on_disk, line(f"{number}-{turn}", text) + b"\n")
+            append(team.inbox("scout"), line(f"{number}-{turn}", text) + b"\n")
         else:
             mailbox.send(team, mailbox.compose("ci", "scout", "message", text, ident=f"{number}-{turn}"))
     return [f"{number}-{turn}" for turn in range(MAIL)]
@@ -205,7 +205,7 @@ def _send_on_a_full_disk(path: Path, number: int) -> list[str]:
     for turn in range(MAIL // 2):
         ident = f"{number}-{turn}"
         if number % 2:
-            append(team.inbox("scout").on_disk, line(ident, "x" * (turn % 500)) + b"\n")
+            append(team.inbox("scout"), line(ident, "x" * (turn % 500)) + b"\n")
         else:
             try:
                 with mock.patch.object(os, "write", stingy):
@@ -216,6 +216,7 @@ def _send_on_a_full_disk(path: Path, number: int) -> list[str]:
     return sent
 
 
+@pytest.mark.files_only("the disk is full")
 def test_a_full_disk_loses_no_message_that_was_acknowledged(
     directory: TeamDirectory,
 ) -> None:

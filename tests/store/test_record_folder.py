@@ -8,7 +8,8 @@ from unittest import mock
 import pytest
 
 from crewboard.records import Task
-from crewboard.store import codec, files, json_records, tasks
+from crewboard.store import codec, json_records, tasks
+from crewboard.store.file_store import FileStore
 from crewboard.store.json_records import CachedFolder
 from crewboard.store.layout import TeamDirectory
 
@@ -34,8 +35,9 @@ def board(directory: TeamDirectory) -> CachedFolder[Task]:
 def age(directory: TeamDirectory) -> None:
     """Make all changes of the board look a minute old."""
     past = time.time() - 60
-    for path in (*directory.tasks.on_disk.iterdir(), directory.tasks.on_disk):
-        os.utime(path, (past, past))
+    if isinstance(directory.store, FileStore):
+        for path in (*directory.tasks.on_disk.iterdir(), directory.tasks.on_disk):
+            os.utime(path, (past, past))
 
 
 def subjects(folder: CachedFolder[Task]) -> list[str]:
@@ -65,22 +67,23 @@ def test_changes_within_one_clock_tick_are_all_noticed(board: CachedFolder[Task]
 
 
 def test_removed_files_and_folders_are_left_out(board: CachedFolder[Task], directory: TeamDirectory) -> None:
-    directory.task(1).on_disk.unlink()
+    directory.task(1).remove()
     assert subjects(board) == ["two", "three"]
-    for path in directory.tasks.on_disk.iterdir():
-        path.unlink()
-    directory.tasks.on_disk.rmdir()
+    for name in directory.tasks.names():
+        directory.tasks.below(name).remove()
+    directory.store.move(directory.tasks.name, "elsewhere")
     assert board.all() == []
     assert board.intact() == {}
 
 
 def test_a_damaged_file_shows_its_last_good_state(board: CachedFolder[Task], directory: TeamDirectory) -> None:
-    files.replace_file(directory.task(2).on_disk, b"{")
+    directory.task(2).put(b"{")
     assert subjects(board) == ["one", "two", "three"]
     assert sorted(board.intact()) == ["1.json", "3.json"]
     assert len(board.damaged) == 1
 
 
+@pytest.mark.files_only("edits a file in place")
 def test_a_file_edited_in_place_is_noticed_at_the_recheck(
     board: CachedFolder[Task], directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,10 +34,10 @@ def stands(team: TeamDirectory, ident: str = "q1") -> Request:
 
 def refused(team: TeamDirectory, words: str, *arguments: Any, **named: Any) -> None:
     """Check that the answer is refused with this message and that no file has changed."""
-    before = {path.name: path.read_bytes() for path in team.requests.on_disk.iterdir()}
+    before = {name: team.requests.below(name).get() for name in team.requests.names()}
     with pytest.raises(BadDataError, match=words):
         requests.decide(team, *arguments, **named)
-    assert {path.name: path.read_bytes() for path in team.requests.on_disk.iterdir()} == before
+    assert {name: team.requests.below(name).get() for name in team.requests.names()} == before
 
 
 def test_an_open_request_is_pending(directory: TeamDirectory) -> None:
@@ -123,7 +123,7 @@ def test_an_answer_to_a_changed_payload_is_refused(directory: TeamDirectory) -> 
     stale = payload_sha256({"plan": "what was seen"})
     path = directory.request("q1")
     # Forge the stored hash, as if the payload had not changed.
-    path.on_disk.write_text(path.on_disk.read_text().replace(payload_sha256({"plan": "do it"}), stale))
+    path.put((path.get() or b"").replace(payload_sha256({"plan": "do it"}).encode(), stale.encode()))
     refused(directory, "q1 has another sha256", "q1", "approved", "lead", 2.0, sha256=stale)
     refused(directory, "q1 has another sha256", "q1", "approved", "lead", 2.0, sha256="")
     assert requests.decide(directory, "q1", "approved", "lead", 2.0, sha256=asked.sha256).status == "approved"
@@ -160,6 +160,7 @@ def test_an_end_cancels_own_requests_but_no_plan_for_review(
     assert [request.id for request in requests.pending(directory)] == ["other", "plan"]
 
 
+@pytest.mark.files_only("counts calls of fsync")
 def test_questions_and_answers_are_synced_to_disk(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(str(Path(f"/proc/self/fd/{fd}").readlink())))
@@ -175,17 +176,17 @@ def test_questions_and_answers_are_synced_to_disk(directory: TeamDirectory, monk
 def test_a_damaged_request_is_left_out_and_never_overwritten(directory: TeamDirectory, damage: bytes) -> None:
     ask(directory)
     ask(directory, "q2")
-    directory.request("q1").on_disk.write_bytes(damage)
+    directory.request("q1").put(damage)
     assert [request.id for request in requests.load_all(directory)] == ["q2"]
     refused(directory, "is damaged", "q1", "approved", "lead", 2.0)
     with pytest.raises(BadDataError, match="is damaged"):
         requests.close(directory, "q1", "expired", "system", 2.0)
-    assert directory.request("q1").on_disk.read_bytes() == damage
+    assert directory.request("q1").get() == damage
 
 
 def test_a_request_in_the_file_of_another_is_damage(directory: TeamDirectory) -> None:
     ask(directory)
-    directory.request("q2").on_disk.write_bytes(directory.request("q1").on_disk.read_bytes())
+    directory.request("q2").put(directory.request("q1").get() or b"")
     assert [request.id for request in requests.load_all(directory)] == ["q1"]
     refused(directory, "says that it is request q1", "q2", "approved", "lead", 2.0)
 

@@ -23,7 +23,7 @@ def test_a_team_is_created_once(tmp_path: object, directory: TeamDirectory) -> N
 
 def test_ensure_keeps_an_existing_team(directory: TeamDirectory) -> None:
     assert roster.ensure(directory, 2.0).created_at == 1.0
-    directory.config.on_disk.unlink()
+    directory.config.remove()
     assert roster.ensure(directory, 2.0) == Config(name="default", created_at=2.0)
 
 
@@ -68,7 +68,7 @@ def test_a_missing_team_is_one_sentence(tmp_path: object, directory: TeamDirecto
     nowhere = TeamDirectory(directory.path / "nowhere")
     with pytest.raises(UsageError, match="there is no team in"):
         roster.load(nowhere)
-    directory.config.on_disk.unlink()
+    directory.config.remove()
     with pytest.raises(UsageError, match="there is no team in"):
         roster.drop(directory, "a")
 
@@ -76,15 +76,15 @@ def test_a_missing_team_is_one_sentence(tmp_path: object, directory: TeamDirecto
 def test_a_damaged_roster_is_kept_and_its_last_good_state_used(directory: TeamDirectory) -> None:
     roster.put(directory, Member(name="a", type="code"))
     assert names(directory) == ["a"]
-    directory.config.on_disk.write_bytes(b'{"name": "default", "members": [{"name": "../x"')
+    directory.config.put(b'{"name": "default", "members": [{"name": "../x"')
     assert names(directory) == ["a"], "for those who have read it"
     with pytest.raises(BadDataError, match="is damaged"):
         roster.put(directory, Member(name="b", type="code"))
-    assert directory.config.on_disk.read_bytes().startswith(b'{"name": "default", "members": [{"name": "../x"')
+    assert (directory.config.get() or b"").startswith(b'{"name": "default", "members": [{"name": "../x"')
 
 
 def test_a_roster_damaged_from_the_start_is_bad_data(directory: TeamDirectory) -> None:
-    directory.config.on_disk.write_bytes(b"\x00")
+    directory.config.put(b"\x00")
     with pytest.raises(BadDataError, match=r"config\.json is damaged"):
         roster.load(directory)
     with pytest.raises(BadDataError):

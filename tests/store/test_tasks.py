@@ -33,27 +33,28 @@ def test_ids_count_from_one(directory: TeamDirectory) -> None:
 
 def test_the_id_of_a_removed_task_is_not_reused(directory: TeamDirectory) -> None:
     add(directory, "x", "y")
-    directory.task(2).on_disk.unlink()
+    directory.task(2).remove()
     assert add(directory, "z")[0].id == 3
 
 
 def test_an_id_is_never_reused_even_if_the_last_id_file_is_lost(directory: TeamDirectory) -> None:
     add(directory, "x", "y")
     for damage in (b"", b"-5", b"nonsense", b"\xb2"):
-        directory.last_task_id.on_disk.write_bytes(damage)
+        directory.last_task_id.put(damage)
         assert add(directory, "z")[0].id == max(tasks.ids(directory))
-    directory.last_task_id.on_disk.unlink()
+    directory.last_task_id.remove()
     assert add(directory, "z")[0].id == 7
 
 
 def test_other_files_in_the_folder_are_not_tasks(directory: TeamDirectory) -> None:
     add(directory, "x")
     for name in ("²", "01", "0", "-1", "1e3", "٣", "notes", "1.json.damaged-aa", "9" * 30):
-        directory.tasks.below(f"{name}.json").on_disk.write_bytes(b"{}")
+        directory.tasks.below(f"{name}.json").put(b"{}")
     assert tasks.ids(directory) == [1]
     assert add(directory, "y")[0].id == 2
 
 
+@pytest.mark.files_only("locks are files")
 def test_the_locks_folder_holds_only_locks(directory: TeamDirectory) -> None:
     add(directory, "x")
     before = {path.name: path.stat().st_ino for path in directory.lock("x").on_disk.parent.iterdir()}
@@ -147,7 +148,7 @@ def test_only_completing_unblocks(directory: TeamDirectory, status: str) -> None
 def test_a_damaged_blocker_still_blocks(directory: TeamDirectory) -> None:
     add(directory, "x")
     tasks.add(directory, "y", 1.0, blocked_by=[1])
-    directory.task(1).on_disk.write_bytes(b"{")
+    directory.task(1).put(b"{")
     with pytest.raises(UsageError, match="blocked by 1"):
         claim(directory, 2)
 
@@ -259,7 +260,7 @@ def test_a_priority_is_raised_from_where_it_is(directory: TeamDirectory) -> None
 def test_a_task_without_priority_is_normal(directory: TeamDirectory) -> None:
     (task,) = add(directory, "x")
     old = {key: value for key, value in task.as_dict().items() if key not in ("priority", "edited_at")}
-    directory.task(1).on_disk.write_text(json.dumps(old))
+    directory.task(1).put(json.dumps(old).encode())
     assert tasks.load(directory, 1) == task
 
 
@@ -286,13 +287,13 @@ def test_reopening_keeps_all_but_status_and_owner(directory: TeamDirectory, stat
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"id": 2, "subject": "says that it is another"}'])
 def test_a_damaged_task_is_left_out_and_never_overwritten(directory: TeamDirectory, damage: bytes) -> None:
     add(directory, "x", "y")
-    directory.task(1).on_disk.write_bytes(damage)
+    directory.task(1).put(damage)
     assert [task.id for task in tasks.load_all(directory)] == [2]
     with pytest.raises(BadDataError, match="is damaged"):
         claim(directory, 1)
     with pytest.raises(BadDataError, match="is damaged"):
         tasks.update(directory, 1, "operator", 2.0, status="completed")
-    assert directory.task(1).on_disk.read_bytes() == damage
+    assert directory.task(1).get() == damage
     assert claim(directory, 2).owner == "a"
 
 
@@ -300,7 +301,7 @@ def test_fields_of_a_later_version_survive(directory: TeamDirectory) -> None:
     add(directory, "x")
     json_records.save(directory.task(1), convert({"id": 1, "subject": "x", "colour": "red"}, Task))
     claim(directory, 1)
-    assert b'"colour": "red"' in directory.task(1).on_disk.read_bytes()
+    assert b'"colour": "red"' in (directory.task(1).get() or b"")
 
 
 # --------------------------------------------------------------------------------------------- let it wait

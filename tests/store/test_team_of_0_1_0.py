@@ -24,6 +24,8 @@ STORED = Path(__file__).parents[1] / "data/team-0.1.0"
 PLAN = "plan-f2ffbdcfc77d"
 UNREAD = "814020e055e24495af9e2d4cd52d2004"
 
+pytestmark = pytest.mark.files_only("such a team is in files")
+
 
 @pytest.fixture
 def old_team(tmp_path: Path, crew_on: Callable[..., Crew]) -> Crew:
