@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from crewboard.commands import answers, hire
+from crewboard.commands import answers, hire, hosts
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
 from crewboard.records import HireOptions, Member, Message, Spec, Status, Tokens, convert
@@ -83,7 +83,7 @@ def add(team: TeamDirectory, name: str, kind: str, by: str = "operator", *, spen
 @pytest.fixture
 def as_lead(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> Team:
     """Make a team on which `lead` gives the commands and no process is started."""
-    monkeypatch.setattr(hire, "_start", lambda *_: None)
+    monkeypatch.setattr(hosts, "start", lambda *_: None)
     # Each look at the clock comes so late that no start is under way any more.
     clock = itertools.count(1_000_000.0, 1000.0)
     return Team(directory, by="lead", environment=ENVIRONMENT, now=lambda: next(clock))
