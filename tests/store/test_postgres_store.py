@@ -155,6 +155,14 @@ def test_a_holder_that_was_replaced_before_it_asks_is_told(store: Any) -> None:
     assert lost.is_set()
 
 
+def test_a_database_that_is_away_for_six_seconds_ends_no_worker() -> None:
+    """As docs/hosts.md says: also if a worker at rest was just about to renew its lease."""
+    from crewboard.store import postgres_leases, postgres_server
+
+    ttl, renew_after = postgres_server._DEFAULT_TTL, postgres_leases.RENEW_AFTER
+    assert (postgres_leases.CERTAIN_FOR - renew_after) * ttl - 2 * postgres_leases._RETRY_INTERVAL > 6
+
+
 def test_a_holder_that_cannot_renew_is_told(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     lost, told = threading.Event(), list[int]()
 
