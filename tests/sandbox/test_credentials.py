@@ -30,7 +30,7 @@ FILES = [
     ".config/pip/pip.conf", ".pypirc", ".config/uv/uv.toml", ".local/share/uv/credentials/credentials.toml", ".npmrc",
     ".cargo/credentials.toml", ".netrc", ".aws/credentials", ".config/gcloud/credentials.db", ".azure/token.json",
     ".docker/config.json", ".kube/config", ".ssh/id_rsa", ".gnupg/secring.gpg", ".bash_history", ".zsh_history",
-    ".github_token", ".gitlab-token", ".pgpass",
+    ".github_token", ".gitlab-token", ".pgpass", ".pg_service.conf", ".postgresql/postgresql.key",
 ]  # fmt: skip
 
 

@@ -12,8 +12,9 @@ OF_THE_SYSTEM = tuple(
 )  # fmt: skip
 
 NAMES = (
-    ".ssh", ".gnupg", ".password-store", ".netrc", "_netrc", ".pgpass", ".my.cnf", ".vault-token",
-    ".git-credentials", ".github_token", ".gitlab-token", ".aws", ".azure", ".kube", ".docker/config.json",
+    ".ssh", ".gnupg", ".password-store", ".netrc", "_netrc", ".pgpass", ".pg_service.conf", ".postgresql", ".my.cnf",
+    ".vault-token", ".git-credentials", ".github_token", ".gitlab-token", ".aws", ".azure", ".kube",
+    ".docker/config.json",
     ".terraform.d/credentials.tfrc.json", ".pypirc", ".pip", ".cargo/credentials", ".cargo/credentials.toml",
     ".gem/credentials", ".m2/settings.xml", ".claude/.credentials.json", ".claude.json",
     ".config/gh", ".config/glab-cli", ".config/tea", ".config/hub", ".config/git/credentials", ".config/gcloud",
