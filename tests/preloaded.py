@@ -8,12 +8,14 @@ processes start use the fixture `new_interpreters`; commands that a test runs in
 
 import fcntl
 import gc
+import importlib
 import json
 import os
 import selectors
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -141,6 +143,31 @@ def _become(connection: socket.socket, stdin: int | None, output: int) -> dict[s
     return fields
 
 
+def _try_sandbox_once() -> None:
+    """Try bubblewrap now, so that no team that finds the same one tries it for its own root."""
+    from crewboard.sandbox import bubblewrap
+    from crewboard.sandbox.policy import Policy
+
+    with tempfile.TemporaryDirectory() as folder:
+        tried = Policy(Path(os.path.realpath(folder)), writes=False)
+        if bubblewrap.unavailable_reason(tried) is not None:
+            return
+        program = bubblewrap._trial(tried)[0]
+    try_for_forks = bubblewrap.try_for_forks
+
+    def remember(root: Path) -> None:
+        try:
+            trials = [bubblewrap._trial(Policy(root, writes=writes)) for writes in (False, True)]
+        except FileNotFoundError:
+            return
+        if {trial[0] for trial in trials} == {program}:
+            bubblewrap._tried.update(map(tuple, trials))
+        else:
+            try_for_forks(root)
+
+    bubblewrap.try_for_forks = remember
+
+
 def _main() -> int:
     """Load all code, then fork a supervisor at each request."""
     # Detach, so that no test runner has to wait for the others.
@@ -154,6 +181,9 @@ def _main() -> int:
     # It ends with the socket: the kernel would end it with the thread that started it, which may be a short-lived one.
     prefork_server.preload()
     prefork_server.preload = lambda: None
+    # Each supervisor would load it when it begins to listen.
+    importlib.import_module("watchdog.observers.inotify_c")
+    _try_sandbox_once()
     gc.collect()
     gc.freeze()
     listener = socket.socket(fileno=os.dup(0))
