@@ -26,7 +26,7 @@ from crewboard.sandbox.sandbox import open_sandbox
 from crewboard.store import agents, json_records, layout, leases, roster
 from crewboard.store.file_store import FileStore
 from crewboard.store.layout import TeamDirectory
-from crewboard.worktrees import bundles, snapshot, workspaces
+from crewboard.worktrees import bundles, merging, snapshot, workspaces
 from crewboard.worktrees.repository import open_repository, open_workspace
 from tests import system
 from tests.cli.shell import Inside
@@ -424,6 +424,90 @@ def test_a_branch_that_was_fetched_goes_with_the_work(machine: Machine, home: Te
 def mine(root: Path, branch: str) -> str:
     """Return a commit of the user on a branch."""
     return git(root, "commit-tree", f"{branch}^{{tree}}", "-p", branch, "-m", "mine")
+
+
+@pytest.fixture
+def clone(machine: Machine, home: TeamDirectory) -> TeamDirectory:
+    """Return the machine of another user of the team, with a clone of what is committed at the first one."""
+    git(home.root, "add", "-A")
+    git(home.root, "commit", "-q", "-m", "All")
+    workspaces.push(home, "kim", 1.0)
+    made = machine("clone")
+    git(made.root, "init", "-q", "-b", "main", "--template=")
+    git(made.root, "config", "user.name", "Pat")
+    git(made.root, "config", "user.email", "pat@example.invalid")
+    git(made.root, "pull", "-q", str(home.root), "main")
+    return made
+
+
+def test_merges_of_two_clones_are_undone_where_they_are(
+    machine: Machine, home: TeamDirectory, clone: TeamDirectory
+) -> None:
+    host, here, there = machine("host"), Inside(home.root), Inside(clone.root)
+    ann, bob = (run(host, name, hire(home, name)) for name in ("ann", "bob"))
+    carry(host, "ann", ann, ann_py="a = 1\n")
+    for text in ("b = 1\n", "b = 2\n"):
+        carry(host, "bob", bob, bob_py=text)
+        assert there("merge", "bob").code == 0
+    assert here("merge", "ann").code == 0
+    here("undo", "bob").refused(2, "is not in this repository", "undo it in the clone where it was made")
+    assert "took back the merge of ann: main reset to" in here("undo").out
+    assert not (home.root / "ann.py").exists()
+    git(home.root, "pull", "-q", str(clone.root), "main")
+    assert [here("undo", "bob").code for _ in range(2)] == [0, 0], "what was pulled is undone like a merge from here"
+    assert not (home.root / "bob.py").exists()
+    there("undo").refused(2, "no merge to undo")
+    assert here("merge", "bob").code == 0
+    assert (home.root / "bob.py").read_text() == "b = 2\n"
+
+
+def test_work_that_another_clone_merged_is_compared_without_its_snapshot(
+    machine: Machine, home: TeamDirectory, clone: TeamDirectory
+) -> None:
+    host, here, there = machine("host"), Inside(home.root), Inside(clone.root)
+    spec = run(host, "bob", hire(home, "bob"))
+    carry(host, "bob", spec, bob_py="b = 1\n")
+    assert here("merge", "bob").code == 0
+    git(clone.root, "pull", "-q", str(home.root), "main")
+    carry(host, "bob", spec, bob_py="b = 2\n")
+    assert there("merge", "bob").code == 0
+    git(home.root, "pull", "-q", str(clone.root), "main")
+    carry(host, "bob", spec, more_py="m = 1\n")
+    (found,) = here("changes", "--json").json
+    assert (found["applies"], "more.py" in [each["path"] for each in found["files"]]) == (True, True)
+    assert here("merge", "bob").code == 0
+    assert git(home.root, "show", "--format=", "--name-only", "HEAD") == "more.py"
+
+
+def test_a_merge_that_was_killed_is_recovered_in_its_own_clone(
+    machine: Machine, home: TeamDirectory, clone: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, here, there = machine("host"), Inside(home.root), Inside(clone.root)
+    for name in ("ann", "bob"):
+        carry(host, name, run(host, name, hire(home, name)), **{f"{name}_py": "x = 1\n"})
+    with monkeypatch.context() as patched:
+        patched.setattr(merging.Mover, "_change_ref", killed)
+        patched.setattr(merging.Mover, "recover", lambda *_, **__: None)
+        with pytest.raises(KeyboardInterrupt):
+            changes.merge(Team(clone, environment={"USER": "pat"}), "bob")
+    index = clone.root / ".git" / "index.lock"
+    assert index.exists()
+    assert here("merge", "ann").code == 0
+    assert index.exists(), "only its own clone can finish it"
+    assert not (home.root / ".git" / "index.lock").exists()
+    assert "is finished or taken back now" in there("changes").err
+    assert not index.exists()
+    assert there("merge", "bob").code == 0
+    with merging.open_mover(home, open_repository(home.root)) as mover:
+        assert there("undo", "bob").code == 0
+        mover.discard("ann")
+    known = {each.agent: each for each in merging.load(home).acceptances}
+    assert known["ann"].discarded
+    assert known["bob"].undone, "what another clone recorded meanwhile stays"
+
+
+def killed(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.mark.long

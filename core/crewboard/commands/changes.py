@@ -582,9 +582,9 @@ def read_changes(
         base, base, repository.git("rev-parse", f"{base}^{{tree}}"), base
     )
     head = tip or repository.commit("HEAD")
-    accepted = merging.accepted_base(team.directory, repository, name, head, taken)
     branch = snapshot.branch_of(team.directory, name)
     setup = repository.ref(snapshot.setup_ref_of(team.directory, name))
+    accepted = merging.accepted_base(team.directory, repository, name, head, taken, setup)
     merges = merging.merges_of(team.directory, name)
     return changes_of(repository, taken, name, branch, head=head, accepted=accepted, setup=setup, merges=merges), taken
 

@@ -170,7 +170,7 @@ def begin_of(repository: Repository, head: str, snapshot: Snapshot, setup: str |
     if setup is None and common == base:
         return parted
     both = merged(repository, parted, setup or base, common)
-    return parted if both.conflicts else _synthetic(repository, both.tree, "-p", parted)
+    return parted if both.conflicts else synthetic_commit(repository, both.tree, "-p", parted)
 
 
 def lacks_base(repository: Repository, snapshot: Snapshot, commit: str) -> bool:
@@ -277,8 +277,8 @@ def merged(repository: Repository, ours: str, theirs: str, base: str) -> MergedT
     """
     if base != merge_base(repository, ours, theirs):
         # `merge-tree --merge-base` needs git 2.40. Commits with these trees have the wanted base in every version.
-        base = _synthetic(repository, base)
-        ours, theirs = (_synthetic(repository, each, "-p", base) for each in (ours, theirs))
+        base = synthetic_commit(repository, base)
+        ours, theirs = (synthetic_commit(repository, each, "-p", base) for each in (ours, theirs))
     command = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, theirs)
     try:
         answer = repository.git(*command)
@@ -290,7 +290,7 @@ def merged(repository: Repository, ours: str, theirs: str, base: str) -> MergedT
     return MergedTree(tree, tuple(dict.fromkeys(name for name in conflicts if name)))
 
 
-def _synthetic(repository: Repository, commit: str, *options: str) -> str:
+def synthetic_commit(repository: Repository, commit: str, *options: str) -> str:
     """Return a commit with a tree, or that of a commit, and with nothing else from it."""
     return repository.git("commit-tree", f"{commit}^{{tree}}", *options, environment=_SYNTHETIC)
 

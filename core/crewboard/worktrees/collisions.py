@@ -99,7 +99,7 @@ def _unmerged(
     taken = snapshot.kept(team, repository, name, worktree.base)
     if taken is None:
         return Unmerged(commit="", state=state)
-    accepted = merging.accepted_base(team, repository, name, head, taken)
+    accepted = merging.accepted_base(team, repository, name, head, taken, setup)
     base = accepted or begin_of(repository, head, taken, setup)
     answer = repository.git("diff-tree", "-r", "-z", "--no-renames", "--numstat", base, taken.commit)
     changed = [each.split("\t", 2) for each in answer.split("\0") if each]

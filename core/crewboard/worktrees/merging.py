@@ -47,6 +47,7 @@ from crewboard.worktrees.changes import (
     merged,
     merged_ref_of,
     name_some,
+    synthetic_commit,
 )
 
 if TYPE_CHECKING:
@@ -86,28 +87,60 @@ def load(team: TeamDirectory) -> Acceptances:
         BadDataError: The file is damaged.
         StorageError: It cannot be read.
     """
-    return store.json_records.load(team.acceptances, Acceptances) or Acceptances()
+    record = store.json_records.load(team.acceptances, Acceptances) or Acceptances()
+    if team.store == team.local:
+        return record
+    # A move of another machine is in a clone that this one cannot reach.
+    own = store.json_records.load(_place_of_move(team), Acceptances) or Acceptances()
+    return record.replace(move=own.move)
+
+
+def _place_of_move(team: TeamDirectory) -> store.Key:
+    """Return the record with the move of this machine's clone. On a team in files it is the one with all merges."""
+    return team.local_key(team.acceptances.name)
 
 
 def accepted_base(
-    team: TeamDirectory, repository: "Repository", name: str, tip: str, snapshot: "Snapshot"
+    team: TeamDirectory, repository: "Repository", name: str, tip: str, snapshot: "Snapshot", setup: str | None
 ) -> str | None:
     """Return the commit that the agent's work is compared with after a merge into a branch with this `tip`.
 
     None if nothing of it is in the branch, or if the agent merged the result, so that git's own answer is right.
+    `setup` is the snapshot after the setup of its checkout, if it had one.
     """
-    if repository.ref(merged_ref_of(team, name)) is None:
-        return None
-    for each in reversed(load(team).acceptances):
-        if each.agent != name or each.discarded or not is_ancestor(repository, each.result, tip):
-            continue
+    known = [
+        each
+        for each in load(team).acceptances
+        if each.agent == name and not each.discarded and is_ancestor(repository, each.result, tip)
+    ]
+    for each in reversed(known):
         if each.undone is not None:
             # After a revert, commits that were merged are in the branch, and yet their changes are not.
-            if each.how == "merge":
+            if each.how == "merge" and _is_here(repository, each.base):
                 return each.base
             continue
-        return None if is_ancestor(repository, each.result, snapshot.commit) else each.commit
+        if is_ancestor(repository, each.result, snapshot.commit):
+            return None
+        if _is_here(repository, each.commit):
+            return each.commit
+        return _merged_elsewhere(repository, setup or snapshot.base, known[: known.index(each) + 1])
     return None
+
+
+def _is_here(repository: "Repository", commit: str) -> bool:
+    return repository.ref(f"{commit}^{{commit}}") is not None
+
+
+def _merged_elsewhere(repository: "Repository", begin: str, known: list[Acceptance]) -> str | None:
+    """Return a commit like the last merged snapshot, which is in another clone: what merges changed, upon the begin."""
+    commit = begin
+    for each in known:
+        if each.undone is None:
+            merge = merged(repository, commit, each.result, each.before)
+            if merge.conflicts:
+                return None
+            commit = synthetic_commit(repository, merge.tree)
+    return commit
 
 
 def merges_of(team: TeamDirectory, name: str) -> tuple[tuple[str, str], ...]:
@@ -321,10 +354,9 @@ class Mover:
         Raises:
             StorageError: That could not be recorded.
         """
-        known = [each.replace(discarded=True) if each.agent == name else each for each in self.record.acceptances]
-        if known != self.record.acceptances:
-            self.record = self.record.replace(acceptances=known)
-            store.json_records.save(self._team.acceptances, self.record, durable=True)
+        for each in self.record.acceptances:
+            if each.agent == name and not each.discarded:
+                self._record(each.replace(discarded=True))
 
     def require_clean(self, target: Target, new: str) -> None:
         """Refuse a move that would overwrite something that the user did not commit.
@@ -477,19 +509,34 @@ class Mover:
     def _finish(self, move: Move) -> None:
         self._remove_files_of(move)
         each = move.acceptance
-        known = [each if other.id == each.id else other for other in self.record.acceptances]
-        self.record = Acceptances(acceptances=known if each in known else [*known, each], move=None)
         # What later changes are compared with must not be collected as garbage.
         if not each.discarded:
-            mine = [other for other in self.record.acceptances if other.agent == each.agent]
+            mine = [other for other in _with(self.record.acceptances, each) if other.agent == each.agent]
             own = [other for other in mine if other.undone is None and not other.discarded]
-            keep = own[-1].commit if own else each.base
-            self._repository.git("update-ref", merged_ref_of(self._team, each.agent), keep)
-        store.json_records.save(self._team.acceptances, self.record, durable=True)
+            keep, ref = own[-1].commit if own else each.base, merged_ref_of(self._team, each.agent)
+            # What another clone merged is kept there.
+            self._repository.git("update-ref", *((ref, keep) if _is_here(self._repository, keep) else ("-d", ref)))
+        self._record(each)
+        self._save(move=None)
+
+    def _record(self, acceptance: Acceptance) -> None:
+        """Record a merge or what became of it. Users on other machines may do so at the same time."""
+        changed = store.json_records.change(
+            self._team.acceptances, self._team.lock("acceptances"), Acceptances,
+            lambda old: (old or Acceptances()).replace(
+                acceptances=_with(old.acceptances if old is not None else [], acceptance)
+            ),
+            durable=True,
+        )  # fmt: skip
+        self.record = changed.replace(move=self.record.move)
 
     def _save(self, *, move: Move | None) -> None:
         self.record = self.record.replace(move=move)
-        store.json_records.save(self._team.acceptances, self.record, durable=True)
+        place = _place_of_move(self._team)
+        store.json_records.change(
+            place, self._team.local_key(self._team.lock("acceptances").name), Acceptances,
+            lambda old: (old or Acceptances()).replace(move=move), durable=True,
+        )  # fmt: skip
 
     def _is_checked_out(self, ref: str) -> bool:
         branch = self._repository.branch()
@@ -642,6 +689,12 @@ class Mover:
                 break
             with contextlib.suppress(OSError):
                 parent.rmdir()
+
+
+def _with(known: list[Acceptance], each: Acceptance) -> list[Acceptance]:
+    """Return the list with an acceptance, in place of what was known of it."""
+    changed = [each if other.id == each.id else other for other in known]
+    return changed if each in changed else [*changed, each]
 
 
 def _is_folder(path: Path) -> bool:
