@@ -354,7 +354,8 @@ class BaseScreen(Screen[None]):
     def paint_keys(self) -> None:
         """Paint the footer."""
         if self.is_ready and self.is_current and not self.is_due:
-            most = 2 if self.size.height >= TALL else 1
+            # The fields of a form must not move when another one has other keys.
+            most = 1 if self.IS_FORM or self.size.height < TALL else 2
             self._still("keys").show(footer_lines(self, self.size.width, most))
 
     def paint_keys_soon(self) -> None:

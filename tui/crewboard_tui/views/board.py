@@ -63,7 +63,7 @@ from crewboard_tui.widgets import (
 _WELCOME = (
     "No agents hired yet.",
     "",
-    "{hire}  hires an agent: a name, a type, a prompt. It becomes a process of its own and goes to work in {root}",
+    "{hire}  hires an agent: a name, a type, a prompt. It becomes a process of its own and goes to work {place}",
     "{help}  says what every key does · {palette} finds commands by name · {leave} leaves",
     "",
     "From a shell the same is",
@@ -138,9 +138,9 @@ class BoardScreen(BaseScreen):
         return self.size.width >= HUGE and self.size.height >= HIGH
 
     def _welcome(self, snapshot: Snapshot, width: int) -> list[Line]:
-        root = one_line(format_path(snapshot.view.root))
+        place = "on a host" if snapshot.view.hosts else f"in {one_line(format_path(snapshot.view.root))}"
         named = {name: self.context.key(f"{scope}.{name}") for scope, name in _NAMED}
-        lines: list[Line] = [(Span(text.format(root=root, **named)),) for text in _WELCOME]
+        lines: list[Line] = [(Span(text.format(place=place, **named)),) for text in _WELCOME]
         lines.append((Span(" " * _INDENT), say(core.commands.command_for(self.context.team, _SPAWN))))
         try:
             # Hosts have keys of their own.

@@ -282,7 +282,7 @@ class HireForm(Vertical):
 
     def _usual_model(self, kind: core.agent_types.AgentType) -> str:
         """Return the model that is used if the form names none."""
-        if core.env.is_offline(self._environment):
+        if core.env.is_offline(self._environment) or (self._on_hosts and self._view.model_backend == "offline"):
             return "offline model"
         return one_line(core.commands.hire.choose_model(kind, None, self._environment))
 
