@@ -179,7 +179,7 @@ def test_the_answer_to_an_agent_without_a_host_starts_one_that_fits(hosted: Team
     now = time.time()
     hire(Team(hosted.directory, environment={}, now=lambda: now - LATE_AFTER - 1), needs=["tpu", "big"])
     assert "→ crewboard host --label big --label tpu   or" in cli("status").out
-    line = CommandLine(("--team", "api"), offline=True, address="postgresql://crew@db/crew")
+    line = CommandLine(("--root", "/work"), offline=True, team="api", address="postgresql://crew@db/crew")
     assert (
         line("host --label big") == "crewboard --team api --offline host --store postgresql://crew@db/crew --label big"
     )

@@ -1,10 +1,13 @@
 """The hosts of a team on the screen: their page, the column of the Board, and what is said where one was lost."""
 
+from typing import Any
+
 import pytest
 
+from crewboard import commands
 from crewboard.errors import StorageError
 from crewboard.readmodel import TeamReader
-from crewboard.records import Exit, OperatorState, Usage
+from crewboard.records import Exit, OperatorState, Spec, Usage
 from crewboard.store import agents, json_records
 from crewboard.store.file_store import FileStore
 from crewboard_tui import views
@@ -32,6 +35,16 @@ def spread(frozen: Frozen) -> Frozen:
         del frozen.probe.held[name]
         agents.write_exit(frozen.directory.agent(name), LOST)
     return frozen
+
+
+def bind(team: Frozen, name: str, **flags: Any) -> None:
+    """Let an agent have been hired with these options."""
+
+    def edit(old: Spec | None) -> Spec:
+        assert old is not None
+        return old.replace(flags=old.flags.replace(**flags))
+
+    agents.change_spec(team.directory.agent(name), edit)
 
 
 def _row(stage: Stage, name: str) -> list[str]:
@@ -106,10 +119,15 @@ def test_what_an_agent_does_keeps_its_room_beside_its_host(spread: Frozen) -> No
 
 
 async def test_a_lost_host_is_one_need_for_all_its_agents(spread: Frozen) -> None:
+    bind(spread, "ui", host="build2")
+    bind(spread, "release", needs=["tpu"])
     async with opened(spread, 120, 40) as stage:
         await stage.press("4", "j")
         await stage.sees("host build2 was lost, with 1 other: no sign of life of build2 for 15 s")
         await stage.sees("agents     ui, release", "what helps resume: it continues on a host with room")
+        await stage.sees(
+            "would wait ui: waits for the host build2, which is lost", "release: waits for a host with tpu"
+        )
         await stage.press("D")
         await stage.sees("Needs you · 5")
         state = json_records.load(spread.directory.operator, OperatorState)
@@ -151,6 +169,15 @@ async def test_the_page_of_a_lost_agent_says_what_helps(spread: Frozen) -> None:
     async with opened(spread, 80, 24) as stage:
         await stage.press("4", "j", "enter")
         await stage.sees("was on build2", "no sign of life of build2 for 15 s", "what helps resume")
+
+
+async def test_resumed_agents_that_wait_are_not_said_to_be_up(spread: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands.hire, "resume", lambda *_: 2)
+    waits = {"release": "queued: waits for a host with tpu"}
+    monkeypatch.setattr(commands.hosts, "queued", lambda _, name, __: waits.get(name, ""))
+    async with opened(spread, 120, 40) as stage:
+        await stage.press("H", "j", "r")
+        await stage.sees("1 of 2 are up again; release is queued: waits for a host with tpu")
 
 
 async def test_what_streams_on_another_machine_is_said_to_be_there(spread: Frozen) -> None:

@@ -260,27 +260,30 @@ class CommandLine(Struct, frozen=True):
     """The command `crewboard` for one team.
 
     `options` name root and team where they are needed; `offline` is True if `--offline` is needed. `attached` says that
-    the agents belong to another program. `address` is that of the store, which a host on any machine needs.
+    the agents belong to another program. `team` and the `address` of its store are what a host on any machine needs.
     """
 
     options: tuple[str, ...] = ()
     offline: bool = False
     attached: bool = False
+    team: str = ""
     address: str | None = None
 
     @classmethod
     def of(cls, team: Team) -> "CommandLine":
         """Return the command for `team`, as typed in the current directory with the current environment."""
         said = env.is_offline()
-        attached, address = store.roster.is_attached(team.directory), team.directory.address
-        return cls(_options(team.directory), offline=team.offline and not said, attached=attached, address=address)
+        attached, directory = store.roster.is_attached(team.directory), team.directory
+        offline = team.offline and not said
+        return cls(_options(directory), offline, attached, directory.path.name, directory.address)
 
     def words(self, *command: str) -> list[str]:
         """Return the words of a command such as `resume`, `w2`."""
         verb = command[0] if command else ""
         offline = ["--offline"] if self.offline and verb in _STARTS_WORKERS else []
-        place = ["--store", self.address] if verb == "host" and self.address is not None else []
-        return ["crewboard", *self.options, *offline, *command[:1], *place, *command[1:]]
+        if verb == "host" and self.address is not None:
+            return ["crewboard", "--team", self.team, *offline, verb, "--store", self.address, *command[1:]]
+        return ["crewboard", *self.options, *offline, *command]
 
     def __call__(self, command: str = "") -> str:
         """Return the line for a command such as `resume w2`. It is not quoted, so that it may contain `TEXT`."""

@@ -72,6 +72,7 @@ class HostReader:
             boot_id=host.boot_id,
             is_here=self._probe.sees(host),
             is_full=host.name in self._full,
+            offline=host.offline,
             # While a host is up, this changes with each of its records, and nothing depends on it.
             seen=0 if is_up else round(host.at - host.clock_offset),
         )

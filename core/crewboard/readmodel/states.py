@@ -62,8 +62,8 @@ HostState = Literal["up", "draining", "lost", "ended"]
 class SeenHost(Struct, frozen=True):
     """What the states of agents depend on of a host, on a team with hosts.
 
-    `is_here`: it runs on this machine, so that its processes can be looked at. `is_full`: no slot was free. `seen` is
-    when one that is not up last wrote.
+    `is_here`: it runs on this machine, so that its processes can be looked at. `is_full`: no slot was free. `offline`:
+    it starts agents on the offline model. `seen` is when one that is not up last wrote.
     """
 
     name: str
@@ -72,6 +72,7 @@ class SeenHost(Struct, frozen=True):
     boot_id: str = ""
     is_here: bool = False
     is_full: bool = False
+    offline: bool = False
     seen: float = 0
 
     @property
@@ -128,13 +129,15 @@ class Evidence(Struct, frozen=True):
 class WantedHost(Struct, frozen=True):
     """A host that agents wait for: one with these `labels`, or the one that they were hired for, its `name`.
 
-    `is_up` says that this one is up. `other` is another one that has the labels and a free slot.
+    `is_up` says that this one is up. `other` is another one that has the labels and a free slot. A host that is started
+    must be `offline` if one of the team was.
     """
 
     labels: tuple[str, ...] = ()
     name: str | None = None
     is_up: bool = False
     other: str | None = None
+    offline: bool = False
 
 
 class Finding(Struct, frozen=True):
@@ -267,7 +270,8 @@ def _wanted_host(spec: Spec, hosts: Mapping[str, SeenHost]) -> WantedHost:
     labels, name = tuple(sorted({*spec.flags.needs})), spec.flags.host
     taking = [host for host in hosts.values() if host.state == "up"]
     others = [host.name for host in taking if not host.is_full and host.labels.issuperset(labels)]
-    return WantedHost(labels, name, is_up=any(host.name == name for host in taking), other=min(others, default=None))
+    is_up, offline = any(host.name == name for host in taking), any(host.offline for host in hosts.values())
+    return WantedHost(labels, name, is_up=is_up, other=min(others, default=None), offline=offline)
 
 
 def show(state: State, asks_operator: list[Request], ended: Exit | None = None, *, acknowledged: bool = False) -> Shown:

@@ -195,16 +195,28 @@ class AgentActions:
         failed = [agent.name for agent in selection.agents if _can_retry(agent)]
         self._for_all("letting try again", failed, self._retry_one, "try again", selection)
         over = [agent.name for agent in selection.agents if _is_over(agent)]
-        self._for_all("resuming", over, self._resume_one, "are up again, with their memory", selection)
+        if over:
+            self._context.do(f"resuming {', '.join(over)}", partial(self._resume_all, over))
+            selection.unmark(over)
 
     def _retry_one(self, name: str) -> str:
         core.commands.control.retry(self._context.team, name)
         return f"{name} tries again"
 
-    def _resume_one(self, name: str) -> str:
-        run = core.commands.hire.resume(self._context.team, name)
-        waits = core.commands.hosts.queued(self._context.team, name, run)
-        return f"{name} is {waits}" if waits else f"{name} is up again: run {run}, with its memory"
+    def _resume_all(self, names: list[str]) -> str:
+        """Resume agents, and say which are up and which are queued."""
+        waiting: dict[str, list[str]] = {}
+
+        def resume(name: str) -> str:
+            run = core.commands.hire.resume(self._context.team, name)
+            if waits := core.commands.hosts.queued(self._context.team, name, run):
+                waiting.setdefault(waits, []).append(name)
+            return f"{name} is up again: run {run}, with its memory"
+
+        says = run_for_each(names, resume, "are up again, with their memory")
+        queued = "; ".join(f"{', '.join(who)} {'is' if len(who) == 1 else 'are'} {why}" for why, who in waiting.items())
+        up = len(names) - sum(map(len, waiting.values()))
+        return says if not queued else f"{up} of {len(names)} are up again; {queued}" if up else queued
 
     def _resume_fresh(self, selection: Selection) -> None:
         over = {agent.name: agent for agent in selection.agents if _is_over(agent) and agent.spec is not None}

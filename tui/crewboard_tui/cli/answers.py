@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
+from msgspec.structs import replace
+
 import crewboard as core
 from crewboard import ExitCode, Need, NeedKind, Request
 
@@ -74,6 +76,8 @@ def _commands(need: Need | Request, typed: core.commands.CommandLine) -> Iterato
     # A shutdown request is answered by the agent that it asks.
     else:
         return
+    if isinstance(need, Need) and need.wanted is not None and need.wanted.offline:
+        typed = replace(typed, offline=True)
     for what, how in _possible(known, typed):
         yield what, typed(how.format(**words))
 

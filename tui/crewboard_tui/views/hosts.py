@@ -29,7 +29,7 @@ from crewboard_tui.render import (
     say,
 )
 from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot, nothing_row
-from crewboard_tui.views.rows import doing, fact_lines
+from crewboard_tui.views.rows import doing, fact_lines, would_wait
 from crewboard_tui.widgets import LineList, LineView, Row, away_for, crumbs_line, title
 
 _LOOKS: dict[str, Look] = {
@@ -220,6 +220,7 @@ class HostsPage(BaseScreen):
         facts = [
             ("state", _describe(host, now, away_for(snapshot))),
             ("what helps", f"{resume} resumes {', '.join(host.lost)} where a host has room" if host.lost else ""),
+            ("would wait", would_wait(host.lost, view)),
             ("machine", machine),
             ("labels", " ".join(record.labels)),
             ("clock", f"{host.clock}; its agents take the time of the database" if host.clock else ""),

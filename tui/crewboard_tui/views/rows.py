@@ -411,23 +411,38 @@ def _lost_host_lines(need: Need, snapshot: Snapshot, now: float, width: int) -> 
     host = view.host(need.host)
     lines: list[Line] = [(Span(piece, "error"),) for piece in wrap(need.summary, width, "  ")]
     facts = [
+        ("agents", ", ".join(need.agents)),
+        ("what helps", WHAT_HELPS_LOST),
+        ("would wait", would_wait(need.agents, view)),
         ("since", f"{format_clock(need.since)}, {format_long_age(now - need.since)} ago"),
         ("last seen", format_clock(host.seen) if host is not None and not host.is_up else ""),
-        ("agents", ", ".join(need.agents)),
         (_HOLDS_UP, held_by(view, need)),
         ("now", core.readmodel.describe_hosts(view.hosts, away_for(snapshot))),
-        ("what helps", WHAT_HELPS_LOST),
     ]
     return [*lines, *fact_lines(facts, width)]
 
 
+def would_wait(names: Sequence[str], view: TeamView) -> str:
+    """Return which of these agents no host would begin now, and why."""
+    hosts = {host.name: host.found for host in view.hosts}
+    waiting: dict[str, list[str]] = {}
+    for agent in filter(None, map(view.agent, names)):
+        why = core.readmodel.why_no_host(agent.spec.flags, hosts) if agent.spec is not None else None
+        if why is not None:
+            waiting.setdefault(why, []).append(agent.name)
+    return "\n".join(f"{', '.join(who)}: {why}" for why, who in waiting.items())
+
+
 def _host_facts(need: Need, snapshot: Snapshot, typed: core.commands.CommandLine) -> list[tuple[str, str]]:
     """Return which hosts there are for the agents of a need, which labels they lack, and what helps."""
-    labels = need.wanted.labels if need.wanted is not None else ()
+    wanted = need.wanted
+    if wanted is None:
+        return []
+    typed = replace(typed, offline=typed.offline or wanted.offline)
     ways = [f"{what}: {typed(command)}" for what, command in core.readmodel.ways_to_begin(need)]
     return [
         ("hosts", core.readmodel.describe_hosts(snapshot.view.hosts, away_for(snapshot))),
-        ("labels", "; ".join(f"{label}: {_hosts_with(label, snapshot.view)}" for label in labels)),
+        ("labels", "; ".join(f"{label}: {_hosts_with(label, snapshot.view)}" for label in wanted.labels)),
         ("what helps", "\n".join([*ways, "it begins by itself as soon as a host can take it"])),
     ]
 
