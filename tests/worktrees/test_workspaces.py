@@ -259,7 +259,7 @@ def test_work_does_not_come_into_another_project(machine: Machine, home: TeamDir
     git(other.root, "commit", "-q", "-m", "unrelated")
     cli, said = Inside(other.root), f"{other.root} is not the project's repository: it has no history in common with"
     for command in (("merge", "bob"), ("merge", "bob", "--resolve"), ("changes", "bob"), ("changes",)):
-        cli("--team", "crew", *command).refused(2, said, "go to the clone from which you pushed")
+        cli("--team", "crew", *command).refused(2, said, "go to the clone from which the workspace was pushed")
     assert git(other.root, "log", "--format=%s") == "unrelated"
     fetched = cli("--team", "crew", "fetch", "bob")
     assert fetched.code == 0
@@ -280,7 +280,7 @@ def test_a_folder_without_a_repository_says_once_where_to_go(machine: Machine, h
         carry(host, name, run(host, name, hire(home, name)), a_py="a = 1\n")
     for command in (("changes",), ("changes", "bob", "--diff"), ("merge", "bob"), ("fetch", "bob"), ("undo",)):
         ran = Inside(folder)("--team", "crew", *command)
-        ran.refused(2, f"{folder} is not in a git repository of the project: go to the clone from which you pushed")
+        ran.refused(2, f"{folder} is not in a git repository of the project: go to the clone from which the")
         assert "git init" not in ran.err
 
 

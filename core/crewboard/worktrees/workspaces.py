@@ -137,7 +137,7 @@ def why_unrelated(team: TeamDirectory, repository: Repository, name: str, worktr
 
 
 def _where_the_project_is(team: TeamDirectory) -> str:
-    there, url = "go to the clone from which you pushed it", team.address
+    there, url = "go to the clone from which the workspace was pushed", team.address
     if url is None:
         return there
     return f"{there}, or `crewboard team join {team.path.name} --store {shlex.quote(url)}` in another clone"

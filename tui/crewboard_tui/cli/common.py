@@ -198,7 +198,7 @@ class LazyGroup(click.Group):
             near = difflib.get_close_matches(args[0], self._places, n=1)
             hint = f", did you mean {near[0]!r}?" if near else ""
             if ctx.parent is None and args[0] in _ELSEWHERE:
-                hint = f": `{ctx.info_name} {_ELSEWHERE[args[0]]}` does that"
+                hint = f"; `{ctx.info_name} {_ELSEWHERE[args[0]]}` does that"
             raise click.UsageError(f"no such command: {args[0]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
