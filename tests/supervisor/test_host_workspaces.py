@@ -14,7 +14,7 @@ from crewboard.records import SnapshotTaken, ToolResult, UsageError
 from crewboard.store import agents
 from crewboard.worktrees import workspaces
 from tests import postgres
-from tests.cli.shell import Cli
+from tests.cli.shell import Cli, Inside
 from tests.crew import Crew, eventually
 from tests.model import ModelServer, calls, says
 from tests.real_hosts import Hosts
@@ -52,7 +52,7 @@ def results_of(crew: Crew, name: str) -> list[ToolResult]:
 
 def test_work_survives_its_host_and_comes_home(team: Hosts) -> None:
     """The agent writes on one host, which is lost; it goes on with its files on another; its work is merged."""
-    crew, cli = team.crew, Cli(team.crew.root)
+    crew, cli = team.crew, Inside(team.crew.root)
     pushed = cli("workspace", "push")
     assert pushed.code == 0, pushed.err
     assert "and uncommitted files" in pushed.out
@@ -71,6 +71,7 @@ def test_work_survives_its_host_and_comes_home(team: Hosts) -> None:
     assert found is not None
     assert written.snapshot == found.commit
     team.kill("one")
+    team.lose("hosts/one/lease", "agents/fixer/lease")
     team.start("two")
     crew.wait_for("fixer", "crashed", "vanished", "exited")
     hiring.resume(crew.team, "fixer")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import psycopg
 import pytest
@@ -154,6 +155,7 @@ def test_agents_of_a_killed_host_are_lost_and_go_on_elsewhere(team: Hosts) -> No
     team.start("build2")
     team.start("build3")
     team.kill("build1")
+    team.lose("hosts/build1/lease", "agents/other/lease", "agents/scout/lease")
     record = eventually(lambda: ended(team, "scout"), "the end of scout")
     assert record.reason == "lost"
     assert re.fullmatch(r"build1 was silent for \d+ s, and lost its lease", record.evidence)
@@ -492,7 +494,7 @@ def test_a_host_that_ends_does_not_begin_again_without_the_database(team: Hosts)
     tree = keep_busy(team)
     host.send_signal(signal.SIGTERM)
     eventually(lambda: "draining" in team.log("build1") or None, "the beginning of its end")
-    lose(team, "hosts/build1/lease")
+    team.lose("hosts/build1/lease")
     host.wait()
     assert "it lost its lease; kills its workers, and ends" in team.log("build1")
     assert not any(process.start_ticks(pid) for pid in tree)
@@ -542,18 +544,10 @@ def test_a_host_that_was_killed_alone_finds_its_agents_again(team: Hosts) -> Non
     assert record.reason in {"lost", "died"}, "lost, or the kernel still knew it"
 
 
-def lose(team: Hosts, lease: str) -> None:
-    """Let the time of a lease be over for its holder."""
-    with psycopg.connect(team.url, autocommit=True) as connection:
-        folder, _, name = lease.rpartition("/")
-        query = "UPDATE crewboard.leases SET until = '-infinity' WHERE folder = %s AND name = %s"
-        connection.execute(query, (folder, name))
-
-
 def test_a_host_that_lost_its_lease_kills_its_workers_and_begins_again(team: Hosts) -> None:
     host = team.start("build1")
     tree = keep_busy(team)
-    lose(team, "hosts/build1/lease")
+    team.lose("hosts/build1/lease")
     record = eventually(lambda: ended(team, "busy"), "the end of its agent")
     assert (record.reason, record.evidence[:21]) == ("lost", "build1 was silent for")
     assert not any(process.start_ticks(pid) for pid in tree)
@@ -565,6 +559,21 @@ def test_a_host_that_lost_its_lease_kills_its_workers_and_begins_again(team: Hos
     assert team.drain("build1", signal.SIGINT) == 0
 
 
+def test_a_host_kills_a_worker_that_lost_its_lease(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Supervisor, "_wake_if_changed", lambda *_: None)
+    supervisor = HostSupervisor.__new__(HostSupervisor)
+    supervisor._launcher = launcher = mock.Mock()
+    spec = Spec(prompt=HELLO, prompt_id="p", type="explore")
+    with left_behind(directory, is_ending=False) as (watched, worker):
+        watched.ref = Ref(worker.pid, process.start_ticks(worker.pid))
+        supervisor._wake_if_changed(watched, spec)
+        launcher.signal.assert_not_called()
+        watched.agent.lease.remove()
+        supervisor._wake_if_changed(watched, spec)
+        launcher.signal.assert_called_once_with(watched.ref, signal.SIGKILL, tree=True)
+
+
+@pytest.mark.long
 def test_a_worker_that_was_replaced_is_killed_with_its_tree(team: Hosts) -> None:
     team.start("build1")
     tree = keep_busy(team)
