@@ -261,19 +261,30 @@ class Supervisor:
     async def _end_lost_workers(self) -> None:
         """End the workers that lost their leases too. They end by themselves unless they hang."""
         log.error("%s was removed, moved or replaced; ending", self._team.supervisor_lock)
-        lost = [watched.ref for watched in self._watched.values() if watched.ref and not self._holds_lease(watched)]
+        workers = [
+            (each.ref, each.agent.lease) for each in self._watched.values() if each.ref and not self._holds_lease(each)
+        ]
+        lost = [ref for ref, _ in workers]
         for ref in lost:
             self._launcher.signal(ref, signal.SIGTERM)
         deadline = time.monotonic() + KILL_GRACE
         # A worker that was adopted is no child, so no event tells that it ended.
         while time.monotonic() < deadline and any(linux.process.start_ticks(r.pid) == r.ticks for r in lost):  # noqa: ASYNC110
             await asyncio.sleep(_LOST_POLL)
-        for ref in lost:
+        for ref, lease in workers:
             self._launcher.signal(ref, signal.SIGKILL, tree=True)
+            # Else it ends by itself.
+            with contextlib.suppress(StorageError):
+                store.leases.free(lease, ref.pid, ref.ticks)
 
     @staticmethod
     def _holds_lease(watched: Watched) -> bool:
-        """Return True if the worker holds the lease that is at the path now: only the supervisor's lock was lost."""
+        """Return True if the worker holds the lease that is at the path now: only the supervisor's lock was lost.
+
+        In a database the lease is there also after the directory of this machine was removed or moved.
+        """
+        if not watched.agent.path.exists():
+            return False
         holder = store.leases.holder(watched.agent.lease, Lease)
         return holder is not None and watched.ref == Ref(holder.pid, holder.start_ticks)
 
