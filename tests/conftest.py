@@ -46,7 +46,7 @@ _ROOM = 1 << 30
 _MUCH_GARBAGE = 30_000
 """Objects, of which a dashboard leaves some thousands."""
 
-_ON_BOTH_STORES = {"cli", "store", "supervisor", "worker"}
+_ON_BOTH_STORES = {"cli", "crash", "store", "supervisor", "worker"}
 """Folders whose tests run on teams in files and in PostgreSQL."""
 
 _TEAMS_OF_MODULES = {"shared_crew", "shared"}

@@ -157,7 +157,8 @@ class Crew:
 
     def end(self) -> None:
         """End all processes of this team, and check that none is left."""
-        stop.delete(self.team, now=True)
+        if self.directory.path.exists():
+            stop.delete(self.team, now=True)
         for name in [member.name for member in self.team.config.members]:
             assert not leases.is_held(self.agent(name).lease)
             status = agents.status(self.agent(name))

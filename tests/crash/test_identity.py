@@ -1,5 +1,6 @@
 """A process belongs to the directory that it took its lock in, which is removed, remade, moved, copied or restored."""
 
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -72,6 +73,7 @@ def test_removed_directory_ends_all_its_processes(crew: Crew) -> None:
     assert not (crew.root / ".crewboard").exists()
 
 
+@pytest.mark.files_only("in a database, a team made anew at its place is another one")
 def test_a_team_made_anew_is_left_alone_by_the_processes_of_the_old(crew: Crew) -> None:
     crew.run("bob", "explore", "say hello")
     start_busy_agent(crew, "worker")
@@ -89,7 +91,7 @@ def test_a_team_made_anew_is_left_alone_by_the_processes_of_the_old(crew: Crew) 
     assert supervisor_client.is_alive(crew.directory)
 
 
-def test_moved_directory_ends_its_processes_and_resumes_there(crew: Crew, tmp_path: Path) -> None:
+def test_moved_directory_ends_its_processes_and_resumes_there(crew: Crew, kept_in: str, tmp_path: Path) -> None:
     crew.run("bob", "explore", "say hello")
     start_busy_agent(crew, "worker")
     old = processes(crew)
@@ -101,9 +103,11 @@ def test_moved_directory_ends_its_processes_and_resumes_there(crew: Crew, tmp_pa
     wait_for_the_end(old)
     ends(moved)
     seen = read_team(moved.directory)
-    assert [agent.state for agent in seen.agents] == ["exited", "exited"]
-    assert {agent.exit.reason for agent in seen.agents if agent.exit} == {"lost"}
-    assert "directory was moved" in seen.agents[0].reason
+    # In a database they still have their leases, so their supervisor ends them by a signal.
+    why = {"files": ("lost", "directory was moved"), "postgresql": ("terminated", "ended by a signal")}[kept_in]
+    for agent in seen.agents:
+        assert agent.exit is not None
+        assert (agent.exit.reason, why[1] in agent.reason) == (why[0], True)
     assert hire.resume(moved, "bob") == 2
     there = Crew(new_root, crew.model)
     there.answer_to("bob", sent.id)
@@ -116,6 +120,7 @@ def copy_team(crew: Crew, to: Path) -> None:
     shutil.copytree(crew.root / ".crewboard", to, symlinks=True, ignore=shutil.ignore_patterns(".*.tmp"))
 
 
+@pytest.mark.files_only("a copy of the directory names the same database")
 def test_looking_at_a_copy_ends_nothing_of_the_original(crew: Crew, tmp_path: Path) -> None:
     start_busy_agent(crew)
     found = processes(crew)
@@ -132,6 +137,7 @@ def test_looking_at_a_copy_ends_nothing_of_the_original(crew: Crew, tmp_path: Pa
     assert living(found) == found
 
 
+@pytest.mark.files_only("restores files")
 @pytest.mark.parametrize("in_place", [False, True], ids=["replaced files", "rewritten files"])
 def test_backup_restored_over_a_live_team_ends_its_processes(crew: Crew, tmp_path: Path, in_place: bool) -> None:
     crew.run("bob", "explore", "say hello")
@@ -163,10 +169,10 @@ def test_backup_restored_over_a_live_team_ends_its_processes(crew: Crew, tmp_pat
 
 def test_removed_lease_ends_the_worker_and_the_supervisor_says_why(shared_crew: Crew) -> None:
     shared_crew.run("unleased", "explore", "say hello")
-    shared_crew.agent("unleased").lease.on_disk.unlink()
+    shared_crew.agent("unleased").lease.remove()
     record = eventually(lambda: agents.exit_record(shared_crew.agent("unleased")), "the record of its end", GONE_WITHIN)
     assert (record.code, record.reason) == (74, "lost")
-    assert "removed, moved or replaced" in shared_crew.agent("unleased").log.read_text()
+    assert re.search("removed, moved or replaced|was lost", shared_crew.agent("unleased").log.read_text())
     assert hire.resume(shared_crew.team, "unleased") == 2
 
 
@@ -194,6 +200,7 @@ def test_second_path_to_a_team_finds_the_same_processes(shared_crew: Crew, tmp_p
     assert calls(shared_crew, "linked") == 2
 
 
+@pytest.mark.files_only("writes into a lease")
 def test_a_run_writes_nothing_once_the_lease_names_a_later_run(shared_crew: Crew) -> None:
     shared_crew.run("fenced", "explore", "say hello")
     shared_crew.wait_for("fenced", "idle")

@@ -10,6 +10,7 @@ from tests.crew import Crew, eventually
 ROUND: tuple[Target, ...] = ("sender", "worker", "supervisor", "worker", "prefork", "reader", "sender", "worker")
 
 
+@pytest.mark.files_only("test_outages.py does this in PostgreSQL")
 def test_a_kill_of_each_process_and_a_move_lose_no_mail(crew_on: Callable[..., Crew]) -> None:
     stress = StressRun(crew_on(window=50_000_000), ("scout", "other"), seed=4)
     stress.begin()
@@ -24,6 +25,7 @@ def test_a_kill_of_each_process_and_a_move_lose_no_mail(crew_on: Callable[..., C
     assert stress.killed["worker"] == 1
 
 
+@pytest.mark.files_only("test_outages.py does this in PostgreSQL")
 @pytest.mark.long
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("seed", range(7))

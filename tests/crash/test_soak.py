@@ -89,6 +89,7 @@ def middle(samples: list[Sample], what: str) -> float:
     return float(statistics.median(getattr(sample, what) for sample in samples))
 
 
+@pytest.mark.files_only("measures files")
 @pytest.mark.long
 @pytest.mark.timeout(SECONDS + 600)
 def test_what_a_team_uses_stays_level(crew_on: Callable[..., Crew]) -> None:
