@@ -316,7 +316,7 @@ def check_labels(needs: Collection[str]) -> None:
 
 
 def check(team: TeamDirectory, host: str | None, needs: Collection[str]) -> str:
-    """Check where an agent shall run; return a note about a label that no host has which is up, or an empty text.
+    """Check where an agent shall run; return a note if no host that is up could take it, else an empty text.
 
     Raises:
         UsageError: The team has no hosts, or none of this name, or a label is none.
@@ -334,9 +334,16 @@ def check(team: TeamDirectory, host: str | None, needs: Collection[str]) -> str:
     if host and host not in known:
         raise UsageError(f"there is no host {host!r} in this team; its hosts are {', '.join(known)}")
     with team.store.glance():
-        offered = {label for each in load_all(team) if is_up(team, each.name) for label in each.labels}
-    missing = sorted({*needs} - offered)
-    return f"no host that is up has {' and '.join(missing)}; it waits for one" if missing else ""
+        offered = {each.name: labels(each) for each in load_all(team) if is_up(team, each.name)}
+    if any(found.issuperset(needs_of(host, needs)) for found in offered.values()):
+        return ""
+    if missing := sorted({*needs}.difference(*offered.values())):
+        return f"no host that is up has {' and '.join(missing)}; it waits for one"
+    if host in offered:
+        return f"the host {host} has no {' and '.join(sorted({*needs} - offered[host]))}; it waits until that changes"
+    if host is None:
+        return f"no host that is up has {' and '.join(sorted(needs))} together; it waits for one"
+    return ""
 
 
 def held(team: TeamDirectory, name: str) -> Key:
