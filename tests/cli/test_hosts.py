@@ -16,7 +16,7 @@ from crewboard.commands import hosts as host_commands
 from crewboard.commands import messages, stop
 from crewboard.commands.context import CommandLine, Team
 from crewboard.commands.hire import Hire
-from crewboard.errors import CredentialsError, TryLaterError, UsageError
+from crewboard.errors import CredentialsError, ExitCode, TryLaterError, UsageError
 from crewboard.linux import process
 from crewboard.protocol import cooldown, supervisor_client
 from crewboard.protocol.supervisor_client import ensure_running
@@ -117,6 +117,21 @@ def test_a_hire_that_may_not_wait_needs_a_free_slot(hosted: Team) -> None:
     leases.release(busy)
 
 
+@pytest.mark.parametrize(
+    ("host", "needs", "note"),
+    [
+        (None, ["gpu"], ""),
+        ("two", ["gpu"], ""),
+        ("one", ["gpu"], "the host one has no gpu; it waits until that changes"),
+        (None, ["gpu", "big"], "no host that is up has big and gpu together; it waits for one"),
+        (None, ["gpu", "tpu"], "no host that is up has tpu; it waits for one"),
+    ],
+)
+def test_a_place_that_no_host_offers_now_is_noted(hosted: Team, host: str | None, needs: list[str], note: str) -> None:
+    with up(hosted.directory, "one", "big"), up(hosted.directory, "two", "gpu"):
+        assert hosts.check(hosted.directory, host, needs) == note
+
+
 def test_stop_takes_a_run_out_of_the_queue(hosted: Team, cli: Cli) -> None:
     hire(hosted)
     assert cli("stop", "w1").out == "w1 was taken out of the queue\n"
@@ -166,6 +181,16 @@ def test_resume_says_how_to_move_an_agent_whose_host_is_not_up(hosted: Team, cli
             assert cli("resume", "w1").out == "w1 is queued: waits for the host one with a free slot\n"
 
 
+def test_chosen_agents_are_resumed_and_no_others(hosted: Team, cli: Cli) -> None:
+    for name in ("w1", "w2", "w3"):
+        enlist(hosted, name)
+    ran = cli("resume", "w1", "w3", "w1")
+    assert sorted(ran.out.splitlines()) == [f"w1 is queued: {NONE_UP}", f"w3 is queued: {NONE_UP}"]
+    assert sorted(run.agent for run in hosts.wanted(hosted.directory)) == ["w1", "w3"]
+    cli("resume", "w1", "w3", "--budget", "$1").refused(ExitCode.USAGE, "--budget and --max-turns are for one agent")
+    cli("resume", "w1", "w9").refused(ExitCode.USAGE, "w9")
+
+
 def test_a_run_that_no_host_takes_needs_the_operator(hosted: Team) -> None:
     now = time.time()
     hire(Team(hosted.directory, environment={}, now=lambda: now - LATE_AFTER - 1))
@@ -183,6 +208,7 @@ def test_the_answer_to_an_agent_without_a_host_starts_one_that_fits(hosted: Team
     assert (
         line("host --label big") == "crewboard --team api --offline host --store postgresql://crew@db/crew --label big"
     )
+    assert line("resume w1") == "crewboard --root /work --offline resume w1"
     with up(hosted.directory, "one"):
         pass
     hire(Team(hosted.directory, environment={}, now=lambda: now - LATE_AFTER - 1), name="w2", host="one")

@@ -1,6 +1,6 @@
 """Hire agents, give them more work, and resume agents that ended."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn
@@ -589,15 +589,24 @@ def tell_lead(team: Team, text: str, flags: HireOptions | None = None) -> Assign
 
 
 def resume_all(
-    team: Team, *, model: str | None = None, network: bool = False, web: bool = False, host: str | None = None
+    team: Team,
+    names: Sequence[str] = (),
+    *,
+    model: str | None = None,
+    network: bool = False,
+    web: bool = False,
+    host: str | None = None,
 ) -> list[str]:
-    """Resume every agent that is not running, all at once; return their names.
+    """Resume every agent that is not running, or those of these names, all at once; return their names.
 
     Raises:
         CrewboardError: One of them did not start; the others were started nevertheless.
     """
     store.roster.require_own_agents(team.directory)
-    stopped = [m.name for m in team.config.members if not store.leases.is_held(team.directory.agent(m.name).lease)]
+    agents = [team.agent(name) for name in dict.fromkeys(names)] or [
+        team.directory.agent(m.name) for m in team.config.members
+    ]
+    stopped = [agent.name for agent in agents if not store.leases.is_held(agent.lease)]
     at_once(stopped, lambda name: resume(team, name, model=model, network=network, web=web, host=host))
     return stopped
 

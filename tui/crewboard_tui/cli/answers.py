@@ -86,7 +86,7 @@ def _known(need: Need) -> tuple[tuple[str, str], ...]:
     """Return the answers to a need, with what they are about left open."""
     known = _ANSWERS[need.kind]
     if need.host is not None and len(need.agents) > 1:
-        known = (("resume them", "resume --all"), ("see the hosts", "hosts"), _ACKNOWLEDGE)
+        known = (("resume them", f"resume {' '.join(need.agents)}"), ("see the hosts", "hosts"), _ACKNOWLEDGE)
     elif need.kind == "no_host":
         known = (*core.readmodel.ways_to_begin(need), *known)
     elif need.limit is not None:

@@ -240,7 +240,12 @@ def hosts_of(up: Sequence[str], lost: Sequence[str]) -> Check:
         remedy = "no agent starts before a host is up: `crewboard host` on each machine"
         return Check("hosts", "bad", detail, remedy)
     if lost:
-        return Check("hosts", "note", detail, "`crewboard resume --all` continues its agents on the others")
+        return Check(
+            "hosts",
+            "note",
+            detail,
+            "`crewboard status` names its agents, and `crewboard resume NAME...` lets them go on elsewhere",
+        )
     return Check("hosts", "ok", detail)
 
 

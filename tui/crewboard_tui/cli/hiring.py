@@ -304,7 +304,7 @@ def _early_end(team: Team, agent: core.store.AgentDirectory, assignment: Assignm
 
 
 @click.command()
-@click.argument("name", required=False, shell_complete=common.complete_agent)
+@click.argument("names", metavar="NAME...", nargs=-1, shell_complete=common.complete_agent)
 @click.option("--all", "all_agents", is_flag=True, help="All agents that are not running.")
 @click.option("--model", metavar="M", help="Use another model from now on.")
 @click.option("--network", is_flag=True, help="Allow its commands the network from now on.")
@@ -316,7 +316,7 @@ def _early_end(team: Team, agent: core.store.AgentDirectory, assignment: Assignm
 @click.pass_obj
 def resume(
     session: Session,
-    name: str | None,
+    names: tuple[str, ...],
     all_agents: bool,
     model: str | None,
     network: bool,
@@ -326,32 +326,34 @@ def resume(
     max_turns: int | None,
     as_json: bool,
 ) -> None:
-    """Start the stopped or dead agent NAME again.
+    """Start the stopped or dead agents NAME... again.
 
-    It keeps its conversation and continues its assignment, also after a limit. Returns when it is up or queued.
+    They keep their conversations and continue their assignments, also after a limit. Returns when they are up or
+    queued.
 
     Example: crewboard resume --all
     """
     team = session.team
-    if all_agents == (name is not None):
-        raise UsageError("name the agent to resume, or use --all")
-    if name is None and (budget is not None or max_turns is not None):
+    if all_agents == bool(names):
+        raise UsageError("name the agents to resume, or use --all")
+    if len(names) != 1 and (budget is not None or max_turns is not None):
         raise UsageError("--budget and --max-turns are for one agent: name it")
     tell_unused_key(team)
-    if name is not None:
+    if len(names) == 1:
+        [name] = names
         core.commands.control.change_limits(team, name, budget=budget, max_turns=max_turns)
         common.note_budget(budget)
         _resume_one(team, name, model, network=network, web=web, host=host, as_json=as_json)
         return
-    names = core.commands.hire.resume_all(team, model=model, network=network, web=web, host=host)
+    resumed = core.commands.hire.resume_all(team, names, model=model, network=network, web=web, host=host)
     if as_json:
-        say_json([_where(team.directory.agent(each)) for each in names])
+        say_json([_where(team.directory.agent(each)) for each in resumed])
         return
     held = core.store.agents.held_starts(team.directory)
-    waits = {each.name: held.describe(each.name, each.run, team.now()) for each in held.held if each.name in names}
-    up = [each for each in names if each not in waits]
-    if up or not names:
-        say("resumed " + ", ".join(up) if names else "all agents are running")
+    waits = {each.name: held.describe(each.name, each.run, team.now()) for each in held.held if each.name in resumed}
+    up = [each for each in resumed if each not in waits]
+    if up or not resumed:
+        say("resumed " + ", ".join(up) if resumed else f"{'these' if names else 'all'} agents are running")
     for each, how in waits.items():
         _say_queued(team, each, how)
 

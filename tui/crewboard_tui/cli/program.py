@@ -33,7 +33,7 @@ SECTIONS = {
     "Hire and talk": {
         "spawn": ("hiring:spawn", "Hire the agent NAME, or give more work to an idle one."),
         "workspace": ("workspace:workspace", "Show what agents on hosts begin with, or push it."),
-        "resume": ("hiring:resume", "Start the stopped or dead agent NAME again."),
+        "resume": ("hiring:resume", "Start the stopped or dead agents NAME... again."),
         "send": ("mail:send", "Send TEXT to the agent NAME, as the operator."),
         "broadcast": ("mail:broadcast", "Send TEXT to every agent, one copy each."),
         "lead": ("control:lead", "Send TEXT to the lead, wait for its answer and print it."),
