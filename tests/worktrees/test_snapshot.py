@@ -15,6 +15,7 @@ from crewboard.store import TeamDirectory
 from crewboard.worktrees import checkout, snapshot
 from crewboard.worktrees.repository import GitFailedError, NoRepositoryError, copy_settings, initialize, open_repository
 from tests.matrix import default
+from tests.system import need_program
 from tests.worktrees.conftest import Hired, git, write
 
 
@@ -291,6 +292,7 @@ def test_a_linked_worktree_and_a_detached_head_can_be_the_root(
 
 
 def test_without_a_repository_the_reason_is_said(directory: TeamDirectory) -> None:
+    need_program("git")
     with pytest.raises(NoRepositoryError, match="not in a git repository"):
         checkout.make(directory, "bob")
 
@@ -385,6 +387,7 @@ def test_a_team_in_a_folder_of_a_repository_gets_its_copies_there(root: Path) ->
 
 
 def test_a_repository_without_a_commit_is_refused_and_named(tmp_path: Path) -> None:
+    need_program("git")
     git(tmp_path, "init", "-q")
     with pytest.raises(NoRepositoryError, match=f"{tmp_path.resolve()} has no commit yet"):
         open_repository(tmp_path)
