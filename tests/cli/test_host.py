@@ -151,8 +151,13 @@ def test_a_machine_joins_a_team_that_is_there(tmp_path: Path, api: TeamDirectory
 
 @pytest.mark.parametrize(
     ("machine", "name"),
-    [("Build1.example.org", "build1"), ("9lives", "host-9lives"), ("a_b", "a-b"), ("-", "host"), ("x" * 50, "x" * 32)],
-)
+    [
+        ("Build1.example.org", "build1"), ("9lives", "host-9lives"), ("a_b", "a-b"), ("-", "host"),
+        ("x" * 50, "x" * 32),
+        ("crewboard-host-of-the-team-5f7d8c9b4-x2x9z", "host-of-the-team-5f7d8c9b4-x2x9z"),
+        ("9" * 40 + "-pod-x2x9z", "host-" + "9" * 17 + "-pod-x2x9z"),
+    ],
+)  # fmt: skip
 def test_the_name_of_a_machine_becomes_that_of_a_host(machine: str, name: str) -> None:
     with mock.patch("socket.gethostname", return_value=machine):
         assert hosts.default_name() == name

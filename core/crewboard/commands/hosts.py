@@ -85,8 +85,9 @@ def _kept_at(root: Path, name: str | None, url: str) -> TeamDirectory:
 def default_name() -> str:
     """Return the name of this machine as the name of a host."""
     kept = "".join(c if c.isascii() and c.isalnum() else "-" for c in socket.gethostname().partition(".")[0].lower())
-    name = kept.strip("-")[:_LONGEST_NAME]
-    return name if is_name(name) else f"host-{name}"[:_LONGEST_NAME].rstrip("-")
+    # The end of a long name is what differs between the pods of a deployment.
+    name = kept.strip("-")[-_LONGEST_NAME:].lstrip("-")
+    return name if is_name(name) else f"host-{name[5 - _LONGEST_NAME :].lstrip('-')}".rstrip("-")
 
 
 def default_slots() -> int:
