@@ -138,6 +138,23 @@ def test_a_lease_is_renewed_while_its_holder_lives(store: Any) -> None:
     store.release(held)
 
 
+def test_the_lease_of_a_host_is_over_when_those_of_its_workers_are(store: Any) -> None:
+    """Else a run is known to be lost only later: the host may have renewed its lease just before it was cut off."""
+    store.make_folder("hosts")
+    store.make_folder("hosts/build1")
+    worker, host = take(store), store.take("hosts/build1/lease")
+
+    def ends() -> float:
+        with psycopg.connect(store.url) as connection:
+            rows = connection.execute("SELECT extract(epoch FROM until)::float8 FROM crewboard.leases ORDER BY token")
+            of_worker, of_host = (end for (end,) in rows.fetchall())
+        return float(of_worker - of_host)
+
+    assert ends() == pytest.approx(TTL / 4, abs=TTL / 20)
+    assert store._server._renew([worker.token, host.token]) == {worker.token, host.token}
+    assert ends() == pytest.approx(TTL / 4, abs=0.001)
+
+
 def test_a_replaced_holder_is_told(store: Any) -> None:
     lost = threading.Event()
     store.fence(take(store), lambda: None, lost.set)

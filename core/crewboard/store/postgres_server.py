@@ -22,7 +22,7 @@ from crewboard.errors import LostLeaseError, StorageError
 from crewboard.store import files
 from crewboard.store.interface import SCHEMA_VERSION, Held, T
 from crewboard.store.postgres_glance import Copy, glance_at, note_write, without_glance
-from crewboard.store.postgres_leases import RETRY_FOR, LeaseKeeper
+from crewboard.store.postgres_leases import HOST_PART, RETRY_FOR, LeaseKeeper
 
 _DEFAULT_TTL = 15.0
 """Seconds that a lease lasts unless it is renewed, if the team does not say (`crewboard.teams`)."""
@@ -35,6 +35,9 @@ _WORK_FOR = 0.5
 not keep locks for longer."""
 
 _IDLE_CONNECTIONS = 2
+
+_HOSTS = "hosts/"
+"""The names of the leases of hosts begin so."""
 
 # One query, because each command waits for it.
 _FIRST_QUERY = """
@@ -288,6 +291,10 @@ class Server:
 
     # Leases.
 
+    def lasts(self, lease: str) -> float:
+        """Return how many seconds a lease lasts that is not renewed."""
+        return HOST_PART * self.ttl if lease.startswith(_HOSTS) else self.ttl
+
     def keep(self, held: Held, begin: float) -> None:
         """Renew a lease until it is released."""
         with self._lock:
@@ -305,9 +312,10 @@ class Server:
         with self._borrowed() as connection:
             connection.execute("SELECT 1")
             rows = connection.execute(
-                "UPDATE crewboard.leases SET until = clock_timestamp() + make_interval(secs => %s) "
+                "UPDATE crewboard.leases SET until = clock_timestamp() + make_interval(secs => "
+                "CASE WHEN starts_with(folder, %s) THEN %s ELSE %s END) "
                 "WHERE token = ANY(%s) AND until > clock_timestamp() RETURNING token",
-                (self.ttl, tokens),
+                (_HOSTS, HOST_PART * self.ttl, self.ttl, tokens),
             ).fetchall()
         return {token for (token,) in rows}
 

@@ -261,7 +261,7 @@ class PostgresStore(Struct, frozen=True):
         server = self._server
         server.connect_once()
         begin = time.monotonic()
-        token = self._write(lease, "take(%s, %s, %s, %s, %s)", lambda _: (lease, holder, server.ttl))
+        token = self._write(lease, "take(%s, %s, %s, %s, %s)", lambda _: (lease, holder, server.lasts(lease)))
         if token is None:
             return None
         held = Held(self, lease, token, -1)
