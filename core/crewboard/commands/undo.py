@@ -17,7 +17,18 @@ from crewboard import store
 from crewboard.commands.changes import note_collisions, read_changes, require_idle, require_worktree
 from crewboard.commands.context import command_for, require_here
 from crewboard.commands.messages import post
-from crewboard.records import BadDataError, FileKept, Intake, SnapshotTaken, ToolResult, Undone, UsageError, counted
+from crewboard.records import (
+    BadDataError,
+    FileKept,
+    Intake,
+    SnapshotTaken,
+    Spec,
+    ToolResult,
+    Undone,
+    UsageError,
+    Worktree,
+    counted,
+)
 from crewboard.store import AgentDirectory
 from crewboard.untrusted import without_surrogates
 from crewboard.worktrees import put_back, snapshot
@@ -99,12 +110,7 @@ def undo_in_checkout(
         BadDataError: Later changes or ignored files prevent it. Nothing was changed.
         TryLaterError: The agent is at work.
     """
-    worktree = require_worktree(team, name)
-    team.directory.require_adopted()
-    require_here(team, name, f"tell {name} what to put back; `{command_for(team, f'undo {name}')}` takes a merge back")
-    spec = store.agents.spec(team.agent(name))
-    if spec is None:
-        raise UsageError(f"there is no agent {name}")
+    worktree, spec = _checkout_here(team, name)
     repository = open_repository(team.directory.root)
     # A worker that begins an assignment waits for the lock: it takes a snapshot first.
     with store.files.locked(team.directory.local_lock(f"worktree-{name}")):
@@ -129,6 +135,17 @@ def undo_in_checkout(
         note_collisions(team)
         tell(team, done)
     return done
+
+
+def _checkout_here(team: "Team", name: str) -> tuple[Worktree, Spec]:
+    """Return the worktree and the spec of an agent whose checkout is on this machine."""
+    worktree = require_worktree(team, name)
+    team.directory.require_adopted()
+    require_here(team, name, f"tell {name} what to put back; `{command_for(team, f'undo {name}')}` takes a merge back")
+    spec = store.agents.spec(team.agent(name))
+    if spec is None:
+        raise UsageError(f"there is no agent {name}")
+    return worktree, spec
 
 
 def _known_tree(team: "Team", repository: Repository, name: str, commit: str) -> str:
