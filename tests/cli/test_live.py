@@ -314,6 +314,7 @@ def test_a_queued_foreground_spawn_tells_its_place_and_waits(offline: Cli) -> No
     assert "second is queued 2nd: max_agents 1 reached" in ran.err
 
 
+@pytest.mark.long
 def test_a_foreground_spawn_tells_which_server_did_not_start(offline: Cli) -> None:
     (offline.root / ".mcp.json").write_text('{"mcpServers": {"gone": {"command": "false"}}}')
     assert offline("mcp", "approve", "gone").code == 0

@@ -138,7 +138,9 @@ def test_looking_at_a_copy_ends_nothing_of_the_original(crew: Crew, tmp_path: Pa
 
 
 @pytest.mark.files_only("restores files")
-@pytest.mark.parametrize("in_place", [False, True], ids=["replaced files", "rewritten files"])
+@pytest.mark.parametrize(
+    "in_place", [False, pytest.param(True, marks=pytest.mark.long)], ids=["replaced files", "rewritten files"]
+)
 def test_backup_restored_over_a_live_team_ends_its_processes(crew: Crew, tmp_path: Path, in_place: bool) -> None:
     crew.run("bob", "explore", "say hello")
     backup = tmp_path / "backup"

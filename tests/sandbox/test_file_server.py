@@ -309,6 +309,7 @@ def ask_file_server(sandbox: Sandbox, *requests: tuple[str, dict[str, Any]]) -> 
     return asyncio.run(ask())
 
 
+@pytest.mark.parametrize("level", [pytest.param("bubblewrap", marks=pytest.mark.long), "landlock"], indirect=True)
 def test_a_pattern_that_hangs_costs_one_call(targets: Targets, level: Level) -> None:
     (targets.root / "src/slow").write_text("a" * 40 + "!\n")
 

@@ -289,7 +289,7 @@ def work(store: Any) -> None:
     assert not store.is_held(LEASE)
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("after", [pytest.param(False, marks=pytest.mark.long), True], ids=["before", "after"])
 def test_a_lost_connection_loses_and_doubles_nothing(
     database: str, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:

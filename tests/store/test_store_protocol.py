@@ -511,7 +511,7 @@ def test_glances_miss_nothing_that_others_write(
     other = elsewhere("""
 import threading
 def write(number):
-    for count in range(40):
+    for count in range(20):
         store.put(f"tasks/{number}.json", b"%d" % count)
         store.append("inbox/scout.jsonl", b"%d\\n" % count)
         store.put(f"tasks/{number}-{count}.json", b"{}")
@@ -538,7 +538,7 @@ for thread in threads:
                     looked[name], seen[name] = version, store.get(f"tasks/{name}")
     assert other.returncode == 0
     assert {name: body for name, body in seen.items() if body is not None} == {
-        **{f"{number}.json": b"39" for number in range(16)}, **{f"{number}-39.json": b"{}" for number in range(16)}
+        **{f"{number}.json": b"19" for number in range(16)}, **{f"{number}-19.json": b"{}" for number in range(16)}
     }  # fmt: skip
     assert sorted(names) == sorted(store.names("tasks"))
     assert size == store.size(INBOX)

@@ -182,6 +182,7 @@ def classes_below(base: type) -> set[type]:
     return found.union(*map(classes_below, found))
 
 
+@pytest.mark.long
 def test_a_call_of_the_model_builds_no_class_again() -> None:
     asyncio.run(prefork_server._make_requests())
     gc.collect()

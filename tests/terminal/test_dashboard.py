@@ -24,6 +24,7 @@ def test_the_file_is_written_only_after_the_plan_is_approved(crew_on: Make) -> N
     crew = crew_on([PLAN, WRITE, says("all done")])
     crew.hire("fixer", "code", "write it", plan=True, unsafe_no_sandbox=True)
     crew.pending("plan_approval")
+    pid = crew.pid("fixer")
     with Terminal(crew.root, crew.environment) as terminal:
         terminal.shows("fixer")
         terminal.press("!", "Write out.txt")
@@ -32,8 +33,11 @@ def test_the_file_is_written_only_after_the_plan_is_approved(crew_on: Make) -> N
         terminal.shows("a approve")
         terminal.press("a", "approved")
         eventually((crew.root / "out.txt").exists, "the file")
+    crew.wait_for("fixer", "idle")
+    assert crew.pid("fixer") == pid, "it outlives the dashboard"
 
 
+@pytest.mark.long
 def test_workers_and_half_a_thought_outlive_the_dashboard(crew: Crew) -> None:
     crew.run("scout", "explore", "hello")
     pid = crew.pid("scout")

@@ -4,6 +4,7 @@ import ast
 import json
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -175,23 +176,36 @@ def over_http(root: Path) -> Iterator[int]:
             server.kill()
 
 
-def test_a_server_with_an_address_needs_the_network(crew_on: Make, tmp_path: Path) -> None:
+def at_address(port: int) -> dict[str, object]:
+    """Return the entry of a server on a port of this machine."""
+    return {"type": "http", "url": f"http://127.0.0.1:{port}/mcp", "headers": {"X-Token": "${TOKEN_OF_TESTS}"}}
+
+
+def test_a_server_with_an_address_needs_the_network(crew_on: Make) -> None:
     crew = crew_on(TOKEN_OF_TESTS=SECRET)
-    with over_http(tmp_path) as port:
-        bring(
-            crew.root,
-            web={"type": "http", "url": f"http://127.0.0.1:{port}/mcp", "headers": {"X-Token": "${TOKEN_OF_TESTS}"}},
-        )
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        bring(crew.root, web=at_address(server.getsockname()[1]))
         accept(crew, "web")
         crew.model.give("near", says("done"))
-        crew.model.give("far", calls("mcp__web__header"), says("done"))
         crew.run("near", "code", "go", unsafe_no_sandbox=True)
-        crew.run("far", "code", "go", network=True, unsafe_no_sandbox=True)
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            server.accept()
     found = [need for need in crew.view().needs if need.kind == "mcp"]
     assert len(found) == 1, found
     need = found[0]
     assert (need.agent, need.server) == ("near", "web")
     assert "hired without --network" in need.summary
+
+
+@pytest.mark.long
+def test_an_agent_with_the_network_uses_a_server_with_an_address(crew_on: Make, tmp_path: Path) -> None:
+    crew = crew_on(TOKEN_OF_TESTS=SECRET)
+    with over_http(tmp_path) as port:
+        bring(crew.root, web=at_address(port))
+        accept(crew, "web")
+        crew.model.give("far", calls("mcp__web__header"), says("done"))
+        crew.run("far", "code", "go", network=True, unsafe_no_sandbox=True)
     (header,) = results_of(crew, "far")
     assert header.content == "the header is [key hidden]"
 

@@ -331,7 +331,7 @@ def test_what_an_undo_took_back_is_no_work_of_another_agent(home: Home) -> None:
     assert [each.path for each in changes.list_changes(home.team)[1].files] == ["notes.txt"]
 
 
-@pytest.mark.parametrize("how", ["squash", "rebase"])
+@pytest.mark.parametrize("how", ["squash", pytest.param("rebase", marks=pytest.mark.long)])
 def test_a_merge_after_an_undo_brings_only_the_agents_work(home: Home, how: How) -> None:
     bob = hire_before_undo(home)
     bob.write("notes.txt", "one\n")
