@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from crewboard import store
-from crewboard.records import AttachedTeam
-from tests.frozen import PLAN, Frozen, make_empty, make_team
+from crewboard.records import AttachedTeam, Exit, Spec, Usage
+from tests.frozen import NOW, PLAN, Frozen, make_empty, make_team
+from tests.placed import add_host, place
 from tests.tui.stage import Stage, opened
 from tests.tui.test_changes import AFTER, Repository
 
@@ -26,7 +28,7 @@ class Shot:
     """One picture: the keys to press, the text to type, and the words that must be on the screen.
 
     With `worktrees`, two agents have changed files in checkouts of their own. With `attached`, the agents are those of
-    Claude Code.
+    Claude Code. With `hosts`, they run on three hosts, one of which was lost.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Shot:
     height: int = 36
     worktrees: bool = False
     attached: bool = False
+    hosts: bool = False
 
 
 _TO_API = "j j j j j"
@@ -67,6 +70,7 @@ SHOTS = (
     Shot("agent-transcript", f"{_TO_API} enter ] ] g j j j j j j j enter", "[Transcript]"),
     Shot("agent-files", f"{_TO_API} enter ] ] ] ] enter", "[Files]"),
     Shot("agent-cost", f"{_TO_API} enter [", "[Cost]"),
+    Shot("hosts", "H", "would wait", height=26, hosts=True),
     Shot("help", "?", "Keys that work here"),
     Shot("teams", "t", "Teams"),
     Shot("attached", "j", "Claude Code 2.1.330", attached=True),
@@ -90,6 +94,8 @@ async def paint(shot: Shot, home: Path) -> str:
         repository.snapshot("ui", {"README.md": "# Ink\n"})
         repository.write({"README.md": "# Inkpot 2\n"})
         repository.commit("meanwhile")
+    if shot.hosts:
+        place_on_hosts(frozen)
     # Nothing of Claude Code is here that could be mirrored.
     mirrors = store.leases.take(frozen.directory.mirror_lock)
     assert mirrors is not None
@@ -114,6 +120,41 @@ def make_attached(home: Path) -> Frozen:
     frozen.mail(1, "team-lead", "alpha", "message", "Rotate the signing keys. Plan it first.", 130)
     frozen.asks("plan-1", "plan_approval", "alpha", 66, {"plan": PLAN, "plan_file_path": "plans/rotate.md"})
     return frozen
+
+
+def place_on_hosts(frozen: Frozen) -> None:
+    """Let the agents run on three hosts: two are up, the third was lost with two agents, one of which needs a GPU."""
+    measured = {name: Usage(cpu=cpu, memory=megabytes << 20) for name, cpu, megabytes in _MEASURED}
+    machine: dict[str, Any] = {"version": "0.2.0", "cores": 8, "memory": 32 << 30, "usage": measured}
+    add_host(frozen.directory, "build1", labels=["big"], machine="rack-7", pid=812, load=3.1, **machine)
+    add_host(frozen.directory, "build2", machine="rack-9", pid=633, load=9.7, **machine)
+    add_host(frozen.directory, "gpu1", labels=["gpu"], machine="rack-2", pid=415, **(machine | {"at": NOW - 41}))
+    frozen.probe.hosts_up = frozenset({"build1", "build2"})
+    for name, host in _PLACES.items():
+        place(frozen, name, host)
+    lost = Exit(run=1, reason="lost", at=NOW - 24, buried=True, evidence="no sign of life of gpu1 for 15 s")
+    for name in ("perf", "ui"):
+        place(frozen, name, "gpu1")
+        del frozen.probe.held[name]
+        store.agents.write_exit(frozen.directory.agent(name), lost)
+    store.agents.change_spec(frozen.directory.agent("perf"), _needs_gpu)
+
+
+def _needs_gpu(spec: Spec | None) -> Spec:
+    assert spec is not None
+    return spec.replace(flags=spec.flags.replace(needs=["gpu"]))
+
+
+_PLACES = {
+    "auth-plan": "build1", "docs": "build1", "migrate": "build1", "reviewer": "build1", "parser": "build2",
+    "flaky-hunt": "build2", "api": "build2", "release": "build2", "scan": "build2",
+}  # fmt: skip
+
+_MEASURED = (
+    ("auth-plan", 0.4, 118), ("docs", 0.2, 96), ("migrate", 2.1, 210), ("reviewer", 0.1, 79),
+    ("flaky-hunt", 298.0, 910), ("api", 41.0, 340), ("release", 0.3, 101),
+)  # fmt: skip
+"""What hosts measured of their agents: percent of one core, and MiB."""
 
 
 async def _paint(shot: Shot, frozen: Frozen) -> str:

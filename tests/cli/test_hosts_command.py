@@ -35,15 +35,15 @@ def test_hosts_lists_what_is_up_and_what_it_runs(cli: Cli, team: Team) -> None:
         with alive(team, "api"):
             lines = cli("hosts").out.splitlines()
             assert lines[0].split() == ["HOST", "STATE", "SLOTS", "LOAD", "MEMORY", "SEEN", "LABELS", "AGENTS"]
-            assert lines[1].split()[:5] == ["build1", "up", "1/4", "0.5", "8.0G"]
-            assert lines[1].endswith("gpu     clock 7 s ahead · api")
-            assert lines[2].split()[:4] == ["build2", "lost", "0/2", "–"]
+            assert lines[1].split()[:4] == ["build2", "lost", "0/2", "–"]
+            assert lines[2].split()[:5] == ["build1", "up", "1/4", "0.5", "8.0G"]
+            assert lines[2].endswith("gpu     clock 7 s ahead · api")
             listed = json.loads(cli("hosts", "--json").out)
             assert [(host["name"], host["state"], host["agents"]) for host in listed] == [
-                ("build1", "up", ["api"]),
                 ("build2", "lost", []),
+                ("build1", "up", ["api"]),
             ]
-            assert listed[1]["lost"] == ["ui"]
+            assert listed[0]["lost"] == ["ui"]
             whole = json.loads(cli("status", "--json").out)
             assert whole["hosts"] == listed
             assert whole["agents"][0]["host"] == "build1"

@@ -82,7 +82,7 @@ def test_a_host_is_forgotten_after_a_day_unless_agents_were_lost(team: Frozen) -
     del team.probe.held["api"]
     team.probe.hosts_up = frozenset({"big"})
     view = read(team)
-    assert [host.name for host in view.hosts] == ["big", "small"]
+    assert [host.name for host in view.hosts] == ["small", "big"]
     assert view.told_apart == ["big", "small"]
 
 

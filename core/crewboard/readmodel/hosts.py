@@ -108,7 +108,7 @@ class HostReader:
         return True
 
     def views(self, agents: Sequence[AgentView], now: float) -> tuple[HostView, ...]:
-        """Return the hosts with the agents that run on them: those that are up first, then by name.
+        """Return the hosts with the agents that run on them: those that lost agents first, then those that are up.
 
         One that was not seen for a day is left out, unless agents were lost with it.
         """
@@ -123,7 +123,7 @@ class HostReader:
             for name, host in self._records.items()
             if self.seen[name].is_up or name in lost or now - host.at < FORGOTTEN_AFTER
         )
-        return tuple(sorted(found, key=lambda host: (not host.is_up, host.name)))
+        return tuple(sorted(found, key=lambda host: (not host.lost, not host.is_up, host.name)))
 
 
 def no_hosts(team: TeamDirectory) -> str:

@@ -323,7 +323,7 @@ class TeamView(Struct, frozen=True, dict=True):
     unprovided: bool = False
     attached: AttachedTeam | None = None
     hosts: tuple[HostView, ...] = ()
-    """The hosts that run the agents, those that are up first; none if a supervisor on this machine does."""
+    """The hosts that run the agents, those that lost some first; none if a supervisor on this machine runs them."""
     is_deleted: bool = False
     """It is gone, and an earlier reading found it."""
     now: float = 0
