@@ -1,4 +1,4 @@
-"""What a call of edit_file replaces: one text, several, or the hunks of a unified diff; and how that changes a text.
+"""The replacements of a call of edit_file: one text, several, or the hunks of a unified diff, applied to a text.
 
 Imports only the standard library, because the file-tool server uses it. Several replacements are made in their order,
 all or none. Each error says how to go on, because a model reads it.
@@ -19,7 +19,7 @@ _MAX_LINE = 200
 """Characters of such a line."""
 
 _LIKE = 0.6
-"""How similar two lines must be to be taken for the same, between 0 and 1."""
+"""The similarity from which two lines are taken for the same, between 0 and 1."""
 
 _HUNK = re.compile(r"@@(?: -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@.*| .*@@.*|[ @]*)")
 _NUMBERED = re.compile(r"^ *\d+\t", re.MULTILINE)

@@ -286,7 +286,7 @@ def accept(server: McpServer, root: Path, environment: Mapping[str, str]) -> Non
 
 
 class _Acceptance(Struct, frozen=True):
-    """What is kept of an accepted server: where it is, and digests of its parts, which tell later what changed."""
+    """The record of an accepted server: its place, and digests of its parts, which tell later what changed."""
 
     name: str
     root: str

@@ -1,4 +1,4 @@
-"""What a model can do, as `GET /v1/models/{id}` says: levels of effort, thinking, images, PDF, the web."""
+"""The abilities of a model, as `GET /v1/models/{id}` says: levels of effort, thinking, images, PDF, the web."""
 
 import json
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ _API_TYPES = {"adaptive": "adaptive", "off": "disabled"}
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What the API says that a model takes. `thinking` are the API's types of it: `adaptive`, `disabled`."""
+    """The input that a model takes, as the API says. `thinking` are the API's types of it: `adaptive`, `disabled`."""
 
     efforts: tuple[str, ...]
     thinking: frozenset[str]

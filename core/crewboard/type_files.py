@@ -55,7 +55,7 @@ from crewboard.web import check_domains
 FOLDERS = (".crewboard/agents", ".claude/agents")
 
 SKILLS_FOLDER = ".claude/skills"
-"""Where skills are, in a project and in the user's home directory: each in a folder of its own."""
+"""The folder of skills, in a project and in the user's home directory: each is in a folder of its own."""
 
 SKILL_FILE = "SKILL.md"
 
@@ -66,10 +66,10 @@ MAX_FRONT = 16 * 1024
 """Characters of the longest front matter."""
 
 MAX_DEPTH = 8
-"""How deep values in the front matter may be nested."""
+"""Levels to which values in the front matter may be nested."""
 
 MAX_FILES = 200
-"""How many files of one folder are read."""
+"""Number of files of one folder that are read."""
 
 _CLAUDE_CODE_TOOLS: dict[str, tuple[str, ...]] = {
     "Read": ("read_file",), "Write": ("write_file",), "Edit": ("edit_file",), "MultiEdit": ("edit_file",),
@@ -95,7 +95,7 @@ _PATH_PATTERN = re.compile(r"(?![/~])(?!.*\.\.)[\w./@+*-]{1,200}", re.ASCII)
 _FRONT = re.compile(r"\A---[ \t]*\n(.*?\n)---[ \t]*(?:\n(.*))?\Z", re.DOTALL)
 
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
-"""How YAML writes that there is no value. Every scalar is read as text, because dates and numbers can be malformed."""
+"""The scalars of YAML for no value. Every scalar is read as text, because dates and numbers can be malformed."""
 
 _Worktree = Literal["always", "never"]
 

@@ -108,9 +108,9 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self.set_keymap(dict(self.settings.keys))
         self.outside = TerminalNotifications(self._write, notify=self.settings.notify, ascii_only=ascii_only)
         self.ascii_only = ascii_only
-        """Whether the terminal shows ASCII alone."""
+        """True if the terminal shows only ASCII."""
         self._unshown = self._has_news = False
-        """Whether a snapshot waits to be shown, and whether something changed since the visit was stored."""
+        """True if a snapshot waits to be shown, and if something changed since the visit was stored."""
         self._kept_at = monotonic()
         self._probe = probe
         self._afterwards = afterwards

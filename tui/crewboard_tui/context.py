@@ -96,7 +96,7 @@ class AppContext(Struct):
     """The events since then; None before they are read, or if there are none."""
     absence_seen: bool = False
     dashboard: core.store.operators.OpenDashboard | None = None
-    """What others see of this dashboard; None if it only looks."""
+    """The record of this dashboard that others see; None if it only looks."""
 
     @property
     def others(self) -> tuple[core.records.Presence, ...]:

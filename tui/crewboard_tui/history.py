@@ -9,7 +9,7 @@ from crewboard import CrewboardError
 log = logging.getLogger(__name__)
 
 SENT_KEPT = 100
-"""How many of the texts sent last are kept."""
+"""Number of the texts sent last that are kept."""
 
 _SENT_SIZE = 64 * 1024
 """Characters that they may have together."""

@@ -273,7 +273,7 @@ def _change_operator(team: Team, edit: Callable[[OperatorState], object]) -> Non
 
 
 SLASH_FOLDER = ".claude/commands"
-"""Where a project has texts that a user sends by name, as in Claude Code."""
+"""The folder of a project with texts that a user sends by name, as in Claude Code."""
 
 _MOST_SLASH_COMMANDS = 200
 

@@ -12,7 +12,7 @@ from crewboard.worktrees.repository import NoRepositoryError
 
 @dataclass(frozen=True)
 class Fetched:
-    """What was brought home of an agent: the snapshot `commit`, taken `at`, and what it lacks.
+    """The work of an agent that was brought home: the snapshot `commit`, taken `at`, and what it lacks.
 
     `branch` was moved to it; else `note` says why not. It says, too, if the repository is that of another project. It
     is `new` if it was not here before.

@@ -26,7 +26,7 @@ _CPU = slice(11, 13)
 """Time spent in user and in kernel mode (fields 14 and 15)."""
 
 _ARGUMENTS = slice(45, 47)
-"""Where the arguments of a process begin and end in its memory (fields 48 and 49)."""
+"""The positions of fields 48 and 49: where the arguments of a process begin and end in its memory."""
 
 _RSS = 21
 """Pages in RAM (field 24)."""
@@ -95,7 +95,7 @@ def is_stopped(pid: int) -> bool:
 
 
 class Measurement(NamedTuple):
-    """What a process has used: seconds of processor time, and bytes in RAM now. Its pid and start identify it."""
+    """The use of a process: seconds of processor time, and bytes in RAM now. Its pid and start identify it."""
 
     pid: int
     start_ticks: int
@@ -284,7 +284,7 @@ def exit_status(pidfd: int) -> int | None:
 
 
 MEMORY_CGROUP_PREFIX = "crewboard-"
-"""How the names of the cgroups begin that limit the memory of workers."""
+"""The beginning of the names of cgroups that limit the memory of workers."""
 
 _DELEGATED = ("user.delegate", "trusted.delegate")
 """The extended attributes with which systemd marks a cgroup that it leaves to others (`Delegate=`)."""

@@ -80,7 +80,7 @@ def _by_file(agents: list[AgentWork]) -> Iterator[Collision]:
 
 
 class Objection(Struct, frozen=True):
-    """Why an agent should not change a file now. If it `asks`, the operator may allow the change."""
+    """The reason why an agent should not change a file now. If it `asks`, the operator may allow the change."""
 
     text: str
     asks: bool

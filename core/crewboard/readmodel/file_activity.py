@@ -57,7 +57,7 @@ _MAKES_REPOSITORY = re.compile(r"\bgit\b[^;&|\n]*\s(?:init|clone|worktree|submod
 """A command that makes a repository, or writes into one. Git that the user runs in it runs its settings and hooks."""
 
 _MOST = 300
-"""How many changes and how many reads are kept for each agent. Separate, so that many reads drop no change."""
+"""Numbers of changes and of reads that are kept for each agent. Separate, so that many reads drop no change."""
 
 _TOOLS: dict[str, Literal["read", "write", "edit"]] = {
     "read_file": "read", "write_file": "write", "edit_file": "edit",

@@ -62,9 +62,9 @@ class AgentReader:
         self.seen_alive: float | None = None
         self.seen_gone: float | None = None
         self.facts: AgentFacts | None = None
-        """What was read last, with what the team's files say about the agent."""
+        """The facts that were read last, with what the team's files say about the agent."""
         self.view: AgentView | None = None
-        """What follows from `facts`."""
+        """The view that follows from `facts`."""
         self.damage: list[Damage] = []
         """The unreadable files, and the unreadable lines of mail and journal."""
         self.work = protocol.collisions.AgentWork(name, Work())
@@ -91,7 +91,7 @@ class AgentReader:
 
 
 class _Common(Struct, frozen=True, dict=True):
-    """What the files of the team, and not its own, say about each agent."""
+    """The facts about each agent in the files of the team, and not in its own."""
 
     config: Config
     pending: tuple[Request, ...]
@@ -281,7 +281,7 @@ class TeamReader:
         self._unreadable: set[store.Key] = set()
         """Leases of the team that could not be examined at this reading."""
         self._common: _Common | None = None
-        """What the team's files said about its agents at the last reading."""
+        """The facts about agents in the team's files at the last reading."""
         self._followed: Config | None = None
         self._mark: int | None = None
         """Until where the store told what changed."""

@@ -37,7 +37,7 @@ URGENCY: tuple[Shown, ...] = (
 """Most urgent first."""
 
 LOOP_LENGTH = 5
-"""How often the same tool call with the same result in a row is a loop."""
+"""Number of equal tool calls with equal results in a row that are a loop."""
 
 EXIT_TIMEOUT = 10.0
 """Seconds from an exit record to the end of its process, after which the two contradict each other."""
@@ -60,7 +60,7 @@ HostState = Literal["up", "draining", "lost", "ended"]
 
 
 class SeenHost(Struct, frozen=True):
-    """What the states of agents depend on of a host, on a team with hosts.
+    """The facts about a host that the states of its agents depend on.
 
     `is_here`: it runs on this machine, so that its processes can be looked at. `is_full`: no slot was free. `offline`:
     it starts agents on the offline model. `seen` is when one that is not up last wrote.

@@ -88,7 +88,7 @@ class Need(Struct, frozen=True):
     answered_in: str | None = None
     """The other program in which alone the request can be answered."""
     marks: tuple[tuple[str, float], ...] = ()
-    """What is written to `OperatorState.needs` when the operator acknowledges it."""
+    """The entries that are written to `OperatorState.needs` when the operator acknowledges it."""
 
     @property
     def key(self) -> str:

@@ -58,14 +58,14 @@ class Watcher:
         self._changed = _Change(self._wake)
         self._poked = threading.Event()
         self._is_poked = False
-        """Whether the whole team is to be read, and not only what is asked to be answered."""
+        """True if the whole team must be read, and not only what is asked for."""
         self._ended = threading.Event()
         self._events: Listener | None = None
         self._watched: int | None = None
         # What happened before the events began, they do not tell.
         self._all_changed = True
         self.refusal: str | None = None
-        """Why the system grants no file events."""
+        """The reason why the system grants no file events."""
         self._thread = threading.Thread(target=self._run, name="crewboard-watch", daemon=True)
 
     @property

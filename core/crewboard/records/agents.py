@@ -201,7 +201,7 @@ class Deviations(Record):
 
 
 class TodoList(Record):
-    """How far an agent is with the steps that it listed for its last assignment; `current` is the one in progress."""
+    """The progress with the steps that an agent listed for its last assignment; `current` is the one in progress."""
 
     done: int = 0
     total: int = 0
@@ -209,7 +209,7 @@ class TodoList(Record):
 
 
 class Work(Record):
-    """What the last assignment of an agent changed with file tools; commands are not known to have changed a file.
+    """The changes by file tools in an agent's last assignment; commands are not known to have changed a file.
 
     `files` are the newest of those files, by path from the agent's workspace, each with the time of its first change;
     `newest` has the ids of the last changes of those that can be reversed (`FileKept.id`). `planned` are the files that

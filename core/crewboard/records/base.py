@@ -211,7 +211,7 @@ _WORDINGS: tuple[tuple[re.Pattern[str], str], ...] = (
     # The words of a `__post_init__`.
     (re.compile(r"([\w.]+): (.+)"), r".\1: \2"),
 )
-"""What msgspec says, and how it is worded here, behind the place."""
+"""The words of msgspec, and those used here instead, behind the place."""
 
 
 def describe_invalid(

@@ -25,7 +25,7 @@ class _Event(Record, kw_only=True, tag_field="kind"):
     ts: Time
     run: int = 0
     source: str | UnsetType = UNSET
-    """What it was made from, in the journal of an agent of another program."""
+    """The source of the event, in the journal of an agent of another program."""
 
 
 class RunStarted(_Event, kw_only=True, tag="run_started"):

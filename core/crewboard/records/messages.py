@@ -33,7 +33,7 @@ class RecentTexts(Record):
 
 
 class LastVisit(Record):
-    """How the user left the dashboard of a team: a file of the user, not of the team.
+    """The state in which the user left the dashboard of a team: a file of the user, not of the team.
 
     `at` is the time, `cost_usd` what the team had cost by then, `view` the numbered view that was shown. `orders` are
     the chosen sort keys by list, with a `-` in front of a reversed one; `zoomed` are the panes that filled their views.

@@ -36,7 +36,7 @@ class ModelServerInfo(Record):
 
 
 class Usage(Record):
-    """What an agent uses on its host: percent of one core, bytes of memory, and processes below its worker."""
+    """The use of an agent on its host: percent of one core, bytes of memory, and processes below its worker."""
 
     cpu: float = 0
     memory: int = 0

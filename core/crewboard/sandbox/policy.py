@@ -23,7 +23,7 @@ class Policy:
     results: Path | None = None
     host: HostPaths = field(default_factory=HostPaths.of_this_machine)
     git: GitFiles | None = None
-    """What git executes in the workspace, if it was looked for just now."""
+    """The files that git executes in the workspace, if they were looked for just now."""
     concealed: Path | None = None
     """The team's root, if `root` is a worktree in it: another checkout, which is not this agent's."""
     borrowed: tuple[Path, ...] = ()
@@ -31,7 +31,7 @@ class Policy:
     commits: bool = True
     """Commands may write in git directories what a commit writes; those in the background may not."""
     folder: str = ""
-    """Where in `root` commands begin, and what the file tools may reach of it; empty for all."""
+    """The folder in `root` where commands begin and that file tools may reach; empty for all."""
 
     def for_file_tools(self, results: Path) -> "Policy":
         """Return the limits of the file tools, which need the team's results, but no network and no scratch folder."""

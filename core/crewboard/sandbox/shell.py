@@ -58,7 +58,7 @@ _TERMINAL_SEQUENCE = re.compile(
 )
 
 _TRIES = 3
-"""How often to try to set up a sandbox: a path in it may disappear meanwhile."""
+"""Attempts to set up a sandbox: a path in it may disappear meanwhile."""
 
 _REAP_PAUSE = 0.001
 """Seconds between two attempts to reap killed processes."""
@@ -79,7 +79,7 @@ class CommandResult:
     exit_code: int | None = None
     """Minus the number of the signal that ended the command."""
     ending: str = ""
-    """How it ended, which stands at the end of `content`."""
+    """The words for its end, which are the end of `content`."""
 
 
 Show = Callable[[str], None]
@@ -342,7 +342,7 @@ class _CheckRecord:
         self._show = show
         self._left = MOST_OF_CHECK
         self.error: OSError | None = None
-        """Why the output could not be written."""
+        """The reason why the output could not be written."""
 
     def write(self, text: str) -> None:
         """Write and show a piece of output."""

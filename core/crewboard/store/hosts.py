@@ -26,7 +26,7 @@ _CLOCK_INTERVAL = 60.0
 
 
 class Clock(Struct, frozen=True):
-    """How many seconds the clock of this machine is ahead of the store's, and how long the store took to answer.
+    """The seconds that the clock of this machine is ahead of the store's, and those that the store took to answer.
 
     Half of that may be an error of the first.
     """
@@ -52,7 +52,7 @@ def _compare_clocks(team: TeamDirectory) -> Clock:
 
 
 class _Offset(Struct, frozen=True):
-    """How far the clock of this machine is ahead, as of when it was measured. `base` changes if that clock is set."""
+    """The seconds that the clock of this machine is ahead, when measured. `base` changes if that clock is set."""
 
     ahead: float
     measured_at: float

@@ -1,4 +1,4 @@
-"""What a store of a team can do (`Store`), and the keys that name what it keeps (`Key`).
+"""The interface of a team's store (`Store`), and the keys that name what it keeps (`Key`).
 
 Above this package, nothing knows whether a store keeps files or rows. A key is a name below the team's folder, as in
 docs/reference/files.md, such as `agents/scout/journal.jsonl`, together with its store.

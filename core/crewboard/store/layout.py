@@ -49,7 +49,7 @@ _REMEDY = "crewboard opens only a team directory that this user made: remove it,
 
 
 class AgentDirectory(Struct, frozen=True):
-    """What is stored of one agent: keys of the team's store, and paths of what belongs to this machine.
+    """The places of one agent's data: keys of the team's store, and paths of what belongs to this machine.
 
     Paths are the worker's log, the preview of its reply, and what was in files that its tools changed.
     """

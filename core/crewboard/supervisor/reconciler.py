@@ -104,7 +104,7 @@ class Watched:
     over_memory: int = 0
     """The run that was killed because it used too much memory."""
     ended: dict[int, Ended] = field(default_factory=dict)
-    """How runs of child processes ended, until that is recorded."""
+    """The ends of runs of child processes, until they are recorded."""
 
 
 def last_run(watched: Watched) -> int:

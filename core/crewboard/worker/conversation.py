@@ -202,7 +202,7 @@ class Conversation:
     pending: list[Block] = field(default_factory=list)
     """Tool calls of the last reply that have no result yet."""
     refused: dict[str, str] = field(default_factory=dict)
-    """Why some of those tool calls must not be run, by id."""
+    """The reasons why some of those tool calls must not be run, by id."""
     started: dict[str, float] = field(default_factory=dict)
     """When those tool calls began, by id."""
     _plan_wanted: bool = False
@@ -219,7 +219,7 @@ class Conversation:
     todo: list[dict[str, str]] = field(default_factory=list)
     """The steps of the assignment as the agent listed them last, each with `text` and `status`."""
     work: Work | None = None
-    """What file tools changed in the last assignment."""
+    """The changes by file tools in the last assignment."""
     last_changes: dict[str, float] = field(default_factory=dict)
     """When file tools last changed each file, in all assignments."""
     warned: bool = False
@@ -231,7 +231,7 @@ class Conversation:
     last_usage: Tokens = field(default_factory=Tokens)
     model: str = ""
     other_model: int = 0
-    """How many entries are from a time with another model, which does not take the thinking in them."""
+    """Number of entries from a time with another model: the present one does not take the thinking in them."""
     run: int = 0
     ended_run: int = 0
     """The last run whose worker recorded its own end."""
@@ -245,7 +245,7 @@ class Conversation:
     consumed: set[str] = field(default_factory=set)
     """Ids of mail whose content a tool result already showed."""
     repeats: int = 0
-    """How many times in a row the last tool call came with the same input and outcome."""
+    """Number of times in a row that the last tool call came with the same input and outcome."""
     _continued: list[Reply] = field(default_factory=list)
     """The last reply, after the cut-off replies that it continues."""
     _last_reply: Reply | None = None
@@ -638,7 +638,7 @@ class Conversation:
         Summary: _summarise,
         RunEnded: _end,
     }
-    """What each kind of event changes; others change nothing."""
+    """The function that applies each kind of event; others change nothing."""
 
 
 def replay(events: Iterable[Event | None]) -> Conversation:

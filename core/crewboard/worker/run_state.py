@@ -75,7 +75,7 @@ class RunState:
         self._task: int | None = None
         self._window = 0
         self.capabilities: Capabilities | None = None
-        """What the API says that the model takes; None if it did not say."""
+        """The input that the model takes, as the API says; None if it did not say."""
         self._last_tool = ""
         self._sandbox = ""
         # The journal of an older version does not name the task. The status does.

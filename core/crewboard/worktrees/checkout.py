@@ -124,7 +124,7 @@ def make(
 
 @dataclass(frozen=True)
 class Place:
-    """What a new checkout has: its branch is at `head`, its files are those of `tree`, and its agent works `below`."""
+    """The place of a new checkout: its branch is at `head`, its files are of `tree`, its agent works `below`."""
 
     head: str
     tree: str

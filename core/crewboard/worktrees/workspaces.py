@@ -267,7 +267,7 @@ def _environment() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Fetched:
-    """What was brought home of an agent: the snapshot `commit`, and what it could not take in."""
+    """The work of an agent that was brought home: the snapshot `commit`, and what it could not take in."""
 
     commit: str
     missing: tuple[str, ...]

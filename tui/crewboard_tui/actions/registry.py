@@ -11,7 +11,7 @@ from crewboard_tui.keymap import BY_ID
 from crewboard_tui.render import clip, one_line
 
 NOT_NOW = "not now"
-"""Why a key does nothing, where there is no better reason."""
+"""The reason why a key does nothing, if there is no better one."""
 
 _NAME = 10
 """Cells for the name of a marked agent in the footer."""

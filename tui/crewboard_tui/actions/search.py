@@ -124,7 +124,7 @@ class Search:
         turn = Action("view.group", self._turn_group, lambda _: None if len(self._groups) > 1 else NOT_NOW)
         self.actions = (filter_,) if groups is None else (filter_, turn)
         self.layer = Layer(lambda: self.is_narrowed, self.clear)
-        """What Esc closes: the narrowing."""
+        """The layer of the narrowing, which Esc closes."""
 
     def _ask(self, _: Selection) -> None:
         def done(text: str | None) -> None:

@@ -266,7 +266,7 @@ def _say_merged(team: Team, name: str, done: "Merge", *, dry_run: bool) -> None:
 
 @contextlib.contextmanager
 def _resolve_hint(team: Team, name: str, *, unchecked: bool) -> Iterator[None]:
-    """Where a merge is refused for conflicts, name the command that asks the agent to resolve them."""
+    """Name the command that asks the agent to resolve conflicts, if a merge is refused because of them."""
     try:
         yield
     except BadDataError as error:

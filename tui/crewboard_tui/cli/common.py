@@ -162,7 +162,7 @@ request_id = click.argument("ident", metavar="ID", shell_complete=complete_reque
 PACKAGE = "crewboard_tui.cli"
 
 _ELSEWHERE = {"diff": "changes NAME --diff"}
-"""What does the work of a command that users look for and that does not exist."""
+"""The commands that do the work of some that users look for and that do not exist."""
 
 
 class LazyGroup(click.Group):

@@ -161,7 +161,7 @@ class Node:
 
 @dataclass
 class Started:
-    """What became of the host of a node."""
+    """The outcome for the host of a node."""
 
     host: str
     node: str

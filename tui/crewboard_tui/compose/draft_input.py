@@ -252,11 +252,11 @@ class DraftInput(TextArea):
         self.names = names
         self.prose = prose
         self.note = ""
-        """Why the path that was dropped last stays text; empty once something else is written."""
+        """The reason why the path that was dropped last stays text; empty once something else is written."""
         self._recalled: int | None = None
         """Which of the texts sent before is shown, counted from the newest; None while none is."""
         self._unsent = ""
-        """What was written before one of them was shown."""
+        """The text that was written before one of them was shown."""
         super().__init__(
             clean(text, one_line=prose is None),
             compact=True,

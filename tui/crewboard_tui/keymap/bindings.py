@@ -84,7 +84,7 @@ WHERE = {
     "copy": "where there is something to copy",
     "app": "when it has something to act on",
 }
-"""Where the keys of a scope work, shown if they are used elsewhere."""
+"""The places where the keys of a scope work, shown if they are used elsewhere."""
 
 KEYS: tuple[Key, ...] = (
     Key("app.next", "!", "app.next_need", "next", "open the next request or need", "app",

@@ -35,7 +35,7 @@ _ESCAPE = re.compile(rb'\\([0-7]{3}|[abtnvfr"\\])')
 _ESCAPED = dict(zip(b'abtnvfr"\\', b'\a\b\t\n\v\f\r"\\', strict=True))
 
 Mark = tuple[int, int]
-"""Where changed words begin and end in a line's text."""
+"""The offsets at which changed words begin and end in a line's text."""
 
 
 class DiffLine(NamedTuple):

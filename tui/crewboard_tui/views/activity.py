@@ -42,7 +42,7 @@ _KIND = 7
 _CURSOR = "▌"
 
 RUNS = "runs on your machine"
-"""What is said of a file that the user's own shell, editor, build or CI may run."""
+"""The warning for a file that the user's own shell, editor, build or CI may run."""
 
 
 def activity_lines(work: Work, width: int, *, recent: int = 0, most: int = 3, caret: bool = True) -> list[Line]:

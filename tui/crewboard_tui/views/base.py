@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 ONLY_LOOKING = "not while you only look (--read-only)"
-"""Why a key that changes the team does nothing where the dashboard is read-only."""
+"""The reason why a key that changes the team does nothing in a read-only dashboard."""
 
 _CAME_BY_ITSELF = "not taken: what is under the cursor has only just come there; press it again"
 
@@ -111,7 +111,7 @@ class BaseScreen(Screen[None]):
     """The mode of a numbered view; empty on a page."""
 
     IS_FORM: ClassVar[bool] = False
-    """Whether leaving it loses what was filled in."""
+    """True if leaving it loses the input."""
 
     def __init__(self, context: AppContext) -> None:
         super().__init__()
@@ -130,9 +130,9 @@ class BaseScreen(Screen[None]):
         self._judged: Selection | None = None
         """The selection while all keys are judged."""
         self._strip_shows: tuple[TeamView | None, tuple[object, ...]] = (None, ())
-        """What the status bar was painted for."""
+        """The state that the status bar was painted for."""
         self.are_keys_due = self.is_due = False
-        """Whether the footer, or everything, is to be painted after the next refresh, and not before."""
+        """True if the footer, or everything, must be painted after the next refresh, and not before."""
         self._was_shown = False
 
     def offer(self, *groups: Iterable[Action]) -> None:
@@ -577,7 +577,7 @@ class Panes:
         self.zoomed: Widget | None = None
         self.actions = (Action("view.zoom", self._turn, self._why_no_zoom),)
         self.layer = Layer(lambda: self.zoomed is not None, self.unzoom)
-        """What Esc closes: the pane that is alone."""
+        """The layer of the pane that is alone, which Esc closes."""
 
     def _why_no_zoom(self, _: Selection) -> str | None:
         return None if self.zoomed is not None or self._count_shown() > 1 else "this pane is the only one"

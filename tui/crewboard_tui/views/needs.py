@@ -61,7 +61,7 @@ class NeedsScreen(BaseScreen):
         self.back_layers = (marks_layer(lambda: self._rows), self.panes.layer, self.search.layer)
         self._permissions = MarkedPermissions(context, self._warn_unread)
         self._seen: tuple[object, int] = None, 0
-        """What the text of the marked permissions depends on, and how many of its lines were on the screen."""
+        """The facts behind the text of the marked permissions, and the number of its lines that were on the screen."""
         self._warned: object = None
         """The text whose unread part the user was warned about."""
         self.offer(

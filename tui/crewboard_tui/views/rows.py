@@ -470,7 +470,7 @@ def _evidence(need: Need, snapshot: Snapshot) -> list[tuple[str, str]]:
 
 
 WHAT_HELPS_LOST = "resume: it continues on a host with room, from what its conversation knows"
-"""What to do about an agent that was lost with its host."""
+"""The advice for an agent that was lost with its host."""
 
 _COLLISION_HELP = {
     True: "merge one of them, then let the other one resolve the conflicts",

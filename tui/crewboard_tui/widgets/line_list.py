@@ -155,7 +155,7 @@ class LineList(ScrollView, can_focus=True):
         self.wide = False
         self._arranged: list[str] = []
         self._is_held = False
-        """Whether another order is due once the user does not move in the list."""
+        """True if another order is due once the user does not move in the list."""
         self._touched_at = float("-inf")
         self._can_mark = marks
         self.marked: set[str] = set()

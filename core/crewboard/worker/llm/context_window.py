@@ -29,7 +29,7 @@ SUMMARISE_AT = 0.7
 """Shares of the room at which old results are removed, and at which the conversation is summarised."""
 
 KEPT_RESULTS = 2
-"""How many of the newest tool results are never removed."""
+"""Number of the newest tool results, which are never removed."""
 
 MAX_RESULT_SHARE = 0.1
 """Share of the window that one tool result may take."""

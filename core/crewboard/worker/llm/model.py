@@ -122,7 +122,7 @@ class _Refusal:
 
 @dataclass
 class _Outage:
-    """What one worker knows of an outage: when it began (epoch seconds), and since when this worker waits for its end.
+    """The outage as one worker knows it: when it began (epoch seconds), and since when this worker waits for its end.
 
     `began` and `until` are times of the monotonic clock. `until` and `failures` describe an outage of this worker only;
     an outage of the team is in the cooldown.

@@ -43,7 +43,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class PlannedChange:
-    """What a file tool is about to do to a file. `before` is its content, base64; see `FileKept` for the rest."""
+    """The change that a file tool will make. `before` is the file's content, base64; see `FileKept` for the rest."""
 
     path: str
     before: str | None
@@ -65,7 +65,7 @@ _MOST_OF_COMMAND = 100
 """Characters of a command that name it."""
 
 _ATTEMPTS = 3
-"""How often to set up a sandbox. It fails if a file that it mounts is removed just then."""
+"""Attempts to set up a sandbox. It fails if a file that it mounts is removed just then."""
 
 _FILE_SERVER = f"""\
 import sys
@@ -290,7 +290,7 @@ class Context:
     environment: Mapping[str, str]
     """The worker's own environment, with keys. Agents that a lead hires get it; commands never do."""
     cut_off: dict[str, str]
-    """What calls had printed when they were interrupted, by id."""
+    """The output of calls until they were interrupted, by id."""
 
     @property
     def name(self) -> str:

@@ -25,7 +25,7 @@ MAX_RESULT = 100_000
 
 
 _INPUT_ERRORS = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
-"""What code raises on an input that it does not expect."""
+"""The errors that code raises on an input that it does not expect."""
 
 
 class _Done(NamedTuple):

@@ -43,7 +43,7 @@ MAX_IMPORTS = 20
 """Files that a project's file may import."""
 
 MAX_IMPORT_DEPTH = 5
-"""How many imports may lead from a project's file to another file."""
+"""Number of imports that may lead from a project's file to another file."""
 
 _IMPORT = re.compile(r"(?<![\w.`@/])@((?:~?/)?[\w.][\w./-]*\w)")
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
@@ -59,7 +59,7 @@ MAX_LINE = 500
 """Characters of a line that grep shows."""
 
 RIPGREP = ("/usr/bin/rg", "/usr/local/bin/rg", "/bin/rg")
-"""Where ripgrep may be. Not in the search path, which may contain folders that agents write."""
+"""The places where ripgrep may be. Not the search path, which may contain folders that agents write."""
 
 RIPGREP_TIMEOUT = 10.0
 """Seconds after which grep goes on without it."""
@@ -328,7 +328,7 @@ def _compiled(expression: str, pattern: str, flags: int = 0) -> re.Pattern[str]:
 
 
 class GrepOptions(NamedTuple):
-    """What a call of grep may say in addition to pattern and path; see `files.Grep`."""
+    """The options of a call of grep in addition to pattern and path; see `files.Grep`."""
 
     glob: str = ""
     type: str = ""

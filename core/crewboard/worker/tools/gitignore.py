@@ -12,7 +12,7 @@ MAX_RULES = 1000
 """Lines of such a file that count."""
 
 MAX_ANY_FOLDERS = 3
-"""How often `**` may stand in a rule. More would take long to compare with each path."""
+"""Number of `**` that a rule may have. More would take long to compare with each path."""
 
 
 class _Rule(NamedTuple):
@@ -25,7 +25,7 @@ class _Rule(NamedTuple):
 
 
 class IgnoreRules(NamedTuple):
-    """What `.gitignore` files say about paths below the folder `top`, a path from the root. The last rule counts."""
+    """The rules of `.gitignore` files for paths below the folder `top`, a path from the root. The last rule counts."""
 
     top: str
     rules: tuple[_Rule, ...] = ()

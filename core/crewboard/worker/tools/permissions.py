@@ -1,4 +1,4 @@
-"""What an agent may do at the moment: the plan gate, the permission rules, and with `--ask` the operator's permission.
+"""The permissions of an agent now: the plan gate, the permission rules, and with `--ask` the operator's permission.
 
 A rule that allows covers one simple command, read as strictly as possible. A rule that denies or asks also looks into
 compound commands, and where bash's reading of one is not certain, the operator is asked.
@@ -221,7 +221,7 @@ class Verdict(NamedTuple):
 
 
 class _Match(IntEnum):
-    """Whether a rule is for a call: no, perhaps, or for certain."""
+    """The certainty that a rule is for a call: no, perhaps, or for certain."""
 
     NO = 0
     MAYBE = 1
@@ -449,7 +449,7 @@ def _require_clear(words: list[str | None]) -> None:
 
 
 _CONTINUATION = "\\\n"
-"""What bash leaves out, so that a line goes on in the next one."""
+"""A backslash and a newline, which bash leaves out, so that a line goes on in the next one."""
 
 
 class _CommandReader:

@@ -164,7 +164,7 @@ async def _hand_over(context: Context, task_id: int, edit: store.tasks.Edit, che
 
 @dataclass
 class _Work:
-    """What the journal says of the work on a task: the snapshot before it, and the first change of each file."""
+    """The work on a task as the journal tells it: the snapshot before it, and the first change of each file."""
 
     snapshot: str | None = None
     kept: dict[str, FileKept] = field(default_factory=dict)

@@ -70,7 +70,7 @@ class SpawnAgent(Input):
 
 
 _TERMS = ("worktree", "effort", "thinking", "web", "host", "needs")
-"""What a lead need not say of an agent that has it already."""
+"""The fields that a lead need not give for an agent that has them already."""
 
 
 class Broadcast(Input):
@@ -249,7 +249,7 @@ _POLICIES = {
     "hold": "The operator is asked before a file tool changes a file that another agent changed in unfinished work.",
     "claims": "The files that an approved plan names are its agent's until its result: other file tools are refused.",
 }
-"""What a lead is told about the team's setting `collisions`."""
+"""The explanation of the team's setting `collisions` for a lead."""
 
 
 async def _broadcast(context: Context, given: Broadcast) -> Outcome:

@@ -25,19 +25,19 @@ MAX_FILE = 10 * 1024 * 1024
 """Bytes. Larger files are not read."""
 
 MAX_DEPTH = 64
-"""How many levels of folders a search descends."""
+"""Number of levels of folders that a search descends."""
 
 MAX_SEARCHED = 200_000
-"""How many entries are looked at to find the names of a file with hard links."""
+"""Number of entries that are looked at to find the names of a file with hard links."""
 
 MAX_FOLDERS = 500
-"""How many folders are open at a time meanwhile. What is not searched counts as outside."""
+"""Number of folders that are open at a time meanwhile. What is not searched counts as outside."""
 
 CLOCK_STEP = 0.02
 """Seconds within which two changes of a file may get the same time."""
 
 MAX_SUGGESTED = 5_000
-"""How many names are compared with one that does not exist."""
+"""Number of names that are compared with one that does not exist."""
 
 HIDDEN = ".crewboard"
 _SKIPPED = frozenset(

@@ -45,11 +45,11 @@ class ChangesReader:
         self.merged: dict[str, core.records.Acceptance] = {}
         """The last merge of each agent that was not taken back."""
         self.evidence = CheckEvidence()
-        """What the pages ask for, so that they are read again after a check."""
+        """The evidence that the pages ask for; it is read again after a check."""
         self.problem = ""
-        """Why the last reading failed."""
+        """The reason why the last reading failed."""
         self.is_read = False
-        """Whether something was read."""
+        """True if something was read."""
         self.is_reading = False
         self.show: Callable[[], None] = lambda: None
         self._commits: dict[str, tuple[str, str]] = {}

@@ -37,7 +37,7 @@ _FEWEST_FACTS = 3
 """Who asks, for which task, and what has become of it; what is left out on a low screen stands below the plan."""
 
 TOO_SOON = "not taken: the page had only just appeared; press it again"
-"""Why an answer does nothing that came before the page can have been read."""
+"""The reason to ignore an answer that came before the page can have been read."""
 
 
 class RequestPage:

@@ -36,7 +36,7 @@ _WHOLE = 100
 """Percent of a text that has been on the screen to its end."""
 
 _NO_PLAN = "only about a plan"
-"""Why what leads to another revision does nothing: after a no to a single call the agent goes on without it."""
+"""The reason why no other revision can be asked for: after a no to a single call the agent goes on without it."""
 
 
 class ReviewScreen(BaseScreen):
@@ -52,7 +52,7 @@ class ReviewScreen(BaseScreen):
         self._choosing = False
         """True while the terms are shown in the place of the plan."""
         self._other_place = 0
-        """How far the plan is scrolled while revisions are compared, and the other way round."""
+        """The scroll position of the plan while revisions are compared, and the other way round."""
         self._deepest = 0, 0, 0
         """The width of the screen, the lowest place that was scrolled to at that width, and the lines seen there."""
         self._warned_unread = False

@@ -33,9 +33,9 @@ class TermsList(LineList):
         self._plan = str(request.payload.get("plan", ""))
         self._steps = core.records.steps_of(self._plan)
         self._turned_on: set[str] = set()
-        """What is switched on that is off at first."""
+        """The choices that are switched on and were off at first."""
         self._turned_off: set[str] = set()
-        """What is switched off that is on at first: tools and steps."""
+        """The tools and steps that are switched off and were on at first."""
         self._budget: str | None = None
 
     @property
