@@ -60,6 +60,15 @@ def prefork_crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
         crew.end()
 
 
+def test_without_the_driver_of_postgresql_all_other_code_is_loaded() -> None:
+    program = (
+        "import sys; sys.modules['psycopg'] = None; from crewboard.worker import prefork_server; "
+        "prefork_server._import_modules('crewboard.store'); print('crewboard.store.file_store' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr) == ("True\n", "")
+
+
 def parent_of(crew: Crew) -> int:
     """The pid of the warm parent, once it is ready."""
     supervisor_client.wake_supervisor(crew.directory)

@@ -16,6 +16,7 @@ import socket
 import sys
 import tempfile
 import time
+from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -183,12 +184,16 @@ async def _make_requests() -> None:
 
 
 def _import_modules(package: str) -> None:
-    """Import a package and all modules in it: most load each other only when needed."""
+    """Import a package and all modules in it: most load each other only when needed.
+
+    Those of the store in PostgreSQL are left out where its driver is not installed.
+    """
+    has_driver = util.find_spec("psycopg") is not None
     folder = importlib.import_module(package).__path__
     for each in pkgutil.iter_modules(folder, f"{package}."):
         if each.ispkg:
             _import_modules(each.name)
-        elif not each.name.endswith(("__main__", "file_server")):
+        elif not each.name.endswith(("__main__", "file_server")) and (has_driver or "postgres" not in each.name):
             importlib.import_module(each.name)
 
 
