@@ -610,6 +610,18 @@ def test_a_host_outlives_the_loss_of_the_database(tmp_path: Path) -> None:
         server.end()
 
 
+def test_a_host_that_waits_for_the_database_ends_at_once(directory: TeamDirectory) -> None:
+    """Also as the first process of a container, which has no default for SIGTERM."""
+    program = (
+        "import signal, sys; from pathlib import Path; from crewboard.store import TeamDirectory; "
+        "from crewboard.supervisor import __main__ as main, host; "
+        "main._wait_for_store = lambda _: signal.raise_signal(signal.SIGTERM); "
+        "main.run_host(TeamDirectory(Path(sys.argv[1])), host.describe('build1', 1, []))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program, directory.path], check=False)
+    assert ran.returncode == 128 + signal.SIGTERM
+
+
 def test_a_run_begins_after_the_end_of_the_last_one_on_another_host(team: Hosts) -> None:
     directory = team.crew.directory
     with up(directory, "build1"):

@@ -146,6 +146,8 @@ def run_host(team: TeamDirectory, record: Host) -> int:
     os.umask(0o077)
     # The environment contains the API key.
     linux.process.keep_memory_private()
+    # The first process of a container has no default for this signal. Once it is up, the host drains instead.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     if not team.path.is_dir():
         sys.stderr.write(f"the folder {team.path} was removed; the host ends\n")
         return ExitCode.USAGE
