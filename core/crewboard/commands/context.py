@@ -260,7 +260,8 @@ class CommandLine(Struct, frozen=True):
     """The command `crewboard` for one team.
 
     `options` name root and team where they are needed; `offline` is True if `--offline` is needed. `attached` says that
-    the agents belong to another program. `team` and the `address` of its store are what a host on any machine needs.
+    the agents belong to another program. `team`, the `address` of its store and, if the others
+    are `offline_hosts`, `--offline` are what a host on any machine needs.
     """
 
     options: tuple[str, ...] = ()
@@ -268,6 +269,7 @@ class CommandLine(Struct, frozen=True):
     attached: bool = False
     team: str = ""
     address: str | None = None
+    offline_hosts: bool = False
 
     @classmethod
     def of(cls, team: Team, backend: str = "") -> "CommandLine":
@@ -282,7 +284,8 @@ class CommandLine(Struct, frozen=True):
     def words(self, *command: str) -> list[str]:
         """Return the words of a command such as `resume`, `w2`."""
         verb = command[0] if command else ""
-        offline = ["--offline"] if self.offline and verb in _STARTS_WORKERS else []
+        says_offline = self.offline or (self.offline_hosts and verb == "host")
+        offline = ["--offline"] if says_offline and verb in _STARTS_WORKERS else []
         if verb == "host" and self.address is not None:
             return ["crewboard", "--team", self.team, *offline, verb, "--store", self.address, *command[1:]]
         return ["crewboard", *self.options, *offline, *command]

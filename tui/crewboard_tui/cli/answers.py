@@ -77,7 +77,7 @@ def _commands(need: Need | Request, typed: core.commands.CommandLine) -> Iterato
     else:
         return
     if isinstance(need, Need) and need.wanted is not None and need.wanted.offline:
-        typed = replace(typed, offline=True)
+        typed = replace(typed, offline_hosts=True)
     for what, how in _possible(known, typed):
         yield what, typed(how.format(**words))
 

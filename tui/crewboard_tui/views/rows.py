@@ -438,7 +438,7 @@ def _host_facts(need: Need, snapshot: Snapshot, typed: core.commands.CommandLine
     wanted = need.wanted
     if wanted is None:
         return []
-    typed = replace(typed, offline=typed.offline or wanted.offline)
+    typed = replace(typed, offline_hosts=wanted.offline)
     ways = [f"{what}: {typed(command)}" for what, command in core.readmodel.ways_to_begin(need)]
     return [
         ("hosts", core.readmodel.describe_hosts(snapshot.view.hosts, away_for(snapshot))),
