@@ -49,7 +49,8 @@ _MUCH_GARBAGE = 30_000
 _ON_BOTH_STORES = {"cli", "crash", "store", "supervisor", "worker"}
 """Folders whose tests run on teams in files and in PostgreSQL."""
 
-_TEAMS_OF_MODULES = {"shared_crew", "shared"}
+_OF_MODULES = {"shared_crew", "shared", "targets"}
+"""Fixtures that a module has once, and that are slow to make."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -90,9 +91,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 # First, because pytest-xdist reads the groups in its own hook.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give tests that share a team to one test process; otherwise each process would start that team."""
+    """Give tests that share a team, or targets, to one test process; otherwise each process would make its own."""
     for item in items:
-        if isinstance(item, pytest.Function) and not _TEAMS_OF_MODULES.isdisjoint(item.fixturenames):
+        if isinstance(item, pytest.Function) and not _OF_MODULES.isdisjoint(item.fixturenames):
             item.add_marker(pytest.mark.xdist_group(item.module.__name__))
 
 

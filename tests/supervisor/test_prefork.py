@@ -15,7 +15,6 @@ from unittest import mock
 import psutil
 import pytest
 from msgspec.structs import replace
-from pydantic import BaseModel
 
 import crewboard
 from crewboard.commands import hire as hiring
@@ -193,6 +192,8 @@ def classes_below(base: type) -> set[type]:
 
 @pytest.mark.long
 def test_a_call_of_the_model_builds_no_class_again() -> None:
+    from pydantic import BaseModel
+
     asyncio.run(prefork_server._make_requests())
     gc.collect()
     before = classes_below(BaseModel)

@@ -8,21 +8,30 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
-
-import aiohttp
+from typing import TYPE_CHECKING, Any
 
 from crewboard.records import JsonValue
 from tests.system import need_program
+
+if TYPE_CHECKING:
+    import aiohttp
 
 SECONDS = 60.0
 """How long a browser on a busy machine may take for one step."""
 
 
+def new_session(**options: Any) -> "aiohttp.ClientSession":
+    """Return a new client of HTTP."""
+    # Here, because each runner of tests would load it with this module.
+    import aiohttp
+
+    return aiohttp.ClientSession(**options)
+
+
 class Page:
     """The one page of a browser: what it shows, and keys pressed on it."""
 
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+    def __init__(self, socket: "aiohttp.ClientWebSocketResponse") -> None:
         self._socket = socket
         self._ids = itertools.count(1)
 
@@ -79,7 +88,7 @@ async def open_page(profile: Path) -> AsyncIterator[Page]:
                 line = (await process.stderr.readline()).decode(errors="replace")
                 assert line, "the browser ended"
                 found = re.search(r"ws://([^/]+)/", line)
-        async with aiohttp.ClientSession() as session:
+        async with new_session() as session:
             async with session.get(f"http://{found[1]}/json/list") as answer:
                 page = next(each for each in await answer.json() if each["type"] == "page")
             async with session.ws_connect(page["webSocketDebuggerUrl"], max_msg_size=0) as socket:

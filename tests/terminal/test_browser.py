@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import aiohttp
 import psutil
 import pytest
 
 from tests.crew import Crew, eventually
 from tests.model import calls, says
-from tests.terminal.browser import SECONDS, open_page
+from tests.terminal.browser import SECONDS, new_session, open_page
 
 Make = Callable[..., Crew]
 
@@ -72,22 +71,24 @@ def served(shared_crew: Crew) -> Iterator[Served]:
 
 async def status(link: str, *, cookie: str | None = None, origin: str | None = None, socket: bool = False) -> int:
     """Return the status of the answer to a request."""
+    from aiohttp import WSServerHandshakeError
+
     headers = {"Origin": origin} if origin else {}
     cookies = {"crewboard": cookie} if cookie else {}
-    async with aiohttp.ClientSession(cookies=cookies, headers=headers) as session:
+    async with new_session(cookies=cookies, headers=headers) as session:
         if not socket:
             async with session.get(link, allow_redirects=False) as answer:
                 return answer.status
         try:
             async with session.ws_connect(link):
                 return 101
-        except aiohttp.WSServerHandshakeError as error:
+        except WSServerHandshakeError as error:
             return error.status
 
 
 async def admitted(served: Served) -> str:
     """Return the cookie that the link sets."""
-    async with aiohttp.ClientSession() as session, session.get(served.link, allow_redirects=False) as answer:
+    async with new_session() as session, session.get(served.link, allow_redirects=False) as answer:
         assert answer.status == 302
         assert "token" not in answer.headers["Location"]
         said = answer.headers["Set-Cookie"]
@@ -120,7 +121,7 @@ async def test_a_page_of_another_origin_connects_to_nothing(served: Served) -> N
 async def test_the_page_loads_nothing_from_other_hosts(served: Served) -> None:
     cookie = await admitted(served)
     async with (
-        aiohttp.ClientSession(cookies={"crewboard": cookie}) as session,
+        new_session(cookies={"crewboard": cookie}) as session,
         session.get(served.base + "/", headers={"Host": 'x"><script>'}) as answer,
     ):
         page = await answer.text()
@@ -189,7 +190,7 @@ async def test_a_window_ends_when_the_server_is_killed(shared_crew: Crew) -> Non
     with serving(shared_crew, ended=-signal.SIGKILL) as served:
         cookie = await admitted(served)
         async with (
-            aiohttp.ClientSession(cookies={"crewboard": cookie}, headers={"Origin": served.base}) as session,
+            new_session(cookies={"crewboard": cookie}, headers={"Origin": served.base}) as session,
             session.ws_connect(served.base + "/ws") as socket,
         ):
             await socket.receive_bytes(timeout=SECONDS)
@@ -204,7 +205,7 @@ async def test_the_dashboard_opens_before_there_is_a_team(crew_root: Path) -> No
     with serving_in(crew_root, environment) as served:
         cookie = await admitted(served)
         async with (
-            aiohttp.ClientSession(cookies={"crewboard": cookie}, headers={"Origin": served.base}) as session,
+            new_session(cookies={"crewboard": cookie}, headers={"Origin": served.base}) as session,
             session.ws_connect(served.base + "/ws") as socket,
         ):
             await socket.receive_bytes(timeout=SECONDS)

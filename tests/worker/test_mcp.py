@@ -14,7 +14,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from mcp_types import CallToolResult
 
 from crewboard import mcp_servers, redaction
 from crewboard.agent_types import may_use_server, may_use_tool
@@ -466,6 +465,9 @@ def test_no_schema_makes_a_check_take_long(given: dict[str, Any]) -> None:
 
 
 def test_results_of_all_kinds_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Here, so that no other runner of tests loads its models.
+    from mcp_types import CallToolResult
+
     monkeypatch.setattr(redaction, "_registered", [])
     redaction.register_values([SECRET])
     content = [
