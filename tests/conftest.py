@@ -77,7 +77,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
     That half is `long`, so the default suite is spared the tests that it would leave out.
     """
-    if metafunc.config.option.markexpr.startswith("not long and") or "kept_in" not in metafunc.fixturenames:
+    names = metafunc.fixturenames
+    # A test that names a database puts its team there by itself.
+    if metafunc.config.option.markexpr.startswith("not long and") or "kept_in" not in names or "database" in names:
         return
     folder = metafunc.definition.path.parent.name
     if folder in _ON_BOTH_STORES and metafunc.definition.get_closest_marker("files_only") is None:

@@ -48,7 +48,6 @@ def test_a_planted_supervisor_is_refused_in_one_sentence(cli: Cli, directory: Te
     os.close(lock.descriptor)
 
 
-@pytest.mark.files_only("names its own database")
 def test_a_foreign_team_in_a_database_can_be_adopted(cli: Cli, database: str) -> None:
     assert cli("team", "create", "api", "--store", database).code == 0
     TeamDirectory(cli.root / ".crewboard" / "api").owners.unlink()
