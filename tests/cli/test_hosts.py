@@ -205,6 +205,7 @@ def test_the_answer_to_an_agent_without_a_host_starts_one_that_fits(hosted: Team
     hire(Team(hosted.directory, environment={}, now=lambda: now - LATE_AFTER - 1), needs=["tpu", "big"])
     assert "→ crewboard host --label big --label tpu   or" in cli("status").out
     line = CommandLine(("--root", "/work"), team="api", address="postgresql://crew@db/crew", offline_hosts=True)
+    assert CommandLine(("--root", "/work"), offline=True)("resume w1") == "crewboard --root /work --offline resume w1"
     assert line("resume w1 --host two") == "crewboard --root /work resume w1 --host two"
     assert (
         line("host --label big") == "crewboard --team api --offline host --store postgresql://crew@db/crew --label big"

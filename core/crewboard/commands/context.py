@@ -272,13 +272,10 @@ class CommandLine(Struct, frozen=True):
     offline_hosts: bool = False
 
     @classmethod
-    def of(cls, team: Team, backend: str = "") -> "CommandLine":
-        """Return the command for `team`, as typed in the current directory with the current environment.
-
-        `backend` is the model that the team was seen to use, for a machine that does not know that of itself.
-        """
+    def of(cls, team: Team) -> "CommandLine":
+        """Return the command for `team`, as typed in the current directory with the current environment."""
         attached, directory = store.roster.is_attached(team.directory), team.directory
-        offline = (team.offline or backend == "offline") and not env.is_offline()
+        offline = team.offline and not env.is_offline()
         return cls(_options(directory), offline, attached, directory.path.name, directory.address)
 
     def words(self, *command: str) -> list[str]:

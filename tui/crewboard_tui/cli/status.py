@@ -33,7 +33,7 @@ def status(session: Session, as_json: bool) -> None:
 
 def describe(view: TeamView, team: Team) -> list[str]:
     """Describe the team in lines that fit the terminal; only commands are never cut."""
-    typed = core.commands.CommandLine.of(team, view.model_backend)
+    typed = core.commands.CommandLine.of(team)
     return [
         *_head(view, typed),
         *_section("needs you", [line for need in view.needs for line in _need(need, view, typed)]),

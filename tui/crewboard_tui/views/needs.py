@@ -74,7 +74,7 @@ class NeedsScreen(BaseScreen):
 
     @cached_property
     def _typed(self) -> core.commands.CommandLine:
-        return core.commands.CommandLine.of(self.context.team, self.context.snapshot.view.model_backend)
+        return core.commands.CommandLine.of(self.context.team)
 
     def begin(self) -> None:
         self.panes.begin()
