@@ -8,8 +8,6 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psycopg
-
 from crewboard import commands
 from crewboard.linux import process
 from crewboard.protocol import supervisor_client
@@ -125,6 +123,8 @@ class Hosts:
 
     def lose(self, *leases: str) -> None:
         """Let the time of leases be over for their holders, which else takes a few seconds."""
+        import psycopg
+
         with psycopg.connect(self.url, autocommit=True) as connection:
             for lease in leases:
                 folder, _, name = lease.rpartition("/")

@@ -13,7 +13,6 @@ import threading
 import time
 
 from crewboard.records import ExitCode
-from crewboard.store.postgres_store import PostgresStore
 
 INTERVAL = 10.0
 """Seconds from one call of a worker to the next."""
@@ -30,6 +29,8 @@ class Worker:
     """A simulated worker with connections of its own."""
 
     def __init__(self, url: str, team: str, number: int) -> None:
+        from crewboard.store.postgres_store import PostgresStore
+
         self.store = PostgresStore(f"{url}&application_name=worker{number}", team)
         self.name = f"worker{number}"
         self.took: list[float] = []

@@ -16,6 +16,8 @@ from tests.postgres import close_connections, set_lease_ttl
 from tests.store import test_postgres_store as postgres_tests
 from tests.store import test_store_protocol as protocol_tests
 
+pytest.importorskip("psycopg")
+
 # ruff: noqa: ANN401  the store in PostgreSQL is imported only where it is installed
 pytestmark = pytest.mark.long
 

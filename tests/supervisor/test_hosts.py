@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
-import psycopg
 import pytest
 
 from crewboard import env
@@ -100,6 +99,8 @@ def is_alive(team: Hosts, name: str) -> bool:
 
 def rows(url: str) -> list[str]:
     """Return all that is stored in a database, as text."""
+    import psycopg
+
     with psycopg.connect(url) as connection:
         found = []
         for table in ("entries", "lines", "leases", "teams"):
