@@ -538,6 +538,7 @@ def test_teams(cli: Cli) -> None:
     assert cli("status", "--json").json["team"] == "crew"
     assert cli("team", "create", "other").code == 0
     assert [team["name"] for team in cli("team", "list", "--json").json] == ["crew", "other"]
+    cli("status").refused(2, "there are 2 teams in", "crew, other; name one with --team")
     assert cli("--team", "other", "status", "--json").json["team"] == "other"
     assert cli.with_environment(CREWBOARD_TEAM="crew")("status", "--json").json["team"] == "crew"
     assert cli("team", "delete", "crew").code == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.commands.context import create, name_team
+from crewboard.commands.context import choose_team, create, name_team
 from crewboard.errors import StorageError, UsageError
 from crewboard.store import Key, roster
 from crewboard.store.layout import TeamDirectory, find_root, team_directories
@@ -69,6 +69,21 @@ def test_a_team_is_found_by_its_name_else_by_its_directory(tmp_path: Path) -> No
     assert find_team(tmp_path, "second") == second
     assert find_team(tmp_path, "first") == first
     assert find_team(tmp_path, "third") is None
+
+
+def test_one_of_several_teams_must_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command for a default team that does not exist would show an empty team, or make another one."""
+    monkeypatch.delenv("CREWBOARD_TEAM", raising=False)
+    assert choose_team(tmp_path, None).path.name == "default"
+    api = made(tmp_path, "api")
+    assert choose_team(tmp_path, None) == api
+    copy = made(tmp_path, "copy")
+    with pytest.raises(UsageError, match=r"there are 2 teams in .*: api, copy; name one with --team$"):
+        choose_team(tmp_path, None)
+    assert choose_team(tmp_path, "copy") == copy
+    assert find_team(tmp_path, "default") is None
+    default = made(tmp_path, "default")
+    assert choose_team(tmp_path, None) == default
 
 
 def test_a_damaged_team_is_found_by_directory_and_hides_no_other(tmp_path: Path) -> None:

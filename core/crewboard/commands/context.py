@@ -173,10 +173,10 @@ def name_team(team: Team, name: str, description: str) -> None:
 def choose_team(root: Path, explicit: str | None) -> TeamDirectory:
     """Return the team `explicit`, else `$CREWBOARD_TEAM`, else the only team of the root, else `default`.
 
-    The default team need not exist yet.
+    The default team need not exist yet if the root has no other.
 
     Raises:
-        UsageError: The named team does not exist.
+        UsageError: The named team does not exist; or none is named, and there are several without a `default`.
         UntrustedError: Another user controls the team.
     """
     team = _find_chosen(root, explicit)
@@ -194,7 +194,11 @@ def _find_chosen(root: Path, explicit: str | None) -> TeamDirectory:
             raise UsageError(f"there is no team {name!r} in {root} (teams: {known}); `{create_command(root, name)}`")
         return found
     existing = team_directories(root)
-    return existing[0] if len(existing) == 1 else TeamDirectory(root / ".crewboard" / DEFAULT_TEAM)
+    default = TeamDirectory(root / ".crewboard" / DEFAULT_TEAM)
+    if len(existing) > 1 and default not in existing:
+        names = ", ".join(team.path.name for team in existing)
+        raise UsageError(f"there are {len(existing)} teams in {root}: {names}; name one with --team")
+    return existing[0] if len(existing) == 1 else default
 
 
 def root_options(root: Path) -> list[str]:
