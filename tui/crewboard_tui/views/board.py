@@ -44,7 +44,7 @@ from crewboard_tui.render import (
     tally,
 )
 from crewboard_tui.views.activity import activity_lines
-from crewboard_tui.views.base import AppContext, BaseScreen
+from crewboard_tui.views.base import AppContext, BaseScreen, why_gone
 from crewboard_tui.views.cost import CostRows
 from crewboard_tui.views.message_list import MailboxInfo, MessageList
 from crewboard_tui.views.rows import HIGH, HUGE, MEDIUM, SHORT, WIDE, Layout, doing, lay_out, need_rows, task_rows
@@ -138,6 +138,8 @@ class BoardScreen(BaseScreen):
         return self.size.width >= HUGE and self.size.height >= HIGH
 
     def _welcome(self, snapshot: Snapshot, width: int) -> list[Line]:
+        if (gone := why_gone(self.context)) is not None:
+            return [(say(gone),)]
         place = "on a host" if snapshot.view.hosts else f"in {one_line(format_path(snapshot.view.root))}"
         named = {name: self.context.key(f"{scope}.{name}") for scope, name in _NAMED}
         lines: list[Line] = [(Span(text.format(place=place, **named)),) for text in _WELCOME]
