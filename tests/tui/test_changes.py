@@ -22,10 +22,16 @@ from crewboard_tui.render.diff import MOST_OF_FILE, changed_words
 from crewboard_tui.settings import Settings
 from crewboard_tui.views.changes.rows import change_rows, file_line
 from tests.frozen import NOW, Frozen
+from tests.system import need_program
 from tests.tui.stage import Stage, opened
 
 BEFORE = "def pages(rows, size):\n    return rows[:size]\n\n\n" + "".join(f"LIMIT_{at} = {at}\n" for at in range(40))
 AFTER = BEFORE.replace("rows[:size]", "rows[: size + 1]").replace("LIMIT_30 = 30", "LIMIT_30 = 300")
+
+
+@pytest.fixture(autouse=True)
+def _needed() -> None:
+    need_program("git")
 
 
 def _git(root: Path, *arguments: str) -> str:
