@@ -6,12 +6,15 @@ from pathlib import Path
 import pytest
 
 from crewboard.commands import hire as hiring
-from crewboard.commands.context import Team
+from crewboard.commands import hosts
+from crewboard.commands.context import Team, command_for
 from crewboard.records import Answer, Exit, Member, Spec
 from crewboard.store import agents, journal, json_records, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from tests.cli.shell import Cli
 from tests.crew import contents
+from tests.hosts import up
+from tests.placed import add_host
 from tests.postgres import close_connections
 
 
@@ -73,6 +76,51 @@ def test_export_keeps_pictures_that_only_the_database_has(cli: Cli, database: st
     assert cli("--team", "back", "import", str(tmp_path / "out")).code == 0
     back = TeamDirectory(cli.root / ".crewboard" / "back")
     assert agents.kept_content(back.agent("scout"), kept.sha256) == b"a picture"
+
+
+@pytest.mark.files_only("moves a team out of files")
+def test_the_import_of_an_offline_team_is_no_paid_work(
+    cli: Cli, directory: TeamDirectory, database: str, tmp_path: Path
+) -> None:
+    """The mark of a team in files is one of its machine; a database has it for all machines."""
+    directory.model_lock.on_disk.touch()
+    keyed = cli.with_environment(ANTHROPIC_API_KEY="sk-ant-none")
+    assert cli("export", str(tmp_path / "out")).code == 0
+    assert cli("team", "create", "hosted", "--store", database).code == 0
+    assert " · Messages API" in keyed("--team", "hosted", "status").out
+    assert cli("--team", "hosted", "import", str(tmp_path / "out")).code == 0
+    assert " · offline model" in keyed("--team", "hosted", "status").out
+    (tmp_path / "elsewhere").mkdir()
+    team = Team(hosts.join(tmp_path / "elsewhere", "hosted", database), environment=keyed.environment)
+    assert team.worker_environment["CREWBOARD_OFFLINE"] == "1"
+    assert " --offline " in command_for(team, "resume scout")
+    assert cli("--team", "hosted", "export", str(tmp_path / "again")).code == 0
+    assert contents(tmp_path / "again") == {
+        tmp_path / "again" / path.relative_to(tmp_path / "out"): data
+        for path, data in contents(tmp_path / "out").items()
+    }
+    close_connections()
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_an_export_says_that_hosts_used_the_offline_model(
+    cli: Cli, directory: TeamDirectory, tmp_path: Path, offline: bool
+) -> None:
+    """Only they know: a machine that hires has no mark."""
+    add_host(directory, "build1", offline=offline)
+    assert cli("export", str(tmp_path / "out")).code == 0
+    assert cli("team", "create", "back").code == 0
+    assert cli("--team", "back", "import", str(tmp_path / "out")).code == 0
+    back = TeamDirectory(directory.path.with_name("back"))
+    assert Team(back, environment={}).offline is offline
+
+
+def test_no_team_is_imported_below_a_host(cli: Cli, directory: TeamDirectory, tmp_path: Path) -> None:
+    """A host with a key would go on with the agents of an offline team as paid work."""
+    assert cli("export", str(tmp_path / "out")).code == 0
+    with up(directory, "build1"):
+        cli("import", str(tmp_path / "out")).refused(75, "the host build1 of default is up")
+    assert cli("import", str(tmp_path / "out")).code == 0
 
 
 @pytest.mark.files_only("moves a team out of files")

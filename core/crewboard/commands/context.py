@@ -54,7 +54,7 @@ class Team(Struct, frozen=True):
 
         A team that has used it stays on it, whether or not there is an API key: nothing becomes paid work unasked.
         """
-        return env.is_offline(self.environment) or self.directory.uses_offline_model()
+        return env.is_offline(self.environment) or store.roster.uses_offline_model(self.directory)
 
     @property
     def worker_environment(self) -> Mapping[str, str]:

@@ -6,8 +6,8 @@ from pathlib import Path
 from crewboard import store
 from crewboard.commands.context import Team
 from crewboard.commands.stop import all_agents
-from crewboard.records import BadDataError, StorageError, TryLaterError, UsageError
-from crewboard.store import Store, key_of
+from crewboard.records import BadDataError, Config, StorageError, TryLaterError, UsageError
+from crewboard.store import Key, Store, key_of
 
 _FOLDERS = ("inbox", "results", "tasks", "requests", "agents", "removed", "workspaces", "bundles")
 """Folders with records and logs. What is in others belongs to the machine: locks, worktrees, open dashboards."""
@@ -32,8 +32,24 @@ def export(team: Team, folder: Path) -> int:
         store.files.make_private_folders(folder)
     except OSError as error:
         raise StorageError(f"cannot create {folder}: {error.strerror}") from error
-    count = _copy(team.directory.store, key_of(folder / "config.json").store)
+    target = key_of(folder / "config.json")
+    count = _copy(team.directory.store, target.store)
+    if _used_offline_model(team):
+        _change(target, offline=True)
     return count + _copy_files(team.directory.path, folder)
+
+
+def _used_offline_model(team: Team) -> bool:
+    """Return True if agents of the team have used the offline model, on this machine or on a host."""
+    directory = team.directory
+    return store.roster.uses_offline_model(directory) or any(host.offline for host in store.hosts.load_all(directory))
+
+
+def _change(place: Key, **changes: object) -> None:
+    """Change the settings of a team that was copied; its bytes stay as they are if they say so already."""
+    config = store.json_records.load_or_none(place, Config)
+    if config is not None and any(getattr(config, name) != value for name, value in changes.items()):
+        store.json_records.save(place, config.replace(**changes))
 
 
 def import_(team: Team, folder: Path) -> int:
@@ -41,6 +57,7 @@ def import_(team: Team, folder: Path) -> int:
 
     Raises:
         UsageError: The folder holds no exported team, or the team has agents.
+        TryLaterError: The supervisor or a host of the team runs.
         StorageError: The store or the folder failed; if the team is in a database, it is unchanged.
     """
     source = key_of(folder / "config.json").store
@@ -53,6 +70,9 @@ def import_(team: Team, folder: Path) -> int:
         )
     if store.leases.is_held(team.directory.supervisor_lock):
         raise TryLaterError(f"the supervisor of {team.directory.path.name} runs: try again when it has ended")
+    for host in sorted(team.directory.hosts.names()):
+        if store.hosts.is_up(team.directory, host):
+            raise TryLaterError(f"the host {host} of {team.directory.path.name} is up: end it, and try again")
     for name in (*_FOLDERS, *(f"agents/{each}" for each in source.names("agents"))):
         team.directory.make_folder(name)
     count = team.directory.lock("import").locked(lambda: _replace(source, team.directory.store))

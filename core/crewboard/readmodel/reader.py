@@ -347,7 +347,7 @@ class TeamReader:
         agents = self._without_gone_servers(tuple(_with_changes(view, collisions, compared) for view in views))
         unread = {agent.name: agent.unread for agent in agents} | to_operator
         shown_hosts = self._hosts.views(agents, now)
-        backend = self._model_backend(shown_hosts)
+        backend = self._model_backend(shown_hosts, marked=config.offline)
         # Last, because it reports what the reads above could not read.
         damage = self._damage()
         return TeamView(
@@ -383,15 +383,15 @@ class TeamReader:
             now=now,
         )
 
-    def _model_backend(self, hosts: Sequence[HostView]) -> str:
+    def _model_backend(self, hosts: Sequence[HostView], *, marked: bool) -> str:
         """Return what agents use: as the hosts say that are up, `api` if one does; without any, as this machine knows.
 
-        Only the machine that starts agents has the mark of the offline model.
+        Only the machine that starts agents has the mark of the offline model; an import is `marked` for all machines.
         """
         if up := [host for host in hosts if host.is_up]:
             return "offline" if all(host.record.offline for host in up) else "api"
         serves = self._is_locked(self.team.model_lock)
-        return "offline" if serves or self.team.uses_offline_model() else "api"
+        return "offline" if serves or self.team.has_model_mark() or marked else "api"
 
     def _empty_view(self, now: float) -> TeamView:
         gone = self._followed

@@ -105,6 +105,7 @@ class Config(Record, kw_only=True):
     If `worktree` is `always`, agents that write files get checkouts of their own.
     `check` is the command that must pass before a task without a check of its own is completed.
     `attached` names the team of another program that this one mirrors: its agents are neither started nor ended here.
+    `offline` is True for a team made by an import whose agents had used the offline model: it stays on it.
     The files and folders `worktree_copy` of the root, which are not in the repository, are copied into each checkout,
     and then the command `worktree_setup` runs in it, in the sandbox of its agent.
     """
@@ -132,6 +133,7 @@ class Config(Record, kw_only=True):
     worktree_copy: list[str] | None = None
     worktree_setup: str | None = None
     attached: AttachedTeam | None = None
+    offline: bool = False
     removed: dict[Name, Removed] = {}
 
     @property

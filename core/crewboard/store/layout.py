@@ -386,8 +386,8 @@ class TeamDirectory(Struct, frozen=True):
         """Return the lease of the offline model's server, which holds its pid and address."""
         return self.local_key("model.lock")
 
-    def uses_offline_model(self) -> bool:
-        """Return True if an agent has used the offline model: then the team stays on it. False if that is unknown."""
+    def has_model_mark(self) -> bool:
+        """Return True if an agent has used the offline model on this machine. False if that is unknown."""
         try:
             return self.model_lock.changed() is not None
         except StorageError:

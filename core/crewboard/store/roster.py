@@ -124,6 +124,17 @@ def is_attached(team: TeamDirectory) -> bool:
         return False
 
 
+def uses_offline_model(team: TeamDirectory) -> bool:
+    """Return True if agents have used the offline model, here or before an import: then the team stays on it.
+
+    False if that is unknown.
+    """
+    try:
+        return team.has_model_mark() or load(team).offline
+    except CrewboardError:
+        return False
+
+
 def require_own_agents(team: TeamDirectory) -> None:
     """Refuse a team that mirrors one of another program. Whatever starts, steers or ends agents calls this first.
 
