@@ -97,3 +97,19 @@ def test_a_named_database_is_joined_by_any_command(
     assert elsewhere("--store", database, "send", "operator", "from elsewhere").code == 0
     assert "from elsewhere" in cli("inbox", "operator").out
     assert cli("--store", f"{database}?connect_timeout=9", "--team", "api", "status").code == 2
+
+
+def test_work_that_an_ending_host_cut_off_needs_you_and_is_an_orderly_end(cli: Cli, team: Team) -> None:
+    add_host(team.directory, "build1", draining=True)
+    for name in ("api", "ui"):
+        enlist(team, name, state="working", host="build1")
+        agents.write_exit(
+            team.directory.agent(name), Exit(run=1, reason="host_ended", at=5, buried=True, unfinished=True)
+        )
+    shown = cli("status").out
+    assert "host build1 ended while 2 agents were at work" in shown
+    assert "crewboard resume api ui" in shown
+    for word in ("exited", "done", "dead"):
+        assert cli("wait", "api", "--until", word, "--timeout", "0").code == 0
+    assert cli("ack", "ui").out == "acknowledged how api, ui ended\n"
+    assert "(acknowledged)" in cli.with_environment(COLUMNS="120")("status").out

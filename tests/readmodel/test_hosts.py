@@ -8,16 +8,18 @@ from typing import Any
 import pytest
 
 from crewboard.commands import context
+from crewboard.commands.context import CommandLine
 from crewboard.linux import process
 from crewboard.readmodel import as_json
 from crewboard.readmodel.processes import KernelProbe, Usage
 from crewboard.readmodel.reader import TeamReader, read_team
 from crewboard.readmodel.team import TeamView
-from crewboard.records import Exit, HeldStart, HeldStarts, Host
+from crewboard.records import Exit, HeldStart, HeldStarts, Host, OperatorState
 from crewboard.records import Usage as UsageOnHost
 from crewboard.store import agents, hosts, json_records, leases
 from crewboard.store.file_store import FileStore
 from crewboard.store.interface import Version
+from crewboard_tui.cli.answers import answers
 from tests.frozen import NOW, Frozen, make_empty
 from tests.placed import add_host, place, want
 from tests.postgres import close_connections
@@ -162,13 +164,57 @@ def test_a_host_that_is_lost_is_one_need_for_all_its_agents(team: Frozen) -> Non
     (need,) = view.needs
     assert (need.kind, need.host, need.key) == ("death", "small", "death:host:small")
     assert need.agents == ("api", "ui", "docs")
-    assert need.summary == f"host small was lost, with 2 others: {evidence}"
+    assert need.summary == f"lost on host small, with 2 others: {evidence}"
     assert [agent.shown for agent in view.agents] == ["dead", "dead", "dead", "run"]
     lost = view.host("small")
     assert lost is not None
     assert (lost.agents, lost.lost) == ((), ("api", "ui", "docs"))
     told = as_json.status(view)["needs_you"][0]
     assert (told["agents"], told["host"]) == (["api", "ui", "docs"], "small")
+
+
+def test_a_host_that_ended_is_one_need_for_the_agents_that_it_cut_off(team: Frozen) -> None:
+    for name in ("p1", "p2", "rested"):
+        put(team, name, "small")
+        del team.probe.held[name]
+        record = Exit(run=1, reason="host_ended", at=NOW - 5, buried=True, unfinished=name != "rested")
+        agents.write_exit(team.directory.agent(name), record)
+    add_host(team.directory, "small", draining=True)
+    team.probe.hosts_up = frozenset({"big"})
+    view = read(team)
+    (need,) = view.needs
+    assert (need.kind, need.key, need.agents) == ("death", "death:host:small", ("p1", "p2"))
+    assert need.summary == "host small ended while 2 agents were at work"
+    assert list(answers(need, CommandLine())) == [
+        ("resume them", "crewboard resume p1 p2"),
+        ("see the hosts", "crewboard hosts"),
+        ("acknowledge", "crewboard ack p1"),
+    ]
+    # For scripts it is an orderly end.
+    assert [(each.state, each.shown) for each in view.agents] == [("exited", "dead")] * 2 + [("exited", "done")]
+    assert [each.reason for each in view.agents][1:] == ["its host ended while it was at work", "its host ended"]
+    host = view.host("small")
+    assert host is not None
+    assert (host.state, host.lost) == ("ended", ("p1", "p2"))
+    # A host of this name that is up again has not finished their work.
+    add_host(team.directory, "small")
+    team.probe.hosts_up = frozenset({"big", "small"})
+    assert [each.key for each in read(team).needs] == ["death:host:small"]
+    state = OperatorState(acknowledged={"p1": 1, "p2": 1})
+    json_records.save(team.directory.operator, state)
+    assert (read(team).needs, [each.shown for each in read(team).agents]) == ((), ["done"] * 3)
+
+
+def test_the_need_of_a_host_that_was_lost_and_then_ended_tells_both(team: Frozen) -> None:
+    for name, record in (
+        ("p1", Exit(run=1, reason="lost", at=NOW - 90, evidence="small was silent for 15 s")),
+        ("p2", Exit(run=1, reason="host_ended", at=NOW - 5, unfinished=True)),
+    ):
+        put(team, name, "small")
+        del team.probe.held[name]
+        agents.write_exit(team.directory.agent(name), record)
+    (need,) = read(team).needs
+    assert need.summary == ("lost on host small: small was silent for 15 s; host small ended while 1 agent was at work")
 
 
 def test_a_lost_host_explains_a_run_that_nobody_ended(team: Frozen) -> None:

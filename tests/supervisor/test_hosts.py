@@ -422,19 +422,24 @@ def test_a_host_that_ends_asks_its_agents_and_gives_back_what_has_not_begun(team
     host = team.start("build1")
     team.crew.model.give("busy", calls("bash", command="sleep 600"))
     team.crew.hire("busy", "code", "Sleep.")
+    team.crew.model.give("cut", calls("bash", command="sleep 600"))
+    team.crew.hire("cut", "code", "Sleep.")
     team.crew.run("idle", "explore", HELLO)
     team.crew.run("other", "explore", HELLO)
+    for name in ("busy", "cut"):
+        eventually(lambda name=name: [c for c in team.crew.commands(name) if "600" in c], "the command")  # type: ignore[misc]
     # A run that is claimed and does not begin: paused before its host looked.
     put_off(team, "later", "build1")
     # Slurm asks every process of a job to end.
     host.send_signal(signal.SIGSTOP)
-    os.kill(team.crew.pid("other"), signal.SIGTERM)
+    for name in ("other", "cut"):
+        os.kill(team.crew.pid(name), signal.SIGTERM)
     # A closed terminal, of which a host may be told twice.
     host.send_signal(signal.SIGHUP)
     host.send_signal(signal.SIGCONT)
     eventually(lambda: "draining" in team.log("build1") or None, "the beginning of its end")
     host.send_signal(signal.SIGHUP)
-    eventually(lambda: ended(team, "idle") and ended(team, "other"), "the end of idle agents")
+    eventually(lambda: all(ended(team, name) for name in ("idle", "other", "cut")), "the end of all but one")
     eventually(lambda: hosts.wanted(team.crew.directory), "the claim in the queue")
     record = hosts.load(team.crew.directory, "build1")
     assert record is not None
@@ -452,10 +457,12 @@ def test_a_host_that_ends_asks_its_agents_and_gives_back_what_has_not_begun(team
     assert busy is not None
     assert (end.reason, other.reason, other.code) == ("shutdown", "host_ended", ExitCode.TERMINATED)
     assert (busy.reason, busy.signal) == ("host_ended", signal.SIGKILL)
-    # That is no crash.
-    seen = {agent.name: (agent.state, agent.reason) for agent in read_team(team.crew.directory).agents}
-    assert seen["busy"] == ("exited", "its host ended")
-    assert [need for need in read_team(team.crew.directory).needs if need.kind == "death"] == []
+    # That is no crash, and what was cut off needs the user.
+    view = read_team(team.crew.directory)
+    seen = {agent.name: (agent.state, agent.reason) for agent in view.agents}
+    assert seen["busy"] == seen["cut"] == ("exited", "its host ended while it was at work")
+    assert seen["other"] == ("exited", "its host ended")
+    assert [need.agents for need in view.needs if need.kind == "death"] == [("busy", "cut")]
     assert shown(team, "build1") == ("ended", ())
     eventually(lambda: not any(process.start_ticks(pid) for pid in tree), "that no process is left")
 
@@ -485,7 +492,7 @@ def test_a_host_that_ends_terminates_agents_that_do_not(team: Hosts) -> None:
     host.wait(SHUTDOWN_TIMEOUT + 30)
     record = ended(team, "busy")
     assert record is not None
-    assert (record.reason, is_orderly(record)) == ("host_ended", True)
+    assert (record.reason, is_orderly(record), record.unfinished) == ("host_ended", True, True)
     assert not any(process.start_ticks(pid) for pid in tree)
 
 

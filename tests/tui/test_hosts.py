@@ -124,7 +124,7 @@ async def test_a_lost_host_is_one_need_for_all_its_agents(spread: Frozen) -> Non
     bind(spread, "release", needs=["tpu"])
     async with opened(spread, 120, 40) as stage:
         await stage.press("4", "j")
-        await stage.sees("host build2 was lost, with 1 other: no sign of life of build2 for 15 s")
+        await stage.sees("lost on host build2, with 1 other: no sign of life of build2 for 15 s")
         await stage.sees("agents     ui, release", "what helps resume: it continues on a host with room")
         await stage.sees(
             "would wait ui: waits for the host build2, which is lost", "release: waits for a host with tpu"

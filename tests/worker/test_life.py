@@ -38,6 +38,20 @@ from tests.model import calls, says
 Make = Callable[..., Crew]
 
 
+def test_a_terminated_worker_says_whether_it_was_at_work(shared_crew: Crew) -> None:
+    shared_crew.run("rested", "explore", "say hello")
+    with shared_crew.model.holding():
+        shared_crew.hire("called", "explore", "say hello")
+        eventually(lambda: shared_crew.model.asked_by("called"), "its first call")
+        for name in ("rested", "called"):
+            shared_crew.kill(name, signal.SIGTERM)
+        ends = [
+            eventually(lambda name=name: agents.exit_record(shared_crew.agent(name)), "its end")  # type: ignore[misc]
+            for name in ("rested", "called")
+        ]
+    assert [(end.reason, end.unfinished) for end in ends] == [("terminated", False), ("terminated", True)]
+
+
 def test_a_killed_worker_shows_its_signal_and_releases_its_task(shared_crew: Crew) -> None:
     shared_crew.run("other", "explore", "say hello")
     task = board.add_task(shared_crew.team, "look at it")

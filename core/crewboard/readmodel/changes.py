@@ -27,6 +27,7 @@ from crewboard.records import (
     Task,
     describe_exit,
     is_orderly,
+    was_cut_off,
 )
 from crewboard.store import AgentDirectory, CachedFolder, TeamDirectory
 
@@ -301,7 +302,8 @@ def _ends(directory: AgentDirectory, agent: AgentView, since: float) -> Iterator
     if agent.exit is not None:
         ends[agent.exit.run] = agent.exit
     for record in ends.values():
-        if record.at > since and not (is_orderly(record) and record.reason not in LIMIT_REASONS):
+        is_end = is_orderly(record) and record.reason not in LIMIT_REASONS and not was_cut_off(record)
+        if record.at > since and not is_end:
             kind: HappeningKind = "failure" if record.reason in LIMIT_REASONS else "death"
             yield Happening(record.at, kind, agent.name, describe_exit(record))
     if agent.is_dead and agent.exit is None and agent.since > since:

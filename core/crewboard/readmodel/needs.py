@@ -158,19 +158,31 @@ def find_needs(
 
 
 def _lost_host_needs(dead: Iterable[AgentView]) -> Iterator[Need]:
-    """Yield one need for each host that was lost, for all agents that it ran."""
+    """Yield one need for each host that was lost, or ended while agents were at work, for all of these."""
     by_host: dict[str, list[AgentView]] = {}
     for agent in dead:
         if agent.is_lost:
             by_host.setdefault(agent.host, []).append(agent)
     for host, lost in by_host.items():
-        first = lost[0]
-        others = f", with {counted(len(lost) - 1, 'other')}" if len(lost) > 1 else ""
-        evidence = f": {first.exit.evidence}" if first.exit is not None and first.exit.evidence else ""
-        summary = f"host {host} was lost{others}{evidence}"
         names = tuple(agent.name for agent in lost)
         since = min(agent.since for agent in lost)
-        yield Need("death", first.name, since, summary, agents=names, host=host)
+        yield Need("death", names[0], since, _describe_lost(host, lost), agents=names, host=host)
+
+
+def _describe_lost(host: str, agents: list[AgentView]) -> str:
+    """Return what happened to the agents of a host, after the name of the first one."""
+    cut_off = [agent for agent in agents if agent.state == "exited"]
+    lost = [agent for agent in agents if agent.state != "exited"]
+    told = []
+    if lost:
+        evidence = next((agent.exit.evidence for agent in lost if agent.exit is not None), "")
+        # The host may be up again, so it is not said that it is lost.
+        others = f", with {counted(len(lost) - 1, 'other')}" if len(lost) > 1 else ""
+        told.append(f"lost on host {host}{others}" + (f": {evidence}" if evidence else ""))
+    if cut_off:
+        were = "was" if len(cut_off) == 1 else "were"
+        told.append(f"host {host} ended while {counted(len(cut_off), 'agent')} {were} at work")
+    return "; ".join(told)
 
 
 def _no_host_needs(agents: Iterable[AgentView]) -> list[Need]:

@@ -25,6 +25,7 @@ from crewboard.records import (
     ended_by_shutdown,
     has_vanished,
     is_orderly,
+    was_cut_off,
 )
 from crewboard.store import is_late, is_starting
 
@@ -154,7 +155,7 @@ class Finding(Struct, frozen=True):
     is_starting: bool = False
     is_open: bool = False
     is_lost: bool = False
-    """Its host was lost."""
+    """Its host was lost, or ended while it was at work."""
     waits_for_host: WantedHost | None = None
     """The host for which it has waited so long that the user should know."""
 
@@ -230,7 +231,7 @@ def _not_begun(seen: Evidence, spec: Spec, last_run: int) -> Finding:
 
 def _ended(record: Exit) -> Finding:
     state: State = "vanished" if has_vanished(record) else "exited" if is_orderly(record) else "crashed"
-    is_lost = record.reason == "lost" and bool(record.evidence)
+    is_lost = was_cut_off(record) or (record.reason == "lost" and bool(record.evidence))
     return Finding(state, record.at, describe_exit(record), is_lost=is_lost)
 
 
@@ -277,12 +278,15 @@ def _wanted_host(spec: Spec, hosts: Mapping[str, SeenHost]) -> WantedHost:
 def show(state: State, asks_operator: list[Request], ended: Exit | None = None, *, acknowledged: bool = False) -> Shown:
     """Return the state as a word for the screen. An open request to the operator has priority over what the agent does.
 
-    A crash, and a run that `ended` because of a limit, are shown until they are `acknowledged`.
+    A crash, and a run that `ended` because of a limit or was cut off, are shown until they are `acknowledged`.
     """
     if asks_operator and state in ("waiting", "working", "idle", "retrying"):
         return "ask"
     if state in DEAD and acknowledged:
         return "done"
-    if state == "exited" and not acknowledged and ended is not None and ended.reason in LIMIT_REASONS:
-        return "limit"
+    if state == "exited" and not acknowledged and ended is not None:
+        if was_cut_off(ended):
+            return "dead"
+        if ended.reason in LIMIT_REASONS:
+            return "limit"
     return _SHOWN[state]

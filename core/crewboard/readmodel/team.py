@@ -74,9 +74,9 @@ class Need(Struct, frozen=True):
     other: str | None = None
     """The other agent of a need `collision`."""
     agents: tuple[str, ...] = ()
-    """All agents of a need that is about several: those that were lost with one host, or that wait for a host."""
+    """All agents of a need that is about several: those whose work ended with one host, or that wait for a host."""
     host: str | None = None
-    """The host that was lost, of a need `death` that is about all its agents."""
+    """The host that was lost or ended, of a need `death` that is about all agents that it was running."""
     wanted: WantedHost | None = None
     """The host that the agents of a need `no_host` wait for."""
     files: tuple[str, ...] = ()
@@ -188,7 +188,7 @@ class AgentView(Struct, frozen=True):
     is_here: bool = True
     """Its processes can be looked at: it does not run on another machine."""
     is_lost: bool = False
-    """Its last run ended because its host was lost."""
+    """Its last run ended because its host was lost, or ended while it was at work."""
     waits_for_host: WantedHost | None = None
     """The host for which it waits longer than usual; `reason` says why."""
 
@@ -216,8 +216,8 @@ class AgentView(Struct, frozen=True):
 
     @property
     def is_dead(self) -> bool:
-        """Return True if the last run ended unexpectedly, whether that was acknowledged or not."""
-        return self.state in DEAD
+        """Return True if the last run crashed, or ended with its host, whether that was acknowledged or not."""
+        return self.state in DEAD or self.is_lost
 
 
 class HostView(Struct, frozen=True):

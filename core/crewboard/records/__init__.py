@@ -116,6 +116,7 @@ from crewboard.records.processes import (
     has_vanished,
     is_orderly,
     signal_name,
+    was_cut_off,
 )
 from crewboard.records.requests import REQUEST_ID_RULE, Request, RequestStatus, RequestType, payload_sha256, steps_of
 from crewboard.records.team import (
@@ -292,4 +293,5 @@ __all__ = [
     "signal_name",
     "steps_of",
     "task_mark",
+    "was_cut_off",
 ]

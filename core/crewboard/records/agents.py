@@ -336,6 +336,11 @@ class Status(Record):
         """Return True if no sandbox holds this worker's tools."""
         return self.sandbox in _WITHOUT_SANDBOX
 
+    @property
+    def is_at_work(self) -> bool:
+        """Return True if an assignment was in progress when this was written, or a run was about to look for one."""
+        return self.turn > 0 or self.state not in ("idle", "paused", "stopping")
+
 
 class Cursor(Record):
     """`cursor.json`: how far an agent has read its mailbox, in bytes; a projection of its journal."""

@@ -160,7 +160,8 @@ class Exit(Record):
     """`exit.json`: how a run ended.
 
     `reason` is a key of `EXIT_REASONS`. `buried` is True once the end was finalized: the rest of the team was told.
-    With the reason `lost`, `evidence` says in words why its host counts as lost, if it had one.
+    With the reason `lost`, `evidence` says in words why its host counts as lost, if it had one. `unfinished`: an
+    assignment was in progress, or had not begun.
     """
 
     run: int
@@ -170,6 +171,7 @@ class Exit(Record):
     at: Time = 0
     buried: bool = False
     evidence: str = ""
+    unfinished: bool = False
 
 
 EXIT_REASONS = {
@@ -219,6 +221,11 @@ def is_orderly(record: Exit) -> bool:
     return record.reason in (*ORDERLY_REASONS, "reboot", "lost") or (record.code == 0 and not record.signal)
 
 
+def was_cut_off(record: Exit) -> bool:
+    """Return True if a host ended while the agent was at work. That was asked for, so it is no crash."""
+    return record.reason == "host_ended" and record.unfinished
+
+
 def has_vanished(record: Exit) -> bool:
     """Return True if a run ended with neither its exit code nor its signal known."""
     return record.reason == "died" and record.code is None and record.signal is None
@@ -228,6 +235,8 @@ def describe_exit(record: Exit) -> str:
     """Return in words how a run ended, such as `killed by SIGKILL`."""
     if record.reason == "lost" and record.evidence:
         return f"its host was lost: {record.evidence}"
+    if was_cut_off(record):
+        return "its host ended while it was at work"
     words = VANISHED if has_vanished(record) else EXIT_REASONS.get(record.reason, record.reason)
     if record.signal and record.reason not in (*ORDERLY_REASONS, "memory"):
         return f"killed by {signal_name(record.signal)}"

@@ -131,14 +131,15 @@ def write_exit(agent: AgentDirectory, record: Exit) -> Exit:
 
 
 def mark_finalized(agent: AgentDirectory, record: Exit) -> Exit:
-    """Record that the end of `record.run` was finalized, and why it ended.
+    """Record that the end of `record.run` was finalized, why it ended, and whether it was at work.
 
     Return the stored record, which may be of a later run.
     """
 
     def edit(old: Exit | None) -> Exit:
         known = old if old is not None and old.run >= record.run else record
-        return known.replace(reason=record.reason, buried=True) if known.run == record.run else known
+        found = {"reason": record.reason, "unfinished": record.unfinished, "buried": True}
+        return known.replace(**found) if known.run == record.run else known
 
     return json_records.change(agent.exit, agent.team.lock(f"exit-{agent.name}"), Exit, edit, replace_damaged=True)
 

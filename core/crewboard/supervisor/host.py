@@ -507,7 +507,12 @@ class HostSupervisor(Supervisor):
         # Slurm sends SIGTERM to all processes of a job, and not to the host alone.
         was_asked = self.is_draining and (record.reason == "terminated" or record.signal == signal.SIGTERM)
         is_drained = was_asked or (watched.agent.name, record.run) in self._drained
-        return record.replace(reason="host_ended") if is_drained else record
+        if not is_drained:
+            return record
+        # A worker that was killed did not say whether it was at work.
+        status = watched.status.get()
+        was_at_work = status is not None and status.run == record.run and status.is_at_work
+        return record.replace(reason="host_ended", unfinished=record.unfinished or was_at_work)
 
     def _unobserved_reason(self, status: Status) -> tuple[str, str, float]:
         return self._host.reason_of_own(status)

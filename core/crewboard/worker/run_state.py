@@ -308,6 +308,8 @@ class RunState:
         Raises:
             StorageError: It could not be written.
         """
+        unfinished = self.conversation.assignment is not None or self.status.state == "starting"
         self.show("stopping", reason)
         self.append(RunEnded(ts=self.now(), code=code, reason=reason))
-        store.agents.write_exit(self.agent, Exit(run=self.spec.run, code=code, reason=reason, at=self.now()))
+        record = Exit(run=self.spec.run, code=code, reason=reason, at=self.now(), unfinished=unfinished)
+        store.agents.write_exit(self.agent, record)

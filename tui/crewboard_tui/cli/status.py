@@ -130,7 +130,7 @@ _HOST_AT = 4
 
 def _row(agent: AgentView, now: float, name_room: int) -> list[str]:
     doing = agent.doing
-    if agent.shown == "done" and agent.state != "exited":
+    if agent.shown == "done" and agent.is_dead:
         doing += " (acknowledged)"
     if agent.alive and agent.last_error and agent.state == "idle":
         doing = f"last error: {agent.last_error}"

@@ -279,9 +279,9 @@ def _wait(
 def _words_for(agent: AgentView) -> set[str]:
     """Return every word that `wait` accepts for the agent's state.
 
-    An acknowledged crash still counts as `dead`, and a run that ended because of a limit as `done`.
+    An acknowledged crash still counts as `dead`, and a run that ended because of a limit or with its host as `done`.
     """
-    also = ["dead"] if agent.is_dead else ["done"] if agent.shown == "limit" else []
+    also = [*(["dead"] if agent.is_dead else []), *(["done"] if agent.state == "exited" else [])]
     return {agent.state, agent.shown, *also}
 
 
