@@ -2,6 +2,7 @@
 
 import json
 import math
+import queue
 import subprocess
 import sys
 import threading
@@ -703,6 +704,17 @@ def test_only_the_first_call_waits_for_a_server_that_is_away(store: Any, monkeyp
             store.reach()
         assert len(tried) == 1
     store.reach()
+
+
+def test_listeners_hear_at_once_that_the_connection_is_lost(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a dashboard reads, and shows that the database is away: it does not wait for the next sweep."""
+    heard: queue.SimpleQueue[str] = queue.SimpleQueue()
+    listener = store.listen(heard.put)
+    monkeypatch.setattr("crewboard.store.postgres_server.connect", _refuse)
+    run(store.url, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+        "AND datname = current_database()")  # fmt: skip
+    assert heard.get(timeout=WAIT_TIMEOUT) == ""
+    listener.stop()
 
 
 def test_a_pooler_may_give_each_transaction_another_session(store: Any) -> None:

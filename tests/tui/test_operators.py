@@ -1,12 +1,13 @@
 """Several users of one team: who else has the dashboard open, who looks at the same request, and who did what."""
 
+import threading
 from collections.abc import Iterator
 
 import pytest
 from msgspec.structs import replace
 
 from crewboard.commands import Team
-from crewboard.store import operators
+from crewboard.store import TeamDirectory, operators
 from crewboard.store.operators import OpenDashboard
 from crewboard_tui.app import CrewboardApp
 from tests.frozen import NOW, Frozen
@@ -54,6 +55,7 @@ async def test_a_plan_says_who_else_looks_at_it(frozen: Frozen, kim: OpenDashboa
 
 async def test_others_see_this_dashboard_and_what_it_shows(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
+        await stage.until(lambda: operators.present(frozen.directory), "this dashboard among the open ones")
         (seen,) = operators.present(frozen.directory)
         assert (seen.who, seen.looking_at) == (frozen.team.operator, None)
         assert (frozen.directory.presence.on_disk / f"{seen.id}.lease").stat().st_mode & 0o077 == 0
@@ -61,6 +63,24 @@ async def test_others_see_this_dashboard_and_what_it_shows(frozen: Frozen) -> No
         await stage.app.open_need(PLAN)
         await stage.until(lambda: operators.present(frozen.directory)[0].looking_at, "the request that it shows")
     assert list(frozen.directory.presence.on_disk.iterdir()) == []
+
+
+async def test_the_screen_waits_for_no_database(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What each tick does must not ask a database that may be away: that takes seconds."""
+    callers = []
+
+    def exists(_: TeamDirectory) -> bool:
+        callers.append(threading.current_thread())
+        return True
+
+    monkeypatch.setattr(TeamDirectory, "exists", exists)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.until(lambda: callers, "the presence of this dashboard")
+        callers.clear()
+        await stage.app.open_need(PLAN)
+        await stage.until(lambda: callers, "the request that it shows")
+        stage.app._keep_visit()
+    assert threading.main_thread() not in callers
 
 
 async def test_a_dashboard_that_only_looks_leaves_no_trace(frozen: Frozen) -> None:

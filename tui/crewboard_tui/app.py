@@ -112,6 +112,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self._unshown = self._has_news = False
         """True if a snapshot waits to be shown, and if something changed since the visit was stored."""
         self._kept_at = monotonic()
+        self._presenting = threading.Thread()
+        """Tells other dashboards that this one is open."""
         self._probe = probe
         self._afterwards = afterwards
         """Called once, after the first picture: what it would compete with."""
@@ -333,7 +335,9 @@ class CrewboardApp(App[None], inherit_bindings=False):
     def _keep_visit(self) -> None:
         """Store how the team is left now; a dashboard that only looks stores nothing."""
         context = self.context
-        if context.read_only or not context.team.directory.exists():
+        # The database is not asked: while it is away, that takes seconds.
+        is_gone = context.snapshot.view.is_deleted or not context.team.directory.path.exists()
+        if context.read_only or is_gone:
             return
         self._has_news, self._kept_at = False, monotonic()
         orders, zoomed = dict(context.visit.orders), dict(context.visit.zoomed)
@@ -374,10 +378,17 @@ class CrewboardApp(App[None], inherit_bindings=False):
         context.jobs.start("reading what happened", read, show)
 
     def _show_presence(self) -> None:
-        """Record for other dashboards that this one is open, and which request it shows."""
-        if self.context.dashboard is not None and self.context.team.directory.exists():
-            request = next((each.shown_request for each in self._framed()), None)
-            self.context.dashboard.look_at(request)
+        """Record for other dashboards that this one is open, and which request it shows.
+
+        The screen does not wait for that: a database that is away would stop it.
+        """
+        dashboard = self.context.dashboard
+        request = next((each.shown_request for each in self._framed()), None)
+        if dashboard is not None and not dashboard.says(request) and not self._presenting.is_alive():
+            self._presenting = threading.Thread(
+                target=dashboard.look_at, args=(request,), name="crewboard-presence", daemon=True
+            )
+            self._presenting.start()
 
     def _tick(self) -> None:
         self._keep_drafts()

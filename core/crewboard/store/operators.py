@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import threading
 from pathlib import Path
 
 from crewboard.records import Act, BadDataError, Presence, StorageError
@@ -49,13 +50,23 @@ class OpenDashboard:
         self._key = team.key(f"presence/{self.id}.lease")
         self._presence = Presence(id=self.id, who=who, since=now)
         self._lease: Held | None = None
+        self._is_closed = False
+        self._writes = threading.Lock()
+        """Held while the lease is written or removed."""
+
+    def says(self, request_id: str | None) -> bool:
+        """Return True if others see that this request is on the screen."""
+        return self._lease is not None and request_id == self._presence.looking_at
 
     def look_at(self, request_id: str | None) -> None:
-        """Record which request is on the screen. The first call records that the dashboard is open."""
-        if self._lease is not None and request_id == self._presence.looking_at:
-            return
-        self._presence = self._presence.replace(looking_at=request_id)
-        with contextlib.suppress(StorageError):
+        """Record which request is on the screen. The first call records that the dashboard is open.
+
+        If the team is in a database that is away, this takes seconds: the screen calls it in a thread.
+        """
+        with self._writes, contextlib.suppress(StorageError):
+            if self._is_closed or self.says(request_id) or not self._team.exists():
+                return
+            self._presence = self._presence.replace(looking_at=request_id)
             if self._lease is None:
                 self._team.store.make_folder(self._team.presence.name)
                 _remove_left(self._team)
@@ -65,11 +76,13 @@ class OpenDashboard:
 
     def close(self) -> None:
         """Remove the lease when the dashboard is closed or shows another team."""
-        if self._lease is not None:
-            with contextlib.suppress(StorageError):
-                leases.remove(self._key)
-            leases.release(self._lease)
-            self._lease = None
+        self._is_closed = True
+        with self._writes:
+            if self._lease is not None:
+                with contextlib.suppress(StorageError):
+                    leases.remove(self._key)
+                leases.release(self._lease)
+                self._lease = None
 
 
 def present(team: TeamDirectory) -> tuple[Presence, ...]:

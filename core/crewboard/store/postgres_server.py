@@ -434,7 +434,11 @@ class PostgresListener:
             try:
                 self._hear()
             except (psycopg.Error, StorageError):
+                was_connected = self._connection is not None
                 self._leave()
+                if was_connected:
+                    # Who reads now learns at once whether the database is away.
+                    self._heard("")
                 self._ended.wait(0.5)
         self._leave()
 
