@@ -84,12 +84,13 @@ DECLARE
 BEGIN
   -- No transaction waits for another one here.
   IF NOT pg_try_advisory_xact_lock(hashtextextended('crewboard trim ' || of_team, 0)) THEN RETURN; END IF;
+  -- PostgreSQL 14 has no max() of xid8.
   WITH old AS (
     DELETE FROM crewboard.gone WHERE team = of_team AND xid IN (
       SELECT xid FROM crewboard.gone WHERE team = of_team AND at < clock_timestamp() - interval '1 hour'
         ORDER BY xid LIMIT 1000
     ) RETURNING xid
-  ) SELECT max(xid) INTO newest FROM old;
+  ) SELECT xid INTO newest FROM old ORDER BY xid DESC LIMIT 1;
   IF newest IS NOT NULL THEN
     UPDATE crewboard.teams SET trimmed = greatest(trimmed, newest) WHERE name = of_team;
   END IF;
