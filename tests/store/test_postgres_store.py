@@ -410,6 +410,8 @@ def test_a_glance_at_a_folder_tells_of_it_alone(store: Any) -> None:
         assert sorted(store.names("agents")) == ["fixer", "scout"]
         store.put("tasks/2.json", b"two")
         assert (store.get("tasks/2.json"), sorted(store.names("tasks"))) == (b"two", ["1.json", "2.json"])
+    with store.glance("agents"), store.glance("agents/fixer"):
+        assert store.names("agents/fixer") == ["spec.json"]
     store.move("tasks/1.json", "agents/1.json")
     with store.glance("tasks"):
         assert (store.get("tasks/1.json"), store.names("tasks")) == (None, ["2.json"])
@@ -417,6 +419,18 @@ def test_a_glance_at_a_folder_tells_of_it_alone(store: Any) -> None:
     store.remove("tasks/2.json")
     with store.glance("tasks"):
         assert (store.get("tasks/3.json"), store.names("tasks")) == (b"one", ["3.json"])
+
+
+def test_a_glance_finds_what_was_moved_in_any_order(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.put("tasks/1.json", b"one")
+    with store.glance():
+        assert store.get("tasks/1.json") == b"one"
+    store.move("tasks/1.json", "agents/1.json")
+    ask = store._server.copy._query
+    # The server may answer the parts of a query in parallel.
+    monkeypatch.setattr(store._server.copy, "_query", lambda *given: ask(*given)[::-1])
+    with store.glance():
+        assert (store.names("tasks"), store.get("agents/1.json")) == ([], b"one")
 
 
 def test_what_is_read_ahead_is_what_a_read_gives(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:

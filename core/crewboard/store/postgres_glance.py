@@ -110,8 +110,11 @@ class Copy:
         return other
 
     def covers(self, name: str) -> bool:
-        """Return True if a name is in this copy if it is in the store."""
-        return self.folder is None or self.folder in (name, name.rpartition("/")[0])
+        """Return True if a name is in this copy if it is in the store, and if it is a folder, with what it contains."""
+        if self.folder is None or self.folder == name:
+            return True
+        row = self._entries.get(name)
+        return self.folder == name.rpartition("/")[0] and (row is None or row.kind != "folder")
 
     # Looking.
 
@@ -140,12 +143,14 @@ class Copy:
                 # was created under its name.
                 self._begin_anew()
                 self._news_after = self._looks
+            # First, whatever order the server chose: an entry that was moved is among both.
+            for row in rows:
+                if row[0] == "gone":
+                    self._drop(row[3])
             for kind, folder, name, ident, number, at, size, body in rows:
                 if kind == "look":
                     self._since, self._id, self._now = name, ident, at
-                elif kind == "gone":
-                    self._drop(ident)
-                else:
+                elif kind != "gone":
                     place = f"{folder}/{name}" if folder else name
                     self._keep(Row(kind, place, ident, number, Version(at, size, ident, number), body))
             self._note_ends_of_leases()
