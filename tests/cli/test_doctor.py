@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 
 from crewboard.linux import mounts
+from crewboard.readmodel import TeamReader
 from crewboard.records import Host
 from crewboard.store import hosts, leases
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import common, doctor
 from crewboard_tui.cli.common import Session
 from tests.cli.shell import Cli
+from tests.frozen import NOW, make_empty
+from tests.placed import add_host
 from tests.postgres import close_connections, end_leases
 
 
@@ -98,7 +101,7 @@ def test_doctor_says_which_hosts_are_up_and_which_are_lost(
 ) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     hosts.make(hosted, "east")
-    hosts.save(hosted, Host(name="east", slots=4))
+    hosts.save(hosted, Host(name="east", slots=4, at=time.time()))
     assert (checks(hosted)["hosts"].mark, checks(hosted)["hosts"].detail) == ("bad", "up: none; lost: east")
     model = next(check for check in doctor.all_checks(Session(str(hosted.root), "api")) if check.name == "model")
     assert (model.mark, "of their hosts" in model.detail) == ("ok", True)
@@ -106,13 +109,25 @@ def test_doctor_says_which_hosts_are_up_and_which_are_lost(
     assert held is not None
     assert (checks(hosted)["hosts"].mark, checks(hosted)["hosts"].detail) == ("ok", "up: east")
     hosts.make(hosted, "west")
-    hosts.save(hosted, Host(name="west", slots=4))
+    hosts.save(hosted, Host(name="west", slots=4, at=time.time()))
     assert (checks(hosted)["hosts"].mark, checks(hosted)["hosts"].detail) == ("note", "up: east; lost: west")
-    hosts.save(hosted, Host(name="west", slots=4, draining=True))
+    hosts.save(hosted, Host(name="west", slots=4, at=time.time(), draining=True))
     assert checks(hosted)["hosts"].mark == "ok", "it was drained"
     end_leases(database)
     assert checks(hosted)["hosts"].mark == "bad"
     close_connections()
+
+
+def test_doctor_says_to_start_a_host_whose_agents_run_on(tmp_path: Path) -> None:
+    empty = make_empty(tmp_path / "inkpot")
+    add_host(empty.directory, "build1", labels=["gpu"], at=NOW - 40)
+    empty.hire("api", "code", "idle", "", ago=9, pid=77, host="build1", boot_id="elsewhere")
+    view = TeamReader(empty.directory, clock=empty.team.now, probe=empty.probe).read()
+    check = doctor.hosts_of(view)
+    assert check.mark == "bad"
+    assert check.detail.startswith("up: none; host build1 is not up; its agent runs on without it")
+    assert check.remedy is not None
+    assert check.remedy.startswith("`crewboard host --name build1 --label gpu` there; no agent starts")
 
 
 def test_a_database_without_tables_is_said_in_words(hosted: TeamDirectory, database: str) -> None:

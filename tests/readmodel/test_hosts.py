@@ -11,6 +11,7 @@ from crewboard.commands import context
 from crewboard.commands.context import CommandLine
 from crewboard.linux import process
 from crewboard.readmodel import as_json
+from crewboard.readmodel.needs import ways_to_begin
 from crewboard.readmodel.processes import KernelProbe, Usage
 from crewboard.readmodel.reader import TeamReader, read_team
 from crewboard.readmodel.team import TeamView
@@ -260,6 +261,34 @@ def test_agents_that_wait_long_for_a_host_are_one_need(team: Frozen) -> None:
     (need,) = read(team).needs
     assert (need.kind, need.agents, need.since) == ("no_host", ("one", "two"), NOW - 40)
     assert need.summary == f"waits for a host: {NONE_UP} (and 1 other)"
+
+
+def test_agents_that_outlive_their_host_are_one_need(team: Frozen) -> None:
+    for name in ("api", "ui"):
+        put(team, name, "big")
+    put(team, "docs", "small")
+    team.probe.hosts_up = frozenset({"small"})
+    assert read(team).needs == (), "if the machine went down, their leases end in a moment"
+    add_host(team.directory, "big", labels=["gpu"], at=NOW - 40)
+    (need,) = read(team).needs
+    assert (need.kind, need.key, need.agents) == ("no_host", "no_host:host:big", ("api", "ui"))
+    told = "its 2 agents run on without it: nothing restarts them or counts their load"
+    assert need.summary == f"host big is not up; {told}"
+    assert ways_to_begin(need) == [("start that host", "host --name big --label gpu")]
+    team.probe.hosts_up = frozenset({"big", "small"})
+    assert read(team).needs == ()
+
+
+@pytest.mark.parametrize("is_draining", [True, False])
+def test_agents_without_host_need_nothing_once_they_end(team: Frozen, is_draining: bool) -> None:
+    put(team, "api", "big")
+    add_host(team.directory, "big", at=NOW - 40, draining=is_draining)
+    team.probe.hosts_up = frozenset()
+    ended = Exit(run=1, code=0, reason="finished", at=NOW - 5, buried=True)
+    if not is_draining:
+        agents.write_exit(team.directory.agent("api"), ended)
+        del team.probe.held["api"]
+    assert read(team).needs == ()
 
 
 @pytest.mark.parametrize(("offset", "said"), [(0.4, ""), (-7.2, "7 s behind"), (600.0, "600 s ahead")])

@@ -13,6 +13,7 @@ from crewboard.records import Checked, Exit, McpState, Work
 from crewboard.store import agents
 from crewboard_tui.cli import board as plain
 from crewboard_tui.cli import watching
+from crewboard_tui.cli.answers import answers
 from crewboard_tui.keymap import KEYS_OF_NEED
 from crewboard_tui.notifications import BELL, NeedsDiff, TerminalNotifications, title_of
 from crewboard_tui.queries import Snapshot
@@ -176,3 +177,19 @@ def test_the_screen_says_how_a_server_is_accepted(empty: Frozen) -> None:
     assert "accept     crewboard mcp approve git" in shown
     (agent,) = view.agents
     assert mcp_servers_of(agent) == "time: 1 tool · git: is new"
+
+
+def test_the_screen_and_status_say_how_to_start_a_lost_host(empty: Frozen) -> None:
+    add_host(empty.directory, "build1", labels=["gpu"], at=NOW - 40, offline=True)
+    for name in ("who", "other"):
+        empty.hire(name, "code", "idle", "", ago=30, pid=71, host="build1", boot_id="elsewhere")
+    view = _read(empty)
+    (need,) = view.needs
+    start = "crewboard --offline host --name build1 --label gpu"
+    assert list(answers(need, CommandLine())) == [
+        ("start that host", start),
+        ("see the hosts", "crewboard hosts"),
+    ]
+    shown = "\n".join(plain_text(line) for line in explanation_lines(need, Snapshot(view), NOW, 120, CommandLine()))
+    assert f"what helps start that host: {start}" in shown
+    assert "a host of this name takes its agents again" in shown

@@ -110,7 +110,7 @@ class HostReader:
     def views(self, agents: Sequence[AgentView], now: float) -> tuple[HostView, ...]:
         """Return the hosts with the agents that run on them: those that lost agents first, then those that are up.
 
-        One that was not seen for a day is left out, unless agents were lost with it.
+        One that was not seen for a day is left out, unless agents were lost with it, or run on without it.
         """
         if not self._records:
             return ()
@@ -121,7 +121,7 @@ class HostReader:
         found = (
             HostView(host, self.seen[name], tuple(self._running.get(name, ())), tuple(lost.get(name, ())))
             for name, host in self._records.items()
-            if self.seen[name].is_up or name in lost or now - host.at < FORGOTTEN_AFTER
+            if self.seen[name].is_up or name in lost or name in self._running or now - host.at < FORGOTTEN_AFTER
         )
         return tuple(sorted(found, key=lambda host: (not host.lost, not host.is_up, host.name)))
 

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from crewboard.protocol.collisions import Collision
 from crewboard.readmodel.mail import UnreadResult, plan_title
-from crewboard.readmodel.team import AgentView, Need, NeedKind, SupervisorView, TeamView
+from crewboard.readmodel.team import AgentView, HostView, Need, NeedKind, SupervisorView, TeamView
 from crewboard.records import (
     OPERATOR,
     OUTAGE_MARK,
@@ -44,6 +44,10 @@ _OPEN = ("pending", "in_progress")
 _FAILURES = 2
 """Failures of the supervisor at one place after which trying again will not help."""
 
+ALONE_AFTER = 30.0
+"""Seconds after the last sign of a lost host after which its agents that are alive are reported: if its machine went
+down, their leases are over by then."""
+
 BURST = 5.0
 """Seconds within which several requests count as made at the same time."""
 
@@ -70,6 +74,8 @@ class OtherEvidence(Struct, frozen=True):
     damage: tuple[Damage, ...] = ()
     collisions: tuple[Collision, ...] = ()
     seen: Mapping[str, float] = field(default_factory=dict)
+    hosts: tuple[HostView, ...] = ()
+    now: float = 0
 
 
 class Waiting(Struct, frozen=True):
@@ -146,6 +152,7 @@ def find_needs(
         *loops,
         *failed,
         *_no_host_needs(agents),
+        *_alone_needs(others),
         *stopped,
         *_collision_needs(others),
         *_outage_need(agents, others.seen),
@@ -205,8 +212,21 @@ def _no_host_needs(agents: Iterable[AgentView]) -> list[Need]:
     return sorted(found, key=lambda need: need.since)
 
 
+def _alone_needs(others: OtherEvidence) -> Iterator[Need]:
+    """Yield one need for each lost host whose agents are alive: only its process was killed."""
+    for host in sorted(others.hosts, key=lambda host: host.seen):
+        if host.state != "lost" or not host.agents or others.now - host.seen < ALONE_AFTER:
+            continue
+        one = len(host.agents) == 1
+        who = "agent runs" if one else f"{len(host.agents)} agents run"
+        left_out = "nothing restarts it or counts its load" if one else "nothing restarts them or counts their load"
+        summary = f"host {host.name} is not up; its {who} on without it: {left_out}"
+        first = host.agents[0]
+        yield Need("no_host", first, host.seen, summary, agents=host.agents, host=host.name, wanted=host.wanted)
+
+
 def ways_to_begin(need: Need) -> list[tuple[str, str]]:
-    """Return what lets the agents of a need `no_host` begin: in words, and as a command of `crewboard`."""
+    """Return what gives the agents of a need `no_host` a host: in words, and as a command of `crewboard`."""
     wanted = need.wanted
     if wanted is None:
         return []

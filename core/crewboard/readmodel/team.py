@@ -76,7 +76,7 @@ class Need(Struct, frozen=True):
     agents: tuple[str, ...] = ()
     """All agents of a need that is about several: those whose work ended with one host, or that wait for a host."""
     host: str | None = None
-    """The host that was lost or ended, of a need `death` that is about all agents that it was running."""
+    """The host that ended or was lost, of a need about its agents: `death`, or `no_host` if they run on without it."""
     wanted: WantedHost | None = None
     """The host that the agents of a need `no_host` wait for."""
     files: tuple[str, ...] = ()
@@ -260,6 +260,11 @@ class HostView(Struct, frozen=True):
     def used(self) -> int:
         """Return how many of its slots are in use."""
         return len(self.agents)
+
+    @property
+    def wanted(self) -> WantedHost:
+        """Return what must be started to have this host back."""
+        return WantedHost(tuple(self.record.labels), self.name, offline=self.record.offline)
 
     @property
     def clock(self) -> str:

@@ -11,6 +11,8 @@ READ = "read it"
 
 _ACKNOWLEDGE = ("acknowledge", "ack {agent}")
 
+_SEE_HOSTS = ("see the hosts", "hosts")
+
 _RAISES: dict[core.readmodel.Limit, str] = {
     "turns": "limit {agent} --turns N",
     "budget": "budget {agent} AMOUNT",
@@ -28,7 +30,7 @@ _ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
     "looping": (("tell it", "send {agent} TEXT"), ("stop it", "stop {agent}")),
     "failed": (("try again", "send {agent} TEXT"), _ACKNOWLEDGE),
     "failed_start": (("start it", "resume {agent}"), ("take it off the roster", "remove {agent}")),
-    "no_host": (("see the hosts", "hosts"), ("cancel it", "stop {agent}")),
+    "no_host": (_SEE_HOSTS, ("cancel it", "stop {agent}")),
     "collision": (
         ("see what it changed", "changes {agent} --diff"),
         ("tell it", "send {agent} TEXT"),
@@ -85,10 +87,8 @@ def _commands(need: Need | Request, typed: core.commands.CommandLine) -> Iterato
 def _known(need: Need) -> tuple[tuple[str, str], ...]:
     """Return the answers to a need, with what they are about left open."""
     known = _ANSWERS[need.kind]
-    if need.host is not None and len(need.agents) > 1:
-        known = (("resume them", f"resume {' '.join(need.agents)}"), ("see the hosts", "hosts"), _ACKNOWLEDGE)
-    elif need.kind == "no_host":
-        known = (*core.readmodel.ways_to_begin(need), *known)
+    if need.host is not None or need.kind == "no_host":
+        known = _about_host(need)
     elif need.limit is not None:
         known = (("raise the limit", _RAISES[need.limit]), _ACKNOWLEDGE)
     elif need.kind == "failed" and need.code == ExitCode.TRY_LATER:
@@ -105,6 +105,17 @@ def _known(need: Need) -> tuple[tuple[str, str], ...]:
     elif need.is_new:
         known = (known[0], ("accept it", "mcp approve {server}"), *known[1:])
     return known
+
+
+def _about_host(need: Need) -> tuple[tuple[str, str], ...]:
+    """Return the answers to a need for a host, or about one that was lost."""
+    ways = core.readmodel.ways_to_begin(need)
+    if need.kind == "no_host":
+        # Agents that outlived their host run: there is nothing to cancel.
+        return (*ways, _SEE_HOSTS) if need.host is not None else (*ways, *_ANSWERS["no_host"])
+    if len(need.agents) > 1:
+        return (("resume them", f"resume {' '.join(need.agents)}"), _SEE_HOSTS, _ACKNOWLEDGE)
+    return _ANSWERS[need.kind]
 
 
 _STEERS = frozenset({"resume", "send", "stop", "remove", "pause", "limit", "budget", "task", "check"})

@@ -436,7 +436,7 @@ def _acknowledge(team: Team, what: str) -> str:
         if not kinds:
             raise TryLaterError("there is nothing to acknowledge that concerns no agent")
         return f"the results of {what}" if kinds == {"result"} else f"what needed you about {what}"
-    lost = next((need.agents for need in needs if need.host is not None), ())
+    lost = next((need.agents for need in needs if need.kind == "death" and need.host is not None), ())
     for name in lost or (what,):
         core.commands.messages.acknowledge(team, name)
     return f"how {', '.join(lost) or what} ended"

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -212,15 +212,13 @@ def database(team: core.store.TeamDirectory) -> list[Check]:
             return []
         _ = team.config.get()
         clock = core.store.hosts.compare_clocks(team)
-        hosts = core.store.hosts.load_all(team)
-        lost = [host.name for host in hosts if not host.draining and not core.store.hosts.is_up(team, host.name)]
-        up = [host.name for host in hosts if core.store.hosts.is_up(team, host.name)]
+        view = core.TeamReader(team, probe=core.readmodel.NoUsageProbe()).read()
     except core.CrewboardError as error:
         remedy = "start the server, or see PGPASSFILE and PGSERVICE for how to name a password"
         return [Check("store", "bad", str(error), remedy)]
     answered = f"{address.partition('?')[0]} answered in {1000 * clock.round_trip:.2g} ms"
     found = [Check("store", "ok", f"{answered}, tables of version {core.store.SCHEMA_VERSION}"), time_of(clock)]
-    return [*found, hosts_of(up, lost)] if hosts else found
+    return [*found, hosts_of(view)] if view.hosts else found
 
 
 def time_of(clock: core.store.hosts.Clock) -> Check:
@@ -233,20 +231,21 @@ def time_of(clock: core.store.hosts.Clock) -> Check:
     return Check("clock", "ok", detail)
 
 
-def hosts_of(up: Sequence[str], lost: Sequence[str]) -> Check:
+def hosts_of(view: core.TeamView) -> Check:
     """Check that hosts run the agents of the team, and that none was lost."""
-    detail = f"up: {', '.join(up) or 'none'}" + (f"; lost: {', '.join(lost)}" if lost else "")
+    up = ", ".join(host.name for host in view.hosts if host.is_up)
+    alone = {need.host: need for need in view.needs if need.kind == "no_host" and need.host is not None}
+    gone = [host.name for host in view.hosts if host.state == "lost" and host.name not in alone]
+    detail = f"up: {up or 'none'}" + (f"; lost: {', '.join(gone)}" if gone else "")
+    detail = "; ".join([detail, *(need.summary for need in alone.values())])
+    starts = [command for need in alone.values() for _, command in core.readmodel.ways_to_begin(need)]
+    remedies = [f"`crewboard {command}` there" for command in starts]
     if not up:
-        remedy = "no agent starts before a host is up: `crewboard host` on each machine"
-        return Check("hosts", "bad", detail, remedy)
-    if lost:
-        return Check(
-            "hosts",
-            "note",
-            detail,
-            "`crewboard status` names its agents, and `crewboard resume NAME...` lets them go on elsewhere",
-        )
-    return Check("hosts", "ok", detail)
+        remedies.append("no agent starts before a host is up: `crewboard host` on each machine")
+    elif gone:
+        remedies.append("`crewboard status` names its agents, and `crewboard resume NAME...` lets them go on elsewhere")
+    mark: Mark = "bad" if not up else "note" if gone or alone else "ok"
+    return Check("hosts", mark, detail, "; ".join(remedies) or None)
 
 
 def terminal() -> Check:

@@ -384,7 +384,7 @@ def explanation_lines(
     """
     view, report = snapshot.view, snapshot.get(CrashOf(need.agent))
     agent = view.agent(need.agent)
-    if need.host is not None:
+    if need.kind == "death" and need.host is not None:
         return _lost_host_lines(need, snapshot, now, width)
     if need.kind == "death" and report is not None and report.agent == need.agent:
         return crash_lines(report, now, width)
@@ -440,10 +440,12 @@ def _host_facts(need: Need, snapshot: Snapshot, typed: core.commands.CommandLine
         return []
     typed = replace(typed, offline_hosts=wanted.offline)
     ways = [f"{what}: {typed(command)}" for what, command in core.readmodel.ways_to_begin(need)]
+    begins = "it begins by itself as soon as a host can take it"
+    by_itself = "a host of this name takes its agents again" if need.host is not None else begins
     return [
         ("hosts", core.readmodel.describe_hosts(snapshot.view.hosts, away_for(snapshot))),
         ("labels", "; ".join(f"{label}: {_hosts_with(label, snapshot.view)}" for label in wanted.labels)),
-        ("what helps", "\n".join([*ways, "it begins by itself as soon as a host can take it"])),
+        ("what helps", "\n".join([*ways, by_itself])),
     ]
 
 
