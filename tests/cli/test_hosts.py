@@ -132,6 +132,15 @@ def test_a_place_that_no_host_offers_now_is_noted(hosted: Team, host: str | None
         assert hosts.check(hosted.directory, host, needs) == note
 
 
+def test_a_hire_onto_a_host_that_is_ending_is_noted(hosted: Team) -> None:
+    with up(hosted.directory, "one", "big") as one, up(hosted.directory, "two"):
+        hosts.save(hosted.directory, one.replace(draining=True))
+        note = "the host one is ending and takes no more agents; it waits until a host one is started again"
+        assert note in hire(hosted, host="one").note
+        assert hosts.check(hosted.directory, None, ["big"]) == "no host that is up has big; it waits for one"
+        assert hosts.check(hosted.directory, "two", []) == ""
+
+
 def test_stop_takes_a_run_out_of_the_queue(hosted: Team, cli: Cli) -> None:
     hire(hosted)
     assert cli("stop", "w1").out == "w1 was taken out of the queue\n"

@@ -316,7 +316,7 @@ def check_labels(needs: Collection[str]) -> None:
 
 
 def check(team: TeamDirectory, host: str | None, needs: Collection[str]) -> str:
-    """Check where an agent shall run; return a note if no host that is up could take it, else an empty text.
+    """Check where an agent shall run; return a note if no host that takes agents could run it, else an empty text.
 
     Raises:
         UsageError: The team has no hosts, or none of this name, or a label is none.
@@ -334,16 +334,17 @@ def check(team: TeamDirectory, host: str | None, needs: Collection[str]) -> str:
     if host and host not in known:
         raise UsageError(f"there is no host {host!r} in this team; its hosts are {', '.join(known)}")
     with team.store.glance():
-        offered = {each.name: labels(each) for each in load_all(team) if is_up(team, each.name)}
+        up = [each for each in load_all(team) if is_up(team, each.name)]
+    if any(each.name == host and each.draining for each in up):
+        return f"the host {host} is ending and takes no more agents; it waits until a host {host} is started again"
+    offered = {each.name: labels(each) for each in up if not each.draining}
     if any(found.issuperset(needs_of(host, needs)) for found in offered.values()):
         return ""
     if missing := sorted({*needs}.difference(*offered.values())):
         return f"no host that is up has {' and '.join(missing)}; it waits for one"
     if host in offered:
         return f"the host {host} has no {' and '.join(sorted({*needs} - offered[host]))}; it waits until that changes"
-    if host is None:
-        return f"no host that is up has {' and '.join(sorted(needs))} together; it waits for one"
-    return ""
+    return f"no host that is up has {' and '.join(sorted(needs))} together; it waits for one" if host is None else ""
 
 
 def held(team: TeamDirectory, name: str) -> Key:

@@ -571,13 +571,18 @@ class HostSupervisor(Supervisor):
     def _drain(self) -> None:
         """Begin to end this host: claim nothing more, and ask the workers to shut down. The second time, kill them."""
         if self._drain_until is not None:
-            log.warning("asked to end again: kills all workers")
+            log.warning("asked to end again: ends all agents at once")
             self._drain_until = time.monotonic()
             self._drained |= {(name, each.run) for name, each in self._watched.items() if each.ref is not None}
             self.kill_workers()
         else:
-            log.info("draining: asks the workers to shut down")
             self._drain_until = time.monotonic() + protocol.SHUTDOWN_TIMEOUT
+            running = {name: each for name, each in self._watched.items() if each.ref is not None}
+            statuses: dict[str, Status | None] = dict.fromkeys(running)
+            # Without the database, each may be at work.
+            with self._noting_failures(""):
+                statuses.update({name: each.status.get() for name, each in running.items()})
+            log.info("draining: %s", _describe_drain(statuses))
             self._host.record = self._host.record.replace(draining=True)
             self._tell_now()
         self._wake.set()
@@ -619,6 +624,18 @@ class HostSupervisor(Supervisor):
         for watched in list(self._watched.values()):
             if (ref := watched.ref) is not None:
                 self._launcher.signal(ref, signal.SIGKILL, tree=True)
+
+
+def _describe_drain(workers: Mapping[str, Status | None]) -> str:
+    """Return in words what a host that ends waits for, and for how long."""
+    if not workers:
+        return "takes no more agents, and runs none"
+    text = f"takes no more agents, and asks {', '.join(sorted(workers))} to shut down"
+    busy = sorted(name for name, status in workers.items() if status is None or status.is_at_work)
+    if not busy:
+        return text
+    most = f"{protocol.SHUTDOWN_TIMEOUT:g} s"
+    return f"{text}; waits {most} at most for what is at work: {', '.join(busy)}; Ctrl-C or SIGTERM ends all at once"
 
 
 def _lives(holder: Lease) -> bool:
