@@ -11,6 +11,7 @@ from crewboard.commands.context import Team, command_for
 from crewboard.records import Answer, Exit, Member, Spec
 from crewboard.store import agents, journal, json_records, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
+from tests.cli.files import alive, ask, enlist
 from tests.cli.shell import Cli
 from tests.crew import contents
 from tests.hosts import up
@@ -95,11 +96,37 @@ def test_the_import_of_an_offline_team_is_no_paid_work(
     assert team.worker_environment["CREWBOARD_OFFLINE"] == "1"
     assert " --offline " in command_for(team, "resume scout")
     assert cli("--team", "hosted", "export", str(tmp_path / "again")).code == 0
-    assert contents(tmp_path / "again") == {
-        tmp_path / "again" / path.relative_to(tmp_path / "out"): data
-        for path, data in contents(tmp_path / "out").items()
-    }
+    assert contained(tmp_path / "again") == contained(tmp_path / "out")
     close_connections()
+
+
+def test_no_agent_died_by_an_import(cli: Cli, team: Team, tmp_path: Path) -> None:
+    """What ran at the export is the exported team's own."""
+    enlist(team, "scout", host="build1")
+    enlist(team, "fixer")
+    enlist(team, "tester")
+    agents.write_exit(team.directory.agent("tester"), Exit(run=1, signal=9, reason="died", at=5.0, buried=True))
+    ask(team, "q1", "question", {"question": "which?"})
+    tasks.add(team.directory, "parse", now=1.0)
+    tasks.claim(team.directory, 1, "scout", "code", 2.0)
+    with alive(team, "scout"), alive(team, "fixer"):
+        assert cli("export", str(tmp_path / "out")).code == 0
+        assert cli("team", "create", "back").code == 0
+        assert cli("--team", "back", "import", str(tmp_path / "out")).code == 0
+    whole = cli("--team", "back", "status", "--json").json
+    shown = {agent["name"]: (agent["state"], agent["reason"]) for agent in whole["agents"]}
+    left = ("exited", "still ran when its team was exported")
+    assert shown == {"scout": left, "fixer": left, "tester": ("crashed", "killed by SIGKILL")}
+    assert [(need["kind"], need["agent"]) for need in whole["needs_you"]] == [("death", "tester")]
+    assert [task["status"] for task in whole["tasks"]] == ["pending"]
+    assert cli("--team", "back", "export", str(tmp_path / "again")).code == 0
+    assert {path for path, _ in contained(tmp_path / "out") ^ contained(tmp_path / "again")} == {
+        "agents/scout/exit.json", "agents/fixer/exit.json", "tasks/1.json", "requests/q1.json",
+    }  # fmt: skip
+
+
+def contained(folder: Path) -> set[tuple[str, bytes]]:
+    return {(str(path.relative_to(folder)), data) for path, data in contents(folder).items()}
 
 
 @pytest.mark.parametrize("offline", [True, False])

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from crewboard import store
+from crewboard import protocol, store
 from crewboard.commands.context import Team
-from crewboard.commands.stop import all_agents
-from crewboard.records import BadDataError, Config, StorageError, TryLaterError, UsageError
+from crewboard.records import BadDataError, Config, Exit, Status, StorageError, TryLaterError, UsageError
 from crewboard.store import Key, Store, key_of
 
 _FOLDERS = ("inbox", "results", "tasks", "requests", "agents", "removed", "workspaces", "bundles")
@@ -64,7 +63,7 @@ def import_(team: Team, folder: Path) -> int:
     if source.get("config.json") is None:
         raise UsageError(f"there is no team in {folder}: name a folder that `crewboard export` wrote")
     team.directory.require_adopted()
-    if all_agents(team) or team.directory.removed.names():
+    if team.config.members or team.directory.agent_names() or team.directory.removed.names():
         raise UsageError(
             f"the team {team.directory.path.name} has agents: import into a new one, `crewboard team create`"
         )
@@ -76,7 +75,22 @@ def import_(team: Team, folder: Path) -> int:
     for name in (*_FOLDERS, *(f"agents/{each}" for each in source.names("agents"))):
         team.directory.make_folder(name)
     count = team.directory.lock("import").locked(lambda: _replace(source, team.directory.store))
+    if not store.roster.is_attached(team.directory):
+        _end_runs(team)
     return count + _copy_files(folder, team.directory.path)
+
+
+def _end_runs(team: Team) -> None:
+    """Finalize the runs of which no end was exported: if they go on, it is in the other team. No agent is told."""
+    now = team.now()
+    for name in team.directory.agent_names():
+        agent = team.directory.agent(name)
+        status = store.json_records.load_or_none(agent.status, Status)
+        if status is not None and protocol.supervisor_client.is_unfinalized(agent):
+            store.tasks.release(agent.team, name, now)
+            protocol.requests.cancel_requests_of(agent.team, name, now)
+            ended = store.agents.write_exit(agent, Exit(run=status.run, reason="exported", at=status.beat))
+            store.agents.mark_finalized(agent, ended)
 
 
 def _replace(source: Store, target: Store) -> int:

@@ -192,6 +192,7 @@ EXIT_REASONS = {
     "died": "ended unexpectedly",
     "reboot": "the machine went down",
     "lost": "its directory was moved or replaced",
+    "exported": "still ran when its team was exported",
     "gone": "its process is gone",
 }
 """Reasons for the end of a run: the word in `exit.json`, and the text that users see."""
@@ -202,8 +203,8 @@ VANISHED = "killed or crashed without a supervisor"
 LIMIT_REASONS = frozenset({"turn_limit", "budget"})
 """Reasons of an end after which a raised limit continues the assignment."""
 
-ORDERLY_REASONS = frozenset({"finished", "shutdown", "killed", "host_ended", *LIMIT_REASONS})
-"""Reasons of an orderly end, whatever the exit code is: the end was requested, or a limit was reached."""
+ORDERLY_REASONS = frozenset({"finished", "shutdown", "killed", "host_ended", "exported", *LIMIT_REASONS})
+"""Reasons of an orderly end, whatever the exit code is: it was requested, came from a limit, or is only an import's."""
 
 
 def ended_by_shutdown(record: Exit, run_boot_id: str, boot_id: str) -> bool:
