@@ -10,7 +10,7 @@ from crewboard.commands import answers as rules
 from crewboard.protocol import requests
 from crewboard.readmodel import TeamReader
 from crewboard.readmodel.file_activity import FileActivity
-from crewboard.records import Deviations, JsonValue, Request, Status, Terms, TermsInForce
+from crewboard.records import Deviations, JsonValue, Request, Status, StorageError, Terms, TermsInForce
 from crewboard.store import json_records, mailbox, roster, tasks
 from crewboard_tui import app as dashboard
 from crewboard_tui.actions import outcome_of
@@ -255,6 +255,24 @@ async def test_what_was_written_for_a_no_does_not_go_along_with_a_yes(frozen: Fr
         await stage.sees("your words for a no were not sent")
         assert _request(frozen, "req-004281").feedback is None
         assert stage.app.context.drafts == {"req-004281 no": "too risky"}, "leaving says what was not sent"
+
+
+async def test_an_approval_while_the_database_is_away_says_what_to_do(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def approve(*_: object, **__: object) -> str:
+        raise StorageError("the store postgresql://crew@db failed: connection is bad: connection refused", away=True)
+
+    monkeypatch.setattr(decisions, "approve", approve)
+    async with opened(frozen, 80, 24) as stage:
+        await _open_plan(stage)
+        await _read_to_the_end(stage)
+        await stage.press("a")
+        await stage.sees("not approved: the database is away; press a again when it is back")
+        assert "postgresql" not in stage.all
+        await stage.sees("PLAN v2")
+        stage.app.context.do("pausing api", approve)
+        await stage.sees("pausing api failed: the database is away; try again when it is back")
 
 
 @pytest.mark.long

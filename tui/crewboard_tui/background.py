@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from textual.message import Message
 
-from crewboard import CrewboardError, TryLaterError
+from crewboard import CrewboardError, StorageError, TryLaterError
 from crewboard_tui.poller import TeamPoller
 from crewboard_tui.queries import Snapshot
 
@@ -59,10 +59,18 @@ class BackgroundJobs:
         self._unheard: dict[int, JobDone] = {}
 
     def start(
-        self, label: str, command: Callable[[], str], then: Then | None = None, settle: Then | None = None
+        self,
+        label: str,
+        command: Callable[[], str],
+        then: Then | None = None,
+        settle: Then | None = None,
+        if_away: str = "",
     ) -> None:
-        """Run `command`, which returns a message about what it did. `label` is shown while it runs."""
-        given = (command, then, settle)
+        """Run `command`, which returns a message about what it did. `label` is shown while it runs.
+
+        If it fails because the database of the team is away, `if_away` is said.
+        """
+        given = (command, then, settle, if_away)
         thread = threading.Thread(target=self._run, args=given, name=f"crewboard {label}", daemon=True)
         self._running = [*self.running(), (label, thread)]
         thread.start()
@@ -84,11 +92,12 @@ class BackgroundJobs:
             self.hear(done)
         return [done.says for done in rest if done.error]
 
-    def _run(self, command: Callable[[], str], then: Then | None, settle: Then | None) -> None:
+    def _run(self, command: Callable[[], str], then: Then | None, settle: Then | None, if_away: str) -> None:
         try:
             done = JobDone(command(), error=False, then=then, settle=settle)
         except CrewboardError as error:
-            done = JobDone(str(error), error=True, then=then, settle=settle)
+            is_away = isinstance(error, StorageError) and error.away
+            done = JobDone((is_away and if_away) or str(error), error=True, then=then, settle=settle)
         except OSError as error:
             done = JobDone(f"the system refused: {error}", error=True, then=then, settle=settle)
         except Exception as error:
@@ -126,5 +135,5 @@ def _why_not(run: Future[str]) -> str | None:
     try:
         run.result()
     except (CrewboardError, OSError) as error:
-        return str(error)
+        return "the database is away" if isinstance(error, StorageError) and error.away else str(error)
     return None

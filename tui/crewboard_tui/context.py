@@ -118,12 +118,20 @@ class AppContext(Struct):
         return self.keys.get(ident, BY_ID[ident].keys).split(",")
 
     def do(
-        self, label: str, command: Callable[[], str], then: Then | None = None, *, settle: Then | None = None
+        self,
+        label: str,
+        command: Callable[[], str],
+        then: Then | None = None,
+        *,
+        settle: Then | None = None,
+        undone: str = "",
+        key: str = "",
     ) -> None:
         """Run a command in a thread and show what is being done, then its outcome.
 
         `then` is for the screen, and is not called once another team is shown. `settle` puts the drafts in order and
-        touches no screen: it is called in any case, also when the dashboard was left before the outcome came.
+        touches no screen: it is called in any case, also when the dashboard was left before the outcome came. If the
+        database is away, the outcome is that this is `undone`, and that `key` does it once the database is back.
         """
 
         def after(worked: bool, says: str) -> None:  # noqa: FBT001
@@ -133,7 +141,9 @@ class AppContext(Struct):
         self.doing = label
         self.said = _in_progress(label)
         self.announce()
-        self.jobs.start(label, command, after, settle)
+        again = f"press {self.key(key)} again" if key else "try again"
+        if_away = f"{undone or f'{label} failed'}: the database is away; {again} when it is back"
+        self.jobs.start(label, command, after, settle, if_away)
 
     def do_quietly(self, label: str, command: Callable[[], str]) -> None:
         """Run a command in a thread, and report only a failure."""

@@ -341,7 +341,7 @@ class ReviewScreen(BaseScreen):
     def _approve_as_shown(self) -> None:
         if self._warn_unread("request.approve"):
             return
-        self._answer("approving", partial(self._approve, self.feedback.with_yes, None))
+        self._answer("request.approve", "approving", partial(self._approve, self.feedback.with_yes, None))
 
     def _approve_rule(self) -> None:
         if self.feedback.with_yes:
@@ -350,7 +350,8 @@ class ReviewScreen(BaseScreen):
             return
         if self._warn_unread("request.rule"):
             return
-        self._answer("approving", partial(self.page.commands.approve_with_rule, self._covers(), self._rule_for))
+        approve = partial(self.page.commands.approve_with_rule, self._covers(), self._rule_for)
+        self._answer("request.rule", "approving", approve)
 
     def _widen_rule(self) -> None:
         """Offer the rule for the next larger group of agents, after all of them for this agent again."""
@@ -373,7 +374,8 @@ class ReviewScreen(BaseScreen):
         self.editor.focus()
 
     def _send_edit(self) -> None:
-        self._answer("approving", partial(self._approve, self.feedback.with_yes, self.editor.text), edit=True)
+        approve = partial(self._approve, self.feedback.with_yes, self.editor.text)
+        self._answer("edit.send", "approving", approve, edit=True)
 
     @on(DraftInput.Submitted, "#feedback")
     def _feedback_done(self) -> None:
@@ -389,12 +391,21 @@ class ReviewScreen(BaseScreen):
             self.context.say("say why: the agent needs a reason to continue", "warning")
             return
         label = "asking back about" if self.feedback.asks else "denying"
-        self._answer(label, partial(self._reject, self.feedback.with_no), no=True)
+        key = "request.ask_back" if self.feedback.asks else "request.deny"
+        self._answer(key, label, partial(self._reject, self.feedback.with_no), no=True)
 
-    def _answer(self, label: str, command: Callable[[], str], *, no: bool = False, edit: bool = False) -> None:
+    def _answer(
+        self, key: str, label: str, command: Callable[[], str], *, no: bool = False, edit: bool = False
+    ) -> None:
         """Give an answer in a thread; whether it is a `no`, and whether the `edit` of the plan goes along with it."""
-        settle = partial(self._forget_drafts, no, edit)
-        self.context.do(f"{label} what {self.page.seen.from_} asks", command, self.page.answered, settle=settle)
+        self.context.do(
+            f"{label} what {self.page.seen.from_} asks",
+            command,
+            self.page.answered,
+            settle=partial(self._forget_drafts, no, edit),
+            undone="not denied" if no else "not approved",
+            key=key,
+        )
 
     def _approve(self, feedback: str | None, edited: str | None) -> str:
         said = self.page.commands.approve(feedback, edited, self.terms.terms if self._is_plan else None)

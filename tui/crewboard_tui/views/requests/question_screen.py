@@ -137,7 +137,13 @@ class QuestionScreen(BaseScreen):
             self.context.say(TOO_SOON, "warning")
             return
         answer = partial(self.page.commands.answer, text)
-        self.context.do(f"answering {self.page.seen.from_}", answer, self._answered, settle=self._forget_draft)
+        self.context.do(
+            f"answering {self.page.seen.from_}",
+            answer,
+            self._answered,
+            settle=self._forget_draft,
+            undone="not answered",
+        )
 
     def _forget_draft(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
         if worked:
