@@ -11,6 +11,7 @@ from crewboard.commands.context import Team, command_for
 from crewboard.records import Answer, Exit, Member, Spec
 from crewboard.store import agents, journal, json_records, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
+from crewboard.store.roster import find_team
 from tests.cli.files import alive, ask, enlist
 from tests.cli.shell import Cli
 from tests.crew import contents
@@ -54,14 +55,18 @@ def test_export_and_import_keep_each_byte(cli: Cli, filled: TeamDirectory, datab
     assert cli("--team", "back", "import", str(second)).code == 0
     assert cli("--team", "back", "export", str(third)).code == 0
     found = [{path.relative_to(root): data for path, data in contents(root).items()} for root in (first, second, third)]
+    settings = [json.loads(each.pop(Path("config.json"))) for each in found]
+    assert [each.pop("name") for each in settings] == ["default", "hosted", "back"]
+    assert settings[0] == settings[1] == settings[2]
     assert found[0] == found[1] == found[2]
     for name, data in found[0].items():
         assert data == (filled.path / name).read_bytes()
-    assert {"config.json", "inbox/scout.jsonl", "tasks/.last-id", "agents/scout/journal.jsonl", "results/scout-1-1.md",
+    assert {"inbox/scout.jsonl", "tasks/.last-id", "agents/scout/journal.jsonl", "results/scout-1-1.md",
             f"agents/scout/kept/{'0' * 64}"} <= set(map(str, found[0]))  # fmt: skip
     assert "owners" not in map(str, found[0])
     assert not list((cli.root / ".crewboard" / "hosted").rglob("*.json*")), "records are in the database alone"
     status = cli("--team", "hosted", "status", "--json").json
+    assert status["team"] == "hosted"
     assert [agent["name"] for agent in status["agents"]] == ["scout"]
     close_connections()
 
@@ -96,7 +101,7 @@ def test_the_import_of_an_offline_team_is_no_paid_work(
     assert team.worker_environment["CREWBOARD_OFFLINE"] == "1"
     assert " --offline " in command_for(team, "resume scout")
     assert cli("--team", "hosted", "export", str(tmp_path / "again")).code == 0
-    assert contained(tmp_path / "again") == contained(tmp_path / "out")
+    assert [path for path, _ in contained(tmp_path / "again") - contained(tmp_path / "out")] == ["config.json"]
     close_connections()
 
 
@@ -121,8 +126,21 @@ def test_no_agent_died_by_an_import(cli: Cli, team: Team, tmp_path: Path) -> Non
     assert [task["status"] for task in whole["tasks"]] == ["pending"]
     assert cli("--team", "back", "export", str(tmp_path / "again")).code == 0
     assert {path for path, _ in contained(tmp_path / "out") ^ contained(tmp_path / "again")} == {
-        "agents/scout/exit.json", "agents/fixer/exit.json", "tasks/1.json", "requests/q1.json",
+        "config.json", "agents/scout/exit.json", "agents/fixer/exit.json", "tasks/1.json", "requests/q1.json",
     }  # fmt: skip
+
+
+def test_an_import_does_not_take_the_name_of_the_exported_team(cli: Cli, tmp_path: Path) -> None:
+    """A command for the exported team would be for the first of both by the name of its folder."""
+    assert cli("team", "create", "beta").code == 0
+    assert cli("--team", "beta", "export", str(tmp_path / "out")).code == 0
+    assert cli("team", "create", "alpha").code == 0
+    assert cli("--team", "alpha", "import", str(tmp_path / "out")).code == 0
+    assert [team["name"] for team in cli("team", "list", "--json").json] == ["alpha", "beta"]
+    assert cli("--team", "beta", "status", "--json").json["team"] == "beta"
+    assert find_team(cli.root, "beta") == TeamDirectory(cli.root / ".crewboard" / "beta")
+    assert cli("--team", "beta", "export", str(tmp_path / "again")).code == 0
+    assert contained(tmp_path / "again") == contained(tmp_path / "out")
 
 
 def contained(folder: Path) -> set[tuple[str, bytes]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from crewboard import protocol, store
 from crewboard.commands.context import Team
 from crewboard.records import BadDataError, Config, Exit, Status, StorageError, TryLaterError, UsageError
-from crewboard.store import Key, Store, key_of
+from crewboard.store import Key, Store, TeamDirectory, key_of
 
 _FOLDERS = ("inbox", "results", "tasks", "requests", "agents", "removed", "workspaces", "bundles")
 """Folders with records and logs. What is in others belongs to the machine: locks, worktrees, open dashboards."""
@@ -74,7 +74,7 @@ def import_(team: Team, folder: Path) -> int:
             raise TryLaterError(f"the host {host} of {team.directory.path.name} is up: end it, and try again")
     for name in (*_FOLDERS, *(f"agents/{each}" for each in source.names("agents"))):
         team.directory.make_folder(name)
-    count = team.directory.lock("import").locked(lambda: _replace(source, team.directory.store))
+    count = team.directory.lock("import").locked(lambda: _replace(source, team.directory))
     if not store.roster.is_attached(team.directory):
         _end_runs(team)
     return count + _copy_files(folder, team.directory.path)
@@ -93,11 +93,15 @@ def _end_runs(team: Team) -> None:
             store.agents.mark_finalized(agent, ended)
 
 
-def _replace(source: Store, target: Store) -> int:
+def _replace(source: Store, team: TeamDirectory) -> int:
+    target = team.store
     for name, is_folder in list(_names(target)):
         if not is_folder:
             target.remove(name)
-    return _copy(source, target)
+    count = _copy(source, target)
+    # With the name of the exported team, a command for that one could find this one.
+    _change(team.config, name=team.path.name)
+    return count
 
 
 def _copy(source: Store, target: Store) -> int:

@@ -215,8 +215,8 @@ def export(session: Session, folder: Path, as_json: bool) -> None:
 def import_(session: Session, folder: Path, as_json: bool) -> None:
     """Replace all that is stored of a new team by what `export` wrote into DIR.
 
-    The team must have no agents. Make it with `team create`, and name it with --team. Runs that were under way end
-    there.
+    The team must have no agents. Make it with `team create`, and name it with --team: it keeps that name. Runs that
+    were under way end there.
     """
     count = core.commands.transfer.import_(session.team, folder)
     _say_files("imported", folder, count, as_json=as_json)
