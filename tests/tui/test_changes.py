@@ -7,12 +7,14 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from crewboard.commands import Team, changes
 from crewboard.records import Checked, FileKept, Intake, Message, SnapshotTaken, Spec, Status, Worktree, convert
 from crewboard.store import agents, codec, journal, json_records, roster
 from crewboard.worktrees import checkout, snapshot
@@ -23,7 +25,7 @@ from crewboard_tui.settings import Settings
 from crewboard_tui.views.changes.rows import change_rows, file_line
 from tests.frozen import NOW, Frozen
 from tests.system import need_program
-from tests.tui.stage import Stage, opened
+from tests.tui.stage import WAIT_TIMEOUT, Stage, opened
 
 BEFORE = "def pages(rows, size):\n    return rows[:size]\n\n\n" + "".join(f"LIMIT_{at} = {at}\n" for at in range(40))
 AFTER = BEFORE.replace("rows[:size]", "rows[: size + 1]").replace("LIMIT_30 = 30", "LIMIT_30 = 300")
@@ -300,12 +302,31 @@ def _idle(frozen: Frozen, name: str) -> None:
     json_records.save(path, status.replace(state="idle"))
 
 
-async def test_merged_work_is_committed_as_shown_and_taken_back(frozen: Frozen, repository: Repository) -> None:
+def _held_reading(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Return an event without which nothing is read."""
+    list_changes, may_read = changes.list_changes, threading.Event()
+
+    def hold(team: Team) -> list[Changes]:
+        assert may_read.wait(WAIT_TIMEOUT)
+        return list_changes(team)
+
+    monkeypatch.setattr(changes, "list_changes", hold)
+    return may_read
+
+
+async def test_merged_work_is_committed_as_shown_and_taken_back(
+    frozen: Frozen, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
     repository.snapshot("api", {"src/pages.py": AFTER, "src/cursor.py": "A = 1\n"})
+    may_read = _held_reading(monkeypatch)
     _idle(frozen, "api")
     before = repository.git("rev-parse", "HEAD^{tree}")
     async with opened(frozen, 80, 24) as stage:
         await stage.press("8")
+        await stage.sees("reading …")
+        await stage.press("a")
+        await stage.sees("merge: what changed is being read still")
+        may_read.set()
         await stage.sees("✓ merges cleanly")
         await stage.press("a")
         await stage.sees("squash: one commit", "✓ would commit +3 −2 in 2 files", "Add the work of api")
@@ -314,8 +335,14 @@ async def test_merged_work_is_committed_as_shown_and_taken_back(frozen: Frozen, 
         await stage.press("enter")
         await stage.sees("message  pages: one more row", "✓ would commit")
         assert repository.git("rev-parse", "HEAD^{tree}") == before, "a preview changes nothing"
+        may_read.clear()
         await stage.press("a")
-        await stage.sees("merged the work of api into main", "all merged")
+        await stage.sees("merged the work of api into main", "reading …")
+        await stage.press("u")
+        await stage.sees("take back the work of api?")
+        await stage.press("escape")
+        may_read.set()
+        await stage.sees("all merged")
         assert (repository.root / "src/cursor.py").read_text() == "A = 1\n"
         said = repository.git("log", "-1", "--format=%an%n%B")
         assert said.startswith("Kim\npages: one more row\n\nCo-authored-by: api")

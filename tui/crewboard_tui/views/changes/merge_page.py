@@ -41,19 +41,22 @@ class Merging:
     def _why_no_merge(self, selection: Selection) -> str | None:
         changes = self._known(selection)
         if changes is None:
-            return "select an agent with a worktree first"
+            is_read = self._reader.is_read and not self._reader.is_reading
+            return "select an agent with a worktree first" if is_read else "what changed is being read still"
         return None if changes.files else f"{changes.agent}: {nothing_words(changes.agent, self._reader.merged)}"
 
     def _preview(self, selection: Selection) -> None:
         if selection.agent is not None:
             resolve = Action("changes.resolve", self._resolve, self._why_no_resolve)
-            self._show(MergePage(self._context, selection.agent.name, resolve))
+            self._show(MergePage(self._context, selection.agent.name, resolve, self._reader.note_merge))
 
     def _last(self, selection: Selection) -> core.records.Acceptance | None:
         return self._reader.merged.get(selection.agent.name) if selection.agent is not None else None
 
     def _why_no_undo(self, selection: Selection) -> str | None:
-        return None if self._last(selection) is not None else "no merge of its work can be taken back"
+        if self._last(selection) is not None:
+            return None
+        return "no merge of its work can be taken back" if self._reader.is_read else "what changed is being read still"
 
     def _undo(self, selection: Selection) -> None:
         """Take the last merge back after the user typed `yes`."""
@@ -133,9 +136,16 @@ class MergePage(BaseScreen):
 
     AUTO_FOCUS = "#preview"
 
-    def __init__(self, context: AppContext, name: str, resolve: Action) -> None:
+    def __init__(
+        self,
+        context: AppContext,
+        name: str,
+        resolve: Action,
+        note_merge: Callable[[core.records.Acceptance], None],
+    ) -> None:
         super().__init__(context)
         self._agent = name
+        self._note_merge = note_merge
         self._asks_to_resolve = resolve
         self._draft = for_merge(name)
         self._terms = _Terms(message=context.drafts.get(self._draft, "").strip() or None)
@@ -306,6 +316,7 @@ class MergePage(BaseScreen):
         seen, terms = self._preview, self._terms
         if seen is None:
             return
+        merged: list[core.records.Acceptance] = []
 
         def merge() -> str:
             again = self._merge(terms, dry_run=True)
@@ -315,12 +326,15 @@ class MergePage(BaseScreen):
             made = self._merge(replace(terms, now=True), dry_run=False)
             if made is None:
                 return f"nothing to merge: the work of {self._agent} is there already"
+            merged.append(made.acceptance)
             into = f"{branch_words(made.acceptance)}, commit {made.acceptance.result[:ID_LENGTH]}"
             return f"merged the work of {self._agent} into {into}; {self.context.key('changes.undo')} takes it back"
 
         def done(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
             if worked:
                 self.context.drafts.pop(self._draft, None)
+            for made in merged:
+                self._note_merge(made)
             if worked and self.is_current:
                 self.dismiss()
             elif self.is_ready:

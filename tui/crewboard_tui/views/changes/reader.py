@@ -44,6 +44,8 @@ class ChangesReader:
         self.diffs: dict[str, tuple[FileDiff, ...]] = {}
         self.merged: dict[str, core.records.Acceptance] = {}
         """The last merge of each agent that was not taken back."""
+        self._just_merged: dict[str, core.records.Acceptance] = {}
+        """The merges that the reading under way may have come too early for."""
         self.evidence = CheckEvidence()
         """The evidence that the pages ask for; it is read again after a check."""
         self.problem = ""
@@ -83,7 +85,12 @@ class ChangesReader:
             self.known = {name: each for name, each in self.known.items() if name in self._states}
             self.read(changed)
 
+    def note_merge(self, made: core.records.Acceptance) -> None:
+        """Note a merge that was just made, so that it can be taken back before it is read."""
+        self._just_merged[made.agent] = self.merged[made.agent] = made
+
     def _start(self) -> None:
+        self._just_merged = {}
         names = None if self._asked_all else sorted(self._asked)
         now = self._now
         self._asked_all, self._asked, self._now, self.is_reading = False, set(), False, True
@@ -136,7 +143,7 @@ class ChangesReader:
     def _take(self, found: _Reading, names: list[str] | None) -> None:
         kept = {} if names is None else {name: each for name, each in self.known.items() if name not in names}
         self.known = {**kept, **{each.agent: each for each in found.changes}}
-        self.merged = found.merged
+        self.merged = {**found.merged, **self._just_merged}
         for name, diff in found.diffs.items():
             self.diffs[name], self._commits[name] = diff.files, diff.commits
 
