@@ -151,9 +151,10 @@ def test_the_lease_of_a_host_is_over_when_those_of_its_workers_are(store: Any) -
             of_worker, of_host = (end for (end,) in rows.fetchall())
         return float(of_worker - of_host)
 
-    assert ends() == pytest.approx(TTL / 4, abs=TTL / 20)
+    # It was taken later, and ends earlier nevertheless.
+    assert 0 < ends() < TTL / 4
     assert store._server._renew([worker.token, host.token]) == {worker.token, host.token}
-    assert ends() == pytest.approx(TTL / 4, abs=0.001)
+    assert ends() == pytest.approx(TTL / 4, abs=TTL / 20)
 
 
 def test_a_replaced_holder_is_told(store: Any) -> None:
