@@ -134,6 +134,16 @@ def test_a_second_host_of_one_name_or_one_folder_is_refused_at_once(
         assert cli("--root", str(other), "--team", "api", "host", "--store", database, "--name", "build1").code == 0
 
 
+def test_one_of_several_teams_of_a_database_must_be_named(tmp_path: Path, database: str) -> None:
+    """The default team is not there, and the command that makes it would make a team too many."""
+    for name in ("api", "copy"):
+        create(tmp_path, name, "", database)
+    Inside(tmp_path)("--store", database, "status").refused(2, "api, copy; name one with --team")
+    Inside(tmp_path)("host", "--store", database).refused(2, "api, copy; name one with --team")
+    assert Inside(tmp_path)("--team", "copy", "--store", database, "status").code == 0
+    close_connections()
+
+
 def test_a_machine_joins_a_team_that_is_there(tmp_path: Path, api: TeamDirectory, database: str) -> None:
     cli = Inside(tmp_path)
     cli("team", "join", "web", "--store", database).refused(

@@ -193,12 +193,20 @@ def _find_chosen(root: Path, explicit: str | None) -> TeamDirectory:
             known = ", ".join(team.path.name for team in team_directories(root)) or "none yet"
             raise UsageError(f"there is no team {name!r} in {root} (teams: {known}); `{create_command(root, name)}`")
         return found
-    existing = team_directories(root)
+    return only_or_default(root, team_directories(root))
+
+
+def only_or_default(root: Path, teams: list[TeamDirectory]) -> TeamDirectory:
+    """Return the only one of `teams`, else the default team, which need not exist yet if there are none.
+
+    Raises:
+        UsageError: There are several, and none of them is the default team.
+    """
     default = TeamDirectory(root / ".crewboard" / DEFAULT_TEAM)
-    if len(existing) > 1 and default not in existing:
-        names = ", ".join(team.path.name for team in existing)
-        raise UsageError(f"there are {len(existing)} teams in {root}: {names}; name one with --team")
-    return existing[0] if len(existing) == 1 else default
+    if len(teams) > 1 and default not in teams:
+        names = ", ".join(team.path.name for team in teams)
+        raise UsageError(f"there are {len(teams)} teams in {root}: {names}; name one with --team")
+    return teams[0] if len(teams) == 1 else default
 
 
 def root_options(root: Path) -> list[str]:

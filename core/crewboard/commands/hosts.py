@@ -16,6 +16,7 @@ from crewboard.commands.context import (
     check_credentials,
     choose_team,
     command_for,
+    only_or_default,
     wait_until,
 )
 from crewboard.names import NAME_RULE, is_name
@@ -48,7 +49,8 @@ def join(root: Path, name: str | None, url: str) -> TeamDirectory:
     Without a name it is the only team of the root that is kept there, else the default team.
 
     Raises:
-        UsageError: The database has no such team, or the folder is another team's.
+        UsageError: The database has no such team, or the folder is another team's; or there are several, without a
+            default team, and none is named.
         StorageError: The database is out of reach, or the folder cannot be made.
     """
     directory = _kept_at(root, name, url)
@@ -77,9 +79,9 @@ def choose(root: Path, name: str | None, url: str | None) -> TeamDirectory:
 
 
 def _kept_at(root: Path, name: str | None, url: str) -> TeamDirectory:
-    known = [team.path.name for team in store.team_directories(root) if team.address == url]
-    chosen = name or (known[0] if len(known) == 1 else store.DEFAULT_TEAM)
-    return TeamDirectory(root / ".crewboard" / check_team(chosen))
+    if name:
+        return TeamDirectory(root / ".crewboard" / check_team(name))
+    return only_or_default(root, [team for team in store.team_directories(root) if team.address == url])
 
 
 def default_name() -> str:
