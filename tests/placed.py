@@ -25,8 +25,8 @@ def place(frozen: Frozen, name: str, host: str, boot_id: str = "elsewhere") -> N
     json_records.save(path, status.replace(host=host, boot_id=boot_id))
 
 
-def want(team: TeamDirectory, name: str, ago: float, now: float = NOW, **flags: Any) -> None:
+def want(team: TeamDirectory, name: str, ago: float, now: float = NOW, prompt: str = "p", **flags: Any) -> None:
     """Hire an agent that no host has begun."""
-    wanted = Spec(prompt="p", prompt_id="p1", type="code", at=now - ago)
+    wanted = Spec(prompt=prompt, prompt_id="p1", type="code", at=now - ago)
     agents.change_spec(team.agent(name), lambda _: wanted.replace(flags=wanted.flags.replace(**flags)))
     roster.put(team, Member(name=name, type="code", model="m"))

@@ -152,7 +152,7 @@ async def test_hosts_were_up_while_the_database_is_away(spread: Frozen, monkeypa
 
 
 async def test_a_need_for_a_host_names_labels_and_remedies(spread: Frozen) -> None:
-    want(spread.directory, "trainer", 40, needs=["gpu", "tpu"])
+    want(spread.directory, "trainer", 40, prompt="Train the model.", needs=["gpu", "tpu"])
     want(spread.directory, "waiter", 50, host="build2", needs=["gpu"])
     async with opened(spread, 120, 40) as stage:
         await stage.press("4", *["j"] * 6)
@@ -163,6 +163,11 @@ async def test_a_need_for_a_host_names_labels_and_remedies(spread: Frozen) -> No
         await stage.sees("waits for a host with gpu and tpu", "labels     gpu: build1; tpu: no host")
         await stage.sees("what helps start a host: crewboard --offline host --label gpu --label tpu")
         await stage.sees_not("move it")
+        await stage.press("enter")
+        await stage.sees("[Now]", "queued     waits for a host with gpu and tpu", "since      15:03:42, 40s ago")
+        await stage.sees("needs      gpu, tpu", "labels     gpu: build1; tpu: no host")
+        await stage.sees("what helps start a host: crewboard --offline host --label gpu --label tpu")
+        await stage.sees("prompt     Train the model.")
 
 
 @pytest.mark.long

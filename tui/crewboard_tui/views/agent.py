@@ -170,7 +170,8 @@ class AgentPage(BaseScreen):
             self._fill(pane, [], [], "")
             return
         width = pane.row_width if isinstance(pane, CollapsibleList) else pane.line_width
-        page = Page(agent, snapshot, self.context.now, width, caret=not self.context.reduced_motion)
+        typed = core.commands.CommandLine.of(self.context.team)
+        page = Page(agent, snapshot, self.context.now, width, typed, caret=not self.context.reduced_motion)
         self._fill(pane, tab.lines(page) if tab.lines else [], tab.folds(page) if tab.folds else [], self._nothing)
 
     def _fill(

@@ -57,7 +57,7 @@ from crewboard_tui.views.message_list import (
     void_mark,
     void_of,
 )
-from crewboard_tui.views.rows import WHAT_HELPS_LOST, crash_lines, fact_lines, task_line
+from crewboard_tui.views.rows import WHAT_HELPS_LOST, crash_lines, fact_lines, host_facts, task_line
 from crewboard_tui.widgets import MARK, CollapsibleRow
 
 _RECENT = 40
@@ -71,12 +71,16 @@ _CALL = (("TIME", 9), ("TOOK", 6), ("IN", 7), ("OUT", 7), ("CACHED", 7), ("WRITT
 
 
 class Page(Struct, frozen=True):
-    """The input of a tab: the agent, its data, the time, the size, and whether to show a caret in growing text."""
+    """The input of a tab: the agent, its data, the time, the size, and whether to show a caret in growing text.
+
+    `typed` returns commands as the user types them.
+    """
 
     agent: AgentView
     snapshot: Snapshot
     now: float
     width: int
+    typed: core.commands.CommandLine
     caret: bool = True
 
 
@@ -108,7 +112,26 @@ def _now(page: Page) -> list[Line]:
         lost = [("host", agent.host), ("what helps", WHAT_HELPS_LOST)] if agent.is_lost else []
         return [*crash_lines(report, page.now, page.width), *fact_lines(lost, page.width)]
     recent = activity_lines(work, page.width, recent=_RECENT, caret=page.caret)
+    recent += _queued_lines(page)
     return [*recent, (), *fact_lines(_facts(agent, page.snapshot.view), page.width)]
+
+
+def _queued_lines(page: Page) -> list[Line]:
+    """Return why an agent that is queued has not begun, what helps, and what it is to do; nothing of another agent."""
+    agent, view = page.agent, page.snapshot.view
+    if agent.state != "queued" or agent.spec is None:
+        return []
+    flags = agent.spec.flags
+    need = next((need for need in view.needs if need.kind == "no_host" and agent.name in need.agents), None)
+    facts = [
+        ("queued", agent.reason),
+        ("since", f"{format_clock(agent.since)}, {format_duration(page.now - agent.since)} ago" if agent.since else ""),
+        ("only on", flags.host or ""),
+        ("needs", ", ".join(flags.needs)),
+        *(host_facts(need, page.snapshot, page.typed) if need is not None else []),
+        ("prompt", agent.spec.prompt),
+    ]
+    return fact_lines(facts, page.width)
 
 
 def _mail(page: Page) -> list[CollapsibleRow]:

@@ -398,7 +398,7 @@ def explanation_lines(
         ("since", f"{format_clock(need.since)}, {format_long_age(now - need.since)} ago"),
         (_HOLDS_UP, held_by(view, need)),
         ("agents", ", ".join(behind if len(need.agents) <= 1 else need.agents)),
-        *(_host_facts(need, snapshot, typed) if need.kind == "no_host" else []),
+        *(host_facts(need, snapshot, typed) if need.kind == "no_host" else []),
         *_evidence(need, snapshot),
         *(_agent_facts(agent) if agent and need.kind not in ("result", "task_failed") else []),
     ]
@@ -433,7 +433,7 @@ def would_wait(names: Sequence[str], view: TeamView) -> str:
     return "\n".join(f"{', '.join(who)}: {why}" for why, who in waiting.items())
 
 
-def _host_facts(need: Need, snapshot: Snapshot, typed: core.commands.CommandLine) -> list[tuple[str, str]]:
+def host_facts(need: Need, snapshot: Snapshot, typed: core.commands.CommandLine) -> list[tuple[str, str]]:
     """Return which hosts there are for the agents of a need, which labels they lack, and what helps."""
     wanted = need.wanted
     if wanted is None:
