@@ -1,6 +1,7 @@
 """Hosts: several machines that run the agents of one team, each the supervisor of its own."""
 
 import asyncio
+import logging
 import os
 import re
 import signal
@@ -18,7 +19,7 @@ import pytest
 from crewboard import env
 from crewboard.commands import answers, hire, messages, stop
 from crewboard.commands import hosts as host_commands
-from crewboard.errors import ExitCode
+from crewboard.errors import ExitCode, StorageError
 from crewboard.linux import process
 from crewboard.protocol import SHUTDOWN_TIMEOUT
 from crewboard.readmodel.reader import read_team
@@ -608,11 +609,15 @@ def test_a_host_outlives_the_loss_of_the_database(tmp_path: Path) -> None:
             began = time.monotonic()
             eventually(lambda: not any(process.start_ticks(pid) for pid in tree), "the end of the agent")
             assert time.monotonic() - began < TTL, "another worker may begin after that"
-            eventually(lambda: "waits for the store" in team.log("build1") or None, "a word about that")
+            eventually(lambda: "begins again" in team.log("build1") or None, "a word about that")
             server.start()
             eventually(lambda: team.is_up("build1", host.pid) or None, "the same process as a host again")
             record = eventually(lambda: ended(team, "busy"), "the record of its end")
             assert record.reason == "lost"
+            # Told once, although the process began again meanwhile.
+            log = team.log("build1")
+            assert [log.count(words) for words in ("database away since ", "database back after ")] == [1, 1]
+            assert "ERROR : " not in log
             assert re.fullmatch(r"build1 could not reach the database for \d+ s", record.evidence)
             hire.resume(team.crew.team, "busy")
             wait_up(team, "busy")
@@ -621,12 +626,33 @@ def test_a_host_outlives_the_loss_of_the_database(tmp_path: Path) -> None:
         server.end()
 
 
+def fail(error: Exception) -> None:
+    raise error
+
+
+def test_an_outage_is_logged_once_when_it_begins_and_once_when_it_ends(
+    directory: TeamDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    supervisor = HostSupervisor.__new__(HostSupervisor)
+    supervisor._host = LocalHost(directory, describe("build1", 1, []), None, {})
+    hosts.make(directory, "build1")
+    caplog.set_level(logging.INFO)
+    away = StorageError("connection refused", away=True)
+    for agent, error in (("", away), ("scout", away), ("", StorageError("disk full")), ("", away)):
+        with supervisor._noting_failures(agent):
+            fail(error)
+    supervisor._host.tell({})
+    supervisor._host.tell({})
+    told = [re.sub(r"\d", "0", message) for message in caplog.messages]
+    assert told == ["database away since 00:00:00: connection refused; waiting", "disk full", "database back after 0 s"]
+
+
 def test_a_host_that_waits_for_the_database_ends_at_once(directory: TeamDirectory) -> None:
     """Also as the first process of a container, which has no default for SIGTERM."""
     program = (
         "import signal, sys; from pathlib import Path; from crewboard.store import TeamDirectory; "
         "from crewboard.supervisor import __main__ as main, host; "
-        "main._wait_for_store = lambda _: signal.raise_signal(signal.SIGTERM); "
+        "main._wait_for_store = lambda *_: signal.raise_signal(signal.SIGTERM); "
         "main.run_host(TeamDirectory(Path(sys.argv[1])), host.describe('build1', 1, []))"
     )
     ran = subprocess.run([sys.executable, "-c", program, directory.path], check=False)

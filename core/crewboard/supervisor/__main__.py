@@ -30,7 +30,7 @@ from crewboard.records import Supervisor as SupervisorInfo
 from crewboard.store import TeamDirectory
 from crewboard.supervisor import host as hosts
 from crewboard.supervisor import server as control_server
-from crewboard.supervisor.host import HostSupervisor, LocalHost
+from crewboard.supervisor.host import HostSupervisor, LocalHost, Outage
 from crewboard.supervisor.offline_model import OfflineModel
 from crewboard.supervisor.prefork_launcher import PreforkLauncher
 from crewboard.supervisor.reconciler import Supervisor, note_failure
@@ -75,7 +75,7 @@ async def supervise(
         supervisor = Supervisor(team, launcher, model, lock, stay_reachable)
     else:
         supervisor = HostSupervisor(team, launcher, model, lock, stay_reachable, host)
-        store.leases.fence(held, None, b"", lambda: _begin_again("it lost its lease", supervisor))
+        store.leases.fence(held, None, b"", lambda: _begin_again("it lost its lease", host.outage, supervisor))
     server = await control_server.listen(path, supervisor.on_request)
     stay_reachable()
     try:
@@ -143,6 +143,7 @@ def run(team: TeamDirectory) -> int:
 def run_host(team: TeamDirectory, record: Host) -> int:
     """Be a host of a team in this process until it is asked to end. Return the exit code."""
     os.environ[env.HOST] = record.name
+    outage = _inherited_outage()
     os.umask(0o077)
     # The environment contains the API key.
     linux.process.keep_memory_private()
@@ -154,7 +155,7 @@ def run_host(team: TeamDirectory, record: Host) -> int:
     try:
         team.require_adopted()
         _log_to(team)
-        was_away = _wait_for_store(team)
+        was_away = _wait_for_store(team, outage)
         if not team.config.exists():
             raise UsageError(f"the team {team.path.name} was removed from its database; the host ends")
         store.roster.require_own_agents(team)
@@ -167,11 +168,11 @@ def run_host(team: TeamDirectory, record: Host) -> int:
         me = Lease(pid=record.pid, boot_id=record.boot_id, start_ticks=record.start_ticks, host=record.name)
         store.leases.sign(held, me)
         before = store.hosts.load(team, record.name)
-        host = LocalHost(team, record, before, os.environ, was_away=was_away)
+        host = LocalHost(team, record, before, os.environ, was_away=was_away, outage=outage)
         asyncio.run(supervise(team, lock, host, held))
         store.leases.release(held)
     except (StorageError, LostLeaseError) as error:
-        _begin_again(str(error))
+        _begin_again(str(error), outage)
     except CrewboardError as error:
         log.error("%s", error)  # noqa: TRY400  an expected error: the message is enough
         return error.exit_code
@@ -191,7 +192,13 @@ def _log_to(team: TeamDirectory) -> None:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, handlers=handlers)
 
 
-def _wait_for_store(team: TeamDirectory) -> bool:
+def _inherited_outage() -> Outage:
+    """Return the outage during which this host began again, if it did."""
+    since = os.environ.pop(env.AWAY_SINCE, "")
+    return Outage(float(since), is_on=True) if since else Outage()
+
+
+def _wait_for_store(team: TeamDirectory, outage: Outage) -> bool:
     """Wait until the store can be reached: it may have been away for long, and a host begins again then.
 
     Return True if it was away.
@@ -201,12 +208,16 @@ def _wait_for_store(team: TeamDirectory) -> bool:
         try:
             team.store.reach()
         except StorageError as error:
-            if str(error) != said:
+            if error.away:
+                outage.begin(error)
+            elif str(error) != said:
                 log.warning("waits for the store: %s", error)
             said = str(error)
             time.sleep(_REACH_INTERVAL)
         else:
-            return bool(said)
+            was_away = bool(said) or outage.is_on
+            outage.end()
+            return was_away
 
 
 def _take_folder(team: TeamDirectory) -> store.Held:
@@ -252,7 +263,7 @@ def _take_name(team: TeamDirectory, record: Host) -> store.Held:
     return held
 
 
-def _begin_again(why: str, supervisor: HostSupervisor | None = None) -> NoReturn:
+def _begin_again(why: str, outage: Outage, supervisor: HostSupervisor | None = None) -> NoReturn:
     """End the workers of a host at once, and begin again in a fresh process. Called in any thread.
 
     A host that was asked to end, ends.
@@ -270,6 +281,8 @@ def _begin_again(why: str, supervisor: HostSupervisor | None = None) -> NoReturn
     if ends:
         os._exit(ExitCode.IO)
     time.sleep(_REACH_INTERVAL)
+    if outage.is_on:
+        os.environ[env.AWAY_SINCE] = str(outage.answered_at)
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], dict(os.environ))
 
 

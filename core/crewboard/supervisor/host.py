@@ -25,6 +25,7 @@ from crewboard.records import (
     Lease,
     Spec,
     Status,
+    StorageError,
     Usage,
     WantedRun,
     is_name,
@@ -74,6 +75,28 @@ class Looked:
     at: float
 
 
+@dataclass
+class Outage:
+    """What a host logs of an outage of the database, once when it begins and once when it ends."""
+
+    answered_at: float = field(default_factory=time.time)
+    """When the database answered last."""
+    is_on: bool = False
+
+    def begin(self, error: Exception) -> None:
+        """Log that the database is away, unless that is known."""
+        if not self.is_on:
+            at = time.strftime("%H:%M:%S", time.localtime(self.answered_at))
+            log.warning("database away since %s: %s; waiting", at, error)
+        self.is_on = True
+
+    def end(self) -> None:
+        """Note that the database answers; log it if it was away."""
+        if self.is_on:
+            log.info("database back after %.0f s", time.time() - self.answered_at)
+        self.answered_at, self.is_on = time.time(), False
+
+
 class LocalHost:
     """The host that this supervisor is. `before` is the record of its predecessor of the same name, if there was one.
 
@@ -88,7 +111,9 @@ class LocalHost:
         environment: Mapping[str, str],
         *,
         was_away: bool = False,
+        outage: Outage | None = None,
     ) -> None:
+        self.outage = outage or Outage()
         self.record = record.replace(offline=env.is_offline(environment))
         self.environment = {**environment, env.HOST: record.name}
         self.cap = ""
@@ -251,6 +276,7 @@ class LocalHost:
             usage=self._meter.measure(workers),
         )
         store.hosts.save(self._team, self.record)
+        self.outage.end()
 
 
 def describe(name: str, slots: int, labels: list[str]) -> Host:
@@ -562,6 +588,13 @@ class HostSupervisor(Supervisor):
     def _tell_now(self) -> None:
         with self._noting_failures(""):
             self._host.tell({name: each.ref for name, each in self._watched.items() if each.ref is not None})
+
+    def _log_failure(self, agent: str, error: Exception) -> None:
+        # In an outage, everything fails for the same reason many times a second.
+        if isinstance(error, StorageError) and error.away:
+            self._host.outage.begin(error)
+        else:
+            super()._log_failure(agent, error)
 
     def _hang_up(self) -> None:
         """End this host because its terminal was closed: of that, the shell and the kernel tell it once each."""

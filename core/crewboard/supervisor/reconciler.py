@@ -347,13 +347,17 @@ class Supervisor:
         try:
             yield
         except (CrewboardError, OSError, ValueError) as error:
-            log.error("%s: %s", agent, error)  # noqa: TRY400  an expected error: the message is enough
+            self._log_failure(agent, error)
         except Exception as error:
-            log.exception("%s: unexpected error", agent)
+            log.exception("%sunexpected error", f"{agent}: " if agent else "")
             note_failure(self._team, error, agent)
         else:
             if agent:
                 self._forget_failure(agent)
+
+    def _log_failure(self, agent: str, error: Exception) -> None:
+        """Log an expected error with an agent, or with none."""
+        log.error("%s%s", f"{agent}: " if agent else "", error)
 
     async def _start_in_turn(self, candidates: list[Candidate]) -> None:
         """Start the runs that should begin, in the order they were asked for; queue the rest once a cap is reached."""
