@@ -164,7 +164,8 @@ def test_agents_of_a_killed_host_are_lost_and_go_on_elsewhere(team: Hosts) -> No
     eventually(lambda: ended(team, "other"), "the end of other")
     # Both hosts saw it, and told the team once. Nothing is restarted by itself.
     told = {name: agents.exit_record(team.crew.agent(name)) for name in ("other", "scout")}
-    assert notices(team) == [f"{name} ended: its host was lost: {end.evidence}" for name, end in told.items() if end]
+    assert [sum(name in text for text in notices(team)) for name in told] == [1, 1]
+    assert all(end is not None and end.evidence for end in told.values())
     assert not is_alive(team, "scout")
     assert shown(team, "build1") == ("lost", ())
     (need,) = [need for need in read_team(team.crew.directory).needs if need.kind == "death"]
@@ -211,6 +212,45 @@ def test_a_run_is_lost_only_if_neither_it_nor_its_host_lives(team: Hosts) -> Non
     assert record == Exit(run=1, reason="lost", at=seen_at, buried=True, evidence=found.evidence)
     assert notices(team) == [f"scout ended: its host was lost: {found.evidence}"]
     assert seen_by(directory, "build2").find_lost() == []
+
+
+@pytest.mark.parametrize("fails_at", [None, "share_notice", "send", "mark_finalized"])
+def test_runs_lost_with_one_host_are_told_in_one_notice(directory: TeamDirectory, fails_at: str | None) -> None:
+    roster.ensure(directory, 1.0)
+    lost = []
+    for name in ("p1", "p2", "p3"):
+        agent = directory.agent(name)
+        directory.make_folder(agent.folder.name)
+        json_records.save(agent.status, Status(run=1, pid=1, state="idle", since=1, boot_id="b", host="build1", beat=5))
+        lost.append(LostRun(agent, 1, "build1", "lost", "build1 was silent for 9 s"))
+
+    def texts() -> list[str]:
+        return [each.content for each in mailbox.read(directory, roster.load(directory).lead).messages]
+
+    if fails_at is not None:
+        module = mailbox if fails_at == "send" else agents
+        done: list[object] = []
+        works = getattr(module, fails_at)
+
+        def fail(*args: object, **more: object) -> object:
+            # The second time, after the first was done; mail is sent, and the sender killed at once.
+            if done or fails_at == "send":
+                if fails_at == "send":
+                    works(*args, **more)
+                raise KeyboardInterrupt
+            done.append(args)
+            return works(*args, **more)
+
+        with mock.patch.object(module, fails_at, fail), pytest.raises(KeyboardInterrupt):
+            finalizer.finalize_lost(lost, 1.0)
+    finalizer.finalize_lost(lost, 2.0)
+    told = texts()
+    assert [sum(name in text for text in told) for name in ("p1", "p2", "p3")] == [1, 1, 1]
+    if fails_at != "share_notice":
+        together = "host build1 was lost, and 3 agents ended with it: p1, p2, p3; build1 was silent for 9 s"
+        assert told == [together]
+    finalizer.finalize_lost(lost, 3.0)
+    assert texts() == told
 
 
 def test_a_lost_run_is_looked_for_when_its_lease_ends(team: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:

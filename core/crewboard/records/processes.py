@@ -172,6 +172,8 @@ class Exit(Record):
     buried: bool = False
     evidence: str = ""
     unfinished: bool = False
+    notice: str = ""
+    """The id of the notice that tells the team of all runs lost with the same host; empty for one of its own."""
 
 
 EXIT_REASONS = {

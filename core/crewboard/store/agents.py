@@ -130,6 +130,17 @@ def write_exit(agent: AgentDirectory, record: Exit) -> Exit:
     return json_records.change(agent.exit, agent.team.lock(f"exit-{agent.name}"), Exit, edit, replace_damaged=True)
 
 
+def share_notice(agent: AgentDirectory, record: Exit, notice: str) -> Exit:
+    """Record that one notice tells of the end of `record.run` and of others, and return the stored record."""
+
+    def edit(old: Exit | None) -> Exit:
+        return (old if old is not None and old.run >= record.run else record).replace(notice=notice)
+
+    return json_records.change(
+        agent.exit, agent.team.lock(f"exit-{agent.name}"), Exit, edit, durable=True, replace_damaged=True
+    )
+
+
 def mark_finalized(agent: AgentDirectory, record: Exit) -> Exit:
     """Record that the end of `record.run` was finalized, why it ended, and whether it was at work.
 

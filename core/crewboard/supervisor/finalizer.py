@@ -126,19 +126,61 @@ def announce(
 ) -> None:
     """Tell the team which runs ended, and record that all is done. Agents that are `leaving` are not told.
 
-    The notices of one recipient share a sync of the disk: the last one waits for all before it.
+    Runs that were lost with one host are one notice. The notices of one recipient share a sync of the disk: the last
+    one waits for all before it.
     """
-    team = ended[0][0].team
+    team, notices = ended[0][0].team, _notices(ended)
     for name in _recipients(team, leaving):
-        told = [(agent, record) for agent, record in ended if agent.name != name]
-        for number, (agent, record) in enumerate(told, 1):
-            ident = store.mailbox.derived_id("terminated", agent.name, record.run, name)
-            text = f"{agent.name} ended: {describe_exit(record)}"
-            message = store.mailbox.compose(SYSTEM, name, "teammate_terminated", text, ident=ident, ts=now)
+        told = [
+            (parts, left) for parts, runs in notices.items() if (left := [run for run in runs if run[0].name != name])
+        ]
+        for number, (parts, runs) in enumerate(told, 1):
+            ident = store.mailbox.derived_id("terminated", *parts, name)
+            message = store.mailbox.compose(SYSTEM, name, "teammate_terminated", _tell(runs), ident=ident, ts=now)
             store.mailbox.send(team, message, durable=number == len(told))
     for agent, record in ended:
         store.agents.mark_finalized(agent, record)
         log.info("%s run %d ended: %s", agent.name, record.run, describe_exit(record))
+
+
+def _notices(
+    ended: Sequence[tuple[AgentDirectory, Exit]],
+) -> dict[tuple[object, ...], list[tuple[AgentDirectory, Exit]]]:
+    """Return the runs that each notice tells of, by the parts of its id.
+
+    Which runs share a notice is recorded before it is sent. So a process that sends it again uses the same id, also if
+    some of its runs are finalized by then, and no run joins a notice that was sent.
+    """
+    found: dict[tuple[object, ...], list[tuple[AgentDirectory, Exit]]] = {}
+    lost: dict[str, list[tuple[AgentDirectory, Exit]]] = {}
+    for agent, record in ended:
+        if record.notice:
+            found.setdefault((record.notice,), []).append((agent, record))
+        elif record.reason == "lost" and (host := _host_of(agent)):
+            lost.setdefault(host, []).append((agent, record))
+        else:
+            found[agent.name, record.run] = [(agent, record)]
+    for runs in lost.values():
+        [(first, record), *others] = runs
+        notice = store.mailbox.new_id() if others else ""
+        for agent, each in runs if others else ():
+            store.agents.share_notice(agent, each, notice)
+        found[(notice,) if others else (first.name, record.run)] = runs
+    return found
+
+
+def _tell(runs: Sequence[tuple[AgentDirectory, Exit]]) -> str:
+    """Return what a notice says of the runs that it is about."""
+    agent, record = runs[0]
+    if len(runs) == 1:
+        return f"{agent.name} ended: {describe_exit(record)}"
+    names = ", ".join(sorted(each.name for each, _ in runs))
+    return f"host {_host_of(agent)} was lost, and {len(runs)} agents ended with it: {names}; {record.evidence}"
+
+
+def _host_of(agent: AgentDirectory) -> str:
+    status = store.json_records.load_or_none(agent.status, Status)
+    return status.host if status is not None else ""
 
 
 def _lives_elsewhere(status: Status) -> bool:
