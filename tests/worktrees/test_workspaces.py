@@ -231,6 +231,24 @@ def test_a_new_push_is_what_new_agents_begin_with(machine: Machine, home: TeamDi
     assert not (host.worktree("old") / "more.py").exists()
 
 
+def test_commits_that_were_not_pushed_are_noted(machine: Machine, home: TeamDirectory) -> None:
+    pushed = workspaces.push(home, "kim", 1.0)
+    team, stale = Team(home), "this repository has 2 commits that agents on hosts do"
+    flags = HireOptions()
+    assert (workspaces.unpushed(home, pushed), workspace.worktree_on_hosts(team, "bob", flags)[1]) == (0, "")
+    for number in range(2):
+        git(home.root, "commit", "-q", "--allow-empty", "-m", str(number))
+    assert stale in Inside(home.root)("--team", "crew", "workspace").err
+    assert workspace.worktree_on_hosts(team, "bob", flags)[1].startswith(stale)
+    # A repository that does not know what was pushed may be another project's; a host's root is in none.
+    other = machine("other")
+    assert workspaces.unpushed(other, pushed) == 0
+    make_root(other.root)
+    git(other.root, "commit", "-q", "--allow-empty", "-m", "unrelated")
+    assert workspaces.unpushed(other, pushed.replace(head="1" * 40)) == 0
+    assert workspaces.unpushed(home, workspaces.push(home, "kim", 2.0)) == 0
+
+
 def test_a_push_from_an_unrelated_repository_is_refused(machine: Machine, home: TeamDirectory) -> None:
     pushed = workspaces.push(home, "kim", 1.0)
     other = machine("other")

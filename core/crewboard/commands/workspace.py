@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from crewboard.commands.changes import note_collisions, require_worktree, worktree_of
 from crewboard.commands.context import Team, command_for
-from crewboard.records import OPERATOR, HireOptions, UsageError, Workspace, Worktree
+from crewboard.records import OPERATOR, HireOptions, UsageError, Workspace, Worktree, counted
 from crewboard.worktrees import workspaces
 from crewboard.worktrees.repository import NoRepositoryError
 
@@ -51,6 +51,15 @@ def push(team: Team, url: str | None = None, *, force: bool = False) -> Workspac
 def pushed(team: Team) -> Workspace | None:
     """Return what was pushed last, None if nothing was."""
     return workspaces.load(team.directory)
+
+
+def describe_unpushed(team: Team, pushed: Workspace) -> str:
+    """Return in words which commits of the user's repository agents on hosts do not begin with; empty if none."""
+    count = workspaces.unpushed(team.directory, pushed)
+    if not count:
+        return ""
+    push = f"`{command_for(team, 'workspace push')}`"
+    return f"this repository has {counted(count, 'commit')} that agents on hosts do not begin with: {push}"
 
 
 def fetch(team: Team, name: str) -> Fetched | None:
@@ -121,4 +130,5 @@ def worktree_on_hosts(team: Team, name: str, flags: HireOptions) -> tuple[Worktr
     old = worktree_of(team, name)
     if old is not None and old.carried and workspaces.newest(team.directory, name) is not None:
         return old, ""
-    return workspaces.worktree_on_hosts(team.directory, name, pushed), ""
+    stale = describe_unpushed(team, pushed) if source is None else ""
+    return workspaces.worktree_on_hosts(team.directory, name, pushed), stale

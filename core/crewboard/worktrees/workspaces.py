@@ -553,6 +553,17 @@ def has_pushed(team: TeamDirectory, repository: Repository, commit: str) -> bool
     return pushed is not None and is_ancestor(repository, commit, pushed.commit)
 
 
+def unpushed(team: TeamDirectory, pushed: Workspace) -> int:
+    """Return how many commits of the user's repository are newer than what was pushed; 0 if that is unknown here."""
+    try:
+        repository = open_repository(team.root)
+        if repository.ref(f"{pushed.head}^{{commit}}") is None:
+            return 0
+        return int(repository.git("rev-list", "--count", "HEAD", f"^{pushed.head}"))
+    except (NoRepositoryError, GitFailedError):
+        return 0
+
+
 def start_again(team: TeamDirectory, name: str, spec: Spec) -> str:
     """Let the checkout of an agent begin with the newest snapshot of the agent that it starts from.
 

@@ -36,6 +36,8 @@ def workspace(context: click.Context, as_json: bool) -> None:
         note("no workspace was pushed: agents on hosts work in the roots of these; `crewboard workspace push`")
     else:
         _say(found)
+        if stale := core.commands.workspace.describe_unpushed(session.team, found):
+            note(stale)
 
 
 @click.command()
