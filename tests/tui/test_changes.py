@@ -22,7 +22,7 @@ from crewboard.worktrees.changes import Changes, FileChange, LastCheck
 from crewboard_tui.render import hunk_lines, parse_diff, plain
 from crewboard_tui.render.diff import MOST_OF_FILE, changed_words
 from crewboard_tui.settings import Settings
-from crewboard_tui.views.changes.rows import change_rows, file_line
+from crewboard_tui.views.changes.rows import change_rows, file_line, fit_words
 from tests.frozen import NOW, Frozen
 from tests.system import need_program
 from tests.tui.stage import WAIT_TIMEOUT, Stage, opened
@@ -146,6 +146,13 @@ async def test_a_row_shows_the_last_check_and_what_blocks_a_merge(frozen: Frozen
         await stage.sees("· ✓ merges cleanly · ✓ old, ", "the files changed since")
         with agents.checking(api):
             await stage.sees("✓ merges cleanly · ◔ check runs")
+
+
+def test_a_row_says_that_your_branch_has_the_work_already() -> None:
+    file = FileChange("a.py", "modified", 1, 0)
+    assert fit_words(Changes("ann", "crew/ann", "b", "c", "h", (file,), 0, applies=True, is_merged=True)).text == (
+        "merged here"
+    )
 
 
 def test_a_row_shows_a_red_check_beside_a_collision() -> None:

@@ -252,7 +252,7 @@ def test_changes_as_json(home: Home) -> None:
                     "mode": "100755", "old_mode": "100644", "target": None,
                 },
             ],
-            "added": 1, "removed": 1, "behind": 0, "applies": True, "conflicts": [], "missing": [],
+            "added": 1, "removed": 1, "behind": 0, "applies": True, "merged": False, "conflicts": [], "missing": [],
             "collides_with": [], "check": None,
         }
     ]  # fmt: skip
@@ -272,6 +272,24 @@ def test_changes_name_the_last_check_of_the_agent(home: Home) -> None:
         "state": "passed", "at": 9.0, "command": "make test", "exit_code": 0, "result": "results/9.0.txt", "tree": "",
     }  # fmt: skip
     assert run("changes", "bob").out.splitlines()[0].endswith(f" · ✓ {format_minute(9.0)} make test")
+
+
+def test_work_that_was_merged_in_another_clone_is_merged_here(home: Home) -> None:
+    run = Inside(home.root)
+    bob = home.hire("bob")
+    bob.write("notes.txt", "x\n")
+    bob.snap()
+    assert [each["merged"] for each in run("changes", "--json").json] == [False]
+    # As after a pull of the merge commit that another clone made.
+    home.write("notes.txt", "x\n")
+    home.commit("merge the work of bob")
+    (found,) = run("changes", "--json").json
+    assert (found["merged"], found["added"], found["applies"]) == (True, 1, True)
+    assert run("changes").out.splitlines()[1].endswith("merged here")
+    assert run("merge", "bob").out.startswith("nothing to merge")
+    home.write("notes.txt", "y\n")
+    home.commit("go on")
+    assert [each["merged"] for each in run("changes", "--json").json] == [False]
 
 
 @pytest.mark.long

@@ -591,7 +591,7 @@ def read_changes(
 
 def _unmerged(team: Team, repository: Repository, name: str, base: str) -> Changes | None:
     changes, taken = read_changes(team, repository, name, base)
-    if not changes.files or merging.is_contained(repository, changes, taken):
+    if not changes.files or changes.is_merged:
         return None
     return None if merging.is_elsewhere(team.directory, repository, name, taken) else changes
 

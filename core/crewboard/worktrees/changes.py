@@ -83,7 +83,8 @@ class Changes:
 
     `base` is the commit at which the agent and the user's branch `head` parted, or the last snapshot that was merged.
     `behind` counts the commits of `head` that the agent does not have, apart from merges of its own work. `conflicts`
-    are the files in which the changes and `head` do not merge; `applies` is True if there are none. `missing`
+    are the files in which the changes and `head` do not merge; `applies` is True if there are none. `is_merged`:
+    a merge would change nothing, because `head` has all of it, for example from a merge in another clone. `missing`
     describes what the snapshot could not take in. `collides_with` are the other agents whose work does not
     merge with this one's. `check` is the agent's last check.
     """
@@ -100,6 +101,7 @@ class Changes:
     missing: tuple[str, ...] = ()
     collides_with: tuple[str, ...] = ()
     check: LastCheck | None = None
+    is_merged: bool = False
 
     @property
     def added(self) -> int:
@@ -153,6 +155,7 @@ def changes_of(
         applies=not merge.conflicts,
         conflicts=merge.conflicts,
         missing=snapshot.missing,
+        is_merged=not merge.conflicts and merge.tree == repository.git("rev-parse", f"{head}^{{tree}}"),
     )
 
 

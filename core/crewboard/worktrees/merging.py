@@ -219,12 +219,6 @@ def make_commit(
     return _commit(repository, merge.tree, [target.tip], said, by)
 
 
-def is_contained(repository: "Repository", changes: Changes, snapshot: "Snapshot") -> bool:
-    """Return True if merging the changes would change nothing."""
-    merge = merged(repository, changes.head, snapshot.commit, changes.base)
-    return not merge.conflicts and merge.tree == repository.git("rev-parse", f"{changes.head}^{{tree}}")
-
-
 def is_elsewhere(team: TeamDirectory, repository: "Repository", name: str, snapshot: "Snapshot") -> bool:
     """Return True if exactly this work was merged into a branch that still has it, checked out or not."""
     if repository.ref(merged_ref_of(team, name)) is None:

@@ -113,6 +113,8 @@ def _row(each: "Changes") -> tuple[str, ...]:
 def _state(each: "Changes") -> str:
     if not each.files:
         return "nothing to merge"
+    if each.is_merged:
+        return "merged here"
     failed = each.check is not None and each.check.state == "failed"
     merges = "cleanly" if each.applies else f"conflicts in {', '.join(each.conflicts)}"
     if each.applies and failed:
@@ -164,6 +166,7 @@ def describe(each: "Changes") -> dict[str, Any]:
         "removed": each.removed,
         "behind": each.behind,
         "applies": each.applies,
+        "merged": each.is_merged,
         "conflicts": list(each.conflicts),
         "missing": list(each.missing),
         "collides_with": list(each.collides_with),

@@ -320,7 +320,8 @@ async def _list_changes(context: Context, given: NoInput) -> Outcome:  # noqa: A
 def _describe_changes(changes: "Changes") -> str:
     files = counted(len(changes.files), "file")
     counts = f"{changes.agent}: +{changes.added} -{changes.removed} in {files}"
-    merges = "merges cleanly" if changes.applies else f"conflicts in {', '.join(changes.conflicts)}"
+    fits = "is merged" if changes.is_merged and changes.files else "merges cleanly"
+    merges = fits if changes.applies else f"conflicts in {', '.join(changes.conflicts)}"
     merges += f", collides with {', '.join(changes.collides_with)}" if changes.collides_with else ""
     names = "".join(f"\n  {file.status} {file.path}" for file in changes.files[:MOST_FILES])
     left = len(changes.files) - MOST_FILES

@@ -54,8 +54,8 @@ def fit_words(changes: "Changes", nothing: str = "nothing changed") -> Span:
     red = "✗ " if is_red else ""
     if changes.conflicts:
         return Span(f"{red}⚠ conflicts: {', '.join(map(one_line, changes.conflicts))}", "warning")
-    if not changes.files:
-        return Span(nothing, "dim")
+    if not changes.files or changes.is_merged:
+        return Span("merged here" if changes.files else nothing, "dim")
     if changes.collides_with:
         return Span(f"{red}⚠ collides with {', '.join(changes.collides_with)}", "warning")
     if changes.check is not None and is_red:
