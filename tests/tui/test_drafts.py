@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from crewboard.commands import answers
-from crewboard.store.operators import file_for
+from crewboard.store.operators import OpenDashboard, file_for
 from crewboard_tui import session
 from crewboard_tui.app import CrewboardApp
-from crewboard_tui.drafts import Drafts
+from crewboard_tui.drafts import HIRE, Drafts
 from crewboard_tui.history import SENT_KEPT, SentTexts
 from crewboard_tui.settings import Settings
-from tests.frozen import Frozen
+from tests.frozen import NOW, Frozen
 from tests.tui.stage import opened
 from tests.tui.test_requests import _open_plan as open_plan
 
@@ -94,6 +94,57 @@ def test_what_one_dashboard_sent_the_other_no_longer_offers(tmp_path: Path) -> N
     assert one.take_over()
     assert one == {"docs": "half a", "ui": "use sk-ant-api03-abcdefghijklmnop"}, "what no file holds stays"
     assert not one.take_over()
+
+
+def test_a_draft_belongs_to_the_open_dashboard_that_writes_it(tmp_path: Path) -> None:
+    file = tmp_path / "drafts" / "demo.json"
+    one, other = Drafts(file, "one", ["other"]), Drafts(file, "other", ["one"])
+    one[HIRE] = "Fix the parser"
+    one.keep()
+    assert not other.take_over()
+    assert other.claim(HIRE) == "", "what is being written elsewhere is not offered"
+    other[HIRE] = "Write the docs"
+    other.keep()
+    assert Drafts(file) == {HIRE: "Fix the parser"}
+    assert not other.safe, "leaving says that it is not kept"
+    del one[HIRE]
+    one.keep()
+    other.keep()
+    assert (one, other) == ({}, {HIRE: "Write the docs"})
+    assert not one.take_over()
+    one.others = frozenset()
+    assert one.take_over()
+    assert one == {HIRE: "Write the docs"}, "the other one was closed"
+
+
+def test_a_draft_that_two_dashboards_know_is_taken_by_the_first(tmp_path: Path) -> None:
+    file = tmp_path / "drafts" / "demo.json"
+    before = Drafts(file)
+    before[HIRE] = "Fix the parser"
+    before.keep()
+    one, other = Drafts(file, "one", ["other"]), Drafts(file, "other", ["one"])
+    assert one.claim(HIRE) == "Fix the parser"
+    assert other.claim(HIRE) == ""
+
+
+async def test_a_prompt_that_another_dashboard_writes_is_not_offered(frozen: Frozen, tmp_path: Path) -> None:
+    settings = Settings(drafts=tmp_path / "drafts")
+    other = OpenDashboard(frozen.directory, frozen.team.operator, NOW)
+    other.look_at(None)
+    drafts = Drafts(file_for(tmp_path / "drafts", frozen.directory.path), other.id)
+    drafts[HIRE] = "Fix the parser"
+    drafts.keep()
+    async with opened(frozen, 80, 24, settings=settings) as stage:
+        await stage.press("n")
+        await stage.sees("Hire an agent")
+        await stage.settles()
+        assert "Fix the parser" not in stage.all
+        assert "from the last time" not in stage.all
+        await stage.press("escape")
+        other.close()
+        await stage.until(lambda: HIRE in stage.app.context.drafts, "the prompt of the dashboard that was closed")
+        await stage.press("n")
+        await stage.sees("Fix the parser")
 
 
 def test_drafts_are_for_their_writers_eyes(tmp_path: Path) -> None:

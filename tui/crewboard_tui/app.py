@@ -145,30 +145,33 @@ class CrewboardApp(App[None], inherit_bindings=False):
             may_ring=may_ring,
             provide=lambda: core.commands.hosts.provide(team),
         )
+        snapshot = reading.first()
+        dashboard = None if read_only else core.store.operators.OpenDashboard(team.directory, team.operator, team.now())
         return AppContext(
             team=team,
             read_only=read_only,
-            snapshot=reading.first(),
+            snapshot=snapshot,
             reading=reading,
             jobs=errands,
             announce=self._paint_status,
             navigator=self,
-            drafts=self._drafts_of(team, read_only=read_only),
+            drafts=self._drafts_of(team, snapshot.view, dashboard),
             sent=SentTexts(
                 None if read_only else core.store.operators.file_for(self.settings.sent, team.directory.path)
             ),
             keys=self.settings.keys,
             reduced_motion=self.settings.reduced_motion,
             ascii_only=self.ascii_only,
-            dashboard=None
-            if read_only
-            else core.store.operators.OpenDashboard(team.directory, team.operator, team.now()),
+            dashboard=dashboard,
         )
 
-    def _drafts_of(self, team: Team, *, read_only: bool) -> Drafts:
-        path = team.directory.path
+    def _drafts_of(self, team: Team, view: TeamView, dashboard: core.store.operators.OpenDashboard | None) -> Drafts:
+        path, others = team.directory.path, frozenset(each.id for each in view.present)
+        file = None if dashboard is None else core.store.operators.file_for(self.settings.drafts, path)
+        own = dashboard.id if dashboard is not None else ""
         if path not in self.drafts:
-            self.drafts[path] = Drafts(None if read_only else core.store.operators.file_for(self.settings.drafts, path))
+            self.drafts[path] = Drafts(file, own, others)
+        self.drafts[path].own, self.drafts[path].others = own, others
         return self.drafts[path]
 
     def on_load(self) -> None:
@@ -326,6 +329,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         for screen in itertools.chain.from_iterable(self._screen_stacks.values()):
             if isinstance(screen, BaseScreen) and screen.is_ready:
                 screen.keep_drafts()
+        self.context.drafts.others = frozenset(each.id for each in self.context.others)
         news = [drafts.take_over() for drafts in self.drafts.values()]
         for drafts in self.drafts.values():
             drafts.keep()

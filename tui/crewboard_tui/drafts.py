@@ -114,12 +114,16 @@ def _called_for(request: Request, draft: str) -> str:
 class Drafts(dict[str, str]):
     """The drafts of one team, by name. Without a file they last as long as the dashboard.
 
-    Several dashboards may share the file: each writes only its own changes and takes over those of others.
+    Several dashboards may share the file: each writes only its own changes. The drafts of the `others`, which are open
+    too, are theirs; those of a dashboard that was closed are taken over. `own` is the id of this dashboard.
     """
 
-    def __init__(self, file: Path | None = None) -> None:
+    def __init__(self, file: Path | None = None, own: str = "", others: Iterable[str] = ()) -> None:
         super().__init__()
         self._file = file
+        self.own = own
+        self.others = frozenset(others)
+        self._claimed: set[str] = set()
         self._kept = (
             None if file is None else core.store.json_records.CachedFile(core.store.key_of(file), core.records.Unsent)
         )
@@ -129,11 +133,10 @@ class Drafts(dict[str, str]):
         self.take_over()
 
     def take_over(self) -> bool:
-        """Take over what another dashboard wrote or sent, except for drafts changed here. Return True if so."""
+        """Take over what a closed dashboard left and an open one sent; drafts changed here stay. Return True if so."""
         if self._kept is None:
             return False
-        found = self._kept.get()
-        texts = found.texts if found is not None else {}
+        texts = self._free_in(self._kept.get())
         news = {name for name in {*texts, *self.safe} if texts.get(name) != self._seen.get(name)}
         news = {name for name in news if self.get(name) == self._seen.get(name)}
         for name in news:
@@ -143,10 +146,29 @@ class Drafts(dict[str, str]):
         self.safe = frozenset(texts)
         return bool(news)
 
+    def claim(self, name: str) -> str:
+        """Return a draft that is written from now on: while this dashboard is open, no other one shows it."""
+        self.take_over()
+        if name in self:
+            self._claimed.add(name)
+            self.keep()
+        return self.get(name, "")
+
+    def _free_in(self, found: core.records.Unsent | None) -> dict[str, str]:
+        """Return the kept drafts that are no other dashboard's."""
+        if found is None:
+            return {}
+        return {name: text for name, text in found.texts.items() if found.writers.get(name) not in self.others}
+
     def keep(self) -> None:
         """Write changed drafts to the file; a failed write is tried again each time."""
-        changed = {name for name in {*self, *self._seen} if self.get(name) != self._seen.get(name)}
-        if not changed or self._file is None:
+        changed = {name for name in {*self, *self._seen} if self.get(name) != self._seen.get(name)} | self._claimed
+        if not changed or self._file is None or self._kept is None:
+            return
+        found = self._kept.get()
+        if found is not None:
+            changed -= found.texts.keys() - self._free_in(found).keys()
+        if not changed:
             return
         self.safe -= changed
         try:
@@ -161,15 +183,22 @@ class Drafts(dict[str, str]):
         except (CrewboardError, OSError) as error:
             log.warning("drafts are not kept: %s", error)
         else:
-            self._seen = dict(self)
-            self.safe = frozenset(kept.texts)
+            for name in changed:
+                self._seen.pop(name, None)
+                self._seen.update({name: self[name]} if name in self else {})
+            self._claimed -= changed
+            self.safe = frozenset(self._free_in(kept))
 
     def _merge(self, old: core.records.Unsent | None, changed: set[str]) -> core.records.Unsent:
-        texts = {**(old.texts if old else {}), **{name: self.get(name, "") for name in changed}}
+        old = old or core.records.Unsent()
+        mine = changed - (old.texts.keys() - self._free_in(old).keys())
+        texts = {**old.texts, **{name: self.get(name, "") for name in mine}}
+        texts = {
+            name: text
+            for name, text in texts.items()
+            if text.strip() and all(core.redaction.redact(each) == each for each in (name, text))
+        }
+        writers = {**old.writers, **dict.fromkeys(mine, self.own)}
         return core.records.Unsent(
-            texts={
-                name: text
-                for name, text in texts.items()
-                if text.strip() and all(core.redaction.redact(each) == each for each in (name, text))
-            }
+            texts=texts, writers={name: who for name, who in writers.items() if who and name in texts}
         )

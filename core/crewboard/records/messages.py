@@ -21,9 +21,13 @@ JOINS_NEXT_TURN = frozenset({"idle_notification", "teammate_terminated", "files_
 
 
 class Unsent(Record):
-    """Drafts of the user that are not sent yet, by purpose: a file of the user, not of a team."""
+    """Drafts of the user that are not sent yet, by purpose: a file of the user, not of a team.
+
+    While the dashboard in `writers` is open, a draft is its own: no other one shows or changes it.
+    """
 
     texts: dict[str, str] = {}
+    writers: dict[str, str] = {}
 
 
 class RecentTexts(Record):

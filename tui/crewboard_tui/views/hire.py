@@ -31,7 +31,7 @@ class HireScreen(BaseScreen):
     def __init__(self, context: AppContext, hired: Callable[[str], None], like: AgentView | None = None) -> None:
         super().__init__(context)
         self._hired = hired
-        kept = context.drafts.get(HIRE, "")
+        kept = context.drafts.claim(HIRE)
         spec = like.spec if like is not None else None
         name, terms = context.unsent_hire or ("", core.records.Profile(type="code"))
         profile = terms.replace(prompt=kept) if spec is None else core.commands.profiles.of_agent(spec)
