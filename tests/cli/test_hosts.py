@@ -234,7 +234,7 @@ def test_the_supervisor_of_a_team_with_hosts_is_on_them(hosted: Team, cli: Cli) 
         done = cli("supervisor", "--restart")
         assert done.code == 2
         assert "`crewboard host` on its machine: end and start it there" in done.err
-        with pytest.raises(TryLaterError, match="one still runs agents of this team; end `crewboard host` there"):
+        with pytest.raises(TryLaterError, match="the host one is up; end `crewboard host` there"):
             stop.delete(hosted, purge=True)
     stop.delete(hosted, purge=True)
     assert not hosted.directory.exists()

@@ -209,8 +209,12 @@ def test_an_address_with_a_password_is_refused_and_not_kept(cli: Cli) -> None:
 def test_a_database_out_of_reach_is_said_in_words(cli: Cli, database: str, tmp_path: Path) -> None:
     gone = "postgresql://crew@/gone?host=/nonexistent"
     cli("team", "create", "api", "--store", gone).refused(
-        74, "the store postgresql://crew@/gone failed", "what was stored before is kept", "`crewboard doctor` looks"
+        74, "the store postgresql://crew@/gone failed", "role in the address", f"`psql '{gone}'`"
     )
+    for words in (("team", "join", "api", "--store", gone), ("--team", "api", "host", "--store", gone)):
+        ran = cli(*words)
+        ran.refused(74, "password in ~/.pgpass")
+        assert "doctor" not in ran.err, "there is no team here yet that it could look at"
     assert cli("team", "create", "api", "--store", database).code == 0
     (tmp_path / ".crewboard" / "api" / "store").write_text(gone)
     shell = Cli(cli.root, cli.environment)
@@ -218,6 +222,18 @@ def test_a_database_out_of_reach_is_said_in_words(cli: Cli, database: str, tmp_p
     assert [team["name"] for team in shell("team", "list", "--json").json] == ["api"]
     (check,) = [each for each in json.loads(shell("doctor", "--json").out) if each["name"] == "store"]
     assert check["mark"] == "bad"
+    close_connections()
+
+
+def test_a_team_that_was_purged_elsewhere_was_deleted(cli: Cli, database: str, tmp_path: Path) -> None:
+    assert cli("team", "create", "api", "--store", database).code == 0
+    (tmp_path / "other").mkdir()
+    there = ("--root", str(tmp_path / "other"))
+    assert cli(*there, "team", "join", "api", "--store", database).code == 0
+    assert cli("team", "delete", "api", "--purge").code == 0
+    ran = cli(*there, "--team", "api", "status")
+    ran.refused(2, "the team api was deleted from its database", "remove ")
+    assert "team create" not in ran.err, "that would make one in files"
     close_connections()
 
 

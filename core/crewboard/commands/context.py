@@ -189,7 +189,13 @@ def _find_chosen(root: Path, explicit: str | None) -> TeamDirectory:
     if name:
         found = find_team(root, check_team(name))
         if found is None:
-            TeamDirectory(root / ".crewboard" / name).require_own()
+            left = TeamDirectory(root / ".crewboard" / name)
+            left.require_own()
+            if left.address is not None:
+                raise UsageError(
+                    f"the team {name} was deleted from its database {left.address.partition('?')[0]}; remove "
+                    f"{left.path} to make another one of that name"
+                )
             known = ", ".join(team.path.name for team in team_directories(root)) or "none yet"
             raise UsageError(f"there is no team {name!r} in {root} (teams: {known}); `{create_command(root, name)}`")
         return found

@@ -215,8 +215,8 @@ def require_purgeable(team: Team) -> None:
     changes.require_merged(team, all_agents(team))
     if up := [name for name in sorted(team.directory.hosts.names()) if store.hosts.is_up(team.directory, name)]:
         raise TryLaterError(
-            f"{', '.join(up)} still run{'s' if len(up) == 1 else ''} agents of this team; end `crewboard host` there, "
-            "then purge"
+            f"the host{'s' if len(up) > 1 else ''} {', '.join(up)} {'are' if len(up) > 1 else 'is'} up; end "
+            "`crewboard host` there, then purge"
         )
 
 

@@ -20,7 +20,7 @@ import os
 import shlex
 import stat
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -543,7 +543,8 @@ class TeamDirectory(Struct, frozen=True):
         """
         self.require_own()
         if url is not None:
-            _require_free(url, self.path.name)
+            with _first_contact(url):
+                _require_free(url, self.path.name)
         try:
             files.make_folder(self.path.parent)
             if not os.path.lexists(self.path):
@@ -571,7 +572,9 @@ class TeamDirectory(Struct, frozen=True):
                 raise UsageError(f"{self.path} is another team, kept in {self.address or 'files'}; use another --root")
             return
         there = remote_store(url, self.path.name)
-        if there.get("config.json") is None:
+        with _first_contact(url):
+            config = there.get("config.json")
+        if config is None:
             raise UsageError(
                 f"there is no team {self.path.name} in {url.partition('?')[0]}: name it with --team, or create it with "
                 f"`crewboard team create {self.path.name} --store {shlex.quote(url)}`"
@@ -681,6 +684,20 @@ def remote_store(url: str, team: str) -> Store:
         ) from error
     postgres_store.require_url(url)
     return postgres_store.PostgresStore(url, team)
+
+
+@contextlib.contextmanager
+def _first_contact(url: str) -> Iterator[None]:
+    """Say what to check if a database cannot be reached of which this machine has no team yet."""
+    try:
+        yield
+    except StorageError as error:
+        if not error.away:
+            raise
+        raise StorageError(
+            f"{error}; check host, port, database and role in the address, the password in ~/.pgpass, and "
+            f"`psql {shlex.quote(url)}`"
+        ) from error
 
 
 def _require_free(url: str, team: str) -> None:
