@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +33,7 @@ from crewboard.supervisor.reconciler import Supervisor, Watched
 from crewboard.worker.run_state import RunState
 from tests.cli.files import alive, enlist, set_status
 from tests.cli.shell import Cli
-from tests.crew import Crew, eventually
+from tests.crew import WAIT_TIMEOUT, Crew, eventually
 from tests.hosts import up
 from tests.model import ModelServer, calls, says
 from tests.postgres import close_connections, set_lease_ttl
@@ -459,6 +460,29 @@ def test_the_clock_of_the_store_is_asked_for_rarely(
     assert abs(hosts.now(machines[0]) - right()) < 2
     assert abs(hosts.now(machines[0]) - right()) < 2
     assert len(asked) == 2
+
+
+def test_nothing_waits_for_the_clock_of_a_store_that_is_known(
+    machines: tuple[TeamDirectory, TeamDirectory], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A screen that asks for the time must not stand still while the database is away."""
+    hosts.now(machines[0])
+    ask, asked, answered = type(machines[0].store).now, list[threading.Thread](), threading.Event()
+
+    def answer(store: Store) -> float:
+        asked.append(threading.current_thread())
+        assert answered.wait(WAIT_TIMEOUT)
+        return ask(store)
+
+    monkeypatch.setattr(type(machines[0].store), "now", answer)
+    monkeypatch.setattr("crewboard.store.hosts._CLOCK_INTERVAL", 0.0)
+    assert abs(hosts.now(machines[0]) - time.time()) < 30
+    monkeypatch.setattr("crewboard.store.hosts._CLOCK_INTERVAL", 60.0)
+    assert not answered.is_set()
+    answered.set()
+    (thread,) = eventually(lambda: asked, "the question")
+    assert thread is not threading.current_thread()
+    thread.join()
 
 
 @pytest.fixture

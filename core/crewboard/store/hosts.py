@@ -6,10 +6,11 @@ and removes it once the run has begun.
 """
 
 import contextlib
+import threading
 import time
 from collections.abc import Collection
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from crewboard.records import HeldStart, Host, Lease, StorageError, UsageError, WantedRun, is_name
 from crewboard.store import json_records, leases
@@ -72,16 +73,27 @@ def now(team: TeamDirectory) -> float:
     there, at = team.store, time.time()
     if there == team.local:
         return at
-    monotonic = time.monotonic()
-    known = _offsets.get(there.describe(""))
-    is_known = known is not None and monotonic - known.measured_at < _CLOCK_INTERVAL
-    if known is None or not is_known or abs(at - monotonic - known.base) > _CLOCK_TOLERANCE:
-        ahead = known.ahead + at - monotonic - known.base if known is not None else 0.0
-        with contextlib.suppress(StorageError):
-            ahead = _compare_clocks(team).ahead
-        known = _Offset(ahead, monotonic, at - monotonic)
-        _offsets[there.describe("")] = known
+    place, monotonic = there.describe(""), time.monotonic()
+    known = _offsets.get(place)
+    ahead = known.ahead + at - monotonic - known.base if known is not None else 0.0
+    if known is None or abs(at - monotonic - known.base) > _CLOCK_TOLERANCE:
+        known = _offsets[place] = _measure(team, ahead)
+    elif monotonic - known.measured_at >= _CLOCK_INTERVAL:
+        known = _offsets[place] = structs.replace(known, measured_at=monotonic)
+        # A screen asks for the time, too, and must not stand still while the store is away.
+        threading.Thread(target=_measure_again, args=(team, ahead), name="crewboard-clock", daemon=True).start()
     return at - known.ahead if abs(known.ahead) > _CLOCK_TOLERANCE else at
+
+
+def _measure(team: TeamDirectory, ahead: float) -> _Offset:
+    """Compare the clocks; if the store does not answer, this machine's is still `ahead`."""
+    with contextlib.suppress(StorageError):
+        ahead = _compare_clocks(team).ahead
+    return _Offset(ahead, time.monotonic(), time.time() - time.monotonic())
+
+
+def _measure_again(team: TeamDirectory, ahead: float) -> None:
+    _offsets[team.store.describe("")] = _measure(team, ahead)
 
 
 def exist(team: TeamDirectory) -> bool:
