@@ -9,7 +9,7 @@ import pytest
 from crewboard.linux import mounts
 from crewboard.readmodel import TeamReader
 from crewboard.records import Host
-from crewboard.store import hosts, leases
+from crewboard.store import SCHEMA_VERSION, hosts, leases
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import common, doctor
 from crewboard_tui.cli.common import Session
@@ -77,7 +77,7 @@ def hosted(cli: Cli, database: str, tmp_path: Path) -> TeamDirectory:
 def test_doctor_says_how_the_database_answers(hosted: TeamDirectory) -> None:
     found = checks(hosted)
     assert {name: check.mark for name, check in found.items()} == {"store": "ok", "clock": "ok"}
-    assert "tables of version 1" in found["store"].detail
+    assert f"tables of version {SCHEMA_VERSION}" in found["store"].detail
     close_connections()
 
 

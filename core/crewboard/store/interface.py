@@ -15,7 +15,7 @@ from crewboard.errors import StorageError
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """The version of the tables of a store in a database (`schema.sql`)."""
 
 

@@ -1,4 +1,4 @@
--- The tables and functions of crewboard, version 1. Made once in a database; every team of the database is in them.
+-- The tables and functions of crewboard, version 2. Made once in a database; every team of the database is in them.
 --
 -- Other programs call the functions, too: `SELECT crewboard.append('api', 'inbox/scout.jsonl', …)`. Writing functions
 -- return a negative number if they did nothing: -1 the lease was lost, -2 the log does not end there, -3 no folder.
@@ -6,7 +6,7 @@
 CREATE SCHEMA crewboard;
 
 CREATE TABLE crewboard.version (number int NOT NULL);
-INSERT INTO crewboard.version VALUES (1);
+INSERT INTO crewboard.version VALUES (2);
 
 -- Versions of entries, their ids and the tokens of leases: none is given twice.
 CREATE SEQUENCE crewboard.numbers;
