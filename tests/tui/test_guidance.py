@@ -207,7 +207,7 @@ async def test_the_palette_finds_a_command_or_says_why_not(frozen: Frozen) -> No
         for way, words, says in (
             ("1", "zoom", "show only this pane, or all panes"),
             ("1", "pause", "pause         not for parser now: pause it"),
-            ("1 ! !", "pause", "pause         only where an agent is selected"),
+            ("1 ! !", "pause", "pause         only in views of agents"),
             ("", "rule", "approve+rule  not now"),
         ):
             await stage.press(*way.split(), ":")

@@ -84,6 +84,19 @@ async def test_the_first_picture_of_the_hosts_has_its_width(spread: Frozen, monk
         assert min(widths) > 60
 
 
+async def test_n_on_the_hosts_page_hires_onto_the_selected_host(spread: Frozen) -> None:
+    async with opened(spread, 80, 24) as stage:
+        await stage.press("H", "j")
+        await stage.sees("rack-7")
+        await stage.press("n")
+        await stage.sees("Hire an agent", "--host build1")
+        await stage.press("escape", "k")
+        await stage.sees("lost, last seen")
+        await stage.press("n")
+        await stage.sees("Hire an agent")
+        assert "--host build2" not in stage.all
+
+
 async def test_a_team_without_hosts_says_how_to_start_one(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.sees("AGENT")

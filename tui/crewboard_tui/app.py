@@ -676,9 +676,9 @@ class CrewboardApp(App[None], inherit_bindings=False):
     def watch_agent(self, name: str, since: float) -> None:
         self.switch_screen(registry.foreground_page(self.context, name, since))
 
-    async def open_hire_form(self, hired: Callable[[str], None], like: AgentView | None = None) -> None:
+    async def open_hire_form(self, hired: Callable[[str], None], like: AgentView | None = None, host: str = "") -> None:
         if not await self._goes_to_form():
-            self.push_screen(registry.hire_screen(self.context, hired, like))
+            self.push_screen(registry.hire_screen(self.context, hired, like, host))
 
     async def _goes_to_form(self) -> bool:
         """Go to a form that is open on another view, which would be lost or forgotten; return True if there is one."""

@@ -49,7 +49,7 @@ class Navigator(Protocol):
     def watch_agent(self, name: str, since: float) -> None:
         """Replace this screen with the page of an agent, and wait there for its result."""
 
-    async def open_hire_form(self, hired: Callable[[str], None], like: AgentView | None = None) -> None:
+    async def open_hire_form(self, hired: Callable[[str], None], like: AgentView | None = None, host: str = "") -> None:
         """Open the form that hires, filled as for the agent `like`; `hired` is called with the name of the new agent.
 
         A form that is open on another view is shown instead.

@@ -67,7 +67,7 @@ WHERE = {
     "request": "on the page of a request",
     "question": "on the page of a question",
     "tasks": "on the task board",
-    "agents": "where an agent is selected",
+    "agents": "in views of agents",
     "inbox": "in the Inbox",
     "changes": "in Changes",
     "diff": "in the changes of an agent",

@@ -22,18 +22,22 @@ from crewboard_tui.widgets import Checkbox, Select, StaticLines, crumbs_line
 class HireScreen(BaseScreen):
     """The hire form. `^s` hires; the form stays open until the worker runs, and shows why if it does not start.
 
-    With `like`, the form starts with the options of that agent.
+    With `like`, the form starts with the options of that agent, and with `host` with that host.
     """
 
     IS_FORM = True
     AUTO_FOCUS = "#hire-name"
 
-    def __init__(self, context: AppContext, hired: Callable[[str], None], like: AgentView | None = None) -> None:
+    def __init__(
+        self, context: AppContext, hired: Callable[[str], None], like: AgentView | None = None, host: str = ""
+    ) -> None:
         super().__init__(context)
         self._hired = hired
         kept = context.drafts.claim(HIRE)
         spec = like.spec if like is not None else None
         name, terms = context.unsent_hire or ("", core.records.Profile(type="code"))
+        if host:
+            terms = terms.replace(flags=terms.flags.replace(host=host))
         profile = terms.replace(prompt=kept) if spec is None else core.commands.profiles.of_agent(spec)
         name = like.name if like is not None else name or "agent1"
         self._first = free_name(context.snapshot.view, name), profile

@@ -9,7 +9,7 @@ from textual.widget import Widget
 
 import crewboard as core
 from crewboard import AgentView, StorageError, TeamView
-from crewboard_tui.actions import AgentActions, Search, Selection
+from crewboard_tui.actions import Action, AgentActions, Search, Selection
 from crewboard_tui.render import (
     LOOKS,
     Align,
@@ -144,7 +144,7 @@ class HostsPage(BaseScreen):
         self.search = Search(context, self.narrow, "words of a host: its name, state, label, machine or agents")
         self.back_layers = (self.search.layer,)
         lost = [action for action in AgentActions(context).actions if action.id in _LOST_KEYS]
-        self.offer(lost, self.search.actions)
+        self.offer((Action("agent.hire", self._hire),), lost, self.search.actions)
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
         return crumbs_line([snapshot.view.name, "hosts"], "", width)
@@ -231,6 +231,12 @@ class HostsPage(BaseScreen):
             *([()] if agents else []),
             *(_agent_line(each, now, width) for each in agents),
         ]
+
+    async def _hire(self, _: Selection) -> None:
+        """Open the hire form, with the selected host if it takes agents."""
+        host = self._selected
+        name = host.name if host is not None and host.state == "up" else ""
+        await self.context.navigator.open_hire_form(lambda _: None, host=name)
 
     @on(LineList.Moved, "#hosts")
     def _moved(self) -> None:

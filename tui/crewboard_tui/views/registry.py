@@ -85,11 +85,13 @@ def hosts_page(context: AppContext) -> Screen[None]:
     return HostsPage(context)
 
 
-def hire_screen(context: AppContext, hired: Callable[[str], None], like: AgentView | None) -> Screen[None]:
-    """Return the form that hires, filled as for the agent `like`."""
+def hire_screen(
+    context: AppContext, hired: Callable[[str], None], like: AgentView | None, host: str = ""
+) -> Screen[None]:
+    """Return the form that hires, filled as for the agent `like`, or for this host."""
     from crewboard_tui.views.hire import HireScreen
 
-    return HireScreen(context, hired, like)
+    return HireScreen(context, hired, like, host)
 
 
 def request_screen(context: AppContext, request: Request) -> Screen[None]:
