@@ -65,6 +65,27 @@ async def test_an_empty_view_says_what_to_do_first(empty: Frozen) -> None:
             await stage.sees(words)
 
 
+async def test_an_empty_board_asks_the_store_once_what_to_do_first(
+    empty: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The screen waits for the answer, and would stand still at each paint while a database is away."""
+    asked: list[object] = []
+
+    def note(team: object) -> bool:
+        asked.append(team)
+        return False
+
+    monkeypatch.setattr(roster, "is_attached", note)
+    async with opened(empty, 80, 24) as stage:
+        await stage.sees("No agents hired yet.")
+        before = len(asked)
+        assert before > 0
+        for key in ("5", "1", "2", "1"):
+            await stage.press(key)
+        await stage.sees("No agents hired yet.")
+        assert len(asked) == before
+
+
 @pytest.mark.long
 async def test_the_panes_of_an_empty_board_say_what_will_stand_there(
     empty: Frozen, monkeypatch: pytest.MonkeyPatch

@@ -1,7 +1,7 @@
 """`1` Board: what needs the user, what each agent does, and the output, mail and work of the selected agent."""
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from msgspec import Struct
@@ -143,14 +143,25 @@ class BoardScreen(BaseScreen):
         place = "on a host" if snapshot.view.hosts else f"in {one_line(format_path(snapshot.view.root))}"
         named = {name: self.context.key(f"{scope}.{name}") for scope, name in _NAMED}
         lines: list[Line] = [(Span(text.format(place=place, **named)),) for text in _WELCOME]
-        lines.append((Span(" " * _INDENT), say(core.commands.command_for(self.context.team, _SPAWN))))
-        try:
-            # Hosts have keys of their own.
-            if not snapshot.view.hosts:
-                core.commands.check_credentials(self.context.team.worker_environment)
-        except CredentialsError as error:
-            lines[:0] = [(say(str(error), "warning"),), ()]
+        spawn, no_key = self._first_steps
+        lines.append((Span(" " * _INDENT), say(spawn)))
+        # Hosts have keys of their own.
+        if no_key and not snapshot.view.hosts:
+            lines[:0] = [(say(no_key, "warning"),), ()]
         return [piece for each in lines for piece in hang(each, width, _INDENT, _MOST_OF_ONE)]
+
+    @cached_property
+    def _first_steps(self) -> tuple[str, str]:
+        """Return the command that hires, and why there is no key for it, if so.
+
+        Read once, because the screen waits for the store.
+        """
+        spawn = core.commands.command_for(self.context.team, _SPAWN)
+        try:
+            core.commands.check_credentials(self.context.team.worker_environment)
+        except CredentialsError as error:
+            return spawn, str(error)
+        return spawn, ""
 
     @property
     def _selected(self) -> str | None:
