@@ -44,9 +44,9 @@ _OPEN = ("pending", "in_progress")
 _FAILURES = 2
 """Failures of the supervisor at one place after which trying again will not help."""
 
-ALONE_AFTER = 30.0
-"""Seconds after the last sign of a lost host after which its agents that are alive are reported: if its machine went
-down, their leases are over by then."""
+ORPHANED_AFTER = 30.0
+"""Seconds after which agents are reported that are alive without their host, from its last record on. If its machine
+went down, their leases are over by then, unless the team's last longer than usual."""
 
 BURST = 5.0
 """Seconds within which several requests count as made at the same time."""
@@ -152,7 +152,7 @@ def find_needs(
         *loops,
         *failed,
         *_no_host_needs(agents),
-        *_alone_needs(others),
+        *_orphan_needs(others),
         *stopped,
         *_collision_needs(others),
         *_outage_need(agents, others.seen),
@@ -212,10 +212,10 @@ def _no_host_needs(agents: Iterable[AgentView]) -> list[Need]:
     return sorted(found, key=lambda need: need.since)
 
 
-def _alone_needs(others: OtherEvidence) -> Iterator[Need]:
+def _orphan_needs(others: OtherEvidence) -> Iterator[Need]:
     """Yield one need for each lost host whose agents are alive: only its process was killed."""
     for host in sorted(others.hosts, key=lambda host: host.seen):
-        if host.state != "lost" or not host.agents or others.now - host.seen < ALONE_AFTER:
+        if host.state != "lost" or not host.agents or others.now - host.seen < ORPHANED_AFTER:
             continue
         one = len(host.agents) == 1
         who = "agent runs" if one else f"{len(host.agents)} agents run"

@@ -265,7 +265,7 @@ def _shared_media(agent: AgentDirectory) -> list[str]:
 
 
 def remove_media(agent: AgentDirectory) -> None:
-    """Remove what the store has of the conversation of an agent that is removed: only a later run would send it.
+    """Remove the images and documents that the store has for later runs of an agent, which is removed.
 
     Raises:
         StorageError: The store failed.

@@ -110,7 +110,7 @@ class Copy:
         return other
 
     def covers(self, name: str) -> bool:
-        """Return True if a name is in this copy if it is in the store, and if it is a folder, with what it contains."""
+        """Return True if this copy can answer for a name: also for all that is inside if it is a folder."""
         if self.folder is None or self.folder == name:
             return True
         row = self._entries.get(name)
@@ -276,7 +276,7 @@ class Copy:
         return list(set(self._inside[folder].values()))
 
     def read_ahead(self, logs: Mapping[str, int]) -> None:
-        """Read what logs have after these offsets, as far as that is little."""
+        """Read the lines of logs after these offsets with one query, of those logs that have few."""
         starts: dict[int, tuple[str, int]] = {}
         for log, offset in logs.items():
             row = self._entries.get(log)

@@ -21,8 +21,8 @@ CERTAIN_FOR = 0.7
 """Parts of the time of a lease: until its renewal, how long a call is repeated, how long its holder counts on it."""
 
 HOST_PART = 1 - RENEW_AFTER
-"""Part of that time for which the lease of a host lasts: a run is lost once that and the worker's own are over, and the
-host may have renewed its lease later by the rest."""
+"""Part of that time for which the lease of a host lasts. A run is lost once the leases of its worker and its host are
+over, and the host may have renewed its own by `RENEW_AFTER` later: so it ends earlier by that."""
 
 _RETRY_INTERVAL = 0.2
 """Seconds until a renewal that failed is tried again."""

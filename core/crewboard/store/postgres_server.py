@@ -37,7 +37,7 @@ not keep locks for longer."""
 _IDLE_CONNECTIONS = 2
 
 _HOSTS = "hosts/"
-"""The names of the leases of hosts begin so."""
+"""The beginning of the names of the leases of hosts."""
 
 # One query, because each command waits for it.
 _FIRST_QUERY = """
@@ -105,7 +105,7 @@ class Server:
         self._keeper: LeaseKeeper | None = None
         self.copy = Copy(url, team, self.rows)
         self._folders: dict[str, Copy] = {}
-        """Copies of single folders, which a process reads that looks at no other agents: a worker."""
+        """Copies of single folders, for a process that does not read the whole team: a worker or a command."""
         self.closed = threading.Event()
 
     # Connections.

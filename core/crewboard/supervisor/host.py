@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TELL_INTERVAL = 2.0
-"""Seconds between two records of a host, and at most between two looks for hosts that were lost."""
+"""Seconds between two records of a host, and the longest time between two looks for lost hosts."""
 
 _LOOK_INTERVAL = 0.25
-"""Seconds at least between two looks for hosts that were lost: the leases of many workers end soon after each other."""
+"""Shortest time in seconds between two looks for lost hosts: leases of many workers end soon after each other."""
 
 CLAIM_DELAY = 0.1
 """Seconds that a full host waits before it claims a run; one that is half full waits half of it."""
@@ -505,7 +505,7 @@ class HostSupervisor(Supervisor):
         return status is not None and status.host in (self._host.name, "") and not is_over(watched, status)
 
     def _adopt(self, watched: Watched) -> None:
-        """Watch a living worker. How another one of this host ended, is known from the host: see `reason_of_own`."""
+        """Watch a worker that lives. Why a dead one of this host ended is found from the host: see `reason_of_own`."""
         lease = watched.agent.lease
         holder = store.leases.holder(lease, Lease)
         if holder is None or holder.host != self._host.name:
@@ -597,7 +597,10 @@ class HostSupervisor(Supervisor):
             super()._log_failure(agent, error)
 
     def _hang_up(self) -> None:
-        """End this host because its terminal was closed: of that, the shell and the kernel tell it once each."""
+        """End this host because its terminal was closed.
+
+        The shell and the kernel each send the signal, and the second one must not kill the workers.
+        """
         if not self.is_draining:
             self._drain()
 
