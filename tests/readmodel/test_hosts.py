@@ -223,7 +223,7 @@ def test_a_lost_host_explains_a_run_that_nobody_ended(team: Frozen) -> None:
     del team.probe.held["api"]
     team.probe.hosts_up = frozenset({"big"})
     agent = read(team).agents[0]
-    assert agent.is_lost
+    assert agent.ended_with_host
     assert agent.reason.startswith("its host small is lost, last seen at ")
     assert agent.since == NOW - 1, "an agent at rest may have written long before its host was lost"
 

@@ -116,7 +116,7 @@ class HostReader:
             return ()
         lost: dict[str, list[str]] = {}
         for agent in agents:
-            if agent.is_lost and not agent.acknowledged:
+            if agent.ended_with_host and not agent.acknowledged:
                 lost.setdefault(agent.host, []).append(agent.name)
         found = (
             HostView(host, self.seen[name], tuple(self._running.get(name, ())), tuple(lost.get(name, ())))

@@ -118,7 +118,9 @@ def find_needs(
     others = others or OtherEvidence()
     names = frozenset(agent.name for agent in agents)
     dead = [agent for agent in agents if agent.is_dead and not agent.acknowledged and not agent.is_open]
-    deaths = [Need("death", agent.name, agent.since, _describe_death(agent)) for agent in dead if not agent.is_lost]
+    deaths = [
+        Need("death", agent.name, agent.since, _describe_death(agent)) for agent in dead if not agent.ended_with_host
+    ]
     deaths += _lost_host_needs(dead)
     asked = [
         Need(
@@ -168,7 +170,7 @@ def _lost_host_needs(dead: Iterable[AgentView]) -> Iterator[Need]:
     """Yield one need for each host that was lost, or ended while agents were at work, for all of these."""
     by_host: dict[str, list[AgentView]] = {}
     for agent in dead:
-        if agent.is_lost:
+        if agent.ended_with_host:
             by_host.setdefault(agent.host, []).append(agent)
     for host, lost in by_host.items():
         names = tuple(agent.name for agent in lost)

@@ -221,7 +221,7 @@ def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
         work=status.work,
         host=status.host,
         is_here=facts.is_here,
-        is_lost=found.is_lost,
+        ended_with_host=found.ended_with_host,
         waits_for_host=found.waits_for_host,
     )
 

@@ -154,7 +154,7 @@ class Finding(Struct, frozen=True):
     failed_start: bool = False
     is_starting: bool = False
     is_open: bool = False
-    is_lost: bool = False
+    ended_with_host: bool = False
     """Its host was lost, or ended while it was at work."""
     waits_for_host: WantedHost | None = None
     """The host for which it has waited so long that the user should know."""
@@ -231,15 +231,15 @@ def _not_begun(seen: Evidence, spec: Spec, last_run: int) -> Finding:
 
 def _ended(record: Exit) -> Finding:
     state: State = "vanished" if has_vanished(record) else "exited" if is_orderly(record) else "crashed"
-    is_lost = was_cut_off(record) or (record.reason == "lost" and bool(record.evidence))
-    return Finding(state, record.at, describe_exit(record), is_lost=is_lost)
+    ended_with_host = was_cut_off(record) or (record.reason == "lost" and bool(record.evidence))
+    return Finding(state, record.at, describe_exit(record), ended_with_host=ended_with_host)
 
 
 def _gone(seen: Evidence) -> Finding:
     since = seen.status.beat if seen.status else 0
     if seen.host is not None and not seen.host.is_up:
         since = max(since, seen.host.seen)
-        return Finding("vanished", since, f"its {seen.host.describe_end()}", is_lost=True)
+        return Finding("vanished", since, f"its {seen.host.describe_end()}", ended_with_host=True)
     if seen.status and seen.status.boot_id and seen.status.boot_id != seen.machine_boot_id:
         return Finding("exited", since, EXIT_REASONS["reboot"])
     if seen.spec and seen.status and seen.spec.run == seen.status.run and seen.spec.want in ("killed", "stopped"):

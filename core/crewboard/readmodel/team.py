@@ -187,7 +187,7 @@ class AgentView(Struct, frozen=True):
     """The host of its last run; empty on a team without hosts."""
     is_here: bool = True
     """Its processes can be looked at: it does not run on another machine."""
-    is_lost: bool = False
+    ended_with_host: bool = False
     """Its last run ended because its host was lost, or ended while it was at work."""
     waits_for_host: WantedHost | None = None
     """The host for which it waits longer than usual; `reason` says why."""
@@ -217,7 +217,7 @@ class AgentView(Struct, frozen=True):
     @property
     def is_dead(self) -> bool:
         """Return True if the last run crashed, or ended with its host, whether that was acknowledged or not."""
-        return self.state in DEAD or self.is_lost
+        return self.state in DEAD or self.ended_with_host
 
 
 class HostView(Struct, frozen=True):

@@ -109,7 +109,7 @@ def _now(page: Page) -> list[Line]:
     agent, snapshot = page.agent, page.snapshot
     report, work = snapshot.get(CrashOf(agent.name)), snapshot.get(WorkOf(agent.name)) or Work()
     if agent.shown == "dead" and report is not None:
-        lost = [("host", agent.host), ("what helps", WHAT_HELPS_LOST)] if agent.is_lost else []
+        lost = [("host", agent.host), ("what helps", WHAT_HELPS_LOST)] if agent.ended_with_host else []
         return [*crash_lines(report, page.now, page.width), *fact_lines(lost, page.width)]
     recent = activity_lines(work, page.width, recent=_RECENT, caret=page.caret)
     recent += _queued_lines(page)

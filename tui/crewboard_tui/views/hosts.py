@@ -268,7 +268,7 @@ def _agent_line(agent: AgentView, now: float, width: int) -> Line:
     return crop(
         (
             Span(f"{look.glyph} ", look.tone),
-            Span(pad_name(agent.name, _NAME) + " ", "bold" if agent.is_lost else ""),
+            Span(pad_name(agent.name, _NAME) + " ", "bold" if agent.ended_with_host else ""),
             Span(f"{look.word:<8}", look.tone),
             Span(f"{used}  ", "" if usage is not None else "dim"),
             say(doing(agent, now)),

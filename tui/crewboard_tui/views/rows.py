@@ -135,7 +135,7 @@ def _why(agent: AgentView, now: float) -> Span:
 
 
 def _host(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    return Span(agent.host or "—", "error" if agent.is_lost and not agent.acknowledged else "dim")
+    return Span(agent.host or "—", "error" if agent.ended_with_host and not agent.acknowledged else "dim")
 
 
 def _pid(agent: AgentView, now: float) -> Span:  # noqa: ARG001
