@@ -56,8 +56,8 @@ def _until_operator(words: list[str]) -> list[str]:
 def test_the_commands_of_the_guide_are_understood() -> None:
     named = [parse(words) for words in commands()]
     assert set(named) == {
-        "", "doctor", "team create", "team join", "workspace push", "host", "hosts up", "hosts down", "spawn", "fetch",
-        "merge", "changes",
+        "", "doctor", "team create", "team join", "workspace push", "host", "hosts up", "hosts down", "spawn", "wait",
+        "fetch", "merge", "changes",
     }  # fmt: skip
     assert named.count("host") == 5, "by hand, two to try, by ssh, by Slurm"
 

@@ -195,7 +195,11 @@ def test_an_agent_starts_from_the_work_of_another(machine: Machine, home: TeamDi
     workspaces.push(home, "kim", 1.0)
     one, other = machine("one"), machine("other")
     fixer = run(one, "fixer", hire(home, "fixer"))
+    from_fixer = HireOptions(start_from="fixer")
+    _, note = workspace.worktree_on_hosts(Team(home), "tester", from_fixer)
+    assert note == "fixer has changed nothing yet: tester begins with the pushed workspace"
     carry(one, "fixer", fixer, a_py="a = 1\n")
+    assert workspace.worktree_on_hosts(Team(home), "tester", from_fixer)[1] == ""
     spec = run(other, "tester", hire(home, "tester", start_from="fixer"))
     tree = other.worktree("tester")
     assert (tree / "a.py").read_text() == "a = 1\n"

@@ -130,5 +130,8 @@ def worktree_on_hosts(team: Team, name: str, flags: HireOptions) -> tuple[Worktr
     old = worktree_of(team, name)
     if old is not None and old.carried and workspaces.newest(team.directory, name) is not None:
         return old, ""
-    stale = describe_unpushed(team, pushed) if source is None else ""
-    return workspaces.worktree_on_hosts(team.directory, name, pushed), stale
+    has_begun = source is not None and workspaces.newest(team.directory, source) is not None
+    notes = [] if has_begun else [describe_unpushed(team, pushed)]
+    if source is not None and not has_begun:
+        notes.insert(0, f"{source} has changed nothing yet: {name} begins with the pushed workspace")
+    return workspaces.worktree_on_hosts(team.directory, name, pushed), "; ".join(filter(None, notes))

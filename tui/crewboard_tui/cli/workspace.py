@@ -72,6 +72,8 @@ def _describe(found: Workspace) -> dict[str, Any]:
 
 def _say(found: Workspace) -> None:
     size = core.store.roster.format_size(sum(each.size for each in found.bundles))
+    # A number alone is bytes.
+    size += " bytes" if size.isdecimal() else ""
     uncommitted = " and uncommitted files" if found.commit != found.head else ""
     branch = f" ({found.branch})" if found.branch else ""
     say(safe_line(f"agents on hosts begin with {found.head[:12]}{branch}{uncommitted}"))
