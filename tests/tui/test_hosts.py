@@ -149,6 +149,26 @@ async def test_a_lost_host_is_one_need_for_all_its_agents(spread: Frozen) -> Non
         assert state.acknowledged == {"ui": 1, "release": 1}
 
 
+@pytest.mark.long
+async def test_work_that_an_ending_host_cut_off_is_resumed_or_acknowledged(
+    spread: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resumed: list[str] = []
+    monkeypatch.setattr(commands.hire, "resume", lambda _team, name, **_: resumed.append(name))
+    cut_off = LOST.replace(reason="host_ended", evidence="", unfinished=True)
+    for name in ("ui", "release"):
+        json_records.save(spread.directory.agent(name).exit, cut_off)
+    add_host(spread.directory, "build2", slots=4, at=NOW - 40, draining=True)
+    async with opened(spread, 120, 40) as stage:
+        await stage.press("4", "j")
+        await stage.sees("host build2 ended while 2 agents were at work", "agents     ui, release")
+        await stage.press("r")
+        await stage.sees("2 are up again")
+        assert sorted(resumed) == ["release", "ui"]
+        await stage.press("D")
+        await stage.sees("Needs you · 5")
+
+
 async def test_hosts_were_up_while_the_database_is_away(spread: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: object) -> None:
         raise StorageError("the store postgresql://crew@db failed: connection refused", away=True)
