@@ -556,10 +556,8 @@ def has_pushed(team: TeamDirectory, repository: Repository, commit: str) -> bool
 def unpushed(team: TeamDirectory, pushed: Workspace) -> int:
     """Return how many commits of the user's repository are newer than what was pushed; 0 if that is unknown here."""
     try:
-        repository = open_repository(team.root)
-        if repository.ref(f"{pushed.head}^{{commit}}") is None:
-            return 0
-        return int(repository.git("rev-list", "--count", "HEAD", f"^{pushed.head}"))
+        return int(open_repository(team.root).git("rev-list", "--count", "HEAD", f"^{pushed.head}"))
+    # Another project's repository does not know the commit.
     except (NoRepositoryError, GitFailedError):
         return 0
 
