@@ -154,7 +154,12 @@ async def test_work_that_an_ending_host_cut_off_is_resumed_or_acknowledged(
     spread: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resumed: list[str] = []
-    monkeypatch.setattr(commands.hire, "resume", lambda _team, name, **_: resumed.append(name))
+
+    def resume(_team: object, name: str, **_: object) -> int:
+        resumed.append(name)
+        return 2
+
+    monkeypatch.setattr(commands.hire, "resume", resume)
     cut_off = LOST.replace(reason="host_ended", evidence="", unfinished=True)
     for name in ("ui", "release"):
         json_records.save(spread.directory.agent(name).exit, cut_off)
