@@ -214,30 +214,6 @@ def test_a_run_is_lost_only_if_neither_it_nor_its_host_lives(team: Hosts) -> Non
     assert seen_by(directory, "build2").find_lost() == []
 
 
-def test_runs_lost_one_after_the_other_are_found_together(
-    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    roster.ensure(directory, 1.0)
-    hosts.make(directory, "build1")
-    workers = []
-    for name in ("p1", "p2"):
-        agent = directory.agent(name)
-        directory.make_folder(agent.folder.name)
-        json_records.save(agent.status, Status(run=1, pid=1, state="idle", since=1, boot_id="b", host="build1", beat=5))
-        workers.append(leases.take(agent.lease))
-    [first, second] = [worker for worker in workers if worker is not None]
-    watching = seen_by(directory, "build2")
-    leases.release(first)
-    assert watching.find_lost() == []
-    with monkeypatch.context() as patch:
-        # The other one lives on without its host.
-        patch.setattr("crewboard.supervisor.host._GATHER_FOR", 0)
-        assert [run.agent.name for run in watching.find_lost()] == ["p1"]
-    assert watching.find_lost() == []
-    leases.release(second)
-    assert {run.agent.name for run in watching.find_lost()} == {"p1", "p2"}
-
-
 @pytest.mark.parametrize("fails_at", [None, "share_notice", "send", "mark_finalized"])
 def test_runs_lost_with_one_host_are_told_in_one_notice(directory: TeamDirectory, fails_at: str | None) -> None:
     roster.ensure(directory, 1.0)

@@ -52,10 +52,6 @@ _LOOK_INTERVAL = 0.25
 CLAIM_DELAY = 0.1
 """Seconds that a full host waits before it claims a run; one that is half full waits half of it."""
 
-_GATHER_FOR = 4.0
-"""Seconds to wait for other runs of a host after the first was found lost, so that one notice tells of all: the leases
-of workers whose machine went down end one after the other, within the time of a renewal."""
-
 _LOOK_AGAIN = 30.0
 """Seconds after which all agents are looked at again for runs of a host that is gone: one may have begun late."""
 
@@ -128,8 +124,6 @@ class LocalHost:
         self._began_at = store.hosts.now(team)
         self._seen_at = team.host(record.name).below("host.json").changed_at()
         self._looked: dict[str, Looked] = {}
-        self._gathering: dict[str, float] = {}
-        """When the first of the lost runs was found that are not finalized yet, by host."""
         self._clock_at = float("-inf")
         self._meter = UsageMeter()
 
@@ -231,9 +225,6 @@ class LocalHost:
                 reason, evidence = self._why(status, store.hosts.load(self._team, host), seen_at)
                 found.append(LostRun(agent, status.run, host, reason, evidence, seen_at))
         self._looked[host] = Looked(left, looked.at)
-        if found and len(found) < len(left) and now - self._gathering.setdefault(host, now) < _GATHER_FOR:
-            return []
-        self._gathering.pop(host, None)
         return found
 
     def reason_of_own(self, status: Status) -> tuple[str, str, float]:
