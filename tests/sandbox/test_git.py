@@ -321,6 +321,19 @@ ON_LANDLOCK = {
 }  # fmt: skip
 """One attack for each way in which the rules of git's files hold at this level; `make test-long` makes all."""
 
+LIKE_ANOTHER = {
+    "a submodule moved away", "a submodule that is not checked out", "an embedded repository in the index",
+    "settings of a worktree of a worktree", "the .git file of a worktree of a worktree",
+    "settings of the repository of a linked worktree", "a file included by an included file",
+    "a filter that is missing and that only an included file defines", "a hook elsewhere by moving the folder",
+    "a hook in a missing folder", "a file monitor",
+}  # fmt: skip
+"""Attacks on what the rule of another attack protects, too: only `make test-long` makes them in bubblewrap."""
+
+
+def is_long(level: str, attack: Attack) -> bool:
+    return attack.name in LIKE_ANOTHER if level == "bubblewrap" else attack.name not in ON_LANDLOCK
+
 
 def text_of(attack: Attack, project: Project) -> str:
     return attack.command.format(root=project.root, evil=project.evil)
@@ -331,7 +344,7 @@ def text_of(attack: Attack, project: Project) -> str:
     [
         pytest.param(
             level, attack, id=f"{level}-{attack.name.replace(' ', '_')}",
-            marks=[pytest.mark.long] if level == "landlock" and attack.name not in ON_LANDLOCK else [],
+            marks=[pytest.mark.long] if is_long(level, attack) else [],
         )
         for level in LEVELS
         for attack in ATTACKS
