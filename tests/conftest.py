@@ -29,9 +29,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # So does `nohup`.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# No test depends on the speed of the machine, or on chance; `--hypothesis-profile default` tries other examples.
+# No test depends on the speed of the machine, or on chance; `--hypothesis-profile default` tries others, and more.
 settings.register_profile(
-    "crewboard", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, database=None
+    "crewboard",
+    max_examples=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,
+    database=None,
 )
 settings.load_profile("crewboard")
 
