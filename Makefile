@@ -32,7 +32,7 @@ help: ## list the targets
 demo: $(STAMP) ## show a team at work, without a key and a network
 	@$(BIN)/crewboard demo
 
-test: $(STAMP) ## run the tests, two and a half minutes on two cores
+test: $(STAMP) ## run the tests, two minutes on two cores
 	@$(PYTEST)
 
 test-long: $(STAMP) ## run the long fault and soak tests
