@@ -45,6 +45,8 @@ gc.disable()
 
 _MEMORY = Path("/dev/shm")
 
+_MAKE = TeamDirectory.make
+
 _ROOM = 1 << 30
 """Bytes that must be free in memory: a run has a hundred megabytes of files at a time."""
 
@@ -177,6 +179,17 @@ def kept_in(request: pytest.FixtureRequest) -> Iterator[str]:
         if kept == "postgresql":
             stack.enter_context(teams_in(request.getfixturevalue("postgres")))
         yield kept
+
+
+@pytest.fixture(autouse=True)
+def own_store(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let a test that does not ask where teams are kept make them in files, also between two that do."""
+    if TeamDirectory.make is _MAKE or "kept_in" in request.fixturenames:
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TeamDirectory, "make", _MAKE)
+        yield
 
 
 @pytest.fixture
