@@ -77,7 +77,7 @@ class Looked:
 
 @dataclass
 class Outage:
-    """What a host logs of an outage of the database, once when it begins and once when it ends."""
+    """An outage of the database: a host logs once that it began, and once that it is over."""
 
     answered_at: float = field(default_factory=time.time)
     """When the database answered last."""
