@@ -4,7 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PACKAGES := $(VENV)/.packages
+RUNTIME := $(VENV)/.runtime
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
+# The pinned files name each package, so there is nothing to resolve. pip would compile on one core.
+INSTALL := $(PIP) install --no-compile --no-deps --require-hashes -r
+# Some packages ship files that are no code of this Python; they stay as they are.
+COMPILE = $(BIN)/python -m compileall -qq -j 0 -x offline/sample core tui \
+	"$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" || true
+REQUIRE_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+	"crewboard needs Python 3.11 or newer; this is " + sys.version.split()[0] + ": make PYTHON=python3.12 ...")'
 # Most tests spend part of their time waiting, so use more runners than cores.
 PYTEST := $(BIN)/pytest -n 6 --dist loadgroup
 
@@ -20,19 +28,23 @@ CLAUDE := 2.1.177 2.1.197 2.1.330
 # The newest version of Ray that is tested.
 RAY := ray-2.60.0
 
+# The gateways that are tested, as tests/gateways/conftest.py names them.
+LITELLM := litellm-1.108.7
+ROUTER := claude-code-router-2.0.0
+
 BERNSTEIN := bernstein-3.23.0
 CCMANAGER := ccmanager-4.4.3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check lint words types imports docs claude ray screenshots bench peers format requirements clean
+.PHONY: help demo test test-long check lint words types imports docs claude ray live gateways screenshots bench peers format requirements clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
 
-demo: $(STAMP) ## show a team at work, without a key and a network
-	@$(BIN)/crewboard demo
+demo: $(RUNTIME) ## show a team at work, without a key and a network
+	@$(BIN)/python -m crewboard_tui.cli demo
 
-test: $(STAMP) ## run the tests, two minutes on two cores
+test: $(STAMP) ## run the tests, in about three minutes on two cores
 	@$(PYTEST)
 
 test-long: $(STAMP) ## run the long fault and soak tests
@@ -89,6 +101,22 @@ ray: $(STAMP) ## test `hosts up` with a real Ray cluster of three nodes; install
 		|| { rm -rf .cache/$(RAY); echo "left out: $(RAY), which the package index lacks"; }
 	@test ! -e .cache/$(RAY)/installed || .cache/$(RAY)/bin/python -m pytest -m ray -n 0 tests/cli
 
+live: $(STAMP) ## test with the API itself, with your key; it costs two cents, and at most fifty
+	@$(BIN)/pytest -m live -n 0 -rs tests/cli/test_real_api.py
+
+# LiteLLM pins what it needs, so it gets an environment of its own. Its start compiles the part that is used.
+gateways: $(STAMP) ## test with real gateways on loopback; installs LiteLLM, 600 MB, and claude-code-router, under their own licences
+	@test -e .cache/$(LITELLM)/installed || { \
+		$(PYTHON) -m venv --clear .cache/$(LITELLM) \
+		&& .cache/$(LITELLM)/bin/pip -qq --disable-pip-version-check install --no-compile 'litellm[proxy]==$(LITELLM:litellm-%=%)' \
+		&& touch .cache/$(LITELLM)/installed; } \
+		|| { rm -rf .cache/$(LITELLM); echo "left out: $(LITELLM), which pip cannot install"; }
+	@test -x .cache/$(ROUTER)/node_modules/.bin/ccr \
+		|| npm install --prefix .cache/$(ROUTER) --no-save --no-audit --no-fund --loglevel=error \
+			@musistudio/claude-code-router@$(ROUTER:claude-code-router-%=%) \
+		|| echo "left out: $(ROUTER), which npm cannot install"
+	@$(BIN)/pytest -m gateways -n 0 tests/gateways
+
 screenshots: $(STAMP) ## paint screenshots/
 	@$(BIN)/python -m tests.screenshots
 
@@ -114,16 +142,27 @@ clean: ## remove .venv, caches and builds
 	@rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find core tui tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# Only what running needs: installing the tools of development as well takes twice as long.
+$(RUNTIME): requirements.txt
+	@$(REQUIRE_PYTHON)
+	@echo "Making $(VENV), once …" >&2
+	@$(PYTHON) -m venv $(VENV)
+	@echo "Installing $$(grep -c == requirements.txt) packages into it …" >&2
+	@$(INSTALL) requirements.txt
+	@echo "Compiling them …" >&2
+	@$(COMPILE)
+	@printf '%s\n' "$(CURDIR)/core" "$(CURDIR)/tui" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/crewboard-source.pth"
+	@touch $@
+
 # Stamps are written last, so that an interrupted set-up starts again.
 $(STAMP): $(PACKAGES) pyproject.toml
 	@$(PIP) install --no-deps --no-build-isolation -e .
-	@touch $@
+	@$(COMPILE)
+	@touch $(RUNTIME) $@
 
 $(PACKAGES): requirements-dev.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
-		"crewboard needs Python 3.11 or newer; this is " + sys.version.split()[0] + \
-		": make PYTHON=python3.12 ...")'
-	@echo "Setting up $(VENV), once; it takes about a minute." >&2
+	@$(REQUIRE_PYTHON)
+	@echo "Setting up $(VENV), once; it takes about half a minute." >&2
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(PIP) install --require-hashes -r requirements-dev.txt
+	@$(INSTALL) requirements-dev.txt
 	@touch $@

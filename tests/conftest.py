@@ -17,6 +17,7 @@ from crewboard.offline.service import Fault
 from crewboard.protocol import supervisor_client
 from crewboard.store import layout, roster
 from crewboard.store.layout import TeamDirectory
+from tests import openapi
 from tests.crew import Crew
 from tests.model import ModelServer
 from tests.postgres import SharedServer, teams_in
@@ -149,6 +150,18 @@ def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def judged(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that sends the offline model what the API refuses, or gets from it what the API does not send."""
+    openapi.judges = request.node.get_closest_marker("bench") is None
+    yield
+    found, openapi.misfits[:] = [*openapi.misfits], []
+    if request.node.get_closest_marker("misfits") is None:
+        assert not found, "\n".join(["the API's own description refuses:", *found])
+    else:
+        assert found, "nothing of it is refused by the API's own description: remove the mark"
+
+
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedServer]:
     """Return the PostgreSQL server of this run of the tests."""
@@ -225,9 +238,12 @@ def _maker(stack: ExitStack, root: Path, made: Callable[[Crew], object] = lambda
         script: Iterable[Reply] | Mapping[str, Iterable[Reply]] = (),
         faults: Iterable[Fault] = (),
         window: int = 200_000,
+        allows_stale_thinking: bool = False,
         **environment: str,
     ) -> Crew:
-        model = stack.enter_context(ModelServer(script=script, faults=faults, window=window))
+        model = stack.enter_context(
+            ModelServer(script=script, faults=faults, window=window, allows_stale_thinking=allows_stale_thinking)
+        )
         crew = Crew(root, model, **environment)
         made(crew)
         return crew

@@ -16,7 +16,10 @@ from crewboard.protocol import requests, supervisor_client
 from crewboard.protocol.results import Follower
 from crewboard.readmodel.reader import TeamReader, read_team
 from crewboard.readmodel.team import AgentView, TeamView
-from crewboard.records import Answer, Event, HireOptions, Lease, Request
+from crewboard.records.agents import HireOptions
+from crewboard.records.events import Answer, Event
+from crewboard.records.processes import Lease
+from crewboard.records.requests import Request
 from crewboard.store import agents, journal, leases
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from tests.model import ModelServer
@@ -76,7 +79,7 @@ class Crew:
     def hire(self, name: str, kind: str, prompt: str, **flags: Any) -> hiring.Assignment:
         return hiring.spawn(self.team, hiring.Hire(name, kind, prompt, flags=HireOptions(**flags)))
 
-    def answer(self, assignment: hiring.Assignment) -> Answer:
+    def answer(self, assignment: hiring.Assignment, seconds: float = WAIT_TIMEOUT) -> Answer:
         """Wait for the answer to an assignment, however it ended."""
         follower = Follower(self.agent(assignment.agent), assignment.id, assignment.run).rewind()
 
@@ -84,7 +87,7 @@ class Crew:
             follower.read()
             return follower.answer
 
-        return eventually(look, f"{assignment.agent}'s answer")
+        return eventually(look, f"{assignment.agent}'s answer", seconds)
 
     def answer_to(self, name: str, ident: str) -> Answer:
         """Wait for the answer of `name` to the prompt or message `ident`."""

@@ -8,31 +8,14 @@ from typing import Any
 from crewboard.commands.context import Team
 from crewboard.protocol import approvals
 from crewboard.readmodel.processes import ProcessNode, Usage
-from crewboard.records import (  # fmt: skip
-    Answer,
-    Config,
-    Context,
-    Cursor,
-    Exit,
-    HireOptions,
-    Host,
-    Intake,
-    JsonValue,
-    Member,
-    Reply,
-    RequestType,
-    RunStarted,
-    Spec,
-    State,
-    Status,
-    Supervisor,
-    Task,
-    TaskStatus,
-    Tokens,
-    ToolResult,
-    ToolStart,
-)
-from crewboard.store import Key, agents, journal, json_records, mailbox, roster
+from crewboard.records.agents import Context, Cursor, HireOptions, Spec, State, Status, Tokens
+from crewboard.records.base import JsonValue
+from crewboard.records.events import Answer, Intake, Reply, RunStarted, ToolResult, ToolStart
+from crewboard.records.processes import Exit, Host, Supervisor
+from crewboard.records.requests import RequestType
+from crewboard.records.team import Config, Member, Task, TaskStatus
+from crewboard.store import agents, journal, json_records, mailbox, roster
+from crewboard.store.interface import Key
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 NOW = datetime(2026, 11, 20, 15, 4, 22, tzinfo=UTC).timestamp()
@@ -77,6 +60,7 @@ class FrozenProbe:
     gone: frozenset[int] = frozenset()
     hosts_up: frozenset[str] = frozenset()
     """The hosts that hold their leases."""
+    shared: int | None = None
     families: dict[int, tuple[ProcessNode, ...]] = field(default_factory=dict)
 
     def boot_id(self) -> str:
@@ -106,6 +90,9 @@ class FrozenProbe:
         # A copy, because a test may end an agent meanwhile.
         held = dict(self.held)
         return {name: held[name] for name in workers if name in held}
+
+    def shared_bytes(self, supervisor: int) -> int | None:
+        return self.shared
 
     def process_tree(self, pid: int) -> tuple[ProcessNode, ...]:
         return self.families.get(pid, ())
@@ -223,6 +210,8 @@ class Frozen:
 _MODELS = {
     "explore": "claude-haiku-5-5", "plan": "claude-opus-5-5", "code": "claude-sonnet-5-5", "test": "claude-sonnet-5-5",
     "lead": "claude-opus-5-5",
+    # Types of Claude Code.
+    "team-lead": "claude-opus-5-5", "general-purpose": "claude-sonnet-5-5", "Explore": "claude-haiku-5-5",
 }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from crewboard.linux import process
-from crewboard.records import Host
+from crewboard.records.processes import Host
 from crewboard.store import hosts, leases
 from crewboard.store.layout import TeamDirectory
 

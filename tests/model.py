@@ -6,19 +6,25 @@ import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
 from msgspec import to_builtins
 
 from crewboard.offline import http
+from crewboard.offline.conversation import asks_for_summary
 from crewboard.offline.reply import Reply
 from crewboard.offline.scenario import Scenario, load_all
 from crewboard.offline.service import WINDOW, Fault, Faults, Service
 from crewboard.offline.wire import MessagesRequest
+from tests import openapi
 
 ANY_AGENT = ""
 """The key of replies for the agent that asks next."""
+
+SUMMARY_OF = "a summary of "
+"""What the key of replies to an agent's requests for a summary begins with. Without any, the offline model replies."""
 
 START_TIMEOUT = 30.0
 """Seconds until a loopback port must be open."""
@@ -32,6 +38,11 @@ def says(text: str) -> Reply:
 def calls(tool: str, /, **input: Any) -> Reply:
     """Return a reply that calls one tool."""
     return Reply([{"type": "tool_use", "name": tool, "input": input}])
+
+
+def looks(count: int) -> list[Reply]:
+    """Return replies that each look around with one call, no two like the other, so that they are no loop."""
+    return [calls("list_dir", path=(".", "./")[number % 2]) for number in range(count)]
 
 
 class Script:
@@ -56,7 +67,7 @@ class Script:
             return None
         key = _key(agent, request)
         if key not in self._given:
-            left = self._left.get(agent) or self._left.get(ANY_AGENT)
+            left = self._left.get(agent) or self._left.get(agent if agent.startswith(SUMMARY_OF) else ANY_AGENT)
             if not left:
                 return None
             self._given[key] = left.pop(0)
@@ -73,7 +84,8 @@ class ModelServer:
 
     `faults` misbehave, one for each request, None as usual; `script` replies literally, in order or by agent's name,
     and when it is through the phrasebook takes over. `pace` multiplies every delay; 0 answers at once. `window` is how
-    many tokens the models take in.
+    many tokens the models take in. With `thinks`, models think before each reply, and refuse thinking behind what has
+    changed: a test whose requests were refused for that fails at its end, unless it `allows_stale_thinking`.
     """
 
     def __init__(
@@ -84,6 +96,8 @@ class ModelServer:
         scenarios: Sequence[Scenario] | None = None,
         pace: float = 0,
         window: int = WINDOW,
+        thinks: bool = True,
+        allows_stale_thinking: bool = False,
     ) -> None:
         self.requests: list[dict[str, Any]] = []
         """The bodies of all requests to `/v1/messages`, in the order in which they came."""
@@ -99,7 +113,9 @@ class ModelServer:
             scenarios=load_all() if scenarios is None else scenarios,
             window=window,
             record=self.requests.append,
+            thinks=thinks,
         )
+        self._allows_stale_thinking = allows_stale_thinking
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="offline model", daemon=True)
         self._up = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -118,6 +134,8 @@ class ModelServer:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
+        # A worker repairs such a conversation, so a test would not notice.
+        assert self._allows_stale_thinking or not self._service.stale, f"stale thinking was sent: {self._service.stale}"
 
     def give(self, agent: str, *replies: Reply) -> None:
         """Give an agent, by name, replies beyond the script; what it asks from now on takes them in order.
@@ -141,7 +159,7 @@ class ModelServer:
     def _reply(self, agent: str, request: MessagesRequest) -> Reply | None:
         # This holds up the whole server, which is what is wanted.
         self._replies.wait()
-        return self._script.reply(agent, request)
+        return self._script.reply(f"{SUMMARY_OF}{agent}" if asks_for_summary(request) else agent, request)
 
     def asked_by(self, agent: str) -> list[dict[str, Any]]:
         """Return the requests of an agent, found by the name in the system prompt."""
@@ -149,6 +167,35 @@ class ModelServer:
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
-        async with http.listening(self._service.handle) as self.url:
+        handle = self._service.handle
+
+        async def judged(incoming: http.Incoming, client: http.Client) -> None:
+            if openapi.judges:
+                openapi.judge_request(incoming)
+                client = openapi.JudgedClient(client, incoming.path)
+            await handle(incoming, client)
+
+        async with http.listening(judged) as self.url:
             self._up.set()
             await self._stop.wait()
+
+
+@contextmanager
+def listing(*names: str) -> Iterator[str]:
+    """Serve a list of models, and no more, as a local server does; yield its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            known = path == "/v1/models" or path.rpartition("/")[2] in names
+            self.send_response(200 if known else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps({"data": [{"id": name} for name in names]}).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as found:
+        threading.Thread(target=found.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{found.server_port}"
+        found.shutdown()

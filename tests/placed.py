@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from crewboard.records import Host, Member, Spec, Status
+from crewboard.records.agents import Spec, Status
+from crewboard.records.processes import Host
+from crewboard.records.team import Member
 from crewboard.store import agents, hosts, json_records, roster
 from crewboard.store.layout import TeamDirectory
 from tests.frozen import NOW, Frozen

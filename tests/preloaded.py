@@ -27,9 +27,12 @@ from unittest import mock
 
 from crewboard.protocol import supervisor_client
 from crewboard.protocol.prefork import SERVER_MODULE
-from crewboard.store import TeamDirectory
+from crewboard.store.layout import TeamDirectory
 
 _SPAWN = supervisor_client._spawn
+
+_patch = ""
+"""Code that changes each team that is started, and its workers."""
 
 _ROOM = " " * 1000
 """Makes room in the command line of the process, because its children write their own in its place."""
@@ -173,7 +176,7 @@ def _main() -> int:
     # Detach, so that no test runner has to wait for the others.
     if os.fork():
         os._exit(0)
-    from crewboard import linux
+    from crewboard.linux import process
     from crewboard.offline import __main__ as offline
     from crewboard.supervisor import __main__ as supervisor
     from crewboard.worker import prefork_server
@@ -192,13 +195,13 @@ def _main() -> int:
     if forked is None:
         return 0
     connection, (output,) = forked
-    _become(connection, None, output)
+    exec(_become(connection, None, output)["patch"], {})
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     spawner = os.fork()
     if spawner:
         theirs.close()
         command = [sys.executable, "-I", "-m", "crewboard.supervisor", *sys.argv[1:]]
-        linux.process.rename("python", command)
+        process.rename("python", command)
         # A host that lost its lease begins again as a new interpreter.
         sys.orig_argv[:] = command
         _fork_modules(ours, spawner)
@@ -212,7 +215,7 @@ def _main() -> int:
         return 0
     connection, (stdin, output) = forked
     fields = _become(connection, stdin, output)
-    linux.process.rename("python", [sys.executable, "-I", "-m", fields["module"], *sys.argv[1:]])
+    process.rename("python", [sys.executable, "-I", "-m", fields["module"], *sys.argv[1:]])
     return prefork_server.main() if fields["module"] == SERVER_MODULE else offline.main()
 
 
@@ -254,7 +257,7 @@ class Preloaded:
 
     def spawn(self, team: TeamDirectory, environment: Mapping[str, str], log: int, *host: str) -> None:
         """Start a supervisor as `supervisor_client._spawn` does, or a host with these arguments."""
-        fields = {"arguments": [str(team.path), *host], "environment": dict(environment)}
+        fields = {"arguments": [str(team.path), *host], "environment": dict(environment), "patch": _patch}
         with self._lock:
             try:
                 _send(self._connected(), fields, [log])
@@ -317,6 +320,13 @@ class Preloaded:
     ) -> None:
         # Supervisors that it forked stay: each test ends its own.
         self._leave()
+
+
+@contextmanager
+def patched(code: str) -> Iterator[None]:
+    """Run `code` in each supervisor that is started, from which workers inherit what it changes."""
+    with mock.patch.object(sys.modules[__name__], "_patch", code):
+        yield
 
 
 @contextmanager

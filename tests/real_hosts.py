@@ -8,10 +8,10 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crewboard import commands
+from crewboard.commands import hosts as commands_hosts
 from crewboard.linux import process
 from crewboard.protocol import supervisor_client
-from crewboard.records import Host
+from crewboard.records.processes import Host
 from crewboard.store import hosts
 from crewboard.store.layout import TeamDirectory
 from tests.crew import WAIT_TIMEOUT, Crew, eventually
@@ -59,7 +59,7 @@ class Hosts:
     def start(self, name: str, *labels: str, slots: int = 8) -> Process:
         """Fork a host in the folder of its name, and wait until it is up."""
         (self.folder / name).mkdir(exist_ok=True)
-        team = commands.hosts.join(self.folder / name, self.crew.directory.path.name, self.url)
+        team = commands_hosts.join(self.folder / name, self.crew.directory.path.name, self.url)
         before = hosts.load(self.crew.directory, name)
         with (self.folder / f"{name}.log").open("ab") as log:
             given = ("--host", name, str(slots), *labels)

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from crewboard import store
-from crewboard.records import AttachedTeam, Exit, Spec, Usage
+from crewboard.records.agents import Spec
+from crewboard.records.processes import Exit, Usage
+from crewboard.records.team import AttachedTeam
+from crewboard.store import agents, leases, roster
 from tests.frozen import NOW, PLAN, Frozen, make_empty, make_team
 from tests.placed import add_host, place
 from tests.tui.stage import Stage, opened
@@ -97,7 +99,7 @@ async def paint(shot: Shot, home: Path) -> str:
     if shot.hosts:
         place_on_hosts(frozen)
     # Nothing of Claude Code is here that could be mirrored.
-    mirrors = store.leases.take(frozen.directory.mirror_lock)
+    mirrors = leases.take(frozen.directory.mirror_lock)
     assert mirrors is not None
     try:
         with contextlib.chdir(frozen.directory.root):
@@ -113,10 +115,10 @@ def make_attached(home: Path) -> Frozen:
     attached = AttachedTeam(
         program="claude-code", team="inkpot", config_dir=str(home / ".claude"), version="2.1.330", hooks=True
     )
-    store.roster.change(frozen.directory, lambda config: setattr(config, "attached", attached))
-    frozen.hire("team-lead", "lead", "idle", "", ago=41, pid=0)
-    frozen.hire("alpha", "code", "waiting", "waits for a yes", ago=66, pid=0, waiting_for="plan-1")
-    frozen.hire("beta", "explore", "working", "grep JWT_KEY", ago=12, pid=0)
+    roster.change(frozen.directory, lambda config: setattr(config, "attached", attached))
+    frozen.hire("team-lead", "team-lead", "idle", "", ago=41, pid=0)
+    frozen.hire("alpha", "general-purpose", "waiting", "waits for a yes", ago=66, pid=0, waiting_for="plan-1")
+    frozen.hire("beta", "Explore", "working", "grep JWT_KEY", ago=12, pid=0)
     frozen.mail(1, "team-lead", "alpha", "message", "Rotate the signing keys. Plan it first.", 130)
     frozen.asks("plan-1", "plan_approval", "alpha", 66, {"plan": PLAN, "plan_file_path": "plans/rotate.md"})
     return frozen
@@ -136,8 +138,8 @@ def place_on_hosts(frozen: Frozen) -> None:
     for name in ("perf", "ui"):
         place(frozen, name, "gpu1")
         del frozen.probe.held[name]
-        store.agents.write_exit(frozen.directory.agent(name), lost)
-    store.agents.change_spec(frozen.directory.agent("perf"), _needs_gpu)
+        agents.write_exit(frozen.directory.agent(name), lost)
+    agents.change_spec(frozen.directory.agent("perf"), _needs_gpu)
 
 
 def _needs_gpu(spec: Spec | None) -> Spec:

@@ -1,32 +1,12 @@
 """The engine: team files, commands, the supervisor, the workers and the read model. Draws nothing.
 
-`__all__` lists the public names. The dashboard and the command line also use the packages, as in
-`crewboard.store.leases`. Each name is loaded when it is first used, because every process of a team imports this
-package and most need little of it.
+`__all__` lists the public names, the only ones that a package passes on. Each is loaded when it is first used, because
+every process of a team imports this package and most need little of it.
 """
 
-from typing import TYPE_CHECKING
-
-from crewboard.lazy import lazy
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from crewboard import agent_types as agent_types
-    from crewboard import attach as attach
-    from crewboard import commands as commands
-    from crewboard import env as env
-    from crewboard import linux as linux
-    from crewboard import mcp_servers as mcp_servers
-    from crewboard import media as media
-    from crewboard import models as models
-    from crewboard import pricing as pricing
-    from crewboard import protocol as protocol
-    from crewboard import readmodel as readmodel
-    from crewboard import records as records
-    from crewboard import redaction as redaction
-    from crewboard import sandbox as sandbox
-    from crewboard import store as store
-    from crewboard import type_files as type_files
-    from crewboard import web as web
     from crewboard.commands.answers import answer, approve, reject
     from crewboard.commands.context import Team, choose_team
     from crewboard.commands.context import create as create_team
@@ -49,29 +29,46 @@ if TYPE_CHECKING:
         UntrustedError,
         UsageError,
     )
-    from crewboard.readmodel import AgentView, Need, NeedKind, TeamReader, TeamView, read_team
-    from crewboard.records import LEAD, OPERATOR, HireOptions, Message, Request, Status, Task
+    from crewboard.names import LEAD, OPERATOR
+    from crewboard.readmodel.reader import TeamReader, read_team
+    from crewboard.readmodel.team import AgentView, Need, NeedKind, TeamView
+    from crewboard.records.agents import HireOptions, Status
+    from crewboard.records.messages import Message
+    from crewboard.records.requests import Request
+    from crewboard.records.team import Task
 else:
-    __getattr__ = lazy(
-        __name__,
-        {
-            "commands.answers": "answer approve reject",
-            "commands.context": "Team choose_team create_team=create",
-            "commands.control": "interrupt pause unpause",
-            "commands.hire": "Assignment Hire resume spawn",
-            "commands.messages": "acknowledge broadcast send",
-            "commands.stop": "delete_team=delete remove stop stop_now",
-            "commands.tasks": "add_task update_task",
-            "errors": "BadDataError CredentialsError CrewboardError ExitCode LimitError LostLeaseError NoSandboxError "
-            "StorageError TryLaterError UntrustedError UsageError",
-            "readmodel": "AgentView Need NeedKind TeamReader TeamView read_team",
-            "records": "LEAD OPERATOR HireOptions Message Request Status Task",
-        },
-        modules=(
-            "agent_types attach commands env linux mcp_servers media models pricing protocol readmodel "
-            "records redaction sandbox store type_files web"
-        ),
-    )
+    _MODULES = {
+        "commands.answers": "answer approve reject",
+        "commands.context": "Team choose_team create",
+        "commands.control": "interrupt pause unpause",
+        "commands.hire": "Assignment Hire resume spawn",
+        "commands.messages": "acknowledge broadcast send",
+        "commands.stop": "delete remove stop stop_now",
+        "commands.tasks": "add_task update_task",
+        "errors": "BadDataError CredentialsError CrewboardError ExitCode LimitError LostLeaseError NoSandboxError "
+        "StorageError TryLaterError UntrustedError UsageError",
+        "names": "LEAD OPERATOR",
+        "readmodel.reader": "TeamReader read_team",
+        "readmodel.team": "AgentView Need NeedKind TeamView",
+        "records.agents": "HireOptions Status",
+        "records.messages": "Message",
+        "records.requests": "Request",
+        "records.team": "Task",
+    }
+    _PLACES = {name: module for module, names in _MODULES.items() for name in names.split()}
+    _OWN_NAMES = {"create_team": "create", "delete_team": "delete"}
+
+    # Any: whatever the package publishes.
+    def __getattr__(name: str) -> Any:  # noqa: ANN401
+        """Return a public name from the module that defines it (PEP 562)."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        own = _OWN_NAMES.get(name, name)
+        # Unlike importlib.import_module, this is seen by `python -X importtime`.
+        module = __import__(f"{__name__}.{_PLACES[own]}", fromlist=[own])
+        # From now on Python finds it without this function.
+        return globals().setdefault(name, getattr(module, own))
+
 
 __version__ = "0.2.0"
 

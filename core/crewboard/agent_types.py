@@ -7,16 +7,10 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from crewboard import models
-from crewboard.records import (
-    Answer,
-    Definition,
-    Effort,
-    Terms,
-    Thinking,
-    ToolPattern,
-    UsageError,
-    counted,
-)
+from crewboard.errors import UsageError
+from crewboard.records.agents import Definition, Effort, Terms, Thinking, ToolPattern
+from crewboard.records.base import counted
+from crewboard.records.events import Answer
 from crewboard.web import TOOLS as WEB_TOOLS
 
 READ_TOOLS = ("read_file", "glob", "grep", "list_dir")
@@ -68,7 +62,7 @@ class AgentType:
     alone, and for no call that `denied` is about. `skills` are loaded before the conversation. `mcp_servers` are those
     that its file defines. `left_out` are tools
     that its file names and that crewboard does not have, `not_understood` says what else of it has no effect. `file` is
-    that file, relative to the root, and `sha256` its contents; both are empty for a built-in type.
+    that file, relative to `root`, and `sha256` its contents; all are empty for a built-in type.
     """
 
     name: str
@@ -95,6 +89,7 @@ class AgentType:
     not_understood: tuple[str, ...] = ()
     file: str = ""
     sha256: str = ""
+    root: str = ""
 
 
 def nameable_tools(kind: AgentType, *, has_web: bool = False) -> tuple[str, ...]:
@@ -152,9 +147,10 @@ _ALL = (
         model=models.ALIASES["haiku"],
         summary="reads the workspace; writes and runs nothing",
         prompt="You survey code and answer questions about it. You cannot write files or run commands. "
-        "Read what you need, then answer precisely, naming files and lines.",
-        # Its work is to look and to quote. A fast answer is worth more than a deep one.
-        effort="low",
+        "Search before you read, read what you need, then answer precisely, naming files and lines. Say what you did "
+        "not find, and where you looked.",
+        # Its work is to look and to quote. The API's documents say that a low effort stops early in long prompts.
+        effort="medium",
     ),
     AgentType(
         "plan",
@@ -176,7 +172,8 @@ _ALL = (
         executes=True,
         model=models.ALIASES["sonnet"],
         summary="reads, writes and runs in the workspace; no network",
-        prompt="You change code. Read before you write, keep changes small, and check them by running the tests.",
+        prompt="You change code. Read before you write, keep changes small, and check them by running the tests. "
+        "If a test fails that your change has nothing to do with, say so and leave it.",
         # It decides between tool calls what their results mean. The model thinks only where it needs to.
         effort="high",
         thinking="adaptive",
@@ -206,7 +203,12 @@ _ALL = (
         prompt="You lead a team of agents for the operator. Split the work, hire agents of the type that fits (explore "
         "reads, plan designs, code changes, test runs), give each one clear prompt, and put tasks on the board. Their "
         "results reach you as mail; a foreground hire gives you its result at once. Check what they report before you "
-        "report it. Ask the operator when a decision is theirs. End agents that are no longer needed.",
+        "report it. Ask the operator when a decision is theirs. End agents that are no longer needed.\n\n"
+        "Do yourself what takes a few calls: an agent costs a start and knows nothing of what you know. Hire for work "
+        "that is separate and takes longer, three to five agents at first, and never two that change the same files. "
+        "A good prompt says what is wanted and why, which files matter, what is known already, what must not change, "
+        "how to check the work, and what to report. Give further work on the same matter to the agent that knows it. "
+        "Do not ask for news of agents that work: end your turn, and their mail wakes you.",
         # It splits the work and judges what comes back; a mistake costs the work of a whole team.
         effort="high",
         thinking="adaptive",
@@ -256,6 +258,11 @@ def type_of(name: str, carried: Definition | None) -> AgentType:
         skills=tuple(carried.skills), only=tuple(carried.only), denied=tuple(carried.denied),
         mcp_servers=carried.mcp_servers,
     )  # fmt: skip
+
+
+def known_type(name: str, carried: Definition | None) -> AgentType | None:
+    """Return the type of an agent as `type_of` does; None if there is none here, as of an agent of another program."""
+    return type_of(name, carried) if carried is not None or name in TYPES else None
 
 
 def describe_powers(kind: AgentType) -> str:

@@ -6,6 +6,7 @@ all or none. Each error says how to go on, because a model reads it.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from io import StringIO
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -20,6 +21,9 @@ _MAX_LINE = 200
 
 _LIKE = 0.6
 """The similarity from which two lines are taken for the same, between 0 and 1."""
+
+NO_LINE_FEED = "\\ No line feed at its end"
+"""Stands in a diff behind the last line of a text, if only the other text ends in a line feed."""
 
 _HUNK = re.compile(r"@@(?: -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@.*| .*@@.*|[ @]*)")
 _NUMBERED = re.compile(r"^ *\d+\t", re.MULTILINE)
@@ -57,6 +61,34 @@ def replacements(arguments: Mapping[str, Any]) -> list[Replacement]:
         Replacement(str(each.get("old_text", "")), str(each.get("new_text", "")), each.get("replace_all") is True)
         for each in pieces or [arguments]
     ]
+
+
+class Edit(NamedTuple):
+    """The replacements of a call, and the text of a file before and after them, in line feeds although it `is_crlf`."""
+
+    pieces: list[Replacement]
+    before: str
+    after: str
+    is_crlf: bool
+
+
+def edit(text: str, arguments: Mapping[str, Any]) -> Edit:
+    """Make the replacements of a call in the text of a file.
+
+    Raises:
+        EditError: One cannot be made.
+    """
+    # `read_file` shows lines without their ends.
+    is_crlf = "\r\n" in text and text.count("\n") == text.count("\r\n")
+    before, pieces = text, replacements(arguments)
+    if is_crlf:
+        before = _with_lf(text)
+        pieces = [each._replace(old=_with_lf(each.old), new=_with_lf(each.new)) for each in pieces]
+    return Edit(pieces, before, apply(before, pieces), is_crlf)
+
+
+def _with_lf(text: str) -> str:
+    return text.replace("\r\n", "\n")
 
 
 def parse_diff(diff: str) -> list[Replacement]:
@@ -101,18 +133,45 @@ def _adds(body: Sequence[str]) -> bool:
     return any(each[0] in " +" for each in body)
 
 
-def shown(path: str, arguments: Mapping[str, Any]) -> str:
-    """Return what a call replaces as a unified diff; the diff of the call itself if that cannot be read."""
+def diff_lines(before: str, after: str, context: int = 3) -> list[str]:
+    """Return the hunks of a unified diff of two texts, as lines.
+
+    Only a line feed ends a line: another line break, such as a form feed, is a change within one. If one text ends in a
+    line feed and the other does not, a remark says so, as that joins or parts lines.
+    """
     # Imported here, because the file-tool server shows nothing.
     from difflib import unified_diff
 
+    if before and after and not before.endswith("\n") and not after.endswith("\n"):
+        before, after = f"{before}\n", f"{after}\n"
+    lines: list[str] = []
+    for line in list(unified_diff(StringIO(before).readlines(), StringIO(after).readlines(), n=context))[2:]:
+        lines.append(line.removesuffix("\n"))
+        if before and after and not line.endswith("\n"):
+            lines.append(NO_LINE_FEED)
+    return lines
+
+
+def shown(path: str, arguments: Mapping[str, Any], text: str | None) -> str:
+    """Return what a call changes in the text of a file, as a unified diff.
+
+    Without that text, or if the call cannot be made in it, these are its replacements alone, or its own diff if that
+    cannot be read.
+    """
+    head = [f"--- a/{path}", f"+++ b/{path}"]
+    try:
+        if text is not None:
+            made = edit(text, arguments)
+            return "\n".join([*head, *diff_lines(made.before, made.after)])
+    except EditError:
+        pass
     try:
         pieces = replacements(arguments)
     except EditError:
         return str(arguments.get("diff", ""))
     lines: list[str] = []
     for each in pieces:
-        hunks = list(unified_diff(each.old.splitlines(), each.new.splitlines(), lineterm=""))[2:]
+        hunks = diff_lines(each.old, each.new)
         if each.everywhere and hunks:
             hunks[0] = "@@ each occurrence @@"
         elif each.is_hunk and each.line is not None and hunks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,9 @@ COMPLETE = "_CREWBOARD_COMPLETE"
 PREFIX = "CREWBOARD_"
 API_PREFIX = "ANTHROPIC_"
 """Start of the names of variables that the SDK reads; some hold credentials."""
+
+_READ_AGAIN = "ANTHROPIC_IDENTITY_TOKEN"
+"""The variable that the SDK reads whenever it needs a new access token."""
 
 _LONGEST_OPERATOR = 32
 """Characters of an operator's name that are shown and recorded."""
@@ -76,14 +80,26 @@ def model(environment: Mapping[str, str]) -> str | None:
     return environment.get(MODEL) or environment.get("ANTHROPIC_MODEL") or None
 
 
+def model_of_line(line: str, environment: Mapping[str, str]) -> str | None:
+    """Return the model that stands for a line of Anthropic's (`haiku`) on another server, as in Claude Code."""
+    return environment.get(f"ANTHROPIC_DEFAULT_{line.upper()}_MODEL") or None
+
+
+def custom_headers(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers that the SDK adds to each request, by their names in lower case."""
+    lines = environment.get("ANTHROPIC_CUSTOM_HEADERS", "").split("\n")
+    found = (line.partition(":") for line in lines if ":" in line)
+    return {name.strip().lower(): value.strip() for name, _, value in found}
+
+
 def is_offline(environment: Mapping[str, str] = os.environ) -> bool:
     """Return True if agents use the offline model."""
     return environment.get(OFFLINE) == "1"
 
 
 def forget_api_variables() -> None:
-    """Remove the SDK's variables from this process, after its client has read them."""
-    for name in [name for name in os.environ if name.startswith(API_PREFIX)]:
+    """Remove the SDK's variables from this process, after its client has read them; not what it reads again later."""
+    for name in [name for name in os.environ if name.startswith(API_PREFIX) and name != _READ_AGAIN]:
         del os.environ[name]
 
 
@@ -130,6 +146,24 @@ def config_home(environment: Mapping[str, str]) -> Path:
 def is_in_browser(environment: Mapping[str, str] = os.environ) -> bool:
     """Return True if textual-serve shows the dashboard's output in a browser."""
     return environment.get("TEXTUAL_DRIVER", "").endswith(":WebDriver")
+
+
+def speaks_utf8() -> bool:
+    """Return True if what shows the output takes UTF-8: a browser, or a terminal by its locale."""
+    # Only the dashboard asks.
+    import locale
+
+    if is_in_browser():
+        return True
+    # In the locale C Python writes UTF-8 all the same, so stdout's encoding alone does not tell.
+    chosen = next(filter(None, map(os.environ.get, ("LC_ALL", "LC_CTYPE", "LANG"))), "")
+    # ssh brings the name of the terminal's locale also where that is not installed, which C then stands in for.
+    named = chosen.partition(".")[2].partition("@")[0]
+    return _is_utf8(sys.stdout.encoding or "") and (_is_utf8(named) or _is_utf8(locale.getencoding()))
+
+
+def _is_utf8(encoding: str) -> bool:
+    return encoding.lower().replace("-", "") == "utf8"
 
 
 def state_home(environment: Mapping[str, str]) -> Path:

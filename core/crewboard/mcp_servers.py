@@ -19,8 +19,9 @@ from msgspec import Struct, ValidationError, convert
 
 from crewboard import env
 from crewboard.agent_types import AgentType
-from crewboard.records import BadDataError, StorageError, UsageError, check_depth, describe_invalid
-from crewboard.redaction import REDACTED, is_secret, redact
+from crewboard.errors import BadDataError, StorageError, UsageError
+from crewboard.records.base import check_depth, describe_invalid
+from crewboard.redaction import hidden, is_secret, redact
 from crewboard.type_files import open_folder, read_regular
 
 FILE = ".mcp.json"
@@ -56,8 +57,8 @@ class McpServer(Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """Return the command line or the address, without the values of variables."""
-        return self.url or " ".join([self.command, *self.args])
+        """Return the command line or the address, without the values of variables, on one line."""
+        return on_one_line(self.url or " ".join([self.command, *self.args]))
 
     @property
     def variables(self) -> list[str]:
@@ -80,7 +81,7 @@ class McpServer(Struct, frozen=True):
         """Return the variables that it sets and the headers that it is sent, each on one line."""
         env_lines = [f"env {name}={value}" for name, value in self.shown_env.items()]
         lines = env_lines + [f"header {name}: {value}" for name, value in self.shown_headers.items()]
-        return [" ".join(line.split()) for line in lines]
+        return [" ".join(on_one_line(line).split()) for line in lines]
 
     def sha256(self, root: Path) -> str:
         """Return what identifies this server in this workspace. A changed one is another one."""
@@ -96,6 +97,14 @@ class McpServer(Struct, frozen=True):
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode("utf-8", "replace")).hexdigest()
 
 
+def on_one_line(text: str) -> str:
+    """Return a text of an entry on one line.
+
+    Its line breaks are marked: for a shell among the arguments, one ends a command or a comment.
+    """
+    return text.replace("\n", " ␊ ")
+
+
 _SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie"})
 _SCHEME = re.compile(r"\s*(?:bearer|basic|token)?\s*", re.IGNORECASE)
 
@@ -105,8 +114,8 @@ def _without_secrets(name: str, value: str) -> str:
     variable = name.replace("-", "_")
     if name.lower() in _SECRET_HEADERS or is_secret(variable) or is_secret(f"_{variable}"):
         if not _SCHEME.fullmatch(_REFERENCE.sub("", value)):
-            return REDACTED
-        value = _REFERENCE.sub(lambda found: f"${{{found[1]}:-{REDACTED}}}" if found[2] else found[0], value)
+            return hidden(value)
+        value = _REFERENCE.sub(lambda found: f"${{{found[1]}:-{hidden(found[2])}}}" if found[2] else found[0], value)
     return redact(value)
 
 
@@ -154,6 +163,8 @@ def parse(text: str) -> Found:
     try:
         data = json.loads(text)
         check_depth(data)
+        # Half of a character, as `\ud800`, can be neither stored nor shown.
+        json.dumps(data, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise BadDataError(f"{FILE} is no valid JSON: {error}") from error
     servers = data.get("mcpServers") if isinstance(data, dict) else None

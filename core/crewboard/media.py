@@ -5,7 +5,7 @@ into a request when it is sent. The file-tool server imports this module, so it 
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 PDF = "application/pdf"
@@ -19,6 +19,15 @@ MAX_PDF = 8_000_000
 MAX_PAGES = 100
 """Pages of a document, the API's limit."""
 
+MAX_PIXELS = 8_000
+"""Pixels of an image on each edge. This and the next two figures, and that a document may have no password, are from
+the API's pages `build-with-claude/vision` and `pdf-support` (November 2026).
+"""
+
+MANY_IMAGES = 20
+MAX_PIXELS_OF_MANY = 2_000
+"""Images of a request above which each may have only so many pixels on an edge."""
+
 IMAGE_TOKENS = 4_800
 """The most that an image takes; the API makes larger ones smaller."""
 
@@ -27,6 +36,16 @@ PAGE_TOKENS = 3_000
 
 _BYTES_A_PAGE = 50_000
 _PAGE = re.compile(rb"/Type\s*/Page(?![a-zA-Z])")
+_ENCRYPTED = re.compile(rb"/Encrypt\s*(?:\d+\s+\d+\s+R|<<)")
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+"""Markers of JPEG behind which the size is."""
+_JPEG_FILL = 0xFF
+_JPEG_ALONE = 0x01
+"""A marker without a length."""
+_MANY_REASON = (
+    f"it has more than {MAX_PIXELS_OF_MANY} pixels on an edge, and there are more than {MANY_IMAGES} images; make it "
+    "smaller to see it again"
+)
 
 
 def type_of(data: bytes) -> str | None:
@@ -49,8 +68,74 @@ def refusal(kind: str, data: bytes) -> str | None:
         return (
             f"it has {len(data):,} bytes, and the limit for {kind} is {most:,}; make it smaller, or take a part of it"
         )
-    if kind == PDF and pages(data) > MAX_PAGES:
-        return f"it has {pages(data)} pages, and the limit is {MAX_PAGES}; take a part of it"
+    if kind == PDF:
+        if pages(data) > MAX_PAGES:
+            return f"it has {pages(data)} pages, and the limit is {MAX_PAGES}; take a part of it"
+        return "it is encrypted; save it without a password" if _ENCRYPTED.search(data) else None
+    if (size := pixels(kind, data)) is None:
+        return f"it begins like {kind}, but it is broken or cut off; write it again"
+    if max(size) > MAX_PIXELS:
+        return f"it has {size[0]} × {size[1]} pixels, and the limit is {MAX_PIXELS} on each edge; make it smaller"
+    return None
+
+
+def pixels(kind: str, data: bytes) -> tuple[int, int] | None:
+    """Return the width and the height of an image, as its header says; None if that is broken."""
+    read = {"image/png": _png, "image/jpeg": _jpeg, "image/gif": _gif, "image/webp": _webp}[kind]
+    try:
+        size = read(data)
+    except IndexError:
+        return None
+    return size if size is not None and min(size) > 0 else None
+
+
+def _big(data: bytes, at: int, size: int) -> int:
+    return int.from_bytes(_part(data, at, size), "big")
+
+
+def _little(data: bytes, at: int, size: int) -> int:
+    return int.from_bytes(_part(data, at, size), "little")
+
+
+def _part(data: bytes, at: int, size: int) -> bytes:
+    if at + size > len(data):
+        raise IndexError("the image is cut off")
+    return data[at : at + size]
+
+
+def _png(data: bytes) -> tuple[int, int] | None:
+    # Most processes load this module, and few look at images.
+    from zlib import crc32
+
+    if _part(data, 8, 8) != b"\0\0\0\rIHDR" or _big(data, 29, 4) != crc32(data[12:29]):
+        return None
+    # A file that is cut off has no end.
+    return (_big(data, 16, 4), _big(data, 20, 4)) if b"IDAT" in data and b"IEND" in data else None
+
+
+def _jpeg(data: bytes) -> tuple[int, int] | None:
+    at = 2
+    while _part(data, at, 1) == b"\xff":
+        marker = _big(data, at + 1, 1)
+        if marker in _JPEG_FRAMES:
+            return _big(data, at + 7, 2), _big(data, at + 5, 2)
+        at += 1 if marker == _JPEG_FILL else 2 if marker == _JPEG_ALONE else 2 + _big(data, at + 2, 2)
+    return None
+
+
+def _gif(data: bytes) -> tuple[int, int]:
+    return _little(data, 6, 2), _little(data, 8, 2)
+
+
+def _webp(data: bytes) -> tuple[int, int] | None:
+    match _part(data, 12, 4):
+        case b"VP8X":
+            return _little(data, 24, 3) + 1, _little(data, 27, 3) + 1
+        case b"VP8L" if _part(data, 20, 1) == b"\x2f":
+            bits = _little(data, 21, 4)
+            return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+        case b"VP8 " if _part(data, 23, 3) == b"\x9d\x01\x2a":
+            return _little(data, 26, 2) & 0x3FFF, _little(data, 28, 2) & 0x3FFF
     return None
 
 
@@ -81,27 +166,67 @@ def is_kept(part: Any) -> bool:  # noqa: ANN401  any block
     return isinstance(source, dict) and source.get("type") == "kept"
 
 
+def kept_in(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the blocks of all images and documents of a conversation, oldest first."""
+    parts = [part for message in messages for part in message["content"]]
+    inner = [(part, *(inside if isinstance(inside := part.get("content"), list) else ())) for part in parts]
+    return [each for group in inner for each in group if is_kept(each)]
+
+
 def tokens_in(messages: list[dict[str, Any]]) -> int:
     """Return how many tokens the images and documents of a conversation take at most."""
-    found = 0
-    for message in messages:
-        for part in message["content"]:
-            inner = part.get("content")
-            found += sum(
-                each["source"]["tokens"]
-                for each in (part, *(inner if isinstance(inner, list) else ()))
-                if is_kept(each)
-            )
-    return found
+    return sum(each["source"]["tokens"] for each in kept_in(messages))
+
+
+_TAKES_NONE = re.compile(
+    r"not (?:a )?(?:support|multimodal|vision|enabled)|unsupported|only supported|support image input|text[- ]only|"
+    r"at most 0|mmproj|unknown variant|not accept",
+    re.IGNORECASE,
+)
+_PATH = re.compile(r"messages\.(\d+)\.content\.(\d+)(?:\.tool_result\.content\.(\d+))?")
+
+
+def takes_none(error: str) -> bool:
+    """Return True if a refusal says that the model takes no images at all, and not only none of this format."""
+    return _TAKES_NONE.search(error) is not None and "format" not in error.lower()
+
+
+def refused_by(error: str, messages: list[dict[str, Any]], accepted: Collection[str]) -> dict[str, Any] | None:
+    """Return the block that such a refusal is about; None if there is none.
+
+    That is the one that it names by its place, else the newest one that was not `accepted` before, by SHA-256, else the
+    newest one.
+    """
+    kept = kept_in(messages)
+    if (match := _PATH.search(error)) is not None:
+        turn, place = int(match[1]), int(match[2])
+        content = messages[turn]["content"] if turn < len(messages) else []
+        parts = kept_in([{"content": content[place : place + 1]}])
+        if parts:
+            return parts[min(int(match[3] or 0), len(parts) - 1)]
+    new = [each for each in kept if each["source"]["sha256"] not in accepted]
+    return (new or kept)[-1] if kept else None
+
+
+def without(part: dict[str, Any], left_out: Mapping[str, str]) -> dict[str, Any]:
+    """Return a block with a sentence for each image and document that is left out, by its SHA-256, with the reason."""
+    inner = part.get("content")
+    if isinstance(inner, list) and part.get("type") == "tool_result":
+        return {**part, "content": [without(each, left_out) for each in inner]}
+    if not is_kept(part) or part["source"]["sha256"] not in left_out:
+        return part
+    return {"type": "text", "text": f"({part['source']['name']}: {left_out[part['source']['sha256']]})"}
 
 
 def with_bytes(
     messages: list[dict[str, Any]], load: Callable[[str], bytes | None], *, images: bool = True, pdf: bool = True
-) -> list[dict[str, Any]]:
-    """Return a conversation with the bytes of its images and documents, as the API takes them.
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return a conversation with the bytes of its images and documents, as the API takes them, and which must go.
 
-    One whose bytes are gone, or whose type the model does not take, is a sentence instead.
+    Those, by SHA-256 with the reason, are gone, or of a type that the model does not take.
     """
+    lost: dict[str, str] = {}
+    are_many = sum(each["type"] == "image" for each in kept_in(messages)) > MANY_IMAGES
 
     def fill(part: dict[str, Any]) -> dict[str, Any]:
         inner = part.get("content")
@@ -112,14 +237,19 @@ def with_bytes(
         source = part["source"]
         name, kind = source["name"], source["media_type"]
         if not (pdf if kind == PDF else images):
-            return {"type": "text", "text": f"({name}: this model takes no {kind})"}
+            lost[source["sha256"]] = f"this model takes no {kind}"
+            return part
         data = load(source["sha256"])
         if data is None:
-            return {"type": "text", "text": f"({name}: its content is no longer kept)"}
+            lost[source["sha256"]] = "its content is no longer kept"
+            return part
+        if are_many and kind != PDF and max(pixels(kind, data) or (0,)) > MAX_PIXELS_OF_MANY:
+            lost[source["sha256"]] = _MANY_REASON
+            return part
         # Most processes load this module, and few send media.
         from base64 import b64encode
 
         title = {"title": name} if kind == PDF else {}
         return {**part, **title, "source": {"type": "base64", "media_type": kind, "data": b64encode(data).decode()}}
 
-    return [{**message, "content": [fill(part) for part in message["content"]]} for message in messages]
+    return [{**message, "content": [fill(part) for part in message["content"]]} for message in messages], lost

@@ -1,12 +1,17 @@
-"""The abilities of a model, as `GET /v1/models/{id}` says: levels of effort, thinking, images, PDF, the web."""
+"""A model as servers and the project describe it: effort, thinking, images, PDF, the web, the size of its window."""
 
-import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, get_args
+from urllib.parse import quote
 
-from crewboard import env
-from crewboard.records import Effort, Thinking, UsageError
+from msgspec import Struct, convert
+
+from crewboard import endpoint, env
+from crewboard.errors import BadDataError, UsageError
+from crewboard.records.agents import Effort, Thinking
 
 EFFORTS: tuple[str, ...] = get_args(Effort)
 """Levels of effort, the lowest first."""
@@ -16,28 +21,244 @@ THINKING: tuple[str, ...] = get_args(Thinking)
 ALIASES = {"opus": "claude-opus-5-5", "sonnet": "claude-sonnet-5-5", "haiku": "claude-haiku-5-5"}
 """Short names of models, as in Claude Code."""
 
+_AFTER_REFUSAL = "claude-opus-4-8"
+"""The newest Opus without the classifiers that refuse a request, which those of `ALIASES` all have: page
+`refusals-and-fallback` of the API's documents, November 2026."""
+
 ASK_TIMEOUT = 5.0
 """Seconds that a command waits until the API says what a model can do."""
 
-_BASE_URL = "https://api.anthropic.com"
-_API_TYPES = {"adaptive": "adaptive", "off": "disabled"}
-"""The API's names for the ways to think."""
+_OK = 200
+
+_BINDING_BETA = "thinking-binding-controls-2026-08-01"
+_PRESERVED_THINKING = (
+    "claude-fable-5-1", "claude-fable-5-2", "claude-mythos-5-1", "claude-mythos-5-2", "claude-opus-5-5",
+    "claude-sonnet-5-5", "claude-haiku-5-5",
+)  # fmt: skip
+"""Models that accept thinking back only behind what it was written behind: page `prefix-checks` of the API's documents,
+`supportedModels`, November 2026. Dated ids begin with these names."""
+_THINKING_ABOVE_HIGH = ("claude-opus-5", "claude-sonnet-5-5", "claude-haiku-5-5")
+"""Models whose thinking can be turned off up to the effort `high` only, which their description does not say: pages
+`whats-new-opus-5`, `whats-new-sonnet-5-5` and `prompting-claude-haiku-5-5` of the API's documents, November 2026."""
+_ABOVE_HIGH = EFFORTS[EFFORTS.index("high") + 1 :]
+
+_API_TYPES = {"adaptive": ("adaptive",), "off": ("disabled", "between_tools")}
+"""The API's names for the ways to think. Of those for `off` a model takes one, or none."""
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """The input that a model takes, as the API says. `thinking` are the API's types of it: `adaptive`, `disabled`."""
+    """The input that a model takes, as the API says. `thinking` are the API's types of it that crewboard uses."""
 
     efforts: tuple[str, ...]
     thinking: frozenset[str]
     images: bool = True
     pdf: bool = True
     web: bool = True
+    thinks_above_high: bool = False
+    """Thinking cannot be turned off with an effort above `high`."""
+
+    def api_type(self, thinking: str) -> str | None:
+        """Return the API's type for a way to think; None if the model does not take it."""
+        return next((each for each in _API_TYPES[thinking] if each in self.thinking), None)
+
+    def takes_pair(self, effort: str | None, thinking: str | None) -> bool:
+        """Return True if the model takes an effort and a way to think together."""
+        return not (self.thinks_above_high and thinking == "off" and effort in _ABOVE_HIGH)
 
 
-def resolve(name: str) -> str:
+@dataclass(frozen=True)
+class Size:
+    """The tokens that a model takes in all, and those of one reply; None where that is not known."""
+
+    window: int | None = None
+    reply: int | None = None
+
+    def or_else(self, other: "Size") -> "Size":
+        """Return these figures, with those of `other` where they are not known."""
+        return Size(self.window or other.window, self.reply or other.reply)
+
+
+class ProjectModel(Struct, frozen=True, forbid_unknown_fields=True):
+    """A model as the project's `.crewboard/models.toml` describes it, for a server that does not.
+
+    `thinking` is how it thinks where the hire does not say, `price` is a band of the price table.
+    """
+
+    window: int | str | None = None
+    reply: int | str | None = None
+    images: bool | None = None
+    thinking: Thinking | None = None
+    price: dict[str, float] | None = None
+
+    @property
+    def size(self) -> Size:
+        """Return its window and its longest reply.
+
+        Raises:
+            UsageError: One of them is no number of tokens.
+        """
+        return Size(*(parse_tokens(str(each)) if each is not None else None for each in (self.window, self.reply)))
+
+
+def of_project(root: Path) -> dict[str, ProjectModel]:
+    """Return the models that the project's `.crewboard/models.toml` describes, by their ids.
+
+    Raises:
+        BadDataError: The file is damaged.
+    """
+    path = root / ".crewboard" / "models.toml"
+    if not path.exists():
+        return {}
+    if path.is_symlink():
+        raise BadDataError(f"{path} is a symbolic link, and crewboard follows none in a team directory")
+    import tomllib
+
+    found, where = {}, ""
+    try:
+        for name, described in tomllib.loads(path.read_text(encoding="utf-8")).items():
+            where = f"{name}: "
+            found[name] = convert(described, ProjectModel)
+            _ = found[name].size
+    # Invalid UTF-8, invalid TOML and invalid values are all ValueErrors.
+    except (OSError, ValueError, RecursionError, UsageError) as error:
+        raise BadDataError(f"{path} cannot be used: {where}{str(error).splitlines()[0]}") from error
+    return found
+
+
+_TOKENS = re.compile(r"(\d+(?:\.\d+)?)\s*(k|m)?", re.IGNORECASE)
+
+
+def parse_tokens(text: str) -> int:
+    """Read a number of tokens: `16384`, `16k` or `1m`.
+
+    Raises:
+        UsageError: It has another form, or is zero.
+    """
+    match = _TOKENS.fullmatch(text.strip())
+    count = int(float(match[1]) * {"k": 1_000, "m": 1_000_000}.get((match[2] or "").lower(), 1)) if match else 0
+    if not count:
+        raise UsageError(f"{text!r} is no number of tokens: give one as 16384 or 16k")
+    return count
+
+
+SMALLEST_USED = 4_000
+"""Tokens of a window with which an agent can work: its instructions and the definitions of its tools take 3,000."""
+
+
+def parse_window(text: str) -> int:
+    """Read the tokens of the window that an agent is hired with.
+
+    Raises:
+        UsageError: It is no number of tokens, or no agent can work with so few.
+    """
+    count = parse_tokens(text)
+    if count < SMALLEST_USED:
+        raise UsageError(f"a window of {text.strip()} tokens is too small for an agent: give {SMALLEST_USED} or more")
+    return count
+
+
+_WINDOW_NAMES = ("max_input_tokens", "max_model_len", "n_ctx", "context_length")
+"""The names of a model's window: the API and LiteLLM, vLLM, llama.cpp (below `meta`), OpenRouter and Ollama.
+`n_ctx_train` of llama.cpp is what the model could have, not what it has.
+"""
+
+_REPLY_NAMES = ("max_tokens", "max_output_tokens", "max_completion_tokens")
+
+_SMALLEST_WINDOW = 512
+"""Tokens below which a number is none of a window."""
+
+
+def size_in(said: object) -> Size:
+    """Return what a server's description of one model says of its size."""
+    if not isinstance(said, Mapping):
+        return Size()
+    parts = [said, _part(said, "meta"), _part(said, "top_provider")]
+    window, reply = (
+        next((part[name] for part in parts for name in names if _is_tokens(part.get(name))), None)
+        for names in (_WINDOW_NAMES, _REPLY_NAMES)
+    )
+    return Size(window if window is not None and window >= _SMALLEST_WINDOW else None, reply)
+
+
+def _is_tokens(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**9
+
+
+def find_in_list(said: object, model: str) -> Mapping[str, Any] | None:
+    """Return the description of a model in a list of them, as of `/v1/models` and of Ollama's `/api/ps`.
+
+    A server with a single model answers for it under any name.
+    """
+    lists = [said.get("data"), said.get("models")] if isinstance(said, Mapping) else []
+    found = next((each for each in lists if isinstance(each, list)), [])
+    entries = [entry for entry in found if isinstance(entry, Mapping)]
+    wanted = {model.lower(), f"{model.lower()}:latest"}
+    named = [e for e in entries if wanted & {str(e.get(name)).lower() for name in ("id", "name", "model")}]
+    return named[0] if named else entries[0] if len(entries) == 1 else None
+
+
+_TOO_LONG = (
+    "prompt is too long", "exceed context limit", "context_length_exceeded", "exceed_context_size", "context length",
+    "context size", "contextwindowexceeded", "context window", "too many tokens", "model token limit",
+    "maximum number of tokens",
+)  # fmt: skip
+"""Words for a request that exceeds the window: of the API, of OpenAI and vLLM, llama.cpp, LiteLLM, Bedrock, Kimi and
+Gemini, as gateways hand them on. No server has an error type of its own that all others know.
+"""
+
+_WINDOW_IN_TEXT = (
+    re.compile(r"> ?(\d[\d,_]{2,})"),
+    re.compile(r"(?i:context (?:length|size|window|limit)|token limit|tokens allowed)\D{0,30}?(\d[\d,_]{2,})"),
+)
+
+
+def is_too_long(text: str) -> bool:
+    """Return True if a server's error says that a request exceeds the window."""
+    return any(said in text.lower() for said in _TOO_LONG)
+
+
+def window_in_text(text: str) -> int | None:
+    """Return the window that such an error names; None if it names none."""
+    for pattern in _WINDOW_IN_TEXT:
+        if (match := pattern.search(text)) is not None:
+            found = int(re.sub(r"\D", "", match[1]))
+            return found if found >= _SMALLEST_WINDOW else None
+    return None
+
+
+def resolve(name: str, environment: Mapping[str, str]) -> str:
     """Return the id of a model, which may be named by its short name."""
-    return ALIASES.get(name, name)
+    return env.model_of_line(name, environment) or ALIASES[name] if name in ALIASES else name
+
+
+def usual(model: str, environment: Mapping[str, str]) -> str:
+    """Return the model that is used where a type names `model`: another server may have another one of its line."""
+    line = next((line for line, newest in ALIASES.items() if newest == model), model)
+    return resolve(line, environment)
+
+
+def is_of_anthropic(model: str) -> bool:
+    """Return True for the id of a model as Anthropic's own API names it."""
+    return model.startswith("claude-")
+
+
+def instead_of(model: str, environment: Mapping[str, str]) -> str | None:
+    """Return the model to try after `model` refused; None if none is known, as on a server that is not Anthropic's."""
+    if not env.is_offline(environment) and not endpoint.is_anthropic(endpoint.base_url(environment)):
+        return None
+    return _AFTER_REFUSAL if known(model) is not None and model != _AFTER_REFUSAL else None
+
+
+def of_setting(setting: str | None, agent_type: str) -> str | None:
+    """Return the model that a team's setting names for a type, else for all types: `qwen3 explore=qwen3:8b`."""
+    words = [word.rpartition("=") for word in (setting or "").split()]
+    return next((model for kind, _, model in sorted(words, reverse=True) if kind in (agent_type, "")), None)
+
+
+def in_setting(setting: str | None) -> list[str]:
+    """Return all models that a team's setting names."""
+    return [word.rpartition("=")[2] for word in (setting or "").split()]
 
 
 def read(info: Mapping[str, Any]) -> Capabilities | None:
@@ -47,13 +268,14 @@ def read(info: Mapping[str, Any]) -> Capabilities | None:
         return None
     effort, thinking = _part(said, "effort"), _part(_part(said, "thinking"), "types")
     efforts = tuple(level for level in EFFORTS if _supports(effort) and _supports(_part(effort, level)))
+    types = {each for known in _API_TYPES.values() for each in known if _supports(_part(thinking, each))}
     # A model that says nothing about `disabled` takes it: that is older than the field.
-    off = {"disabled"} if "disabled" not in thinking or _supports(_part(thinking, "disabled")) else set()
-    adaptive = {"adaptive"} if _supports(_part(thinking, "adaptive")) else set()
+    types |= {"disabled"} if "disabled" not in thinking else set()
     images, pdf = (name not in said or _supports(_part(said, name)) for name in ("image_input", "pdf_input"))
     # A model that says nothing about its tools may take them: the field is younger than they are.
     web = "server_tools" not in said or _supports(_part(_part(said, "server_tools"), "web_search"))
-    return Capabilities(efforts, frozenset(off | adaptive), images, pdf, web)
+    thinks = str(info.get("id")).startswith(_THINKING_ABOVE_HIGH)
+    return Capabilities(efforts, frozenset(types), images, pdf, web, thinks)
 
 
 def _part(said: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -74,9 +296,11 @@ def refusal(
     if effort is not None and effort not in can.efforts:
         has = f"it has {', '.join(can.efforts)}" if can.efforts else "it has no levels of effort"
         return f"{model} does not take the effort {effort}: {has}"
-    if thinking is not None and _API_TYPES[thinking] not in can.thinking:
-        takes = [ours for ours, name in _API_TYPES.items() if name in can.thinking]
+    if thinking is not None and can.api_type(thinking) is None:
+        takes = [way for way in THINKING if can.api_type(way) is not None]
         return f"{model} does not take the thinking {thinking}: it takes {' and '.join(takes) or 'no such setting'}"
+    if not can.takes_pair(effort, thinking):
+        return f"{model} does not take the effort {effort} with the thinking off: only low, medium and high"
     if web and not can.web:
         return f"{model} has no tools for the web: hire without --web, or choose another model"
     return None
@@ -97,88 +321,136 @@ def settings(
         # Without `display`, some models send an empty text, and the transcript would show nothing.
         found["thinking"] = {"type": "adaptive", "display": "summarized"}
     elif thinking == "off":
-        found["thinking"] = {"type": "disabled"}
+        found["thinking"] = {"type": can.api_type("off") if can is not None else "disabled"}
     return found
+
+
+def preserves_thinking(model: str) -> bool:
+    """Return True for a model whose thinking is bound to all that stands before it: system prompt, tools, messages."""
+    return model.startswith(_PRESERVED_THINKING)
+
+
+def with_binding(settings: dict[str, Any], model: str, headers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by which the API drops thinking that it does not accept, where it would refuse the request.
+
+    Conversations only grow, so this is a second line of defence. It is for the API itself: other servers may refuse a
+    field or a beta header that they do not know. `headers` are those of the client, which may name other betas.
+    """
+    if not preserves_thinking(model) or settings.get("thinking", {}).get("type") != "adaptive":
+        return settings
+    betas = [beta for beta in (headers.get("anthropic-beta"), _BINDING_BETA) if beta]
+    thinking = {**settings["thinking"], "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+    return {**settings, "thinking": thinking, "extra_headers": {"anthropic-beta": ",".join(betas)}}
 
 
 def chosen(
     can: Capabilities | None, asked: tuple[Effort | None, Thinking | None], usual: tuple[Effort | None, Thinking | None]
 ) -> tuple[Effort | None, Thinking | None]:
-    """Return the effort and the way to think of a request; None leaves one of them to the model."""
+    """Return the effort and the way to think of a request; None leaves one of them to the model.
+
+    Adaptive thinking is asked for where nothing else is: it is what such models do anyway, but only if it is asked for
+    do they show it.
+    """
     effort, thinking = asked
     if can is not None:
         effort = effort or (usual[0] if usual[0] in can.efforts else None)
-        thinking = thinking or (usual[1] if usual[1] and _API_TYPES[usual[1]] in can.thinking else None)
+        ways: tuple[Thinking | None, ...] = (usual[1], "adaptive")
+        thinking = thinking or next((way for way in ways if way and can.api_type(way) is not None), None)
+        if not can.takes_pair(effort, thinking):
+            # What was asked stays.
+            effort, thinking = (asked[0], None) if asked[0] is not None else (None, thinking)
     return effort, thinking
 
 
 def require(
     model: str, effort: str | None, thinking: str | None, environment: Mapping[str, str], *, web: bool = False
 ) -> None:
-    """Refuse an effort, a way to think or the web where a model does not take it, if the API says so.
+    """Refuse a model that there is not, and an effort, a way to think or the web that it does not take.
 
-    If the API does not answer or has no such route, nothing is refused here: the API may refuse the call itself.
+    Only Anthropic's own API is asked whether there is a model; others may lack the route. If the API does not answer,
+    nothing is refused here: the API may refuse the call itself.
 
     Raises:
-        UsageError: The model does not take it; the message names what it takes.
+        UsageError: There is no such model, or it does not take what is asked; the message names what there is.
     """
-    if effort is None and thinking is None and not web:
+    paid = not env.is_offline(environment) and endpoint.is_anthropic(endpoint.base_url(environment))
+    if effort is None and thinking is None and not web and not paid:
         return
-    if (why := refusal(model, ask(model, environment), effort, thinking, web=web)) is not None:
+    can = ask(model, environment)
+    if can is None and paid and (known := without(model, environment)):
+        raise UsageError(f"there is no model {model}, or no longer; the API knows {', '.join(known)}")
+    if (why := refusal(model, can, effort, thinking, web=web)) is not None:
         raise UsageError(why)
+
+
+def without(model: str, environment: Mapping[str, str]) -> list[str]:
+    """Return the models that a server lists if `model` is none of them; none if it is, or if that is unknown."""
+    try:
+        status, said = endpoint.get(environment, "/v1/models?limit=1000", ASK_TIMEOUT)
+    except (OSError, ValueError):
+        return []
+    names = listed(said) if status == _OK else []
+    # It may be listed with a date or a tag.
+    return [] if any(each.startswith(model) for each in names) else names
+
+
+def listed(said: object) -> list[str]:
+    """Return the ids in a server's answer to `GET /v1/models`, also if it is in the form of another API."""
+    rows = said.get("data", said.get("models")) if isinstance(said, Mapping) else said
+    ids = [row.get("id", row.get("name")) for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+    return [each for each in ids if isinstance(each, str)]
 
 
 def ask(model: str, environment: Mapping[str, str]) -> Capabilities | None:
     """Return what the API that an environment names says of a model; None if it does not say."""
     if env.is_offline(environment):
         return read(offline(model))
-    # Imported here because few commands ask. The SDK would take a second to import.
-    import urllib.parse
-    import urllib.request
-
-    class NoRedirects(urllib.request.HTTPRedirectHandler):
-        """Follows no redirect, because the key would go to another address."""
-
-        def redirect_request(self, *_: object) -> None:
-            return None
-
-    base = environment.get("ANTHROPIC_BASE_URL") or _BASE_URL
-    url = f"{base.rstrip('/')}/v1/models/{urllib.parse.quote(model, safe='')}"
-    headers = {"anthropic-version": "2023-06-01"}
-    if key := environment.get("ANTHROPIC_API_KEY"):
-        headers["x-api-key"] = key
-    if token := environment.get("ANTHROPIC_AUTH_TOKEN"):
-        headers["authorization"] = f"Bearer {token}"
     try:
-        request = urllib.request.Request(url, headers=headers)  # noqa: S310  the user's own address
-        if request.type not in ("http", "https"):
-            return None
-        with urllib.request.build_opener(NoRedirects).open(request, timeout=ASK_TIMEOUT) as answer:
-            info = json.loads(answer.read(1_000_000))
-    except (OSError, ValueError, RecursionError):
+        status, info = endpoint.get(environment, f"/v1/models/{quote(model, safe='')}", ASK_TIMEOUT)
+    except (OSError, ValueError):
         return None
-    return read(info) if isinstance(info, dict) else None
+    return read(info) if status == _OK and isinstance(info, dict) else None
 
 
-_OFFLINE_EFFORTS = {"haiku": (), "sonnet": ("low", "medium", "high", "max")}
+_KNOWN: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "claude-fable-5": (("adaptive",), EFFORTS),
+    "claude-mythos-5": (("adaptive",), EFFORTS),
+    "claude-opus-5-5": (("adaptive",), EFFORTS),
+    "claude-opus-5": (("adaptive", "disabled"), EFFORTS),
+    "claude-sonnet-5-5": (("adaptive", "between_tools"), EFFORTS),
+    "claude-sonnet-5": (("adaptive", "disabled"), EFFORTS),
+    "claude-haiku-5-5": (("adaptive", "disabled"), EFFORTS),
+    "claude-opus-4-6": (("adaptive", "disabled", "enabled"), ("low", "medium", "high", "max")),
+    "claude-sonnet-4-6": (("adaptive", "disabled", "enabled"), ("low", "medium", "high", "max")),
+    "claude-haiku-4-5": (("disabled", "enabled"), ()),
+}
+"""The types of thinking and the efforts of models by the beginning of their ids, the longer ones first. Sources: pages
+`whats-new-…` of each model, `prompting-claude-haiku-5-5`, `adaptive-thinking` and `effort` of the API's documents,
+November 2026."""
+
+_CONTEXT_EDITS = ("clear_thinking_20251015", "clear_tool_uses_20250919", "compact_20260112")
+
+
+def known(model: str) -> Capabilities | None:
+    """Return what the API's documents say of a model, for while the API itself does not; None for other models."""
+    return read(offline(model)) if model.startswith(tuple(_KNOWN)) else None
 
 
 def offline(model: str) -> dict[str, Any]:
-    """Return how the offline model describes itself: like the line of models that its name says."""
-    line = next((line for line in _OFFLINE_EFFORTS if line in model), "")
-    efforts = _OFFLINE_EFFORTS.get(line, EFFORTS)
+    """Return how the offline model describes itself: as the model whose name it goes by, else as one that takes all."""
+    line = next((line for line in _KNOWN if model.startswith(line)), "claude-opus-5")
+    taken, efforts = _KNOWN[line]
     levels = {level: {"supported": level in efforts} for level in EFFORTS}
-    types = {
-        "adaptive": {"supported": line != "haiku"}, "between_tools": {"supported": False},
-        "disabled": {"supported": True}, "enabled": {"supported": line == "haiku"},
-    }  # fmt: skip
+    types = {each: {"supported": each in taken} for each in ("adaptive", "between_tools", "disabled", "enabled")}
     unsupported = {"supported": False}
+    context_management = {**unsupported, **dict.fromkeys(_CONTEXT_EDITS)}
     return {
+        "id": model,
         "capabilities": {
             "batch": unsupported, "citations": {"supported": True}, "code_execution": unsupported,
-            "context_management": unsupported, "effort": {"supported": bool(efforts), **levels},
+            "context_management": context_management, "effort": {"supported": bool(efforts), **levels},
             "image_input": {"supported": True}, "pdf_input": {"supported": True},
             "server_tools": {"supported": True, "code_execution": unsupported, "web_search": {"supported": True}},
             "structured_outputs": unsupported, "thinking": {"supported": True, "types": types},
-        }
+        },
     }  # fmt: skip

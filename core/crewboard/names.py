@@ -1,5 +1,6 @@
 """The rule for names of agents and teams. Checked in the command line, in tools and in each file that is read."""
 
+import posixpath
 import re
 
 from crewboard.errors import UsageError
@@ -11,6 +12,20 @@ TEAMS_FOLDER = ".crewboard"
 
 PROJECT_FILES = ("CLAUDE.md", "AGENTS.md")
 """The files of a workspace of which the first that exists stands before the conversation of every agent."""
+
+_IMPORT = re.compile(r"(?<![\w.`@/])@((?:~?/)?[\w.][\w./-]*\w)")
+_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
+
+
+def imports_of(text: str, path: str) -> dict[str, str]:
+    """Return what a project's file imports, in order: the path from the root, and as it is written; nothing in code."""
+    folder = path.rpartition("/")[0]
+    names = _IMPORT.findall(_CODE.sub("", text))
+    # A path that leads out stays as it is: it is refused with the reason.
+    return {
+        each if each.startswith(("/", "~")) else posixpath.normpath(f"{folder or '.'}/{each}"): each for each in names
+    }
+
 
 OPERATOR = "operator"
 LEAD = "lead"

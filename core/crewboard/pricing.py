@@ -1,12 +1,15 @@
 """The cost of model calls, from an editable price table. A model that is not in the table has no price."""
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 from msgspec import Struct, convert
 
-from crewboard.records import BadDataError, Tokens, UsageError
+from crewboard import env, models
+from crewboard.errors import BadDataError, UsageError
+from crewboard.records.agents import Tokens
 
 _SHIPPED = Path(__file__).with_name("prices.toml")
 _THOUSAND = 1_000
@@ -15,21 +18,28 @@ _DATED = re.compile(r"-\d{8}$")
 
 
 class Band(Struct, forbid_unknown_fields=True):
-    """Dollars per million tokens, for requests of up to `up_to` prompt tokens."""
+    """Dollars per million tokens, for requests of up to `up_to` prompt tokens.
+
+    `cache_write_1h` is what the cache costs to keep a token for an hour; None is twice `input`, as for all models of
+    the API.
+    """
 
     input: float
     output: float
     cache_read: float
     cache_write: float
     up_to: int | None = None
+    cache_write_1h: float | None = None
 
     def cost(self, used: Tokens) -> float:
         """Return the cost of one request in dollars."""
+        an_hour = 2 * self.input if self.cache_write_1h is None else self.cache_write_1h
         return (
             used.input * self.input
             + used.output * self.output
             + used.cache_read * self.cache_read
-            + used.cache_write * self.cache_write
+            + (used.cache_write - used.cache_write_1h) * self.cache_write
+            + used.cache_write_1h * an_hour
         ) / _MILLION
 
 
@@ -56,12 +66,15 @@ def load_shipped() -> Prices:
 
 
 def load(root: Path) -> Prices:
-    """Return the shipped table, overridden by the project's `.crewboard/prices.toml` if there is one.
+    """Return the shipped table, overridden by the project's `.crewboard/models.toml` and `prices.toml`.
 
     Raises:
-        BadDataError: The project's table is damaged.
+        BadDataError: One of the project's files is damaged.
     """
     shipped = load_shipped()
+    if described := {name: each.price for name, each in models.of_project(root).items() if each.price is not None}:
+        bands = {name: [_band(root, name, price)] for name, price in described.items()}
+        shipped = Prices({**shipped.bands, **bands}, shipped.as_of, shipped.per_1000_web_searches)
     own = root / ".crewboard" / "prices.toml"
     if not own.exists():
         return shipped
@@ -70,6 +83,29 @@ def load(root: Path) -> Prices:
     mine = _read(own)
     searches = shipped.per_1000_web_searches if mine.per_1000_web_searches is None else mine.per_1000_web_searches
     return Prices({**shipped.bands, **mine.bands}, mine.as_of or shipped.as_of, searches)
+
+
+def require_readable(root: Path, environment: Mapping[str, str]) -> None:
+    """Check the project's files that a worker reads before its first call.
+
+    Raises:
+        BadDataError: `models.toml` is damaged, or `prices.toml`, which the offline model does not read.
+    """
+    try:
+        if env.is_offline(environment):
+            models.of_project(root)
+        else:
+            load(root)
+    except BadDataError as error:
+        raise BadDataError(f"{error}; correct or remove the file") from error
+
+
+def _band(root: Path, name: str, price: dict[str, float]) -> Band:
+    try:
+        return convert({"cache_read": price.get("input"), "cache_write": price.get("input"), **price}, Band)
+    except ValueError as error:
+        where = root / ".crewboard" / "models.toml"
+        raise BadDataError(f"{where} cannot be used: {name}: its price: {error}") from error
 
 
 def _read(path: Path) -> Prices:

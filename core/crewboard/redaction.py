@@ -7,10 +7,16 @@ from typing import Any, TextIO
 
 from crewboard import env
 
-REDACTED = "[key hidden]"
+MARK = "[key hidden"
+"""How each text begins that stands in the place of a secret."""
 
 _SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS")
-_NO_SECRETS = frozenset({"ANTHROPIC_BASE_URL", "ANTHROPIC_MODEL"})
+_NO_SECRETS = re.compile(
+    r"ANTHROPIC_(BASE_URL|(.+_)?MODEL|PROFILE|CONFIG_DIR|IDENTITY_TOKEN_FILE|\w+_ID|SCOPE|LOG|BETAS|CUSTOM_HEADERS)"
+)
+"""Variables of the SDK that say where and what for. Of the headers, only some are secrets."""
+
+_SECRET_HEADER = re.compile(r"auth|key|token|secret|password|cookie")
 
 _DATABASE_PASSWORD = "PGPASSWORD"  # noqa: S105  the name of a variable
 """Redacted too, but handed on: each process of a team in PostgreSQL may need it."""
@@ -19,21 +25,44 @@ _MIN_LENGTH = 8
 """Shortest value, in characters, that is redacted. A shorter one could be part of ordinary text."""
 
 _KEY = re.compile(
-    r"sk-[\w-]{16,}"  # Anthropic, and others
+    # Anthropic, and others. Not the end of a word, such as a file name has it, unless the rest can be nothing else. An
+    # escape, of JSON, of an address or for a colour, may stand before it.
+    r"sk-ant-[a-z]+\d+-[\w-]{8,}|(?:(?<![\w-])|(?<=\\[nrt])|(?<=%[\dA-Fa-f]{2})|(?<=[\d[]m))sk-[\w-]{16,}"
     r"|c2stYW50L[\w+/-]{16,}=*"  # the same in base64
     r"|gh[opsur]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{20,}"
     r"|xox[abeprs]-[\w-]{10,}|A[KS]IA[0-9A-Z]{16}|AIza[\w-]{30,}|npm_\w{30,}|hf_\w{30,}"
     r"|(?<=[Bb]earer )[\w.~+/-]{16,}=*"
-    r"|(?<=://)[^\s/:@]+:[^\s/@]+(?=@)"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
-    re.DOTALL,
+    # User and password of an address, as RFC 3986 has them, but without what means something to a shell: who approves a
+    # command has to see that.
+    r"|(?<=://)[\w.~%!*+,=-]*:[\w.~%!*+,=:-]+(?=@)",
+    re.ASCII,
 )
 
 _HINTS = (
     "sk-", "c2stYW50L", "gho_", "ghp_", "ghs_", "ghu_", "ghr_", "github_pat_", "glpat-", "xox", "AKIA", "ASIA", "AIza",
-    "npm_", "hf_", "earer ", "://", "-----BEGIN ",
+    "npm_", "hf_", "earer ", "://",
 )  # fmt: skip
 """Each text that `_KEY` matches contains one of these. Searching for them first is ten times as fast."""
+
+_MARGIN = r"""(?:\s|\\{1,8}+[rnt]?|["',│>#*-]|\+(?=\s|Proc-|DEK-|-----)|\d{1,9}+(?=\t))"""
+"""What may stand between two lines of a key: line breaks, also escaped, and the margin of a diff, quote or listing."""
+
+_PEM_BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----")
+_PEM_HEADERS = re.compile(rf"(?:{_MARGIN}*+(?:Proc-Type|DEK-Info): ?[\w,-]+)+", re.ASCII)
+_PEM_LINE = re.compile(rf"{_MARGIN}*+([A-Za-z0-9+/]++={{0,2}}+)(?![\w+/=.]|-(?!----END ))", re.ASCII)
+_PEM_END = re.compile(rf"{_MARGIN}*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)", re.ASCII)
+
+_KEY_BEGINS = ("MC", "MD", "ME", "MF", "MG", "MH", "MI", "b3BlbnNzaC1rZXkt")
+"""How the base64 of a private key begins: the head of a DER sequence, or the name of OpenSSH's form."""
+
+_KEY_WIDTHS = (64, 70, 76)
+"""Characters in each line of a key but the last, as OpenSSL, OpenSSH and MIME write it."""
+
+_SHORTEST_KEY = 16
+"""Characters of a key on one line, or of the beginning of one, from which it is hidden."""
+
+_LONGEST_KEY = 16_384
+"""Characters of a key that are hidden at most: one of RSA with 16,384 bits has 12,500."""
 
 _registered: list[str] = []
 """Known secrets and their encodings, the longest first, because one can be part of another."""
@@ -49,8 +78,10 @@ def register_secrets(environment: Mapping[str, str]) -> None:
     register_values(
         value
         for key, value in environment.items()
-        if (is_secret(key) and key not in _NO_SECRETS) or key == _DATABASE_PASSWORD
+        if (is_secret(key) and not _NO_SECRETS.fullmatch(key)) or key == _DATABASE_PASSWORD
     )
+    headers = env.custom_headers(environment).items()
+    register_values(value.removeprefix("Bearer ") for name, value in headers if _SECRET_HEADER.search(name))
 
 
 def register_values(secrets: Iterable[str]) -> None:
@@ -90,11 +121,91 @@ def _encodings(value: str) -> Iterator[str]:
         yield inner.replace("+", "-").replace("/", "_")
 
 
+def hidden(secret: str) -> str:
+    """Return what is shown in the place of a secret: its size, and as many lines as it has."""
+    sizes = (len(each.rstrip("\r")) for each in secret.split("\n"))
+    return "\n".join(f"{MARK}: {size} character{'s' * (size != 1)}]" if size else "" for size in sizes)
+
+
 def redact(text: str) -> str:
-    """Return `text` without keys that have a known form or were registered."""
+    """Return `text` without keys that have a known form or were registered.
+
+    Each is replaced by its size on the same line, so that the text keeps its lines, and what is hidden is counted.
+    """
     for value in _registered:
-        text = text.replace(value, REDACTED)
-    return _KEY.sub(REDACTED, text) if any(hint in text for hint in _HINTS) else text
+        if value in text:
+            text = text.replace(value, hidden(value))
+    if "-----BEGIN " in text:
+        text = _redact_pem(text)
+    return _KEY.sub(lambda found: hidden(found[0]), text) if any(hint in text for hint in _HINTS) else text
+
+
+def hidden_lines(text: str) -> dict[int, str]:
+    """Return the lines of `text` in which something is redacted, by their number from 0, as they are shown."""
+    redacted = redact(text)
+    if redacted == text:
+        return {}
+    pairs = zip(text.split("\n"), redacted.split("\n"), strict=True)
+    return {at: shown for at, (line, shown) in enumerate(pairs) if shown != line}
+
+
+def _redact_pem(text: str) -> str:
+    """Return `text` without the lines of private keys. What else stands between the marks is no key, so it stays."""
+    pieces: list[str] = []
+    at = 0
+    for begin in _PEM_BEGIN.finditer(text):
+        for first, last in _key_lines(text, begin.end()):
+            pieces += [text[at:first], hidden(text[first:last])]
+            at = last
+    return "".join([*pieces, text[at:]])
+
+
+def _key_lines(text: str, at: int) -> Iterator[tuple[int, int]]:
+    """Yield where the lines of a private key begin and end in `text`; `at` is the end of the mark above them.
+
+    Lines have one width. Only the last before the end mark, or before the end of the text, may be shorter; so may the
+    last of the removed lines in a diff that replaces a key.
+    """
+    if headers := _PEM_HEADERS.match(text, at):
+        at = headers.end()
+    limit = at + _LONGEST_KEY
+    width = 0
+    is_added = False
+    while (line := _key_line(text, at, width, is_added=is_added)) is not None and line[1] <= limit:
+        first, at = line
+        size = at - first
+        is_added = text[first - 1] == "+"
+        if not width:
+            if not headers and not text.startswith(_KEY_BEGINS, first):
+                return
+            if size not in _KEY_WIDTHS and (size < _SHORTEST_KEY or not _PEM_END.match(text, at)):
+                return
+            width = size
+        elif size > width:
+            return
+        elif size < width and not _PEM_END.match(text, at):
+            follows = _key_line(text, at, width)
+            if is_added or follows is None or text[follows[0] - 1] != "+":
+                return
+        yield first, at
+
+
+def _key_line(text: str, at: int, width: int, *, is_added: bool = False) -> tuple[int, int] | None:
+    """Return where the base64 text begins and ends that follows `at`, with nothing but a margin between.
+
+    A `+` that begins it is the sign of a diff if the line then is as wide as the others or, being the last, if the line
+    before `is_added`.
+    """
+    found = _PEM_LINE.match(text, at)
+    if found is None:
+        return None
+    first, last = found.span(1)
+    size = last - first - 1
+    if width:
+        has_sign = size == width or (is_added and size < width)
+    else:
+        has_sign = size in _KEY_WIDTHS or text.startswith(_KEY_BEGINS, first + 1)
+    return first + (has_sign and text[first] == "+"), last
 
 
 def redact_values(value: Any) -> Any:  # noqa: ANN401  any JSON value

@@ -22,7 +22,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-from msgspec import Meta, Struct, ValidationError, convert, field
+from msgspec import DecodeError, Meta, Struct, ValidationError, convert, field
+from msgspec.json import decode as json_decode
+from msgspec.json import encode as json_encode
 
 from crewboard import env, models
 from crewboard.agent_types import (
@@ -38,18 +40,10 @@ from crewboard.agent_types import (
     describe_powers,
     make_type,
 )
-from crewboard.records import (
-    RESERVED_AGENTS,
-    BadDataError,
-    Effort,
-    StorageError,
-    Thinking,
-    ToolPattern,
-    UntrustedError,
-    UsageError,
-    describe_invalid,
-    is_name,
-)
+from crewboard.errors import BadDataError, StorageError, UntrustedError, UsageError
+from crewboard.names import RESERVED_AGENTS, is_name
+from crewboard.records.agents import Effort, Thinking, ToolPattern
+from crewboard.records.base import describe_invalid
 from crewboard.web import check_domains
 
 FOLDERS = (".crewboard/agents", ".claude/agents")
@@ -220,7 +214,7 @@ def find_all(root: Path) -> tuple[dict[str, AgentType], list[InvalidFile]]:
                     except BadDataError as error:
                         broken.append(InvalidFile(root / folder / name, str(error)))
                     else:
-                        types.setdefault(own.name, _name_missing_skills(own, root))
+                        types.setdefault(own.name, replace(_name_missing_skills(own, root), root=str(root)))
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -332,7 +326,7 @@ def _parse(data: bytes, file: str) -> AgentType:
         raise BadDataError(str(error)) from error
     except ValidationError as error:
         raise BadDataError("; ".join(_name_problems(_without_null(fields), error))) from error
-    model = models.resolve(front.model) if front.model not in (None, "inherit") else None
+    model = models.ALIASES.get(front.model or "", front.model) if front.model != "inherit" else None
     tools = _read_tools(front)
     mcp, body = _mcp_patterns(front), (found[2] or "").strip()
     made = make_type(front.name, tools.names, model or TYPES["code"].model, front.description, body, mcp)
@@ -580,14 +574,14 @@ def _quoted(text: str) -> str:
     return text if re.fullmatch(r"\w[\w ,()*./-]*", text) else json.dumps(text, ensure_ascii=False)
 
 
-def front_matter(text: str) -> tuple[dict[str, Any], str]:
+def front_matter(text: str, most: int = MAX_FRONT) -> tuple[dict[str, Any], str]:
     """Return the front matter of a Markdown file, with every scalar as text, and the rest; none if it has none.
 
     Raises:
         BadDataError: It is no valid YAML, or too large.
     """
     found = _FRONT.match(text.replace("\r\n", "\n"))
-    front = _load_front(found[1]) if found is not None else {}
+    front = _load_front(found[1], most) if found is not None else {}
     return (front if isinstance(front, dict) else {}), (found[2] or "").lstrip("\n") if found is not None else text
 
 
@@ -601,7 +595,7 @@ def _without_null(front: Any) -> Any:  # noqa: ANN401  whatever the file says
     }
 
 
-def _load_front(text: str) -> Any:  # noqa: ANN401  whatever the file says
+def _load_front(text: str, most: int = MAX_FRONT) -> Any:  # noqa: ANN401  whatever the file says
     """Return the front matter with every scalar as text.
 
     Raises:
@@ -610,8 +604,8 @@ def _load_front(text: str) -> Any:  # noqa: ANN401  whatever the file says
     # Imported here because it is slow, and few projects define own types.
     import yaml
 
-    if len(text) > MAX_FRONT:
-        raise BadDataError(f"the front matter is longer than {MAX_FRONT} characters")
+    if len(text) > most:
+        raise BadDataError(f"the front matter is longer than {most} characters")
     depth = 0
     try:
         for event in yaml.parse(text, Loader=yaml.BaseLoader):
@@ -629,8 +623,53 @@ def _load_front(text: str) -> Any:  # noqa: ANN401  whatever the file says
         raise BadDataError(str(error).splitlines()[0] if str(error) else "no YAML") from error
 
 
-def _accepted(environment: Mapping[str, str]) -> Path:
-    return env.state_home(environment) / "accepted-types"
+class Acceptance(Struct, frozen=True):
+    """The record of a text of a workspace that the user accepted. There is one for each name and workspace.
+
+    So what was accepted before it is not accepted any more. `powers` are those of a type.
+    """
+
+    name: str
+    root: str
+    sha256: str
+    powers: str = ""
+
+
+def _records(what: str, environment: Mapping[str, str]) -> Path:
+    return env.state_home(environment) / f"accepted-{what}"
+
+
+def _key(root: str, name: str) -> str:
+    return f"{hashlib.sha256(json.dumps([root, name]).encode()).hexdigest()}.json"
+
+
+def accept(what: str, record: Acceptance, environment: Mapping[str, str]) -> None:
+    """Record that the user accepted one of the `types` or `skills`, in place of what was accepted before.
+
+    Raises:
+        StorageError: It could not be recorded.
+    """
+    folder = _records(what, environment)
+    path = folder / _key(record.root, record.name)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        written = path.with_suffix(f".{os.getpid()}")
+        written.touch(0o600)
+        written.write_bytes(json_encode(record))
+        written.replace(path)
+    except OSError as error:
+        raise StorageError(f"cannot record in {folder} that {record.name} was accepted: {error.strerror}") from error
+
+
+def acceptances(what: str, root: Path, environment: Mapping[str, str]) -> Iterator[Acceptance]:
+    """Yield what the user accepted in a workspace; what cannot be read is not accepted."""
+    place = os.path.realpath(root)
+    with contextlib.suppress(OSError):
+        for path in _records(what, environment).glob("*.json"):
+            with contextlib.suppress(OSError, DecodeError):
+                record = json_decode(path.read_bytes(), type=Acceptance)
+                if record.root == place and path.name == _key(place, record.name):
+                    yield record
 
 
 def is_trusted(kind: AgentType, environment: Mapping[str, str]) -> bool:
@@ -640,8 +679,12 @@ def is_trusted(kind: AgentType, environment: Mapping[str, str]) -> bool:
     """
     if not kind.sha256:
         return True
+    for record in acceptances("types", Path(kind.root), environment):
+        if record.name == kind.name:
+            return (record.sha256, record.powers) == (kind.sha256, _powers(kind))
     try:
-        return (_accepted(environment) / kind.sha256).read_text() == _powers(kind)
+        # As older versions recorded it, for every workspace.
+        return (_records("types", environment) / kind.sha256).read_text() == _powers(kind)
     except (OSError, ValueError):
         return False
 
@@ -652,14 +695,7 @@ def trust(kind: AgentType, environment: Mapping[str, str]) -> None:
     Raises:
         StorageError: It could not be recorded.
     """
-    folder = _accepted(environment)
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        with os.fdopen(os.open(folder / kind.sha256, flags, 0o600), "w") as file:
-            file.write(_powers(kind))
-    except OSError as error:
-        raise StorageError(f"cannot record in {folder} that {kind.name} was accepted: {error.strerror}") from error
+    accept("types", Acceptance(kind.name, os.path.realpath(kind.root), kind.sha256, _powers(kind)), environment)
 
 
 def _powers(kind: AgentType) -> str:
@@ -681,6 +717,10 @@ def require_trusted(kind: AgentType, environment: Mapping[str, str], command: st
             f"the type {kind.name} is defined by {kind.file}, which you have not accepted: {describe_powers(kind)}. "
             f"Read the file; `{command}` accepts it as it is now"
         )
+    if kind.sha256:
+        # From now on no other text of this name, also none that an older version recorded.
+        with contextlib.suppress(StorageError):
+            trust(kind, environment)
 
 
 def _map_tool(tool: str) -> tuple[str, ...] | None:

@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from crewboard.records import UsageError, counted
+from crewboard.errors import UsageError
+from crewboard.records.base import counted
 
 SEARCH, FETCH = TOOLS = ("web_search", "web_fetch")
 

@@ -96,7 +96,10 @@ class ScriptedApi:
         script = self._scripts.get(marks[0]) if marks and body.get("tools") else None
         reply = script(body["messages"]) if script else Reply([{"type": "text", "text": "ok"}])
         seed = f"{len(self.requests)}".encode()
-        usage = {"input_tokens": 100, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
+        usage = {
+            "input_tokens": 100, "ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0,
+            "cache_read_input_tokens": 0,
+        }  # fmt: skip
         return message(reply, body["model"], seed, usage, body["max_tokens"])
 
     def __enter__(self) -> Self:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.records import AttachedTeam, Config, Member
+from crewboard.records.team import AttachedTeam, Config, Member
 from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory
 from tests.attach.session import SESSION, TEAM

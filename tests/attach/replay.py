@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crewboard import linux, store
 from crewboard.attach import formats, teams
+from crewboard.linux import process as linux_process
+from crewboard.store.layout import TeamDirectory
 
 RECORDED = Path(__file__).with_name("recorded")
 TIMELINES = sorted(path.stem for path in RECORDED.glob("*.jsonl"))
@@ -49,7 +50,7 @@ class Replay:
 
     @property
     def ticks(self) -> int:
-        return linux.process.start_ticks(self.pid)
+        return linux_process.start_ticks(self.pid)
 
     def play(self, timeline: str) -> Iterator[Change]:
         """Make each change of a timeline, and yield it."""
@@ -91,7 +92,7 @@ class Replay:
                 content = json.dumps(self._with_process(str(path.relative_to(source)), json.loads(content)))
             target.write_text(content)
 
-    def attach(self, root: Path) -> store.TeamDirectory:
+    def attach(self, root: Path) -> TeamDirectory:
         """Attach to the only team."""
         (found,) = teams.find_teams(self.config)
         return teams.attach(root, found, 1_795_322_000)

@@ -15,7 +15,7 @@ from unittest import mock
 
 from crewboard.attach import hooks
 from crewboard.protocol import requests
-from crewboard.records import Request
+from crewboard.records.requests import Request
 from crewboard.store.layout import TeamDirectory
 from tests.cli.shell import COMMAND, clean_environment
 from tests.crew import eventually

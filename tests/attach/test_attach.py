@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from crewboard import read_team, store
-from crewboard.attach import mirror
+from crewboard import read_team
+from crewboard.attach import delivery, mirror
+from crewboard.store.layout import TeamDirectory
 from crewboard_tui.queries import Snapshot
 from crewboard_tui.widgets.bars import alert_line
 from tests.attach.replay import Replay, process
@@ -88,9 +89,18 @@ def test_commands_that_cannot_be_are_refused_with_65(replay: Replay, tmp_path: P
         ("pause", "alpha"), ("unpause", "--all"), ("stop", "alpha"), ("send", "alpha", "hi"), ("broadcast", "hi"),
         ("resume", "alpha"), ("interrupt", "alpha"), ("limit", "alpha", "--turns", "5"), ("budget", "$5"),
         ("spawn", "x", "--type", "explore", "--prompt", "look"), ("task", "add", "more"), ("remove", "alpha"),
-        ("supervisor", "--restart"),
+        ("supervisor", "--restart"), ("spawn", "gamma"), ("merge", "alpha"), ("changes", "alpha"),
     ):  # fmt: skip
         cli(*command).refused(65, "Claude Code")
+
+
+def test_no_worktree_is_advised_where_claude_code_has_the_agents(replay: Replay, tmp_path: Path) -> None:
+    play_in(replay, tmp_path)
+    replay.attach(tmp_path)
+    for command in (["changes"], ["worktree", "list"]):
+        said = Inside(tmp_path)(*command).err
+        assert "use git" in said
+        assert "spawn" not in said
 
 
 def test_inbox_journal_and_tasks_show_the_team(replay: Replay, tmp_path: Path) -> None:
@@ -100,11 +110,28 @@ def test_inbox_journal_and_tasks_show_the_team(replay: Replay, tmp_path: Path) -
     assert "use <care>" in cli("inbox", "alpha").out
     assert "in turn" in cli("inbox", "alpha").out
     assert "read_file a.txt" in cli("journal", "alpha").out
+    assert cli("inbox", "lead").out == cli("inbox", "team-lead").out != ""
     assert "Read a.txt" in cli("tasks").out
     assert not (tmp_path / ".crewboard" / json.loads(cli("status", "--json").out)["team"] / "supervisor.lock").exists()
 
 
-def alert(team: store.TeamDirectory) -> str:
+def test_commands_know_which_agents_of_claude_code_run(
+    replay: Replay, tmp_path: Path, lead: subprocess.Popen[bytes]
+) -> None:
+    play_in(replay, tmp_path)
+    (task,) = replay.config.glob("tasks/*/1.json")
+    task.write_text(json.dumps({**json.loads(task.read_text()), "owner": "alpha", "status": "in_progress"}))
+    cli = Inside(tmp_path)
+    delivery.allow(replay.attach(tmp_path), letters=True)
+    assert "in progress  alpha  Read a.txt" in cli("tasks").out
+    assert cli("send", "alpha", "hi").err == ""
+    lead.kill()
+    lead.wait()
+    assert "in progress  alpha (dead)  Read a.txt" in cli("tasks").out
+    assert "only Claude Code can start it again" in cli("send", "alpha", "hi").err
+
+
+def alert(team: TeamDirectory) -> str:
     return "".join(span.text for span in alert_line(Snapshot(read_team(team)), time.time(), 120))
 
 

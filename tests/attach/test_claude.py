@@ -21,7 +21,7 @@ from crewboard.commands.context import Team
 from crewboard.offline.reply import Reply
 from crewboard.protocol import requests
 from crewboard.readmodel.mail import MailReader
-from crewboard.records import Request
+from crewboard.records.requests import Request
 from crewboard.store.layout import TeamDirectory
 from tests.attach.claude import VERSIONS, RefusingProxy, ScriptedApi, program, session, text_of
 from tests.crew import eventually

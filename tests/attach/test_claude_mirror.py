@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from crewboard import read_team, store
+from crewboard import read_team
 from crewboard.attach import follow, teams
 from crewboard.offline.reply import Reply
-from crewboard.store import TeamDirectory
+from crewboard.store import mailbox
+from crewboard.store.layout import TeamDirectory
 from tests.attach.claude import VERSIONS, ScriptedApi, session
 from tests.attach.test_claude import TIMEOUT, Messages, World, calls, turn_of, type_prompt, world
 from tests.crew import eventually
@@ -86,7 +87,7 @@ def test_a_team_is_mirrored_as_it_writes_its_files(world: World) -> None:
 
 
 def sent(team: TeamDirectory, to: str, mark: str) -> Counter[str]:
-    found = [message.content for message in store.mailbox.read(team, to).messages if message.type == "message"]
+    found = [message.content for message in mailbox.read(team, to).messages if message.type == "message"]
     return Counter(text for text in found if text.startswith(mark) and "<b>" in text)
 
 

@@ -15,7 +15,8 @@ import pytest
 from crewboard.attach import delivery, teams
 from crewboard.commands import messages, stop
 from crewboard.commands.context import Team
-from crewboard.records import BadDataError, Config, Member, TryLaterError, UntrustedError, UsageError
+from crewboard.errors import BadDataError, TryLaterError, UntrustedError, UsageError
+from crewboard.records.team import Config, Member
 from crewboard.store import mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from tests.attach.session import PYTHON, SESSION, TEAM

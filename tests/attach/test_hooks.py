@@ -1,9 +1,11 @@
 """Plans and permissions of Claude Code's teammates wait for the user, through the hook that Claude Code runs."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -151,6 +153,15 @@ def test_a_permission_is_allowed_or_refused(mirrored: TeamDirectory) -> None:
     hook = start_hook(mirrored, permission_event(mirrored.root))
     answers.reject(Team(mirrored), hook.request.id, "not there")
     assert hook.answer()["decision"] == {"behavior": "deny", "message": "Not allowed by operator: not there"}
+
+
+@pytest.mark.parametrize("made", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_only_a_regular_file_is_read_for_a_diff(tmp_path: Path, made: Callable[[Path], None]) -> None:
+    made(path := tmp_path / "file")
+    diff = gate._diff("Write", {"path": str(path), "content": "new\n"})
+    assert diff is not None
+    assert diff.splitlines()[-1] == "+new"
+    assert "is not shown" in diff
 
 
 def test_a_request_is_cancelled_when_claude_code_ends_its_hook(mirrored: TeamDirectory) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from crewboard.attach import install
-from crewboard.records import BadDataError, UsageError
+from crewboard.errors import BadDataError, UsageError
 
 OWN = {
     "permissions": {"allow": ["Bash(ls:*)"]},
@@ -40,8 +40,16 @@ def test_the_hooks_are_added_to_a_project_without_settings(tmp_path: Path) -> No
     assert not install.install(tmp_path)
 
     assert install.uninstall(tmp_path)
-    assert not path.exists()
+    assert not path.parent.exists()
     assert not install.uninstall(tmp_path)
+
+
+def test_a_folder_with_other_files_stays(tmp_path: Path) -> None:
+    install.install(tmp_path)
+    other = settings_in(tmp_path).with_name("CLAUDE.md")
+    other.write_text("x")
+    install.uninstall(tmp_path)
+    assert other.read_text() == "x"
 
 
 def test_settings_and_hooks_of_the_user_are_kept(tmp_path: Path) -> None:

@@ -6,15 +6,22 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from crewboard import OPERATOR, BadDataError, Team, linux, read_team, store
+from crewboard import OPERATOR, BadDataError, Team, read_team
 from crewboard.attach import follow, formats, mirror, places, teams
 from crewboard.commands import answers, control, hire, messages, stop, tasks
-from crewboard.readmodel import MailReader
-from crewboard.records import Reply, Sent, ToolStart
-from tests.attach.replay import TIMELINES, Replay, contents, process
+from crewboard.linux import process as linux_process
+from crewboard.protocol import approvals
+from crewboard.readmodel.mail import MailReader, describe_message
+from crewboard.records.base import JsonValue
+from crewboard.records.events import Reply, Sent, ToolStart
+from crewboard.store import journal as store_journal
+from crewboard.store import mailbox
+from crewboard.store.layout import TeamDirectory
+from tests.attach.replay import TIMELINES, Change, Replay, contents, process
 from tests.crew import eventually
 from tests.matrix import default
 
@@ -36,14 +43,14 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "project"
 
 
-def mirrored(team: store.TeamDirectory) -> mirror.Mirror:
+def mirrored(team: TeamDirectory) -> mirror.Mirror:
     found = mirror.Mirror(team)
     assert found.refresh()
     return found
 
 
-def marks_of(team: store.TeamDirectory, name: str) -> list[object]:
-    return [message.metadata.get("letter_id") for message in store.mailbox.read(team, name).messages]
+def marks_of(team: TeamDirectory, name: str) -> list[object]:
+    return [message.metadata.get("letter_id") for message in mailbox.read(team, name).messages]
 
 
 @pytest.mark.parametrize("timeline", default(TIMELINES, "board", "letters", TIMELINES[-1]))
@@ -122,6 +129,35 @@ def test_a_permission_of_a_pane_teammate_is_closed_with_its_answer(replay: Repla
     assert needed
     assert set(needed) == {"wants to run Write: /home/u/project/b.txt made by alpha"}
     assert [(r.type, r.status) for r in read_team(team).asked if r.from_ == "alpha"] == [("permission", "approved")]
+
+
+@pytest.mark.parametrize("approved_here", [True, False])
+def test_the_yes_of_a_lead_says_if_you_approved_the_plan_before(
+    replay: Replay, root: Path, approved_here: bool
+) -> None:
+    team, here = None, None
+    for change in replay.play("plan"):
+        if team is None and teams.find_teams(replay.config):
+            team = replay.attach(root)
+            here = mirror.Mirror(team)
+        asked = _first_letter(change, "team-lead")
+        if approved_here and team is not None and asked is not None and asked["type"] == "plan_approval_request":
+            plan: dict[str, JsonValue] = {"plan": asked["planContent"]}
+            approvals.ask(team, "plan-1", "plan_approval", "alpha", "operator", plan, 1.0)
+            answers.approve(Team(team), "plan-1")
+        if here is not None:
+            here.refresh()
+    assert team is not None
+    said = [describe_message(m) for m in mailbox.read(team, "alpha").messages if m.type == "plan_approval_response"]
+    words = [each for each in said if each.startswith("approves the plan")]
+    assert ("approves the plan: you approved it before" in words) == approved_here
+    assert ("approves the plan" in words) or approved_here
+
+
+def _first_letter(change: Change, to: str) -> dict[str, Any] | None:
+    if not (change.path.endswith(f"inboxes/{to}.json") and isinstance(change.content, list) and change.content):
+        return None
+    return formats.frame(change.content[0]["text"])
 
 
 @pytest.mark.parametrize(("timeline", "author"), [("plan", "alpha"), ("version_2_1_177", "beta")])
@@ -274,7 +310,7 @@ def test_an_unknown_frame_is_one_plain_line(replay: Replay, root: Path) -> None:
     odd = [{"from": "who is this?", "text": text, "timestamp": 17, "msg_id": 5}, {"nonsense": 1}, "x", None]
     (replay.config / "teams/session-390111e4/inboxes/alpha.json").write_text(json.dumps(odd))
     here.refresh()
-    last = store.mailbox.read(team, "alpha").messages[-1]
+    last = mailbox.read(team, "alpha").messages[-1]
     assert (last.from_, last.type) == ("who-is-this", "message")
     assert last.content.startswith("Moon_Phase: ")
     assert "\n" not in last.content
@@ -297,7 +333,7 @@ def test_unknown_records_of_a_transcript_do_no_harm(replay: Replay, root: Path) 
     here = mirrored(team)
     append_letter(replay, "after all that")
     here.refresh()
-    assert store.mailbox.read(team, "alpha").messages[-1].content == "after all that"
+    assert mailbox.read(team, "alpha").messages[-1].content == "after all that"
 
 
 @pytest.mark.long
@@ -483,7 +519,7 @@ def test_file_tools_keep_the_names_that_the_views_know(replay: Replay, root: Pat
     replay.copy("in_process")
     team = replay.attach(root)
     mirrored(team)
-    events = [event for event, _ in store.journal.read(team.agent("alpha").journal) if event is not None]
+    events = [event for event, _ in store_journal.read(team.agent("alpha").journal) if event is not None]
     assert [e.input["path"] for e in events if isinstance(e, ToolStart) and e.name == "read_file"] == ["a.txt"]
     assert next(b["text"] for e in events if isinstance(e, Reply) for b in e.content if "text" in b) == "I read."
     assert [e.message.to for e in events if isinstance(e, Sent)] == ["team-lead"] * 3
@@ -512,7 +548,7 @@ def test_versions_outside_the_tested_ones_are_known() -> None:
 
 def play_session(replay: Replay, root: Path, pid: int, created: float, ident: str) -> None:
     """Write the files of a session of 2.1.197 that was started with `--session-id`, and of its team."""
-    ticks = linux.process.start_ticks(pid)
+    ticks = linux_process.start_ticks(pid)
     member = {"agentId": "team-lead@T", "name": "team-lead", "agentType": "team-lead", "cwd": str(root)}
     team = {"name": "T", "createdAt": int(created * 1000), "leadSessionId": "no-such-session", "members": [member]}
     session = {
@@ -534,7 +570,7 @@ def test_a_session_with_a_given_id_is_found(replay: Replay, root: Path) -> None:
 
 
 def test_no_other_session_is_taken_for_the_lead(replay: Replay, root: Path) -> None:
-    began = linux.process.started_at(replay.ticks)
+    began = linux_process.started_at(replay.ticks)
     play_session(replay, root, replay.pid, began - 5, "earlier")
     team = replay.attach(root)
     mirrored(team).close()
@@ -547,3 +583,9 @@ def test_no_other_session_is_taken_for_the_lead(replay: Replay, root: Path) -> N
         mirrored(team).close()
         assert (places.find_attached(root, ["one"]), places.find_attached(root, ["two"])) == (None, None)
         other.kill()
+
+
+def test_what_claude_code_caches_for_an_hour_is_counted_apart() -> None:
+    usage = {"cache_creation_input_tokens": 90, "cache_creation": {"ephemeral_1h_input_tokens": 70}}
+    found = formats.usage({"message": {"usage": usage}})
+    assert (found.cache_write, found.cache_write_1h, found.total) == (90, 70, 90)

@@ -4,16 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from crewboard import protocol, store
 from crewboard.attach import places
 from crewboard.commands.context import create
-from crewboard.records import AttachedTeam, BadDataError, Config, check_new_team
+from crewboard.errors import BadDataError
+from crewboard.names import check_new_team
+from crewboard.protocol import supervisor_client
+from crewboard.records.team import AttachedTeam, Config
+from crewboard.store import roster
+from crewboard.store.layout import TeamDirectory
 
 SESSION = "6c39e8d1-5a8e-4f8f-a966-ea1bd454e96a"
 
 
 @pytest.fixture
-def attached(tmp_path: Path) -> store.TeamDirectory:
+def attached(tmp_path: Path) -> TeamDirectory:
     config = tmp_path / "claude"
     team = create(tmp_path, places.directory_name(config, "session-6c39e8d1"))
 
@@ -23,7 +27,7 @@ def attached(tmp_path: Path) -> store.TeamDirectory:
             session_ids=[SESSION],
         )  # fmt: skip
 
-    store.roster.change(team.directory, mark)
+    roster.change(team.directory, mark)
     return team.directory
 
 
@@ -34,7 +38,7 @@ def test_the_name_of_the_mirror_is_valid_and_stays() -> None:
     assert name != places.directory_name(Path("/home/v/.claude"), "Läuse & Flöhe / x")
 
 
-def test_a_session_finds_the_mirror_of_its_team(attached: store.TeamDirectory, tmp_path: Path) -> None:
+def test_a_session_finds_the_mirror_of_its_team(attached: TeamDirectory, tmp_path: Path) -> None:
     below = tmp_path / "src" / "app"
     below.mkdir(parents=True)
     assert places.find_attached(below, [SESSION]) == attached.path
@@ -43,17 +47,17 @@ def test_a_session_finds_the_mirror_of_its_team(attached: store.TeamDirectory, t
     assert places.find_attached(below) is None
 
 
-def test_a_damaged_roster_is_no_mirror(attached: store.TeamDirectory, tmp_path: Path) -> None:
+def test_a_damaged_roster_is_no_mirror(attached: TeamDirectory, tmp_path: Path) -> None:
     attached.config.on_disk.write_text('{"attached": ')
     assert places.find_attached(tmp_path, [SESSION]) is None
 
 
-def test_no_supervisor_is_started_for_a_mirror(attached: store.TeamDirectory) -> None:
-    protocol.supervisor_client.wake_supervisor(attached)
-    protocol.supervisor_client.ensure_running(attached)
+def test_no_supervisor_is_started_for_a_mirror(attached: TeamDirectory) -> None:
+    supervisor_client.wake_supervisor(attached)
+    supervisor_client.ensure_running(attached)
     with pytest.raises(BadDataError, match="Claude Code"):
-        protocol.supervisor_client.request_start(attached, "alpha", 1, {})
+        supervisor_client.request_start(attached, "alpha", 1, {})
     with pytest.raises(BadDataError, match="Claude Code"):
-        protocol.supervisor_client.restart(attached)
-    assert not protocol.supervisor_client.is_alive(attached)
+        supervisor_client.restart(attached)
+    assert not supervisor_client.is_alive(attached)
     assert not attached.supervisor_log.exists()

@@ -11,7 +11,10 @@ from crewboard.linux import process
 from crewboard.protocol import approvals, supervisor_client
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import AgentView, TeamView
-from crewboard.records import Exit, Member, Request, Spec, Status, Supervisor
+from crewboard.records.agents import Spec, Status
+from crewboard.records.processes import Exit, Supervisor
+from crewboard.records.requests import Request
+from crewboard.records.team import Member
 from crewboard.store import agents, json_records, leases, roster, tasks
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from tests.cli.shell import Inside, Ran

@@ -5,7 +5,10 @@ import time
 from collections.abc import Callable
 from unittest import mock
 
-from crewboard.records import Cursor, Exit, Lease, Spec, Status, Task, convert
+from crewboard.records.agents import Cursor, Spec, Status
+from crewboard.records.base import convert
+from crewboard.records.processes import Exit, Lease
+from crewboard.records.team import Task
 from crewboard.store import agents, json_records, leases, roster, tasks
 from tests.bad_input.bench import Bench, Entry, kept
 from tests.store.raw_mail import line

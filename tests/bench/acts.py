@@ -10,7 +10,7 @@ from pathlib import Path
 
 from crewboard.errors import CrewboardError
 from crewboard.protocol import approvals
-from crewboard.records import Host
+from crewboard.records.processes import Host
 from crewboard.store import hosts, mailbox, tasks
 from crewboard.store.layout import TeamDirectory
 

@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from crewboard.records import HireOptions, Member, Spec
+from crewboard.records.agents import HireOptions, Spec
+from crewboard.records.team import Member
 from crewboard.store import agents, roster
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 

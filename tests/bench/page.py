@@ -24,6 +24,20 @@ has no unit it is such a ratio. A goal that was missed says so.
 thirty.
 
 `.venv/bin/pytest tests/bench -m bench -k WORDS` measures a part and prints its table.
+
+## What the dashboard keeps
+
+How much memory the dashboard takes follows from what is on the screen and from the number of agents, not from how long
+the team has run. Kept are, with the module that bounds it:
+
+| what | at most | where |
+|---|---|---|
+| unread mail of each mailbox | 8 bytes a message, 24 a result, the ids of the newest 2,000 | `readmodel/mail.py` |
+| messages of a mailbox shown | the newest 2,000, in its last 2 MB; more after `g` at its top | `readmodel/mail.py` |
+| activity of an agent that was shown | the newest 500 lines, in 512 Ki characters | `readmodel/activity.py` |
+| mail of other programs, of each mailbox | of the newest 500 messages, in 256 Ki characters | `queries.py` |
+| rows of the Feed | those that are loaded | `views/activity.py`, `FeedRows` |
+| painted lines of a part of the screen | three screens of its height | `widgets/painter.py` |
 """
 
 

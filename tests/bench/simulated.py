@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from crewboard.records import ExitCode
+from crewboard.errors import ExitCode
 
 INTERVAL = 10.0
 """Seconds from one call of a worker to the next."""

@@ -16,7 +16,8 @@ from crewboard.commands import messages
 from crewboard.commands.context import Team
 from crewboard.readmodel.processes import NoUsageProbe
 from crewboard.readmodel.reader import TeamReader
-from crewboard.records import Intake, WantedRun
+from crewboard.records.events import Intake
+from crewboard.records.processes import WantedRun
 from crewboard.store import hosts, journal, roster
 from crewboard.store.layout import TeamDirectory
 from tests import postgres

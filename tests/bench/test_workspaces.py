@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.records import HireOptions, Member, Spec
+from crewboard.records.agents import HireOptions, Spec
+from crewboard.records.team import Member
 from crewboard.store import json_records, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees import bundles, snapshot, workspaces

@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 _SCRIPT = """#!{python} -I
-import contextlib, json, os, runpy, sys
+import contextlib, faulthandler, json, os, runpy, sys
+
+# So that a crash of the interpreter says where.
+faulthandler.enable()
 
 def note(event, arguments):
     if event == "subprocess.Popen":

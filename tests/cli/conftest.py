@@ -11,13 +11,15 @@ from crewboard.commands.context import Team
 from crewboard.protocol import supervisor_client
 from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory, team_directories
+from crewboard_tui.cli import common
 from tests.cli.shell import Cli, Inside, clean_environment
 from tests.crew import Crew, eventually
 
 
 @pytest.fixture
-def cli(kept_in: str, tmp_path: Path) -> Cli:
-    """Return the command line in an empty directory, run in the process of the tests."""
+def cli(kept_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Return the command line in an empty directory, run in the process of the tests. New teams get no supervisor."""
+    monkeypatch.setattr(common, "prepare", lambda _: None)
     return Inside(tmp_path)
 
 

@@ -5,7 +5,10 @@ from contextlib import contextmanager
 
 from crewboard.commands.context import Team
 from crewboard.protocol import requests
-from crewboard.records import Config, HireOptions, JsonValue, Member, Request, RequestType, Spec, Status, convert
+from crewboard.records.agents import HireOptions, Spec, Status
+from crewboard.records.base import JsonValue, convert
+from crewboard.records.requests import Request, RequestType
+from crewboard.records.team import Config, Member
 from crewboard.store import agents, json_records, leases, roster
 
 

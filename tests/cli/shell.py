@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -73,6 +74,12 @@ class Cli:
             check=False,
         )
         return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def agree(self, *arguments: str, **options: Any) -> Ran:
+        """Run a command that needs a yes, with the SHA-256 that its refusal names."""
+        ran = self(*arguments, **options)
+        named = re.search(r"--sha256 ([0-9a-f]{16})", ran.err)
+        return ran if named is None else self(*arguments, "--sha256", named[1], **options)
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         """Start a command that keeps running; end it with `finish`, or let the fixture end it."""

@@ -7,8 +7,10 @@ from uuid import uuid4
 import click
 import pytest
 
-from crewboard.commands import Team, answers, hosts, messages
-from crewboard.records import Exit, Rule
+from crewboard.commands import answers, hosts, messages
+from crewboard.commands.context import Team
+from crewboard.records.processes import Exit
+from crewboard.records.team import Rule
 from crewboard.store import json_records, operators, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli.program import READING, crewboard
@@ -46,7 +48,7 @@ COMMANDS = [
     (("unpause", "fixer"), "unpause", "fixer"),
     (("interrupt", "fixer"), "interrupt", "fixer"),
     (("approver", "lead"), "approver", ""),
-    (("budget", "$20"), "budget", ""),
+    (("budget", "2m"), "budget", ""),
     (("budget", "fixer", "200k"), "budget", "fixer"),
     (("limit", "fixer", "--turns", "7"), "limit", "fixer"),
     (("limit", "fixer", "--memory", "2G"), "limit", "fixer"),
@@ -165,8 +167,8 @@ def test_team_commands_are_recorded(cli: Cli, directory: TeamDirectory, monkeypa
     assert [act.act for act in operators.acts(directory)[0]] == ["delete"]
     assert [act["act"] for act in cli("--team", "blue", "audit", "--json").json] == ["create"]
     directory.owners.unlink()
-    assert cli("--team", "default", "team", "adopt", "--yes").code == 0
-    assert cli("--team", "default", "team", "adopt", "--yes").code == 0
+    assert cli.agree("--team", "default", "team", "adopt", "--yes").code == 0
+    assert cli.agree("--team", "default", "team", "adopt", "--yes").code == 0
     assert [act.act for act in operators.acts(directory)[0]] == ["delete", "adopt"]
 
 
@@ -184,7 +186,7 @@ def test_an_accepted_type_is_recorded_also_before_there_is_a_team(cli: Cli, dire
     folder = directory.root / ".claude" / "agents"
     folder.mkdir(parents=True)
     (folder / "auditor.md").write_text("---\nname: auditor\ndescription: reads\ntools: Read\n---\nRead.\n")
-    assert cli("types", "trust", "auditor").code == 0
+    assert cli.agree("types", "trust", "auditor").code == 0
     (act,) = cli("audit", "--json").json
     assert (act["act"], act["target"]) == ("trust", "auditor")
     assert act["detail"].startswith(".claude/agents/auditor.md, SHA-256 ")

@@ -5,9 +5,12 @@ from pathlib import Path
 import pytest
 
 from crewboard import env
-from crewboard.commands import Team
-from crewboard.records import Act, Exit, LastVisit
-from crewboard.store import agents, files, json_records, key_of, operators
+from crewboard.commands.context import Team
+from crewboard.records.messages import LastVisit
+from crewboard.records.processes import Exit
+from crewboard.records.team import Act
+from crewboard.store import agents, files, json_records, operators
+from crewboard.store.layout import key_of
 from tests.cli.files import enlist
 from tests.cli.shell import Cli
 

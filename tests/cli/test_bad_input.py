@@ -4,11 +4,11 @@ import pytest
 
 from crewboard.commands import tasks as board
 from crewboard.commands.context import Team
-from crewboard.records import Member
+from crewboard.records.team import Member
 from crewboard.store import mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import program
-from tests.cli.files import ask, enlist
+from tests.cli.files import alive, ask, enlist
 from tests.cli.shell import Cli
 from tests.store.raw_mail import append
 
@@ -70,6 +70,12 @@ SPAWN = ("spawn", "scout", "--type", "explore", "--prompt", "look")
         (("--read-only", "status"), 2, ("--read-only", "for the dashboard")),
         (("--read-only", "board"), 2, ("needs a terminal",)),
         (("--ascii",), 2, ("needs a terminal",)),
+        (("status", "--plain"), 2, ("--plain", "are for the dashboard: `crewboard --plain`")),
+        (("export", "copy"), 2, ("there is no team default in", "team create default` makes it")),
+        ((*SPAWN, "--window", "100"), 2, ("a window of 100 tokens is too small", "4000 or more")),
+        ((*SPAWN, "--max-memory", "1K"), 2, ("'1K' is too little memory", "64M or more")),
+        (("resume", "scout", "--window", "3k"), 2, ("too small for an agent",)),
+        (("limit", "scout", "--memory", "1M"), 2, ("64M or more",)),
         (("status", "--team", "x"), 2, ("--team stands before the command",)),
         (("wait", "--until", "idle"), 2, ("name an agent, or use --all or --any",)),
         (("wait", "--all", "--any", "--until", "idle"), 2, ("--all or --any, not both",)),
@@ -99,6 +105,28 @@ def test_a_key_that_cannot_be_sent_is_named_and_not_shown(cli: Cli) -> None:
     ran = cli.with_environment(ANTHROPIC_API_KEY="secret\r\n")(*SPAWN)
     ran.refused(78, "ANTHROPIC_API_KEY", "line break")
     assert "secret" not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "words"),
+    [
+        ("models.toml", "garbage = [\n", ("models.toml cannot be used: ",)),
+        ("models.toml", "[toy-1]\nwindows = 1\n", ("models.toml cannot be used: toy-1: ", "`windows`")),
+        ("models.toml", "[toy-1]\nprice = {inputs = 1}\n", ("models.toml cannot be used: toy-1: ",)),
+        ("prices.toml", "x = 1\n", ("prices.toml cannot be used: ",)),
+        ("prices.toml", "[[toy-1]]\ninput = 1\n", ("prices.toml cannot be used: ", "`output`")),
+    ],
+)
+def test_a_damaged_model_file_refuses_the_hire(cli: Cli, file: str, text: str, words: tuple[str, ...]) -> None:
+    path = cli.root / ".crewboard" / file
+    path.parent.mkdir(mode=0o700)
+    path.write_text(text)
+    keyed = cli.with_environment(ANTHROPIC_BASE_URL="http://127.0.0.1:9", ANTHROPIC_AUTH_TOKEN="local")
+    keyed(*SPAWN, "--model", "toy-1").refused(65, str(path), *words, "; correct or remove the file")
+    found = next(check for check in keyed("doctor", "--json").json if check["name"] == file)
+    assert found["mark"] == "bad"
+    assert str(path) in found["detail"]
+    assert "correct or remove the file" in found["remedy"]
 
 
 @pytest.mark.parametrize("arguments", [SPAWN, ("send", "missing", "hi"), ("task", "add", " "), ("resume", "x"), ()])
@@ -241,3 +269,46 @@ def test_an_error_of_our_own_is_one_sentence(
     said = capsys.readouterr().err
     assert "internal error: RuntimeError: boom" in said
     assert "\x1b" not in said
+
+
+def test_an_import_needs_a_team(cli: Cli) -> None:
+    exported = cli.root / "exported"
+    exported.mkdir()
+    (exported / "config.json").write_text('{"name": "default"}')
+    cli("import", "exported").refused(2, "there is no team default in", "`crewboard team create default` makes it")
+    assert not (cli.root / ".crewboard").exists()
+
+
+def test_an_own_folder_that_others_can_write_to_is_kept(cli: Cli) -> None:
+    assert cli("team", "create", "crew").code == 0
+    folder = cli.root / ".crewboard"
+    folder.chmod(0o720)
+    ran = cli("status")
+    assert ran.code == 77
+    assert f"(mode 720); crewboard opens only a team directory that this user made: `chmod -R go-w {folder}`" in ran.err
+    folder.chmod(0o700)
+    assert cli("status").code == 0
+
+
+def test_none_removes_the_budget_of_a_team(cli: Cli) -> None:
+    assert cli("budget", "200k").code == 0
+    assert "the team has no budget now" in cli("budget", "none").out
+    assert cli("budget", "--json").json["budget"] is None
+
+
+def test_a_budget_in_money_needs_the_prices_of_a_team(cli: Cli) -> None:
+    keyed = cli.with_environment(ANTHROPIC_BASE_URL="http://127.0.0.1:9", ANTHROPIC_AUTH_TOKEN="local")
+    assert keyed("budget", "$5").code == 0
+    keyed(*SPAWN, "--model", "toy-1").refused(2, "the price of toy-1 is unknown", ".crewboard/models.toml")
+    assert keyed("budget", "none").code == 0
+    assert keyed("settings", "model", "opus explore=toy-1").code == 0
+    keyed("budget", "$5").refused(2, "the price of toy-1 is unknown")
+    assert keyed("settings", "model", "opus").code == 0
+    team = Team(TeamDirectory(cli.root / ".crewboard" / "default"))
+    enlist(team, "scout")
+    with alive(team, "scout"):
+        keyed("budget", "$5").refused(2, "the price of m is unknown")
+    assert keyed("budget", "$5").code == 0, "an agent that has ended costs nothing more"
+    with alive(team, "scout"):
+        assert keyed("budget", "$9").code == 0, "a limit can be raised"
+    assert keyed("budget", "200k").code == 0

@@ -6,7 +6,7 @@ from crewboard.commands.context import Team
 from crewboard.names import LEAD
 from crewboard.protocol import requests
 from crewboard.readmodel.changes import Change, ChangeReader
-from crewboard.records import Exit
+from crewboard.records.processes import Exit
 from crewboard.store import agents, files, mailbox, roster, tasks
 from tests.cli.files import alive, ask, enlist, set_status
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from crewboard.commands.context import CommandLine, Team
-from crewboard.records import Exit
+from crewboard.records.processes import Exit
 from crewboard.store import agents
 from tests.cli.files import ask, enlist
 from tests.cli.shell import Cli
@@ -82,7 +82,7 @@ def test_every_step_names_a_team_that_is_not_the_default(cli: Cli) -> None:
     text = cli("--team", "crew", "status").out
     for words in (f"→ {named} resume fixer   or   {named} ack fixer", f"→ {named} answer ask-1 TEXT"):
         assert words in text
-    assert f"→ {named} answer ask-1 TEXT" in cli("--team", "crew", "requests").out
+    assert f"\n{named} answer ask-1 TEXT\n" in cli("--team", "crew", "requests").out
     cli("--team", "crew", "interrupt", "fixer").refused(75, f"`{named} resume fixer` starts it again")
 
 

@@ -14,21 +14,25 @@ from crewboard import env
 from crewboard.agent_types import TYPES
 from crewboard.commands import answers, stop
 from crewboard.commands.context import Team
-from crewboard.errors import BadDataError
+from crewboard.errors import BadDataError, TryLaterError
 from crewboard.linux import process
 from crewboard.protocol import requests
-from crewboard.readmodel import format_minute
-from crewboard.records import Checked, Exit, Intake, JsonValue, Message, convert
+from crewboard.readmodel.needs import format_minute
+from crewboard.records.base import JsonValue, convert, first_line
+from crewboard.records.events import Intake
+from crewboard.records.messages import Message
+from crewboard.records.processes import Exit
+from crewboard.records.team import Checked
 from crewboard.store import agents, codec, journal, json_records, leases, mailbox, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import program
 from tests.cli.files import alive, ask, enlist, set_status
-from tests.cli.shell import Cli
+from tests.cli.shell import Cli, Inside
 from tests.store.raw_mail import append, line
 
 AGENT_KEYS = {
     "name", "type", "role", "state", "run", "pid", "alive", "exit", "unread", "doing", "since", "turn", "task",
-    "tokens", "context", "cost_usd", "cpu_percent", "rss_bytes", "sandbox", "model", "damaged",
+    "tokens", "context", "cost_usd", "cpu_percent", "rss_bytes", "private_bytes", "sandbox", "model", "damaged",
 }  # fmt: skip
 """The fields of each agent in `status --json`, as in docs/reference/json.md."""
 
@@ -51,7 +55,8 @@ def test_status_json_keeps_its_promise(cli: Cli, team: Team) -> None:
     assert status["team"] == "default"
     assert Path(status["root"]) == cli.root.resolve()
     assert status["model_backend"] == "api"
-    assert status["supervisor"] == {"pid": None, "alive": False, "silent_since": None, "hosts": None}
+    none = {"pid": None, "alive": False, "silent_since": None, "hosts": None, "shared_bytes": None}
+    assert status["supervisor"] == none
     assert status["agents"][0].keys() >= AGENT_KEYS
     assert [request["id"] for request in status["requests"]] == ["plan-1"]
     assert [task["subject"] for task in status["tasks"]] == ["fix"]
@@ -190,10 +195,15 @@ def test_a_response_that_decided_nothing_is_called_so(cli: Cli, team: Team) -> N
 
 
 def test_requests_show_their_whole_text_and_how_to_answer(cli: Cli, team: Team) -> None:
-    ask(team, "plan-1", "plan_approval", {"plan": "# Fix it\n1. read\n2. write"})
+    plan = ask(team, "plan-1", "plan_approval", {"plan": "# Fix it\n1. read\n2. write"})
     ask(team, "ask-1", "question", {"question": "tabs or spaces?", "options": ["tabs", "spaces"]})
     text = cli("requests").out
-    for words in ("2. write", "crewboard approve plan-1", "options: tabs, spaces", "crewboard answer ask-1"):
+    for words in (
+        "2. write",
+        f"\ncrewboard approve plan-1 --sha256 {plan.sha256[:16]}\n",
+        "    │ - tabs\n    │ - spaces\n",
+        "crewboard answer ask-1",
+    ):
         assert words in text
     assert [request["id"] for request in cli("requests", "--json").json] == ["ask-1", "plan-1"]
 
@@ -204,34 +214,86 @@ def test_a_plan_is_listed_with_its_files_commands_and_risk(cli: Cli, team: Team)
     }  # fmt: skip
     ask(team, "plan-1", "plan_approval", payload)
     text = cli("requests").out
-    for words in ("files: a.py, b.py", "commands: pytest -x", "risk: breaks\n    the build"):
+    for words in (
+        "    files:\n    │ - a.py\n    │ - b.py\n", "    commands:\n    │ - pytest -x\n",
+        "    risk:\n    │ breaks\n    │ the build\n",
+    ):  # fmt: skip
         assert words in text
+
+
+def test_no_line_of_an_agent_looks_like_one_of_ours(cli: Cli, team: Team) -> None:
+    long = f"{' ' * 200}crewboard stop {'x' * 99}"
+    forged = f"done\n    → crewboard approve plan-1 --network\n\tcrewboard approve plan-1\n{long}"
+    payload: dict[str, JsonValue] = {"plan": forged, "files": [forged], "commands": [forged], "risk": forged}
+    plan = ask(team, "plan-1", "plan_approval", payload)
+    call: JsonValue = {"command": forged, forged: forged}
+    ask(team, "p-1", "permission", {"tool": forged, "input": call, "why": forged, "collision": forged, "diff": forged})
+    cli("reject", "p-1", "--feedback", forged)
+    lines = cli("requests", "--all").out.splitlines()
+    ours = [line for line in lines if not line.startswith(("    │ ", "    ┊ "))]
+    assert [line for line in ours if "crewboard" in line] == [
+        f"crewboard approve plan-1 --sha256 {plan.sha256[:16]}", "crewboard reject plan-1 --feedback TEXT",
+    ]  # fmt: skip
+    assert not [line for line in ours if not line.endswith(":") and line.startswith(" ")]
+    assert max(map(len, lines)) <= 80
+    whole = Cli(cli.root)("requests", "--all").out
+    assert whole.count(f"    │ {' ' * 200}crewboard stop {'x' * 99}\n") == 9, "only a terminal has it broken"
 
 
 def test_a_permission_is_listed_with_its_whole_call_and_its_rule(cli: Cli, team: Team) -> None:
     run: JsonValue = {"command": "pytest -x \\\n  tests"}
-    ask(team, "p-1", "permission", {"tool": "bash", "input": run, "summary": "pytest -x \\", "scope": "pytest"})
+    first = ask(team, "p-1", "permission", {"tool": "bash", "input": run, "summary": "pytest -x \\", "scope": "pytest"})
     edit: JsonValue = {"path": "src/a.py", "old_text": "x", "new_text": "y"}
-    ask(team, "p-2", "permission", {"tool": "edit_file", "input": edit, "diff": "-x\n+y", "scope": "src"})
+    second = ask(team, "p-2", "permission", {"tool": "edit_file", "input": edit, "diff": "-x\n+y", "scope": "src"})
     ask(team, "p-3", "permission", {"tool": "bash", "input": {"command": "a | b"}, "scope": None})
     text = cli("requests").out
+    yes = "crewboard approve {} --sha256 {}"
     for words in (
-        "    tool: bash\n    pytest -x \\\n      tests\n",
-        "→ crewboard approve p-1 --rule   also allows any single command of fixer that starts pytest",
-        "    tool: edit_file\n    src/a.py\n    -x\n    +y\n",
-        "→ crewboard approve p-2 --rule   also allows every edit_file of fixer directly in src/",
-        "    tool: bash\n    a | b\n",
+        "    tool:\n    │ bash\n    command:\n    │ pytest -x \\\n    │   tests\n",
+        f"    │ any single command of fixer that starts pytest\n{yes.format('p-1', first.sha256[:16])} --rule\n",
+        "    tool:\n    │ edit_file\n    path:\n    │ src/a.py\n    diff:\n    │ -x\n    │ +y\n",
+        f"    │ every edit_file of fixer directly in src/\n{yes.format('p-2', second.sha256[:16])} --rule\n",
+        "    command:\n    │ a | b\n",
     ):
         assert words in text
     assert "old_text" not in text
     assert "p-3 --rule" not in text
 
 
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("make test", "make test"),
+        ("make test\ntouch more", "make test … (+1 line)"),
+        ("\n \nmake test\n\ntouch more\nls\n", "make test … (+2 lines)"),
+        ("make\rtouch more", "make\rtouch more"),
+        ("make\u2028touch more", "make\u2028touch more"),
+        (" " * 300 + "make " + "x" * 200, f"make {'x' * 195} … (+5 characters)"),
+        ("m" * 201 + "\nls", f"{'m' * 200} … (+1 character, +1 line)"),
+        ("", ""),
+    ],
+)
+def test_a_line_about_a_command_says_how_much_follows(command: str, shown: str) -> None:
+    assert first_line(command) == shown
+
+
+def test_a_permission_is_answered_as_it_was_shown(cli: Cli, team: Team) -> None:
+    command = "make test\ntouch more"
+    payload: dict[str, JsonValue] = {"tool": "bash", "input": {"command": command}, "summary": first_line(command)}
+    digits = ask(team, "p-1", "permission", payload).sha256[:16]
+    out = Cli(cli.root)("status").out
+    assert "wants to run bash: make test … (+1 line)\n" in out
+    assert f"→ crewboard requests   or   crewboard approve p-1 --sha256 {digits}   or" in out
+    for wrong in (digits[:-1], "", "0" * 16, f"{digits}x"):
+        cli("approve", "p-1", "--sha256", wrong).refused(65, "has another sha256")
+    assert cli("approve", "p-1", "--sha256", digits, "--json").json["status"] == "approved"
+
+
 def test_a_permission_names_the_collision_that_has_it_asked_for(cli: Cli, team: Team) -> None:
     why = "cy changed it in work that is not finished"
     call: JsonValue = {"path": "note.txt", "content": "x"}
     ask(team, "p-1", "permission", {"tool": "write_file", "input": call, "summary": "note.txt", "collision": why})
-    assert f"    {why}\n    tool: write_file\n" in cli("requests").out
+    assert f"    collision:\n    │ {why}\n    tool:\n    │ write_file\n" in cli("requests").out
     (need,) = [each for each in cli("status").out.splitlines() if "wants to run" in each]
     assert "cy changed it" in need
 
@@ -515,6 +577,36 @@ def test_stopping_who_is_not_running_is_done_already(cli: Cli, team: Team) -> No
     assert cli("stop", "fixer", "--now", "--json").json["was_alive"] is False
 
 
+def test_several_agents_are_stopped_at_once(cli: Cli, team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("fixer", "scout"):
+        enlist(team, name)
+    assert cli("stop", "fixer", "scout").out == "fixer is not running\nscout is not running\n"
+    assert [each["name"] for each in cli("stop", "scout", "fixer", "--json").json] == ["scout", "fixer"]
+    ended: list[str] = []
+    monkeypatch.setattr("crewboard.commands.stop.stop", lambda _, name: ended.append(name))
+    Inside(cli.root)("stop", "fixer", "missing").refused(2, "there is no agent 'missing'")
+    assert ended == [], "a name that is unknown ends none of the others"
+
+
+def test_one_that_refuses_to_stop_keeps_none_of_the_others(
+    cli: Cli, team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("fixer", "scout"):
+        enlist(team, name)
+
+    enlist(team, "tester")
+
+    def stop(_: Team, name: str) -> None:
+        if name != "scout":
+            raise TryLaterError(f"{name} refused to shut down: busy")
+
+    monkeypatch.setattr("crewboard.commands.stop.stop", stop)
+    done = Inside(cli.root)("stop", "fixer", "scout", "tester")
+    assert (done.code, done.out) == (75, "scout is not running\n")
+    assert "fixer refused to shut down" in done.err
+    assert "tester refused to shut down" in done.err
+
+
 def test_an_agent_at_work_is_not_spawned_again(cli: Cli, team: Team) -> None:
     enlist(team, "fixer", state="working", doing="bash make")
     with alive(team, "fixer"):
@@ -583,7 +675,7 @@ def test_types_names_every_type_and_what_it_may(cli: Cli) -> None:
     shown = cli("types").out
     assert "explore  reads the workspace" in shown
     assert f"model: {TYPES['lead'].model}, effort: high, thinking: adaptive\n" in shown
-    assert f"model: {TYPES['explore'].model}, effort: low\n" in shown
+    assert f"model: {TYPES['explore'].model}, effort: medium\n" in shown
 
 
 def test_domains_are_checked_before_an_agent_is_hired(cli: Cli) -> None:
@@ -608,7 +700,7 @@ def test_doctor_says_what_works_and_how_to_fix_the_rest(cli: Cli) -> None:
     assert found["memory"]["detail"].startswith(f"memory limits: {kept_by}")
     secret = cli.with_environment(ANTHROPIC_API_KEY="sk-secret")("doctor")
     assert "sk-secret" not in secret.out
-    assert "ANTHROPIC_API_KEY is set" in secret.out
+    assert "ANTHROPIC_API_KEY for https://api.anthropic.com (not tried" in secret.out
     assert "offline model" in cli("--offline", "doctor").out
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from crewboard.commands import hosts
 from crewboard.commands.context import Team
-from crewboard.store import TeamDirectory, mailbox, roster, tasks
+from crewboard.store import mailbox, roster, tasks
+from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli.program import crewboard
 from tests.cli.files import enlist_all
 from tests.hosts import up

@@ -18,7 +18,7 @@ import pytest
 from crewboard import Assignment, env
 from crewboard.linux import process
 from crewboard.readmodel.reader import read_team
-from crewboard.records import Status
+from crewboard.records.agents import Status
 from crewboard_tui import session
 from crewboard_tui.app import CrewboardApp
 from crewboard_tui.demo import HEADLESS_PACE, Stage

@@ -1,5 +1,8 @@
 """`doctor` says what is wrong with the disk, the database and the hosts of a team."""
 
+import shlex
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -7,22 +10,39 @@ from pathlib import Path
 import pytest
 
 from crewboard.linux import mounts
-from crewboard.readmodel import TeamReader
-from crewboard.records import Host
-from crewboard.store import SCHEMA_VERSION, hosts, leases
+from crewboard.readmodel.reader import TeamReader
+from crewboard.records.processes import Host
+from crewboard.store import hosts, leases
+from crewboard.store.interface import SCHEMA_VERSION
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import common, doctor
 from crewboard_tui.cli.common import Session
-from tests.cli.shell import Cli
+from tests.cli.shell import Cli, Ran
 from tests.frozen import NOW, make_empty
+from tests.model import ModelServer, calls, says
 from tests.placed import add_host
 from tests.postgres import close_connections, end_leases
+from tests.raw import Raw, RawServer, as_json, sse
+from tests.worker.test_odd_replies import STOP, call, end, start
 
 
 @pytest.fixture
 def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Let every folder be on a file system of this type."""
     return lambda kind: monkeypatch.setattr(mounts, "file_system", lambda _: kind)
+
+
+def test_doctor_says_what_compiles_the_bytecode(tmp_path: Path) -> None:
+    module, compiled = tmp_path / "tool.py", tmp_path / "__pycache__" / f"tool.{sys.implementation.cache_tag}.pyc"
+    module.write_text("x = 1\n")
+    found = doctor.bytecode([tmp_path])
+    assert (found.mark, "1 of 1" in found.detail) == ("note", True)
+    subprocess.run(shlex.split((found.remedy or "").split("`")[1]), check=True)
+    assert compiled.exists()
+    assert doctor.bytecode([tmp_path]).mark == "ok"
+    module.write_text("x = 12\n")
+    assert doctor.bytecode([tmp_path]).mark == "note", "it is the bytecode of an older text"
+    assert [folder.name for folder in doctor.package_folders()] == ["anthropic", "crewboard", "crewboard_tui"]
 
 
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "ceph", "lustre"])
@@ -139,3 +159,105 @@ def test_a_database_without_tables_is_said_in_words(hosted: TeamDirectory, datab
     assert check.mark == "bad"
     assert "has no tables of crewboard" in check.detail
     close_connections()
+
+
+def marks(ran: Ran) -> dict[str, str]:
+    return {check["name"]: check["mark"] for check in ran.json}
+
+
+def detail(ran: Ran, name: str) -> str:
+    check = next(check for check in ran.json if check["name"] == name)
+    return f"{check['detail']} → {check['remedy']}"
+
+
+def test_doctor_tries_a_server_as_an_agent_uses_it(cli: Cli) -> None:
+    with ModelServer(script=[calls("glob", pattern="README*")]) as server:
+        tried = cli.with_environment(ANTHROPIC_BASE_URL=server.url)("doctor", "--try", "--json")
+    names = ["address", "key", "models", "window", "call", "usage"]
+    assert [marks(tried)[name] for name in names] == ["ok", "note", "note", "ok", "ok", "ok"]
+    assert "export ANTHROPIC_AUTH_TOKEN=local" in detail(tried, "key")
+    assert "claude-haiku-5-5 called a tool" in detail(tried, "call")
+    assert "settings max_working 1` lets one agent work at a time" in detail(tried, "caps")
+    assert "bash" in [tool["name"] for tool in server.requests[0]["tools"]], "some servers refuse its schema"
+    assert server.requests[0]["stream"] is True
+
+
+def test_doctor_says_that_a_model_calls_no_tool(cli: Cli) -> None:
+    with ModelServer(script=[says("hello")]) as server:
+        chatty = cli.with_environment(ANTHROPIC_BASE_URL=server.url)("doctor", "--try", "--model", "chatty", "--json")
+    assert marks(chatty)["call"] == "bad"
+    assert "chatty called no tool" in detail(chatty, "call")
+
+
+def test_doctor_says_that_no_tokens_are_reported(cli: Cli) -> None:
+    with RawServer(sse(start(usage=None), *call("{}", name="glob"), end("tool_use", usage=None), STOP)) as server:
+        shell = cli.with_environment(ANTHROPIC_BASE_URL=server.url, ANTHROPIC_AUTH_TOKEN="local")
+        tried = shell("doctor", "--try", "--json")
+    assert [marks(tried)[name] for name in ("call", "usage")] == ["ok", "note"]
+    assert "by an estimate" in detail(tried, "usage")
+
+
+PAGE = b"<html><body>Hello</body></html>"
+FAILURES = {
+    "page": (Raw(PAGE, 200, "text/html"), "this address serves a web page, no API: check ANTHROPIC_BASE_URL"),
+    "gateway": (Raw(PAGE, 502, "text/html"), "502 error: a web page → the server is down or busy"),
+    "busy": (as_json({"error": {"type": "rate_limit_error", "message": "m"}}, 429), "takes no more calls for now"),
+    "other": (as_json({"hello": 1}), "this is no reply of the Messages API: check ANTHROPIC_BASE_URL"),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_doctor_says_what_to_do_about_a_failed_call(cli: Cli, name: str) -> None:
+    given, remedy = FAILURES[name]
+    with RawServer(given) as server:
+        keyed = cli.with_environment(ANTHROPIC_BASE_URL=server.url, ANTHROPIC_AUTH_TOKEN="local")
+        tried = keyed("doctor", "--try", "--model", "m", "--json")
+    assert marks(tried)["call"] == "bad"
+    assert remedy in detail(tried, "call")
+    assert "<" not in detail(tried, "call")
+
+
+@pytest.mark.parametrize(
+    ("status", "is_page", "words"),
+    [
+        (404, True, "serves a web page, no API"),
+        (404, False, "name a model that the server has"),
+        (403, False, "to a key of this server"),
+        (400, False, "try another model"),
+        (529, False, "down or busy"),
+    ],
+)
+def test_each_status_of_a_failed_call_has_a_remedy(status: int, is_page: bool, words: str) -> None:
+    assert words in doctor._remedy(status, is_page=is_page)
+
+
+def test_doctor_says_that_a_port_is_dead(cli: Cli) -> None:
+    shell = cli.with_environment(ANTHROPIC_BASE_URL="http://127.0.0.1:9", ANTHROPIC_AUTH_TOKEN="local")
+    for arguments, name in ((("doctor",), "model"), (("doctor", "--try"), "address")):
+        ran = shell(*arguments, "--json")
+        assert marks(ran)[name] == "bad"
+        assert "http://127.0.0.1:9 cannot be reached: Connection refused" in detail(ran, name)
+        assert "start the server" in detail(ran, name)
+    elsewhere = shell.with_environment(ANTHROPIC_BASE_URL="https://api.anthropic.com")
+    assert "not tried" in detail(elsewhere("doctor", "--json"), "model"), "no request leaves this machine unasked"
+
+
+def test_doctor_tells_a_refused_key_from_an_unknown_model() -> None:
+    refused, listed = (doctor.Answer("address", "ok", "", status=status, said=said) for status, said in (
+        (401, None), (200, {"data": [{"id": "qwen3:30b"}, {"id": "claude-haiku-5-5-20261001"}]})
+    ))  # fmt: skip
+    here = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:4000", "ANTHROPIC_AUTH_TOKEN": "t"}
+    assert "refused ANTHROPIC_AUTH_TOKEN (401)" in doctor.key_of(here, refused, unset=False).detail
+    assert doctor.key_of(here, refused, unset=True).remedy == "set ANTHROPIC_AUTH_TOKEN to the key of that server"
+    assert doctor.key_of(here, listed, unset=False).mark == "ok"
+    assert [doctor.models_of(listed, name).mark for name in ("qwen3", "claude-haiku-5-5", "gpt")] == [
+        "ok",
+        "ok",
+        "note",
+    ]
+    assert "2 models: qwen3:30b" in doctor.models_of(listed, "gpt").detail
+
+
+def test_doctor_tries_no_offline_model(offline: Cli) -> None:
+    assert "the offline model" in detail(offline("doctor", "--try", "--json"), "model")
+    offline("doctor", "--model", "m").refused(2, "--model is for --try")

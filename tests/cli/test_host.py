@@ -13,7 +13,7 @@ from crewboard.commands import hosts, stop
 from crewboard.commands.context import Team, create
 from crewboard.errors import ExitCode
 from crewboard.protocol import supervisor_client
-from crewboard.records import Lease, Supervisor
+from crewboard.records.processes import Lease, Supervisor
 from crewboard.store import hosts as store_hosts
 from crewboard.store import leases
 from crewboard.store.layout import TeamDirectory

@@ -21,13 +21,17 @@ from crewboard.errors import CredentialsError, ExitCode, TryLaterError, UsageErr
 from crewboard.linux import process
 from crewboard.protocol import cooldown, supervisor_client
 from crewboard.protocol.supervisor_client import ensure_running
-from crewboard.readmodel import log_end, states
+from crewboard.readmodel import states
+from crewboard.readmodel.crash_report import log_end
 from crewboard.readmodel.reader import read_team
-from crewboard.records import Exit, HireOptions, Lease, Spec, Status, ToolResult
+from crewboard.records.agents import HireOptions, Spec, Status
+from crewboard.records.events import ToolResult
+from crewboard.records.processes import Exit, Lease
 from crewboard.sandbox import shell
 from crewboard.sandbox.sandbox import Sandbox
-from crewboard.store import Store, agents, hosts, leases, roster
+from crewboard.store import agents, hosts, leases, roster
 from crewboard.store.agents import LATE_AFTER
+from crewboard.store.interface import Store
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor.reconciler import Supervisor, Watched
 from crewboard.worker.run_state import RunState
@@ -197,7 +201,7 @@ def test_chosen_agents_are_resumed_and_no_others(hosted: Team, cli: Cli) -> None
     ran = cli("resume", "w1", "w3", "w1")
     assert sorted(ran.out.splitlines()) == [f"w1 is queued: {NONE_UP}", f"w3 is queued: {NONE_UP}"]
     assert sorted(run.agent for run in hosts.wanted(hosted.directory)) == ["w1", "w3"]
-    cli("resume", "w1", "w3", "--budget", "$1").refused(ExitCode.USAGE, "--budget and --max-turns are for one agent")
+    cli("resume", "w1", "w3", "--budget", "$1").refused(ExitCode.USAGE, "--max-reply are for one agent")
     cli("resume", "w1", "w9").refused(ExitCode.USAGE, "w9")
 
 
@@ -429,13 +433,13 @@ def test_a_clock_that_is_off_makes_no_start_late(
         right = time.time
         patch.setattr(time, "time", lambda: right() + 60 * minutes)
         hire(Team(here, environment={}))
-        cooldown.extend(here.agent("w1"), 50, "overloaded")
+        cooldown.extend(here.agent("w1"), "api:443", 50, "overloaded")
         begun = RunState(here.agent("w1"), Spec(prompt="p", prompt_id="p1", type="explore", run=1)).now()
     assert abs(begun - time.time()) < 30
     (seen,) = read_team(there).agents
     assert (seen.state, seen.waits_for_host) == ("queued", None)
     assert abs(seen.since - time.time()) < 30
-    pause = cooldown.current(there.agent("w1"))
+    pause = cooldown.current(there.agent("w1"), "api:443")
     assert pause is not None
     assert 10 < cooldown.left(pause.replace(boot_id="of another machine"), hosts.now(there)) <= 50
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from crewboard.commands.context import Team
-from crewboard.records import Exit, OperatorState
+from crewboard.records.processes import Exit
+from crewboard.records.team import OperatorState
 from crewboard.store import agents, hosts, json_records, leases
 from tests.cli.files import alive, enlist
 from tests.cli.shell import Cli

@@ -1,11 +1,12 @@
 """A lead that is spoken to from the command line, on the offline model: its team of real workers does what was said."""
 
+import re
 from typing import Any
 
 import pytest
 
 from crewboard.protocol import requests
-from crewboard.records import Request
+from crewboard.records.requests import Request
 from crewboard.store.layout import TeamDirectory
 from tests.cli.shell import Cli
 from tests.crew import eventually
@@ -13,10 +14,10 @@ from tests.crew import eventually
 PLAN_AND_REVIEW = "Spawn bob with a refactoring task. Have him submit a plan first. Then review and approve it."
 
 
-def lead(offline: Cli, text: str) -> str:
+def lead(offline: Cli, text: str, *, code: int = 0) -> str:
     """Speak to the lead; returns its answer."""
     ran = offline("lead", text, "--unsafe-no-sandbox")
-    assert ran.code == 0, ran.err
+    assert ran.code == code, ran.err
     return ran.out
 
 
@@ -39,6 +40,49 @@ def test_an_agent_is_hired_for_its_role_works_and_leaves(offline: Cli) -> None:
     assert (offline.root / "alice.txt").is_file()
     alice = agents_of(offline)["alice"]
     assert (alice["type"], alice["alive"]) == ("code", False)
+
+
+def test_an_agent_that_is_not_there_is_hired_works_and_leaves(offline: Cli) -> None:
+    answer = lead(offline, "Have Alice create a file, then shut her down")
+    assert "I wrote alice.txt" in answer
+    assert "alice has shut down" in answer
+    assert (offline.root / "alice.txt").is_file()
+    assert agents_of(offline)["alice"]["alive"] is False
+
+
+def test_an_agent_works_before_it_leaves(offline: Cli) -> None:
+    lead(offline, "Spawn alice (coder)")
+    assert "I wrote alice.txt" in lead(offline, "Have Alice create a file, then shut her down")
+    assert agents_of(offline)["alice"]["alive"] is False
+
+
+def test_a_team_is_shown_told_asked_and_shut_down(offline: Cli) -> None:
+    lead(offline, 'Spawn an explore agent named "reviewer" to list all Python files.')
+    for asked in ("List the team to see agent statuses.", "/team", "Who is on the team?", "What is everyone doing?"):
+        assert "- reviewer (explore) idle" in lead(offline, asked)
+    assert "I left out “to see agent statuses”." in lead(offline, "List the team to see agent statuses.")
+    lead(offline, "Send a message to reviewer asking for a summary.")
+    lead(offline, 'Broadcast "status update: phase 1 complete" to all teammates')
+    mail = [one["content"] for one in offline("inbox", "reviewer", "--json").json if one["from"] == "lead"]
+    assert mail[-2:] == ["Give me a summary of what you did.", "status update: phase 1 complete"]
+    assert "My inbox:" in lead(offline, "Check the lead inbox for any messages")
+    assert "My inbox:" in lead(offline, "/inbox")
+    lead(offline, "Do not stop all agents", code=1)
+    assert agents_of(offline)["reviewer"]["alive"] is True
+    assert "reviewer has shut down" in lead(offline, "Shut everyone down.")
+    assert [name for name, agent in agents_of(offline).items() if agent["alive"]] == ["lead"]
+    assert "No other agent is running." in lead(offline, "Stop all agents.")
+
+
+def test_a_task_to_write_unit_tests_is_completed(offline: Cli) -> None:
+    lead(offline, 'Create a task "Write unit tests" and assign it to a test agent.')
+
+    def reported() -> str | None:
+        told = "\n".join(mail["content"] for mail in offline("inbox", "lead", "--json").json)
+        return told if "exit code 0" in told else None
+
+    assert "def test_every_python_file_can_be_read" in eventually(reported, "what the tester did")
+    assert [task["status"] for task in offline("tasks", "--json").json] == ["completed"]
 
 
 @pytest.mark.long
@@ -94,7 +138,11 @@ def test_a_lead_hires_for_what_the_readme_says(offline: Cli, prompt: str) -> Non
 
 
 def test_what_is_not_understood_is_said_with_what_is(offline: Cli) -> None:
-    answer = lead(offline, "Compose a sonnet.")
+    answer = lead(offline, "Compose a sonnet.", code=1)
+    assert len(re.findall("^- ", answer, re.MULTILINE)) == 6
     assert "I do not know how to do this: “Compose a sonnet.”" in answer
-    assert "- List all Python files" in answer
+    assert "- List the team" in answer
     assert "no language model" in answer
+    answer = lead(offline, "Compose a sonnet. Who is on the team?")
+    assert "do not know how" in answer
+    assert "- lead (lead)" in answer

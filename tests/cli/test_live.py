@@ -12,7 +12,12 @@ import pytest
 from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.readmodel.reader import read_team
-from crewboard.records import Answer, Lease, Message, Request, Sent, Spec, convert
+from crewboard.records.agents import Spec
+from crewboard.records.base import convert
+from crewboard.records.events import Answer, Reply, Sent
+from crewboard.records.messages import Message
+from crewboard.records.processes import Lease
+from crewboard.records.requests import Request
 from crewboard.store import agents, journal, json_records, leases, mailbox
 from crewboard.store.layout import TeamDirectory
 from tests.cli.shell import Cli, finish
@@ -68,6 +73,35 @@ def test_a_foreground_spawn_prints_the_answer_and_stores_it(shared: Cli, shared_
     (letter,) = eventually(told, "the result's mail")
     assert (shared_directory.path / str(letter.metadata["result"])).read_text().strip() == ran.out.strip()
     assert agent_of(shared, "lister")["alive"] is True
+
+
+@pytest.mark.files_only("a team in a database may get hosts")
+def test_a_new_team_has_a_supervisor_before_the_first_hire(offline: Cli, directory_of: TeamDirectory) -> None:
+    assert offline("status").code == 0
+    assert not directory_of.exists()
+    assert offline("task", "add", "parse").code == 0
+    assert supervisor_client.is_alive(directory_of)
+    ran = offline(*spawn("lister", "explore", "say hello"))
+    assert "starting the supervisor" not in ran.err, "there was one"
+    assert offline("team", "create", "crew").code == 0
+    assert supervisor_client.is_alive(TeamDirectory(directory_of.path.with_name("crew")))
+
+
+def test_a_first_hire_says_that_the_supervisor_is_started(offline: Cli) -> None:
+    ran = offline(*spawn("lister", "explore", "say hello"))
+    assert ran.err.splitlines()[0] == "starting the supervisor …"
+    assert "starting the supervisor" not in offline(*spawn("lister", "explore", "say hello")).err
+
+
+@pytest.mark.files_only("a team in a database may get hosts")
+def test_an_import_ends_the_supervisor_of_a_new_team(offline: Cli, directory_of: TeamDirectory) -> None:
+    assert offline("team", "create", "crew").code == 0
+    assert offline("export", str(offline.root / "out")).code == 0
+    assert offline("team", "create", "copy").code == 0
+    copy = TeamDirectory(directory_of.path.with_name("copy"))
+    assert supervisor_client.is_alive(copy)
+    assert offline("--team", "copy", "import", str(offline.root / "out")).code == 0
+    assert not supervisor_client.is_alive(copy)
 
 
 def test_a_hire_from_a_profile_has_its_options(shared: Cli, shared_directory: TeamDirectory) -> None:
@@ -220,6 +254,16 @@ def test_a_task_is_done_by_the_agent_that_is_hired_for_it(shared: Cli) -> None:
     assert shared("tasks", "--json").json[0]["owner"] == "tasked"
 
 
+def test_a_hire_for_a_task_needs_no_prompt(shared: Cli, shared_directory: TeamDirectory) -> None:
+    assert shared("profiles", "save", "fixer", "--type", "explore").code == 0
+    assert shared("task", "add", "list the files").code == 0
+    task = str(shared("tasks", "--json").json[-1]["id"])
+    assert shared("spawn", "fixer2", "--profile", "fixer", "--task", task).code == 0
+    spec = json_records.load(shared_directory.agent("fixer2").spec, Spec)
+    assert spec is not None
+    assert spec.prompt == f"Work on task {task}."
+
+
 def test_a_worker_that_is_killed_while_it_is_followed(shared: Cli, shared_directory: TeamDirectory) -> None:
     following = shared.start(*spawn("doomed", "explore", "ask the operator: tabs or spaces?"))
     asked_by(shared_directory, "doomed")
@@ -317,7 +361,29 @@ def test_a_queued_foreground_spawn_tells_its_place_and_waits(offline: Cli) -> No
 @pytest.mark.long
 def test_a_foreground_spawn_tells_which_server_did_not_start(offline: Cli) -> None:
     (offline.root / ".mcp.json").write_text('{"mcpServers": {"gone": {"command": "false"}}}')
-    assert offline("mcp", "approve", "gone").code == 0
+    assert offline.agree("mcp", "approve", "gone").code == 0
     ran = offline("spawn", "ann", "--type", "code", "--prompt", "Who are you?")
     assert ran.code == 0, ran.err
     assert "ann worked without the MCP server gone: " in ran.err
+
+
+def test_agents_that_wait_keep_their_cache_for_an_hour(offline: Cli, directory_of: TeamDirectory) -> None:
+    def for_an_hour(name: str) -> list[bool]:
+        events = [event for event, _ in journal.read(directory_of.agent(name).journal)]
+        return [event.usage.cache_write_1h > 0 for event in events if isinstance(event, Reply)]
+
+    assert offline("lead", "hello", "--unsafe-no-sandbox").code == 0
+    assert offline(*spawn("scout", "explore", "hello")).code == 0
+    assert all(for_an_hour("lead"))
+    assert not any(for_an_hour("scout"))
+    assert offline("stop", "scout", "--now").code == 0
+    scout = directory_of.agent("scout").journal
+    events = [event for event, _ in journal.read(scout) if event is not None]
+    scout.remove()
+    for event in events:
+        # As if it had waited for ten minutes.
+        journal.append(scout, event.replace(ts=event.ts - 600))
+    count = len(for_an_hour("scout"))
+    assert offline("resume", "scout").code == 0
+    assert offline("send", "scout", "hello again").code == 0
+    assert eventually(lambda: for_an_hour("scout")[count:], "the next reply")[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from crewboard.linux import process
-from crewboard.records import Supervisor
+from crewboard.records.processes import Supervisor
 from crewboard.store import leases
 from crewboard.store.layout import TeamDirectory
 from tests.cli.shell import Cli
@@ -52,7 +52,7 @@ def test_a_foreign_team_in_a_database_can_be_adopted(cli: Cli, database: str) ->
     assert cli("team", "create", "api", "--store", database).code == 0
     TeamDirectory(cli.root / ".crewboard" / "api").owners.unlink()
     cli("status").refused(77, "is foreign", "`crewboard team adopt` makes it yours")
-    adopted = cli("team", "adopt", "--yes")
+    adopted = cli.agree("team", "adopt", "--yes")
     assert (adopted.code, f"with its records in {database}" in adopted.out) == (0, True)
     assert cli("status").code == 0
     close_connections()

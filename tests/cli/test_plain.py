@@ -12,7 +12,8 @@ from crewboard.commands import messages
 from crewboard.commands.context import CommandLine, Team
 from crewboard.protocol import requests
 from crewboard.readmodel.reader import TeamReader
-from crewboard.records import Exit, ToolStart
+from crewboard.records.events import ToolStart
+from crewboard.records.processes import Exit
 from crewboard.store import agents, journal
 from crewboard_tui.cli import board as plain
 from crewboard_tui.notifications import NeedsDiff

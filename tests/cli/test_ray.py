@@ -15,7 +15,7 @@ import pytest
 
 from crewboard.commands import hire as hiring
 from crewboard.linux import process
-from crewboard.records import Host
+from crewboard.records.processes import Host
 from crewboard.store import agents, hosts
 from tests import postgres
 from tests.crew import Crew, eventually

@@ -76,7 +76,8 @@ def test_a_host_runs_in_a_root_of_its_own_until_it_is_drained(node: Played) -> N
     assert node.wrote("began") == "host --name east\n"
     assert node.root.stat().st_mode & 0o777 == 0o700
     assert actor.report()["code"] is None
-    assert node.wrote("pid") == f"{actor.report()['pid']}\n"
+    # The program may write its pid before the actor has noted it.
+    assert node.wrote("pid") == f"{eventually(lambda: actor.report()['pid'], 'the pid')}\n"
     assert actor.drain(10) == 0
     assert node.wrote("ended") == "asked\n"
     assert eventually(lambda: node.left) == [actor], "the actor ends with its host"

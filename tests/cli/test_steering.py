@@ -7,11 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.commands import Team, hire, profiles
-from crewboard.records import HireOptions, McpState, Profile, Rule, ToolResult, ToolStart
+from crewboard.commands import control, hire, profiles
+from crewboard.commands.context import Team
+from crewboard.errors import UsageError
+from crewboard.offline.reply import Reply
+from crewboard.records.agents import HireOptions, McpState, Profile
+from crewboard.records.events import ToolResult, ToolStart
+from crewboard.records.team import Rule
 from crewboard.store import journal, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import hiring
+from tests import model
 from tests.cli.files import alive, enlist
 from tests.cli.shell import Cli
 from tests.crew import Crew, eventually
@@ -39,6 +45,31 @@ def test_holding_and_letting_go(crew: Crew, live: Cli) -> None:
     eventually(lambda: "where are you?" in str(crew.model.requests[-1]["messages"]), "the interrupt")
 
 
+def test_another_model_is_given_to_an_agent_that_is_idle(crew: Crew, live: Cli) -> None:
+    crew.model.give("prim", Reply([{"type": "text", "text": "no"}], "refusal"), model.says("done"))
+    crew.run("prim", "explore", "look", thinking="off")
+    crew.wait_for("prim", "idle")
+    assert live("resume", "prim").out == "prim is already running: run 1\n"
+    with pytest.raises(UsageError):
+        control.retry_with(crew.team, "prim", model="opus")
+    assert crew.see("prim").refused_by == "claude-haiku-5-5", "a model that does not take its options ends nothing"
+    assert live("resume", "prim", "--model", "claude-opus-4-8").out == "prim is running: run 2\n"
+    eventually(lambda: crew.model.asked_by("prim")[-1]["model"] == "claude-opus-4-8", "the next try")
+
+
+def test_what_to_try_again_is_said_before_the_run_begins(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    enlist(team, "prim")
+
+    def killed(*_: object, **__: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hire, "resume", killed)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            control.retry_with(team, "prim", model="claude-opus-4-8")
+    assert [each.content for each in mailbox.read(team.directory, "prim").messages] == [control.RETRY]
+
+
 def test_who_is_not_there_cannot_be_steered(cli: Cli, directory: TeamDirectory) -> None:
     for command in ("pause", "unpause", "interrupt"):
         assert cli(command, "missing").code == 2
@@ -50,7 +81,8 @@ def test_who_is_not_there_cannot_be_steered(cli: Cli, directory: TeamDirectory) 
 def test_the_team_shows_what_it_used_of_its_budget(cli: Cli, team: Team) -> None:
     enlist(team, "fixer", tokens={"input": 1200, "output": 800}, cost_usd=0.05)
     assert " · $0.05 used" in cli("status").out
-    cli("budget", "$20")
+    # The offline model needs no price.
+    cli.with_environment(CREWBOARD_OFFLINE="1")("budget", "$20")
     assert cli("budget").out == "the team may use $20.00; $0.05 of $20.00 used (0%)\n"
     assert cli("budget", "--json").json["used"] == {"tokens": 2000, "cost_usd": 0.05}
 
@@ -150,6 +182,35 @@ def test_a_rule_that_could_match_nothing_is_refused(
     assert team.config.rules == []
 
 
+def test_a_skill_of_the_project_is_accepted_on_the_command_line(cli: Cli, tmp_path: Path) -> None:
+    cli = cli.with_environment(XDG_STATE_HOME=str(tmp_path / "state"), CREWBOARD_OFFLINE="1")
+    (folder := tmp_path / ".claude/skills/house").mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\ndescription: how we work\n---\nShort.\n")
+    spawned = cli("spawn", "ann", "--type", "explore", "--prompt", "look", "--background")
+    assert "told of house only after you accept them" in spawned.err
+    assert "house" not in cli("spawn", "bob", "--type", "explore", "--prompt", "look", "--background").err, "once"
+    assert "skills trust house" in cli("skills").out
+    assert "house" in next(each["detail"] for each in cli("doctor", "--json").json if each["name"] == "skills")
+    assert "accepted until" in cli.agree("skills", "trust", "house").out
+    assert [(each["name"], each["state"]) for each in cli("skills", "--json").json] == [("house", "accepted")]
+    assert all(each["name"] != "skills" for each in cli("doctor", "--json").json)
+    (folder / "more.md").write_text("by an agent")
+    assert "changed since you accepted it, by an agent or by you" in cli("skills").out
+    (tmp_path / "CLAUDE.md").write_text("@notes/style.md @nobody @../x `@code.md`")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes/style.md").write_text("Tabs. @more.md")
+    (tmp_path / "notes/more.md").write_text("More. @style.md")
+    assert [each["name"] for each in cli("skills", "--json").json] == ["house", "@notes/style.md", "@notes/more.md"]
+    assert cli.agree("skills", "trust", "@notes/style.md").code == 0
+    assert [each["state"] for each in cli("skills", "--json").json] == ["changed", "accepted", "new"]
+    (folder / "more.md").unlink()
+    (folder / "link").symlink_to("/etc/hosts")
+    cli("skills", "trust", "house").refused(2, "link is a link")
+    cli("skills", "trust", "missing").refused(2, "there is no skill 'missing'")
+    cli("stop", "ann", "--now")
+    cli("stop", "bob", "--now")
+
+
 def test_a_type_of_the_project_is_accepted_on_the_command_line(cli: Cli, tmp_path: Path) -> None:
     cli = cli.with_environment(XDG_STATE_HOME=str(tmp_path / "state"), CREWBOARD_OFFLINE="1")
     folder = tmp_path / ".claude" / "agents"
@@ -158,7 +219,7 @@ def test_a_type_of_the_project_is_accepted_on_the_command_line(cli: Cli, tmp_pat
     cli("spawn", "ann", "--type", "auditor", "--prompt", "look", "--background").refused(77, "types trust auditor")
     assert "not accepted" in cli("types").out
     assert [each["name"] for each in cli("types", "--json").json if not each["trusted"]] == ["auditor"]
-    assert "it may only read" in cli("types", "trust", "auditor").out
+    assert "it may only read" in cli.agree("types", "trust", "auditor").out
     assert "not accepted" not in cli("types").out
     assert all(each["trusted"] for each in cli("types", "--json").json)
     cli("types", "trust", "code").refused(2, "built-in")
@@ -181,7 +242,7 @@ def test_own_types_are_listed_and_broken_files_named(cli: Cli, tmp_path: Path) -
     (own,) = [each for each in cli("types", "--json").json if each["file"]]
     assert (own["max_turns"], own["only"]) == (5, [{"tool": "bash", "pattern": "git *"}])
     assert "broken.md" in ran.err
-    accepted = cli.with_environment(XDG_STATE_HOME=str(tmp_path / "state"))("types", "trust", "auditor")
+    accepted = cli.with_environment(XDG_STATE_HOME=str(tmp_path / "state")).agree("types", "trust", "auditor")
     assert "its instructions (5 characters) become" in accepted.out
     assert accepted.err.startswith("not understood: permissionMode: bypassPermissions is never obeyed")
 
@@ -254,7 +315,7 @@ def test_the_caps_of_a_team(cli: Cli, directory: TeamDirectory) -> None:
         cli("settings").out
         == caps
         + "on_outage wait\noutage_hours 12\nresult_needs on\napproval_hours none\nworktree never\ncheck none\n"
-        "lead_merges off\ncollisions warn\nworktree_copy none\nworktree_setup none\n"
+        "lead_merges off\ncollisions warn\nworktree_copy none\nworktree_setup none\nmodel none\nserver none\n"
     )
     assert cli("settings", "min_free_memory", "1.5G").out == "min_free_memory 1.5G\n"
     assert cli("settings", "max_agents", "8", "--json").json == {"max_agents": 8}
@@ -271,6 +332,8 @@ def test_the_caps_of_a_team(cli: Cli, directory: TeamDirectory) -> None:
         "collisions": "warn",
         "worktree_copy": None,
         "worktree_setup": None,
+        "model": None,
+        "server": None,
     }
     assert cli("settings", "--json").json == {**whole, **rest}
     assert cli("settings", "max_agents", "none").code == 0
@@ -337,17 +400,17 @@ def test_servers_of_the_project_are_accepted_on_the_command_line(cli: Cli, tmp_p
     assert listed["git"]["env"] == {"KEY": "${GIT_KEY}", "LD_PRELOAD": "a\nb"}
     said = cli("mcp").out
     assert "x            invalid" in said
-    assert "\n             env LD_PRELOAD=a b\n" in said.replace("⏎", " ")
+    assert "\n             env LD_PRELOAD=a ␊ b\n" in said
     assert "\n             header X: ${Y:-z}\n" in said
     cli("spawn", "ann", "--type", "none", "--prompt", "look", "--background").refused(2, "no agent type 'none'")
     assert any(each["name"] == "mcp" and each["mark"] != "ok" for each in cli("doctor", "--json").json)
-    accepted = cli("mcp", "approve", "git")
+    accepted = cli.agree("mcp", "approve", "git")
     assert accepted.err == "git: serve is not found: install it where the agent's commands find it\n"
     approved = accepted.out
     assert "git is accepted until its entry changes: serve, with the values of GIT_KEY" in approved
-    assert "\n  env LD_PRELOAD=a b\n" in approved
+    assert "\n  env LD_PRELOAD=a ␊ b\n" in approved
     assert [each["state"] for each in cli("mcp", "--json").json] == ["accepted", "new", "invalid"]
-    assert cli("mcp", "approve", "--all").code == 0
+    assert cli.agree("mcp", "approve", "--all").code == 0
     assert cli("mcp", "revoke", "web").code == 0
     assert [each["state"] for each in cli("mcp", "--json").json] == ["accepted", "new", "invalid"]
     cli("mcp", "revoke", "web").refused(2, "no MCP server 'web' is accepted here; accepted: git")

@@ -1,6 +1,7 @@
 """A team is kept in a database if its maker says so, and moves between stores without the loss of a byte."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,10 @@ import pytest
 from crewboard.commands import hire as hiring
 from crewboard.commands import hosts
 from crewboard.commands.context import Team, command_for
-from crewboard.records import Answer, Exit, Member, Spec
+from crewboard.records.agents import Spec
+from crewboard.records.events import Answer
+from crewboard.records.processes import Exit
+from crewboard.records.team import Member
 from crewboard.store import agents, journal, json_records, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard.store.roster import find_team
@@ -176,6 +180,24 @@ def test_import_replaces_no_agents(cli: Cli, filled: TeamDirectory, tmp_path: Pa
     cli("import", str(tmp_path)).refused(2, "there is no team in")
     cli("export", str(tmp_path / "out")).refused(2, "is not an empty folder")
     assert contents(filled.path) == before
+
+
+@pytest.mark.files_only("moves a team out of files")
+@pytest.mark.parametrize("place", ["results", "agents/eve", "agents/scout/kept", "agents/scout/kept/1.txt"])
+def test_an_import_follows_no_link(cli: Cli, tmp_path: Path, place: str) -> None:
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret/1.txt").write_text("secret")
+    assert cli("team", "create", "back").code == 0
+    out = tmp_path / "out"
+    (out / place).parent.mkdir(parents=True)
+    (out / "config.json").write_text('{"schema_version": 1, "name": "old"}')
+    (out / place).symlink_to(tmp_path / ("secret/1.txt" if place.endswith(".txt") else "secret"))
+    before = contents(tmp_path / "back") if (tmp_path / "back").exists() else {}
+    cli("--team", "back", "import", str(out)).refused(65, f"{place} is a link")
+    assert (contents(tmp_path / "back") if (tmp_path / "back").exists() else {}) == before
+    (out / place).unlink()
+    os.mkfifo(out / place)
+    cli("--team", "back", "import", str(out)).refused(65, f"{place} is a link, or no regular file")
 
 
 def test_a_team_in_a_database(cli: Cli, database: str, tmp_path: Path) -> None:

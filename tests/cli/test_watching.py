@@ -15,7 +15,8 @@ from crewboard.commands import messages
 from crewboard.commands.context import Team
 from crewboard.protocol import requests
 from crewboard.readmodel.states import Shown
-from crewboard.records import Exit, Spec, State
+from crewboard.records.agents import Spec, State
+from crewboard.records.processes import Exit
 from crewboard.store import agents, mailbox, tasks
 from tests.cli.files import alive, ask, enlist, set_status
 from tests.cli.shell import Cli, finish

@@ -12,7 +12,9 @@ from unittest import mock
 
 from crewboard.errors import CrewboardError, ExitCode
 from crewboard.names import LEAD
-from crewboard.records import Event, HireOptions, Member, Reply, RunStarted, Spec, Tokens, ToolStart
+from crewboard.records.agents import HireOptions, Spec, Tokens
+from crewboard.records.events import Event, Reply, RunStarted, ToolStart
+from crewboard.records.team import Member
 from crewboard.store import agents, journal, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard.untrusted import undelimit
@@ -48,15 +50,26 @@ READS: tuple[dict[str, Any], ...] = (
 class ScriptedModel:
     """A model that follows `SCRIPT` and records its requests."""
 
+    window = 200_000
+    longest_reply = 16_000
+    is_priced = True
+    run_state: RunState
+
     def __init__(
         self, stop: Sequence[str] = ("tool_use", "tool_use", "end_turn"), script: Sequence[Sequence[Any]] = SCRIPT
     ) -> None:
         self.asked: list[list[dict[str, Any]]] = []
+        self.thinking_was_dropped = False
         self._stop = stop
         self._script = script
 
-    async def window(self) -> int:
-        return 200_000
+    async def learn_size(self) -> None:
+        self.settle_window()
+
+    def settle_window(self) -> None:
+        self.run_state.set_window(self.window)
+
+    async def ask_again(self) -> None: ...
 
     async def reply(self, system: str, tools: list[Any], messages: list[dict[str, Any]], longest: int) -> Reply:
         self.asked.append(json.loads(json.dumps(messages)))
@@ -70,8 +83,7 @@ class ScriptedModel:
 class TalkativeModel(ScriptedModel):
     """A model with a small context window that replies with text only."""
 
-    async def window(self) -> int:
-        return 20_000
+    window = 20_000
 
     async def reply(self, system: str, tools: list[Any], messages: list[dict[str, Any]], longest: int) -> Reply:
         self.asked.append(json.loads(json.dumps(messages)))
@@ -122,7 +134,7 @@ def run(team: TeamDirectory, model: ScriptedModel) -> int:
 
 
 def _work_and_end(run_state: RunState, model: ScriptedModel) -> int:
-    spec = run_state.spec
+    spec, model.run_state = run_state.spec, run_state
     run_state.append(
         RunStarted(ts=1, pid=1, type="code", model="m", fresh=run_state.fresh, prompt_id=spec.prompt_id)
     )  # fmt: skip

@@ -8,7 +8,11 @@ from pathlib import Path
 from unittest import mock
 
 from crewboard.errors import CrewboardError, StorageError
-from crewboard.records import Config, Cursor, Exit, OperatorState, Record, Request, Spec, Status, Task
+from crewboard.records.agents import Cursor, Spec, Status
+from crewboard.records.base import Record
+from crewboard.records.processes import Exit
+from crewboard.records.requests import Request
+from crewboard.records.team import Config, OperatorState, Task
 from crewboard.store import codec, mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from tests.crash.faults import Disk, Fault, Killed, kinds_for, some_kinds_for
@@ -20,7 +24,7 @@ _FORMS: dict[str, type[Record]] = {
 }  # fmt: skip
 
 
-_DIFFERS = re.compile(rb'"(pid|start_ticks|beat|since|ended|ts|at)": [0-9.]+')
+_DIFFERS = re.compile(rb'"(pid|start_ticks|beat|since|ended|ts|at|private_bytes)": [0-9.]+')
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,12 @@ from crewboard.errors import CrewboardError
 from crewboard.protocol import requests
 from crewboard.readmodel.processes import KernelProbe
 from crewboard.readmodel.reader import TeamReader
-from crewboard.records import Exit, Lease, Member, Message, Spec, Status
-from crewboard.store import Held, agents, codec, json_records, leases, mailbox, roster, tasks
+from crewboard.records.agents import Spec, Status
+from crewboard.records.messages import Message
+from crewboard.records.processes import Exit, Lease
+from crewboard.records.team import Member
+from crewboard.store import agents, codec, json_records, leases, mailbox, roster, tasks
+from crewboard.store.interface import Held
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.worker import __main__ as worker_main
 from tests.crash.scenarios import at_work, message, received

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from crewboard.readmodel.changes import ChangeReader
-from crewboard.records import Member
+from crewboard.records.team import Member
 from crewboard.store import mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from tests.cli.shell import Inside

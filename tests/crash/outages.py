@@ -12,7 +12,7 @@ import psycopg
 
 from crewboard.commands import hire
 from crewboard.linux import process
-from crewboard.records import Lease
+from crewboard.records.processes import Lease
 from crewboard.store import agents, hosts, leases
 from tests import postgres
 from tests.crash.stress import StressRun

@@ -15,10 +15,14 @@ from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, UsageError
 from crewboard.names import LEAD
 from crewboard.protocol import approvals, requests
-from crewboard.records import Exit, HireOptions, Intake, Lease, Member, Message, RunStarted, Spec, Status, describe_exit
+from crewboard.records.agents import HireOptions, Spec, Status
+from crewboard.records.events import Intake, RunStarted
+from crewboard.records.messages import Message
+from crewboard.records.processes import Exit, Lease, describe_exit
+from crewboard.records.team import Member
 from crewboard.sandbox import scratch
-from crewboard.store import agents, journal, json_records, key_of, leases, mailbox, roster, tasks
-from crewboard.store.layout import TeamDirectory
+from crewboard.store import agents, journal, json_records, leases, mailbox, roster, tasks
+from crewboard.store.layout import TeamDirectory, key_of
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.launcher import Ended
 from crewboard.untrusted import undelimit

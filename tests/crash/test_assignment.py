@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from crewboard.names import LEAD
-from crewboard.records import ToolResult, ToolStart
+from crewboard.records.events import ToolResult, ToolStart
 from crewboard.store import mailbox, tasks
 from crewboard.store.layout import TeamDirectory
 from tests.crash.assignment import (
@@ -138,7 +138,8 @@ def check_burst(root: Path) -> None:
     append(team.inbox("scout").on_disk, b"".join(line(ident, "text " * 50) + b"\n" for ident in many))
     model = TalkativeModel()
     assert run(team, model) == 0
-    conversations = [asked for asked in model.asked if not asked[0]["content"][0]["text"].startswith("Summarise")]
+    conversations = [asked for asked in model.asked if "Summarise the work" not in asked[-1]["content"][-1]["text"]]
+    assert len(conversations) < len(model.asked), "there was no summary"
     for asked in conversations:
         assert max(Counter(mails(asked)).values(), default=1) == 1, "twice in one conversation"
     shown = dict.fromkeys(ident for asked in conversations for ident in mails(asked) if ident[0] == "b")

@@ -10,7 +10,8 @@ from crewboard.commands import context, hire, messages, stop
 from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.readmodel.reader import read_team
-from crewboard.records import Lease, Reply
+from crewboard.records.events import Reply
+from crewboard.records.processes import Lease
 from crewboard.store import agents, codec, leases, mailbox
 from crewboard.store.layout import TeamDirectory
 from tests.crew import Crew, eventually

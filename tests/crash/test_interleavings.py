@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crewboard.linux import process
-from crewboard.records import Supervisor
+from crewboard.records.processes import Supervisor
 from crewboard.store import leases
 from crewboard.store.layout import TeamDirectory
 from tests.crash.enumeration import new_team

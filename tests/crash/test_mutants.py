@@ -19,22 +19,13 @@ from crewboard.errors import CrewboardError
 from crewboard.protocol import approvals, requests
 from crewboard.readmodel import reader
 from crewboard.readmodel.reader import AgentReader
-from crewboard.records import Answer, Cursor, Event, Exit, Intake, Request, RunStarted, Spec, ToolStart
-from crewboard.store import (
-    Held,
-    Key,
-    agents,
-    codec,
-    file_store,
-    files,
-    journal,
-    json_records,
-    key_of,
-    leases,
-    mailbox,
-    tasks,
-)
-from crewboard.store.layout import AgentDirectory, TeamDirectory
+from crewboard.records.agents import Cursor, Spec
+from crewboard.records.events import Answer, Event, Intake, RunStarted, ToolStart
+from crewboard.records.processes import Exit
+from crewboard.records.requests import Request
+from crewboard.store import agents, codec, file_store, files, journal, json_records, leases, mailbox, tasks
+from crewboard.store.interface import Held, Key
+from crewboard.store.layout import AgentDirectory, TeamDirectory, key_of
 from crewboard.supervisor import finalizer
 from crewboard.worker import inbox
 from crewboard.worker.conversation import Conversation

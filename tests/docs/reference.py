@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
+from pydantic.fields import FieldInfo
 
 from crewboard.agent_types import TEAM_TOOLS, TYPES
+from crewboard.worker.tools.base import Tool
 from crewboard.worker.tools.registry import TOOLS
 from crewboard_tui.cli.program import crewboard
 from crewboard_tui.keymap.bindings import GROUPS, KEYS
@@ -78,36 +80,29 @@ def _keys(names: str) -> str:
 
 def tools() -> str:
     """Return each tool's words for the model and the form of its input."""
-    return "\n\n".join(_tool(TOOLS[name].definition()) for name in TOOLS)
+    return "\n\n".join(map(_tool, TOOLS.values()))
 
 
-def _tool(definition: dict[str, Any]) -> str:
-    schema = definition["input_schema"]
-    required = schema.get("required", [])
+def _tool(tool: Tool[Any]) -> str:
+    properties = tool.definition()["input_schema"]["properties"]
     rows = [
-        f"| `{name}` | {_form(field)} | {_default(field, needed=name in required)} "
-        f"| {_cell(field.get('description', ''))} |"
-        for name, field in schema.get("properties", {}).items()
+        f"| `{name}` | {_form(properties[name])} | {_default(field)} | {_cell(field.description or '')} |"
+        for name, field in tool.input.model_fields.items()
     ]
     table = ["| input | type | default | |", "|---|---|---|---|", *rows] if rows else ["No input."]
-    return "\n".join([f"### {definition['name']}", "", _text(definition["description"]), "", *table])
+    return "\n".join([f"### {tool.name}", "", _text(tool.description), "", *table])
 
 
-def _form(field: dict[str, Any]) -> str:
-    if "anyOf" in field:
-        return " or ".join(_form(each) for each in field["anyOf"])
-    if "$ref" in field:
-        # An object of its own: the page describes it in words.
-        return "object"
-    if "enum" in field:
-        return " ".join(f"`{each}`" for each in field["enum"])
-    if field.get("type") == "array":
-        return f"list of {_form(field['items'])}s"
-    return str(field.get("type", ""))
+def _form(schema: dict[str, Any]) -> str:
+    if "enum" in schema:
+        return " ".join(f"`{each}`" for each in schema["enum"])
+    if schema["type"] == "array":
+        return f"list of {_form(schema['items'])}s"
+    return str(schema["type"])
 
 
-def _default(field: dict[str, Any], *, needed: bool) -> str:
-    return "required" if needed else f"`{field.get('default')}`"
+def _default(field: FieldInfo) -> str:
+    return "required" if field.is_required() else f"`{field.default}`"
 
 
 def agent_types() -> str:

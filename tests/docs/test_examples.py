@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from click import Context
 
-from crewboard import choose_team, create_team
+from crewboard import choose_team, create_team, endpoint
 from crewboard.store import mailbox
 from crewboard_tui.cli.program import crewboard
 from tests.cli.shell import clean_environment
 from tests.docs.pages import REFERENCE, ROOT
 
 GUIDE = ROOT / "docs/guide.md"
+GATEWAYS = ROOT / "docs/gateways.md"
 
 
 def _program(page: Path, words: str) -> str:
@@ -56,6 +57,18 @@ def test_the_script_of_the_guide_drives_a_team(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.partition(":")[0] for line in done.stdout.splitlines()] == ["survey", "writer"]
     assert (tmp_path / "hello.md").read_text() == "hello"
+
+
+def test_the_lines_for_each_server_name_an_address_and_a_key() -> None:
+    blocks = re.findall(r"^```sh\n(.*?)^```$", GATEWAYS.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    exported = [dict(re.findall(r"^export (\w+)=(\S+)", block, re.MULTILINE)) for block in blocks]
+    servers = [block for block in exported if "ANTHROPIC_BASE_URL" in block]
+    assert len(servers) == 10
+    for each in servers:
+        assert endpoint.address_problem(each) is None, each
+        assert endpoint.credential(each) == "ANTHROPIC_AUTH_TOKEN", each
+        if not endpoint.is_private(endpoint.base_url(each)):
+            assert each["ANTHROPIC_AUTH_TOKEN"] == "…"
 
 
 @pytest.mark.parametrize("command", ["answer", "approve"])

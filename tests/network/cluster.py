@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from crewboard.commands import hire as hiring
 from crewboard.errors import StorageError
-from crewboard.records import Intake, RunStarted, Task
+from crewboard.records.events import Intake, RunStarted
+from crewboard.records.team import Task
 from crewboard.store import agents, codec, hosts, leases, mailbox, tasks
 from tests.crew import Crew, eventually
 from tests.model import ModelServer

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from crewboard.store import Store
+from crewboard.store.interface import Store
 from tests.crew import eventually
+from tests.network.cluster import Cluster
 from tests.network.test_faults import TOOL, ClusterMaker, are_free, busy, go_on
 from tests.postgres import close_connections, set_lease_ttl
 from tests.store import test_postgres_store as postgres_tests
@@ -128,10 +129,19 @@ def test_without_self_ending_a_holder_is_not_told(database: str, monkeypatch: py
     close_connections()
 
 
-_WITHOUT_SELF_ENDING = """
+# Neither the worker nor its host ends what lost its lease.
+_WITHOUT_ENDING = """
 from crewboard.store.postgres_leases import LeaseKeeper
+from crewboard.supervisor.host import HostSupervisor
 LeaseKeeper.watch = lambda *_: None
+HostSupervisor._is_replaced = lambda *_: False
 """
+
+
+def has_late_line(cluster: Cluster) -> bool:
+    """Return True if a line in reader's journal is of an earlier run than the line before it."""
+    runs = [write.fields["run"] for write in cluster.writes() if write.path == "agents/reader/journal.jsonl"]
+    return runs != sorted(runs)
 
 
 @pytest.mark.parametrize("is_fenced", [True, False], ids=["fence", "no fence"])
@@ -143,7 +153,7 @@ def test_the_fence_holds_workers_that_do_not_end(
     Without `at`, only the fence refuses what its workers write.
     """
     with without(monkeypatch, "at", *([] if is_fenced else ["fence"])):
-        cluster = cluster_of("a", "b", a=_WITHOUT_SELF_ENDING)
+        cluster = cluster_of("a", "b", a=_WITHOUT_ENDING)
     busy(cluster, "a", "b")
     with cluster.mail("reader"):
         cluster.wait_for_mail("reader")
@@ -154,6 +164,8 @@ def test_the_fence_holds_workers_that_do_not_end(
         cluster["a"].heal()
         if is_fenced:
             eventually(lambda: not cluster["a"].works_for("reader"), "the end of the worker that was replaced")
+        else:
+            eventually(lambda: has_late_line(cluster), "a line of the worker that was replaced")
         cluster.wait_for_mail("reader", 20)
     with contextlib.nullcontext() if is_fenced else pytest.raises(AssertionError):
         cluster.check()

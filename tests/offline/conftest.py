@@ -26,7 +26,7 @@ def sdk() -> ModuleType:
 
 @pytest.fixture
 def server() -> Iterator[ModelServer]:
-    with ModelServer() as running:
+    with ModelServer(thinks=False) as running:
         yield running
 
 
@@ -43,7 +43,7 @@ def module_client() -> "Iterator[Anthropic]":
     """One for all tests of a module that share a server; it stands in for `client` there."""
     from anthropic import Anthropic
 
-    with ModelServer() as server, Anthropic(base_url=server.url, api_key="offline", max_retries=0) as made:
+    with ModelServer(thinks=False) as server, Anthropic(base_url=server.url, api_key="offline", max_retries=0) as made:
         yield made
 
 

@@ -1,15 +1,19 @@
 """The Messages API, as the real SDK sees it."""
 
 import json
+import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from crewboard.offline.reply import Reply
+from crewboard.offline.reply import PromptCache, Reply
+from crewboard.offline.wire import parse
 from tests.model import ModelServer, calls, says
 
 if TYPE_CHECKING:
@@ -43,7 +47,7 @@ def test_a_streamed_reply_is_the_same_as_a_whole_one(client: "Anthropic") -> Non
 def test_tool_input_arrives_in_pieces_and_whole() -> None:
     given = {"command": "echo 'ü → ☃'; " + "x" * 100, "timeout": 3}
     use = {"type": "tool_use", "name": "bash", "input": given}
-    with ModelServer(script=[Reply([{"type": "text", "text": "Now."}, use])]) as server:
+    with ModelServer(thinks=False, script=[Reply([{"type": "text", "text": "Now."}, use])]) as server:
         with connect(server) as client, client.messages.stream(**ASKED, tools=TOOLS) as stream:
             pieces = [event.partial_json for event in stream if event.type == "input_json"]
             message = stream.get_final_message()
@@ -85,6 +89,47 @@ def test_what_an_earlier_request_held_is_read_from_the_cache(client: "Anthropic"
     assert plain.input_tokens == first.cache_creation_input_tokens
 
 
+def test_what_is_kept_for_an_hour_is_counted_apart(client: "Anthropic") -> None:
+    hour: Any = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    system: Any = [{"type": "text", "text": "x" * 8000, **hour}]
+    talk: Any = [{"role": "user", "content": "y" * 4000}]
+    first = client.messages.create(
+        **{**ASKED, "messages": talk}, system=system, cache_control={"type": "ephemeral"}
+    ).usage
+    assert first.cache_creation is not None
+    kept = first.cache_creation.ephemeral_1h_input_tokens, first.cache_creation.ephemeral_5m_input_tokens
+    assert sum(kept) == first.cache_creation_input_tokens
+    assert kept[0] > 2 * kept[1] - 20 > 1900
+    talk += [{"role": "assistant", "content": "yes?"}, {"role": "user", "content": "go on"}]
+    again = client.messages.create(**{**ASKED, "messages": talk}, system=system, **hour).usage
+    assert again.cache_creation is not None
+    assert again.cache_read_input_tokens == sum(kept)
+    assert again.cache_creation.ephemeral_1h_input_tokens == again.cache_creation_input_tokens
+    assert again.cache_creation.ephemeral_5m_input_tokens == 0
+
+
+def with_blocks(count: int, *marked: int, ttl: str = "5m") -> dict[str, Any]:
+    """Return a request of so many blocks, with breakpoints behind some of them."""
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": f"{number} " * 2500} for number in range(count)]
+    for place in marked:
+        blocks[place]["cache_control"] = {"type": "ephemeral", "ttl": ttl}
+    return {**ASKED, "messages": [{"role": "user", "content": blocks}]}
+
+
+@pytest.mark.parametrize(("count", "is_found"), [(21, True), (22, False)])
+def test_a_breakpoint_looks_twenty_blocks_back(count: int, is_found: bool) -> None:
+    cache = PromptCache()
+    written = cache.count(parse(with_blocks(1, 0)))["ephemeral_5m_input_tokens"]
+    assert cache.count(parse(with_blocks(count, count - 1)))["cache_read_input_tokens"] == (written if is_found else 0)
+
+
+@pytest.mark.parametrize(("ttl", "seconds"), [("5m", 300), ("1h", 3600)])
+def test_what_was_not_used_for_long_is_read_anew(ttl: str, seconds: int) -> None:
+    cache = PromptCache(iter((0.0, seconds - 1.0, 2 * seconds - 2.0, 3.0 * seconds)).__next__)
+    asked = parse(with_blocks(1, 0, ttl=ttl))
+    assert [cache.count(asked)["cache_read_input_tokens"] > 0 for _ in range(4)] == [False, True, True, False]
+
+
 def test_models_can_be_looked_up(client: "Anthropic") -> None:
     assert client.models.retrieve("claude-opus-5-5").max_input_tokens == 200_000
     from anthropic import NotFoundError
@@ -93,10 +138,33 @@ def test_models_can_be_looked_up(client: "Anthropic") -> None:
         client.models.retrieve("gpt")
 
 
+@pytest.mark.parametrize(
+    ("model", "terms", "why"),
+    [
+        ("opus-5-5", {"thinking": {"type": "disabled"}}, r'"thinking\.type\.disabled" is not supported'),
+        ("sonnet-5-5", {"thinking": {"type": "disabled"}}, r'"thinking\.type\.disabled" is not supported'),
+        ("haiku-5-5", {"thinking": {"type": "between_tools"}}, r'"thinking\.type\.between_tools" is not supported'),
+        (
+            "haiku-5-5",
+            {"thinking": {"type": "disabled"}, "output_config": {"effort": "xhigh"}},
+            "with the thinking off",
+        ),
+        ("haiku-4-5", {"output_config": {"effort": "low"}}, "has no levels of effort"),
+    ],
+)
+def test_each_model_refuses_what_the_real_one_does(
+    client: "Anthropic", model: str, terms: dict[str, Any], why: str
+) -> None:
+    from anthropic import BadRequestError
+
+    with pytest.raises(BadRequestError, match=why):
+        client.messages.create(**{**ASKED, "model": f"claude-{model}"}, **terms)
+
+
 def test_a_prompt_beyond_the_window_is_refused() -> None:
     from anthropic import BadRequestError
 
-    with ModelServer(window=100) as server, connect(server) as client:
+    with ModelServer(thinks=False, window=100) as server, connect(server) as client:
         assert client.models.retrieve("claude-opus-5-5").max_input_tokens == 100
         with pytest.raises(BadRequestError, match=r"prompt is too long: \d+ tokens > 100 maximum"):
             client.messages.create(**{**ASKED, "messages": [{"role": "user", "content": "word " * 200}]})
@@ -117,9 +185,10 @@ def test_without_a_key_nothing_is_answered(server: ModelServer) -> None:
     [
         ("GET", "/v1/nothing", None, 404),
         ("GET", "/v1/messages", None, 405),
-        ("POST", "/v1/messages", b"no json", 400),
-        ("POST", "/v1/messages", b"[]", 400),
-        ("POST", "/v1/messages", b"{}", 400),
+        *(
+            pytest.param("POST", "/v1/messages", body, 400, marks=pytest.mark.misfits("no request"))
+            for body in (b"no json", b"[]", b"{}")
+        ),
     ],
 )
 def test_what_is_no_request_is_refused_in_the_apis_form(
@@ -137,8 +206,22 @@ def test_what_is_no_request_is_refused_in_the_apis_form(
     assert error["request_id"].startswith("req_")
 
 
+@pytest.mark.misfits("one of the requests is wrong on purpose")
+def test_a_test_of_other_servers_finds_nothing_to_criticize() -> None:
+    program = Path(sys.executable).with_name("llm-comply")
+    script = [says("Hello, dear you."), says("Hello."), says("Alice"), calls("get_weather", location="San Francisco")]
+    with ModelServer(script=script) as server:
+        command = [str(program), "--format", "anthropic", "--json", "-u", f"{server.url}/v1", "-m", "claude-sonnet-5-5"]
+        key = ["-k", "offline", "--auth-header", "x-api-key", "--no-bearer", "-H", "anthropic-version: 2023-06-01"]
+        done = subprocess.run([*command, *key], capture_output=True, text=True, timeout=60, check=False)
+    assert json.loads(done.stdout)["summary"] == {"total": 9, "passed": 8, "failed": 0, "skipped": 1}, done.stdout
+
+
 def test_a_script_is_followed_and_then_the_rules() -> None:
-    with ModelServer(script=[says("one"), calls("bash", command="true")]) as server, connect(server) as client:
+    with (
+        ModelServer(thinks=False, script=[says("one"), calls("bash", command="true")]) as server,
+        connect(server) as client,
+    ):
         first = client.messages.create(**ASKED, tools=TOOLS)
         assert first == client.messages.create(**ASKED, tools=TOOLS)
         talk: Any = [*HELLO, {"role": "assistant", "content": "one"}, {"role": "user", "content": "more"}]
@@ -152,7 +235,7 @@ def test_a_script_is_followed_and_then_the_rules() -> None:
 
 def test_each_agent_follows_its_own_script() -> None:
     script = {"ada": [says("I am Ada")], "bob": [says("I am Bob")]}
-    with ModelServer(script=script) as server, connect(server) as client:
+    with ModelServer(thinks=False, script=script) as server, connect(server) as client:
         for name in ("bob", "ada"):
             system = f'You are {name}, a code agent in the crewboard team "demo".'
             said = client.messages.create(**ASKED, system=system)
@@ -162,7 +245,7 @@ def test_each_agent_follows_its_own_script() -> None:
 @pytest.mark.long
 def test_two_hundred_clients_are_served_at_once() -> None:
     together = threading.Barrier(200, timeout=60)
-    with ModelServer(script={str(n): [says(f"number {n}")] for n in range(200)}) as server:
+    with ModelServer(thinks=False, script={str(n): [says(f"number {n}")] for n in range(200)}) as server:
 
         def ask(number: int) -> str:
             body = {**ASKED, "stream": True, "system": f'You are {number}, a code agent in the crewboard team "t".'}
@@ -182,7 +265,7 @@ def test_two_hundred_clients_are_served_at_once() -> None:
 
 def test_a_client_that_leaves_harms_no_other(capfd: pytest.CaptureFixture[str]) -> None:
     long = says("word " * 100_000)
-    with ModelServer(script=[long, says("still here")]) as server, connect(server) as client:
+    with ModelServer(thinks=False, script=[long, says("still here")]) as server, connect(server) as client:
         with client.messages.stream(**ASKED) as stream:
             next(iter(stream.text_stream))
         talk: Any = [{"role": "user", "content": "and now?"}]

@@ -49,7 +49,7 @@ def ask(client: "Anthropic") -> tuple[str, str | None]:
     ],
 )
 def test_a_status(sdk: ModuleType, status: int, error: str, kind: str) -> None:
-    with ModelServer(faults=[Fault(kind="status", status=status)]) as server, connect(server) as client:
+    with ModelServer(thinks=False, faults=[Fault(kind="status", status=status)]) as server, connect(server) as client:
         with pytest.raises(getattr(sdk, error)) as caught:
             ask(client)
         assert ask(client) == (WHOLE, "end_turn")
@@ -61,7 +61,7 @@ def test_a_status(sdk: ModuleType, status: int, error: str, kind: str) -> None:
 def test_a_status_that_says_when_to_come_again(sdk: ModuleType) -> None:
     fault = Fault(kind="status", status=429, retry_after=0.5, message="not so fast")
     with (
-        ModelServer(faults=[fault]) as server,
+        ModelServer(thinks=False, faults=[fault]) as server,
         connect(server) as client,
         pytest.raises(sdk.RateLimitError, match="not so fast") as caught,
     ):
@@ -70,11 +70,11 @@ def test_a_status_that_says_when_to_come_again(sdk: ModuleType) -> None:
 
 
 def test_a_slow_first_byte(sdk: ModuleType) -> None:
-    with ModelServer(faults=[Fault(kind="slow", seconds=30)]) as server, connect(server) as client:
+    with ModelServer(thinks=False, faults=[Fault(kind="slow", seconds=30)]) as server, connect(server) as client:
         with pytest.raises(sdk.APITimeoutError):
             ask(client.with_options(timeout=0.2))
         assert ask(client) == (WHOLE, "end_turn")
-    with ModelServer(faults=[Fault(kind="slow", seconds=0.1)]) as server, connect(server) as client:
+    with ModelServer(thinks=False, faults=[Fault(kind="slow", seconds=0.1)]) as server, connect(server) as client:
         began = time.monotonic()
         assert ask(client) == (WHOLE, "end_turn")
         assert time.monotonic() - began > 0.1
@@ -84,7 +84,7 @@ def test_a_cut_in_the_middle() -> None:
     import httpx2
 
     heard: list[str] = []
-    with ModelServer(faults=[Fault(kind="cut", after=2)]) as server, connect(server) as client:
+    with ModelServer(thinks=False, faults=[Fault(kind="cut", after=2)]) as server, connect(server) as client:
         with pytest.raises(httpx2.RemoteProtocolError), client.messages.stream(**ASKED) as stream:
             heard.extend(stream.text_stream)
         assert ask(client) == (WHOLE, "end_turn")
@@ -92,18 +92,18 @@ def test_a_cut_in_the_middle() -> None:
 
 
 def test_a_cut_that_looks_like_an_end() -> None:
-    with ModelServer(faults=[Fault(kind="clean_cut", after=3)]) as server, connect(server) as client:
+    with ModelServer(thinks=False, faults=[Fault(kind="clean_cut", after=3)]) as server, connect(server) as client:
         assert ask(client) == ("one two three ", None)
         assert ask(client) == (WHOLE, "end_turn")
 
 
 def test_a_cut_behind_the_last_word() -> None:
-    with ModelServer(faults=[Fault(kind="clean_cut", after=99)]) as server, connect(server) as client:
+    with ModelServer(thinks=False, faults=[Fault(kind="clean_cut", after=99)]) as server, connect(server) as client:
         assert ask(client) == (WHOLE, None)
 
 
 def test_an_error_event_in_the_middle(sdk: ModuleType) -> None:
-    with ModelServer(faults=[Fault(kind="error_event")]) as server, connect(server) as client:
+    with ModelServer(thinks=False, faults=[Fault(kind="error_event")]) as server, connect(server) as client:
         with pytest.raises(sdk.APIStatusError) as caught:
             ask(client)
         assert ask(client) == (WHOLE, "end_turn")
@@ -112,7 +112,7 @@ def test_an_error_event_in_the_middle(sdk: ModuleType) -> None:
 
 
 def test_a_request_that_is_never_answered(sdk: ModuleType) -> None:
-    with ModelServer(faults=[Fault(kind="hang")]) as server, connect(server) as client:
+    with ModelServer(thinks=False, faults=[Fault(kind="hang")]) as server, connect(server) as client:
         with pytest.raises(sdk.APITimeoutError):
             ask(client.with_options(timeout=0.2))
         assert ask(client) == (WHOLE, "end_turn")
@@ -121,7 +121,7 @@ def test_a_request_that_is_never_answered(sdk: ModuleType) -> None:
 def test_faults_come_in_order_and_null_is_none(sdk: ModuleType) -> None:
     faults = [None, Fault(kind="status", status=500), None, Fault(kind="status", status=529)]
     seen: list[int] = []
-    with ModelServer(faults=faults) as server, connect(server) as client:
+    with ModelServer(thinks=False, faults=faults) as server, connect(server) as client:
         for _ in range(5):
             try:
                 ask(client)
@@ -145,7 +145,7 @@ def test_a_reply_that_was_cut_is_given_again() -> None:
     import httpx2
 
     script = [says("a b c d e"), says("next")]
-    with ModelServer(faults=[Fault(kind="cut")], script=script) as server, connect(server) as client:
+    with ModelServer(thinks=False, faults=[Fault(kind="cut")], script=script) as server, connect(server) as client:
         with pytest.raises(httpx2.RemoteProtocolError):
             ask(client)
         assert ask(client) == ("a b c d e", "end_turn")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from crewboard.commands.control import STATUS_QUESTION
 from crewboard.untrusted import delimit
 from tests.offline.conftest import NewAgent
 from tests.offline.minimal_agent import APPROVED, CODE, LOOK, PLAN_REQUIRED, TEAM, MinimalAgent, rejected
@@ -307,6 +308,21 @@ def test_an_interrupt_is_answered_with_where_things_stand(new_agent: NewAgent, p
     told = worker.ask("Where do you stand?", kind="interrupt")
     assert "grep TODO" in told
     assert "4 files" in worker.ask("List all Python files", kind="message")
+
+
+def test_the_question_of_a_bare_interrupt_is_answered(new_agent: NewAgent, project: Path) -> None:
+    worker = new_agent(root=project)
+    worker.ask("Search for TODO")
+    told = worker.ask(STATUS_QUESTION, kind="interrupt")
+    assert "grep TODO" in told
+    assert "do not know" not in told
+
+
+def test_a_coder_writes_unit_tests_to_a_file(new_agent: NewAgent, project: Path) -> None:
+    worker = new_agent(root=project, **CODER)
+    assert "ended with exit code 0" in worker.ask("Write unit tests")
+    assert worker.used == ["write_file", "bash"]
+    assert "def test_every_python_file_can_be_read" in (project / "test_smoke.py").read_text()
 
 
 def test_mail_of_teammates_that_asks_for_nothing_is_only_read(new_agent: NewAgent) -> None:

@@ -266,6 +266,7 @@ def test_a_shutdown_request_is_accepted_in_mid_script(new_agent: NewAgent, proje
     courier.hear(AGENTS["courier"].prompt)
     courier.run_tools(courier.reply())
     courier.tools = (*courier.tools, "shutdown_response")
+    courier.hear("lead asks you to shut down (done). Answer with shutdown_response.", kind="notice", author="system")
     courier.run_tools(courier.reply())
     assert courier.calls[-1] == ("shutdown_response", {"approve": True})
 
@@ -350,7 +351,7 @@ def test_the_pace_stretches_all_but_the_least_delay() -> None:
 def test_a_paced_server_takes_its_time(project: Path) -> None:
     from anthropic import Anthropic
 
-    with ModelServer(pace=0.2) as server, Anthropic(base_url=server.url, api_key="offline") as client:
+    with ModelServer(thinks=False, pace=0.2) as server, Anthropic(base_url=server.url, api_key="offline") as client:
         began = monotonic()
         hired(lambda **given: MinimalAgent(client, **given), project, "scout").ask("say hi")
         assert monotonic() - began > 0.15 * 0.2

@@ -12,7 +12,7 @@ import pytest
 
 from crewboard.offline import __main__ as standalone
 from crewboard.offline.__main__ import is_needed
-from crewboard.records import Lease, ModelServerInfo
+from crewboard.records.processes import Lease, ModelServerInfo
 from crewboard.store import leases
 from crewboard.store.layout import TeamDirectory
 from tests.crew import eventually

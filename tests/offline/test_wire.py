@@ -1,17 +1,24 @@
-"""What the real API refuses is refused here too, with a sentence that helps."""
+"""What the real API refuses is refused: by the offline model, with a sentence that helps, or by the document."""
 
+import json
 from typing import Any
 
 import pytest
 
+from crewboard import web
 from crewboard.offline.conversation import mail_in, read
+from crewboard.offline.http import Incoming
 from crewboard.offline.wire import InvalidRequestError, parse
+from tests import openapi
 
 Blocks = list[dict[str, Any]]
 
 
 def text(words: str = "hello") -> dict[str, Any]:
     return {"type": "text", "text": words}
+
+
+HOUR = {**text(), "cache_control": {"type": "ephemeral", "ttl": "1h"}}
 
 
 def use(ident: str = "toolu_1", **more: Any) -> dict[str, Any]:
@@ -55,17 +62,17 @@ GOOD = {
     "an error with words": body(**said("do", [use()], [result(is_error=True, content=[text("no")])])),
     "a system prompt in blocks": body(system=[{**text(), "cache_control": {"type": "ephemeral"}}]),
     "tools": body(tools=[TOOL, {**TOOL, "name": "read_file"}]),
-    "everything at once": body(cache_control={"type": "ephemeral"}, stream=True),
+    "an hour of the cache before five minutes": body(system=[HOUR], cache_control={"type": "ephemeral"}),
+    "everything at once": body(cache_control={"type": "ephemeral"}, stream=True, tool_choice={"type": "auto"}),
+    "tools of the web": body(tools=[*web.tools([]), TOOL]),
 }
 
 BAD = {
     "no model": (body(model=None), "model: Field required"),
     "no max_tokens": (body(max_tokens=None), "max_tokens: Field required"),
-    "max_tokens of 0": (body(max_tokens=0), "max_tokens: Input should be greater than or equal to 1"),
     "max_tokens as text": (body(max_tokens="10"), "max_tokens: Input should be a valid integer"),
     "no messages": (body(messages=None), "messages: Field required"),
     "empty messages": (body(messages=[]), "messages: at least one message is required"),
-    "an unknown field": (body(maximum=3), "maximum: Extra inputs are not permitted"),
     "an assistant first": (body(messages=[{"role": "assistant", "content": "hi"}]), 'must use the "user" role'),
     "an assistant last": (body(**said("a", "b")), "does not support assistant message prefill"),
     "an unknown role": (body(messages=[{"role": "tool", "content": "hi"}]), "messages.0.role"),
@@ -76,10 +83,6 @@ BAD = {
     "an empty system block": (body(system=[text("")]), "system: text content blocks must be non-empty"),
     "an unknown block": (body(**said([{"type": "poem"}])), "messages.0.content.0"),
     "text without text": (body(**said([{"type": "text"}])), "messages.0.content.0.text: Field required"),
-    "a field of the SDK's own": (
-        body(**said([{**text(), "parsed_output": None}])),
-        "messages.0.content.0.parsed_output: Extra inputs are not permitted",
-    ),
     "a call without a result": (
         body(**said("do", [use()], "go on")),
         "messages.1: `tool_use` ids were found without `tool_result` blocks immediately after: toolu_1",
@@ -101,20 +104,66 @@ BAD = {
         body(**said("do", [use()], [result(is_error=True, content="")])),
         "content cannot be empty if `is_error` is true",
     ),
-    "a tool's bad name": (body(tools=[{**TOOL, "name": "run it"}]), "tools.0.name: String should match pattern"),
-    "a tool's long name": (body(tools=[{**TOOL, "name": "x" * 129}]), "tools.0.name"),
+    "an hour of the cache behind five minutes": (
+        body(system=[HOUR], tools=[{**TOOL, "cache_control": {"type": "ephemeral"}}]),
+        "a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block",
+    ),
+    "an hour at the end of a request": (
+        body(
+            system=[{**text(), "cache_control": {"type": "ephemeral", "ttl": "5m"}}],
+            cache_control=HOUR["cache_control"],
+        ),
+        "must not come after",
+    ),
+    "a tool without a name": (body(tools=[{"input_schema": {}}]), "tools: each needs a name"),
     "a tool twice": (body(tools=[TOOL, TOOL]), "Tool names must be unique"),
-    "a tool without schema": (body(tools=[{"name": "bash"}]), "tools.0.input_schema: Field required"),
-    "a schema of no object": (body(tools=[{**TOOL, "input_schema": {"type": "string"}}]), "tools.0.input_schema.type"),
-    "a called tool's bad name": (body(**said("do", [use(name="a b")], [result()])), "messages.1.content.0.name"),
     "input that is no object": (body(**said("do", [use(input="ls")], [result()])), "messages.1.content.0.input"),
-    "an unknown kind of cache": (body(cache_control={"type": "for ever"}), "cache_control.type"),
 }
+
+
+SEARCH = web.tools([])[0]
+
+FORM = {
+    "an unknown field": (body(maximum=3), "request: : Additional properties"),
+    "a field of the SDK's own": (
+        body(**said([{**text(), "parsed_output": None}])),
+        "messages.0: content.0: Additional",
+    ),
+    "an unknown block": (body(**said([{"type": "poem"}])), "messages.0: content.0: the type 'poem'"),
+    "a called tool's bad name": (body(**said("do", [use(name="")], [result()])), "messages.1: content.0.name"),
+    "an unknown kind of cache": (body(cache_control={"type": "for ever"}), "cache_control: the type 'for ever'"),
+    "a tool's bad name": (body(tools=[{**TOOL, "name": "run it"}]), "tools.0: name: 'run it' does not match"),
+    "a tool's long name": (body(tools=[{**TOOL, "name": "x" * 129}]), "tools.0: name"),
+    "a tool without schema": (body(tools=[{"name": "bash"}]), "tools.0: : 'input_schema' is a required property"),
+    "a schema of no object": (body(tools=[{**TOOL, "input_schema": {"type": "string"}}]), "tools.0: input_schema.type"),
+    "an unknown tool of the API": (body(tools=[{"type": "web_search_2", "name": "web_search"}]), "tools.0: : the type"),
+    "another name for a search": (
+        body(tools=[{**SEARCH, "name": "search"}]),
+        "tools.0: name: 'web_search' was expected",
+    ),
+    "no searches": (body(tools=[{**SEARCH, "max_uses": 0}]), "tools.0: max_uses: 0 is less than"),
+    "quotations from a search": (body(tools=[{**SEARCH, "citations": {"enabled": True}}]), "tools.0: : Additional"),
+    "an unknown effort": (body(output_config={"effort": "much"}), "output_config.effort: 'much' is not one of"),
+    "an unknown way to think": (body(thinking={"type": "hard"}), "thinking: the type 'hard' is not known"),
+}
+"""What does not fit into the API's own description, and the misfit."""
+
+
+def judge(request_body: dict[str, Any]) -> None:
+    openapi.judge_request(Incoming("POST", "/v1/messages", {}, json.dumps(request_body).encode()))
 
 
 @pytest.mark.parametrize("request_body", GOOD.values(), ids=GOOD.keys())
 def test_what_the_api_takes_is_taken(request_body: dict[str, Any]) -> None:
     assert parse(request_body).model == "claude-sonnet-5-5"
+    judge(request_body)
+
+
+@pytest.mark.misfits("the document judges")
+@pytest.mark.parametrize(("request_body", "misfit"), FORM.values(), ids=FORM.keys())
+def test_a_request_in_another_form_does_not_fit(request_body: dict[str, Any], misfit: str) -> None:
+    judge(request_body)
+    assert misfit in openapi.misfits[0]
 
 
 @pytest.mark.parametrize(("request_body", "complaint"), BAD.values(), ids=BAD.keys())

@@ -4,7 +4,7 @@ import pytest
 
 from crewboard.errors import UsageError
 from crewboard.protocol import addressing
-from crewboard.records import Config, Member
+from crewboard.records.team import Config, Member
 
 
 def _config(*names: str, lead_reviews: bool = False) -> Config:

@@ -10,20 +10,12 @@ from crewboard.protocol.collisions import (
     plan_overlaps,
     without_undone,
 )
-from crewboard.records import (
-    Collisions,
-    ComparedPair,
-    JsonValue,
-    Member,
-    Request,
-    Spec,
-    Status,
-    Undone,
-    Unmerged,
-    Work,
-    Worktree,
-)
-from crewboard.store import TeamDirectory, json_records, roster
+from crewboard.records.agents import Spec, Status, Undone, Work, Worktree
+from crewboard.records.base import JsonValue
+from crewboard.records.requests import Request
+from crewboard.records.team import Collisions, ComparedPair, Member, Unmerged
+from crewboard.store import json_records, roster
+from crewboard.store.layout import TeamDirectory
 
 
 def work(name: str, *, ended: float | None = None, worktree: bool = False, **files: float) -> AgentWork:

@@ -10,8 +10,12 @@ from crewboard.commands import answers
 from crewboard.commands import tasks as board
 from crewboard.commands.context import Team
 from crewboard.protocol import requests
-from crewboard.readmodel import Absence, Happening, read_absence, read_team
-from crewboard.records import Act, Exit, RunEnded, RunStarted, Tokens
+from crewboard.readmodel.changes import Absence, Happening, read_absence
+from crewboard.readmodel.reader import read_team
+from crewboard.records.agents import Tokens
+from crewboard.records.events import RunEnded, RunStarted
+from crewboard.records.processes import Exit
+from crewboard.records.team import Act
 from crewboard.store import agents, files, journal, operators
 from crewboard.store.layout import TeamDirectory
 from tests.cli.files import enlist, set_status

@@ -8,7 +8,9 @@ from crewboard.readmodel.activity import ActivityReader
 from crewboard.readmodel.crash_report import CrashReport, examine
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import TeamView
-from crewboard.records import Answer, Exit, State
+from crewboard.records.agents import State
+from crewboard.records.events import Answer
+from crewboard.records.processes import Exit
 from crewboard.store import agents, journal
 from tests.frozen import NOW, Frozen, make_empty, make_team
 

@@ -21,7 +21,8 @@ from tests.crew import WAIT_TIMEOUT, eventually
 HOLD = """
 import sys
 from pathlib import Path
-from crewboard.store import key_of, leases
+from crewboard.store import leases
+from crewboard.store.layout import key_of
 fd = leases.take(key_of(Path(sys.argv[1])))
 print("held", flush=True)
 sys.stdin.read()

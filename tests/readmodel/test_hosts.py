@@ -15,8 +15,9 @@ from crewboard.readmodel.needs import ways_to_begin
 from crewboard.readmodel.processes import KernelProbe, Usage
 from crewboard.readmodel.reader import TeamReader, read_team
 from crewboard.readmodel.team import TeamView
-from crewboard.records import Exit, HeldStart, HeldStarts, Host, OperatorState
-from crewboard.records import Usage as UsageOnHost
+from crewboard.records.processes import Exit, HeldStart, HeldStarts, Host
+from crewboard.records.processes import Usage as UsageOnHost
+from crewboard.records.team import OperatorState
 from crewboard.store import agents, hosts, json_records, leases
 from crewboard.store.file_store import FileStore
 from crewboard.store.interface import Version

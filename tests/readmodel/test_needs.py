@@ -11,10 +11,12 @@ from crewboard.commands import answers, control, messages, stop
 from crewboard.commands import tasks as board
 from crewboard.commands.context import Team
 from crewboard.errors import TryLaterError
+from crewboard.names import OPERATOR, SYSTEM
 from crewboard.protocol import requests
 from crewboard.readmodel.needs import CHECK_FAILURES, to_acknowledge, waiting_behind
 from crewboard.readmodel.reader import read_team
-from crewboard.records import OPERATOR, SYSTEM, Checked, Exit
+from crewboard.records.processes import Exit
+from crewboard.records.team import Checked
 from crewboard.store import agents, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from tests.cli.files import alive, enlist, set_status
@@ -99,10 +101,10 @@ def send_result(team: Team, author: str, text: str, to: str = "lead") -> None:
 
 def test_an_unread_result_needs_you_until_read_or_acknowledged(team: Team) -> None:
     finish(team, "scout")
-    send_result(team, "scout", "\n41 modules\nand more")
-    send_result(team, "scout", "42 modules")
+    send_result(team, "scout", "41 modules")
+    send_result(team, "scout", "\n42 modules\nand more")
     (need,) = read_team(team.directory).needs
-    assert (need.kind, need.agent, need.summary) == ("result", "scout", "result (+1 more): 41 modules")
+    assert (need.kind, need.agent, need.summary) == ("result", "scout", "result (+1 more): 42 modules")
     assert (need.file, need.mailbox, need.since) == ("results/scout-1-1.md", "lead", 5.0)
     assert read_team(team.directory).agents[0].unread_results == 2
     messages.acknowledge_marks(team, dict(need.marks))
@@ -112,6 +114,14 @@ def test_an_unread_result_needs_you_until_read_or_acknowledged(team: Team) -> No
     assert kinds(team) == [("result", "scout")]
     messages.mark_read(team, "lead", mailbox.size(team.directory, "lead"))
     assert kinds(team) == []
+
+
+def test_a_refusal_that_was_acknowledged_is_no_refusal_any_more(team: Team) -> None:
+    finish(team, "scout")
+    set_status(team, "scout", state="exited", failed=1, failed_at=5.0, refused_by="m")
+    assert messages.is_refused(team, "scout")
+    messages.acknowledge(team, "scout")
+    assert not messages.is_refused(team, "scout")
 
 
 def test_a_removed_agent_leaves_no_need(team: Team) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from crewboard.linux import process
 from crewboard.readmodel.processes import KernelProbe, process_tree
-from crewboard.records import State, Status
+from crewboard.records.agents import State, Status
 from tests.crew import eventually
 
 

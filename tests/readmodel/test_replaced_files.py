@@ -11,7 +11,8 @@ from crewboard.readmodel.mail import MailReader
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import TeamView
 from crewboard.readmodel.usage import CallReader
-from crewboard.records import Exit, OperatorState
+from crewboard.records.processes import Exit
+from crewboard.records.team import OperatorState
 from crewboard.store import json_records
 from tests.frozen import NOW, Frozen, make_team
 

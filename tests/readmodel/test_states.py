@@ -6,7 +6,8 @@ import pytest
 
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.states import CAUSE_TIMEOUT, EXIT_TIMEOUT, Evidence, find_state
-from crewboard.records import VANISHED, Exit, Spec, Status, describe_exit
+from crewboard.records.agents import Spec, Status
+from crewboard.records.processes import VANISHED, Exit, describe_exit
 from crewboard.store.layout import AgentDirectory
 from tests.frozen import NOW, FrozenProbe, make_empty
 

@@ -9,7 +9,9 @@ from crewboard.readmodel.file_activity import FileAccessReader
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.states import Evidence, Finding, find_state
 from crewboard.readmodel.team import TeamView
-from crewboard.records import SANDBOX_OFF, Answer, Event, Sent, Spec, Task, ToolResult, ToolStart
+from crewboard.records.agents import SANDBOX_OFF, Spec
+from crewboard.records.events import Answer, Event, Sent, ToolResult, ToolStart
+from crewboard.records.team import Task
 from crewboard.store import codec, journal, mailbox
 from tests.frozen import NOW, Frozen, make_empty
 

@@ -4,7 +4,7 @@ import pytest
 
 from crewboard.readmodel.activity import describe
 from crewboard.readmodel.mail import headline
-from crewboard.records import Event, Gate, Intake, RunEnded, Sent
+from crewboard.records.events import Event, Gate, Intake, RunEnded, Sent
 from crewboard.store import mailbox
 
 

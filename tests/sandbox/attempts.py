@@ -19,7 +19,7 @@ class Attempt:
     text: str
     scope: Scope = "everyone"
     open_at: frozenset[tuple[str, str]] = field(default=frozenset())
-    """Level and type where SECURITY.md says that this is possible."""
+    """Level and type where docs/reference/sandbox.md says that this is possible."""
     code: str = ""
     """The same as Python, for an attempt in Python."""
 

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from crewboard.agent_types import TYPES
 from crewboard.linux import process
-from crewboard.records import HireOptions, Spec, convert
+from crewboard.records.agents import HireOptions, Spec
+from crewboard.records.base import convert
 from crewboard.sandbox import shell
 from crewboard.sandbox.git import git_files
 from crewboard.sandbox.host_paths import HostPaths

@@ -27,6 +27,7 @@ from tests.sandbox.test_file_server import ask_file_server
 
 FILES = [
     ".git-credentials", ".config/gh/hosts.yml", ".config/glab-cli/config.yml", ".config/tea/config.yml",
+    ".config/anthropic/credentials/default.json",
     ".config/pip/pip.conf", ".pypirc", ".config/uv/uv.toml", ".local/share/uv/credentials/credentials.toml", ".npmrc",
     ".cargo/credentials.toml", ".netrc", ".aws/credentials", ".config/gcloud/credentials.db", ".azure/token.json",
     ".docker/config.json", ".kube/config", ".ssh/id_rsa", ".gnupg/secring.gpg", ".bash_history", ".zsh_history",
@@ -228,6 +229,23 @@ def test_the_secret_that_marks_teams_is_hidden(
     outcome = run(sandbox, f"cat {state}/crewboard/secret | wc -c")
     shutil.rmtree(state)
     assert "0\n[exit code" in outcome.content
+
+
+@pytest.mark.parametrize("where", ["outside", "root"])
+def test_credentials_of_the_sdk_are_hidden_wherever_they_are(
+    targets: Targets, level: Level, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = targets.base / where / "sdk"
+    (folder / "credentials").mkdir(parents=True)
+    for path in (folder / "credentials" / "work.json", folder / "token"):
+        path.write_text(SECRET)
+    monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(folder))
+    monkeypatch.setenv("ANTHROPIC_IDENTITY_TOKEN_FILE", str(folder / "token"))
+    sandbox = targets.sandbox("code", level)
+    sandbox = replace(sandbox, policy=replace(sandbox.policy, host=targets.places()))
+    outcome = run(sandbox, f"cat {folder}/credentials/work.json {folder}/token")
+    shutil.rmtree(folder)
+    assert SECRET not in outcome.content
 
 
 def test_without_the_list_credentials_are_seen(targets: Targets, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

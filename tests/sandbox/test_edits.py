@@ -302,14 +302,54 @@ def test_a_hostile_gitignore_takes_little_time(workspace: Workspace, tree: Path)
 
 
 def test_a_request_shows_each_form_as_a_diff() -> None:
-    old = edits.shown("a.py", {"old_text": "x = 1\n", "new_text": "x = 2\n", "replace_all": True})
+    old = edits.shown("a.py", {"old_text": "x = 1\n", "new_text": "x = 2\n", "replace_all": True}, None)
     assert old.splitlines() == ["--- a/a.py", "+++ b/a.py", "@@ each occurrence @@", "-x = 1", "+x = 2"]
-    several = edits.shown("a.py", {"edits": [{"old_text": "a", "new_text": "b"}, {"old_text": "c", "new_text": ""}]})
+    several = edits.shown(
+        "a.py", {"edits": [{"old_text": "a", "new_text": "b"}, {"old_text": "c", "new_text": ""}]}, None
+    )
     assert [line for line in several.splitlines()[2:] if line[0] in "+-"] == ["-a", "+b", "-c"]
-    diff = edits.shown("a.py", {"diff": "@@ -7 +7 @@\n-a\n+b\n"})
+    diff = edits.shown("a.py", {"diff": "@@ -7 +7 @@\n-a\n+b\n"}, None)
     assert diff.splitlines()[2:] == ["@@ line 7 @@", "-a", "+b"]
-    assert edits.shown("a.py", {"diff": "rm -rf"}) == "rm -rf", "what cannot be read is shown as it is"
-    assert edits.shown("a.py", {"edits": 7}) == ""
+    assert edits.shown("a.py", {"diff": "rm -rf"}, "text") == "rm -rf", "what cannot be read is shown as it is"
+    assert edits.shown("a.py", {"edits": 7}, None) == ""
+
+
+OTHER_BREAKS = "\f\v\x1c\x1d\x1e\x85\u2028\u2029\r"
+"""What `str.splitlines` takes for the end of a line, and Python, a shell or git do not."""
+
+
+@pytest.mark.parametrize("other", OTHER_BREAKS)
+def test_a_diff_shows_a_line_that_becomes_part_of_a_comment(other: str) -> None:
+    text = "# verify the user first\nverify(user)\nrun()\n"
+    call = {
+        "edits": [
+            {"old_text": "first\nverify", "new_text": f"first{other}verify"},
+            {"old_text": "run()", "new_text": "run(1)"},
+        ]
+    }
+    for known in (text, None):
+        lines = edits.shown("a.py", call, known).split("\n")
+        assert "-verify(user)" in lines or "-verify" in lines
+        assert any(line[0] == "+" and other in line for line in lines)
+
+
+def test_the_diff_of_an_edit_is_that_of_the_whole_file() -> None:
+    text = "# verify the user first\nverify(user)\nend"
+    joins = edits.shown("a.py", {"old_text": "the user first\n", "new_text": ""}, text)
+    assert joins.split("\n")[2:] == [
+        "@@ -1,3 +1,2 @@", "-# verify the user first", "-verify(user)", "+# verify verify(user)", " end",
+    ]  # fmt: skip
+    windows = edits.shown("a.py", {"old_text": "a\n", "new_text": "c\n"}, "a\r\nb\r\n")
+    assert windows.split("\n")[3:] == ["-a", "+c", " b"]
+
+
+def test_a_diff_says_that_the_last_line_feed_is_gone() -> None:
+    assert edits.diff_lines("a\nb\n", "a\nb")[1:] == [" a", "-b", "+b", edits.NO_LINE_FEED]
+    assert edits.diff_lines("a\nb", "a\nb\n")[1:] == [" a", "-b", edits.NO_LINE_FEED, "+b"]
+    assert edits.diff_lines("a", "a\nb")[1:] == [" a", "+b"]
+    assert edits.diff_lines("", "a")[1:] == ["+a"]
+    assert edits.diff_lines("a\n", "")[1:] == ["-a"]
+    assert edits.diff_lines("a", "a") == []
 
 
 def project(root: Path, texts: dict[str, str]) -> None:

@@ -82,7 +82,7 @@ def _try_alone(targets: Targets, level: Level, kind: str, attempt: Attempt) -> N
     heard = targets.has_heard()
     after = _state(targets, kind)
     if (level, kind) in attempt.open_at:
-        assert ESCAPED in output or heard or after != before, "SECURITY.md says that this is possible"
+        assert ESCAPED in output or heard or after != before, "docs/reference/sandbox.md says that this is possible"
         return
     assert ESCAPED not in output, output
     assert not heard

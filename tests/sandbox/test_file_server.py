@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -166,6 +167,31 @@ def test_what_is_too_large_or_binary_is_refused(workspace: Workspace, root: Path
     (root / "binary").write_bytes(b"\x7fELF\0\0")
     assert "bytes" in ask(workspace, "read_file", path="large").content
     assert "binary" in ask(workspace, "read_file", path="binary").content
+
+
+def test_a_cut_text_names_the_line_to_go_on_from(workspace: Workspace, root: Path) -> None:
+    (root / "long").write_text("".join(f"line {number}\n" for number in range(1, 2501)))
+    (root / "wide").write_text("".join(f"{number} {'x' * 1990}\n" for number in range(1, 41)))
+    for path, count in (("long", 2500), ("wide", 40)):
+        read, offset = list[str](), 1
+        while offset <= count:
+            *lines, last = ask(workspace, "read_file", path=path, offset=offset).content.split("\n")
+            if (cut := re.fullmatch(r"\[go on with offset (\d+); the file has (\d+) lines\]", last)) is None:
+                lines.append(last)
+            else:
+                assert int(cut[2]) == count
+            read += [line.partition("\t")[2] for line in lines]
+            offset += len(lines)
+            assert int(cut[1]) == offset if cut else offset == count + 1
+        assert read == (root / path).read_text().splitlines()
+    part = ask(workspace, "read_file", path="long", offset=7, limit=1).content
+    assert part == "7\tline 7\n[go on with offset 8; the file has 2500 lines]"
+
+
+def test_a_long_line_is_cut_and_says_how_much_is_missing(workspace: Workspace, root: Path) -> None:
+    (root / "app.min.js").write_text(f"{'x' * 300_000}\nshort\n{'y' * 2000}\n")
+    cut = f"1\t{'x' * 2000} [298000 more characters left out]"
+    assert ask(workspace, "read_file", path="app.min.js").content == f"{cut}\n2\tshort\n3\t{'y' * 2000}"
 
 
 def test_an_edit_of_a_file_that_changed_meanwhile_is_refused(workspace: Workspace, root: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from crewboard.agent_types import TYPES
 from crewboard.errors import NoSandboxError, UsageError
 from crewboard.linux import syscalls
-from crewboard.records import SANDBOX_OFF, HireOptions
+from crewboard.records.agents import SANDBOX_OFF, HireOptions
 from crewboard.sandbox import bubblewrap, landlock
 from crewboard.sandbox.level import Found, Level, find, require_allowed
 from crewboard.sandbox.policy import Policy

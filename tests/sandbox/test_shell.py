@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from crewboard.linux import process
-from crewboard.records import Checked
+from crewboard.records.team import Checked
 from crewboard.sandbox import bubblewrap, shell
 from crewboard.sandbox.level import Level
 from crewboard.store.layout import TeamDirectory

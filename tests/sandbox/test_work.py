@@ -112,7 +112,7 @@ COMMIT = "echo '# more' >> sums.py && git add sums.py && git commit -q -m more &
 
 def test_code_commits(targets: Targets, level: Level, project: Path, scratch: Path) -> None:
     outcome = run(sandbox_of(targets, "code", level, project, scratch), COMMIT)
-    if level == "landlock":  # SECURITY.md: rights to `.git` would be rights to its hooks
+    if level == "landlock":  # docs/reference/sandbox.md: rights to `.git` would be rights to its hooks
         assert "Permission denied" in outcome.content
         return
     assert outcome.content.endswith(":more\n[exit code 0]"), outcome.content
@@ -127,7 +127,7 @@ def test_code_creates_and_removes(targets: Targets, level: Level, project: Path,
         in run(sandbox, "echo x > src/new && mv src/new src/newer && rm src/newer && chmod +x sums.py").content
     )
     new = run(sandbox, "echo x > new")
-    assert (project / "new").exists() == (level == "bubblewrap")  # SECURITY.md: by write_file there
+    assert (project / "new").exists() == (level == "bubblewrap")  # docs/reference/sandbox.md: by write_file there
     assert ("[exit code 0]" in new.content) == (level == "bubblewrap")
 
 

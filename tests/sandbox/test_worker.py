@@ -9,7 +9,8 @@ import pytest
 
 from crewboard.commands import stop
 from crewboard.errors import NoSandboxError
-from crewboard.records import SANDBOX_OFF, ToolResult
+from crewboard.records.agents import SANDBOX_OFF
+from crewboard.records.events import ToolResult
 from crewboard.sandbox import level as ladder
 from crewboard.sandbox import scratch
 from crewboard.sandbox.level import Level

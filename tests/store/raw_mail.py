@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from crewboard.store import Key
 from crewboard.store.file_store import FileStore
+from crewboard.store.interface import Key
 
 
 def line(ident: str, content: str = "hello", *, to: str = "scout", **fields: Any) -> bytes:

@@ -3,7 +3,9 @@
 import pytest
 
 from crewboard.errors import BadDataError, StorageError, UsageError
-from crewboard.records import Cursor, Exit, RunStarted, Spec, Status
+from crewboard.records.agents import Cursor, Spec, Status
+from crewboard.records.events import RunStarted
+from crewboard.records.processes import Exit
 from crewboard.store import agents, journal, json_records
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 

@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 from crewboard.errors import BadDataError
-from crewboard.records import Config, Intake, Message, Record, Reply, Sent, Spec, Task, Tokens
+from crewboard.records.agents import Spec, Tokens
+from crewboard.records.base import Record
+from crewboard.records.events import Intake, Reply, Sent
+from crewboard.records.messages import Message
+from crewboard.records.team import Config, Task
 from crewboard.store import codec
 
 WHOLE: dict[str, Any] = {

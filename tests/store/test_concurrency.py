@@ -10,7 +10,9 @@ import pytest
 
 from crewboard.errors import BadDataError, CrewboardError
 from crewboard.protocol import approvals, requests
-from crewboard.records import Member, Request, Spec
+from crewboard.records.agents import Spec
+from crewboard.records.requests import Request
+from crewboard.records.team import Member
 from crewboard.store import agents, files, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from tests.store.parallel import together, together_watched

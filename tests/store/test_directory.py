@@ -7,7 +7,8 @@ import pytest
 
 from crewboard.commands.context import choose_team, create, name_team
 from crewboard.errors import StorageError, UsageError
-from crewboard.store import Key, roster
+from crewboard.store import roster
+from crewboard.store.interface import Key
 from crewboard.store.layout import TeamDirectory, find_root, team_directories
 from crewboard.store.roster import find_team
 

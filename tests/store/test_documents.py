@@ -9,9 +9,11 @@ from unittest import mock
 import pytest
 
 from crewboard.errors import BadDataError, StorageError, UsageError
-from crewboard.records import OperatorState, Task
-from crewboard.store import Key, json_records, key_of
+from crewboard.records.team import OperatorState, Task
+from crewboard.store import json_records
+from crewboard.store.interface import Key
 from crewboard.store.json_records import CachedFile
+from crewboard.store.layout import key_of
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """A team that this user neither made nor adopted can be read, but nothing is started, resumed or sent."""
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,15 +13,17 @@ import pytest
 from msgspec.structs import replace
 
 import crewboard
-from crewboard import Hire, HireOptions, Team, protocol, store
+from crewboard import Hire, HireOptions, Team
 from crewboard.commands import answers, messages, tasks
 from crewboard.commands.context import create
 from crewboard.errors import StorageError, UntrustedError
-from crewboard.protocol import supervisor_client
-from crewboard.records import Member, Spec, Supervisor
+from crewboard.protocol import approvals, supervisor_client
+from crewboard.records.agents import Spec
+from crewboard.records.processes import Supervisor
+from crewboard.records.team import Member
 from crewboard.sandbox.sandbox import open_sandbox
+from crewboard.store import agents, leases, mailbox, ownership, roster
 from crewboard.store import layout as layout_module
-from crewboard.store import ownership
 from crewboard.store.layout import TeamDirectory, find_root
 from tests.cli.shell import Cli, Inside
 from tests.crew import eventually
@@ -157,7 +161,7 @@ def test_a_team_exchanged_while_its_supervisor_starts_gets_none(
     supervisor_client._start(own)
     reason = "foreign" if by == "a copy" else "symbolic link"
     eventually(lambda: reason in own.supervisor_log.read_text(), "the refusal")
-    assert store.leases.holder(own.supervisor_lock, Supervisor) is None
+    assert leases.holder(own.supervisor_lock, Supervisor) is None
 
 
 def test_no_process_works_for_a_foreign_team(foreign: TeamDirectory) -> None:
@@ -215,8 +219,8 @@ SCRIPTED: dict[str, Callable[[Team], object]] = {
     "budget": lambda team: answers.set_budget(team, "$1"),
     "approve": lambda team: crewboard.approve(team, "plan-0123456789ab"),
     "delete": lambda team: crewboard.delete_team(team, purge=True),
-    "the mailbox itself": lambda team: store.mailbox.send(
-        team.directory, store.mailbox.compose("scout", "operator", "message", "hello")
+    "the mailbox itself": lambda team: mailbox.send(
+        team.directory, mailbox.compose("scout", "operator", "message", "hello")
     ),
 }  # fmt: skip
 
@@ -226,13 +230,11 @@ def test_no_script_changes_a_foreign_team(tmp_path: Path, act: Callable[[Team], 
     """The refusal is where every file is written, not in the command line alone."""
     (tmp_path / "mine").mkdir()
     mine = create(tmp_path / "mine", "default")
-    store.roster.put(mine.directory, Member(name="scout", type="explore", model="m"))
-    store.agents.change_spec(mine.directory.agent("scout"), lambda old: Spec(prompt="", prompt_id="p", type="explore"))
+    roster.put(mine.directory, Member(name="scout", type="explore", model="m"))
+    agents.change_spec(mine.directory.agent("scout"), lambda old: Spec(prompt="", prompt_id="p", type="explore"))
     for subject in ("one", "two"):
         crewboard.add_task(mine, subject)
-    protocol.approvals.ask(
-        mine.directory, "plan-0123456789ab", "plan_approval", "scout", "operator", {"plan": "x"}, 1.0
-    )
+    approvals.ask(mine.directory, "plan-0123456789ab", "plan_approval", "scout", "operator", {"plan": "x"}, 1.0)
     shutil.copytree(tmp_path / "mine", tmp_path / "clone")
     directory = TeamDirectory(tmp_path / "clone/.crewboard/default")
     foreign = Team(directory, environment={"CREWBOARD_OFFLINE": "1"})
@@ -257,9 +259,28 @@ def test_adopting_shows_what_the_team_contains(foreign: TeamDirectory, tmp_path:
     assert asked.code == 2
     assert "plans approved by operator" in asked.out
     assert foreign.is_foreign()
-    assert cli("team", "adopt", "--yes").code == 0
+    config = json.loads(foreign.config.on_disk.read_text())
+    foreign.config.on_disk.write_text(json.dumps({**config, "plan_approver": "lead"}))
+    assert "plans approved by lead" in cli("team", "adopt").out
+    shown = re.search(r"--sha256 ([0-9a-f]{16})", asked.err)
+    assert shown is not None
+    assert cli("team", "adopt", "--sha256", shown[1]).code == 65, "it is not as it was shown"
+    assert foreign.is_foreign()
+    assert cli.agree("team", "adopt", "--yes").code == 0
     assert not foreign.is_foreign()
     assert cli("task", "add", "x").code == 0
+
+
+def test_a_team_that_changes_during_the_question_is_not_adopted(
+    foreign: TeamDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def agree(*_: object, **__: object) -> None:
+        config = json.loads(foreign.config.on_disk.read_text())
+        foreign.config.on_disk.write_text(json.dumps({**config, "plan_approver": "lead"}))
+
+    monkeypatch.setattr("crewboard_tui.cli.common.require_yes", agree)
+    assert "changed while it was shown" in Inside(foreign.root)("team", "adopt").err
+    assert foreign.is_foreign()
 
 
 def test_a_nested_team_is_chosen_only_if_adopted(own: TeamDirectory, capsys: pytest.CaptureFixture[str]) -> None:

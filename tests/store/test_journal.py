@@ -5,8 +5,11 @@ from pathlib import Path
 import pytest
 
 from crewboard.errors import BadDataError
-from crewboard.records import Event, Intake, Reply, Retry, RunStarted, Tokens
-from crewboard.store import Key, files, journal, key_of
+from crewboard.records.agents import Tokens
+from crewboard.records.events import Event, Intake, Reply, Retry, RunStarted
+from crewboard.store import files, journal
+from crewboard.store.interface import Key
+from crewboard.store.layout import key_of
 
 
 @pytest.fixture

@@ -13,7 +13,9 @@ from crewboard.readmodel.activity import ActivityReader
 from crewboard.readmodel.changes import ChangeReader
 from crewboard.readmodel.mail import MailReader
 from crewboard.readmodel.reader import TeamReader
-from crewboard.records import Member, Retry, Spec
+from crewboard.records.agents import Spec
+from crewboard.records.events import Retry
+from crewboard.records.team import Member
 from crewboard.store import agents, codec, files, journal, json_records, mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from tests.store.raw_mail import line

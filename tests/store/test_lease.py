@@ -11,14 +11,17 @@ from pathlib import Path
 import pytest
 
 from crewboard.errors import StorageError
-from crewboard.records import Lease
-from crewboard.store import Key, key_of, leases
+from crewboard.records.processes import Lease
+from crewboard.store import leases
+from crewboard.store.interface import Key
+from crewboard.store.layout import key_of
 
 HOLDER = """
 import sys
 from pathlib import Path
-from crewboard.records import Lease
-from crewboard.store import key_of, leases
+from crewboard.records.processes import Lease
+from crewboard.store import leases
+from crewboard.store.layout import key_of
 held = leases.take(key_of(Path(sys.argv[1])))
 if held is not None:
     leases.sign(held, Lease(pid=1, run=2))
@@ -68,6 +71,27 @@ def test_a_lease_names_its_holder(path: Key) -> None:
     assert leases.holder(path, Lease) == Lease(pid=4, run=8)
     leases.release(held)
     assert leases.holder(path, Lease) is None, "what a dead holder wrote does not count"
+
+
+def test_who_holds_a_lease_is_known_at_each_moment(path: Key, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = leases.take(path)
+    assert held is not None
+    long, short = Lease(pid=42, run=7, boot_id="a" * 36, host="east"), Lease(pid=4, run=8)
+    leases.sign(held, long)
+    seen: list[Lease | None] = []
+    truncate = os.ftruncate
+
+    def watched(fd: int, length: int) -> None:
+        seen.append(leases.holder(path, Lease))
+        truncate(fd, length)
+        seen.append(leases.holder(path, Lease))
+
+    monkeypatch.setattr(os, "ftruncate", watched)
+    leases.sign(held, short)
+    assert seen == [short, short]
+    leases.sign(held, long)
+    assert seen == [short, short, long, long]
+    leases.release(held)
 
 
 def test_the_last_holder_is_not_taken_for_the_next_one(path: Key) -> None:

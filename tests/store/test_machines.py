@@ -16,7 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from crewboard.errors import CrewboardError, StorageError
 from crewboard.names import LEAD, OPERATOR, SYSTEM
 from crewboard.protocol import requests
-from crewboard.records import RequestStatus, RequestType, TaskStatus
+from crewboard.records.requests import RequestStatus, RequestType
+from crewboard.records.team import TaskStatus
 from crewboard.store import files, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from tests.crash.faults import Disk, Fault, Killed

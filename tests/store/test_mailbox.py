@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from crewboard.errors import BadDataError, StorageError, UsageError
-from crewboard.records import Message
+from crewboard.records.messages import Message
 from crewboard.store import files, mailbox
 from crewboard.store.layout import TeamDirectory
 from tests.store.raw_mail import append, line
@@ -264,7 +264,7 @@ def test_a_limit_ends_a_batch_after_a_line_and_reports_more(directory: TeamDirec
 
 def test_a_batch_fits_into_one_line_of_a_journal(directory: TeamDirectory) -> None:
     """However much escaping lengthens the text: an emoji of four bytes becomes twelve."""
-    from crewboard.records import Intake
+    from crewboard.records.events import Intake
     from crewboard.store import codec
 
     body = "🦊" * 60_000

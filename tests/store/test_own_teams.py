@@ -13,11 +13,12 @@ from crewboard import pricing
 from crewboard.commands.context import choose_team, create
 from crewboard.errors import BadDataError, StorageError, UntrustedError
 from crewboard.readmodel.crash_report import log_end
-from crewboard.records import OperatorState, Spec
+from crewboard.records.agents import Spec
+from crewboard.records.team import OperatorState
 from crewboard.sandbox.sandbox import open_sandbox
-from crewboard.store import files, json_records, key_of, leases, mailbox, roster
+from crewboard.store import files, json_records, leases, mailbox, roster
 from crewboard.store import layout as layout_module
-from crewboard.store.layout import TeamDirectory, find_root, team_directories
+from crewboard.store.layout import TeamDirectory, find_root, key_of, team_directories
 from crewboard.store.roster import find_team
 from crewboard.supervisor.launcher import PopenLauncher
 from crewboard.worker.tools.file_server import edit_file, read_file
@@ -164,8 +165,9 @@ def test_a_named_pipe_in_the_place_of_a_file_does_not_hang(team: TeamDirectory) 
     assert files.read_file(team.inbox("operator").on_disk) == b""
 
 
-def test_a_linked_price_table_is_refused(team: TeamDirectory, private: Path) -> None:
-    (team.path.parent / "prices.toml").symlink_to(private / "secret")
+@pytest.mark.parametrize("name", ["prices.toml", "models.toml"])
+def test_a_linked_price_table_is_refused(team: TeamDirectory, private: Path, name: str) -> None:
+    (team.path.parent / name).symlink_to(private / "secret")
     with pytest.raises(BadDataError, match="is a symbolic link"):
         pricing.load(team.root)
 

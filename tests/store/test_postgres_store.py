@@ -17,8 +17,10 @@ import pytest
 from crewboard.commands.context import Team
 from crewboard.errors import LostLeaseError, StorageError, UsageError
 from crewboard.readmodel.reader import TeamReader
-from crewboard.records import Task
-from crewboard.store import Held, TeamDirectory, json_records, roster, tasks
+from crewboard.records.team import Task
+from crewboard.store import json_records, roster, tasks
+from crewboard.store.interface import Held
+from crewboard.store.layout import TeamDirectory
 from tests.cli.files import enlist_all, set_status
 from tests.crew import WAIT_TIMEOUT, eventually
 from tests.postgres import pooled, set_lease_ttl
@@ -766,7 +768,7 @@ def test_a_team_in_files_loads_no_psycopg() -> None:
 import sys
 from pathlib import Path
 import crewboard_tui.app
-from crewboard.store import TeamDirectory
+from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import __main__
 from crewboard.worker import prefork_server
 TeamDirectory(Path(sys.argv[1])).exists()

@@ -9,7 +9,10 @@ import pytest
 from crewboard.commands import answers, hire, hosts, messages, tasks
 from crewboard.commands.context import Team
 from crewboard.protocol import requests, supervisor_client
-from crewboard.records import Answer, Config, Intake, Message, Reply, RunStarted, Spec, Tokens, ToolStart
+from crewboard.records.agents import Spec, Tokens
+from crewboard.records.events import Answer, Intake, Reply, RunStarted, ToolStart
+from crewboard.records.messages import Message
+from crewboard.records.team import Config
 from crewboard.store import agents, journal, json_records, mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from tests.cli.files import enlist

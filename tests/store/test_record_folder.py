@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from crewboard.records import Task
+from crewboard.records.team import Task
 from crewboard.store import codec, json_records, tasks
 from crewboard.store.file_store import FileStore
 from crewboard.store.json_records import CachedFolder

@@ -8,7 +8,7 @@ import pytest
 
 from crewboard.errors import BadDataError
 from crewboard.protocol import approvals, requests
-from crewboard.records import Request, RequestStatus, RequestType, payload_sha256
+from crewboard.records.requests import Request, RequestStatus, RequestType, payload_sha256
 from crewboard.store import mailbox
 from crewboard.store.layout import TeamDirectory
 

@@ -5,8 +5,10 @@ from typing import get_args
 import pytest
 
 from crewboard.errors import BadDataError, UsageError
-from crewboard.records import Config, Member, Record, Rule, RuleEffect
-from crewboard.store import Key, json_records, roster
+from crewboard.records.base import Record
+from crewboard.records.team import Config, Member, Rule, RuleEffect
+from crewboard.store import json_records, roster
+from crewboard.store.interface import Key
 from crewboard.store.layout import TeamDirectory
 from tests.bench import large
 

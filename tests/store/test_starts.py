@@ -2,7 +2,7 @@
 
 import pytest
 
-from crewboard.records import Spec, Want
+from crewboard.records.agents import Spec, Want
 from crewboard.store.agents import LATE_AFTER, START_TIMEOUT, is_late, is_starting
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from crewboard.errors import LostLeaseError, StorageError
-from crewboard.store import Store, Version
 from crewboard.store.file_store import FileStore
+from crewboard.store.interface import Store, Version
 from tests.crew import WAIT_TIMEOUT, eventually
 from tests.postgres import close_connections, end_leases
 

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from crewboard.errors import BadDataError, TryLaterError, UsageError
-from crewboard.records import Task, TaskStatus, convert
+from crewboard.records.base import convert
+from crewboard.records.team import Task, TaskStatus
 from crewboard.store import json_records, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard.store.tasks import Edit

@@ -16,8 +16,9 @@ import pytest
 
 from crewboard.commands import answers, hire, stop
 from crewboard.readmodel import as_json
-from crewboard.records import Gate, Intake, RunStarted
-from crewboard.store import TeamDirectory, agents, mailbox, roster, tasks
+from crewboard.records.events import Gate, Intake, RunStarted
+from crewboard.store import agents, mailbox, roster, tasks
+from crewboard.store.layout import TeamDirectory
 from tests.crew import Crew, eventually
 
 STORED = Path(__file__).parents[1] / "data/team-0.1.0"

@@ -17,7 +17,10 @@ from crewboard.errors import TryLaterError, UsageError
 from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.readmodel.team import Need
-from crewboard.records import Config, HeldStart, HeldStarts, HireOptions, Lease, RunStarted, Spec, Status
+from crewboard.records.agents import HireOptions, Spec, Status
+from crewboard.records.events import RunStarted
+from crewboard.records.processes import HeldStart, HeldStarts, Lease
+from crewboard.records.team import Config
 from crewboard.store import agents, json_records, leases, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.store.roster import Load

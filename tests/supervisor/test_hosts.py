@@ -21,11 +21,15 @@ from crewboard.commands import answers, hire, messages, stop
 from crewboard.commands import hosts as host_commands
 from crewboard.errors import ExitCode, StorageError
 from crewboard.linux import process
-from crewboard.protocol import SHUTDOWN_TIMEOUT
+from crewboard.protocol.approvals import SHUTDOWN_TIMEOUT
 from crewboard.readmodel.reader import read_team
-from crewboard.records import Exit, Host, Lease, RunStarted, Spec, Status, WantedRun, is_orderly
-from crewboard.store import AgentDirectory, CachedFile, Key, agents, hosts, json_records, leases, mailbox, roster
-from crewboard.store.layout import TeamDirectory
+from crewboard.records.agents import Spec, Status
+from crewboard.records.events import RunStarted
+from crewboard.records.processes import Exit, Host, Lease, WantedRun, is_orderly
+from crewboard.store import agents, hosts, json_records, leases, mailbox, roster
+from crewboard.store.interface import Key
+from crewboard.store.json_records import CachedFile
+from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.finalizer import LostRun
 from crewboard.supervisor.host import HostSupervisor, LocalHost, describe
@@ -690,7 +694,7 @@ def test_an_outage_is_logged_once_when_it_begins_and_once_when_it_ends(
 def test_a_host_that_waits_for_the_database_ends_at_once(directory: TeamDirectory) -> None:
     """Also as the first process of a container, which has no default for SIGTERM."""
     program = (
-        "import signal, sys; from pathlib import Path; from crewboard.store import TeamDirectory; "
+        "import signal, sys; from pathlib import Path; from crewboard.store.layout import TeamDirectory; "
         "from crewboard.supervisor import __main__ as main, host; "
         "main._wait_for_store = lambda *_: signal.raise_signal(signal.SIGTERM); "
         "main.run_host(TeamDirectory(Path(sys.argv[1])), host.describe('build1', 1, []))"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from crewboard.protocol import requests
-from crewboard.records import Config, Member
+from crewboard.records.team import Config, Member
 from crewboard.store import json_records, leases, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import notifier as module

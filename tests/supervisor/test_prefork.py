@@ -2,11 +2,13 @@
 
 import asyncio
 import gc
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,7 +26,8 @@ from crewboard.offline.http import Incoming
 from crewboard.offline.service import Fault
 from crewboard.protocol import supervisor_client
 from crewboard.protocol.prefork import FORK, READY, SERVER_MODULE, SpawnRequest
-from crewboard.records import Retry
+from crewboard.readmodel import as_json
+from crewboard.records.events import Retry
 from crewboard.sandbox.host_paths import TOOL_VARIABLES
 from crewboard.supervisor.prefork_launcher import can_prefork
 from crewboard.worker import prefork_server
@@ -66,6 +69,22 @@ def test_without_the_driver_of_postgresql_all_other_code_is_loaded() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (ran.stdout, ran.stderr) == ("True\n", "")
+
+
+def test_a_prefork_server_loads_no_more_than_is_known() -> None:
+    """Loading is most of a team's first start: a new SDK that loads more is noticed."""
+    program = (
+        "import json, sys; from crewboard.worker import prefork_server; before, opened = set(sys.modules), []; "
+        "sys.addaudithook(lambda event, _: opened.append(event) if event == 'open' else None); "
+        "prefork_server.preload(); print(json.dumps([sorted(set(sys.modules) - before), len(opened)]))"
+    )
+    ran = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
+    modules, opened = json.loads(ran.stdout)
+    packages = [name.partition(".")[0] for name in modules]
+    loaded = Counter(name for name in packages if name not in sys.stdlib_module_names)
+    assert loaded["anthropic"] > 1000, "it loads the SDK"
+    assert loaded.total() <= 3500, loaded.most_common(10)
+    assert opened <= 4000
 
 
 def parent_of(crew: Crew) -> int:
@@ -270,6 +289,23 @@ def test_import_time_settings_need_a_new_interpreter() -> None:
 
 
 # -------------------------------------------------------------------------------------------- where there is no warmth
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may weigh workers, which keep their memory private")
+def test_the_shown_memory_of_workers_is_what_they_cost(prefork_crew: Crew) -> None:
+    names = [f"weighed{number}" for number in range(8)]
+    workers = [psutil.Process(hire(prefork_crew, name)) for name in names]
+    eventually(lambda: not any(worker.children() for worker in workers), "the end of the file-tool servers")
+    view = prefork_crew.view()
+    usages = [agent.usage for name in names if (agent := view.agent(name)) is not None and agent.usage is not None]
+    assert len(usages) == len(workers)
+    cost = sum(worker.memory_full_info().pss for worker in workers)
+    assert 0 < sum(usage.memory for usage in usages) <= 1.2 * cost
+    assert sum(usage.rss_bytes for usage in usages) > 1.5 * cost, "each counts what they share"
+    assert (view.supervisor.shared_bytes or 0) > 50 << 20, "which is shown once"
+    status = as_json.status(view)
+    shown = {agent["name"]: agent["private_bytes"] for agent in status["agents"]}
+    assert [shown[name] for name in names] == [usage.private_bytes for usage in usages]
 
 
 @pytest.mark.long

@@ -15,17 +15,22 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from crewboard.commands import hire, stop
 from crewboard.errors import LostLeaseError, TryLaterError, UntrustedError
 from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.protocol.supervisor_client import ControlRequest
-from crewboard.readmodel import SupervisorView
 from crewboard.readmodel.reader import TeamReader
-from crewboard.records import Exit, Member, Message, RunStarted, Spec, Status, Supervisor
-from crewboard.records.agents import Want
-from crewboard.store import Held, Key, agents, codec, files, json_records, leases, mailbox, roster
+from crewboard.readmodel.team import SupervisorView
+from crewboard.records.agents import Spec, Status, Want
+from crewboard.records.events import RunStarted
+from crewboard.records.messages import Message
+from crewboard.records.processes import Exit, Supervisor
+from crewboard.records.team import Member
+from crewboard.store import agents, codec, files, json_records, leases, mailbox, roster
+from crewboard.store.interface import Held, Key
 from crewboard.store.json_records import CachedFile
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import __main__ as supervisor_main
@@ -72,7 +77,7 @@ import subprocess, sys
 from pathlib import Path
 from crewboard.linux import syscalls
 from crewboard.protocol import supervisor_client
-from crewboard.records import Supervisor
+from crewboard.records.processes import Supervisor
 from crewboard.store import leases
 from crewboard.store.layout import TeamDirectory
 
@@ -255,7 +260,8 @@ def test_no_supervisor_is_started_when_all_ends_are_finalized(crew: Crew) -> Non
 
 
 def test_a_start_whose_caller_died_is_reported_to_the_operator(shared_crew: Crew) -> None:
-    from crewboard.records import HireOptions, Member, Spec
+    from crewboard.records.agents import HireOptions, Spec
+    from crewboard.records.team import Member
     from crewboard.store import roster
 
     def needs() -> list[str]:
@@ -428,12 +434,14 @@ def test_a_hung_supervisor_is_a_need_and_can_be_replaced(crew: Crew, monkeypatch
     monkeypatch.undo()
     replaced = cli("supervisor", "--restart", "--json").json
     successor = crew.supervisor_pid()
-    assert replaced == {"pid": successor, "alive": True, "silent_since": None, "hosts": None}
+    assert replaced | {"shared_bytes": None} == {
+        "pid": successor, "alive": True, "silent_since": None, "hosts": None, "shared_bytes": None,
+    }  # fmt: skip
     assert successor != hung
     assert not process.start_ticks(hung)
     eventually(lambda: not leases.is_held(crew.agent("scout").lease), "the end that was asked for before")
     assert crew.see("scout").pid == worker
-    assert crew.view().supervisor == SupervisorView(successor, alive=True)
+    assert structs.replace(crew.view().supervisor, shared_bytes=None) == SupervisorView(successor, alive=True)
     assert hire.resume(crew.team, "scout") == 2
 
 

@@ -1,6 +1,7 @@
 """A real terminal for tests: the dashboard on a pseudo terminal, with its screen as a person sees it."""
 
 import contextlib
+import shlex
 import shutil
 import signal
 import sys
@@ -16,7 +17,7 @@ from crewboard.store.ownership import marks, secret_file
 from tests.crew import eventually
 
 
-class _Screen(pyte.Screen):
+class Screen(pyte.Screen):
     """Ignore OSC 22, the shape of the pointer, which pyte takes for a title."""
 
     def set_title(self, param: str) -> None:
@@ -25,9 +26,11 @@ class _Screen(pyte.Screen):
 
 
 class Terminal:
-    """Run `crewboard` in a terminal of `columns` × `lines`, and end it in any case."""
+    """Run `crewboard` in a terminal of `columns` × `lines`, as a job of a shell if asked, and end it in any case."""
 
-    def __init__(self, root: Path, environment: Mapping[str, str], columns: int = 80, lines: int = 24) -> None:
+    def __init__(
+        self, root: Path, environment: Mapping[str, str], columns: int = 80, lines: int = 24, *, in_shell: bool = False
+    ) -> None:
         self.state = root.with_name(f"{root.name}-state")
         """The folder where the dashboard keeps its state."""
         # The team was made with another folder of state, and would be foreign without its secret.
@@ -37,9 +40,11 @@ class Terminal:
             # It may be the first time that a secret is needed.
             marks(root)
             shutil.copy(secret_file(), secret)
+        command = [sys.executable, "-I", "-m", "crewboard_tui.cli"]
+        program, *arguments = ["bash", "--norc", "--noprofile", "-i"] if in_shell else command
         self.child = pexpect.spawn(
-            sys.executable,
-            ["-I", "-m", "crewboard_tui.cli"],
+            program,
+            arguments,
             cwd=str(root),
             env={
                 **environment,
@@ -51,7 +56,9 @@ class Terminal:
             dimensions=(lines, columns),
             timeout=30,
         )
-        self._screen = _Screen(columns, lines)
+        if in_shell:
+            self.child.sendline(shlex.join(command))
+        self._screen = Screen(columns, lines)
         self._stream = pyte.ByteStream(self._screen)
 
     def __enter__(self) -> Self:

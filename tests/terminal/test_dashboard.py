@@ -121,6 +121,45 @@ def test_the_windows_title_says_how_many_wait_and_is_given_back(crew: Crew) -> N
         eventually(lambda: not terminal.title, "the title gone")
 
 
+def test_ctrl_z_suspends_until_the_shell_continues_it(tmp_path: Path) -> None:
+    with Terminal(tmp_path, {}, in_shell=True) as terminal:
+        terminal.shows("No agents hired yet")
+        eventually(lambda: "crewboard" in terminal.title, "the dashboard's title")
+        terminal.child.sendcontrol("z")
+        terminal.shows("Stopped")
+        assert "crewboard" not in terminal.title
+        terminal.press("echo $((6*7))\r", "42")
+        terminal.child.send("fg\r")
+        eventually(lambda: "Stopped" not in terminal.text and "live" in terminal.text, "the dashboard")
+        eventually(lambda: "crewboard" in terminal.title, "the dashboard's title")
+        terminal.press("?", "Keys that work here")
+        # The first one closes the help.
+        terminal.press("qq", "opens the board again")
+
+
+def test_ctrl_z_is_refused_where_nothing_would_continue_it(tmp_path: Path) -> None:
+    with Terminal(tmp_path, {}) as terminal:
+        terminal.shows("No agents hired yet")
+        terminal.child.sendcontrol("z")
+        terminal.shows("suspend: no shell here that would continue it")
+
+
+@pytest.mark.parametrize(
+    ("locale", "is_ascii"),
+    [
+        ("C", True),
+        pytest.param("de_DE.ISO-8859-1", True, marks=pytest.mark.long),
+        # It is installed where the terminal is, not here.
+        pytest.param("xx_XX.UTF-8", False, marks=pytest.mark.long),
+    ],
+)
+def test_the_locale_decides_whether_glyphs_are_ascii(tmp_path: Path, locale: str, is_ascii: bool) -> None:
+    with Terminal(tmp_path, {"LC_ALL": locale}) as terminal:
+        terminal.shows("No agents hired yet")
+        terminal.shows("live")
+        assert terminal.text.isascii() == is_ascii, terminal.text
+
+
 def test_a_dashboard_that_breaks_does_not_end_as_if_it_was_left(tmp_path: Path) -> None:
     breaks = "import crewboard_tui.app as a; a.CrewboardApp._tick = lambda self: 1 / 0; "
     command = ["-I", "-c", f"{breaks}from crewboard_tui.cli import main; main()"]

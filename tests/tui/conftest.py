@@ -48,8 +48,14 @@ def _what_is_said_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop the clock of confirmations, so that a second press is in time however busy the machine is."""
-    for clock in ("crewboard_tui.actions.agents.monotonic", "crewboard_tui.context.monotonic"):
-        monkeypatch.setattr(clock, lambda: 1000.0)
+    for module in ("actions.agents", "context", "widgets.reading"):
+        monkeypatch.setattr(f"crewboard_tui.{module}.monotonic", lambda: 1000.0)
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a key act as soon as lines were painted that it has shown; a person is given a moment to look at them."""
+    monkeypatch.setattr("crewboard_tui.widgets.reading.TO_LOOK", 0.0)
 
 
 @dataclass

@@ -120,7 +120,12 @@ class Stage:
         screen = self.app.screen
         if screen._callbacks or screen._layout_required or screen._scroll_required:
             return False
-        return not (isinstance(screen, BaseScreen) and (screen.is_due or screen.are_keys_due))
+        if not isinstance(screen, BaseScreen):
+            return True
+        # After a paint a page notes which lines stand on the screen; a person sees no line before.
+        notes = screen.is_current and screen.is_ready
+        is_noted = all(text._places[at].is_shown for text in screen.texts for at in text._in_sight()) or not notes
+        return is_noted and not (screen.is_due or screen.are_keys_due)
 
     def _is_read(self) -> bool:
         screen = self.app.screen

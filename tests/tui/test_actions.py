@@ -42,7 +42,7 @@ def actions(view: TeamView) -> dict[str, Action]:
         ("agent.message", None, "select an agent first"),
         ("agent.broadcast", None, None),
         ("agent.hire", None, None),
-        ("task.cancel", "api", "not now"),
+        ("task.cancel", "api", "select a task first"),
     ],
 )
 def test_an_action_works_on_a_selection_or_says_why_not(

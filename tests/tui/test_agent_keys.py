@@ -7,7 +7,7 @@ import pytest
 from crewboard.commands import hire
 from crewboard.commands import stop as ending
 from crewboard.errors import CredentialsError, TryLaterError
-from crewboard.records import OperatorState
+from crewboard.records.team import OperatorState
 from crewboard.store import json_records, mailbox
 from tests.frozen import Frozen
 from tests.tui.stage import opened

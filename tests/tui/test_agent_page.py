@@ -11,7 +11,9 @@ from crewboard.readmodel.activity import Activity, describe
 from crewboard.readmodel.mail import MailReader
 from crewboard.readmodel.processes import ProcessNode, Usage, process_tree
 from crewboard.readmodel.reader import TeamReader
-from crewboard.records import Exit, Intake, Reply, RunStarted, Tokens, ToolResult
+from crewboard.records.agents import Tokens
+from crewboard.records.events import Intake, Reply, RunStarted, ToolResult
+from crewboard.records.processes import Exit
 from crewboard.store import journal
 from crewboard_tui.queries import ProcessHistoryReader
 from crewboard_tui.render.formats import sparkline

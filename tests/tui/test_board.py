@@ -9,7 +9,8 @@ from textual.widget import Widget
 from crewboard.commands.context import Team, choose_team
 from crewboard.errors import UsageError
 from crewboard.readmodel.reader import TeamReader
-from crewboard.records import Exit, State, Status, TodoList
+from crewboard.records.agents import State, Status, TodoList
+from crewboard.records.processes import Exit
 from crewboard.store import agents, json_records, tasks
 from crewboard_tui import session
 from crewboard_tui.queries import Snapshot

@@ -14,15 +14,22 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.commands import Team, changes
-from crewboard.records import Checked, FileKept, Intake, Message, SnapshotTaken, Spec, Status, Worktree, convert
+from crewboard.commands import changes
+from crewboard.commands.context import Team
+from crewboard.records.agents import Spec, Status, Worktree
+from crewboard.records.base import convert
+from crewboard.records.events import FileKept, Intake, SnapshotTaken
+from crewboard.records.messages import Message
+from crewboard.records.team import Checked
 from crewboard.store import agents, codec, journal, json_records, roster
 from crewboard.worktrees import checkout, snapshot
 from crewboard.worktrees.changes import Changes, FileChange, LastCheck
-from crewboard_tui.render import hunk_lines, parse_diff, plain
-from crewboard_tui.render.diff import MOST_OF_FILE, changed_words
+from crewboard_tui.render.diff import MOST_OF_FILE, changed, changed_words, hunk_lines, parse_diff
+from crewboard_tui.render.lines import plain
 from crewboard_tui.settings import Settings
+from crewboard_tui.views.changes.merge_page import MergePage
 from crewboard_tui.views.changes.rows import change_rows, file_line, fit_words
+from crewboard_tui.widgets.collapsible_list import CollapsibleList
 from tests.frozen import NOW, Frozen
 from tests.system import need_program
 from tests.tui.stage import WAIT_TIMEOUT, Stage, opened
@@ -412,6 +419,101 @@ async def test_work_that_changed_since_the_preview_is_not_merged(frozen: Frozen,
         assert repository.git("rev-parse", "HEAD") == repository.base
 
 
+@pytest.mark.usefixtures("in_time")
+async def test_files_that_were_not_on_the_screen_are_shown_before_a_merge(
+    frozen: Frozen, repository: Repository
+) -> None:
+    files = {f"src/file_{at:02}.py": "A = 1\n" for at in range(29)}
+    repository.snapshot("api", {**files, "Makefile": "all:\n"})
+    _idle(frozen, "api")
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("8")
+        await stage.sees("✓ merges cleanly")
+        await stage.press("a")
+        await stage.sees("runs on your machine or in your CI: Makefile")
+        await stage.sees("✓ would commit +30 −0 in 30 files", "file_00.py")
+        await stage.press("a")
+        await stage.sees("not shown before: lines", "a merges once all was shown", "file_20.py")
+        assert repository.git("rev-parse", "HEAD") == repository.base
+        while repository.git("rev-parse", "HEAD") == repository.base:
+            await stage.until(lambda: not stage.app.screen._dirty_widgets, "a paint")
+            # A press after the merge has begun would be answered in the place of its outcome.
+            if "merging the work of api" not in stage.all:
+                await stage.press("a")
+            await stage.settles()
+        await stage.sees("merged the work of api into main")
+
+
+_KEY = f"sk-ant-api03-{'x' * 27}"
+
+
+async def test_a_merge_names_the_keys_in_it_and_asks_until_they_are_shown(
+    frozen: Frozen, repository: Repository
+) -> None:
+    repository.snapshot("api", {"secret.md": f"one\napi_key = {_KEY}\n"})
+    _idle(frozen, "api")
+    async with opened(frozen, 100, 30) as stage:
+        await stage.press("8")
+        await stage.sees("✓ merges cleanly")
+        await stage.press("a")
+        await stage.sees("1 line holds what looks like a key: secret.md:2", "api_key = [key hidden: 40 characters]")
+        await stage.sees("99% read")
+        await stage.press("a")
+        await stage.sees("a key is hidden, K shows it; a again within", "merges")
+        assert repository.git("rev-parse", "HEAD") == repository.base
+        await stage.press("K")
+        await stage.sees(f"secret.md:2  api_key = {_KEY}", "100% read")
+        await stage.can("K", "hide keys")
+        page = stage.app.screen
+        assert isinstance(page, MergePage)
+        assert "api_key = [key hidden: 40 characters]" in page.copied
+        assert _KEY not in page.copied
+        await stage.press("a")
+        await stage.sees("merged the work of api into main")
+
+
+async def test_a_line_of_a_private_key_is_hidden_before_a_merge(frozen: Frozen, repository: Repository) -> None:
+    line = "MIIE" + 60 * "a"
+    pem = f"-----BEGIN PRIVATE KEY-----\n{line}\n-----END PRIVATE KEY-----\n"
+    repository.snapshot("api", {"server.pem": pem})
+    _idle(frozen, "api")
+    async with opened(frozen, 100, 30) as stage:
+        await stage.press("8")
+        await stage.sees("✓ merges cleanly")
+        await stage.press("a")
+        await stage.sees("a key: server.pem:2", "server.pem:2  [key hidden: 64 characters]")
+        await stage.press("K")
+        await stage.sees(f"server.pem:2  {line}")
+
+
+async def test_the_keys_in_a_diff_are_shown_but_never_kept(frozen: Frozen, repository: Repository) -> None:
+    repository.snapshot("api", {"secret.md": f"api_key = {_KEY}\n"})
+    async with opened(frozen, 120, 30) as stage:
+        await stage.press("8")
+        await stage.sees("reads again")
+        await stage.press("K")
+        await stage.sees("show keys: only on the page of a request, a diff or a merge")
+        await stage.press("enter")
+        await stage.sees("+api_key = [key hidden: 40 characters]")
+        await stage.press("enter")
+        await stage.can("K", "show keys")
+        await stage.press("K")
+        await stage.sees(f"+api_key = {_KEY}")
+        await stage.can("K", "hide keys")
+        await stage.press("G", "c")
+        await stage.write("no key here")
+        await stage.press("enter")
+        await stage.sees("✎ no key here", f"+api_key = {_KEY}")
+        assert _KEY not in stage.app.screen.query_one("#diff", CollapsibleList).copied
+        assert _KEY not in "".join(f"{note}{text}" for note, text in stage.app.context.drafts.items())
+        await stage.press("K")
+        await stage.sees("+api_key = [key hidden: 40 characters]", "✎ no key here")
+        await stage.press("ctrl+s")
+        await stage.sees("sent 1 note to api")
+        (sent,) = _mail(frozen, "api", "Notes on your changes")
+        assert "> +api_key = [key hidden: 40 characters]" in sent.content
+
+
 # ----------------------------------------------------------------------------------------------------------- notes
 
 
@@ -529,7 +631,7 @@ async def test_only_looking_writes_no_notes(frozen: Frozen, repository: Reposito
     repository.snapshot("api", {"src/pages.py": AFTER})
     async with opened(frozen, 120, 36, read_only=True) as stage:
         await _open_diff(stage)
-        await stage.press("j", "c")
+        await stage.press("G", "c")
         await stage.sees("not while you only look")
 
 
@@ -569,12 +671,27 @@ def test_of_a_huge_diff_the_first_part_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_secret_of_several_lines_is_hidden(tmp_path: Path) -> None:
-    key = "-----BEGIN PRIVATE KEY-----\nMIIE\nabcd\n-----END PRIVATE KEY-----\n"
-    (found,) = parse_diff(_unified("one\n", f"one\n{key}two\n", tmp_path))
-    texts = [line.text for line in found.hunks[0].lines]
-    assert len(texts) == 6
-    assert not {"MIIE", "abcd"} & set(texts)
-    assert (texts[0], texts[-1]) == ("one", "two")
+    begin, end = "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----"
+    before = "\n".join(["one", begin, "MIIE" + 60 * "a", "b" * 64, "c" * 20, end, "two", ""])
+    after = "\n".join(["one", begin, "MIIE" + 60 * "d", "b" * 64, "e" * 28, end, "touch hidden", "two", ""])
+    (found,) = parse_diff(_unified(before, after, tmp_path))
+    long = "[key hidden: 64 characters]"
+    assert [line.kind + line.text for line in found.hunks[0].lines] == [
+        " one", f" {begin}", f"-{long}", f"+{long}", f" {long}", "-[key hidden: 20 characters]",
+        "+[key hidden: 28 characters]", f" {end}", "+touch hidden", " two",
+    ]  # fmt: skip
+
+
+def test_revisions_of_a_plan_differ_by_line_feeds_alone() -> None:
+    assert changed("1. back up\n2. delete", "1. back up\f2. delete", ("a", "b")).split("\n")[3:] == [
+        "-1. back up", "-2. delete", "+1. back up\f2. delete",
+    ]  # fmt: skip
+
+
+def test_a_line_is_hidden_that_a_diff_makes_part_of_a_key(tmp_path: Path) -> None:
+    line = "MIIE" + 60 * "a"
+    (found,) = parse_diff(_unified(f"{line}\n", f"-----BEGIN PRIVATE KEY-----\n{line}\n", tmp_path))
+    assert [line.text for line in found.hunks[0].lines][1:] == ["[key hidden: 64 characters]"]
 
 
 @pytest.mark.parametrize("width", [1, 5, 12, 40])

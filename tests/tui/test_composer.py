@@ -15,14 +15,15 @@ from textual import events
 from crewboard.commands import answers, control, messages
 from crewboard.commands.context import Team
 from crewboard.errors import StorageError, UsageError
-from crewboard.records import Message
+from crewboard.records.messages import Message
 from crewboard.store import mailbox
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui import session
-from crewboard_tui.compose import Composer, DraftInput
-from crewboard_tui.compose.draft_input import WorkspacePaths, attach_dropped, clean
+from crewboard_tui.compose.composer import Composer
+from crewboard_tui.compose.draft_input import DraftInput, WorkspacePaths, attach_dropped, clean
 from crewboard_tui.compose.parser import Note, Visit, parse_line, resolve_prefix, split_attachments
 from tests.frozen import Frozen
+from tests.pictures import png
 from tests.tui.stage import Stage, opened
 from tests.tui.test_requests import _open_plan as open_plan
 from tests.tui.test_teams import second
@@ -659,7 +660,7 @@ async def test_a_line_break_keeps_its_place_in_fast_typing(frozen: Frozen) -> No
 
 async def test_a_dropped_file_is_attached_to_the_message(frozen: Frozen, tmp_path: Path) -> None:
     image = tmp_path / "a shot.png"
-    image.write_bytes(b"\x89PNG\r\n\x1a\n and more")
+    image.write_bytes(png() + b" and more")
     async with opened(frozen, 80, 24) as stage:
         await stage.press(*_API, "m")
         stage.app.post_message(events.Paste(f"'{image}' "))
@@ -675,7 +676,7 @@ async def test_a_dropped_file_is_attached_to_the_message(frozen: Frozen, tmp_pat
 
 def test_only_paths_of_images_and_documents_are_attached(tmp_path: Path) -> None:
     image = tmp_path / "a b.png"
-    image.write_bytes(b"\x89PNG\r\n\x1a\n")
+    image.write_bytes(png())
     escaped = str(image).replace(" ", "\\ ")
     for pasted in (f"'{image}'", escaped, f"file://{str(image).replace(' ', '%20')}\n"):
         assert attach_dropped(pasted) == (f"[attach {image}]", ""), pasted
@@ -685,7 +686,7 @@ def test_only_paths_of_images_and_documents_are_attached(tmp_path: Path) -> None
 
 def test_a_dropped_file_that_is_not_attached_says_why(tmp_path: Path) -> None:
     image, text, wrong = tmp_path / "a.png", tmp_path / "notes.txt", tmp_path / "wrong.png"
-    image.write_bytes(b"\x89PNG\r\n\x1a\n")
+    image.write_bytes(png())
     text.write_text("notes")
     wrong.write_text("not a picture")
     assert attach_dropped(f"'{image}' '{image}'") == (f"[attach {image}] [attach {image}]", "")

@@ -4,7 +4,9 @@ import pytest
 
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.usage import CallReader, bill_agent, bill_team, hit_rate, rate
-from crewboard.records import Config, HireOptions, Reply, Spec, Status, Tokens
+from crewboard.records.agents import HireOptions, Spec, Status, Tokens
+from crewboard.records.events import Reply
+from crewboard.records.team import Config
 from crewboard.store import agents, journal, json_records
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened

@@ -161,7 +161,7 @@ def test_a_draft_with_a_key_in_it_is_not_written_down(tmp_path: Path) -> None:
     drafts = Drafts(file)
     drafts.update(api="use sk-ant-api03-abcdefghijklmnop", ui="go on")
     assert session.unsent(drafts) == [
-        "Not sent (to api): use [key hidden]",
+        "Not sent (to api): use [key hidden: 29 characters]",
         "Not sent, but kept (to ui): go on",
     ]
     assert "sk-ant" not in file.read_text()

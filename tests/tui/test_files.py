@@ -5,15 +5,11 @@ from types import FrameType
 
 import pytest
 
-from crewboard.readmodel.file_activity import (
-    IN_USE,
-    FileAccess,
-    FileAccessReader,
-    FileActivity,
-    makes_repository,
-    runs_on_your_machine,
-)
-from crewboard.records import JsonValue, Request, Work, convert
+from crewboard.executed_files import makes_repository, runs_on_your_machine
+from crewboard.readmodel.file_activity import IN_USE, FileAccess, FileAccessReader, FileActivity
+from crewboard.records.agents import Work
+from crewboard.records.base import JsonValue, convert
+from crewboard.records.requests import Request
 from crewboard.store import agents, json_records
 from crewboard_tui.views.activity import file_rows
 from crewboard_tui.views.requests.base import plan_impact_lines
@@ -275,6 +271,13 @@ async def test_the_plan_page_marks_what_runs_on_your_machine(frozen: Frozen) -> 
         await stage.settles()
         marked = [line for line in stage.text if line.rstrip("│ ").endswith("runs on your machine")]
         assert [line.split()[1] for line in marked] == ["Makefile", ".husky/pre-commit"]
+
+
+async def test_a_plan_for_the_root_says_everything(frozen: Frozen) -> None:
+    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "# Build", "files": ["."]})
+    async with opened(frozen, 80, 24) as stage:
+        await stage.app.open_need("plan:api:req-1")
+        await stage.sees("MACHINE   runs on your machine: everything in the workspace")
 
 
 async def test_a_permission_to_write_what_runs_on_your_machine_says_so(frozen: Frozen) -> None:

@@ -12,8 +12,10 @@ from textual.command import CommandPalette
 from textual.dom import DOMNode
 
 import crewboard_tui
+from crewboard import local_servers
 from crewboard.commands.context import Team
-from crewboard.records import HireOptions, Member, Spec
+from crewboard.records.agents import HireOptions, Spec
+from crewboard.records.team import Member
 from crewboard.store import agents, roster
 from crewboard_tui.app import CrewboardApp
 from crewboard_tui.settings import Settings
@@ -21,6 +23,7 @@ from crewboard_tui.views.help import HelpScreen
 from crewboard_tui.widgets.bars import StaticLines
 from crewboard_tui.widgets.line_view import LineView
 from tests.frozen import NOW, Frozen
+from tests.model import listing
 from tests.tui.stage import Stage, opened
 
 
@@ -257,6 +260,20 @@ async def test_an_empty_board_says_that_there_is_no_key(empty: Frozen, monkeypat
     monkeypatch.setattr(Frozen, "team", property(lambda _: without))
     async with opened(empty, 80, 24) as stage:
         await stage.sees("no API key: set ANTHROPIC_API_KEY", "No agents hired yet.")
+
+
+async def test_an_empty_board_offers_a_local_model(empty: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    without = Team(empty.directory, environment={"HOME": "/nonexistent"}, now=lambda: NOW)
+    monkeypatch.setattr(Frozen, "team", property(lambda _: without))
+    with listing("qwen3-coder") as url:
+        monkeypatch.setattr(local_servers, "PORTS", {int(url.rpartition(":")[2]): "Ollama"})
+        async with opened(empty, 80, 24) as stage:
+            await stage.sees("no API key, but Ollama on this machine has qwen3-coder: M lets this team use")
+            await stage.press("M")
+            await stage.sees("new agents use qwen3-coder of Ollama")
+            await stage.until(lambda: "no API key" not in stage.all, "the key is not asked for any more")
+    config = roster.load(empty.directory)
+    assert (config.server, config.model) == (url, "qwen3-coder")
 
 
 @pytest.mark.long

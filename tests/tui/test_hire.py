@@ -17,13 +17,16 @@ from crewboard.commands import profiles
 from crewboard.commands.context import Team
 from crewboard.commands.hire import Assignment
 from crewboard.errors import CredentialsError, UsageError
-from crewboard.records import Answer, Exit, HireOptions, Member, Profile, Spec
+from crewboard.records.agents import HireOptions, Profile, Spec
+from crewboard.records.events import Answer
+from crewboard.records.processes import Exit
+from crewboard.records.team import Member
 from crewboard.store import agents, journal, roster
-from crewboard_tui.render import plain
+from crewboard_tui.render.lines import plain
 from crewboard_tui.views.board import Roster
 from crewboard_tui.views.hire_form import HireForm, shell_line
-from crewboard_tui.widgets import Checkbox, Select, StaticLines
-from crewboard_tui.widgets.form import around
+from crewboard_tui.widgets.bars import StaticLines
+from crewboard_tui.widgets.form import Checkbox, Select, around
 from tests.frozen import NOW, Frozen
 from tests.placed import add_host, place
 from tests.tui.stage import Stage, opened
@@ -793,13 +796,14 @@ async def test_the_form_offers_only_what_the_model_takes(frozen: Frozen) -> None
         form = stage.app.screen.query_one(HireForm)
         effort, thinking = form.query_one("#hire-effort", Select), form.query_one("#hire-thinking", Select)
         assert "xhigh" in [value for value, _ in effort.options], "nothing is known before it matters"
+        form.query_one("#hire-model", Input).value = "claude-sonnet-4-6"
         effort.focus()
-        await stage.until(lambda: "xhigh" not in [value for value, _ in effort.options], "what sonnet takes")
+        await stage.until(lambda: "xhigh" not in [value for value, _ in effort.options], "what it takes")
         assert [value for value, _ in effort.options] == ["", "low", "medium", "high", "max"]
         effort.choose("max")
-        form.query_one("#hire-model", Input).value = "haiku"
+        form.query_one("#hire-model", Input).value = "claude-haiku-4-5"
         thinking.focus()
-        await stage.sees("claude-haiku-5-5 does not take the effort max", "fix the limits")
+        await stage.sees("claude-haiku-4-5 does not take the effort max", "fix the limits")
         assert ([value for value, _ in effort.options], [value for value, _ in thinking.options]) == (
             ["", "max"], ["", "off"]
         )  # fmt: skip
@@ -819,7 +823,7 @@ async def test_the_api_is_asked_once_what_a_model_takes(frozen: Frozen, monkeypa
             asked.append(self.path)
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(json.dumps(models.offline("claude-sonnet-5-5")).encode())
+            self.wfile.write(json.dumps(models.offline("claude-sonnet-4-6")).encode())
 
     with HTTPServer(("127.0.0.1", 0), Describing) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from crewboard.readmodel.processes import ProcessNode
-from crewboard.records import Exit, Intake
+from crewboard.records.events import Intake
+from crewboard.records.processes import Exit
 from crewboard.store import agents, journal
 from crewboard_tui.views.agent import AgentPage
 from crewboard_tui.views.agent_tabs import NAMES

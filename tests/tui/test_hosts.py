@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
-from crewboard import commands
+from crewboard.commands import hire, hosts
 from crewboard.errors import StorageError
-from crewboard.readmodel import TeamReader
-from crewboard.records import Exit, OperatorState, Spec, Usage
+from crewboard.readmodel.reader import TeamReader
+from crewboard.records.agents import Spec
+from crewboard.records.processes import Exit, Usage
+from crewboard.records.team import OperatorState
 from crewboard.store import agents, json_records
 from crewboard.store.file_store import FileStore
 from crewboard_tui import views
@@ -159,7 +161,7 @@ async def test_work_that_an_ending_host_cut_off_is_resumed_or_acknowledged(
         resumed.append(name)
         return 2
 
-    monkeypatch.setattr(commands.hire, "resume", resume)
+    monkeypatch.setattr(hire, "resume", resume)
     cut_off = LOST.replace(reason="host_ended", evidence="", unfinished=True)
     for name in ("ui", "release"):
         json_records.save(spread.directory.agent(name).exit, cut_off)
@@ -216,9 +218,9 @@ async def test_the_page_of_a_lost_agent_says_what_helps(spread: Frozen) -> None:
 
 
 async def test_resumed_agents_that_wait_are_not_said_to_be_up(spread: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands.hire, "resume", lambda *_: 2)
+    monkeypatch.setattr(hire, "resume", lambda *_: 2)
     waits = {"release": "queued: waits for a host with tpu"}
-    monkeypatch.setattr(commands.hosts, "queued", lambda _, name, __: waits.get(name, ""))
+    monkeypatch.setattr(hosts, "queued", lambda _, name, __: waits.get(name, ""))
     async with opened(spread, 120, 40) as stage:
         await stage.press("H", "r")
         await stage.sees("1 of 2 are up again; release is queued: waits for a host with tpu")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from crewboard_tui.widgets import LineList
+from crewboard_tui.widgets.line_list import LineList
 from tests.frozen import Frozen
 from tests.tui.stage import Stage, opened
 

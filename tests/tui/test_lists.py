@@ -1,13 +1,17 @@
 """Lists: groups of states, and the columns of a wider terminal."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from crewboard import AgentView
-from crewboard_tui.render import Line
+from crewboard.store import codec, mailbox
+from crewboard_tui.render.lines import Line
+from crewboard_tui.views import inbox, message_list
 from crewboard_tui.views.board import Roster
-from crewboard_tui.views.message_list import MessageList
+from crewboard_tui.views.message_list import OLDER, MessageList
 from crewboard_tui.views.rows import Layout
-from crewboard_tui.widgets import LineList
+from crewboard_tui.widgets.line_list import LineList
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 
@@ -84,7 +88,7 @@ async def test_f_in_a_log_still_follows(frozen: Frozen) -> None:
 
 @pytest.mark.parametrize(
     ("width", "more"),
-    [(80, ("PID", "CPU", "RSS", "TASK", "DOING")), pytest.param(120, ("MODEL", "WHY"), marks=pytest.mark.long)],
+    [(80, ("PID", "CPU", "MEM", "TASK", "DOING")), pytest.param(120, ("MODEL", "WHY"), marks=pytest.mark.long)],
 )
 async def test_w_shows_the_columns_of_the_next_size_and_back(frozen: Frozen, width: int, more: tuple[str, ...]) -> None:
     async with opened(frozen, width, 30) as stage:
@@ -174,6 +178,69 @@ async def test_new_mail_never_moves_the_message_that_is_read(frozen: Frozen) -> 
         assert mail.selected == "m1002"
 
 
+def fill(frozen: Frozen, box: str, count: int) -> None:
+    inbox = frozen.directory.inbox(box)
+    messages = [mailbox.compose("scan", box, "message", f"letter {number}.", ts=NOW) for number in range(count)]
+    inbox.store.append(inbox.name, b"".join(map(codec.encode, messages)))
+
+
+async def test_the_oldest_of_9000_messages_is_reached_from_the_end(frozen: Frozen) -> None:
+    fill(frozen, "perf", 9000)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("2")
+        boxes, mail = stage.app.screen.query_one("#boxes", LineList), stage.app.screen.query_one("#mail", MessageList)
+        boxes.select("perf")
+        await stage.sees("letter 8999.")
+        await stage.press("tab")
+        assert len(mail.keys) <= 2001
+        shown = list[int]()
+        while not shown or shown[-1] < 9000:
+            shown.append(len(mail.keys))
+            # The cursor is on the first message that was loaded, so another key goes to those before.
+            await stage.press("g")
+            await stage.until(lambda: len(mail.keys) > shown[-1] or mail.keys[0] != OLDER, "older messages")
+        assert len(shown) <= 6
+        await stage.press("g")
+        await stage.sees("letter 0.")
+        await stage.press("G", "escape", "j")
+        boxes.select("perf")
+        await stage.until(lambda: 1000 < len(mail.keys) <= 2001, "the newest again")
+
+
+async def test_new_mail_that_is_not_loaded_is_not_read(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox, "LOOKED_AT", 0)
+    fill(frozen, "operator", 3000)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("2")
+        await stage.sees("operator · your mail · 3003 new")
+        mail = stage.app.screen.query_one("#mail", MessageList)
+        assert mail.keys[0] == OLDER
+        assert mail.shown_to(0) == 0
+        await stage.press("tab", "g")
+        await stage.until(lambda: mail.keys[0] != OLDER, "all of it")
+        await stage.press("g")
+        await stage.until(lambda: mail.shown_to(0) > 0, "the first of it read")
+
+
+async def test_an_unchanged_mailbox_is_not_gone_through(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone_through = Mock(wraps=message_list.find_threads)
+    monkeypatch.setattr(message_list, "find_threads", gone_through)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("2")
+        await stage.sees("operator · your mail · 3 new")
+        mail = stage.app.screen.query_one("#mail", MessageList)
+        screen = stage.app.screen
+        assert isinstance(screen, inbox.InboxScreen)
+        await stage.settles()
+        before = gone_through.call_count
+        for _ in range(10):
+            screen.paint(screen.context.snapshot)
+        assert gone_through.call_count == before > 0
+        frozen.mail(1000, "scan", "operator", "message", "letter 0", 0)
+        await stage.until(lambda: mail.keys[-1] == "m1000")
+        assert gone_through.call_count > before
+
+
 async def test_the_inbox_follows_new_mail_once_asked_to(frozen: Frozen) -> None:
     frozen.mail(1000, "scan", "operator", "message", "letter 0", 0)
     async with opened(frozen, 80, 24) as stage:
@@ -215,9 +282,7 @@ async def test_a_message_that_becomes_a_thread_stays_selected(frozen: Frozen) ->
         await stage.until(lambda: mail.selected == "m1000")
         frozen.asks("r2", "plan_approval", "api", 7, {"plan": "second"}, supersedes="r1")
         frozen.mail(1002, "api", "operator", "plan_approval_request", "second", 7, request_id="r2")
-        await stage.until(lambda: mail.thread is not None)
-        assert mail.thread is not None
-        assert mail.thread.newest.message.id == "m1002"
+        await stage.until(lambda: mail.thread is not None and mail.thread.newest.message.id == "m1002")
 
 
 _ALIKE = ("payments-review-service-api", "payments-review-service-web")

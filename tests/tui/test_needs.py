@@ -3,9 +3,13 @@
 import pytest
 
 from crewboard.commands import answers, control, messages
+from crewboard.commands.context import CommandLine
 from crewboard.protocol import requests
-from crewboard.records import Exit, Work
+from crewboard.readmodel.reader import read_team
+from crewboard.records.agents import Work
+from crewboard.records.processes import Exit
 from crewboard.store import agents, json_records, mailbox, tasks
+from crewboard_tui.cli.answers import answers as ways_to_answer
 from crewboard_tui.render.formats import format_clock
 from crewboard_tui.views.hire import HireScreen
 from crewboard_tui.widgets.line_list import LineList
@@ -43,6 +47,17 @@ async def test_each_row_shows_what_it_blocks_at_sixty_columns_too(frozen: Frozen
     async with opened(frozen, 60, 24) as stage:
         await stage.press("4")
         await stage.sees("2m12s  #14", "4m12s  #7", "9m00s  2 tasks")
+
+
+async def test_a_permission_is_explained_by_its_call(frozen: Frozen) -> None:
+    change = {"path": "s.md", "old_text": "one", "new_text": "two"}
+    payload = {"tool": "edit_file", "input": change, "summary": "s.md", "diff": "@@ -1 +1 @@\n-one\n+two\n"}
+    frozen.asks("perm-1", "permission", "release", 22, payload)  # type: ignore[arg-type]
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("4")
+        await stage.sees("s.md")
+        stage.app.screen.query_one("#needs", LineList).select("permission:release:perm-1")
+        await stage.sees("release · why", "tool edit_file", "-one", "+two")
 
 
 async def test_what_comes_while_one_looks_is_added_at_the_end(frozen: Frozen) -> None:
@@ -272,6 +287,35 @@ async def test_an_agent_whose_assignment_failed_tries_again_with_one_key(frozen:
             await stage.press("r")
             await stage.sees("refused tries again")
         assert mailbox.read(frozen.directory, "refused").messages[-1].content == control.RETRY
+
+
+async def test_an_agent_whose_model_refused_tries_again_with_another(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(control, "retry_with", lambda team, name, *, model: asked.append((name, model)))
+    frozen.hire(
+        "unwilling", "code", "idle", "", ago=20, pid=77, failed=1, failed_at=NOW - 20, refused_by="claude-sonnet-5-5",
+        last_error="claude-sonnet-5-5 refused (cyber)",
+    )  # fmt: skip
+    with alive(frozen.team, "unwilling"):
+        async with opened(frozen, 100, 30) as stage:
+            await stage.press("4", "G")
+            await stage.sees("stopped: claude-sonnet-5-5 refused (cyber)")
+            await stage.can("r", "other model")
+            await stage.press("r")
+            await stage.sees("unwilling: model", "claude-opus-4-8")
+            await stage.press("enter")
+            await stage.sees("unwilling tries again with claude-opus-4-8")
+        assert asked == [("unwilling", "claude-opus-4-8")]
+        (need,) = [each for each in read_team(frozen.directory).needs if each.agent == "unwilling"]
+        ways = dict(ways_to_answer(need, CommandLine()))
+        assert ways["try another model"] == "crewboard resume unwilling --model claude-opus-4-8"
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:11434")
+        ways = dict(ways_to_answer(need, CommandLine()))
+        assert ways["try another model"] == "crewboard resume unwilling --model M", "another server may not have it"
+        messages.acknowledge(frozen.team, "unwilling")
+        assert read_team(frozen.directory).agent("unwilling").refused_by is None  # type: ignore[union-attr]
 
 
 @pytest.mark.long

@@ -6,22 +6,27 @@ from typing import get_args
 
 import pytest
 
-from crewboard.commands import CommandLine, context
-from crewboard.readmodel import NeedKind, TeamReader, TeamView
+from crewboard.commands import context
+from crewboard.commands.context import CommandLine
 from crewboard.readmodel.as_json import status
-from crewboard.records import Checked, Exit, McpState, Work
+from crewboard.readmodel.reader import TeamReader
+from crewboard.readmodel.team import NeedKind, TeamView
+from crewboard.records.agents import McpState, Work
+from crewboard.records.processes import Exit
+from crewboard.records.team import Checked
 from crewboard.store import agents
 from crewboard_tui.cli import board as plain
 from crewboard_tui.cli import watching
 from crewboard_tui.cli.answers import answers
-from crewboard_tui.keymap import KEYS_OF_NEED
+from crewboard_tui.keymap.bindings import KEYS_OF_NEED
 from crewboard_tui.notifications import BELL, NeedsDiff, TerminalNotifications, title_of
 from crewboard_tui.queries import Snapshot
-from crewboard_tui.render import NEED_LOOKS
-from crewboard_tui.render import plain as plain_text
+from crewboard_tui.render.lines import plain as plain_text
+from crewboard_tui.render.looks import NEED_LOOKS
 from crewboard_tui.views.agent_tabs import mcp_servers_of
 from crewboard_tui.views.rows import explanation_lines
-from crewboard_tui.widgets import LineList, alert_line
+from crewboard_tui.widgets.bars import alert_line
+from crewboard_tui.widgets.line_list import LineList
 from tests.frozen import NOW, Frozen
 from tests.placed import add_host, want
 from tests.tui.stage import opened

@@ -5,7 +5,7 @@ import pytest
 from crewboard.commands import messages
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import TeamView
-from crewboard.records import Status
+from crewboard.records.agents import Status
 from crewboard.store import json_records
 from crewboard_tui.notifications import APART, BELL, Notify, TerminalNotifications, notification
 from crewboard_tui.settings import Settings

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
-from crewboard.commands import Team
-from crewboard.store import TeamDirectory, operators
+from crewboard.commands.context import Team
+from crewboard.store import operators
+from crewboard.store.layout import TeamDirectory
 from crewboard.store.operators import OpenDashboard
 from crewboard_tui.app import CrewboardApp
 from tests.frozen import NOW, Frozen

@@ -14,7 +14,7 @@ from textual.screen import Screen
 from textual.strip import Strip
 
 from crewboard_tui.poller import KeysFirst
-from crewboard_tui.render import Span
+from crewboard_tui.render.lines import Span
 from crewboard_tui.views.board import Roster
 from crewboard_tui.widgets.line_list import changed_cells
 from crewboard_tui.widgets.painter import TouchedCompositor, _without_cells_before
@@ -108,6 +108,18 @@ async def test_a_key_is_answered_before_the_team_is_read(frozen: Frozen, monkeyp
     async with opened(frozen, *SIZE) as stage:
         await stage.press("j")
         await stage.until(lambda: "key" in told and told[-1] == "paint", "a key, and a paint after it")
+
+
+async def test_a_widget_keeps_the_painted_lines_of_three_screens(frozen: Frozen) -> None:
+    async with opened(frozen, *SIZE) as stage:
+        roster = stage.app.screen.query_one(Roster)
+        painter, height = roster._painter, roster.size.height
+        lines = [(Span(f"line {number}"),) for number in range(100 * height)]
+        strips = [painter.strip(line, 80) for line in lines]
+        assert len(painter._known) == 3 * height
+        assert all(
+            painter.strip(line, 80) is strip for line, strip in zip(lines[-height:], strips[-height:], strict=True)
+        )
 
 
 @pytest.mark.parametrize(

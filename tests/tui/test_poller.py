@@ -19,7 +19,7 @@ from crewboard.store import agents
 from crewboard.store.file_store import FileStore
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard_tui import poller
-from crewboard_tui.poller import BURST, SWEPT, KeysFirst, Pace, TeamPoller, is_at_rest
+from crewboard_tui.poller import BURST, BURST_AT_KEYS, SWEPT, KeysFirst, Pace, TeamPoller, is_at_rest
 from crewboard_tui.queries import Feed, MailTo, Readers, Snapshot, WorkOf
 from crewboard_tui.widgets.bars import Badges, alert_line, strip_line
 from tests.crew import eventually
@@ -187,7 +187,7 @@ def test_a_burst_costs_a_few_messages(listener: Listener, frozen: Frozen) -> Non
         snapshot = listener.next()
         heard += 1
         unread = _unread(snapshot.view)
-    assert heard <= 8 + spent / BURST + 8
+    assert heard <= 4 + spent / BURST + 4
 
 
 def _unread(view: TeamView) -> int:
@@ -219,14 +219,25 @@ def test_a_team_that_is_not_there_is_empty_until_it_comes(tmp_path: Path, frozen
 
 
 def test_the_pace_slows_down_in_a_burst_and_not_before() -> None:
-    pace = Pace()
-    assert pace.delay(0.0) < BURST
-    for number in range(7):
+    pace, long_ago = Pace(), -60.0
+    assert pace.delay(0.0, long_ago) < BURST_AT_KEYS
+    for number in range(3):
         pace.note(0.05 * number)
-    assert pace.delay(0.35) < BURST
-    pace.note(0.35)
-    assert pace.delay(0.4) == BURST
-    assert pace.delay(5.0) < BURST
+    assert pace.delay(0.15, long_ago) < BURST_AT_KEYS
+    pace.note(0.15)
+    assert pace.delay(0.2, long_ago) == BURST
+    assert pace.delay(0.2, 0.1) == BURST_AT_KEYS
+    assert pace.delay(1.0, long_ago) < BURST_AT_KEYS
+
+
+def test_a_team_that_goes_on_changing_is_shown_four_times_a_second() -> None:
+    pace, now, shown = Pace(), 0.0, 0
+    while now < 60.0:
+        pace.note(now)
+        shown += 1
+        # The next change comes at once.
+        now += pace.delay(now, -60.0)
+    assert shown <= 60 / BURST + 4
 
 
 def test_reading_waits_while_a_key_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,7 +397,7 @@ def test_of_a_large_team_each_journal_is_opened_once(tmp_path: Path, monkeypatch
         made.append(agent)
         return ActivityReader(agent)
 
-    monkeypatch.setattr("crewboard.readmodel.ActivityReader", make)
+    monkeypatch.setattr("crewboard.readmodel.activity.ActivityReader", make)
     view = TeamReader(team.directory, clock=lambda: NOW, probe=team.probe).read()
     readers = Readers(team.directory, team.probe)
     readers.note(view)

@@ -37,6 +37,9 @@ async def test_a_key_that_does_nothing_here_says_why(frozen: Frozen) -> None:
             ("6", "x", "stop: select an agent first"),
             ("3", "x", "stop: not on the task board"),
             ("6", "z", "zoom: this pane is the only one"),
+            ("1", "escape", "back: nothing is open on the Board"),
+            ("3", "o", "reopen: not while it is in progress"),
+            ("3", "b", "wait for: not while it is in progress"),
         ):
             await stage.press(*way.split())
             await stage.settles()
@@ -76,6 +79,12 @@ async def test_q_in_a_form_says_why_it_does_not_leave(frozen: Frozen) -> None:
         await stage.sees("Hire an agent")
         await stage.press("tab", "q")
         await stage.sees("leave: not while this form is open", "Hire an agent")
+
+
+async def test_ctrl_z_says_that_it_needs_a_terminal(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("ctrl+z")
+        await stage.sees("suspend: only in a terminal")
 
 
 async def test_only_a_key_that_is_taken_there_is_to_be_pressed_again(

@@ -1,29 +1,38 @@
 """Plans and questions: shown in full, answered once, and only as they were shown."""
 
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from crewboard.commands import answers as decisions
 from crewboard.commands import answers as rules
+from crewboard.errors import StorageError
 from crewboard.protocol import requests
-from crewboard.readmodel import TeamReader
-from crewboard.readmodel.file_activity import FileActivity
-from crewboard.records import Deviations, JsonValue, Request, Status, StorageError, Terms, TermsInForce
+from crewboard.readmodel.file_activity import FileAccess, FileActivity
+from crewboard.readmodel.reader import TeamReader
+from crewboard.records.agents import Deviations, Status, Terms, TermsInForce
+from crewboard.records.base import JsonValue
+from crewboard.records.requests import Request
 from crewboard.store import json_records, mailbox, roster, tasks
 from crewboard_tui import app as dashboard
-from crewboard_tui.actions import outcome_of
-from crewboard_tui.render.lines import Line
+from crewboard_tui.actions.requests import outcome_of
+from crewboard_tui.render.lines import width_of
 from crewboard_tui.settings import Settings
 from crewboard_tui.views.board import Roster
 from crewboard_tui.views.requests import base as request_page
 from crewboard_tui.views.requests import plan_screen
 from crewboard_tui.views.requests.base import plan_text
+from crewboard_tui.views.rows import permission_text, review_text
+from crewboard_tui.widgets import reading
 from crewboard_tui.widgets.line_view import LineView
+from crewboard_tui.widgets.reading import Passage
 from tests.frozen import NOW, PLAN, Frozen
 from tests.matrix import default
 from tests.tui.stage import Stage, opened
+
+pytestmark = pytest.mark.usefixtures("in_time")
 
 
 def _request(frozen: Frozen, ident: str) -> Request:
@@ -42,21 +51,182 @@ async def _open_plan(stage: Stage) -> None:
     await stage.can("a", "approve")
 
 
+async def _painted(stage: Stage) -> None:
+    """Wait until what a key has changed is painted, as a person does: what a page scrolls past unseen is not read."""
+    await stage.until(lambda: not stage.app.screen._dirty_widgets, "a paint")
+
+
 async def _read_to_the_end(stage: Stage) -> None:
-    await stage.press("G")
+    await stage.press("g")
+    for _ in range(len(stage.app.screen.query_one("#plan", LineView).lines)):
+        await _painted(stage)
+        if "100% read" in stage.all:
+            break
+        await stage.press("pagedown")
     await stage.sees("100% read")
+    await _painted(stage)
     await stage.press("g")
 
 
-async def test_a_plan_read_in_part_needs_a_second_press(frozen: Frozen) -> None:
+_LONG_PLAN = "\n".join(f"{number}. change file {number}.py" for number in range(1, 61))
+
+
+async def _press_until(stage: Stage, key: str, condition: Callable[[], bool]) -> int:
+    """Press a key until a condition holds that only the last press makes true; return how often it was pressed."""
+    for number in range(1, 30):
+        await stage.press(key)
+        await _painted(stage)
+        if "once all was shown" not in stage.all:
+            await stage.until(condition, "what the last press does")
+            return number
+    raise AssertionError(f"{key} was pressed thirty times")
+
+
+async def test_lines_that_a_jump_passed_are_shown_before_a_yes(frozen: Frozen) -> None:
+    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": _LONG_PLAN})
     async with opened(frozen, 80, 24) as stage:
-        await _open_plan(stage)
+        await stage.app.open_need("plan:api:req-1")
+        await stage.can("a", "approve")
+        await _painted(stage)
+        await stage.press("G")
+        await stage.sees("60. change file 60.py", "% read")
+        await _painted(stage)
         await stage.sees_not("100% read")
         await stage.press("a")
-        await stage.sees("not read to its end, press a again to approve")
-        assert _request(frozen, "req-004281").status == "pending"
+        await stage.sees("not shown before: lines 17–48 of 63; a approves once all was shown")
+        # The first lines that were skipped follow those of the first screen.
+        await stage.sees("14. change file 14.py")
+        await stage.sees_not("60. change")
+        await _painted(stage)
+        assert _request(frozen, "req-1").status == "pending"
+        # The rest takes two screens, and then comes the press that approves.
+        assert await _press_until(stage, "a", _is(frozen, "req-1", "approved")) == 3
+
+
+@pytest.mark.parametrize("moment", [60.0, 0.0])
+async def test_what_a_key_has_shown_stays_for_a_moment(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch, moment: float
+) -> None:
+    monkeypatch.setattr(reading, "TO_LOOK", moment)
+    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "\n".join(_LONG_PLAN.split("\n")[:24])})
+    async with opened(frozen, 80, 24) as stage:
+        await stage.app.open_need("plan:api:req-1")
+        await stage.can("a", "approve")
         await stage.press("a")
-        await stage.until(_is(frozen, "req-004281", "approved"), "the approval")
+        await stage.sees("100% read")
+        await _painted(stage)
+        await stage.press("a")
+        if moment:
+            await stage.sees("not taken: these lines had only just appeared")
+            assert _request(frozen, "req-1").status == "pending"
+        else:
+            await stage.until(_is(frozen, "req-1", "approved"), "the approval")
+
+
+async def test_a_line_that_no_scrolling_shows_needs_a_second_press(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": _LONG_PLAN})
+    # As of a pane whose last lines are below the edge of the screen.
+    in_sight = vars(LineView)["in_sight"].fget
+    cut = property(lambda view: range(in_sight(view).start, min(in_sight(view).stop, 20)))
+    async with opened(frozen, 80, 24) as stage:
+        await stage.app.open_need("plan:api:req-1")
+        await stage.can("a", "approve")
+        monkeypatch.setattr(LineView, "in_sight", cut)
+        presses = 0
+        while "a again within" not in stage.all:
+            await stage.press("a")
+            await _painted(stage)
+            presses += 1
+            assert presses < 10
+        await stage.press("a")
+        await stage.until(_is(frozen, "req-1", "approved"), "the approval")
+
+
+async def test_a_line_that_is_unread_again_each_time_needs_a_second_press(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": _LONG_PLAN})
+    async with opened(frozen, 80, 24) as stage:
+        await stage.app.open_need("plan:api:req-1")
+        await stage.can("a", "approve")
+        # As of a line with an age that ticks.
+        monkeypatch.setattr(reading.ReadText, "unread", property(lambda _: [30]))
+        for _ in range(3):
+            await stage.press("a")
+            await stage.sees("not shown before: line 31 of 63; a approves once all was shown")
+        await stage.press("a")
+        await stage.sees("not shown before: line 31 of 63; a again within")
+        await stage.press("a")
+        await stage.until(_is(frozen, "req-1", "approved"), "the approval")
+
+
+async def test_each_press_shows_lines_that_were_not_shown(frozen: Frozen) -> None:
+    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": _LONG_PLAN * 3})
+    async with opened(frozen, 80, 24) as stage:
+        await stage.app.open_need("plan:api:req-1")
+        await stage.can("a", "approve")
+        tops = []
+        for _ in range(3):
+            await stage.press("a")
+            await _painted(stage)
+            tops.append(stage.app.screen.query_one("#plan", LineView).scroll_offset.y)
+        assert 0 < tops[0] < tops[1] < tops[2], "each press shows lines that were not shown"
+        assert _request(frozen, "req-1").status == "pending"
+
+
+async def test_what_was_read_stays_read_at_another_width(frozen: Frozen) -> None:
+    words = " ".join(f"word{number}" for number in range(400))
+    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": words})
+    async with opened(frozen, 80, 24) as stage:
+        await stage.app.open_need("plan:api:req-1")
+        await stage.can("a", "approve")
+        await _painted(stage)
+        await stage.press("pagedown")
+        await _painted(stage)
+        shown = _percent_read(stage)
+        assert 20 < shown < 80
+        # Back to the top, so that no other lines come into sight.
+        await stage.press("g")
+        await stage.pilot.resize_terminal(60, 24)
+        await stage.settles()
+        assert shown <= _percent_read(stage) <= shown + 5
+        await stage.pilot.resize_terminal(80, 24)
+        await _read_to_the_end(stage)
+        await stage.pilot.resize_terminal(50, 20)
+        await stage.settles()
+        await stage.sees("100% read")
+        # The page of the same request shows it as read again; that of its revision does not.
+        await stage.press("escape")
+        await stage.app.open_need("plan:api:req-1")
+        await stage.sees("100% read")
+        frozen.asks("req-2", "plan_approval", "api", 5, {"plan": f"{words} more"}, supersedes="req-1")
+        await stage.sees("replaced by")
+        await stage.press("]")
+        await stage.sees("PLAN v2", "% read")
+        await stage.sees_not("100% read")
+
+
+def _percent_read(stage: Stage) -> int:
+    found = re.search(r"(\d+)% read", stage.all)
+    assert found is not None
+    return int(found[1])
+
+
+@pytest.mark.parametrize("width", [20, 33, 76])
+def test_no_line_of_a_request_is_cut_at_the_right_edge(width: int) -> None:
+    long = "src/" + "a long name/" * 30 + "x.py"
+    payload: dict[str, JsonValue] = {
+        "tool": "mcp__server__" + "tool" * 30, "input": {"old_text": "a", "x" * 90: "y" * 90}, "collision": long,
+        "diff": f"+{long}", "plan": f"# {long}\n\n- {long}\n\n```\n{long}\n```\n", "files": [long],
+        "commands": [long], "risk": long, "summary": long, "file": long,
+    }  # fmt: skip
+    request = Request(id="r", type="permission", from_="a", to="operator", payload=payload, created_at=NOW, sha256="s")
+    activity = FileActivity([FileAccess(NOW - 9, "b" * 30, long, "edit")])
+    lines = [line for part in plan_text(request, activity, NOW, width) for line in part.lines]
+    lines += [*permission_text(request, width), *review_text(request, width)]
+    assert max(map(width_of, lines)) <= width
 
 
 @pytest.mark.long
@@ -79,14 +249,14 @@ async def test_a_comparison_read_to_its_end_is_not_the_plan(frozen: Frozen) -> N
         await _open_plan(stage)
         await stage.press("=")
         await stage.sees("What changed")
-        await stage.press("G")
-        await stage.sees("100% read")
+        await _read_to_the_end(stage)
         await stage.press("a")
-        await stage.sees("not read to its end, press a again to approve")
+        await stage.sees("not shown before: lines", "a approves once all was shown", "## Not part of this")
+        await stage.sees_not("What changed")
 
 
 @pytest.mark.parametrize("key", ["a", pytest.param("A", marks=pytest.mark.long)])
-async def test_a_command_read_in_part_needs_a_second_press(frozen: Frozen, key: str) -> None:
+async def test_a_command_read_in_part_is_shown_before_a_yes(frozen: Frozen, key: str) -> None:
     command = "\n".join(f"echo {number}" for number in range(60))
     payload: dict[str, JsonValue] = {"tool": "bash", "input": {"command": command}, "summary": "echo", "scope": "echo"}
     frozen.asks("perm-1", "permission", "release", 22, payload)
@@ -94,10 +264,9 @@ async def test_a_command_read_in_part_needs_a_second_press(frozen: Frozen, key: 
         await stage.app.open_need("permission:release:perm-1")
         await stage.can("a", "approve")
         await stage.press(key)
-        await stage.sees(f"not read to its end, press {key} again to approve")
-        assert _request(frozen, "perm-1").status == "pending"
-        await stage.press(key)
-        await stage.until(_is(frozen, "perm-1", "approved"), "the approval")
+        await stage.sees("not shown before: lines", f"{key} approves once all was shown")
+        await _painted(stage)
+        assert await _press_until(stage, key, _is(frozen, "perm-1", "approved")) > 1
 
 
 async def test_the_page_shows_who_asks_what_it_touches_and_the_plan(frozen: Frozen) -> None:
@@ -138,11 +307,13 @@ async def test_the_plan_scrolls_and_says_how_much_was_read(frozen: Frozen) -> No
         await _open_plan(stage)
         await stage.sees_not("100% read")
         await stage.press("G")
-        await stage.sees("100% read", "tests/test_keyring.py")
+        await stage.sees("tests/test_keyring.py")
+        await stage.sees_not("100% read")
+        await _read_to_the_end(stage)
 
 
 async def test_a_plan_read_to_its_end_is_answered_once_by_one_press(frozen: Frozen) -> None:
-    async with opened(frozen) as stage:
+    async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
         await _read_to_the_end(stage)
         await stage.press("a")
@@ -349,6 +520,9 @@ async def test_an_edited_plan_is_approved_as_edited(frozen: Frozen) -> None:
         await stage.sees("^s approves what stands here")
         await stage.write("0. Ask first. ")
         await stage.press("ctrl+s")
+        await stage.sees("not shown before: lines", "^s again within")
+        assert _request(frozen, "req-004281").status == "pending"
+        await stage.press("ctrl+s")
         await stage.until(_is(frozen, "req-004281", "approved"), "the approval")
         assert _request(frozen, "req-004281").edited == "0. Ask first. " + PLAN
 
@@ -367,7 +541,7 @@ async def test_a_rewritten_plan_is_kept_for_later(frozen: Frozen) -> None:
         await stage.can("a", "approve")
         await stage.press("e")
         await stage.sees("0. Ask first. ")
-        await stage.press("ctrl+s")
+        await stage.press("ctrl+s", "ctrl+s")
         await stage.until(_is(frozen, "req-004281", "approved"), "the approval")
         await stage.sees("Peek · auth-plan")
         assert stage.app.context.drafts == {}
@@ -392,7 +566,7 @@ async def test_leaving_the_editor_says_that_the_edit_is_kept(frozen: Frozen, siz
         await stage.sees("kept: E shows it")
         if size[0] > 40:
             await stage.can("E", "your edit")
-        await stage.press("G", "a")
+        await _press_until(stage, "a", _is(frozen, "req-004281", "approved"))
         await stage.sees("approved: auth-plan continues; your")
         assert _request(frozen, "req-004281").edited is None
         assert stage.app.context.drafts == {"req-004281 plan": "0. Ask first. " + PLAN}, (
@@ -417,6 +591,15 @@ async def test_during_an_edit_the_field_names_only_keys_that_work(frozen: Frozen
         await stage.write("go")
         await stage.press("escape")
         await stage.sees("a sends it with your approval · d shows the kept refusal")
+
+
+async def test_ctrl_c_while_a_plan_is_edited_only_says_how_to_leave(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _open_plan(stage)
+        await stage.press("e", "x", "ctrl+c")
+        await stage.sees("Esc ends writing, then q leaves")
+        assert stage.app.is_running
+        assert getattr(stage.app.focused, "id", "") == "editor"
 
 
 @pytest.mark.long
@@ -601,7 +784,7 @@ async def test_words_beside_an_edit_lead_back_to_the_edit(frozen: Frozen) -> Non
         await stage.press("enter")
         await stage.sees("^s sends it with your approval")
         await stage.until(lambda: getattr(stage.app.focused, "id", "") == "editor", "the edit")
-        await stage.press("ctrl+s")
+        await stage.press("ctrl+s", "ctrl+s")
         await stage.until(_is(frozen, "req-004281", "approved"), "the approval")
         assert _request(frozen, "req-004281").feedback == "but log"
 
@@ -612,7 +795,7 @@ async def test_a_plan_is_never_wrapped_to_the_width_of_a_hidden_pane(
 ) -> None:
     widths: list[int] = []
 
-    def noted(request: Request, touches: FileActivity | None, now: float, width: int) -> list[Line]:
+    def noted(request: Request, touches: FileActivity | None, now: float, width: int) -> Iterator[Passage]:
         widths.append(width)
         return plan_text(request, touches, now, width)
 
@@ -696,6 +879,19 @@ async def test_a_low_screen_shows_the_choices_and_the_answer_field(frozen: Froze
         await stage.sees(
             "linked from two blog posts", "yes, with a banner", "no, redirect", "In your own words", "? help"
         )
+
+
+async def test_a_question_read_in_part_is_shown_before_an_answer(frozen: Frozen) -> None:
+    asks = {"question": _LONG_PLAN, "options": [f"option {number}" for number in range(30)]}
+    frozen.asks("req-1", "question", "api", 10, asks)  # type: ignore[arg-type]
+    async with opened(frozen, 80, 24) as stage:
+        await stage.app.open_need("question:api:req-1")
+        await stage.until(lambda: stage.app.screen.settled, "the keys to live")  # type: ignore[attr-defined]
+        await stage.press("enter")
+        await stage.sees("not shown before: lines", "⏎ answers once all was shown")
+        await _painted(stage)
+        assert await _press_until(stage, "enter", _is(frozen, "req-1", "answered")) > 1
+        assert _request(frozen, "req-1").feedback == "option 0"
 
 
 @pytest.mark.long
@@ -844,6 +1040,100 @@ async def test_a_permission_shows_the_exact_command_and_no_absent_rule(frozen: F
         assert "A approve" not in stage.part("keys")
         await stage.press("A")
         assert _request(frozen, "perm-1").status == "pending"
+
+
+async def test_a_plan_marks_line_breaks_in_a_command_it_names(frozen: Frozen) -> None:
+    frozen.asks("p", "plan_approval", "api", 10, {"plan": "go", "commands": ["make # all\ntouch more"]})
+    async with opened(frozen, 100, 40) as stage:
+        await stage.app.open_need("plan:api:p")
+        await stage.sees("bash: make # all ␊ touch more", "  make # all ␊ touch more")
+
+
+_KEY = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+async def test_a_hidden_key_is_unread_until_it_was_revealed(frozen: Frozen) -> None:
+    frozen.asks("r", "permission", "release", 22, {"tool": "bash", "input": {"command": f"curl -u {_KEY}: host"}})
+    async with opened(frozen, 100, 40) as stage:
+        await stage.app.open_need("permission:release:r")
+        await stage.sees("curl -u [key hidden: 40 characters]: host", "99% read")
+        await stage.can("K", "show keys")
+        await stage.settles()
+        await stage.press("a")
+        await stage.sees("a key is hidden, K shows it; a again within")
+        assert _request(frozen, "r").status == "pending"
+        await stage.press("K")
+        await stage.sees(f"curl -u {_KEY}: host", "100% read")
+        await stage.can("K", "hide keys")
+        await stage.press("K")
+        await stage.sees("[key hidden: 40 characters]", "99% read")
+        await stage.press("K")
+        await stage.sees("100% read")
+        await stage.press("a")
+        await stage.until(_is(frozen, "r", "approved"), "the approval")
+
+
+async def test_revealed_lines_below_the_fold_must_be_read(frozen: Frozen) -> None:
+    frozen.asks("p", "plan_approval", "api", 10, {"plan": _LONG_PLAN, "commands": [f"curl -u {_KEY}: host"]})
+    async with opened(frozen, 100, 30) as stage:
+        await stage.app.open_need("plan:api:p")
+        await stage.sees("PLAN v1")
+        await stage.press("g")
+        plan = stage.app.screen.query_one("#plan", LineView)
+        while plan.scroll_offset.y < plan.max_scroll_y:
+            await _painted(stage)
+            await stage.press("pagedown")
+        await _painted(stage)
+        await stage.sees("[key hidden: 40 characters]", "99% read")
+        await stage.press("g", "K")
+        await stage.settles()
+        await stage.press("a")
+        await stage.sees("not shown before: lines")
+        assert _request(frozen, "p").status == "pending"
+        await _read_to_the_end(stage)
+        await stage.press("G")
+        await stage.sees(f"curl -u {_KEY}: host")
+        await stage.press("a")
+        await stage.until(_is(frozen, "p", "approved"), "the approval")
+
+
+async def test_the_choices_of_a_question_can_be_revealed(frozen: Frozen) -> None:
+    frozen.asks("q", "question", "release", 22, {"question": "which?", "options": [f"use {_KEY}", "none"]})
+    async with opened(frozen, 100, 40) as stage:
+        await stage.app.open_need("question:release:q")
+        await stage.sees("use [key hidden: 40 characters]", "99% read")
+        await stage.settles()
+        await stage.press("enter")
+        await stage.sees("a key is hidden, K shows it")
+        await stage.press("K")
+        await stage.sees(f"- use {_KEY}", "100% read")
+        await stage.press("enter")
+        await stage.until(_is(frozen, "q", "answered"), "the answer")
+
+
+@pytest.mark.long
+async def test_marked_permissions_can_be_revealed(frozen: Frozen) -> None:
+    frozen.asks("r", "permission", "release", 22, {"tool": "bash", "input": {"command": f"curl -u {_KEY}: host"}})
+    async with opened(frozen, 100, 40) as stage:
+        await stage.press("4")
+        await stage.sees("Needs you · ")
+        await stage.press("*")
+        await stage.sees("[key hidden: 40 characters]")
+        await stage.press("K")
+        await stage.sees(f"curl -u {_KEY}: host")
+
+
+async def test_no_page_of_a_request_hides_what_looks_like_a_key(frozen: Frozen) -> None:
+    run = "make # -----BEGIN PRIVATE KEY-----\ntouch one\n# -----END PRIVATE KEY-----\ncurl https://x:$(two)@h"
+    frozen.asks("p", "plan_approval", "release", 22, {"plan": run, "commands": [run]})
+    frozen.asks("r", "permission", "release", 22, {"tool": "bash", "input": {"command": run}})
+    frozen.asks("w", "permission", "release", 22, {"tool": "write_file", "input": {"path": "a"}, "diff": f"+{run}"})
+    frozen.asks("q", "question", "release", 22, {"question": run, "options": ["a"]})
+    async with opened(frozen, 100, 40) as stage:
+        for need in ("plan:release:p", "permission:release:r", "permission:release:w", "question:release:q"):
+            await stage.app.open_need(need)
+            await stage.sees("touch one", "curl https://x:$(two)@h")
+            await stage.press("escape")
 
 
 @pytest.mark.long
@@ -1131,6 +1421,7 @@ async def test_marked_permissions_are_approved_together(frozen: Frozen) -> None:
     async with opened(frozen, 120, 40) as stage:
         await _mark_all(stage)
         await stage.sees("2 marked to approve or deny", "100% read", "make one", "make two")
+        await _painted(stage)
         await stage.press("a")
         await stage.sees("2 approved: ")
         await stage.sees_not(" marked")
@@ -1138,16 +1429,15 @@ async def test_marked_permissions_are_approved_together(frozen: Frozen) -> None:
     assert _request(frozen, "req-004281").status == "pending", "a plan is marked too, and is read on its own page"
 
 
-async def test_marked_permissions_read_in_part_need_a_second_press(frozen: Frozen) -> None:
+async def test_marked_permissions_read_in_part_are_shown_before_a_yes(frozen: Frozen) -> None:
     _permission(frozen, "perm-1", "release", "\n".join(f"make {number}" for number in range(60)))
     _permission(frozen, "perm-2", "api", "make two")
     async with opened(frozen, 80, 24) as stage:
         await _mark_all(stage)
         await stage.press("a")
-        await stage.sees("not read to its end, press a again to approve 2")
-        assert _request(frozen, "perm-1").status == "pending"
-        await stage.press("a")
-        await stage.until(_is(frozen, "perm-1", "approved"), "the approval")
+        await stage.sees("not shown before: lines", "a approves 2 once all was shown")
+        await _painted(stage)
+        assert await _press_until(stage, "a", _is(frozen, "perm-1", "approved")) > 1
 
 
 async def test_a_marked_permission_that_changed_is_refused_and_said_so(frozen: Frozen) -> None:
@@ -1248,7 +1538,7 @@ async def test_a_wider_rule_still_needs_the_text_read_to_its_end(frozen: Frozen)
         await stage.app.open_need("permission:release:perm-1")
         await stage.can("A", "approve+rule")
         await stage.press("W", "W", "A")
-        await stage.sees("not read to its end, press A again to approve")
+        await stage.sees("not shown before: lines", "A approves once all was shown")
         assert _request(frozen, "perm-1").status == "pending"
         assert roster.load(frozen.directory).rules == []
 

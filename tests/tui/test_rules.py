@@ -3,7 +3,8 @@
 import pytest
 
 from crewboard.commands import answers
-from crewboard.records import Rule, ToolStart
+from crewboard.records.events import ToolStart
+from crewboard.records.team import Rule
 from crewboard.store import journal, operators, roster
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import opened
@@ -70,7 +71,7 @@ async def test_without_rules_the_list_says_how_to_add_one(frozen: Frozen) -> Non
         await stage.press("9")
         await stage.sees("no permission rules; A on a permission adds one")
         await stage.press("delete")
-        await stage.sees("revoke: not now")
+        await stage.sees("revoke: select a rule first")
 
 
 @pytest.mark.long

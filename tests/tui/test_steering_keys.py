@@ -8,10 +8,10 @@ import pytest
 from crewboard.commands import control, hire, stop
 from crewboard.errors import CredentialsError
 from crewboard.protocol import supervisor_client
-from crewboard.records import HeldStart, HeldStarts
+from crewboard.records.processes import HeldStart, HeldStarts
 from crewboard.store import agents, json_records
 from crewboard_tui import app as dashboard
-from crewboard_tui.actions.agents import AGAIN_WITHIN
+from crewboard_tui.context import AGAIN_WITHIN
 from tests.frozen import Frozen
 from tests.tui.stage import opened
 from tests.tui.test_agent_keys import Calls

@@ -7,8 +7,10 @@ import pytest
 from crewboard.commands import tasks as board
 from crewboard.commands.context import Team
 from crewboard.errors import StorageError
-from crewboard.readmodel import ActivityReader, format_minute, why_failed
-from crewboard.records import Answer, Checked, OperatorState, Task, TaskStatus
+from crewboard.readmodel.activity import ActivityReader, why_failed
+from crewboard.readmodel.needs import format_minute
+from crewboard.records.events import Answer
+from crewboard.records.team import Checked, OperatorState, Task, TaskStatus
 from crewboard.store import journal, json_records, mailbox, tasks
 from crewboard_tui.views.tasks import TasksScreen
 from tests.frozen import NOW, Frozen

@@ -24,12 +24,31 @@ from crewboard_tui.render.sanitize import safe_line, safe_lines, safe_text
         ("\u3164hangul filler", "<U+3164>hangul filler"),
         ("\ud800", "<U+D800>"),
         ("one\r\ntwo\rthree", "one\ntwo␍three"),
+        ("echo \\\r\nmake", "echo \\␍\nmake"),
         ("日本 ü é", "日本 ü é"),
+        ("⚠\ufe0f ❤\ufe0f ↔\ufe0f 1\ufe0f\u20e3", "⚠\ufe0f ❤\ufe0f ↔\ufe0f 1\ufe0f\u20e3"),
+        ("⚠\ufe0f\ufe0f a\ufe0f \ufe0f", "⚠\ufe0f<U+FE0F> a<U+FE0F> <U+FE0F>"),
         ("[@click=app.quit]x[/]", "[@click=app.quit]x[/]"),
     ],
 )
 def test_what_could_act_becomes_visible(text: str, shown: str) -> None:
     assert safe_text(text) == shown
+
+
+INVISIBLE = [
+    # What Unicode calls ignorable by default.
+    0xAD, 0x34F, 0x61C, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), *range(0x200B, 0x2010),
+    *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0x3164, *range(0xFE00, 0xFE10), 0xFEFF, 0xFFA0,
+    *range(0xFFF0, 0xFFF9), *range(0x1BCA0, 0x1BCA4), *range(0x1D173, 0x1D17B), *range(0xE0000, 0xE1000),
+    # What has an empty picture, breaks lines, or is no character.
+    0x2028, 0x2029, 0x2800, 0x16FE4, 0x1D159, *range(0xFDD0, 0xFDF0),
+    *(plane << 16 | last for plane in range(17) for last in (0xFFFE, 0xFFFF)),
+]  # fmt: skip
+
+
+def test_no_invisible_character_is_left() -> None:
+    shown = {code: safe_text(f"a{chr(code)}b") for code in INVISIBLE}
+    assert shown == {code: f"a<U+{code:04X}>b" for code in INVISIBLE}
 
 
 def test_one_line_stays_one_line() -> None:

@@ -4,7 +4,8 @@ import pytest
 
 from crewboard.commands import answers
 from crewboard.readmodel.mail import MailReader
-from crewboard.records import Request, convert
+from crewboard.records.base import convert
+from crewboard.records.requests import Request
 from crewboard_tui.views.message_list import Thread, find_threads, standing
 from tests.frozen import NOW, PLAN, Frozen
 from tests.tui.stage import Stage, opened

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from crewboard.commands import messages
+from crewboard.commands import answers, messages
 from crewboard.protocol import requests
-from crewboard.records import OperatorState
+from crewboard.records.team import OperatorState
 from crewboard.store import json_records, mailbox
 from crewboard_tui.keymap.bindings import BY_ID, GROUPS, KEYS
 from crewboard_tui.views import inbox as screen
@@ -94,6 +94,20 @@ async def test_who_is_free_for_work_is_no_new_mail(frozen: Frozen) -> None:
         await stage.press("2", "j")
         await stage.sees("lead · no lead hired yet: you read it · 3 new", "a letter")
         assert "is free for work" not in stage.all
+
+
+async def test_a_request_that_you_answered_is_no_new_mail(frozen: Frozen) -> None:
+    for ident in ("req-1", "req-2"):
+        frozen.asks(ident, "question", "api", 10, {"question": f"which of {ident}?"})
+    async with opened(frozen, 80, 24) as stage:
+        await stage.sees("2 Inbox·7 ")
+        answers.answer(frozen.team, "req-1", "this one")
+        await stage.sees("2 Inbox·6 ")
+        await stage.press("2")
+        await stage.sees("operator · your mail · 4 new")
+        await stage.press("u")
+        await stage.sees("which of req-2?")
+        await stage.sees_not("which of req-1?")
 
 
 async def test_what_was_never_on_the_screen_is_not_read(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from crewboard.records import LastVisit
-from crewboard.store import files, json_records, key_of
+from crewboard.records.messages import LastVisit
+from crewboard.store import files, json_records
+from crewboard.store.layout import key_of
 from crewboard.store.operators import OpenDashboard, file_for
 from crewboard_tui.settings import Settings
 from tests.frozen import NOW, Frozen

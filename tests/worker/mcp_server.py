@@ -1,13 +1,18 @@
-"""A small MCP server over stdio for tests, in plain Python: one made with the SDK takes a second to start."""
+"""A small MCP server over stdio for tests, in plain Python: one made with the SDK takes a second to start.
+
+The file that its argument names, if there is one, names more tools, one a line. When it changes, the server says so.
+"""
 
 import json
 import os
 import sys
-from base64 import b64encode
+import threading
+import time
+from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any
 
-PICTURE = b"\x89PNG\r\n\x1a\n" + b"picture"
+PICTURE = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJRU5ErkJggg==")
 
 TOOLS = {
     "echo": {"text": {"type": "string"}, "times": {"type": "integer"}},
@@ -37,10 +42,12 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
     if method == "initialize":
         about = {"name": "tests", "version": "1"}
         version = params["protocolVersion"]
-        return {"result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}}
+        can = {"tools": {"listChanged": True}}
+        return {"result": {"protocolVersion": version, "capabilities": can, "serverInfo": about}}
     if method == "tools/list":
         schema = {"type": "object"}
-        tools = [{"name": name, "inputSchema": {**schema, "properties": known}} for name, known in TOOLS.items()]
+        known = {**TOOLS, **{name: {} for name in more_tools()}}
+        tools = [{"name": name, "inputSchema": {**schema, "properties": each}} for name, each in known.items()]
         return {"result": {"tools": tools}}
     if method != "tools/call":
         return {"error": {"code": -32601, "message": "Method not found"}}
@@ -50,14 +57,34 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
         return {"result": {"content": [{"type": "text", "text": str(error)}], "isError": True}}
 
 
+def more_tools() -> list[str]:
+    """Return the tools of the file."""
+    return Path(sys.argv[1]).read_text().split() if sys.argv[1:] else []
+
+
+def write(message: dict[str, Any]) -> None:
+    """Write a message on a line of its own."""
+    os.write(sys.stdout.fileno(), json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+
+def watch() -> None:
+    """Say when the file changes."""
+    known = more_tools()
+    while True:
+        time.sleep(0.02)
+        if (found := more_tools()) != known:
+            known = found
+            write({"method": "notifications/tools/list_changed"})
+
+
 def main() -> None:
     """Answer each request on its own line."""
+    if sys.argv[1:]:
+        threading.Thread(target=watch, daemon=True).start()
     for line in sys.stdin:
         request = json.loads(line)
         if "id" in request:
-            reply = {"jsonrpc": "2.0", "id": request["id"], **answer(request["method"], request.get("params") or {})}
-            sys.stdout.write(json.dumps(reply) + "\n")
-            sys.stdout.flush()
+            write({"id": request["id"], **answer(request["method"], request.get("params") or {})})
 
 
 if __name__ == "__main__":

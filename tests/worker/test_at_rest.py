@@ -12,10 +12,12 @@ import pytest
 from crewboard.commands import control, messages
 from crewboard.linux import process
 from crewboard.protocol import supervisor_client
-from crewboard.records import Supervisor
-from crewboard.store import leases
+from crewboard.records.agents import Status
+from crewboard.records.processes import Supervisor
+from crewboard.store import json_records, leases
 from crewboard.store.layout import TeamDirectory
 from crewboard.worker.interrupts import CALM_SWEEP_INTERVAL, SWEEP_INTERVAL, Interrupts
+from crewboard.worker.run_state import MEMORY_INTERVAL, MEMORY_STEP
 from tests.crash.scenarios import hire, worker
 from tests.crew import Crew, eventually
 
@@ -142,3 +144,35 @@ def test_mail_is_read_in_time_while_the_supervisor_is_stopped(shared_crew: Crew)
     finally:
         process.send_signal(supervisor, signal.SIGCONT)
         eventually(lambda: shared_crew.view().supervisor.silent_since is None, "a sign of life")
+
+
+def test_a_worker_tells_its_memory_each_minute_if_it_changed(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hire(directory, "scout")
+    run_state = worker(directory, "scout")
+    clock, used = [100.0], [20 << 20]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(process, "private_bytes", lambda: used[0])
+    told = directory.agent("scout").status
+
+    def after(seconds: float, grown: int) -> int:
+        clock[0] += seconds
+        used[0] += grown
+        run_state.refresh_status()
+        status = json_records.load_or_none(told, Status)
+        assert status is not None
+        return status.private_bytes >> 20
+
+    run_state.show("working", "begins")
+    assert after(0, 0) == 20
+    assert after(MEMORY_INTERVAL - 1, 30 << 20) == 20, "it was read less than a minute ago"
+    assert after(1, 0) == 50
+    written = told.changed_at()
+    assert after(MEMORY_INTERVAL, MEMORY_STEP - 1) == 50
+    assert told.changed_at() == written, "an agent at rest writes nothing"
+    run_state.show("idle")
+    used[0] = 10 << 20
+    run_state.show("working", "begins")
+    run_state.show("idle")
+    assert after(0, 0) == 10, "it is read at the end of each assignment"

@@ -13,10 +13,13 @@ from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
 from crewboard.pricing import Budget, load, parse_budget
 from crewboard.readmodel.states import LOOP_LENGTH
-from crewboard.records import Cleared, HireOptions, Intake, Summary, Task, Tokens
+from crewboard.records.agents import HELD_REPEATS, TOLD_REPEATS, HireOptions, Tokens
+from crewboard.records.events import Cleared, Intake, Summary, ToolResult, ToolStart
+from crewboard.records.team import Task
 from crewboard.store import agents, mailbox, tasks
+from crewboard.worker.conversation import replay
 from tests.crew import Crew, eventually
-from tests.model import calls, says
+from tests.model import calls, looks, says
 from tests.store.raw_mail import append
 
 Make = Callable[..., Crew]
@@ -254,8 +257,8 @@ def test_a_task_that_was_closed_in_the_meantime_starts_no_work(shared_crew: Crew
 
 
 def test_a_used_up_budget_is_warned_of_and_ends_the_worker(shared_crew: Crew) -> None:
-    shared_crew.model.give("spender", *[calls("list_dir")] * 99)
-    answer = shared_crew.run("spender", "explore", "go", budget="10k")
+    shared_crew.model.give("spender", *looks(99))
+    answer = shared_crew.run("spender", "explore", "go", budget="20k")
     assert answer.code == 79
     seen = shared_crew.wait_for("spender", "exited")
     assert seen.exit is not None
@@ -311,8 +314,8 @@ def test_a_budget_in_money_needs_a_model_with_a_price(crew: Crew) -> None:
 
 def test_a_long_conversation_never_exceeds_a_small_window(crew_on: Make) -> None:
     # A team of its own: news of other agents would change which call is the summary that takes the last reply.
-    window = 9000
-    replies = [calls("read_file", path="big.txt") for _ in range(14)]
+    window = 20_000
+    replies = [calls("read_file", path="./" * (number % 2) + "big.txt") for number in range(14)]
     crew = crew_on(script=[*replies, says("the end")], window=window)
     (crew.root / "big.txt").write_text("a line of some length\n" * 200)
     hired = crew.hire("reader", "explore", "Read it many times, and remember the word heron")
@@ -321,7 +324,7 @@ def test_a_long_conversation_never_exceeds_a_small_window(crew_on: Make) -> None
         len(str(body["messages"])) + len(str(body.get("tools", ""))) + len(str(body["system"]))
         for body in crew.model.requests
     ]
-    assert max(sizes) / 3 + 2250 <= window
+    assert max(sizes) / 3 + window // 4 <= window
     kinds = [type(event) for event in crew.events("reader")]
     assert Cleared in kinds
     assert "heron" in str(crew.model.requests[-1]["messages"])
@@ -329,7 +332,7 @@ def test_a_long_conversation_never_exceeds_a_small_window(crew_on: Make) -> None
 
 def test_a_conversation_is_summarised_and_goes_on_across_a_kill(shared_crew_on: Make) -> None:
     window = 9000
-    replies = [Reply([{"type": "text", "text": "word " * 700}, *calls("list_dir").content]) for _ in range(12)]
+    replies = [Reply([{"type": "text", "text": "word " * 700}, *look.content]) for look in looks(12)]
     crew = shared_crew_on(script=[*replies, says("the end")], window=window)
     hired = crew.hire("distiller", "explore", "Remember the word heron")
     eventually(lambda: any(isinstance(e, Summary) for e in crew.events("distiller")), "a summary")
@@ -339,3 +342,36 @@ def test_a_conversation_is_summarised_and_goes_on_across_a_kill(shared_crew_on: 
         hire.resume(crew.team, "distiller")
     crew.answer(hired)
     assert "heron" in str(crew.model.requests[-1]["messages"])
+
+
+def test_an_agent_that_repeats_a_call_is_told_and_then_held(shared_crew: Crew) -> None:
+    crew = shared_crew
+    again = [calls("list_dir", path=".")] * HELD_REPEATS
+    crew.model.give("circler", *again, says("done"))
+    hired = crew.hire("circler", "explore", "look around")
+    seen = crew.wait_for("circler", "looping")
+    eventually(lambda: crew.see("circler").doing.startswith("waits for mail"), "the hold")
+    need = next(need for need in crew.view().needs if need.agent == "circler")
+    assert (need.kind, need.summary) == ("looping", "list_dir . ×8, same outcome, held until it gets mail")
+    asked = crew.model.asked_by("circler")
+    told = ["You made the same call 4 times" in str(body["messages"]) for body in asked]
+    assert told == [False] * TOLD_REPEATS + [True] * (HELD_REPEATS - TOLD_REPEATS)
+    assert str(asked[-1]["messages"]).count("You made the same call") == 1
+    messages.send(crew.team, "circler", "look elsewhere")
+    assert crew.answer(hired).text == "done"
+    assert "look elsewhere" in str(crew.model.asked_by("circler")[-1]["messages"])
+    assert seen.pid == crew.see("circler").pid
+
+
+def test_asking_for_the_output_of_a_command_is_no_loop() -> None:
+    conversation = replay([])
+    for number in range(HELD_REPEATS + 2):
+        for name in ("bash_output", "list_dir"):
+            ident = f"{name}-{number}"
+            conversation.apply(ToolStart(ts=1, tool_use_id=ident, name=name, input={"handle": "1"}))
+            conversation.apply(ToolResult(ts=1, tool_use_id=ident, name=name, content="nothing new"))
+            assert conversation.repeats == 1
+    for number in range(HELD_REPEATS):
+        conversation.apply(ToolStart(ts=1, tool_use_id=f"b{number}", name="bash_output", input={"handle": "1"}))
+        conversation.apply(ToolResult(ts=1, tool_use_id=f"b{number}", name="bash_output", content="nothing new"))
+    assert conversation.repeats == 1

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
-from crewboard.commands import Team, answers, control, messages, tasks
+from crewboard.commands import answers, control, messages, tasks
+from crewboard.commands.context import Team
 from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
 from crewboard.readmodel.needs import to_acknowledge
-from crewboard.records import Checked, Task, ToolResult
+from crewboard.records.events import ToolResult
+from crewboard.records.team import Checked, Task
 from crewboard.store import tasks as board
 from crewboard.store.layout import TeamDirectory
 from tests.crew import Crew, eventually

@@ -7,8 +7,11 @@ import pytest
 from crewboard.commands import answers, stop, undo
 from crewboard.offline.reply import Reply
 from crewboard.protocol import requests
-from crewboard.readmodel import Need, summarise
-from crewboard.records import Request, ToolResult, Work
+from crewboard.readmodel.needs import summarise
+from crewboard.readmodel.team import Need
+from crewboard.records.agents import Work
+from crewboard.records.events import ToolResult
+from crewboard.records.requests import Request
 from tests.crew import Crew, eventually
 from tests.model import calls, says
 

@@ -1,16 +1,21 @@
 """Files that are damaged while an agent lives stop nothing."""
 
 import signal
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from crewboard.commands import hire, messages, stop
 from crewboard.linux import process
 from crewboard.protocol import supervisor_client
-from crewboard.records import HireOptions
-from crewboard.store import agents, mailbox
+from crewboard.records.agents import HireOptions
+from crewboard.store import agents, journal, mailbox
+from crewboard.worker.conversation import LOST, replay
 from tests.crew import Crew, eventually
 from tests.matrix import default
+from tests.model import calls, says
 
 DEEP = b'{"a":' * 5000 + b"1" + b"}" * 5000
 DAMAGE = {"bytes": b"\xff\x00{", "nothing": b"", "list": b"[]", "deep": DEEP}
@@ -38,6 +43,46 @@ def test_an_agent_with_a_damaged_spec_keeps_its_hire_options(shared_crew: Crew) 
     spec = agents.spec(shared_crew.agent("bound"))
     assert spec is not None
     assert spec.flags == terms
+
+
+def unfit(sent: list[dict[str, Any]]) -> list[str]:
+    """Return what the API refuses of a conversation: who begins, who follows whom, and calls without their results."""
+    found = [] if sent[0]["role"] == "user" else ["the assistant begins"]
+    for before, turn in pairwise([{"role": "assistant", "content": []}, *sent]):
+        called = [block["id"] for block in before["content"] if block["type"] == "tool_use"]
+        answered = [block["tool_use_id"] for block in turn["content"] if block["type"] == "tool_result"]
+        found += [f"{called} is answered by {answered}"] if sorted(called) != sorted(answered) else []
+        found += ["two in a row"] if before["role"] == turn["role"] else []
+        found += [] if turn["content"] else ["nothing"]
+    return found
+
+
+@pytest.mark.files_only("damages a file")
+def test_a_lost_line_of_the_journal_costs_that_block(crew_on: Callable[..., Crew]) -> None:
+    # What was thought behind the lost line is stale, which the worker repairs by itself.
+    crew = crew_on(allows_stale_thinking=True)
+    (crew.root / "a.txt").write_text("text of a")
+    read = calls("read_file", path="a.txt")
+    crew.model.give("loser", read, read, says("done"), says("second"), says("third"))
+    crew.run("loser", "explore", "read it twice")
+    crew.answer_to("loser", messages.send(crew.team, "loser", "again").id)
+    stop.stop_now(crew.team, "loser")
+    key = crew.agent("loser").journal
+    file = key.on_disk
+    lines = file.read_bytes().splitlines(keepends=True)
+    for number in range(len(lines)):
+        for there in (b"", lines[number] * 2, b"{garbage\n"):
+            file.write_bytes(b"".join([*lines[:number], there, *lines[number + 1 :]]))
+            sent = replay(event for event, _ in journal.read(key)).messages()
+            assert not sent or unfit(sent) == [], (number, there[:20])
+    lost = next(at for at, line in enumerate(lines) if b'"tool_result"' in line)
+    file.write_bytes(b"".join([*lines[:lost], *lines[lost + 1 :]]))
+    hire.resume(crew.team, "loser")
+    assert crew.answer_to("loser", messages.send(crew.team, "loser", "go on").id).text == "third"
+    *_, last = crew.model.asked_by("loser")
+    assert unfit(last["messages"]) == []
+    assert LOST in str(last["messages"])
+    assert "text of a" in str(last["messages"]), "the other result is there"
 
 
 def test_if_the_hire_options_are_lost_the_agent_has_to_ask(shared_crew: Crew) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import pytest
 
+from crewboard import redaction
 from crewboard.commands import answers, control, messages, stop
 from crewboard.commands import hire as hiring
 from crewboard.commands import tasks as board
@@ -25,7 +26,11 @@ from crewboard.protocol import approvals, requests
 from crewboard.readmodel.activity import ActivityReader
 from crewboard.readmodel.mail import MailReader
 from crewboard.readmodel.team import AgentView
-from crewboard.records import Lease, Member, Request, Retry, Spec, Status, ToolResult
+from crewboard.records.agents import Spec, Status
+from crewboard.records.events import Retry, ToolResult
+from crewboard.records.processes import Lease
+from crewboard.records.requests import Request
+from crewboard.records.team import Member
 from crewboard.store import agents, json_records, leases, mailbox, roster, tasks
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.worker import __main__ as worker_main
@@ -57,7 +62,7 @@ def test_a_killed_worker_shows_its_signal_and_releases_its_task(shared_crew: Cre
     task = board.add_task(shared_crew.team, "look at it")
     shared_crew.hire("fixer", "test", "run: sleep 300", task=task.id, unsafe_no_sandbox=True)
     eventually(lambda: "sleep 300" in shared_crew.see("fixer").doing, "the command")
-    children = process.descendants(shared_crew.pid("fixer"))
+    children = eventually(lambda: process.descendants(shared_crew.pid("fixer")), "its process")
     shared_crew.kill("fixer")
     seen = shared_crew.wait_for("fixer", "crashed")
     assert seen.exit is not None
@@ -358,7 +363,7 @@ def test_a_credential_that_an_error_repeats_is_in_no_file(shared_crew: Crew) -> 
         assert shared_crew.answer(hired).code == 78
         gateway.shutdown()
     files = contents(shared_crew.directory.path)
-    assert any(b"[key hidden]" in data for data in files.values())
+    assert any(redaction.MARK.encode() in data for data in files.values())
     for form in (token, quote(token)):
         assert not [path for path, data in files.items() if form.encode() in data]
 
@@ -452,9 +457,30 @@ def test_a_refusal_of_the_model_needs_you_until_acknowledged(shared_crew: Crew) 
     assert shared_crew.run("prim", "explore", "go").code == 1
     shared_crew.wait_for("prim", "idle")
     (need,) = [each for each in shared_crew.view().needs if each.agent == "prim"]
-    assert (need.kind, need.code, need.summary) == ("failed", 1, "stopped: the model stopped: refusal. no")
+    assert (need.kind, need.code, need.summary) == ("failed", 1, "stopped: claude-haiku-5-5 refused. no")
+    assert need.refused_by == "claude-haiku-5-5"
+    assert shared_crew.see("prim").tokens.output > 0, "what was written before the refusal is billed"
     messages.acknowledge(shared_crew.team, "prim")
     assert "prim" not in {each.agent for each in shared_crew.view().needs}
+
+
+@pytest.mark.parametrize("once", [pytest.param(False, id="idle"), pytest.param(True, id="ended")])
+def test_another_model_goes_on_after_a_refusal(shared_crew: Crew, *, once: bool) -> None:
+    name = "ended-prim" if once else "idle-prim"
+    thought = {"type": "thinking", "thinking": "No.", "signature": "s"}
+    why = {"type": "refusal", "category": "cyber", "explanation": None}
+    shared_crew.model.give(name, Reply([thought], "refusal", why), says("done"))
+    shared_crew.run(name, "explore", "look at the firewall", once=once)
+    shared_crew.wait_for(name, "exited", "crashed") if once else shared_crew.wait_for(name, "idle")
+    (need,) = [each for each in shared_crew.view().needs if each.agent == name]
+    assert (need.kind, need.refused_by) == ("death" if once else "failed", "claude-haiku-5-5")
+    control.retry_with(shared_crew.team, name, model="claude-opus-4-8")
+    eventually(lambda: len(shared_crew.model.asked_by(name)) == 2, "the next try")
+    first, second = shared_crew.model.asked_by(name)
+    assert (first["model"], second["model"]) == ("claude-haiku-5-5", "claude-opus-4-8")
+    assert "look at the firewall" in str(second["messages"])
+    assert "thinking" not in {block["type"] for each in second["messages"] for block in each["content"]}
+    eventually(lambda: need.key not in {each.key for each in shared_crew.view().needs}, "the end of the need")
 
 
 def test_the_turn_limit_ends_the_work_with_79(shared_crew: Crew) -> None:

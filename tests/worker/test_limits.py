@@ -1,6 +1,8 @@
 """Budgets and turn limits: what they count, where they stop an agent, and how it goes on."""
 
+import json
 import re
+from collections.abc import Callable
 
 import pytest
 
@@ -8,11 +10,16 @@ from crewboard.commands import answers, control, hire, messages, stop
 from crewboard.errors import LimitError
 from crewboard.readmodel import as_json
 from crewboard.readmodel.mail import MailReader
-from crewboard.readmodel.usage import bill_team
-from crewboard.records import ToolResult
+from crewboard.readmodel.usage import bill_agent, bill_team
+from crewboard.records.events import ToolResult
 from crewboard.store import mailbox, roster
+from crewboard_tui.render.formats import format_bill, format_tokens
 from tests.crew import Crew, eventually
-from tests.model import calls, says
+from tests.model import calls, looks, says
+from tests.raw import Raw, RawServer, sse
+from tests.worker.test_odd_replies import STOP, call, end, start
+
+Make = Callable[..., Crew]
 
 
 def total(crew: Crew) -> int:
@@ -53,7 +60,7 @@ def test_a_result_of_a_forgotten_agent_is_not_overwritten(shared_crew: Crew) -> 
 @pytest.mark.long
 def test_the_team_budget_and_total_count_removed_agents(crew: Crew) -> None:
     roster.change(crew.directory, lambda config: setattr(config, "budget", "10k"))
-    crew.model.give("spender", *[calls("list_dir")] * 99)
+    crew.model.give("spender", *looks(99))
     assert crew.run("spender", "explore", "go").code == 79
     crew.wait_for("spender", "exited")
     before = total(crew)
@@ -71,7 +78,7 @@ def text_of_requests(crew: Crew, name: str) -> str:
 
 
 def test_a_raised_budget_continues_the_assignment_where_it_stopped(shared_crew: Crew) -> None:
-    shared_crew.model.give("dear", *[calls("list_dir")] * 99)
+    shared_crew.model.give("dear", *looks(99))
     assert shared_crew.run("dear", "explore", "the work", budget="10k").code == 79
     shared_crew.wait_for("dear", "exited")
     asked = len(shared_crew.model.asked_by("dear"))
@@ -89,7 +96,7 @@ def test_a_raised_budget_continues_the_assignment_where_it_stopped(shared_crew: 
 
 @pytest.mark.long
 def test_raising_a_used_up_budget_resumes_the_agent(shared_crew: Crew) -> None:
-    shared_crew.model.give("thrifty", *[calls("list_dir")] * 14, says("found it"))
+    shared_crew.model.give("thrifty", *looks(14), says("found it"))
     begun = shared_crew.hire("thrifty", "explore", "the work", budget="10k")
     assert shared_crew.answer(begun).code == 79
     shared_crew.wait_for("thrifty", "exited")
@@ -101,7 +108,7 @@ def test_raising_a_used_up_budget_resumes_the_agent(shared_crew: Crew) -> None:
 @pytest.mark.long
 def test_raising_the_teams_budget_resumes_what_it_ended(crew: Crew) -> None:
     answers.set_budget(crew.team, "10k")
-    crew.model.give("spender", *[calls("list_dir")] * 14, says("found it"))
+    crew.model.give("spender", *looks(14), says("found it"))
     begun = crew.hire("spender", "explore", "the work")
     assert crew.answer(begun).code == 79
     crew.wait_for("spender", "exited")
@@ -111,7 +118,11 @@ def test_raising_the_teams_budget_resumes_what_it_ended(crew: Crew) -> None:
 
 @pytest.mark.long
 def test_an_approved_plan_stays_approved_after_a_budget_end(shared_crew: Crew) -> None:
-    shared_crew.model.give("gated", calls("submit_plan", plan="look around"), *[calls("bash", command="true")] * 99)
+    shared_crew.model.give(
+        "gated",
+        calls("submit_plan", plan="look around"),
+        *[calls("bash", command="true" + " " * (number % 2)) for number in range(99)],
+    )
     begun = shared_crew.hire("gated", "code", "the work", plan=True, budget="10k", unsafe_no_sandbox=True)
     answers.approve(shared_crew.team, shared_crew.pending("plan_approval", "gated").id)
     assert shared_crew.answer(begun).code == 79
@@ -153,7 +164,7 @@ def test_resume_after_a_turn_limit_takes_up_the_work(shared_crew: Crew) -> None:
 
 @pytest.mark.long
 def test_mail_that_meets_a_used_up_budget_enters_no_turn(shared_crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
-    shared_crew.model.give("poor", *[calls("list_dir")] * 99)
+    shared_crew.model.give("poor", *looks(99))
     shared_crew.run("poor", "explore", "the work", budget="10k")
     shared_crew.wait_for("poor", "exited")
     sent = messages.send(shared_crew.team, "poor", "and this too")
@@ -182,3 +193,51 @@ def test_mail_to_an_idle_agent_of_a_team_without_money_stays_unread(crew: Crew) 
     roster.change(crew.directory, lambda config: setattr(config, "budget", "2m"))
     hire.resume(crew.team, "calm")
     crew.answer_to("calm", sent.id)
+
+
+def counting(usage: object, model: str = "local/qwen3") -> Raw:
+    return sse(start(model, usage), *call(whole={}, name="list_dir"), end("tool_use", {}), STOP)
+
+
+def test_a_reply_of_an_unpriced_model_costs_what_was_asked_for(shared_crew_on: Make) -> None:
+    with RawServer(counting({"input_tokens": 900, "output_tokens": 90})) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        answer = crew.run("aliased", "explore", "go", budget="$0.0001")
+    assert (answer.code, len(server.requests)) == (79, 1)
+    assert "budget of $0.0001 is used up" in str(answer.error)
+
+
+def test_tokens_that_a_server_does_not_count_are_estimated(shared_crew_on: Make) -> None:
+    with RawServer(counting({})) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        answer = crew.run("uncounted", "explore", "go", budget="4000")
+    assert (answer.code, len(server.requests)) == (79, 3)
+    used = crew.see("uncounted").tokens
+    characters = sum(
+        len(json.dumps([body[part] for part in ("system", "tools", "messages")])) for body in server.requests
+    )
+    assert used.estimated == used.total
+    assert 0.7 * characters < 4 * used.total < 1.1 * characters
+    bill = bill_agent(crew.see("uncounted"))
+    assert format_tokens(bill.tokens).startswith("~")
+    assert format_bill(bill).startswith("~")
+
+
+def test_a_budget_in_money_that_cannot_be_counted_is_a_need(
+    shared_crew_on: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if the price was removed after the hire.
+    monkeypatch.setattr(hire, "_check_price", lambda *_: None)
+    with RawServer(counting({"input_tokens": 9})) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        roster.change(crew.directory, lambda config: setattr(config, "budget", "$5"))
+        try:
+            hired = hire.spawn(crew.team, hire.Hire("unpriced", "explore", "go", model="qwen3"))
+            answer = crew.answer(hired)
+            crew.wait_for("unpriced", "exited")
+            needs = [need.summary for need in crew.view().needs if need.agent == "unpriced"]
+        finally:
+            roster.change(crew.directory, lambda config: setattr(config, "budget", None))
+    assert (answer.code, len(server.requests)) == (79, 0)
+    assert "the team's budget of $5.00 cannot be counted: the price of qwen3 is unknown" in str(answer.error)
+    assert needs

@@ -1,14 +1,18 @@
 """MCP servers: accepted by the user, held in by the sandbox, and their tools gated, asked for and journalled."""
 
 import ast
+import asyncio
+import contextlib
 import json
 import re
 import shlex
 import socket
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,7 +24,8 @@ from crewboard.agent_types import may_use_server, may_use_tool
 from crewboard.commands import answers, hire
 from crewboard.errors import BadDataError, UsageError
 from crewboard.linux import process
-from crewboard.records import Rule, RuleEffect, ToolResult, ToolStart
+from crewboard.records.events import ToolResult, ToolStart
+from crewboard.records.team import Rule, RuleEffect
 from crewboard.type_files import find, trust
 from crewboard.untrusted import undelimit_data
 from crewboard.worker.tools import mcp
@@ -101,7 +106,9 @@ def test_an_agent_uses_servers_and_goes_on_without_others(crew_on: Make, tmp_pat
     assert undelimit_data(sent) == time.content != sent, "it is delimited as data"
     assert wrong.is_error
     assert "timezone: 3 is not of type 'string'" in wrong.content
-    assert echo.content.startswith("known: [key hidden]"), "the server repeats a secret, and it is in no file"
+    assert echo.content.startswith(f"known: {redaction.hidden(SECRET)}"), (
+        "the server repeats a secret, and it is in no file"
+    )
     assert [each.type for each in picture.media] == ["image/png"]
     assert picture.content.startswith("image-1, image/png")
     assert end.is_error
@@ -125,6 +132,24 @@ def test_an_agent_uses_servers_and_goes_on_without_others(crew_on: Make, tmp_pat
     crew.kill("clock")
     eventually(lambda: not any(process.start_ticks(pid) for pid in services), "the end of the servers")
     assert not [path for path, data in contents(crew.root / ".crewboard").items() if SECRET.encode() in data]
+
+
+async def test_a_call_after_a_closed_connection_finds_none() -> None:
+    """So it starts the server again, also while the end of the program is not known yet."""
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import CONNECTION_CLOSED
+
+    failures = [MCPError(-32000, "no such row"), MCPError(CONNECTION_CLOSED, "Connection closed")]
+
+    async def fail(*_: object) -> None:
+        raise failures.pop(0)
+
+    nothing = cast("Any", None)
+    connection = mcp._Connection(nothing, nothing, nothing, set())
+    connection._session = cast("Any", SimpleNamespace(send_request=fail))
+    for is_open in (True, False):
+        failed = await connection._call("echo", nothing, cast("Any", SimpleNamespace(model_extra={})))
+        assert (failed.is_error, connection.is_open) == (True, is_open)
 
 
 def test_calls_wait_for_the_plan_and_for_permission(crew_on: Make, tmp_path: Path) -> None:
@@ -206,7 +231,57 @@ def test_an_agent_with_the_network_uses_a_server_with_an_address(crew_on: Make, 
         crew.model.give("far", calls("mcp__web__header"), says("done"))
         crew.run("far", "code", "go", network=True, unsafe_no_sandbox=True)
     (header,) = results_of(crew, "far")
-    assert header.content == "the header is [key hidden]"
+    assert header.content == f"the header is {redaction.hidden(SECRET)}"
+
+
+async def test_a_flood_of_messages_is_read_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a call is given up in time, and mail is answered, however much a server says."""
+    stream, slept, rest = asyncio.StreamReader(), list[float](), asyncio.sleep
+    line = b'{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}\n'
+    stream.feed_data(line * (mcp.MOST_MESSAGES + 2))
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        await rest(0)
+
+    monkeypatch.setattr("asyncio.sleep", sleep)
+    monkeypatch.setattr(mcp, "time", SimpleNamespace(monotonic=lambda: 7.0))
+    reading = mcp._Reading(stream)
+    for _ in range(mcp.MOST_MESSAGES + 2):
+        await reading.receive()
+    assert slept == [0] * mcp.MOST_MESSAGES + [1.0, 1.0]
+
+
+async def _answer_without_end(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes, sent: list[int]
+) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n" + head + b"\r\n")
+    with contextlib.suppress(ConnectionError):
+        while sum(sent) < 8 * mcp.MAX_MESSAGE:
+            writer.write(b" " * 65_536)
+            await writer.drain()
+            sent.append(65_536)
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("head", "why"), [(b"", "an answer of more than"), (b"Content-Encoding: gzip\r\n", "the server packs its answers")]
+)
+async def test_an_answer_over_http_is_bounded(head: bytes, why: str) -> None:
+    sent: list[int] = []
+    async with await asyncio.start_server(
+        partial(_answer_without_end, head=head, sent=sent), "127.0.0.1", 0
+    ) as listening:
+        url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp"
+        nothing = cast("Any", None)
+        server = cast("Any", SimpleNamespace(name="own", url=url))
+        resolved = cast("Any", SimpleNamespace(url=url, headers={}, arguments=("own",)))
+        connection = mcp._Connection(server, resolved, nothing, set())
+        await connection.open(has_network=True)
+        assert why in str(connection.problem)
+        # What lies in the buffers of both sockets was sent, too.
+        assert sum(sent) <= 2 * mcp.MAX_MESSAGE
 
 
 def test_nothing_loads_the_package_before_it_is_needed() -> None:
@@ -244,7 +319,8 @@ def test_a_file_of_servers_is_read_and_its_errors_are_named(tmp_path: Path) -> N
     assert "sse: crewboard connects to" in found.invalid["sse"]
     assert "no two underscores" in found.invalid["a__b"]
     assert found.invalid.keys() == {"sse", "bare", "file", "a__b", "preload", "own", "wrong"}
-    for text in ("[]", "{", '{"mcpServers": []}', "[" * 100_000, " " * 200_000):
+    half = '{"mcpServers": {"a": "\\ud800"}}'
+    for text in ("[]", "{", '{"mcpServers": []}', half, "[" * 100_000, " " * 200_000):
         with pytest.raises(BadDataError, match=r"\.mcp\.json"):
             mcp_servers.parse(text)
     (tmp_path / "other").write_text("{}")
@@ -294,7 +370,7 @@ def test_a_yes_shows_what_a_server_is_given(tmp_path: Path) -> None:
     assert mcp_servers.changes(changed, tmp_path, environment) == ["env API_TOKEN", "env LD_PRELOAD"]
     told = mcp_servers.describe_new(changed, tmp_path, environment)
     assert "changed since you accepted it (env API_TOKEN, env LD_PRELOAD)" in told[:500]
-    assert "env LD_PRELOAD=/tmp/${X}/evil.so accepted" in told[:500]
+    assert "env LD_PRELOAD=/tmp/${X}/evil.so ␊ accepted" in told[:500]
     assert "hunter" not in told
     web = found_in(
         w={
@@ -303,8 +379,8 @@ def test_a_yes_shows_what_a_server_is_given(tmp_path: Path) -> None:
         }
     )
     assert web.servers["w"].settings == [
-        "header Authorization: Bearer ${T:-[key hidden]}",
-        "header X-Api-Key: [key hidden]",
+        "header Authorization: Bearer ${T:-[key hidden: 7 characters]}",
+        "header X-Api-Key: [key hidden: 2 characters]",
         "header A: b",
     ]
 
@@ -415,13 +491,19 @@ def schema(**properties: object) -> dict[str, Any]:
     [
         ({"type": "string"}, "not that of an object"),
         (None, "not that of an object"),
-        ({"type": "object", "anyOf": [{}]}, "anyOf at the top"),
+        ({"type": "object", "anyOf": [{}]}, "anyOf, oneOf or allOf at the top"),
+        ({"type": "object", "oneOf": [{}]}, "anyOf, oneOf or allOf at the top"),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", **schema(n={"minimum": 0, "exclusiveMinimum": True})},
+         "schema is invalid: True is not of type 'number'"),
+        ({"$schema": "http://json-schema.org/draft-07/schema#", **schema(n={"items": [{}, {}]})}, "schema is invalid"),
+        (schema(a={"$ref": "http://127.0.0.1:9/schema"}), "which is not in it"),
+        (schema(a={"$ref": "#/properties/b/default"}, b={"default": {"properties": 5}}), "cannot be checked"),
         (schema(**{"a b": {}}), "name of its input 'a b'"),
         (schema(a={"type": "no such type"}), "schema is invalid"),
         (schema(a={"description": "x" * 20_000}), "limit is 16000"),
         ({"type": "object", "properties": {"a": {"default": float("nan")}}}, "cannot be checked"),
     ],
-)
+)  # fmt: skip
 def test_a_schema_that_cannot_be_used_is_refused(given: object, why: str) -> None:
     with pytest.raises(BadDataError, match=why):
         mcp.check_schema(given)
@@ -431,15 +513,14 @@ def tool_with(given: dict[str, Any]) -> Tool[Any]:
     async def never(context: object, arguments: object) -> Outcome:
         raise AssertionError
 
-    taken = mcp.check_schema(given)
-    return Tool("mcp__a__b", "", mcp.input_of(taken), never, schema=taken)
+    return Tool("mcp__a__b", "", mcp.input_of(given), never, schema=mcp.check_schema(given))
 
 
 def test_an_input_is_checked_against_the_schema() -> None:
     tool = tool_with(
         {**schema(n={"$ref": "#/$defs/N"}, model_config={}), "required": ["n"], "$defs": {"N": {"type": "integer"}}}
     )
-    assert tool.definition()["input_schema"]["$defs"]
+    assert tool.definition()["input_schema"]["properties"]["n"] == {"type": "integer"}
     taken = ToolRegistry.parse(tool, {"n": 1, "model_config": "free", "more": [2]})
     assert taken.model_extra == {"n": 1, "model_config": "free", "more": [2]}
     refused = ToolRegistry.parse(tool, {"n": "one"})
@@ -456,7 +537,10 @@ def test_an_input_is_checked_against_the_schema() -> None:
         {**schema(a={"$ref": "#/$defs/x0"}), "$defs": {
             f"x{n}": {"allOf": [{"$ref": f"#/$defs/x{n + 1}"}] * 2} for n in range(40)} | {"x40": {}}},
         {**schema(a={"$ref": "#/properties/a"})},
-        schema(a={"$ref": "http://127.0.0.1:9/schema"}),
+        {**schema(a={"not": {"$ref": "http://127.0.0.1:9/schema"}})},
+        # Another dialect must not bring the keywords back.
+        {"$schema": "http://json-schema.org/draft-07/schema#", **schema(a={"pattern": "^(a+)+$"})},
+        schema(a={"$schema": "http://json-schema.org/draft-07/schema#", "pattern": "^(a+)+$"}),
     ],
 )  # fmt: skip
 def test_no_schema_makes_a_check_take_long(given: dict[str, Any]) -> None:
@@ -472,7 +556,7 @@ def test_results_of_all_kinds_are_shown(monkeypatch: pytest.MonkeyPatch) -> None
     redaction.register_values([SECRET])
     content = [
         {"type": "text", "text": f"a {SECRET}"},
-        {"type": "image", "data": "iVBORw0KGgpwaWN0dXJl", "mimeType": "image/png"},
+        {"type": "image", "data": b64encode(PICTURE).decode(), "mimeType": "image/png"},
         {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"},
         {"type": "resource", "resource": {"uri": "file:///x", "text": "inside"}},
         {"type": "resource_link", "uri": "https://example.org/", "name": "link"},
@@ -480,7 +564,7 @@ def test_results_of_all_kinds_are_shown(monkeypatch: pytest.MonkeyPatch) -> None
     outcome = mcp.outcome_of(CallToolResult.model_validate({"content": content, "isError": True}))
     assert outcome.is_error
     assert outcome.content.splitlines() == [
-        "a [key hidden]", "image-2, image/png, 1 kB",
+        f"a {redaction.hidden(SECRET)}", "image-2, image/png, 1 kB",
         "(audio-3: left out, 3 bytes of a type that the model does not take)", "inside", "(link: https://example.org/)",
     ]  # fmt: skip
     assert outcome.media == (("image-2", "image/png", PICTURE),)
@@ -497,18 +581,22 @@ def test_tools_that_cannot_be_offered_are_named() -> None:
     connection._listed = [
         listed("a.b"),
         listed("a_b"),
-        listed("x" * 70),
+        listed("x" * 130),
         listed("bad", {"type": "array"}),
-        listed("last"),
+        listed("old", {"type": "object", "properties": {"n": {"exclusiveMinimum": True}}}),
+        listed("last" + "t" * 100),
     ]
     tools, left_out = connection.offered(("mcp__*",), set(), 2)
-    assert list(tools) == ["mcp__s__a_b", "mcp__s__last"]
-    description = tools["mcp__s__last"].description
+    last = f"mcp__s__last{'t' * 100}"
+    assert list(tools) == ["mcp__s__a_b", last]
+    description = tools[last].description
     assert "\x1b" not in description
     assert len(description) < 2_100
     assert [text.partition(": ")[2] for text in left_out] == [
         "another tool is called mcp__s__a_b", "its name is too long", "its schema is not that of an object",
+        "its schema is invalid: True is not of type 'number'",
     ]  # fmt: skip
+    assert left_out[-1].startswith("old: ")
     assert "at most" in connection.offered(("mcp__*",), set(), 1)[1][-1]
 
 

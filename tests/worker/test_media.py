@@ -1,7 +1,6 @@
 """Images and documents: read by a tool or attached to a message, kept once, and sent as the API takes them."""
 
 import json
-import zlib
 from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
@@ -13,28 +12,25 @@ from crewboard import media, models
 from crewboard.commands import answers, hire, messages
 from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
-from crewboard.records import Message, Summary, ToolResult
+from crewboard.records.events import Summary, ToolResult
+from crewboard.records.messages import Message
 from crewboard.store import agents
 from tests.crew import Crew
-from tests.model import calls, says
+from tests.model import calls, looks, says
+from tests.pictures import PDF, gif, jpeg, png, webp
+from tests.raw import Raw, RawServer, as_json
+from tests.worker.test_odd_replies import DONE, call, called
 
 Make = Callable[..., Crew]
 
 
-def chunk(kind: bytes, data: bytes) -> bytes:
-    return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
-
-
-PNG = (
-    b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", bytes([0, 0, 0, 1, 0, 0, 0, 1, 8, 0, 0, 0, 0]))
-    + chunk(b"IDAT", zlib.compress(b"\0\xff")) + chunk(b"IEND", b"")
-)  # fmt: skip
+PNG = png()
 SAMPLES = {
     "dot.png": ("image/png", PNG),
-    "photo.jpg": ("image/jpeg", b"\xff\xd8\xff\xe0" + bytes(40)),
-    "moving.gif": ("image/gif", b"GIF89a" + bytes(40)),
-    "small.webp": ("image/webp", b"RIFF\x10\0\0\0WEBPVP8 " + bytes(40)),
-    "paper.pdf": ("application/pdf", b"%PDF-1.7\n1 0 obj << /Type /Page >> endobj\n2 0 obj << /Type/Page >> endobj\n"),
+    "photo.jpg": ("image/jpeg", jpeg()),
+    "moving.gif": ("image/gif", gif()),
+    "small.webp": ("image/webp", webp()),
+    "paper.pdf": ("application/pdf", PDF),
 }
 
 
@@ -157,8 +153,8 @@ def test_attachments_of_other_programs_are_checked() -> None:
 @pytest.mark.long
 def test_an_image_that_was_not_answered_yet_outlives_a_summary(shared_crew_on: Make, tmp_path: Path) -> None:
     (tmp_path / "dot.png").write_bytes(PNG)
-    turn = Reply([{"type": "text", "text": "word " * 900}, *calls("list_dir").content])
-    crew = shared_crew_on(script={"summer": [*[turn] * 9, says("first"), says("second")]}, window=30_000)
+    turns = [Reply([{"type": "text", "text": "word " * 900}, *look.content]) for look in looks(9)]
+    crew = shared_crew_on(script={"summer": [*turns, says("first"), says("second")]}, window=30_000)
     crew.run("summer", "explore", "Look")
     sent = [messages.send(crew.team, "summer", "see", [tmp_path / "dot.png"]) for _ in range(3)]
     assert crew.answer_to("summer", sent[-1].id).error is None
@@ -173,3 +169,106 @@ def test_keeping_the_same_image_twice_takes_room_once(shared_crew: Crew) -> None
     first, again = (agents.keep_media(agent, "a.png", "image/png", PNG) for _ in range(2))
     assert first == again
     assert len(list(agent.kept.iterdir())) == 1
+
+
+def test_the_size_of_an_image_is_read_from_its_header() -> None:
+    size = (300, 7001)
+    images = [("image/png", png(*size)), ("image/jpeg", jpeg(*size)), ("image/gif", gif(*size))]
+    images += [("image/webp", webp(*size, kind)) for kind in (b"VP8 ", b"VP8L", b"VP8X")]
+    for kind, data in images:
+        assert media.type_of(data) == kind
+        assert media.pixels(kind, data) == size
+        assert media.refusal(kind, data) is None
+        broken = data[:9]
+        assert "broken" in str(media.refusal(kind, broken)), kind
+
+
+REFUSED = {
+    "wide.png": (png(8001, 1), "8001 × 1 pixels"),
+    "empty.gif": (gif(0, 0), "broken"),
+    "half.png": (png()[:-12], "broken"),
+    "wrong.png": (png().replace(b"\x08", b"\x09", 1), "broken"),
+    "locked.pdf": (PDF + b"trailer << /Encrypt 5 0 R >>", "without a password"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_api_would_refuse_is_not_sent(name: str) -> None:
+    data, why = REFUSED[name]
+    assert why in str(media.refusal(media.type_of(data) or "", data))
+
+
+def test_of_many_images_the_large_ones_are_left_out() -> None:
+    contents = {str(number): png(2400 if number < 2 else 20, 9) for number in range(21)}
+    for count, left_out in ((20, []), (21, ["0", "1"])):
+        blocks = [media.block("a.png", "image/png", sha256, 1) for sha256 in list(contents)[:count]]
+        _, lost = media.with_bytes([{"role": "user", "content": blocks}], contents.get)
+        assert sorted(lost) == left_out
+        assert all("2000 pixels" in why for why in lost.values())
+
+
+def read(*names: str) -> Raw:
+    return called(*[each for name in names for each in call(whole={"path": name}, name="read_file", ident=name)])
+
+
+def refusing(text: str, status: int = 400) -> Raw:
+    return as_json({"type": "error", "error": {"type": "invalid_request_error", "message": text}}, status)
+
+
+def count_sent(server: RawServer) -> list[int]:
+    return [len(sources(body)) for body in server.requests]
+
+
+def test_an_image_that_the_api_refuses_is_left_out(shared_crew_on: Make) -> None:
+    unfit = refusing("messages.2.content.0.tool_result.content.0.image.source.base64: Could not process image")
+    with RawServer(read("a.png", "b.png"), unfit, refusing("Could not process image"), DONE) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        for name in ("a.png", "b.png"):
+            (crew.root / name).write_bytes(png() + name.encode())
+        assert crew.run("painter", "explore", "Look").text == "the end"
+        last = json.dumps(server.requests[-1])
+        assert "the server did not process it: the API refused the request" in last
+        sent = messages.send(crew.team, "painter", "and now?")
+        assert crew.answer_to("painter", sent.id).text == "the end"
+    assert count_sent(server) == [0, 2, 1, 0, 0]
+
+
+WORDS = {
+    "llama.cpp": refusing("image input is not supported - hint: you may need to provide the mmproj", 500),
+    "vLLM": refusing("At most 0 image(s) may be provided in one prompt."),
+    "OpenRouter": refusing("No endpoints found that support image input", 404),
+    "DeepSeek": refusing("unknown variant `image_url`, expected `text`", 422),
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_a_server_without_images_is_remembered_for_the_run(shared_crew_on: Make, name: str) -> None:
+    agent = f"blind-{name.lower().replace('.', '-')}"
+    with RawServer(read("c.png", "d.png"), WORDS[name], read("c.png"), DONE) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        for file in ("c.png", "d.png"):
+            (crew.root / file).write_bytes(png() + file.encode())
+        assert crew.run(agent, "explore", "Look").text == "the end"
+    assert count_sent(server) == [0, 2, 0, 0]
+    *_, result = [event for event in crew.events(agent) if isinstance(event, ToolResult)]
+    assert "takes no image/png" in result.content
+
+
+def test_a_request_of_too_many_bytes_sheds_its_oldest_image(shared_crew_on: Make) -> None:
+    with RawServer(read("e.png", "f.png"), refusing("too large", 413), DONE) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        for file in ("e.png", "f.png"):
+            (crew.root / file).write_bytes(png() + file.encode())
+        assert crew.run("heavy", "explore", "Look").text == "the end"
+    assert [data[-5:] for _, _, data in sources(server.requests[-1])] == [b"f.png"]
+
+
+def test_a_request_of_too_many_bytes_is_never_sent_unchanged(shared_crew_on: Make) -> None:
+    listing = called(*call(whole={}, name="list_dir"))
+    with RawServer(*[listing] * 4, refusing("too large", 413)) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        answer = crew.run("bulky", "explore", "Look")
+    assert answer.code == 1
+    assert "too large" in str(answer.error)
+    bodies = [json.dumps({**body, "max_tokens": 0}) for body in server.requests]
+    assert len(set(bodies)) == len(bodies)

@@ -7,7 +7,9 @@ from unittest import mock
 
 import pytest
 
-from crewboard.records import Intake, Message, StorageError
+from crewboard.errors import StorageError
+from crewboard.records.events import Intake
+from crewboard.records.messages import Message
 from crewboard.store import codec, journal, mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.worker import inbox

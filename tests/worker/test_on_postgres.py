@@ -10,8 +10,9 @@ import pytest
 
 from crewboard.commands import hire as hiring
 from crewboard.commands import messages, stop
+from crewboard.errors import ExitCode
 from crewboard.linux import process
-from crewboard.records import ExitCode, Intake
+from crewboard.records.events import Intake
 from crewboard.store import agents, mailbox
 from tests.crew import Crew, eventually
 from tests.model import ModelServer

@@ -17,7 +17,8 @@ from crewboard.offline.reply import Speed, events, message
 from crewboard.offline.service import Fault
 from crewboard.protocol import cooldown
 from crewboard.readmodel.team import AgentView, Need
-from crewboard.records import Member, Reply, Retry
+from crewboard.records.events import Reply, Retry
+from crewboard.records.team import Member
 from crewboard.store import json_records, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.worker.interrupts import Interrupts
@@ -33,6 +34,8 @@ pytestmark = pytest.mark.xdist_group("sdk")
 
 Make = Callable[..., Crew]
 T = TypeVar("T")
+
+SERVER = "api.anthropic.com:443"
 
 START = 1_800_000_000.0
 """The time at which a simulation begins, in epoch seconds."""
@@ -130,10 +133,15 @@ def overloaded(**headers: str) -> "httpx2.Response":
     return httpx2.Response(529, json=body, headers=headers)
 
 
+_USED = {
+    "input_tokens": 1, "ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0, "cache_read_input_tokens": 0,
+}  # fmt: skip
+
+
 def answering() -> "httpx2.Response":
     import httpx2
 
-    whole = message(says("done"), "claude-haiku-5-5", b"", {"input_tokens": 1}, 1000)
+    whole = message(says("done"), "claude-haiku-5-5", b"", _USED, 1000)
     body = b"".join(event.encode() for event in events(whole, Speed()))
     return httpx2.Response(200, content=body, headers={"content-type": "text/event-stream"})
 
@@ -167,6 +175,32 @@ def test_agents_wait_until_the_time_that_the_api_names(
     assert min(at for at in sim.requests if at > 100) < 4010
 
 
+def test_the_first_call_of_a_run_tries_once_in_an_outage(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sim = Simulation(directory, monkeypatch, lambda _: answering())
+    cooldown.extend_outage(directory.agent("agent0"), SERVER, 3000.0, "529", time.time())
+    assert [type(reply) for reply in sim.call_all(["agent0"])] == [Reply]
+    assert sim.requests == [0.0]
+    pause = cooldown.current(directory.agent("agent0"), SERVER)
+    assert pause is not None
+    assert not pause.since, "the API is available again for the others, too"
+    assert cooldown.left(pause, time.time()) <= 0
+
+
+def test_agents_go_on_when_another_finds_the_api_available(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sim = Simulation(
+        directory, monkeypatch, lambda now: overloaded(**{"retry-after": "4000"}) if now < 1 else answering()
+    )
+    sim.loop.call_later(600, cooldown.end_outage, directory.agent("other"), SERVER)
+    assert [type(reply) for reply in sim.call_all(EIGHT[:3])] == [Reply] * 3
+    good = sorted(at for at in sim.requests if at >= 1)
+    assert 600 <= good[0] < 700
+    assert min(after - before for before, after in pairwise(good)) > 0.9 * cooldown.WAKE_STEP
+
+
 def test_an_outage_that_lasts_too_long_fails_the_work(
     directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +231,7 @@ def test_a_failure_of_one_call_alone_holds_up_no_other_agent(
 
     sim = Simulation(directory, monkeypatch, lambda now: httpx2.Response(500, json={}) if now < 300 else answering())
     assert [type(reply) for reply in sim.call_all(["agent0"])] == [Reply]
-    assert cooldown.current(directory.agent("agent0")) is None
+    assert cooldown.current(directory.agent("agent0"), SERVER) is None
 
 
 RESETS = {
@@ -240,13 +274,13 @@ def test_the_reset_time_comes_from_the_headers_of_the_api(name: str) -> None:
 
 def test_a_pause_of_an_old_outage_is_no_outage_any_more(directory: TeamDirectory) -> None:
     agent = directory.agent("late")
-    cooldown.extend_outage(agent, 0.0, "529", time.time() - 9000)
-    pause = cooldown.current(agent)
+    cooldown.extend_outage(agent, SERVER, 0.0, "529", time.time() - 9000)
+    pause = cooldown.current(agent, SERVER)
     assert pause is not None
     assert cooldown.is_outage(pause, time.time())
     old = {"until": time.time() - 9000, "until_monotonic": time.monotonic() - 9000}
     json_records.save(directory.cooldown, pause.replace(**old))
-    assert cooldown.extend_outage(agent, 0.0, "529", time.time()) <= cooldown.FIRST_OUTAGE_PAUSE
+    assert cooldown.extend_outage(agent, SERVER, 0.0, "529", time.time()) <= cooldown.FIRST_OUTAGE_PAUSE
 
 
 # ------------------------------------------------------------------------------------------- with real processes
@@ -310,3 +344,35 @@ def test_agents_stop_waiting_when_the_team_no_longer_waits(crew_on: Make) -> Non
     answers.change_setting(crew.team, "on_outage", "fail")
     assert crew.answer(hired).code == ExitCode.API_UNAVAILABLE
     assert [event.attempt for event in crew.events("tired") if isinstance(event, Retry)] == [1]
+
+
+LOW = "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing to purchase credits."
+SPENT = "You have reached your specified API usage limits. You will regain access on 2027-01-17 at 00:00 UTC."
+
+
+def unpaid(text: str, kind: str = "invalid_request_error", status: int = 400) -> "httpx2.Response":
+    import httpx2
+
+    return httpx2.Response(status, json={"type": "error", "error": {"type": kind, "message": text}})
+
+
+@pytest.mark.parametrize(("text", "kind", "status"), [(LOW, "invalid_request_error", 400), ("x", "billing_error", 402)])
+def test_an_account_without_credit_is_one_outage_of_the_team(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, text: str, kind: str, status: int
+) -> None:
+    sim = Simulation(directory, monkeypatch, lambda now: unpaid(text, kind, status) if now < 3000 else answering())
+    assert [type(reply) for reply in sim.call_all(EIGHT[:3])] == [Reply] * 3
+    refused = [at for at in sim.requests if at < 3000]
+    assert len([at for at in refused if at < 20]) <= 3, "nothing is retried as if it had been chance"
+    assert len(refused) < 30
+
+
+def test_a_limit_of_spending_is_waited_for_until_it_is_reset(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reset = datetime(2027, 1, 17, tzinfo=UTC).timestamp() - START
+    assert reset > 12 * 3600, "longer than an outage may last"
+    sim = Simulation(directory, monkeypatch, lambda now: unpaid(SPENT) if now < reset else answering())
+    assert [type(reply) for reply in sim.call_all(EIGHT[:2])] == [Reply] * 2
+    assert len([at for at in sim.requests if at < reset]) <= 3
+    assert min(at for at in sim.requests if at > 100) < reset + 60

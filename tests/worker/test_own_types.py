@@ -1,5 +1,6 @@
 """Types that a project brings itself: never wider than their file says."""
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -8,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from crewboard import skill_files
 from crewboard.agent_types import LEAD_TOOLS, TYPES, AgentType
 from crewboard.errors import StorageError, UntrustedError, UsageError
-from crewboard.records import ToolPattern, ToolResult
+from crewboard.records.agents import ToolPattern
+from crewboard.records.events import ToolResult
 from crewboard.store import agents
-from crewboard.type_files import MAX_FILE_SIZE, find, find_all, is_trusted, trust, write_new
+from crewboard.type_files import MAX_FILE_SIZE, find, find_all, is_trusted, require_trusted, trust, write_new
 from tests.crew import Crew
 from tests.model import calls, says
 
@@ -228,6 +231,32 @@ def test_a_type_of_the_project_needs_the_users_yes_once(crew_on: Make, tmp_path:
         crew.hire("ann", "auditor", "look")
 
 
+def test_an_earlier_accepted_text_does_not_come_back(tmp_path: Path) -> None:
+    environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    first = made(tmp_path, "tools: Read, Bash")
+    trust(first, environment)
+    second = made(tmp_path, "tools: Read")
+    trust(second, environment)
+    assert is_trusted(second, environment)
+    assert not is_trusted(made(tmp_path, "tools: Read, Bash"), environment)
+    assert not is_trusted(replace(second, root=str(tmp_path / "other")), environment), "another workspace"
+
+
+def test_a_type_that_an_older_version_accepted_stays_so(tmp_path: Path) -> None:
+    environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    first = made(tmp_path, "tools: Read, Bash")
+    trust(first, environment)
+    (record,) = (tmp_path / "state/crewboard/accepted-types").iterdir()
+    record.with_name(first.sha256).write_text(json.loads(record.read_bytes())["powers"])
+    record.unlink()
+    require_trusted(first, environment, "")
+    second = made(tmp_path, "tools: Read")
+    with pytest.raises(UntrustedError):
+        require_trusted(second, environment, "")
+    trust(second, environment)
+    assert not is_trusted(first, environment), "one text of a name is accepted"
+
+
 def test_a_file_that_is_understood_otherwise_is_another_question(tmp_path: Path) -> None:
     environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
     kind = made(tmp_path, "tools: Read, Bash(git *)")
@@ -318,6 +347,7 @@ def test_an_agent_uses_its_tools_within_the_patterns_of_its_type(
         ]
     )
     trust(find(tmp_path, "clerk"), crew.environment)
+    skill_files.trust(skill_files.find(tmp_path, "greet"), tmp_path, crew.environment)
     crew.run("ann", "clerk", "go", unsafe_no_sandbox=True)
     ran, joined, other, secret, wrote, outside, private = results_of(crew, "ann")
     assert ran == "yes\n[exit code 0]"
@@ -332,7 +362,7 @@ def test_an_agent_uses_its_tools_within_the_patterns_of_its_type(
     assert not (tmp_path / "docs/private").exists()
     opening = str(crew.model.requests[0]["messages"][0])
     assert "Greet well." in opening
-    assert "The skill missing cannot be loaded" in opening
+    assert "The skill missing is not loaded" in opening
 
 
 def test_a_type_narrows_the_options_of_each_hire(

@@ -2,7 +2,7 @@
 
 from crewboard.commands import control
 from crewboard.offline.reply import Reply
-from crewboard.records import ToolResult, ToolStart
+from crewboard.records.events import ToolResult, ToolStart
 from tests.crew import Crew, eventually
 from tests.model import calls, says
 

@@ -4,14 +4,14 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crewboard.records import Rule, RuleEffect
+from crewboard.records.team import Rule, RuleEffect
 from crewboard.worker.conversation import ApprovedPlan
 from crewboard.worker.tools.permissions import (
     RUNNERS,
@@ -295,6 +295,19 @@ def test_deny_wins_over_ask_and_ask_over_allow() -> None:
     assert [each.effect for each in found if each is not None] == ["deny", "ask", "allow"]
 
 
+@pytest.mark.parametrize("path", ["docs/.envrc", "Makefile", "./docs//Conftest.py", "ci/.gitlab-ci.yml"])
+def test_no_rule_allows_what_runs_on_your_machine(path: str) -> None:
+    patterns = [Rule(id="r", tool="files", pattern=each) for each in ("**", path)]
+    folder = Rule(id="r", tool="write_file", scope=str(PurePosixPath(path).parent))
+    for rule in (*patterns, folder):
+        assert judge_call([rule], "write_file", {"path": path}, "/root") is None
+    assert (
+        judge_call([folder], "write_file", {"path": str(PurePosixPath(path).with_name("a.txt"))}, "/root") is not None
+    )
+    deny = Rule(id="r", effect="deny", tool="files", pattern="**")
+    assert judge_call([deny], "write_file", {"path": path}, "/root") == ("deny", deny, "")
+
+
 def test_a_rule_is_only_for_its_tool() -> None:
     rule = Rule(id="rule-1", effect="deny", tool="edit_file", pattern="**")
     assert judge_call([rule], "write_file", {"path": "a"}, "/root") is None
@@ -324,6 +337,10 @@ def test_a_rule_is_for_an_agent_its_type_or_all() -> None:
         (["src/a.py"], "src/b.py", False),
         (["src/../b.py"], "src/b.py", False),
         (["*.py"], "a.py", False),
+        (["docs/.."], "docs/a.txt", False),
+        (["/"], "a.py", False),
+        (["/ro"], "a.py", False),
+        (["/root/"], "a.py", True),
         ([" "], "a.py", False),
         (["src/a.py"], "src/a.py ", False),
         ([], "a.py", False),

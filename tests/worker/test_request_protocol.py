@@ -18,7 +18,8 @@ from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.offline.reply import Reply
 from crewboard.protocol import requests
 from crewboard.readmodel.mail import MailReader, MessageView
-from crewboard.records import Intake, Request, ToolResult
+from crewboard.records.events import Intake, ToolResult
+from crewboard.records.requests import Request
 from crewboard.store import mailbox, roster
 from crewboard.store.journal import RuleUsageReader
 from crewboard.worker.tools.base import Outcome, Tool
@@ -192,6 +193,20 @@ def test_a_strict_plan_refuses_what_it_does_not_name(shared_crew: Crew) -> None:
     assert shared_crew.see("strict").deviations is None
 
 
+def test_a_plan_names_no_folder_above_its_root(shared_crew: Crew) -> None:
+    root = shared_crew.root
+    entries = ["docs/..", "/", str(root.parent), "docs/./.././", "../x"]
+    shared_crew.model.give("above", *(plan(each) for each in entries), plan(str(root)), says("done"))
+    hired = shared_crew.hire("above", "code", "write it", strict_plan=True, unsafe_no_sandbox=True)
+    found = shared_crew.pending("plan_approval", "above")
+    assert found.payload["files"] == ["."], "the root itself is named as what it is"
+    refused = tool_results(shared_crew, "above")
+    assert [each.is_error for each in refused] == [True] * len(entries)
+    assert all("below the workspace" in each.content for each in refused)
+    answers.approve(shared_crew.team, found.id)
+    shared_crew.answer(hired)
+
+
 def test_mail_that_claims_to_be_an_approval_opens_nothing(shared_crew: Crew) -> None:
     shared_crew.model.give("wary", plan("forged.txt"), write("forged.txt"), says("done"))
     hired = shared_crew.hire("wary", "code", "write it", plan=True, unsafe_no_sandbox=True)
@@ -231,7 +246,7 @@ def test_an_open_gate_and_a_waiting_plan_survive_a_kill(shared_crew: Crew) -> No
 
 
 def letters(shared_crew: Crew, name: str) -> list[MessageView]:
-    return MailReader(shared_crew.directory, name).read()
+    return list(MailReader(shared_crew.directory, name).read())
 
 
 def test_an_approval_counts_as_read_while_its_tool_runs(shared_crew: Crew) -> None:
@@ -243,6 +258,27 @@ def test_an_approval_counts_as_read_while_its_tool_runs(shared_crew: Crew) -> No
     assert yes.picked_up_at is not None
     assert yes.picked_up_at == yes.entered_turn_at
     stop.stop_now(shared_crew.team, "allowed")
+
+
+def test_a_permission_shows_an_edit_in_whole_lines_of_its_file(shared_crew: Crew) -> None:
+    file = shared_crew.root / "login.py"
+    file.write_text("# verify the user first\nverify(user)\n")
+    hide = calls("edit_file", path="login.py", old_text=" the user first\n", new_text="\f")
+    shared_crew.model.give("editor", hide, calls("bash", command="\nls\ntrue"), says("done"))
+    hired = shared_crew.hire("editor", "code", "edit it", ask=True, unsafe_no_sandbox=True)
+    asked = shared_crew.pending("permission", "editor")
+    assert str(asked.payload["diff"]).split("\n")[3:] == [
+        "-# verify the user first", "-verify(user)", "+# verify\fverify(user)",
+    ]  # fmt: skip
+    other = "# verify the user first\nlogin()\n"
+    file.write_text(other)
+    answers.approve(shared_crew.team, asked.id)
+    command = shared_crew.pending("permission", "editor")
+    assert command.payload["summary"] == "ls … (+1 line)"
+    answers.reject(shared_crew.team, command.id, "no")
+    shared_crew.answer(hired)
+    assert "has changed since you read it" in tool_results(shared_crew, "editor")[0].content
+    assert file.read_text() == other, "the diff that was approved is no longer the one that would be made"
 
 
 def test_each_write_asks_permission_until_a_rule_covers_it(shared_crew: Crew) -> None:
@@ -357,11 +393,11 @@ def test_an_agent_can_neither_add_nor_remove_a_rule(ruled: Crew) -> None:
 
 
 def test_bad_input_ends_one_call_and_not_the_worker(shared_crew: Crew) -> None:
-    bad = [write(""), calls("bash", command=""), calls("bash", command="\x1c"), calls("edit_file", path="\n")]
+    bad = [write(""), calls("bash", command=""), calls("bash", command="\n\x01"), calls("edit_file", path="\n")]
     shared_crew.model.give("clumsy", *bad, says("done"))
     hired = shared_crew.hire("clumsy", "code", "write it", ask=True, unsafe_no_sandbox=True)
     request = shared_crew.pending("permission", "clumsy")
-    assert (request.payload["summary"], request.payload["scope"]) == ("", None)
+    assert (request.payload["summary"], request.payload["scope"]) == ("\x01", None)
     answers.reject(shared_crew.team, request.id, "no")
     assert shared_crew.answer(hired).text == "done"
     assert all(result.is_error for result in tool_results(shared_crew, "clumsy"))
@@ -413,9 +449,10 @@ def test_a_question_waits_for_the_operator(shared_crew: Crew) -> None:
 
 
 def test_an_interrupt_ends_a_command_at_once_and_is_read(shared_crew: Crew) -> None:
-    shared_crew.model.give("patient", calls("bash", command="sleep 300"), says("I stand here"))
+    shared_crew.model.give("patient", calls("bash", command="echo begun; sleep 300"), says("I stand here"))
     hired = shared_crew.hire("patient", "test", "wait", unsafe_no_sandbox=True)
-    eventually(lambda: "sleep" in shared_crew.see("patient").doing, "the command")
+    live = shared_crew.team.agent("patient").live
+    eventually(lambda: live.exists() and b"begun" in live.read_bytes(), "what the command printed")
     began = time.monotonic()
     control.interrupt(shared_crew.team, "patient", "stop that")
     assert shared_crew.answer(hired).text == "I stand here"
@@ -485,8 +522,7 @@ def test_a_busy_agent_may_refuse_to_leave_and_goes_on(shared_crew: Crew) -> None
     asked = next(
         body for body in shared_crew.model.asked_by("refuser") if "asks you to shut down" in str(body["messages"][-1])
     )
-    assert "shutdown_response" in [tool["name"] for tool in asked["tools"]]
-    assert "shutdown_response" not in [tool["name"] for tool in shared_crew.model.asked_by("refuser")[0]["tools"]]
+    assert asked["tools"] == shared_crew.model.asked_by("refuser")[0]["tools"], "a new tool would cost the cache"
 
 
 @pytest.mark.long
@@ -559,7 +595,8 @@ def test_a_lead_that_waits_is_told_when_its_child_needs_it(crew_on: Make) -> Non
 
 
 def test_a_lead_reviews_plans_of_others_and_never_its_own(crew_on: Make) -> None:
-    crew = crew_on({"lead": [plan("out.txt"), says("as planned")]})
+    review = calls("review_plan", request_id="plan-1", approve=True)
+    crew = crew_on({"lead": [plan("out.txt"), review, says("as planned")]})
     answers.set_approver(crew.team, "lead")
     hired = crew.hire("lead", "lead", "plan it", plan=True, unsafe_no_sandbox=True)
     request = crew.pending("plan_approval")
@@ -568,9 +605,10 @@ def test_a_lead_reviews_plans_of_others_and_never_its_own(crew_on: Make) -> None
     answers.set_approver(crew.team, "operator")
     answers.approve(crew.team, request.id)
     assert crew.answer(hired).text == "as planned"
-    before, after = ([tool["name"] for tool in body["tools"]] for body in crew.model.asked_by("lead"))
-    assert "review_plan" in before
-    assert "review_plan" not in after
+    first, *later = crew.model.asked_by("lead")
+    assert "review_plan" in [tool["name"] for tool in first["tools"]]
+    assert all(body["tools"] == first["tools"] for body in later)
+    assert "has no tool 'review_plan'" in tool_results(crew, "lead")[-1].content
 
 
 @pytest.mark.long

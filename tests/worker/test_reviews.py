@@ -5,13 +5,20 @@ from typing import Any
 
 import pytest
 
-from crewboard import protocol
-from crewboard.commands import Team, answers, tasks
+from crewboard.commands import answers, tasks
+from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, TryLaterError, UsageError
+from crewboard.names import OPERATOR
 from crewboard.offline.reply import Reply
-from crewboard.records import OPERATOR, Checked, Intake, Member, Message, Request, Task, ToolResult
-from crewboard.store import Held, TeamDirectory, leases, mailbox, roster
+from crewboard.protocol import approvals, requests, reviews
+from crewboard.records.events import Intake, ToolResult
+from crewboard.records.messages import Message
+from crewboard.records.requests import Request
+from crewboard.records.team import Checked, Member, Task
+from crewboard.store import leases, mailbox, roster
 from crewboard.store import tasks as board
+from crewboard.store.interface import Held
+from crewboard.store.layout import TeamDirectory
 from crewboard.worker import inbox
 from crewboard.worker.assignments import Assignments
 from crewboard.worker.limits import Limits
@@ -56,7 +63,7 @@ def test_a_reviewer_gets_the_diff_and_its_approval_completes_the_task(shared_cre
     (asked,) = mail_to(crew.directory, "rev", "task_review_request")
     assert f"ann reports task {task.id} as completed: write it. Its check `true` passed." in asked.content
     assert f"--- /dev/null\n+++ b/{path}\n@@ -0,0 +1,2 @@\n+one\n+two\n" in asked.content
-    request = protocol.requests.load(crew.directory, str(asked.metadata["request_id"]))
+    request = requests.load(crew.directory, str(asked.metadata["request_id"]))
     assert request is not None
     assert (request.status, request.decided_by, request.feedback) == ("approved", "rev", "fine")
     assert board.blockers(after, {each.id: each for each in board.load_all(crew.directory)}) == []
@@ -105,7 +112,7 @@ def reports_of(crew: Crew, name: str) -> list[Message]:
 
 
 def waiting(crew: Crew) -> list[Request]:
-    return [each for each in protocol.requests.pending(crew.directory) if each.type == "task_review"]
+    return [each for each in requests.pending(crew.directory) if each.type == "task_review"]
 
 
 @pytest.mark.long
@@ -125,7 +132,7 @@ def test_the_operator_reviews_for_a_reviewer_that_ended(shared_crew: Crew) -> No
     eventually(lambda: waiting(crew)[0].to == OPERATOR, "the operator is asked")
     assert [need.request_id for need in crew.view().needs if need.kind == "review"] == [request.id]
     with pytest.raises(BadDataError, match="is for operator to answer"):
-        protocol.approvals.respond(crew.directory, request.id, "approved", "gone", 1.0)
+        approvals.respond(crew.directory, request.id, "approved", "gone", 1.0)
     answers.approve(crew.team, request.id)
     assert saved(crew.directory, task).status == "completed"
 
@@ -183,8 +190,8 @@ def alive(directory: TeamDirectory) -> Callable[[str], Held]:
 
 def hand_over(team: Team, task: Task, diff: str = "+x\n") -> Task:
     """Do what the tool of the owner does before it asks."""
-    ident = protocol.reviews.request_id(task)
-    protocol.reviews.save_diff(team.directory, ident, diff)
+    ident = reviews.request_id(task)
+    reviews.save_diff(team.directory, ident, diff)
     return board.hand_over(team.directory, task.id, "ann", 2.0, edit=board.Edit(), checked=None, request_id=ident)
 
 
@@ -218,11 +225,11 @@ def test_only_a_review_or_the_operator_completes_a_reviewed_task(team: Team) -> 
     with pytest.raises(UsageError, match="only the operator changes who reviews"):
         board.update(team.directory, task.id, "ann", 2.0, edit=board.Edit(review="none"))
     handed = hand_over(team, task)
-    request = protocol.reviews.ask(team.directory, handed, 3.0)
+    request = reviews.ask(team.directory, handed, 3.0)
     with pytest.raises(UsageError, match="is in review by rev; approve or reject that first"):
         tasks.update_task(team, task.id, review="none")
     assert tasks.update_task(team, task.id, status="completed").in_review is None
-    closed = protocol.requests.load(team.directory, request.id)
+    closed = requests.load(team.directory, request.id)
     assert closed is not None
     assert closed.status == "cancelled"
 
@@ -232,7 +239,7 @@ def test_the_check_must_pass_before_the_review(team: Team) -> None:
     with pytest.raises(UsageError, match="before its check `make test` passes"):
         hand_over(team, task)
     passed = Checked(at=1.0, command="make test", exit_code=0)
-    ident = protocol.reviews.request_id(task)
+    ident = reviews.request_id(task)
     done = board.hand_over(team.directory, task.id, "ann", 2.0, edit=board.Edit(), checked=passed, request_id=ident)
     assert (done.status, done.in_review, done.checked) == ("in_progress", ident, passed)
 
@@ -242,18 +249,18 @@ def test_a_kill_loses_no_review_and_doubles_none(team: Team, alive: Callable[[st
     task = hand_over(team, begun(team))
     # Killed before the request was opened: the death of the owner leaves the work with the reviewer.
     assert board.release(team.directory, "ann", 3.0) == []
-    assert protocol.requests.load_all(team.directory) == []
+    assert requests.load_all(team.directory) == []
     for _ in range(2):
-        protocol.requests.cancel_requests_of(team.directory, "ann", 3.0)
-        protocol.reviews.reconcile(team.directory, 3.0)
-    (request,) = protocol.requests.pending(team.directory)
+        requests.cancel_requests_of(team.directory, "ann", 3.0)
+        reviews.reconcile(team.directory, 3.0)
+    (request,) = requests.pending(team.directory)
     assert (request.id, request.to, request.from_) == (task.in_review, "rev", "ann")
     assert len(mail_to(team.directory, "rev", "task_review_request")) == 1
     # Killed after the decision, and before the task was changed.
-    protocol.approvals.respond(team.directory, request.id, "rejected", "rev", 4.0, feedback="no")
+    approvals.respond(team.directory, request.id, "rejected", "rev", 4.0, feedback="no")
     assert saved(team.directory, task).in_review == request.id
     for _ in range(2):
-        protocol.reviews.reconcile(team.directory, 5.0)
+        reviews.reconcile(team.directory, 5.0)
     back = saved(team.directory, task)
     assert (back.status, back.owner, back.last_owner, back.in_review) == ("pending", None, "ann", None)
     assert len({message.id for message in mail_to(team.directory, "ann", "task_assignment")}) == 1
@@ -265,9 +272,9 @@ def test_a_kill_loses_no_review_and_doubles_none(team: Team, alive: Callable[[st
 
 def test_an_answer_again_ends_a_review_that_was_cut_short(team: Team) -> None:
     handed = hand_over(team, begun(team))
-    request = protocol.reviews.ask(team.directory, handed, 3.0)
+    request = reviews.ask(team.directory, handed, 3.0)
     assert request.to == OPERATOR, "the reviewer is not running"
-    protocol.approvals.respond(team.directory, request.id, "approved", OPERATOR, 4.0)
+    approvals.respond(team.directory, request.id, "approved", OPERATOR, 4.0)
     with pytest.raises(BadDataError, match="already approved"):
         answers.approve(team, request.id)
     assert saved(team.directory, handed).status == "completed"
@@ -278,7 +285,7 @@ def test_a_rejected_task_waits_while_its_owner_has_another(team: Team, alive: Ca
     handed = hand_over(team, begun(team))
     other = tasks.add_task(team, "other", owner="ann")
     board.claim(team.directory, other.id, "ann", "code", 3.0)
-    request = protocol.reviews.ask(team.directory, handed, 3.0)
+    request = reviews.ask(team.directory, handed, 3.0)
     answers.reject(team, request.id, "no")
     assert (saved(team.directory, handed).status, saved(team.directory, handed).owner) == ("pending", "ann")
     with pytest.raises(TryLaterError):
@@ -292,11 +299,11 @@ def test_feedback_is_not_overtaken_by_a_reminder_of_the_task(
     at_work(team.directory, "ann")
     alive("ann")
     board.claim(team.directory, task.id, "ann", "code", 1.0)
-    request = protocol.reviews.ask(team.directory, hand_over(team, task), 3.0)
+    request = reviews.ask(team.directory, hand_over(team, task), 3.0)
     run_state = worker(team.directory, "ann")
     results = Results(run_state)
     results.answer("ok")
-    assignments = Assignments(run_state, results, Limits(run_state, results))
+    assignments = Assignments(run_state, results, Limits(run_state, results, is_priced=True))
     look = inbox.look
     rejected: list[Request] = []
 
@@ -311,16 +318,16 @@ def test_feedback_is_not_overtaken_by_a_reminder_of_the_task(
     assert assignments.look()
     assignment = run_state.conversation.assignment
     assert assignment is not None
-    assert assignment.id == protocol.reviews.feedback_id(request.id)
+    assert assignment.id == reviews.feedback_id(request.id)
 
 
 @pytest.mark.long
 def test_a_long_diff_is_cut_and_kept_whole(team: Team, alive: Callable[[str], Held]) -> None:
     alive("rev")
     diff = "+line\n" * 10_000
-    request = protocol.reviews.ask(team.directory, hand_over(team, begun(team), diff), 3.0)
+    request = reviews.ask(team.directory, hand_over(team, begun(team), diff), 3.0)
     (message,) = mail_to(team.directory, "rev", "task_review_request")
-    assert len(message.content) < protocol.reviews.MOST_OF_DIFF + 1000
+    assert len(message.content) < reviews.MOST_OF_DIFF + 1000
     path = team.directory.path / str(request.payload["file"])
     assert f"[cut: the whole diff is in {path}]" in message.content
     assert path.read_text() == diff

@@ -11,7 +11,10 @@ from msgspec.structs import replace
 from crewboard.commands import answers, hire, hosts
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
-from crewboard.records import HireOptions, Member, Message, Spec, Status, Tokens, convert
+from crewboard.records.agents import HireOptions, Spec, Status, Tokens
+from crewboard.records.base import convert
+from crewboard.records.messages import Message
+from crewboard.records.team import Member
 from crewboard.store import agents, json_records, leases, mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.web import narrow
@@ -23,7 +26,20 @@ ENVIRONMENT = {"CREWBOARD_OFFLINE": "1", "CREWBOARD_SANDBOX": "none"}
 RESTRICTING = {"plan", "strict_plan", "ask", "worktree"}
 PERMITTING = {"network", "web", "unsafe_no_sandbox", "allow_hardlinks"}
 LIMITING = {"max_turns", "budget", "max_memory", "allowed_domains"}
-HARMLESS = {"host", "needs", "start_from", "once", "autoclaim", "task", "restart", "base", "effort", "thinking"}
+HARMLESS = {
+    "window",
+    "max_reply",
+    "host",
+    "needs",
+    "start_from",
+    "once",
+    "autoclaim",
+    "task",
+    "restart",
+    "base",
+    "effort",
+    "thinking",
+}
 
 OPTIONS = st.builds(
     HireOptions,

@@ -14,13 +14,16 @@ from crewboard.commands import answers, hire, messages
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
-from crewboard.records import HireOptions, Summary
-from crewboard.records import Reply as Kept
+from crewboard.records.agents import HireOptions
+from crewboard.records.events import Reply as Kept
+from crewboard.records.events import Summary
 from crewboard.store import roster
 from crewboard.type_files import find, find_all
 from crewboard.worker.conversation import replay
 from tests.crew import Crew
-from tests.model import calls, says
+from tests.model import calls, looks, says
+from tests.raw import RawServer, sse
+from tests.worker.test_odd_replies import DONE, STOP, begin, call, called, end, start, text
 
 Make = Callable[..., Crew]
 
@@ -37,6 +40,10 @@ def sent(crew: Crew, name: str) -> list[tuple[Any, Any]]:
     return [(body.get("output_config"), body.get("thinking")) for body in crew.model.asked_by(name)]
 
 
+def hire_plan(crew: Crew, name: str, model: str | None = None, **terms: Any) -> hire.Assignment:
+    return hire.spawn(crew.team, hire.Hire(name, "plan", "go", model=model, flags=HireOptions(**terms)))
+
+
 def thinking_in(body: dict[str, Any]) -> list[dict[str, Any]]:
     blocks = [block for message in body["messages"] if message["role"] == "assistant" for block in message["content"]]
     return [block for block in blocks if block["type"] in ("thinking", "redacted_thinking")]
@@ -47,51 +54,73 @@ def thinking_of(crew: Crew, name: str) -> list[dict[str, Any]]:
     return [block for block in blocks if block["type"] in ("thinking", "redacted_thinking")]
 
 
-def test_what_the_hire_says_is_asked_of_the_model(shared_crew: Crew) -> None:
-    shared_crew.model.give("eager", says("done"))
-    shared_crew.run("eager", "plan", "go", effort="max", thinking="off")
-    assert sent(shared_crew, "eager") == [({"effort": "max"}, {"type": "disabled"})]
-    shown = shared_crew.wait_for("eager", "idle")
-    assert (shown.effort, shown.thinking) == ("max", "off")
+@pytest.mark.parametrize(
+    ("name", "terms", "asked"),
+    [
+        ("eager", {"effort": "max"}, ({"effort": "max"}, ADAPTIVE)),
+        # Each model has one way to turn it off.
+        ("curt", {"thinking": "off", "model": "claude-sonnet-5-5"}, ({"effort": "high"}, {"type": "between_tools"})),
+        (
+            "cheap",
+            {"thinking": "off", "effort": "low", "model": "claude-haiku-5-5"},
+            ({"effort": "low"}, {"type": "disabled"}),
+        ),
+    ],
+)
+def test_what_the_hire_says_is_asked_of_the_model(
+    shared_crew: Crew, name: str, terms: dict[str, str], asked: tuple[Any, Any]
+) -> None:
+    shared_crew.model.give(name, says("done"))
+    assert shared_crew.answer(hire_plan(shared_crew, name, **terms)).text == "done"
+    assert sent(shared_crew, name) == [asked]
+    shown = shared_crew.wait_for(name, "idle")
+    assert (shown.effort, shown.thinking) == (asked[0]["effort"], terms.get("thinking", "adaptive"))
 
 
 @pytest.mark.long
 def test_an_agent_works_with_the_effort_and_thinking_of_its_type(shared_crew: Crew) -> None:
     expected = {
-        "explore": (None, None),
+        "explore": ({"effort": "medium"}, ADAPTIVE),
         "code": ({"effort": "high"}, ADAPTIVE),
         "test": ({"effort": "medium"}, ADAPTIVE),
     }
     for kind, found in expected.items():
         shared_crew.model.give(f"usual-{kind}", says("done"))
         shared_crew.run(f"usual-{kind}", kind, "go", unsafe_no_sandbox=True)
-        # The offline model takes no effort where its name says haiku, the default of explore.
         assert sent(shared_crew, f"usual-{kind}") == [found]
         shown = shared_crew.wait_for(f"usual-{kind}", "idle")
-        assert bool(shown.effort) == bool(shown.thinking) == bool(found[0]), "what is not asked for is not shown"
+        assert bool(shown.thinking) == bool(found[1]), "what is not asked for is not shown"
 
 
 @pytest.mark.parametrize(
-    ("kind", "terms", "why"),
+    ("model", "terms", "why"),
     [
-        ("explore", {"effort": "low"}, "claude-haiku-5-5 does not take the effort low: it has no levels of effort"),
-        (
-            "code",
-            {"effort": "xhigh"},
-            "claude-sonnet-5-5 does not take the effort xhigh: it has low, medium, high, max",
-        ),
-        ("explore", {"thinking": "adaptive"}, "claude-haiku-5-5 does not take the thinking adaptive: it takes off"),
+        ("haiku-4-5", {"effort": "low"}, "does not take the effort low: it has no levels of effort"),
+        ("sonnet-4-6", {"effort": "xhigh"}, "does not take the effort xhigh: it has low, medium, high, max"),
+        ("haiku-4-5", {"thinking": "adaptive"}, "does not take the thinking adaptive: it takes off"),
+        ("opus-5-5", {"thinking": "off"}, "does not take the thinking off: it takes adaptive"),
+        ("haiku-5-5", {"effort": "max", "thinking": "off"}, "does not take the effort max with the thinking off"),
     ],
 )
 def test_what_the_model_does_not_take_starts_no_agent(
-    shared_crew: Crew, kind: str, terms: dict[str, Any], why: str
+    shared_crew: Crew, model: str, terms: dict[str, Any], why: str
 ) -> None:
     for environment in (shared_crew.environment, {**shared_crew.environment, "CREWBOARD_OFFLINE": "1"}):
         team = Team(shared_crew.directory, environment=environment)
-        hiring = hire.Hire("unwilling", kind, "go", flags=HireOptions(**terms, unsafe_no_sandbox=True))
-        with pytest.raises(UsageError, match=why):
+        hiring = hire.Hire("unwilling", "plan", "go", model=f"claude-{model}", flags=HireOptions(**terms))
+        with pytest.raises(UsageError, match=f"claude-{model} {why}"):
             hire.spawn(team, hiring)
     assert roster.load(shared_crew.directory).member("unwilling") is None
+
+
+def test_what_is_usual_gives_way_to_what_was_asked() -> None:
+    can = models.read(models.offline("claude-haiku-5-5"))
+    for asked, usual, found in (
+        (("max", None), ("low", "off"), ("max", None)),
+        ((None, "off"), ("max", "adaptive"), (None, "off")),
+        (("high", None), ("low", "off"), ("high", "off")),
+    ):
+        assert models.chosen(can, asked, usual) == found  # type: ignore[arg-type]
 
 
 def test_a_resume_with_a_model_that_takes_less_is_refused(shared_crew: Crew) -> None:
@@ -99,17 +128,18 @@ def test_a_resume_with_a_model_that_takes_less_is_refused(shared_crew: Crew) -> 
     shared_crew.run("demoted", "plan", "go", effort="xhigh", once=True)
     shared_crew.wait_for("demoted", "exited")
     with pytest.raises(UsageError, match="does not take the effort xhigh"):
-        hire.resume(shared_crew.team, "demoted", model="claude-haiku-5-5")
+        hire.resume(shared_crew.team, "demoted", model="claude-haiku-4-5")
 
 
 def test_a_worker_refuses_what_changed_since_the_hire(shared_crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "ask", lambda _model, _environment: None)
-    answer = shared_crew.run("outdated", "explore", "go", effort="low")
+    answer = shared_crew.answer(hire_plan(shared_crew, "outdated", "claude-haiku-4-5", effort="low"))
     assert answer.code == 2
     assert "no levels of effort" in str(answer.error)
     assert sent(shared_crew, "outdated") == []
 
 
+@pytest.mark.misfits("a description of a model from before it had capabilities")
 def test_without_the_route_only_what_was_asked_for_is_sent(shared_crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "offline", lambda _model: {})
     shared_crew.model.give("unsure", says("done"))
@@ -202,16 +232,18 @@ def test_thinking_goes_back_unchanged_across_tools_and_a_resume(shared_crew: Cre
     answers.answer(shared_crew.team, shared_crew.pending("question", "thinker").id, "this")
     assert shared_crew.answer(hired).text == "the end"
     kept = thinking_of(shared_crew, "thinker")
-    assert [block["type"] for block in kept] == ["thinking", "redacted_thinking", "thinking", "thinking", "thinking"]
+    # The server refuses what was changed, or what stands behind something else than before. The last one is of the end.
+    kinds = ["thinking", "redacted_thinking", "thinking", "thinking", "thinking", "thinking"]
+    assert [block["type"] for block in kept] == kinds
     assert all(block["signature"] for block in kept if block["type"] == "thinking")
-    assert thinking_in(shared_crew.model.asked_by("thinker")[-1]) == kept
+    assert thinking_in(shared_crew.model.asked_by("thinker")[-1]) == kept[:-1]
 
 
 @pytest.mark.long
 def test_thinking_outlives_summaries(shared_crew_on: Make) -> None:
     works = [
-        Reply([thought(f"step {number} " * 100), {"type": "text", "text": "word " * 400}, *calls("list_dir").content])
-        for number in range(14)
+        Reply([thought(f"step {number} " * 100), {"type": "text", "text": "word " * 400}, *look.content])
+        for number, look in enumerate(looks(14))
     ]
     crew = shared_crew_on(script={"ponderer": [*works, says("the end")]}, window=16_000)
     assert crew.run("ponderer", "plan", "Look everywhere").text == "the end"
@@ -256,3 +288,22 @@ def test_a_transcript_for_a_summary_leaves_thinking_out() -> None:
     conversation = replay([reply])
     assert "said" in conversation.transcript()
     assert "secret way" not in conversation.transcript()
+
+
+@pytest.mark.parametrize("signature", [{}, {"signature": ""}])
+def test_unsigned_thinking_goes_back_to_a_server_of_others(shared_crew_on: Make, signature: dict[str, str]) -> None:
+    came = {"type": "thinking", "thinking": "hm", **signature}
+    cut = sse(start(), begin({**came, "thinking": "cut"}), *text("so ", 1), end("max_tokens"), STOP)
+    looks = called(begin(came), *call(whole={}, name="list_dir", index=1))
+    name = f"plainly{len(signature)}"
+    with RawServer(looks, cut, DONE) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        assert crew.run(name, "explore", "go").text == "so the end"
+    assert [thinking_in(body) for body in server.requests] == [[], [came], [came]]
+    conversation = replay(crew.events(name))
+    assert not thinking_in({"messages": conversation.messages()}), "the API itself refuses it"
+    conversation.sends_unsigned = True
+    assert thinking_in({"messages": conversation.messages()}) == [came]
+    (begun,) = [event for event in crew.events(name) if type(event).__name__ == "RunStarted"]
+    conversation.apply(begun.replace(fresh=False, model="another"))
+    assert not thinking_in({"messages": conversation.messages()})

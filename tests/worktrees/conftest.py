@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.records import HireOptions, Spec
-from crewboard.store import TeamDirectory
+from crewboard.records.agents import HireOptions, Spec
+from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees import checkout
 from tests import system
 from tests.worktrees.home import Home, make_repository

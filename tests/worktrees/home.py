@@ -8,7 +8,8 @@ import zlib
 from pathlib import Path
 
 from crewboard.commands.context import Team
-from crewboard.records import Member, Spec, Worktree
+from crewboard.records.agents import Spec, Worktree
+from crewboard.records.team import Member
 from crewboard.store import json_records, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees.snapshot import branch_of, ref_of

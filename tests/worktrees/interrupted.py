@@ -5,7 +5,7 @@ from pathlib import Path
 
 from crewboard.commands import changes
 from crewboard.commands.context import Team
-from crewboard.records import How
+from crewboard.records.team import How
 from crewboard.store.layout import TeamDirectory
 
 

@@ -8,15 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.commands import Team, answers, changes, messages, stop, tasks, undo
+from crewboard.commands import answers, changes, messages, stop, tasks, undo
 from crewboard.commands import hire as hiring
-from crewboard.readmodel import Need, as_json
-from crewboard.records import Config, HireOptions, SnapshotTaken, ToolResult, UsageError
+from crewboard.commands.context import Team
+from crewboard.errors import UsageError
+from crewboard.readmodel import as_json
+from crewboard.readmodel.team import Need
+from crewboard.records.agents import HireOptions
+from crewboard.records.events import SnapshotTaken, ToolResult
+from crewboard.records.team import Config
 from crewboard.sandbox import bubblewrap, landlock
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.sandbox import open_sandbox
-from crewboard.store import TeamDirectory, agents, roster
+from crewboard.store import agents, roster
 from crewboard.store import tasks as store_tasks
+from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees import merging, snapshot
 from crewboard.worktrees.changes import LastCheck
 from tests import system
@@ -227,6 +233,17 @@ def test_the_user_sees_that_a_checkout_was_not_set_up(made: Made) -> None:
     assert as_json.agent(bob, crew.directory)["setup_error"] == bob.setup_error
 
 
+def test_a_merge_names_the_commands_that_run_on(made: Made) -> None:
+    crew = made(calls("bash", command="until [ -e ../go ]; do sleep 0.05; done", background=True), says("done"))
+    crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True)
+    crew.wait_for("bob", "idle")
+    (crew.directory.worktree("bob") / "new.py").write_text("y = 1\n")
+    done = changes.merge(crew.team, "bob")
+    assert done is not None
+    (running,) = done.background
+    assert "until [ -e ../go ]" in running
+
+
 @pytest.mark.long
 def test_what_the_setup_leaves_is_no_work_of_the_agent(made: Made) -> None:
     crew = made(calls("write_file", path="api.py", content="one\ntwo\n"), says("done"))
@@ -431,7 +448,7 @@ def test_a_lead_brings_work_together_on_a_branch_that_is_not_checked_out(made: M
     crew.model.give("bob", calls("write_file", path="new.py", content="y = 1\n"), says("done"))
     crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True)
     crew.wait_for("bob", "idle")
-    accept = calls("accept_changes", teammate="bob")
+    accept = calls("accept_changes", teammate="bob", sha256="0" * 64)
     crew.model.give("lead", calls("list_changes"), calls("read_diff", teammate="bob"), accept, says("refused"))
     crew.run("lead", "lead", "bring it together", unsafe_no_sandbox=True)
     listed, diff, refused = results_of(crew, "lead")
@@ -439,11 +456,14 @@ def test_a_lead_brings_work_together_on_a_branch_that_is_not_checked_out(made: M
     assert "+y = 1" in diff.content
     assert "no tool 'accept_changes'" in refused.content
     answers.change_setting(crew.team, "lead_merges", "on")
-    onto_main = calls("accept_changes", teammate="bob", into="main")
-    crew.model.give("lead", onto_main, accept, calls("accept_changes", teammate="bob"), says("done"))
+    shown = diff.content.partition("\n")[0].rpartition(" ")[2]
+    onto_main = calls("accept_changes", teammate="bob", into="main", sha256=shown)
+    as_shown = calls("accept_changes", teammate="bob", sha256=shown)
+    crew.model.give("lead", onto_main, accept, as_shown, as_shown, says("done"))
     crew.answer_to("lead", messages.send(crew.team, "lead", "now you may").id)
-    checked_out, merged, again = results_of(crew, "lead")[3:]
+    checked_out, other, merged, again = results_of(crew, "lead")[3:]
     assert "main is checked out" in checked_out.content
+    assert "the work of bob has another sha256" in other.content
     assert "bob is merged into integration" in merged.content
     assert again.content == "integration has all that bob changed"
     assert git(crew.root, "show", "integration:new.py") == "y = 1"

@@ -1,17 +1,19 @@
 """What an agent with a worktree changed, compared with plain git's own answers."""
 
 import os
+import shutil
+import subprocess
 
 import pytest
 
 from crewboard.commands import changes
 from crewboard.errors import UsageError
-from crewboard.readmodel import format_minute
-from crewboard.records import Checked, Member
+from crewboard.readmodel.needs import format_minute
+from crewboard.records.team import Checked, Member
 from crewboard.store import agents, roster, tasks
 from crewboard.worktrees import snapshot
 from crewboard.worktrees.changes import Changes, FileChange
-from tests.cli.shell import Inside
+from tests.cli.shell import COMMAND, Inside, clean_environment
 from tests.matrix import default
 from tests.worktrees.home import Home
 
@@ -81,6 +83,69 @@ def test_the_printed_diff_is_a_patch_that_git_applies(home: Home) -> None:
     printed = Inside(home.root)("changes", "bob", "--diff").out
     home.git("apply", "--index", "-", stdin=printed.encode())
     assert home.git("write-tree") == home.git("rev-parse", f"{bob.snapshot}^{{tree}}")
+
+
+ODD = "a\r\nb\x1b[31m\x0c\u202e\n".encode() + b"caf\xe9\n"
+
+
+def test_a_patch_outside_a_terminal_has_its_own_bytes(home: Home) -> None:
+    bob = home.hire("bob")
+    bob.write("odd.txt", ODD)
+    bob.snap()
+    command = [*COMMAND, "changes", "bob", "--diff"]
+    patch = subprocess.run(command, cwd=home.root, env=clean_environment(), capture_output=True, check=True).stdout
+    home.git("apply", "--index", "-", stdin=patch)
+    assert home.git("write-tree") == home.git("rev-parse", f"{bob.snapshot}^{{tree}}")
+
+
+@pytest.mark.long
+def test_a_patch_on_a_terminal_shows_marks(home: Home) -> None:
+    bob = home.hire("bob")
+    bob.write("odd.txt", ODD)
+    bob.snap()
+    ours, theirs = os.openpty()
+    command = [*COMMAND, "changes", "bob", "--diff"]
+    subprocess.run(command, cwd=home.root, env=clean_environment(), stdout=theirs, stderr=subprocess.PIPE, check=True)
+    os.close(theirs)
+    shown = os.read(ours, 4096)
+    os.close(ours)
+    assert "+b␛[31m␌<U+202E>".encode() in shown
+    assert b"\x1b" not in shown
+
+
+_KEY = f"sk-ant-api03-{'x' * 71}"
+
+
+def test_a_patch_that_hides_a_key_cannot_be_applied(home: Home) -> None:
+    bob = home.hire("bob")
+    bob.write("README", "hello\nyou\n")
+    bob.write("secret.md", f"one\napi_key = {_KEY}\n")
+    bob.snap()
+    hides = Inside(home.root)("changes", "bob", "--diff")
+    assert "+api_key = [key hidden: 84 characters]\n" in hides.out
+    assert hides.code == 0
+    assert hides.err.startswith(
+        "1 line holds what looks like a key, which is hidden: `git apply` refuses this patch; "
+        "`crewboard changes bob --diff --reveal` shows it\n"
+    )
+    for program in (["git", "apply"], ["git", "apply", "--recount"], ["patch", "-p1", "--batch"]):
+        if shutil.which(program[0]) is not None:
+            done = subprocess.run(program, cwd=home.root, input=hides.out.encode(), capture_output=True, check=False)
+            assert done.returncode > 0
+    assert home.git("status", "--porcelain") == "", "nothing of it is written"
+
+
+def test_a_revealed_patch_is_one_that_git_applies(home: Home) -> None:
+    bob = home.hire("bob")
+    bob.write("secret.md", f"api_key = {_KEY}\n")
+    bob.snap()
+    revealed = Inside(home.root)("changes", "bob", "--diff", "--reveal")
+    assert revealed.err.endswith("merges exactly this\n")
+    home.git("apply", "--index", "-", stdin=revealed.out.encode())
+    assert home.read("secret.md") == f"api_key = {_KEY}\n"
+    assert home.git("write-tree") == home.git("rev-parse", f"{bob.snapshot}^{{tree}}")
+    Inside(home.root)("changes", "bob", "--reveal").refused(2, "--reveal is for --diff")
+    Inside(home.root)("changes", "bob", "--reveal", "--json").refused(2, "--reveal is for --diff")
 
 
 @pytest.mark.parametrize(
@@ -253,7 +318,7 @@ def test_changes_as_json(home: Home) -> None:
                 },
             ],
             "added": 1, "removed": 1, "behind": 0, "applies": True, "merged": False, "conflicts": [], "missing": [],
-            "collides_with": [], "check": None,
+            "collides_with": [], "check": None, "sha256": changes.newest(home.team, "bob").sha256,
         }
     ]  # fmt: skip
 
@@ -302,7 +367,7 @@ def test_changes_in_words(home: Home) -> None:
     assert run("changes").out.splitlines()[1].split() == ["bob", "+1", "-0", "1", "0", "–", "cleanly"]
     assert run("changes", "--stat").out == run("changes", "bob").out
     assert "A        +1 -0  notes.txt" in run("changes", "bob").out
-    assert "+x␛[31m" in run("changes", "bob", "--diff").out
+    assert "+x\x1b[31m" in run("changes", "bob", "--diff").out
     run("changes", "--stat", "--diff").refused(2, "one of")
 
 

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from crewboard.commands import changes, messages
-from crewboard.readmodel import AgentView, Need, read_team
 from crewboard.readmodel.needs import to_acknowledge
-from crewboard.records import Collisions, Exit
+from crewboard.readmodel.reader import read_team
+from crewboard.readmodel.team import AgentView, Need
+from crewboard.records.processes import Exit
+from crewboard.records.team import Collisions
 from crewboard.store import agents, json_records
 from crewboard.worktrees import collisions
 from crewboard.worktrees.changes import merged as merged_of
@@ -109,7 +111,7 @@ def test_the_changed_lines_that_are_not_merged_are_shown_for_each_agent(home: Ho
     agents = sorted(read_team(home.directory).agents, key=lambda agent: agent.name)
     assert _cells(agents[:1]) == [f"+3 −{removed}"]
     assert not _cells(agents[1:]), "no column without data"
-    assert run("merge", "amy", "--now").code == 0
+    assert run.agree("merge", "amy", "--now").code == 0
     assert not _cells(list(read_team(home.directory).agents))
 
 

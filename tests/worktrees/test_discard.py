@@ -7,7 +7,8 @@ import pytest
 
 from crewboard.commands import changes, stop
 from crewboard.errors import TryLaterError, UsageError
-from crewboard.records import Checked, Spec, Worktree
+from crewboard.records.agents import Spec, Worktree
+from crewboard.records.team import Checked
 from crewboard.store import agents, json_records, leases, operators, tasks
 from crewboard.worktrees.repository import NoRepositoryError
 from tests.cli.files import enlist
@@ -38,7 +39,7 @@ def test_an_agent_with_unmerged_work_is_not_removed(home: Home) -> None:
 @pytest.mark.parametrize("how", SOME)
 def test_a_merged_agent_is_removed_with_its_refs(home: Home, how: str) -> None:
     work(home)
-    Inside(home.root)("merge", "bob", f"--{how}")
+    Inside(home.root).agree("merge", "bob", f"--{how}")
     stop.remove(home.team, "bob")
     assert refs(home) == []
 
@@ -150,7 +151,7 @@ def test_discard_asks_unless_all_is_merged(home: Home) -> None:
     work(home)
     run = Inside(home.root)
     run("discard", "bob").refused(2, "unmerged", "--yes")
-    assert run("merge", "bob").code == 0
+    assert run.agree("merge", "bob").code == 0
     assert run("discard", "bob").code == 0
     run("discard", "ann", "--yes").refused(2, "ann")
 
@@ -168,7 +169,7 @@ def test_what_is_left_of_removed_agents_is_pruned(home: Home) -> None:
     for name in ("ann", "bob"):
         work(home, name)
     run = Inside(home.root)
-    run("merge", "bob")
+    run.agree("merge", "bob")
     for name in ("ann", "bob"):
         # As if they had been removed by another version.
         home.forget(name)
@@ -195,7 +196,7 @@ def test_worktrees_in_words(home: Home) -> None:
 def test_merge_undo_and_discard_are_recorded(home: Home) -> None:
     bob = work(home)
     run = Inside(home.root).with_environment(CREWBOARD_OPERATOR="kim")
-    said = run("merge", "bob", "--json").json
+    said = run.agree("merge", "bob", "--json").json
     assert (said["agent"], said["how"], said["branch"], said["before"]) == ("bob", "squash", "main", bob.base)
     assert run("merge", "bob", "--json").json is None
     assert run("merge", "bob").out.startswith("nothing to merge")
@@ -258,7 +259,7 @@ def test_a_failed_check_that_is_not_set_any_more_blocks_no_merge(home: Home) -> 
     run("merge", "bob").refused(65, "crewboard check bob", "merge bob --unchecked")
     assert run("settings", "check", "none").code == 0
     assert run("changes", "bob", "--json").json[0]["check"] is None
-    assert run("merge", "bob").code == 0
+    assert run.agree("merge", "bob").code == 0
 
 
 def test_a_failed_check_of_a_task_that_ended_is_not_said_to_run_again(home: Home) -> None:
@@ -266,7 +267,7 @@ def test_a_failed_check_of_a_task_that_ended_is_not_said_to_run_again(home: Home
     task = tasks.add(home.directory, "work", 1.0, owner="bob", check="make test")
     agents.save_checked(home.directory.agent("bob"), Checked(at=5.0, command="make test", exit_code=2), None)
     tasks.update(home.directory, task.id, "operator", 2.0, status="completed")
-    ran = Inside(home.root)("merge", "bob")
+    ran = Inside(home.root).agree("merge", "bob")
     ran.refused(65, "failed last", "merge bob --unchecked")
     assert "crewboard check bob" not in ran.err
 
@@ -333,4 +334,4 @@ def test_a_merge_of_work_that_waits_for_a_review_says_so(home: Home) -> None:
     json_records.save(record, tasks.load(home.directory, task.id).replace(in_review="review-1"))
     run = Inside(home.root)
     for options in (("--dry-run",), ()):
-        assert "task 1 waits for the review of operator: pages" in run("merge", "bob", *options).err
+        assert "task 1 waits for the review of operator: pages" in run.agree("merge", "bob", *options).err

@@ -1,6 +1,9 @@
 """What hostile work of an agent could do to the user's files and repository, and does not."""
 
+import hashlib
 import os
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
@@ -8,9 +11,11 @@ import pytest
 from crewboard.commands import changes
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, UsageError
-from crewboard.records import Member
-from crewboard.store import TeamDirectory, json_records, roster
+from crewboard.records.team import Member
+from crewboard.store import json_records, roster
+from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees import checkout, snapshot
+from crewboard.worktrees.repository import GitFailedError, open_repository
 from tests.cli.shell import Inside
 from tests.worktrees.conftest import Hired, git, write
 from tests.worktrees.home import Home
@@ -249,3 +254,41 @@ def test_a_history_index_that_lies_loses_no_file(directory: TeamDirectory, root:
         path.write_bytes(data[: len(data) // 2] + bytes(0x55 ^ byte for byte in data[len(data) // 2 :]))
     taken = snapshot.take(directory, "bob", spec)
     assert git(root, "show", f"{taken.head}:api.py") == "changed"
+
+
+def _pack_of_copies(size: int, copies: int) -> bytes:
+    """Return a pack with a file of zeros and one that repeats it: some kilobytes (git's pack-format documentation)."""
+
+    def entry(kind: int, length: int, content: bytes, base: bytes = b"") -> bytes:
+        head, length = [kind << 4 | length & 15], length >> 4
+        while length:
+            head[-1] |= 0x80
+            head.append(length & 0x7F)
+            length >>= 7
+        return bytes(head) + base + zlib.compress(content)
+
+    def number(value: int) -> bytes:
+        found = b""
+        while value > 0x7F:
+            found, value = found + bytes([value & 0x7F | 0x80]), value >> 7
+        return found + bytes([value])
+
+    file = bytes(size)
+    base = hashlib.sha1(f"blob {size}\0".encode() + file, usedforsecurity=False).digest()
+    # Copy `size` bytes from the beginning of the base, again and again.
+    copy = b"\xf0" + size.to_bytes(3, "little")
+    delta = number(size) + number(size * copies) + copy * copies
+    pack = b"PACK" + struct.pack(">II", 2, 2) + entry(3, size, file) + entry(7, len(delta), delta, base)
+    return pack + hashlib.sha1(pack, usedforsecurity=False).digest()
+
+
+@pytest.mark.parametrize("count", [2, 1000], ids=["unpacked", "kept as a pack"])
+def test_a_pack_that_grows_in_memory_is_refused(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    repository = open_repository(home.root)
+    (tmp_path / "pack").write_bytes(_pack_of_copies(8 << 20, 60))
+    assert (tmp_path / "pack").stat().st_size < 1 << 20
+    monkeypatch.setattr("crewboard.worktrees.repository.MAX_MEMORY", 200 << 20)
+    with (tmp_path / "pack").open("rb") as pack, pytest.raises(GitFailedError, match=r"(?i)memory"):
+        repository.take_in(pack.fileno(), count, seconds=60)

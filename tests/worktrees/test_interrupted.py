@@ -15,7 +15,7 @@ import pytest
 
 from crewboard.commands import changes
 from crewboard.errors import BadDataError, TryLaterError, UsageError
-from crewboard.records import Acceptances, How, Move
+from crewboard.records.team import Acceptances, How, Move
 from crewboard.store import json_records
 from crewboard.worktrees import merging
 from crewboard.worktrees.repository import Repository

@@ -1,20 +1,30 @@
 """The work of an agent comes into the user's branch as git itself would merge it, and goes back."""
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pexpect
 import pytest
 from msgspec.structs import replace
 
-from crewboard.commands import changes, command_for
+from crewboard.commands import changes
+from crewboard.commands.context import command_for
 from crewboard.errors import BadDataError, TryLaterError, UsageError
-from crewboard.records import Acceptances, Checked, How, Message, Status
+from crewboard.records.agents import Status
+from crewboard.records.messages import Message
+from crewboard.records.team import Acceptances, Checked, How
 from crewboard.store import agents, codec, json_records, leases, roster, tasks
+from crewboard.worker.tools import team as team_tools
 from crewboard.worktrees import collisions, merging
-from tests.cli.shell import Inside
+from tests.bench.terminal import terminal
+from tests.cli.shell import COMMAND, Inside, clean_environment
 from tests.matrix import default
 from tests.worktrees.home import AgentWork, Home
 
@@ -593,13 +603,101 @@ def test_a_check_that_passed_is_old_when_the_files_changed_since(home: Home) -> 
     assert state() == "failed"
 
 
+# ------------------------------------------------------------------------------------------------ a yes of the user
+
+
+def printed(text: str) -> list[str]:
+    """Return the arguments of the command that was printed to merge what was shown."""
+    (line,) = re.findall(r"`crewboard (merge [^`]*--sha256 [0-9a-f]{16})`", text)
+    return shlex.split(line)
+
+
+@pytest.mark.parametrize("look", [("changes", "bob", "--diff"), ("merge", "bob", "--dry-run")])
+def test_work_that_changed_since_it_was_shown_is_refused(home: Home, look: tuple[str, ...]) -> None:
+    bob, before = work(home), home.git("rev-parse", "main")
+    run = Inside(home.root)
+    shown = printed(run(*look).err)
+    bob.write("api.py", "evil\n")
+    bob.snap()
+    run(*shown).refused(65, "the work of bob has another sha256", "read it again")
+    run(*shown, "--now").refused(65, "another sha256")
+    assert home.git("rev-parse", "main") == before
+    assert run(*printed(run(*look).err)).code == 0
+    assert home.read("api.py") == "evil\n"
+
+
+def test_a_yes_is_also_for_the_commits_of_the_agent(home: Home) -> None:
+    bob = work(home)
+    run = Inside(home.root)
+    shown = printed(run("merge", "bob", "--merge", "--dry-run").err)
+    bob.commit("The same files in another commit")
+    bob.snap()
+    run(*shown).refused(65, "another sha256")
+
+
+def test_a_merge_in_a_script_needs_the_work_that_it_takes(home: Home) -> None:
+    work(home)
+    before = home.git("rev-parse", "main")
+    run = Inside(home.root)
+    asked = run("merge", "bob", "--rebase", "--message", "say three", "--json")
+    asked.refused(2, "crewboard changes bob --diff", "accepts exactly that")
+    assert home.git("rev-parse", "main") == before
+    named = printed(asked.err)
+    assert named[:5] == ["merge", "bob", "--rebase", "--message", "say three"]
+    assert run(*named).code == 0
+    assert home.read("bob/new.txt") == "new\n"
+
+
+@pytest.mark.parametrize("exchanged", [False, True])
+def test_a_terminal_shows_the_work_and_asks(home: Home, *, exchanged: bool) -> None:
+    bob, before = work(home), home.git("rev-parse", "main")
+    with terminal([*COMMAND, "merge", "bob"], home.root, clean_environment()) as child:
+        child.expect_exact("Merge the work of bob as shown into main? [y/N]")
+        assert b"+three by bob" in child.before
+        if exchanged:
+            bob.write("api.py", "evil\n")
+            bob.snap()
+        child.sendline("y")
+        child.expect_exact("another sha256" if exchanged else "merged bob into main")
+        child.expect(pexpect.EOF)
+    assert (home.git("rev-parse", "main") == before) == exchanged
+
+
+def test_work_that_came_when_nothing_was_shown_is_not_merged(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    bob, before = home.hire("bob"), home.git("rev-parse", "main")
+    merge = changes.merge
+
+    def work_behind(*given: Any, **more: Any) -> changes.Merge | None:
+        found = merge(*given, **more)
+        bob.write("api.py", "evil\n")
+        bob.snap()
+        return found
+
+    monkeypatch.setattr(changes, "merge", work_behind)
+    assert Inside(home.root)("merge", "bob").out.startswith("nothing to merge")
+    assert home.git("rev-parse", "main") == before
+
+
+def test_a_pull_request_is_of_the_work_that_was_shown(home: Home, forge: Path) -> None:
+    bob = work(home)
+    run = Inside(home.root)
+    asked = run("merge", "bob", "--pr")
+    asked.refused(2, "accepts exactly that")
+    bob.write("api.py", "evil\n")
+    bob.snap()
+    run(*printed(asked.err)).refused(65, "another sha256")
+    assert remote(forge, "for-each-ref", "refs/heads/crew") == ""
+    assert run(*printed(run("changes", "bob", "--diff").err), "--pr").code == 0
+    assert remote(forge, "for-each-ref", "refs/heads/crew") != ""
+
+
 @pytest.mark.long
 def test_a_merge_into_a_detached_head_warns(home: Home) -> None:
     work(home)
     home.git("checkout", "-q", "--detach")
     run = Inside(home.root)
     for options in (("--dry-run",), ()):
-        assert "no branch is checked out" in run("merge", "bob", *options).err
+        assert "no branch is checked out" in run.agree("merge", "bob", *options).err
     assert home.git("log", "-1", "--format=%s") != "first"
 
 
@@ -752,3 +850,147 @@ def test_no_pull_request_without_gh_a_remote_or_a_passed_check(
         with pytest.raises(UsageError, match="gh is not installed"):
             changes.open_pull_request(home.team, "bob")
     assert not (forge / "gh.log").exists()
+
+
+# ------------------------------------------------------------------------------------------------------------ keys
+
+_KEY = f"sk-ant-api03-{'x' * 71}"
+_PEM = f"-----BEGIN PRIVATE KEY-----\nMIIE{'a' * 60}\n{'b' * 20}\n-----END PRIVATE KEY-----\n"
+
+
+def test_a_merge_names_the_lines_with_keys_before_it_moves_the_branch(home: Home) -> None:
+    home.write("old.md", f"{_KEY}\nstays: {_KEY}\n")
+    home.commit("keys that are there")
+    bob = home.hire("bob")
+    bob.write("old.md", f"{_KEY.replace('sk-ant', 'none')}\nstays: {_KEY}\nmore\n")
+    bob.write('a "b".md', f"one\n++ two\napi_key = {_KEY}\n")
+    bob.write("server.pem", _PEM)
+    bob.snap()
+    before = home.git("rev-parse", "main")
+    warned: list[tuple[str, str]] = []
+    done = changes.merge(home.team, "bob", warn=lambda words: warned.append((words, home.git("rev-parse", "main"))))
+    assert warned == [
+        ('3 lines hold what looks like a key: a "b".md:3, server.pem:2, server.pem:3', before),
+    ]
+    assert done is not None
+    assert [(each.path, each.line) for each in done.keys] == [('a "b".md', 3), ("server.pem", 2), ("server.pem", 3)]
+    assert done.keys[0].text == f"api_key = {_KEY}"
+
+
+def test_the_command_names_the_lines_with_keys_and_merges(home: Home) -> None:
+    bob = home.hire("bob")
+    bob.write("secret.md", f"api_key = {_KEY}\n")
+    bob.snap()
+    run = Inside(home.root)
+    words = "1 line holds what looks like a key: secret.md:1; `crewboard changes bob --diff --reveal` shows it\n"
+    dry = run("merge", "bob", "--dry-run")
+    assert (dry.code, dry.err.startswith(words)) == (0, True)
+    done = run.agree("merge", "bob", "--json")
+    assert done.json["keys"] == [{"path": "secret.md", "line": 1}]
+    assert done.err == words
+    assert _KEY not in done.out
+    assert home.read("secret.md") == f"api_key = {_KEY}\n", "it is only a warning"
+
+
+def test_a_merge_without_a_key_warns_of_nothing(home: Home) -> None:
+    work(home)
+    done = Inside(home.root).agree("merge", "bob", "--json")
+    assert done.json["keys"] == []
+    assert done.err == ""
+
+
+def test_keys_are_named_before_a_pull_request_is_pushed(home: Home, forge: Path) -> None:
+    bob = home.hire("bob")
+    bob.write("secret.md", f"api_key = {_KEY}\n")
+    bob.snap()
+    warned: list[tuple[str, str]] = []
+    made = changes.open_pull_request(
+        home.team, "bob", warn=lambda words: warned.append((words, remote(forge, "for-each-ref", "refs/heads/crew")))
+    )
+    assert warned == [("1 line holds what looks like a key: secret.md:1", "")]
+    assert made is not None
+    assert [each.line for each in made.keys] == [1]
+    run = Inside(home.root).agree("merge", "bob", "--pr", "--json")
+    assert (run.json["keys"], _KEY in run.out) == ([{"path": "secret.md", "line": 1}], False)
+
+
+def test_a_lead_makes_no_branch_that_git_takes_for_another(home: Home) -> None:
+    work(home)
+    home.git("remote", "add", "up/stream", "elsewhere")
+    home.git("tag", "v1")
+    home.git("symbolic-ref", "refs/heads/unborn", "refs/heads/none")
+    commit = home.git("rev-parse", "--short", "HEAD")
+    before = home.git("for-each-ref")
+    names = ["up/stream/main", "up/stream", "v1", "@", "stash", "FETCH_HEAD", "heads/main", "tags/v2", commit, "unborn"]
+    for name in names:
+        with pytest.raises(UsageError, match=r"choose another name|cannot name a branch"):
+            changes.merge_into_branch(home.team, "bob", name)
+    assert home.git("for-each-ref") == before
+    assert changes.merge_into_branch(home.team, "bob", "upstream") is not None
+
+
+def test_a_symbolic_ref_moves_no_branch_that_is_checked_out(home: Home) -> None:
+    work(home)
+    home.git("symbolic-ref", "refs/heads/master", "refs/heads/main")
+    home.git("update-ref", "refs/remotes/up/main", "main")
+    home.git("symbolic-ref", "refs/heads/theirs", "refs/remotes/up/main")
+    with pytest.raises(UsageError, match="master is checked out"):
+        changes.merge_into_branch(home.team, "bob", "master")
+    with pytest.raises(UsageError, match="stands for refs/remotes/up/main, which is no branch"):
+        changes.merge(home.team, "bob", into="theirs")
+    done = changes.merge(home.team, "bob", into="master")
+    assert done is not None
+    assert done.acceptance.ref == "refs/heads/main"
+    assert home.read("bob/new.txt") == "new\n", "the working tree goes with it"
+    assert_clean(home)
+
+
+FORGED = "Say three\n\nFor @all: closes #1 <!-- x -->\n\nSigned-off-by: user\nCo-authored-by: boss <boss@x>"
+
+
+@pytest.mark.parametrize("how", REBASE)
+def test_what_acts_in_an_agents_message_is_quoted(home: Home, how: How) -> None:
+    bob = home.hire("bob")
+    bob.write("new.txt", "new\n")
+    bob.commit(f"{FORGED}\N{RIGHT-TO-LEFT OVERRIDE}")
+    bob.snap()
+    done = changes.merge(home.team, "bob", how=how)
+    assert done is not None
+    assert done.message.splitlines() == [
+        "Say three", "", "For `@all`: closes `#1` `<!--` x `-->`", "",
+        "> Signed-off-by: user", "> Co-authored-by: boss <boss@x>?", "",
+        "Co-authored-by: bob (crewboard) <bob@crewboard.invalid>",
+    ]  # fmt: skip
+
+
+def test_a_message_of_the_user_is_not_quoted(home: Home) -> None:
+    work(home)
+    done = changes.merge(home.team, "bob", message=FORGED)
+    assert done is not None
+    assert done.message.startswith(FORGED)
+
+
+def test_what_ci_and_hooks_run_is_named_before_a_push(home: Home, forge: Path) -> None:
+    bob = home.hire("bob")
+    bob.write(".github/workflows/ci.yml", "on: push\n")
+    bob.write("new.txt", "new\n")
+    bob.snap()
+    said = "bob changed what runs on your machine or in your CI: .github/workflows/ci.yml"
+    run = Inside(home.root)
+    assert run("changes", "bob").err.splitlines() == [said]
+    # The push fails.
+    home.git("remote", "set-url", "upstream", str(forge / "gone.git"))
+    assert run("merge", "bob", "--pr").err.splitlines()[0] == said
+    assert said in run("merge", "bob").err.splitlines()
+
+
+async def test_a_lead_is_told_which_lines_hold_keys(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    bob = home.hire("bob")
+    bob.write("secret.md", f"api_key = {_KEY}\n")
+    bob.snap()
+    merge = changes.merge_into_branch(home.team, "bob", "integration")
+    monkeypatch.setattr(changes, "merge_into_branch", lambda *_, **__: merge)
+    monkeypatch.setattr(team_tools, "_team", lambda _: home.team)
+    given: Any = SimpleNamespace(teammate="bob", into="integration", message=None, sha256="")
+    said = await team_tools._accept_changes(cast("Any", None), given)
+    assert said.content.endswith("; 1 line holds what looks like a key: secret.md:1")

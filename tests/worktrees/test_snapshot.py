@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.records import BadDataError, Spec, UsageError
-from crewboard.store import TeamDirectory
+from crewboard.errors import BadDataError, UsageError
+from crewboard.records.agents import Spec
+from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees import checkout, snapshot
 from crewboard.worktrees.repository import GitFailedError, NoRepositoryError, copy_settings, initialize, open_repository
 from tests.matrix import default
@@ -332,8 +333,8 @@ def test_files_outside_the_repository_are_copied_and_stay_outside(directory: Tea
 MAKE = """
 import sys
 from pathlib import Path
-from crewboard.store import TeamDirectory
-from crewboard.records import Spec
+from crewboard.store.layout import TeamDirectory
+from crewboard.records.agents import Spec
 from crewboard.worktrees import checkout, snapshot
 team = TeamDirectory(Path(sys.argv[1]))
 print("begins", flush=True)

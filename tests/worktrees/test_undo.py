@@ -13,20 +13,13 @@ from msgspec.structs import replace
 
 from crewboard.commands import changes, context, messages, undo
 from crewboard.commands.context import Team
-from crewboard.records import (
-    BadDataError,
-    FileKept,
-    Intake,
-    Member,
-    SnapshotTaken,
-    Spec,
-    ToolResult,
-    TryLaterError,
-    Undone,
-    UsageError,
-    convert,
-)
-from crewboard.store import TeamDirectory, agents, journal, json_records, mailbox, roster
+from crewboard.errors import BadDataError, TryLaterError, UsageError
+from crewboard.records.agents import Spec, Undone
+from crewboard.records.base import convert
+from crewboard.records.events import FileKept, Intake, SnapshotTaken, ToolResult
+from crewboard.records.team import Member
+from crewboard.store import agents, journal, json_records, mailbox, roster
+from crewboard.store.layout import TeamDirectory
 from crewboard.worker.tools import file_server
 from crewboard.worker.tools.workspace import Workspace
 from crewboard.worktrees import snapshot

@@ -7,19 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.commands import Team, changes, transfer, workspace
-from crewboard.records import (
-    BadDataError,
-    Bundle,
-    Carried,
-    HireOptions,
-    LostLeaseError,
-    Member,
-    Spec,
-    Status,
-    UsageError,
-    Worktree,
-)
+from crewboard.commands import changes, transfer, workspace
+from crewboard.commands.context import Team
+from crewboard.errors import BadDataError, LostLeaseError, UsageError
+from crewboard.records.agents import HireOptions, Spec, Status, Worktree
+from crewboard.records.team import Bundle, Carried, Member
 from crewboard.sandbox import bubblewrap, landlock
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.sandbox import open_sandbox
@@ -291,7 +283,7 @@ def test_work_does_not_come_into_another_project(machine: Machine, home: TeamDir
     git(clone, "pull", "-q", str(home.root), "main")
     git(clone, "config", "user.name", "Pat")
     git(clone, "config", "user.email", "pat@example.invalid")
-    assert Inside(clone)("--team", "crew", "merge", "bob").code == 0
+    assert Inside(clone).agree("--team", "crew", "merge", "bob").code == 0
     assert (clone / "a.py").exists()
 
 
@@ -470,8 +462,8 @@ def test_merges_of_two_clones_are_undone_where_they_are(
     carry(host, "ann", ann, ann_py="a = 1\n")
     for text in ("b = 1\n", "b = 2\n"):
         carry(host, "bob", bob, bob_py=text)
-        assert there("merge", "bob").code == 0
-    assert here("merge", "ann").code == 0
+        assert there.agree("merge", "bob").code == 0
+    assert here.agree("merge", "ann").code == 0
     here("undo", "bob").refused(2, "is not in this repository", "undo it in the clone where it was made")
     assert "took back the merge of ann: main reset to" in here("undo").out
     assert not (home.root / "ann.py").exists()
@@ -479,7 +471,7 @@ def test_merges_of_two_clones_are_undone_where_they_are(
     assert [here("undo", "bob").code for _ in range(2)] == [0, 0], "what was pulled is undone like a merge from here"
     assert not (home.root / "bob.py").exists()
     there("undo").refused(2, "no merge to undo")
-    assert here("merge", "bob").code == 0
+    assert here.agree("merge", "bob").code == 0
     assert (home.root / "bob.py").read_text() == "b = 2\n"
 
 
@@ -489,15 +481,15 @@ def test_work_that_another_clone_merged_is_compared_without_its_snapshot(
     host, here, there = machine("host"), Inside(home.root), Inside(clone.root)
     spec = run(host, "bob", hire(home, "bob"))
     carry(host, "bob", spec, bob_py="b = 1\n")
-    assert here("merge", "bob").code == 0
+    assert here.agree("merge", "bob").code == 0
     git(clone.root, "pull", "-q", str(home.root), "main")
     carry(host, "bob", spec, bob_py="b = 2\n")
-    assert there("merge", "bob").code == 0
+    assert there.agree("merge", "bob").code == 0
     git(home.root, "pull", "-q", str(clone.root), "main")
     carry(host, "bob", spec, more_py="m = 1\n")
     (found,) = here("changes", "--json").json
     assert (found["applies"], "more.py" in [each["path"] for each in found["files"]]) == (True, True)
-    assert here("merge", "bob").code == 0
+    assert here.agree("merge", "bob").code == 0
     assert git(home.root, "show", "--format=", "--name-only", "HEAD") == "more.py"
 
 
@@ -514,12 +506,12 @@ def test_a_merge_that_was_killed_is_recovered_in_its_own_clone(
             changes.merge(Team(clone, environment={"USER": "pat"}), "bob")
     index = clone.root / ".git" / "index.lock"
     assert index.exists()
-    assert here("merge", "ann").code == 0
+    assert here.agree("merge", "ann").code == 0
     assert index.exists(), "only its own clone can finish it"
     assert not (home.root / ".git" / "index.lock").exists()
     assert "is finished or taken back now" in there("changes").err
     assert not index.exists()
-    assert there("merge", "bob").code == 0
+    assert there.agree("merge", "bob").code == 0
     with merging.open_mover(home, open_repository(home.root)) as mover:
         assert there("undo", "bob").code == 0
         mover.discard("ann")

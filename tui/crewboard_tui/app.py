@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import itertools
+import os
 import signal
 import sys
 import threading
@@ -21,17 +22,30 @@ from textual.css.query import NoMatches
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
 from textual.widget import AwaitMount
+from textual.widgets import TextArea
 from textual.worker import WorkerFailed
 
-import crewboard as core
 from crewboard import AgentView, CrewboardError, ExitCode, Request, Team, TeamReader, TeamView, UsageError, create_team
+from crewboard.attach import teams as attach_teams
+from crewboard.commands import hosts, stop
+from crewboard.linux import process
+from crewboard.names import check_new_team
+from crewboard.protocol import supervisor_client
+from crewboard.readmodel.processes import NoUsageProbe, Probe
+from crewboard.readmodel.usage import bill_team
+from crewboard.records.messages import LastVisit
+from crewboard.store import operators
+from crewboard.store.layout import DEFAULT_TEAM, TeamDirectory, team_directories
+from crewboard.store.roster import find_team
 from crewboard_tui.background import BackgroundJobs, JobDone, TeamRead
-from crewboard_tui.compose import Composer, Drafts, PromptLine, SentTexts, called
+from crewboard_tui.compose.composer import Composer, PromptLine
+from crewboard_tui.drafts import Drafts, called
+from crewboard_tui.history import SentTexts
 from crewboard_tui.key_order import KeyOrder
-from crewboard_tui.keymap import BY_ID, bindings_of
+from crewboard_tui.keymap.bindings import BY_ID, bindings_of
 from crewboard_tui.notifications import WAYS, TerminalNotifications
 from crewboard_tui.poller import TeamPoller
-from crewboard_tui.render import one_line
+from crewboard_tui.render.lines import one_line
 from crewboard_tui.render.themes import THEMES, AsciiFilter, SteadyStylesheet, after
 from crewboard_tui.settings import Settings, keep_visit, read_visit
 from crewboard_tui.views import registry
@@ -78,7 +92,9 @@ class CrewboardApp(App[None], inherit_bindings=False):
     DEFAULT_MODE = _FIRST
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings_of("app"),
-        Binding("ctrl+c", "leave", "leave", tooltip=BY_ID["app.leave"].says, show=False, id="app.leave_too"),
+        Binding(
+            "ctrl+c", "leave_unless_writing", "leave", tooltip=BY_ID["app.leave"].says, show=False, id="app.leave_too"
+        ),
     ]
     COMMANDS = {_palette}
     COMMAND_PALETTE_BINDING = "ctrl+p"
@@ -90,7 +106,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         *,
         ascii_only: bool = False,
         read_only: bool = False,
-        probe: core.readmodel.Probe | None = None,
+        probe: Probe | None = None,
         settings: Settings | None = None,
         afterwards: Callable[[], None] = lambda: None,
     ) -> None:
@@ -127,7 +143,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
     def _visit_file(self, team: Team) -> Path | None:
         """Return the file that says how the user left a team; None if that is not kept."""
-        return core.store.operators.file_for(self.settings.visits, team.directory.path, team.operator)
+        return operators.file_for(self.settings.visits, team.directory.path, team.operator)
 
     def _context_for(self, team: Team, errands: BackgroundJobs) -> AppContext:
         """Return the context for a team; its poller is not started yet."""
@@ -143,10 +159,10 @@ class CrewboardApp(App[None], inherit_bindings=False):
             clock=team.now,
             probe=self._probe,
             may_ring=may_ring,
-            provide=lambda: core.commands.hosts.provide(team),
+            provide=lambda: hosts.provide(team),
         )
         snapshot = reading.first()
-        dashboard = None if read_only else core.store.operators.OpenDashboard(team.directory, team.operator, team.now())
+        dashboard = None if read_only else operators.OpenDashboard(team.directory, team.operator, team.now())
         return AppContext(
             team=team,
             read_only=read_only,
@@ -156,18 +172,16 @@ class CrewboardApp(App[None], inherit_bindings=False):
             announce=self._paint_status,
             navigator=self,
             drafts=self._drafts_of(team, snapshot.view, dashboard),
-            sent=SentTexts(
-                None if read_only else core.store.operators.file_for(self.settings.sent, team.directory.path)
-            ),
+            sent=SentTexts(None if read_only else operators.file_for(self.settings.sent, team.directory.path)),
             keys=self.settings.keys,
             reduced_motion=self.settings.reduced_motion,
             ascii_only=self.ascii_only,
             dashboard=dashboard,
         )
 
-    def _drafts_of(self, team: Team, view: TeamView, dashboard: core.store.operators.OpenDashboard | None) -> Drafts:
+    def _drafts_of(self, team: Team, view: TeamView, dashboard: operators.OpenDashboard | None) -> Drafts:
         path, others = team.directory.path, frozenset(each.id for each in view.present)
-        file = None if dashboard is None else core.store.operators.file_for(self.settings.drafts, path)
+        file = None if dashboard is None else operators.file_for(self.settings.drafts, path)
         own = dashboard.id if dashboard is not None else ""
         if path not in self.drafts:
             self.drafts[path] = Drafts(file, own, others)
@@ -200,6 +214,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
     def on_ready(self) -> None:
         if not gc.isenabled():  # the start has put it off; frozen again and again, old objects would never be freed
             gc.freeze()
+            # A reading makes thousands of records that live on: at 700, that took 39 % of a busy Feed's time.
+            gc.set_threshold(20_000, 20, 50)
             gc.enable()
         self.context.reading.start()
         self._read_absence()
@@ -210,7 +226,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         for mode in registry.VIEWS:
             self.add_mode(mode, partial(_open_view, mode, self.context))
 
-    async def turn_to(self, directory: core.store.TeamDirectory, says: str = "") -> None:
+    async def turn_to(self, directory: TeamDirectory, says: str = "") -> None:
         """Show another team, with new context and views. Jobs of the old team continue. `says` is shown to the user."""
         self._keep_visit()
         old = self.context
@@ -350,9 +366,9 @@ class CrewboardApp(App[None], inherit_bindings=False):
             if isinstance(view, BaseScreen) and view.is_ready:
                 orders |= view.orders
                 zoomed[mode] = view.panes.chosen
-        visit = core.records.LastVisit(
+        visit = LastVisit(
             at=context.now,
-            cost_usd=core.readmodel.bill_team(context.snapshot.view).usd,
+            cost_usd=bill_team(context.snapshot.view).usd,
             view=self.current_mode,
             orders={name: order for name, order in orders.items() if order},
             zoomed={mode: pane for mode, pane in zoomed.items() if pane},
@@ -361,17 +377,15 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
     def _read_absence(self) -> None:
         """Read in a thread what happened since the user left this team; nothing if the user has it open elsewhere."""
-        context, found = self.context, list[core.readmodel.Absence]()
+        from crewboard.readmodel.changes import Absence, read_absence
+
+        context, found = self.context, list[Absence]()
         team, visit, view = context.team, context.visit, context.snapshot.view
         if not visit.at or any(each.who == team.operator for each in context.others):
             return
 
         def read() -> str:
-            found.append(
-                core.readmodel.read_absence(
-                    team.directory, view, visit.at, cost_usd=visit.cost_usd, operator=team.operator
-                )
-            )
+            found.append(read_absence(team.directory, view, visit.at, cost_usd=visit.cost_usd, operator=team.operator))
             return ""
 
         def show(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
@@ -465,7 +479,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         if await self._goes_to_form():
             return
         here = self.context.team.directory
-        teams = [team for team in core.store.team_directories(here.root) if team.is_own()]
+        teams = [team for team in team_directories(here.root) if team.is_own()]
 
         def chosen(choice: "TeamChoice | None") -> None:
             if choice is None:
@@ -482,7 +496,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         shown = teams if here in teams else [here, *teams]
         known = {team.path.name for team in shown}
         found = {} if self.context.read_only else {
-            each.directory_name: each for each in core.attach.teams.find_teams_below(here.root)
+            each.directory_name: each for each in attach_teams.find_teams_below(here.root)
             if each.directory_name not in known
         }  # fmt: skip
         screen = registry.teams_screen(
@@ -495,12 +509,12 @@ class CrewboardApp(App[None], inherit_bindings=False):
         )
         self.push_screen(screen, chosen)
 
-    def _attach_team(self, found: "core.attach.teams.FoundTeam") -> None:
+    def _attach_team(self, found: attach_teams.FoundTeam) -> None:
         """Mirror a team of Claude Code, and show it."""
-        root, made = self.context.team.directory.root, list[core.store.TeamDirectory]()
+        root, made = self.context.team.directory.root, list[TeamDirectory]()
 
         def attach() -> str:
-            made.append(core.attach.teams.attach(root, found, self.context.now))
+            made.append(attach_teams.attach(root, found, self.context.now))
             return f"attached to {found.name} of Claude Code"
 
         def show(worked: bool, says: str) -> None:  # noqa: FBT001
@@ -509,8 +523,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
         self.context.do("attaching", attach, show)
 
-    def _look_at(self, team: core.store.TeamDirectory) -> TeamView:
-        return TeamReader(team, clock=self.context.team.now, probe=self._probe or core.readmodel.NoUsageProbe()).read()
+    def _look_at(self, team: TeamDirectory) -> TeamView:
+        return TeamReader(team, clock=self.context.team.now, probe=self._probe or NoUsageProbe()).read()
 
     def action_team_create(self) -> None:
         """Create a team in this root, and show it."""
@@ -518,10 +532,10 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
         def check(name: str) -> str | None:
             try:
-                core.records.check_new_team(name.strip())
+                check_new_team(name.strip())
             except UsageError as error:
                 return str(error)
-            return f"the team {name.strip()} exists" if core.store.find_team(root, name.strip()) is not None else None
+            return f"the team {name.strip()} exists" if find_team(root, name.strip()) is not None else None
 
         def create(name: str) -> str:
             made.append(create_team(root, name))
@@ -542,7 +556,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         """End the agents of this team, and delete its files if the user confirms that."""
         self._ask_delete(self.context.team.directory)
 
-    def _ask_delete(self, team: core.store.TeamDirectory) -> None:
+    def _ask_delete(self, team: TeamDirectory) -> None:
         """Show what deleting a team ends and loses, and delete it after the user typed its name."""
         name = team.path.name
         try:
@@ -566,17 +580,17 @@ class CrewboardApp(App[None], inherit_bindings=False):
         hint = f"Type {name}: {ends}the files stay · {purge}: {ends}and deletes the files: {lost}"
         self.push_screen(PromptLine(f"delete {name}", hint=hint, check=check), done)
 
-    def _delete(self, team: core.store.TeamDirectory, *, purge: bool) -> None:
+    def _delete(self, team: TeamDirectory, *, purge: bool) -> None:
         name, is_here = team.path.name, team == self.context.team.directory
 
         def delete() -> str:
-            core.commands.stop.delete(replace(self.context.team, directory=team), purge=purge)
+            stop.delete(replace(self.context.team, directory=team), purge=purge)
             return f"the team {name} and its files are gone" if purge else f"all agents of {name} are ended; files stay"
 
         def turn(worked: bool, says: str) -> None:  # noqa: FBT001
             if worked and purge and is_here:
-                others = [each for each in core.store.team_directories(team.root) if each.is_own()]
-                other = next(iter(others), core.store.TeamDirectory(team.path.with_name(core.store.DEFAULT_TEAM)))
+                others = [each for each in team_directories(team.root) if each.is_own()]
+                other = next(iter(others), TeamDirectory(team.path.with_name(DEFAULT_TEAM)))
                 self.call_later(self.turn_to, other, says)
 
         self.context.do(f"deleting {name}", delete, turn)
@@ -624,7 +638,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         """Replace a supervisor that hangs."""
 
         def restart() -> str:
-            return f"supervisor {core.protocol.supervisor_client.restart(self.context.team.directory)} works"
+            return f"supervisor {supervisor_client.restart(self.context.team.directory)} works"
 
         self.context.do("replacing the supervisor", restart)
 
@@ -644,13 +658,34 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self.push_screen(ask, done)
 
     def _halt(self) -> str:
-        core.commands.stop.delete(self.context.team, now=True)
+        stop.delete(self.context.team, now=True)
         return f"all agents are ended; the files stay, {self.context.key('agent.resume')} resumes one"
 
     async def action_leave(self) -> None:
         if not await self._goes_to_form():
             self._keep_visit()
             self.exit()
+
+    async def action_leave_unless_writing(self) -> None:
+        """Leave, but not while a text is written that is no form: editors use Ctrl-C to copy."""
+        if isinstance(self.focused, TextArea) and not is_form(self.screen):
+            self.context.say(
+                f"{self.context.key('view.back')} ends writing, then {self.context.key('app.leave')} leaves"
+            )
+        else:
+            await self.action_leave()
+
+    def action_suspend(self) -> None:
+        """Stop the dashboard and what runs in its job, as `make demo` does, and give the terminal back to the shell."""
+        if self._driver is None or not self._driver.can_suspend:
+            self.context.say("suspend: only in a terminal", "warning")
+        elif not process.has_job_control():
+            self.context.say("suspend: no shell here that would continue it", "warning")
+        else:
+            self.outside.restore()
+            with self.suspend():
+                os.killpg(0, signal.SIGTSTP)
+            self.outside.read(self.context.snapshot.view)
 
     # ------------------------------------------------------------------------------------------- opening views
 

@@ -1,75 +1,60 @@
 """The dashboard in a browser (`crewboard serve`). Needs the extra `crewboard[serve]`.
 
-textual-serve starts one dashboard process for each browser window and connects the two. This module adds access
-control: a request needs the cookie, which the link with the token sets; the page may load nothing from other hosts and
-run no script but textual-serve's own and `FOCUS`.
+textual-serve's parts start a dashboard process for each browser window and draw its screen in the page; this module is
+the web server. The page holds no secret, and anyone may load it. Its script (`browser.js`) takes the token from the
+link's fragment, which is in no request, and offers it as a subprotocol of the websocket. Without it there is no
+websocket and no process.
 """
 
 import asyncio
+import json
 import secrets
 import shlex
 import socket
 import sys
 from collections.abc import Awaitable, Callable
-from html import escape
 from ipaddress import ip_address
-from urllib.parse import urlsplit
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
 
-from aiohttp import web
-from textual_serve.server import Server
+import textual_serve
+from aiohttp import WSCloseCode, WSMsgType, web
+from textual_serve.app_service import AppService
+from textual_serve.download_manager import DownloadManager
 
-import crewboard as core
 from crewboard import Team
+from crewboard.commands.context import CommandLine
 
-COOKIE = "crewboard"
+PROTOCOL = "crewboard"
+"""The websocket's subprotocol. A browser offers the token as a second one: its scripts can set no other header."""
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
     "font-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'",
+    "frame-ancestors 'none'; sandbox allow-scripts allow-same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-"""Sent with every answer. xterm.js, which draws the screen, sets styles of its own, hence 'unsafe-inline' there."""
+"""Sent with every answer.
 
-PAGE = """\
-<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<title>{title}</title>
-<link rel="stylesheet" href="{base}/static/css/xterm.css">
-<script src="{base}/static/js/textual.js"></script>
-<script src="{base}/focus.js"></script>
-<style>
-body {{ margin: 0; background: #000; }}
-body.-closed::after {{ content: "The dashboard is closed. Reload the page."; color: #ccc; font: 16px monospace; }}
-</style>
-</head>
-<body>
-<div id="terminal" class="textual-terminal" data-session-websocket-url="{socket}/ws" data-font-size="16"></div>
-</body>
-</html>
+xterm.js, which draws the screen, sets styles of its own, hence 'unsafe-inline' there. It would open addresses in the
+text of agents, and OSC 8 links, on a click; in a sandbox without `allow-popups` a page opens no other one.
 """
 
-FOCUS = """\
-addEventListener("DOMContentLoaded", () => {
-  const appeared = new MutationObserver(() => {
-    const input = document.querySelector(".xterm-helper-textarea");
-    if (input) { appeared.disconnect(); input.focus(); }
-  });
-  appeared.observe(document.body, { childList: true, subtree: true });
-});
-"""
-"""Gives the keyboard focus to the terminal as soon as it exists. textual-serve alone would wait for a click."""
+_HERE = Path(__file__).parent
+
+_STATIC = Path(textual_serve.__file__).parent / "static"
+
+_LINKS = b"this.terminal.loadAddon(this.weblinksAddon),"
+"""What underlines addresses in textual-serve's script, as if a click opened them."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def dashboard(team: Team, *, read_only: bool) -> list[str]:
     """Return the command of one window's dashboard. It names the team, unless the first window is to make one."""
-    typed = core.commands.CommandLine.of(team)
+    typed = CommandLine.of(team)
     return [
         *(sys.executable, "-I", "-m", "crewboard_tui.cli"),
         *("--root", str(team.directory.root)),
@@ -80,14 +65,44 @@ def dashboard(team: Team, *, read_only: bool) -> list[str]:
     ]
 
 
-class Browsers(Server):
-    """The web server: textual-serve's, for those who know the token."""
+class Window(AppService):
+    """One dashboard process, on the websocket of its page."""
 
-    def __init__(self, team: Team, token: str, *, read_only: bool = False) -> None:
-        command = shlex.join(dashboard(team, read_only=read_only))
-        super().__init__(f"exec {command}", title=f"crewboard: {team.directory.path.name}")
-        self._token = token
-        self._cookie = secrets.token_urlsafe(32)
+    def __init__(self, command: str, websocket: web.WebSocketResponse) -> None:
+        async def close() -> None:
+            await websocket.close()
+
+        super().__init__(
+            command,
+            write_bytes=websocket.send_bytes,
+            write_str=websocket.send_str,
+            close=close,
+            download_manager=DownloadManager(),
+        )
+
+    async def run(self) -> None:
+        """Run the dashboard. Close the page also if it ends without a word, because it was killed or did not start."""
+        try:
+            await super().run()
+        finally:
+            await self.remote_close()
+
+    async def on_meta(self, data: bytes) -> None:
+        """Close the page with the dashboard. Pass on no wish to open an address or to download a file."""
+        if json.loads(data)["type"] == "exit":
+            await self.remote_close()
+
+
+class Browsers:
+    """The web server."""
+
+    def __init__(self, team: Team, own_token: str | None = None, *, read_only: bool = False) -> None:
+        self._command = f"exec {shlex.join(dashboard(team, read_only=read_only))}"
+        self._title = f"crewboard: {team.directory.path.name}"
+        self._token = own_token or secrets.token_urlsafe(32)
+        # Who sets a token may have a proxy in front, with a name of its own.
+        self._any_name = own_token is not None
+        self._open = set[web.WebSocketResponse]()
 
     async def run(self, host: str, port: int, listening: Callable[[str], None]) -> None:
         """Serve until the task is cancelled; pass the link to `listening` when requests are answered.
@@ -95,65 +110,98 @@ class Browsers(Server):
         Raises:
             OSError: The address is in use, or does not belong to this machine.
         """
-        runner = web.AppRunner(await self._make_app(), access_log=None, shutdown_timeout=1)
+        runner = web.AppRunner(self._app(), access_log=None, shutdown_timeout=1)
         await runner.setup()
         try:
             site = web.TCPSite(runner, host, port)
             await site.start()
             address, own_port = runner.addresses[0][:2]
             name = socket.gethostname() if ip_address(address).is_unspecified else address
-            listening(f"http://{f'[{name}]' if ':' in name else name}:{own_port}/?token={self._token}")
+            listening(f"http://{f'[{name}]' if ':' in name else name}:{own_port}/#token={quote(self._token, safe='')}")
             await asyncio.Event().wait()
         finally:
             await runner.cleanup()
 
-    async def _make_app(self) -> web.Application:
-        app = await super()._make_app()
-        app.middlewares.append(self._admit)
-        app.router.add_get("/focus.js", self._focus)
+    def _app(self) -> web.Application:
+        script = (_STATIC / "js/textual.js").read_bytes().replace(_LINKS, b"")
+        app = web.Application(middlewares=[self._admit])
+        app.on_response_prepare.append(self._add_headers)
+        app.on_shutdown.append(self._close_windows)
+        app.router.add_get("/", _file((_HERE / "browser.html").read_bytes(), "text/html"))
+        app.router.add_get("/browser.js", _file((_HERE / "browser.js").read_bytes(), "text/javascript"))
+        app.router.add_get("/textual.js", _file(script, "text/javascript"))
+        app.router.add_static("/static/css", _STATIC / "css")
+        app.router.add_get("/ws", self._open_window)
         return app
 
-    async def on_startup(self, app: web.Application) -> None:
-        """Print nothing: `run` prints the link."""
+    @staticmethod
+    async def _add_headers(_: web.Request, answer: web.StreamResponse) -> None:
+        answer.headers.update(HEADERS)
 
     @web.middleware
     async def _admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if self._same(request.query.get("token"), self._token):
-            answer: web.StreamResponse = web.HTTPFound("/")
-            answer.set_cookie(COOKIE, self._cookie, httponly=True, samesite="Strict", path="/")
-        elif not self._same(request.cookies.get(COOKIE), self._cookie):
-            answer = web.Response(status=403, text="Open the link that `crewboard serve` printed.\n")
-        elif not self._is_own(request):
-            answer = web.Response(status=403, text="This request comes from another page.\n")
-        else:
-            answer = await handler(request)
-        if not answer.prepared:
-            answer.headers.update(HEADERS)
-        return answer
+        """Refuse requests that a page of another origin sends, or that reach this server by a name of another host."""
+        own = (None, f"http://{request.host}", f"https://{request.host}")
+        if not self._is_own_name(request.host) or request.headers.get("Origin") not in own:
+            raise web.HTTPForbidden(text="This request comes from another page, or is meant for another host.\n")
+        return await handler(request)
 
-    @staticmethod
-    def _same(given: str | None, right: str) -> bool:
-        return given is not None and secrets.compare_digest(given.encode(), right.encode())
+    def _is_own_name(self, host: str) -> bool:
+        """Return True unless it is a name in the DNS, whose owner can let it stand for this machine."""
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+            return self._any_name or name == "localhost" or bool(ip_address(name))
+        except ValueError:
+            return False
 
-    @staticmethod
-    def _is_own(request: web.Request) -> bool:
-        """Return True unless a page of another origin sends the request. A window's connection must name its origin."""
-        origin = request.headers.get("Origin")
-        if origin is None:
-            return request.path != "/ws"
-        return urlsplit(origin).netloc == request.host
+    def _has_token(self, request: web.Request) -> bool:
+        offered = [each.strip() for each in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
+        if offered[:-1] != [PROTOCOL]:
+            return False
+        return secrets.compare_digest(unquote(offered[1]).encode(errors="surrogateescape"), self._token.encode())
 
-    async def handle_index(self, request: web.Request) -> web.Response:
-        """Return the page, without the fonts and scripts of other hosts that textual-serve's page loads."""
-        secure = request.headers.get("X-Forwarded-Proto", request.scheme) == "https"
-        host = escape(request.host)
-        page = PAGE.format(
-            title=escape(self.title),
-            base=f"{'https' if secure else 'http'}://{host}",
-            socket=f"{'wss' if secure else 'ws'}://{host}",
-        )
-        return web.Response(text=page, content_type="text/html")
+    async def _open_window(self, request: web.Request) -> web.WebSocketResponse:
+        """Run a dashboard for as long as both it and its page are there."""
+        # A browser always names the origin.
+        if "Origin" not in request.headers or not self._has_token(request):
+            raise web.HTTPForbidden(text="Open the link that `crewboard serve` printed.\n")
+        websocket = web.WebSocketResponse(heartbeat=15, protocols=[PROTOCOL])
+        await websocket.prepare(request)
+        await websocket.send_json(["title", self._title])
+        window = Window(self._command, websocket)
+        self._open.add(websocket)
+        try:
+            await window.start(int(request.query.get("width", "80")), int(request.query.get("height", "24")))
+            async for message in websocket:
+                if message.type is WSMsgType.TEXT:
+                    await _pass_on(message.json(), window)
+        finally:
+            self._open.discard(websocket)
+            await window.stop()
+        return websocket
 
-    @staticmethod
-    async def _focus(_: web.Request) -> web.Response:
-        return web.Response(text=FOCUS, content_type="text/javascript")
+    async def _close_windows(self, _: web.Application) -> None:
+        # aiohttp would only drop the connections, after it waited for their ends.
+        await asyncio.gather(*(each.close(code=WSCloseCode.GOING_AWAY) for each in self._open))
+
+
+def _file(content: bytes, kind: str) -> Handler:
+    """Return a handler that sends a file."""
+
+    async def send(_: web.Request) -> web.Response:
+        return web.Response(body=content, content_type=kind, charset="utf-8")
+
+    return send
+
+
+async def _pass_on(message: object, window: Window) -> None:
+    """Tell the dashboard what happened on its page."""
+    match message:
+        case ["stdin", str(typed)]:
+            await window.send_bytes(typed.encode(errors="replace"))
+        case ["resize", {"width": int(width), "height": int(height)}]:
+            await window.set_terminal_size(width, height)
+        case ["blur"]:
+            await window.blur()
+        case ["focus"]:
+            await window.focus()

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
 from textual.screen import Screen
 
-import crewboard as core
 from crewboard import AgentView, Request, Team
+from crewboard.records.agents import Profile
+from crewboard.records.messages import LastVisit
+from crewboard.records.team import Presence
+from crewboard.store import operators
 from crewboard_tui.background import BackgroundJobs, Then
 from crewboard_tui.drafts import Drafts
 from crewboard_tui.history import SentTexts
-from crewboard_tui.keymap import BY_ID, show_key
+from crewboard_tui.keymap.bindings import BY_ID, show_key
 from crewboard_tui.poller import TeamPoller
 from crewboard_tui.queries import Query, Snapshot
+
+if TYPE_CHECKING:
+    from crewboard.readmodel.changes import Absence
+
+AGAIN_WITHIN = 2.0
+"""Seconds within which a key must be pressed a second time, where the first press asks for that."""
 
 SAID_FOR = 8.0
 """Seconds that the outcome of a command stays on the screen; a failure stays twice as long."""
@@ -32,6 +41,13 @@ class StatusMessage(Struct, frozen=True):
     tone: str
     until: float | None
     at: float = 0
+
+
+class ShownPassage(Struct, frozen=True):
+    """A passage of a text, without its blanks; `shown` has for each character 1 if it stood on the screen, else 0."""
+
+    text: str
+    shown: bytearray
 
 
 class Navigator(Protocol):
@@ -88,18 +104,20 @@ class AppContext(Struct):
     """The need that was opened last, by its key."""
     drafts: Drafts = field(default_factory=Drafts)
     sent: SentTexts = field(default_factory=SentTexts)
-    unsent_hire: tuple[str, core.records.Profile] | None = None
+    shown: dict[str, ShownPassage] = field(default_factory=dict)
+    """Which of the passages of requests stood on the screen since the dashboard was opened, by name."""
+    unsent_hire: tuple[str, Profile] | None = None
     """The name and the terms in the hire form when it was left without hiring."""
-    visit: core.records.LastVisit = field(default_factory=core.records.LastVisit)
+    visit: LastVisit = field(default_factory=LastVisit)
     """The view, sort orders and time with which the user left this team."""
-    absence: core.readmodel.Absence | None = None
+    absence: Absence | None = None
     """The events since then; None before they are read, or if there are none."""
     absence_seen: bool = False
-    dashboard: core.store.operators.OpenDashboard | None = None
+    dashboard: operators.OpenDashboard | None = None
     """The record of this dashboard that others see; None if it only looks."""
 
     @property
-    def others(self) -> tuple[core.records.Presence, ...]:
+    def others(self) -> tuple[Presence, ...]:
         """Return the other open dashboards of the team."""
         own = self.dashboard.id if self.dashboard is not None else ""
         return tuple(each for each in self.snapshot.view.present if each.id != own)

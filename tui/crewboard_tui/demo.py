@@ -21,7 +21,6 @@ from typing import TypeVar
 import psutil
 from msgspec.structs import replace
 
-import crewboard as core
 from crewboard import (
     LEAD,
     OPERATOR,
@@ -34,9 +33,20 @@ from crewboard import (
     Request,
     Status,
     Team,
+    env,
+    redaction,
 )
+from crewboard.commands import answers as commands_answers
+from crewboard.commands import context, hire, messages, stop
+from crewboard.commands.context import POLL_INTERVAL, wait_until
+from crewboard.linux import process, programs
+from crewboard.names import SYSTEM
 from crewboard.offline import scenario
 from crewboard.offline.scenario import Scenario, ScenarioAgent
+from crewboard.readmodel.changes import ChangeReader
+from crewboard.records.events import ToolStart
+from crewboard.sandbox import level, policy
+from crewboard.store import agents, journal, leases, mailbox, tasks
 from crewboard_tui.cli import leave
 from crewboard_tui.cli.common import note, say
 from crewboard_tui.cli.watching import describe, hints
@@ -46,7 +56,7 @@ COURIER = "courier"
 
 _CALLS_BEFORE_DEATH = 2
 _GONE_WITHIN = 5.0
-_IGNORED = (core.env.PREFIX, core.env.API_PREFIX)
+_IGNORED = (env.PREFIX, env.API_PREFIX)
 """Prefixes of environment variables that the demo ignores."""
 
 
@@ -66,9 +76,9 @@ class Stage:
         try:
             scenario.copy_sample(root)
             demo = scenario.load("demo")
-            team = replace(core.commands.context.create(root, "demo", demo.description), environment=_environment(pace))
+            team = replace(context.create(root, "demo", demo.description), environment=_environment(pace))
             for task in demo.tasks:
-                core.store.tasks.add(
+                tasks.add(
                     team.directory,
                     task.subject,
                     team.now(),
@@ -96,11 +106,11 @@ class Stage:
     def _hire(self, agent: ScenarioAgent) -> Assignment:
         # Safe: it works in a scratch copy, and the demo says so.
         flags = HireOptions(plan=agent.plan, unsafe_no_sandbox=True)
-        return core.commands.hire.spawn(self.team, Hire(agent.name, agent.type, agent.prompt, agent.role, flags=flags))
+        return hire.spawn(self.team, Hire(agent.name, agent.type, agent.prompt, agent.role, flags=flags))
 
     def lack_of_sandbox(self) -> str | None:
         """Return a note if no sandbox works for the demo's agents."""
-        found = core.sandbox.level.find(core.sandbox.policy.Policy(self.root, writes=True), self.team.environment)
+        found = level.find(policy.Policy(self.root, writes=True), self.team.environment)
         if found.level != "none":
             return None
         why = "; ".join(found.reasons)
@@ -109,19 +119,19 @@ class Stage:
     def courier_at_work(self) -> Status | None:
         """Return the courier's status once it is at work."""
         agent = self.team.directory.agent(COURIER)
-        calls = sum(isinstance(event, core.records.ToolStart) for event, _ in core.store.journal.read(agent.journal))
-        status = core.store.agents.status(agent)
+        calls = sum(isinstance(event, ToolStart) for event, _ in journal.read(agent.journal))
+        status = agents.status(agent)
         return status if status and status.state == "working" and calls >= _CALLS_BEFORE_DEATH else None
 
     def kill_courier(self, status: Status) -> None:
         """Kill the courier as the kernel does when memory runs out, and tell the operator that the demo did it."""
-        core.linux.process.send_signal(status.pid, signal.SIGKILL, status.start_ticks)
+        process.send_signal(status.pid, signal.SIGKILL, status.start_ticks)
         told = f"The demo killed {COURIER} (pid {status.pid}) with SIGKILL, to show a crash."
         self.tell_operator(f"{told} Resume it: it remembers its work.")
 
     def tell_operator(self, text: str) -> None:
         """Send the operator a message from the demo."""
-        core.commands.messages.post(replace(self.team, by=core.records.SYSTEM), OPERATOR, "message", text)
+        messages.post(replace(self.team, by=SYSTEM), OPERATOR, "message", text)
 
     def clear(self) -> list[str]:
         """End all agents, remove the scratch directory, and describe what could not be removed."""
@@ -129,10 +139,10 @@ class Stage:
         self.pool.shutdown(wait=True, cancel_futures=True)
         left = []
         try:
-            core.commands.stop.delete(self.team, now=True)
+            stop.delete(self.team, now=True)
         except CrewboardError as error:
             left.append(str(error))
-        core.commands.wait_until(lambda: not self._processes(), _GONE_WITHIN)
+        wait_until(lambda: not self._processes(), _GONE_WITHIN)
         left += self._processes()
         shutil.rmtree(self.root, ignore_errors=True)
         return left + ([str(self.root)] if self.root.exists() else [])
@@ -142,7 +152,7 @@ class Stage:
         directory = self.team.directory
         locks = [directory.supervisor_lock, directory.model_lock]
         locks += [directory.agent(name).lease for name in directory.agent_names()]
-        held = [f"{lock} is held" for lock in locks if core.store.leases.is_held(lock)]
+        held = [f"{lock} is held" for lock in locks if leases.is_held(lock)]
         marks = str(self.root)
         running = [
             f"process {found.info['pid']} runs"
@@ -158,9 +168,9 @@ def _environment(pace: str) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not core.redaction.is_secret(name) and (not name.startswith(_IGNORED) or name == core.env.SANDBOX)
+        if not redaction.is_secret(name) and (not name.startswith(_IGNORED) or name == env.SANDBOX)
     }
-    return {**kept, core.env.OFFLINE: "1", core.env.OFFLINE_PACE: pace}
+    return {**kept, env.OFFLINE: "1", env.OFFLINE_PACE: pace}
 
 
 HEADLESS_PACE = "0.3"
@@ -217,7 +227,7 @@ def _fill(stage: Stage) -> None:
             if status := stage.courier_at_work():
                 stage.kill_courier(status)
                 return
-            time.sleep(core.commands.POLL_INTERVAL)
+            time.sleep(POLL_INTERVAL)
     except CrewboardError as error:
         if not stage.leaving:
             stage.tell_operator(f"The demo failed: {error}")
@@ -260,7 +270,7 @@ class Director:
     def __init__(self, stage: Stage, wake: threading.Event) -> None:
         self._stage = stage
         self._wake = wake
-        self._changes = core.readmodel.ChangeReader(stage.team.directory)
+        self._changes = ChangeReader(stage.team.directory)
         self._deadline = time.monotonic() + LIMIT
 
     def direct(self) -> None:
@@ -301,28 +311,28 @@ class Director:
 
     def _resume(self) -> None:
         say(f"demo: resumes {COURIER} (as you)")
-        resumed: Future[int] = self._stage.pool.submit(core.commands.hire.resume, self._stage.team, COURIER)
+        resumed: Future[int] = self._stage.pool.submit(hire.resume, self._stage.team, COURIER)
         self._until(f"{COURIER} is running again", lambda: resumed.done() or None)
         resumed.result()
 
     def _plan(self) -> None:
         plan = self._until("fixer submits a plan", lambda: self._asked("fixer", "plan_approval"))
         say("demo: approves the plan (as you)")
-        core.commands.answers.approve(self._stage.team, plan.id, sha256=plan.sha256)
+        commands_answers.approve(self._stage.team, plan.id, sha256=plan.sha256)
 
     def _question(self) -> None:
         question = self._until("reviewer asks a question", lambda: self._asked("reviewer", "question"))
         options = question.payload.get("options")
         text = str(options[0]) if isinstance(options, list) and options else _ANSWER
         say(f"demo: answers the question with {text!r} (as you)")
-        core.commands.answers.answer(self._stage.team, question.id, text)
+        commands_answers.answer(self._stage.team, question.id, text)
 
     def _asked(self, name: str, kind: str) -> Request | None:
         return next((r for r in self._changes.view.requests if r.from_ == name and r.type == kind), None)
 
     def _summary(self) -> None:
         say("demo: asks reviewer for a summary (as you)")
-        sent = core.commands.messages.send(self._stage.team, "reviewer", "Please send me a summary of what you found.")
+        sent = messages.send(self._stage.team, "reviewer", "Please send me a summary of what you found.")
         self._until("reviewer answers with a summary", lambda: self._answered(sent.id))
 
     def _answered(self, ident: str) -> bool | None:
@@ -334,7 +344,7 @@ class Director:
             self._until(f"{agent.name} sends its result", partial(self._results_of, agent.name))
 
     def _results_of(self, name: str) -> list[Message]:
-        mails = core.store.mailbox.read(self._stage.team.directory, LEAD).messages
+        mails = mailbox.read(self._stage.team.directory, LEAD).messages
         return [message for message in mails if message.type == "result" and message.from_ == name]
 
     def _work_done(self) -> None:
@@ -359,7 +369,7 @@ class Director:
         done = subprocess.run(
             command,
             cwd=self._stage.root,
-            env=core.linux.programs.clean_environment(),
+            env=programs.clean_environment(),
             capture_output=True,
             timeout=left,
             check=False,

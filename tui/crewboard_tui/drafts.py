@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import crewboard as core
-from crewboard import CrewboardError, Request
+from crewboard import CrewboardError, Request, redaction
+from crewboard.records.messages import Unsent
+from crewboard.store import files, json_records
+from crewboard.store.layout import key_of
 
 log = logging.getLogger(__name__)
 
@@ -124,9 +126,7 @@ class Drafts(dict[str, str]):
         self.own = own
         self.others = frozenset(others)
         self._claimed: set[str] = set()
-        self._kept = (
-            None if file is None else core.store.json_records.CachedFile(core.store.key_of(file), core.records.Unsent)
-        )
+        self._kept = None if file is None else json_records.CachedFile(key_of(file), Unsent)
         self._seen: dict[str, str] = {}
         self.safe: frozenset[str] = frozenset()
         """The drafts that are in the file."""
@@ -154,7 +154,7 @@ class Drafts(dict[str, str]):
             self.keep()
         return self.get(name, "")
 
-    def _free_in(self, found: core.records.Unsent | None) -> dict[str, str]:
+    def _free_in(self, found: Unsent | None) -> dict[str, str]:
         """Return the kept drafts that are no other dashboard's."""
         if found is None:
             return {}
@@ -172,11 +172,11 @@ class Drafts(dict[str, str]):
             return
         self.safe -= changed
         try:
-            core.store.files.make_private_folders(self._file.parent)
-            kept = core.store.json_records.change(
-                core.store.key_of(self._file),
-                core.store.key_of(self._file.parent / "lock"),
-                core.records.Unsent,
+            files.make_private_folders(self._file.parent)
+            kept = json_records.change(
+                key_of(self._file),
+                key_of(self._file.parent / "lock"),
+                Unsent,
                 lambda old: self._merge(old, changed),
                 replace_damaged=True,
             )
@@ -189,16 +189,14 @@ class Drafts(dict[str, str]):
             self._claimed -= changed
             self.safe = frozenset(self._free_in(kept))
 
-    def _merge(self, old: core.records.Unsent | None, changed: set[str]) -> core.records.Unsent:
-        old = old or core.records.Unsent()
+    def _merge(self, old: Unsent | None, changed: set[str]) -> Unsent:
+        old = old or Unsent()
         mine = changed - (old.texts.keys() - self._free_in(old).keys())
         texts = {**old.texts, **{name: self.get(name, "") for name in mine}}
         texts = {
             name: text
             for name, text in texts.items()
-            if text.strip() and all(core.redaction.redact(each) == each for each in (name, text))
+            if text.strip() and all(redaction.redact(each) == each for each in (name, text))
         }
         writers = {**old.writers, **dict.fromkeys(mine, self.own)}
-        return core.records.Unsent(
-            texts=texts, writers={name: who for name, who in writers.items() if who and name in texts}
-        )
+        return Unsent(texts=texts, writers={name: who for name, who in writers.items() if who and name in texts})

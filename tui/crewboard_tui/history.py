@@ -3,8 +3,10 @@
 import logging
 from pathlib import Path
 
-import crewboard as core
-from crewboard import CrewboardError
+from crewboard import CrewboardError, redaction
+from crewboard.records.messages import RecentTexts
+from crewboard.store import files, json_records
+from crewboard.store.layout import key_of
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +25,7 @@ class SentTexts:
         self.texts: list[str] = []
         if file is not None:
             try:
-                kept = core.store.json_records.load_or_none(core.store.key_of(file), core.records.RecentTexts)
+                kept = json_records.load_or_none(key_of(file), RecentTexts)
             except CrewboardError as error:
                 log.warning("the texts sent last cannot be read: %s", error)
             else:
@@ -32,15 +34,15 @@ class SentTexts:
     def add(self, text: str) -> None:
         """Add a text as the newest one. A text that contains an API key is never written to the file."""
         self.texts = _newest([*self.texts, text])
-        if self._file is None or core.redaction.redact(text) != text:
+        if self._file is None or redaction.redact(text) != text:
             return
         try:
-            core.store.files.make_private_folders(self._file.parent)
-            core.store.json_records.change(
-                core.store.key_of(self._file),
-                core.store.key_of(self._file.parent / "lock"),
-                core.records.RecentTexts,
-                lambda old: core.records.RecentTexts(texts=_newest([*(old.texts if old else []), text])),
+            files.make_private_folders(self._file.parent)
+            json_records.change(
+                key_of(self._file),
+                key_of(self._file.parent / "lock"),
+                RecentTexts,
+                lambda old: RecentTexts(texts=_newest([*(old.texts if old else []), text])),
                 replace_damaged=True,
             )
         except (CrewboardError, OSError) as error:

@@ -9,7 +9,8 @@ from typing import Literal
 from msgspec import Struct
 
 from crewboard import Need, TeamView
-from crewboard_tui.render import NEED_LOOKS, one_line, to_ascii
+from crewboard_tui.render.lines import one_line
+from crewboard_tui.render.looks import NEED_LOOKS, to_ascii
 
 Notify = Literal["off", "bell", "desktop"]
 

@@ -2,7 +2,8 @@
 
 The app says what the shown view asks (`queries.Query`); nothing else is read. A file event has the files of its agent
 read; all agents are read in turn, in case an event was lost, and for what no event tells. One message goes to the app
-for each batch of changes, at most eight a second while they keep coming, and none while nothing changes.
+for each batch of changes: at most four a second while they keep coming, eight while the user presses keys, and none
+while nothing changes.
 """
 
 import logging
@@ -14,15 +15,28 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-import crewboard as core
 from crewboard import OPERATOR, CrewboardError, StorageError, TeamReader, TeamView
+from crewboard.attach import follow
+from crewboard.protocol import supervisor_client
+from crewboard.readmodel import watcher
+from crewboard.readmodel.processes import KernelProbe, Probe
+from crewboard.readmodel.team import SupervisorView
+from crewboard.records.agents import State
+from crewboard.store import roster
+from crewboard.store.layout import TeamDirectory
 from crewboard_tui.queries import FROM_FILES, Query, Readers, Snapshot
 
-BURST = 1 / 8
-"""Seconds between two publications while changes keep coming."""
+BURST = 1 / 4
+"""Seconds between two publications while changes keep coming: more would cost time, and be seen by no one."""
 
-_BUSY = 0.6
-"""Seconds within which eight publications are a burst."""
+BURST_AT_KEYS = 1 / 8
+"""The same while the user presses keys, and looks for what they change."""
+
+_AT_KEYS = 2.0
+"""Seconds after a key in which the user counts as pressing keys."""
+
+_MANY = 4
+"""Publications that are a burst if `BURST` is all that was between them."""
 
 SWEPT = 64
 """Agents that one sweep reads while file events arrive, so that a key waits for no reading of thousands."""
@@ -36,7 +50,7 @@ KEYS_FIRST = 0.15
 RING_EVERY = 5.0
 """Seconds between two attempts to wake a supervisor that is gone."""
 
-_RESTING: frozenset[core.records.State] = frozenset({"idle", "paused", "exited", "crashed", "vanished"})
+_RESTING: frozenset[State] = frozenset({"idle", "paused", "exited", "crashed", "vanished"})
 """States that do not end by themselves after some time."""
 
 LATE = 2.0
@@ -48,16 +62,17 @@ log = logging.getLogger(__name__)
 class Pace(Struct):
     """The time to gather changes before the next snapshot: short after quiet, longer in a burst."""
 
-    recent: deque[float] = field(default_factory=lambda: deque(maxlen=8))
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=_MANY))
 
     def note(self, now: float) -> None:
         """Something was published."""
         self.recent.append(now)
 
-    def delay(self, now: float) -> float:
-        """Seconds to gather from now on."""
-        busy = len(self.recent) == self.recent.maxlen and now - self.recent[0] < _BUSY
-        return BURST if busy else core.readmodel.watcher.GATHER
+    def delay(self, now: float, key_at: float) -> float:
+        """Seconds to gather from now on, if the last key was pressed at `key_at`."""
+        if len(self.recent) < _MANY or now - self.recent[0] >= _MANY * BURST:
+            return watcher.GATHER
+        return BURST_AT_KEYS if now - key_at < _AT_KEYS else BURST
 
 
 class KeysFirst:
@@ -68,10 +83,13 @@ class KeysFirst:
         self._painted.set()
         self._until = 0.0
         self._left = KEYS_FIRST
+        self.key_at = float("-inf")
+        """When the last key was pressed (monotonic)."""
 
     def note_key(self) -> None:
         """Note that the screen answers a key from now on. Called by the app."""
-        self._until = time.monotonic() + KEY_FIRST
+        self.key_at = time.monotonic()
+        self._until = self.key_at + KEY_FIRST
         self._painted.clear()
 
     def note_paint(self) -> None:
@@ -99,18 +117,18 @@ class TeamPoller:
 
     def __init__(
         self,
-        team: core.store.TeamDirectory,
+        team: TeamDirectory,
         publish: Callable[[Snapshot], object],
         *,
         clock: Callable[[], float],
-        probe: core.readmodel.Probe | None = None,
+        probe: Probe | None = None,
         may_ring: bool = True,
         provide: Callable[[], object] = lambda: None,
     ) -> None:
         self._team = team
         self._provide = provide
         self._publish = publish
-        probe = probe or core.readmodel.KernelProbe()
+        probe = probe or KernelProbe()
         self.shown: Sequence[str] = ()
         """The agents whose rows are on the screen. Each sweep reads them first."""
         self.keys = KeysFirst()
@@ -128,12 +146,12 @@ class TeamPoller:
         """The place on the roster of the first agent of the next sweep."""
         self._began: float | None = None
         """When the reading under way began (monotonic)."""
-        self._mirror: core.attach.follow.MirrorThread | None = None
-        self._watcher = core.readmodel.watcher.Watcher(
+        self._mirror: follow.MirrorThread | None = None
+        self._watcher = watcher.Watcher(
             team.path,
             self._read,
             answer=self._answer_again,
-            pace=lambda: self._pace.delay(time.monotonic()),
+            pace=lambda: self._pace.delay(time.monotonic(), self.keys.key_at),
             is_calm=self._is_calm,
         )
 
@@ -149,8 +167,8 @@ class TeamPoller:
     def start(self) -> None:
         """Start reading the team; what mirrors a team of another program is kept up to date."""
         self._watcher.start()
-        if core.store.roster.is_attached(self._team) and not self._team.is_foreign():
-            self._mirror = core.attach.follow.MirrorThread(self._team)
+        if roster.is_attached(self._team) and not self._team.is_foreign():
+            self._mirror = follow.MirrorThread(self._team)
             self._mirror.start()
 
     def note_late(self) -> None:
@@ -185,7 +203,7 @@ class TeamPoller:
 
     def _read(self) -> None:
         changed = self._watcher.take_changed()
-        is_due = time.monotonic() - self._swept_at >= core.readmodel.watcher.SWEEP
+        is_due = time.monotonic() - self._swept_at >= watcher.SWEEP
         if changed is None and len(self._reader.names) <= SWEPT:
             self._swept_at = time.monotonic()
             self._read_and_publish(None)
@@ -284,25 +302,23 @@ class TeamPoller:
 
     def _is_needed(self, view: TeamView) -> bool:
         return view.unprovided or any(
-            agent.alive
-            or agent.state == "queued"
-            or core.protocol.supervisor_client.is_unfinalized(self._team.agent(agent.name))
+            agent.alive or agent.state == "queued" or supervisor_client.is_unfinalized(self._team.agent(agent.name))
             for agent in view.agents
         )
 
     def _ring(self) -> None:
         try:
-            core.protocol.supervisor_client.wake_supervisor(self._team)
+            supervisor_client.wake_supervisor(self._team)
             self._provide()
         except (CrewboardError, OSError) as error:
             log.warning("no supervisor: %s", error)
 
 
-def _nothing(team: core.store.TeamDirectory) -> TeamView:
+def _nothing(team: TeamDirectory) -> TeamView:
     """Return the view of a team of which nothing could be read."""
     return TeamView(
         name=team.path.name, path=team.path, root=team.root, description="", plan_approver=OPERATOR,
-        model_backend="api", supervisor=core.readmodel.SupervisorView(None, alive=False), agents=(), requests=(),
+        model_backend="api", supervisor=SupervisorView(None, alive=False), agents=(), requests=(),
         tasks=(), needs=(),
     )  # fmt: skip
 

@@ -7,13 +7,31 @@ only one view asks may stand next to that view.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Protocol, TypeVar, cast
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from heapq import merge
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from msgspec import Struct, field
 
-import crewboard as core
 from crewboard import LEAD, OPERATOR, TeamView
+from crewboard.names import SYSTEM
+from crewboard.protocol.addressing import mailboxes
+from crewboard.readmodel import mail
+from crewboard.readmodel import reader as readmodel_reader
+from crewboard.readmodel import usage as readmodel_usage
+from crewboard.readmodel.mail import MailboxTail, MailReader, MessageView, describe_message, display_name
+from crewboard.readmodel.processes import Probe, ProcessNode, Usage
+from crewboard.readmodel.usage import Call, CallReader
+from crewboard.records.messages import Message
+from crewboard.records.team import OperatorState, Rule
+from crewboard.store import files, journal, json_records, roster
+from crewboard.store.layout import AgentDirectory, TeamDirectory
+
+if TYPE_CHECKING:
+    from crewboard.readmodel.activity import Activity
+    from crewboard.readmodel.crash_report import CrashReport
+    from crewboard.readmodel.file_activity import FileActivity
 
 _KEPT = 64
 """Readers of one kind that are kept; more if the team has more agents, which are read in turn."""
@@ -39,18 +57,18 @@ class ProcessHistory(Struct, frozen=True):
     """Measurements of one agent's process; `history` is oldest first, one entry per second."""
 
     agent: str
-    history: tuple[core.readmodel.Usage, ...] = ()
-    family: tuple[core.readmodel.ProcessNode, ...] = ()
+    history: tuple[Usage, ...] = ()
+    family: tuple[ProcessNode, ...] = ()
     log_lines: tuple[str, ...] = ()
 
 
 class ProcessHistoryReader:
     """Keeps the reader's measurements and reads the process tree of the agent that is shown."""
 
-    def __init__(self, team: core.store.TeamDirectory, probe: core.readmodel.Probe) -> None:
+    def __init__(self, team: TeamDirectory, probe: Probe) -> None:
         self._team = team
         self._probe = probe
-        self._history: dict[str, deque[core.readmodel.Usage]] = {}
+        self._history: dict[str, deque[Usage]] = {}
         self._noted_at = float("-inf")
         self._seen: tuple[float, ProcessHistory] = (float("-inf"), ProcessHistory(""))
 
@@ -58,7 +76,7 @@ class ProcessHistoryReader:
         """Record the present usage of all agents."""
         now = view.now
         passed = now - self._noted_at
-        if passed < core.readmodel.reader.MEASURE_EVERY:
+        if passed < readmodel_reader.MEASURE_EVERY:
             return
         # A team at rest is read less often; a measurement counts for all seconds since the one before.
         seconds = max(1, round(min(passed, HISTORY_KEPT))) if self._history else 1
@@ -74,24 +92,24 @@ class ProcessHistoryReader:
         """Return what is known of one agent's process; read it at most once a second."""
         now = view.now
         at, known = self._seen
-        if known.agent != name or now - at >= core.readmodel.reader.MEASURE_EVERY:
+        if known.agent != name or now - at >= readmodel_reader.MEASURE_EVERY:
             known = self._look(view, name)
             self._seen = (now, known)
         return known
 
     def _look(self, view: TeamView, name: str) -> ProcessHistory:
+        from crewboard.readmodel.crash_report import log_end
+
         agent = view.agent(name)
         lives = agent is not None and agent.alive and agent.is_here and agent.pid
         tree = self._probe.process_tree(agent.pid) if agent is not None and lives and agent.pid else ()
-        return ProcessHistory(
-            name, tuple(self._history.get(name, ())), tree, core.readmodel.log_end(self._team.agent(name))
-        )
+        return ProcessHistory(name, tuple(self._history.get(name, ())), tree, log_end(self._team.agent(name)))
 
 
 class Readers:
     """The readers of one team. They are kept, so that reading the same files again reads only new data."""
 
-    def __init__(self, team: core.store.TeamDirectory, probe: core.readmodel.Probe) -> None:
+    def __init__(self, team: TeamDirectory, probe: Probe) -> None:
         self.team = team
         self._kept = _KEPT
         self._readers: dict[type, OrderedDict[str, Any]] = {}
@@ -120,31 +138,29 @@ class Readers:
             known = self._answers[query] = (evidence, make())
         return cast("T", known[1])
 
-    def activity(self, name: str) -> tuple[core.readmodel.Activity, ...]:
+    def activity(self, name: str) -> tuple[Activity, ...]:
         """Return what an agent did."""
-        return tuple(
-            self.keep(
-                core.readmodel.ActivityReader, name, lambda: core.readmodel.ActivityReader(self.team.agent(name))
-            ).read()
-        )
+        from crewboard.readmodel.activity import ActivityReader
 
-    def calls(self, name: str) -> core.readmodel.CallReader:
+        return self.keep(ActivityReader, name, lambda: ActivityReader(self.team.agent(name))).read()
+
+    def calls(self, name: str) -> CallReader:
         """Return the reader of an agent's model calls."""
-        return self.keep(core.readmodel.CallReader, name, lambda: core.readmodel.CallReader(self.team.agent(name)))
+        return self.keep(CallReader, name, lambda: CallReader(self.team.agent(name)))
 
-    def mail(self, name: str) -> core.readmodel.MailReader:
+    def mail(self, name: str) -> MailReader:
         """Return the reader of a mailbox."""
         return self.keep(
-            core.readmodel.MailReader,
+            MailReader,
             name,
-            lambda: core.readmodel.MailReader(self.team, name, since=self._read_to(name)),
+            lambda: MailReader(self.team, name, since=self._read_to(name)),
         )
 
     def _read_to(self, name: str) -> int | None:
         """Return how far the operator has read its own mailbox: what is new there is shown, however much it is."""
         if name not in (OPERATOR, LEAD):
             return None
-        state = core.store.json_records.load_or_none(self.team.operator, core.records.OperatorState)
+        state = json_records.load_or_none(self.team.operator, OperatorState)
         return state.read.get(name, 0) if state else 0
 
 
@@ -182,7 +198,7 @@ class Work(Struct, frozen=True):
     `host` is set while the agent works in a place where this dashboard sees nothing of what is streamed.
     """
 
-    activity: tuple[core.readmodel.Activity, ...] = ()
+    activity: tuple[Activity, ...] = ()
     live: str = ""
     host: str = ""
 
@@ -203,23 +219,28 @@ class WorkOf(Struct, frozen=True):
 
 
 class Mailbox(Struct, frozen=True):
-    """The messages of a mailbox up to the byte `end`. `prompts` are the prompts of the agent's hires."""
+    """The newest messages of a mailbox up to the byte `end`. `prompts` are the prompts of the agent's hires.
 
-    letters: tuple[core.readmodel.MessageView, ...] = ()
+    `has_older` says that there are messages before `letters`.
+    """
+
+    letters: tuple[MessageView, ...] = ()
     end: int = 0
-    prompts: tuple[core.readmodel.MessageView, ...] = ()
+    prompts: tuple[MessageView, ...] = ()
+    has_older: bool = False
 
 
 class MailTo(Struct, frozen=True):
-    """Query for the messages of one mailbox."""
+    """Query for the newest messages of one mailbox, at most `most`."""
 
     name: str
+    most: int = mail.MOST
 
     def read(self, readers: Readers, view: TeamView) -> Mailbox:  # noqa: ARG002
         """Return what lies in it."""
         reader = readers.mail(self.name)
-        letters = tuple(reader.read())
-        return Mailbox(letters, reader.offset, tuple(reader.prompts))
+        letters = reader.read(self.most)
+        return Mailbox(letters, reader.offset, reader.prompts, reader.has_older)
 
 
 class MailFrom(Struct, frozen=True):
@@ -227,11 +248,15 @@ class MailFrom(Struct, frozen=True):
 
     author: str
 
-    def read(self, readers: Readers, view: TeamView) -> tuple[core.readmodel.MessageView, ...]:
+    def read(self, readers: Readers, view: TeamView) -> tuple[MessageView, ...]:
         """Return it as it lies in the mailboxes of the others: there it has the times of delivery and reading."""
-        boxes = set(core.protocol.mailboxes(view.names)) - {self.author}
-        found = [letter for name in sorted(boxes) for letter in readers.mail(name).read()]
-        return tuple(letter for letter in found if letter.message.from_ == self.author)
+        boxes = set(mailboxes(view.names)) - {self.author}
+        found = tuple(readers.mail(name).read() for name in sorted(boxes))
+        return readers.unless_known(
+            self,
+            found,
+            lambda: tuple(letter for letters in found for letter in letters if letter.message.from_ == self.author),
+        )
 
 
 class CrashOf(Struct, frozen=True):
@@ -239,13 +264,15 @@ class CrashOf(Struct, frozen=True):
 
     agent: str
 
-    def read(self, readers: Readers, view: TeamView) -> core.readmodel.CrashReport | None:
+    def read(self, readers: Readers, view: TeamView) -> CrashReport | None:
         """Return the report; None while the agent is alive."""
+        from crewboard.readmodel.crash_report import examine
+
         agent = view.agent(self.agent)
         if agent is None or agent.alive:
             return None
         evidence = (agent.run, agent.exit, agent.unread, view.tasks)
-        return readers.unless_known(self, evidence, lambda: core.readmodel.examine(readers.team, view, agent))
+        return readers.unless_known(self, evidence, lambda: examine(readers.team, view, agent))
 
 
 class ProcessOf(Struct, frozen=True):
@@ -263,7 +290,7 @@ class CallsOf(Struct, frozen=True):
 
     agent: str
 
-    def read(self, readers: Readers, view: TeamView) -> tuple[core.readmodel.Call, ...]:  # noqa: ARG002
+    def read(self, readers: Readers, view: TeamView) -> tuple[Call, ...]:  # noqa: ARG002
         """Return the calls, oldest first."""
         return tuple(readers.calls(self.agent).read())
 
@@ -273,52 +300,89 @@ class SpendingRate(Struct, frozen=True):
 
     def read(self, readers: Readers, view: TeamView) -> float | None:
         """Return dollars; None where that is not known."""
-        return core.readmodel.usage.rate([readers.calls(agent.name) for agent in view.agents], view.now)
+        return readmodel_usage.rate([readers.calls(agent.name) for agent in view.agents], view.now)
 
 
 class TouchedFiles(Struct, frozen=True):
     """The files that the agents read and changed."""
 
-    def read(self, readers: Readers, view: TeamView) -> core.readmodel.FileActivity:
+    def read(self, readers: Readers, view: TeamView) -> FileActivity:
         """Return all file accesses, oldest first, indexed in the reader thread and only if one was added."""
+        from crewboard.readmodel.file_activity import FileAccessReader, FileActivity
+
         found = [
             touch
             for name in view.names
             for touch in readers.keep(
-                core.readmodel.FileAccessReader,
+                FileAccessReader,
                 name,
-                lambda name=name: core.readmodel.FileAccessReader(readers.team.agent(name)),  # type: ignore[misc]
+                lambda name=name: FileAccessReader(readers.team.agent(name)),  # type: ignore[misc]
             ).read()
         ]
-        return readers.unless_known(self, found, lambda: core.readmodel.FileActivity(found))
+        return readers.unless_known(self, found, lambda: FileActivity(found))
 
 
 class FeedLine(Struct, frozen=True):
     """One thing that an agent did."""
 
     agent: str
-    what: core.readmodel.Activity
+    what: Activity
+
+
+class _LinesOf:
+    """The lines of one agent in the feed; a line that is known stays the same object."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._made_of: tuple[Activity, ...] = ()
+        self._lines: tuple[FeedLine, ...] = ()
+
+    def read(self, activity: tuple[Activity, ...]) -> tuple[FeedLine, ...]:
+        """Return a line for each activity; the same tuple while that is the same."""
+        if activity is not self._made_of:
+            known = {id(line.what): line for line in self._lines}
+            self._lines = tuple(known.get(id(what)) or FeedLine(self._name, what) for what in activity)
+            self._made_of = activity
+        return self._lines
 
 
 class OutsideMailReader:
-    """The mail in a mailbox that no journal tells of: from other programs, and from agents that were removed."""
+    """The mail in a mailbox that no journal tells of: from other programs, and from agents that were removed.
 
-    def __init__(self, team: core.store.TeamDirectory, name: str) -> None:
-        self._tail = core.readmodel.MailboxTail(team, name, team.inbox(name).tail_offset(core.readmodel.mail.TAIL))
-        self._found: deque[core.records.Message] = deque(maxlen=_OUTSIDE_KEPT)
+    Kept are the newest 500 messages, and of those as many as have 256 Ki characters together.
+    """
 
-    def read(self, names: list[str]) -> list[FeedLine]:
+    def __init__(self, team: TeamDirectory, name: str) -> None:
+        self._tail = MailboxTail(team, name, team.inbox(name).tail_offset(mail.TAIL))
+        self._found: dict[str, Message] = {}
+        self._characters = 0
+        self._names: list[str] = []
+        self._lines: tuple[FeedLine, ...] = ()
+
+    def read(self, names: list[str]) -> tuple[FeedLine, ...]:
         """Return what was sent by others than `names`, the user and the system: what these do, the feed shows."""
-        if self._tail.restarted():
-            self._found.clear()
-        self._found += self._tail.read_new({message.id for message in self._found}).messages
-        known = {*names, OPERATOR, core.records.SYSTEM}
-        return [FeedLine(message.from_, _sent(message)) for message in self._found if message.from_ not in known]
+        changed = self._tail.restarted()
+        if changed:
+            self._found, self._characters = {}, 0
+        new = self._tail.read_new(self._found.keys()).messages
+        for message in new:
+            self._found[message.id] = message
+            self._characters += len(message.content)
+        while len(self._found) > _OUTSIDE_KEPT or (self._characters > mail.TAIL and len(self._found) > 1):
+            self._characters -= len(self._found.pop(next(iter(self._found))).content)
+        if changed or new or names != self._names:
+            known = {*names, OPERATOR, SYSTEM}
+            found = (message for message in self._found.values() if message.from_ not in known)
+            self._lines = tuple(FeedLine(message.from_, _sent(message)) for message in found)
+            self._names = names
+        return self._lines
 
 
-def _sent(message: core.records.Message) -> core.readmodel.Activity:
-    said = f"→ {core.readmodel.display_name(message.to)}: {core.readmodel.describe_message(message)}"
-    return core.readmodel.Activity(message.ts, "sent", said)
+def _sent(message: Message) -> Activity:
+    from crewboard.readmodel.activity import Activity
+
+    said = f"→ {display_name(message.to)}: {describe_message(message)}"
+    return Activity(message.ts, "sent", said)
 
 
 class Feed(Struct, frozen=True):
@@ -328,15 +392,31 @@ class Feed(Struct, frozen=True):
 
     def read(self, readers: Readers, view: TeamView) -> tuple[tuple[FeedLine, ...], int]:
         """Return it, oldest first."""
-        lines = [FeedLine(name, what) for name in view.names for what in readers.activity(name)]
-        for name in core.protocol.mailboxes(view.names):
-            lines += readers.keep(
+        names = view.names
+        by_agent = [
+            readers.keep(_LinesOf, name, lambda name=name: _LinesOf(name)).read(readers.activity(name))  # type: ignore[misc]
+            for name in names
+        ]
+        by_mailbox = [
+            readers.keep(
                 OutsideMailReader,
                 name,
                 lambda name=name: OutsideMailReader(readers.team, name),  # type: ignore[misc]
-            ).read(view.names)
-        newest = sorted(lines, key=lambda each: each.what.ts)[-self.most :]
-        return tuple(newest), len(lines) - len(newest)
+            ).read(names)
+            for name in mailboxes(names)
+        ]
+        sources = (*by_agent, *by_mailbox)
+        return readers.unless_known(Feed, (self.most, sources), lambda: _newest(sources, self.most))
+
+
+def _newest(sources: Sequence[Sequence[FeedLine]], most: int) -> tuple[tuple[FeedLine, ...], int]:
+    """Return the newest `most` lines of sources that are sorted by time, and the number of the others."""
+    backwards = (reversed(lines) for lines in reversed(sources))
+    newest = list(islice(merge(*backwards, key=lambda line: line.what.ts, reverse=True), most))
+    newest.reverse()
+    # A clock may have been set back in the middle of a journal.
+    newest.sort(key=lambda line: line.what.ts)
+    return tuple(newest), sum(map(len, sources)) - len(newest)
 
 
 class Rules(Struct, frozen=True):
@@ -346,20 +426,18 @@ class Rules(Struct, frozen=True):
         self,
         readers: Readers,
         view: TeamView,  # noqa: ARG002
-    ) -> tuple[tuple[core.records.Rule, core.store.journal.RuleUsage], ...]:
+    ) -> tuple[tuple[Rule, journal.RuleUsage], ...]:
         """Return the rules in the order in which they were added."""
-        reader = readers.keep(
-            core.store.journal.RuleUsageReader, "", lambda: core.store.journal.RuleUsageReader(readers.team)
-        )
+        reader = readers.keep(journal.RuleUsageReader, "", lambda: journal.RuleUsageReader(readers.team))
         usage = reader.read()
-        rules = core.store.roster.load(readers.team).rules
-        return tuple((rule, usage.get(rule.id, core.store.journal.RuleUsage())) for rule in rules)
+        rules = roster.load(readers.team).rules
+        return tuple((rule, usage.get(rule.id, journal.RuleUsage())) for rule in rules)
 
 
-def read_live(agent: core.store.AgentDirectory) -> str | None:
+def read_live(agent: AgentDirectory) -> str | None:
     """Return the reply that is being streamed, or its end if it is long; None if it is kept elsewhere."""
     try:
-        with open(agent.live, "rb", opener=core.store.files.open_existing) as file:
+        with open(agent.live, "rb", opener=files.open_existing) as file:
             file.seek(max(0, file.seek(0, 2) - _LIVE_TAIL))
             return file.read().decode("utf-8", "replace")
     except FileNotFoundError:

@@ -12,10 +12,12 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-import crewboard as core
-from crewboard import CrewboardError, ExitCode, Request, Team, UsageError, read_team
+from crewboard import CrewboardError, ExitCode, Request, Team, UsageError, env, read_team
+from crewboard.commands.context import CommandLine
+from crewboard.protocol import requests, supervisor_client
+from crewboard.store.layout import TeamDirectory
 from crewboard_tui.drafts import Drafts, called, request_of
-from crewboard_tui.render import safe_line, safe_text
+from crewboard_tui.render.sanitize import safe_line, safe_text
 from crewboard_tui.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -33,7 +35,7 @@ def farewell(team: Team) -> str:
     """Return which agents keep running without the dashboard, and how to open it again."""
     view = read_team(team.directory)
     living = [agent.name for agent in view.agents if agent.alive]
-    typed = core.commands.CommandLine.of(team)
+    typed = CommandLine.of(team)
     back, stop = typed(), typed("stop NAME")
     if not living:
         return f"No agent of {view.name} is running. `{back}` opens the board again."
@@ -66,7 +68,7 @@ def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: s
     Raises:
         UsageError: There is no terminal to show it on.
     """
-    if not (core.env.is_in_browser() or (sys.stdin.isatty() and sys.stdout.isatty())):
+    if not (env.is_in_browser() or (sys.stdin.isatty() and sys.stdout.isatty())):
         raise UsageError("the dashboard needs a terminal; `crewboard status` prints what it would show")
     # A key waits for the reading thread as long as that may keep the interpreter: by default ten times as long.
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -81,10 +83,10 @@ def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: s
     if on_leave is not None:
         # A demo's scratch copy is never opened again.
         settings = replace(settings, visits=None)
-    plain = ascii or not speaks_utf8()
+    plain = ascii or not env.speaks_utf8()
     app = CrewboardApp(team, ascii_only=plain, read_only=read_only, settings=settings, afterwards=wake)
     terminated = signal.getsignal(signal.SIGTERM)
-    if core.env.is_in_browser():
+    if env.is_in_browser():
         threading.Thread(target=_end_with_server, name="crewboard-serve", daemon=True).start()
     app.run()
     signal.signal(signal.SIGTERM, terminated)  # the app took it over, and left it without a handler
@@ -93,9 +95,7 @@ def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: s
         thread.join()
     sys.stderr.writelines(f"{safe_line(failure)}\n" for failure in app.context.jobs.hear_rest())
     for path, drafts in app.drafts.items():
-        sys.stdout.writelines(
-            f"{said}\n" for said in unsent(drafts, core.protocol.requests.load_all(core.store.TeamDirectory(path)))
-        )
+        sys.stdout.writelines(f"{said}\n" for said in unsent(drafts, requests.load_all(TeamDirectory(path))))
     sys.stdout.write((farewell(app.context.team) if on_leave is None else on_leave) + "\n")
     return ExitCode.INTERNAL if app.return_code == 1 else ExitCode(app.return_code or 0)
 
@@ -113,11 +113,6 @@ def _end_with_server() -> None:
 def _wake_supervisor(team: Team) -> None:
     """Wake the supervisor, so that its prefork server is ready before the first agent is hired from here."""
     try:
-        core.protocol.supervisor_client.wake_supervisor(team.directory)
+        supervisor_client.wake_supervisor(team.directory)
     except (CrewboardError, OSError) as error:
         log.warning("no supervisor: %s", error)  # a hire tries again, and reports a failure
-
-
-def speaks_utf8() -> bool:
-    """Return True if stdout is encoded in UTF-8."""
-    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"

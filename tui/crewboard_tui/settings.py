@@ -10,9 +10,11 @@ from typing import Self, TypeVar
 
 from msgspec import Struct, field
 
-import crewboard as core
-from crewboard import CrewboardError
-from crewboard_tui.keymap import keymap_path, read_keymap
+from crewboard import CrewboardError, env
+from crewboard.records.messages import LastVisit
+from crewboard.store import files, json_records
+from crewboard.store.layout import key_of
+from crewboard_tui.keymap.user_file import keymap_path, read_keymap
 from crewboard_tui.notifications import WAYS, Notify
 from crewboard_tui.render.themes import THEMES, ThemeName
 
@@ -43,18 +45,18 @@ class Settings(Struct, frozen=True):
     def read(cls, environment: Mapping[str, str]) -> Self:
         """Read the settings from this environment, and from the files of the user."""
         problems: list[str] = []
-        notify = _one_of(core.env.NOTIFY, WAYS, environment, problems)
-        theme = _one_of(core.env.THEME, tuple(THEMES), environment, problems)
-        remembers = core.env.state_home(environment) / "theme"
+        notify = _one_of(env.NOTIFY, WAYS, environment, problems)
+        theme = _one_of(env.THEME, tuple(THEMES), environment, problems)
+        remembers = env.state_home(environment) / "theme"
         keymap = read_keymap(keymap_path())
         return cls(
             notify=notify or "off",
             theme=theme or _remembered(remembers),
-            reduced_motion=core.env.has_reduced_motion(environment),
+            reduced_motion=env.has_reduced_motion(environment),
             remembers=remembers,
-            drafts=core.env.state_home(environment) / "drafts",
-            sent=core.env.state_home(environment) / "sent",
-            visits=core.env.visits_folder(environment),
+            drafts=env.state_home(environment) / "drafts",
+            sent=env.state_home(environment) / "sent",
+            visits=env.visits_folder(environment),
             keys=keymap.keys,
             problems=(*problems, *keymap.problems),
         )
@@ -66,31 +68,27 @@ class Settings(Struct, frozen=True):
             OSError: It cannot be stored.
         """
         if self.remembers is not None:
-            core.store.files.make_private_folders(self.remembers.parent)
-            core.store.files.replace_file(self.remembers, f"{theme}\n".encode())
+            files.make_private_folders(self.remembers.parent)
+            files.replace_file(self.remembers, f"{theme}\n".encode())
 
 
-def read_visit(file: Path | None) -> core.records.LastVisit:
+def read_visit(file: Path | None) -> LastVisit:
     """Return how the user left a team; the default if that is not known."""
     try:
-        found = (
-            core.store.json_records.load_or_none(core.store.key_of(file), core.records.LastVisit)
-            if file is not None
-            else None
-        )
+        found = json_records.load_or_none(key_of(file), LastVisit) if file is not None else None
     except CrewboardError as error:
         log.warning("how the team was left cannot be read: %s", error)
         found = None
-    return found or core.records.LastVisit()
+    return found or LastVisit()
 
 
-def keep_visit(file: Path | None, visit: core.records.LastVisit) -> None:
+def keep_visit(file: Path | None, visit: LastVisit) -> None:
     """Store how the user leaves a team."""
     if file is None:
         return
     try:
-        core.store.files.make_private_folders(file.parent)
-        core.store.json_records.save(core.store.key_of(file), visit)
+        files.make_private_folders(file.parent)
+        json_records.save(key_of(file), visit)
     except (CrewboardError, OSError) as error:
         log.warning("how the team was left is not kept: %s", error)
 

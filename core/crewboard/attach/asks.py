@@ -8,11 +8,15 @@ from typing import Any
 
 from msgspec import field
 
-from crewboard import protocol, store
 from crewboard.attach import formats, places
 from crewboard.attach.transcripts import AgentState
-from crewboard.records import OPERATOR, SYSTEM, JsonValue, Record, RequestStatus, describe_call
-from crewboard.store import TeamDirectory
+from crewboard.names import OPERATOR, SYSTEM
+from crewboard.protocol import requests
+from crewboard.records.base import JsonValue, Record
+from crewboard.records.events import describe_call
+from crewboard.records.requests import RequestStatus
+from crewboard.store import mailbox
+from crewboard.store.layout import TeamDirectory
 
 _ANSWERED_IN = "answered_in"
 """The key in the payload of a request that can be answered in that program only (`Request.answered_in`)."""
@@ -47,12 +51,12 @@ class Asks:
         """Show the prompt for a permission that the lead's terminal shows, and close the one that it showed before."""
         waits = session.status == "waiting"
         lead.waiting_for = (session.waiting_for or "an answer in its terminal") if waits else None
-        prompt = store.mailbox.derived_id("prompt", session.ident, session.since)[:24] if waits else ""
+        prompt = mailbox.derived_id("prompt", session.ident, session.since)[:24] if waits else ""
         if self.state.prompt and self.state.prompt != prompt:
-            protocol.requests.close(self._team, f"prompt-{self.state.prompt}", "cancelled", SYSTEM, self._clock())
+            requests.close(self._team, f"prompt-{self.state.prompt}", "cancelled", SYSTEM, self._clock())
             self.state.prompt = ""
         # A hook, or a teammate in a pane, may have asked for it already.
-        known = self.state.prompt or any(r.type == "permission" for r in protocol.requests.pending(self._team))
+        known = self.state.prompt or any(r.type == "permission" for r in requests.pending(self._team))
         if not prompt or known:
             return
         self.state.prompt = prompt
@@ -72,7 +76,7 @@ class Asks:
 
     def _ask(self, ident: str, author: str, tool: str, summary: str) -> None:
         payload: dict[str, JsonValue] = {"tool": tool, "summary": summary, _ANSWERED_IN: places.PROGRAM}
-        protocol.requests.open_request(self._team, ident, "permission", author, OPERATOR, payload, self._clock())
+        requests.open_request(self._team, ident, "permission", author, OPERATOR, payload, self._clock())
 
     def submit_plan(self, author: str, frame: dict[str, Any], ts: float) -> None:
         """Note a plan. It becomes a request when its lead, which is no user's need, has answered it."""
@@ -83,25 +87,25 @@ class Asks:
         """Record what was decided: about a plan by the lead, about a permission by the user at its terminal."""
         ident = _request_id(frame)
         plan = self.state.plans.pop(ident, None)
-        asked = protocol.requests.load_all(self._team)
+        asked = requests.load_all(self._team)
         # A hook may have asked about the same plan before, so that it is on the board already.
         if plan is not None and not any((r.from_, r.payload.get("plan")) == (plan.author, plan.text) for r in asked):
             payload: dict[str, JsonValue] = {"plan": plan.text, _ANSWERED_IN: places.PROGRAM}
-            protocol.requests.open_request(self._team, ident, "plan_approval", plan.author, by, payload, plan.at)
-        request = protocol.requests.load(self._team, ident)
+            requests.open_request(self._team, ident, "plan_approval", plan.author, by, payload, plan.at)
+        request = requests.load(self._team, ident)
         if request is None or request.status != "pending":
             return
         approved = frame.get("approved") is True or frame.get("subtype") == "success"
         said = next((frame[key] for key in ("feedback", "error") if isinstance(frame.get(key), str)), None)
         status: RequestStatus = "approved" if approved else "rejected"
-        protocol.requests.decide(self._team, ident, status, request.to, self._clock(), feedback=said)
+        requests.decide(self._team, ident, status, request.to, self._clock(), feedback=said)
 
     def close_of(self, author: str) -> None:
         """Close what an agent asked that works again: the answer was not seen."""
-        for request in protocol.requests.pending(self._team):
+        for request in requests.pending(self._team):
             if request.from_ == author and request.answered_in is not None:
-                protocol.requests.close(self._team, request.id, "cancelled", SYSTEM, self._clock())
+                requests.close(self._team, request.id, "cancelled", SYSTEM, self._clock())
 
 
 def _request_id(frame: dict[str, Any]) -> str:
-    return f"frame-{store.mailbox.derived_id(frame.get('requestId') or frame.get('request_id'))[:24]}"
+    return f"frame-{mailbox.derived_id(frame.get('requestId') or frame.get('request_id'))[:24]}"

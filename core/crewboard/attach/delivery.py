@@ -19,20 +19,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from crewboard import linux, store
 from crewboard.attach import formats, gate, places, teams
-from crewboard.records import (
-    OPERATOR,
-    AttachedTeam,
-    BadDataError,
-    Config,
-    Message,
-    StorageError,
-    TryLaterError,
-    UntrustedError,
-    UsageError,
-)
-from crewboard.store import TeamDirectory
+from crewboard.errors import BadDataError, StorageError, TryLaterError, UntrustedError, UsageError
+from crewboard.linux import process
+from crewboard.names import OPERATOR
+from crewboard.records.messages import Message
+from crewboard.records.team import AttachedTeam, Config
+from crewboard.store import files as store_files
+from crewboard.store import mailbox
+from crewboard.store import roster as store_roster
+from crewboard.store.layout import TeamDirectory
 
 _LOCK_TIMEOUT = 5.0
 """Seconds to wait for the lock of an inbox; Claude Code holds it for milliseconds."""
@@ -60,7 +56,7 @@ def allow(team: TeamDirectory, *, letters: bool) -> None:
         if config.attached is not None:
             config.attached = config.attached.replace(letters=letters)
 
-    store.roster.change(team, edit)
+    store_roster.change(team, edit)
 
 
 def require_allowed(attached: AttachedTeam) -> None:
@@ -91,13 +87,13 @@ def send(team: TeamDirectory, attached: AttachedTeam, to: str, text: str, now: f
     address = _socket_of(here, attached) if member.is_lead else None
     stamp = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     letter = {"from": OPERATOR, "text": text, "timestamp": stamp, "read": False}
-    message = store.mailbox.compose(OPERATOR, to, "message", text, ident=_message_id(letter), ts=now)
+    message = mailbox.compose(OPERATOR, to, "message", text, ident=_message_id(letter), ts=now)
     if address is None:
         _put(here.inboxes(attached.team), member.name, letter)
         return message
     _say(address, text)
     # The lead's session keeps no inbox of what comes by its socket, so that the mirror could not see it there.
-    return store.mailbox.send(team, message)
+    return mailbox.send(team, message)
 
 
 def end(attached: AttachedTeam, name: str, grace: float) -> None:
@@ -118,14 +114,14 @@ def end(attached: AttachedTeam, name: str, grace: float) -> None:
         return
     # Checked once more, because a pid can be given to another program.
     if teams.find_teammate(key, attached.team) == found:
-        linux.process.send_signal(pid, signal.SIGTERM, ticks)
+        process.send_signal(pid, signal.SIGTERM, ticks)
     if not _has_ended(pid, ticks, _END_TIMEOUT):
         raise TryLaterError(f"{name} did not end after SIGTERM (pid {pid})")
 
 
 def _has_ended(pid: int, ticks: int, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
-    while linux.process.start_ticks(pid) == ticks:
+    while process.start_ticks(pid) == ticks:
         if time.monotonic() > deadline:
             return False
         time.sleep(_POLL)
@@ -135,14 +131,14 @@ def _has_ended(pid: int, ticks: int, seconds: float) -> bool:
 def _message_id(letter: dict[str, Any]) -> str:
     """Return the id that the mirror gives the message of a letter."""
     found = formats.inbox(json.dumps([letter]).encode()) or []
-    return store.mailbox.derived_id("letter", found[0].mark)
+    return mailbox.derived_id("letter", found[0].mark)
 
 
 def _member(here: places.Places, attached: AttachedTeam, to: str) -> formats.Member:
     try:
-        roster = formats.roster(store.files.read_file(here.roster(attached.team)) or b"")
+        roster = formats.roster(store_files.read_file(here.roster(attached.team)) or b"")
     except OSError as error:
-        raise StorageError(f"cannot read the roster of {attached.team}: {store.files.reason(error)}") from error
+        raise StorageError(f"cannot read the roster of {attached.team}: {store_files.reason(error)}") from error
     for member in roster.members if roster is not None else ():
         if to in (gate.board_name(member.name), f"{gate.board_name(member.name)}-agent"):
             return member
@@ -187,10 +183,10 @@ def _put(folder: Path, name: str, letter: dict[str, Any]) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         _require_own(folder)
         with _locked(path):
-            found = _letters(path, store.files.read_file(path))
+            found = _letters(path, store_files.read_file(path))
             _replace(path, json.dumps([*found, letter], indent=2).encode())
     except OSError as error:
-        raise StorageError(f"cannot write to {path}: {store.files.reason(error)}") from error
+        raise StorageError(f"cannot write to {path}: {store_files.reason(error)}") from error
 
 
 def _letters(path: Path, content: bytes | None) -> list[Any]:

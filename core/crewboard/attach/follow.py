@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from crewboard.attach.mirror import Mirror
+from crewboard.errors import CrewboardError
 from crewboard.readmodel.watcher import GATHER, SWEEP
-from crewboard.records import CrewboardError
-from crewboard.store import TeamDirectory
 from crewboard.store.file_events import FileEvents
+from crewboard.store.layout import TeamDirectory
 
 log = logging.getLogger(__name__)
 

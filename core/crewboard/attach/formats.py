@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from crewboard.records import Tokens
+from crewboard.records.agents import Tokens
 
 TESTED = ("2.1.177", "2.1.197", "2.1.330")
 """The versions whose files this was tested with, the oldest first."""
@@ -238,11 +238,15 @@ def usage(record: dict[str, Any]) -> Tokens:
     found = found if isinstance(found, dict) else {}
     on_the_web = found.get("server_tool_use")
     on_the_web = on_the_web if isinstance(on_the_web, dict) else {}
+    kept = found.get("cache_creation")
+    written = _number(found.get("cache_creation_input_tokens"))
+    an_hour = _number(kept.get("ephemeral_1h_input_tokens")) if isinstance(kept, dict) else 0
     return Tokens(
         input=_number(found.get("input_tokens")),
         output=_number(found.get("output_tokens")),
         cache_read=_number(found.get("cache_read_input_tokens")),
-        cache_write=_number(found.get("cache_creation_input_tokens")),
+        cache_write=written,
+        cache_write_1h=min(an_hour, written),
         web_searches=_number(on_the_web.get("web_search_requests")),
         web_fetches=_number(on_the_web.get("web_fetch_requests")),
     )

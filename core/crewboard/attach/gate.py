@@ -3,20 +3,27 @@
 A hook files the request and waits. It holds a lease meanwhile: a request whose hook is gone can do nothing any more.
 """
 
-import difflib
 import os
 import re
 import select
 import signal
+import stat
 import time
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn
 
-from crewboard import protocol, store
+from crewboard import edits
 from crewboard.attach import install
-from crewboard.records import OPERATOR, SYSTEM, BadDataError, JsonValue, Request, RequestType, UntrustedError
-from crewboard.store import TeamDirectory
+from crewboard.errors import BadDataError, UntrustedError
+from crewboard.names import OPERATOR, SYSTEM
+from crewboard.protocol import approvals, requests
+from crewboard.records.base import JsonValue, first_line
+from crewboard.records.requests import Request, RequestType
+from crewboard.store import leases, mailbox, roster
+from crewboard.store.interface import Key
+from crewboard.store.json_records import CachedFile
+from crewboard.store.layout import TeamDirectory
 
 _MARGIN = 30.0
 """Seconds before Claude Code would end the hook in which it gives up, so that its answer is heard."""
@@ -32,6 +39,9 @@ _PATH = re.compile(r"`([^`\s]+)`|(?<![\w./-])([\w@.+-]*[\w+-](?:/[\w@.+-]+|\.\w{
 """Words of a plan that may be the path of a file: in backticks, or with a slash or an ending."""
 
 _MAX_FILES, _MAX_PATH = 200, 300
+
+MAX_SHOWN = 10 * 1024 * 1024
+"""Bytes of a file that is shown as it was before a change; those of a larger one are not read."""
 
 
 class Verdict(NamedTuple):
@@ -51,7 +61,7 @@ def review_plan(path: Path, name: str, event: dict[str, Any], limit: float = PLA
         SystemExit: Claude Code gave up the call. The request is cancelled.
     """
     team, author = TeamDirectory(path), board_name(name)
-    if _is_foreign(team) or store.roster.load(team).plan_approver != OPERATOR:
+    if _is_foreign(team) or roster.load(team).plan_approver != OPERATOR:
         return None
     cancel_abandoned(team, time.time())
     revised = _last_plan(team, author)
@@ -70,7 +80,7 @@ def ask_permission(path: Path, name: str, event: dict[str, Any], limit: float = 
         SystemExit: Claude Code gave up the call. The request is cancelled.
     """
     team, author = TeamDirectory(path), board_name(name)
-    if _is_foreign(team) or store.roster.load(team).member(author) is None:
+    if _is_foreign(team) or roster.load(team).member(author) is None:
         return None
     cancel_abandoned(team, time.time())
     request = _ask_permission(team, author, event, limit)
@@ -98,14 +108,14 @@ def board_name(name: str) -> str:
 
 def cancel_abandoned(team: TeamDirectory, now: float) -> None:
     """Cancel the requests whose hook is gone: Claude Code, or the user, went on without an answer."""
-    for request in protocol.requests.pending(team):
+    for request in requests.pending(team):
         lease = _lease(team, request.id)
-        if lease.changed() is not None and not store.leases.is_held(lease):
-            protocol.requests.close(team, request.id, "cancelled", SYSTEM, now)
-            store.leases.remove(lease)
+        if lease.changed() is not None and not leases.is_held(lease):
+            requests.close(team, request.id, "cancelled", SYSTEM, now)
+            leases.remove(lease)
 
 
-def _lease(team: TeamDirectory, request_id: str) -> store.Key:
+def _lease(team: TeamDirectory, request_id: str) -> Key:
     return team.lease(f"hook-{request_id}")
 
 
@@ -121,7 +131,7 @@ def _ask_plan(
         "risk": "",
         "revision": number,
     }
-    ident = f"plan-{store.mailbox.derived_id(author, _call(event), 'plan')[:12]}"
+    ident = f"plan-{mailbox.derived_id(author, _call(event), 'plan')[:12]}"
     return _ask(team, ident, "plan_approval", author, payload, limit, revised.id if revised is not None else None)
 
 
@@ -133,11 +143,11 @@ def _ask_permission(team: TeamDirectory, author: str, event: dict[str, Any], lim
     payload: dict[str, JsonValue] = {
         "tool": tool,
         "input": call,
-        "summary": next(iter(str(subject).splitlines()), "")[:200],
+        "summary": first_line(str(subject)),
         "diff": _diff(tool, call),
         "scope": None,
     }
-    ident = f"permission-{store.mailbox.new_id()[:12]}"
+    ident = f"permission-{mailbox.new_id()[:12]}"
     return _ask(team, ident, "permission", author, payload, limit)
 
 
@@ -148,12 +158,12 @@ def _plan_of(event: dict[str, Any]) -> str:
 
 
 def _call(event: dict[str, Any]) -> str:
-    return str(event.get("tool_use_id") or store.mailbox.new_id())
+    return str(event.get("tool_use_id") or mailbox.new_id())
 
 
 def _last_plan(team: TeamDirectory, author: str) -> Request | None:
     """Return the plan that a new one of a teammate revises: its newest, unless that was approved as it was."""
-    plans = [each for each in protocol.requests.load_all(team) if (each.type, each.from_) == ("plan_approval", author)]
+    plans = [each for each in requests.load_all(team) if (each.type, each.from_) == ("plan_approval", author)]
     newest = plans[-1] if plans else None
     done = newest is not None and newest.status == "approved" and newest.edited is None
     return None if done else newest
@@ -180,17 +190,30 @@ def _diff(tool: str, call: dict[str, Any]) -> str | None:
     """Return what a write or an edit would change, as a unified diff."""
     path = str(call.get("path", ""))
     if tool == "Edit":
-        before, after = str(call.get("old_text", "")), str(call.get("new_text", ""))
+        before: str | None = str(call.get("old_text", ""))
+        after = str(call.get("new_text", ""))
     elif tool == "Write":
-        try:
-            before = Path(path).read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            before = ""
+        before = _text_before(path)
         after = str(call.get("content", ""))
     else:
         return None
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), f"a{path}", f"b{path}", lineterm="")
-    return "\n".join(lines)
+    lines = edits.diff_lines(before or "", after)
+    if before is None:
+        lines = ["(what is there now is not shown: it is no regular file, or too large)", *lines]
+    return "\n".join([f"--- a{path}", f"+++ b{path}", *lines]) if lines else ""
+
+
+def _text_before(path: str) -> str | None:
+    """Return the text of a file that is to be written, empty if there is none; None if it cannot be shown."""
+    try:
+        # A pipe must not hold the hook up, and a device has no end.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_SHOWN:
+                return None
+            return file.read(MAX_SHOWN).decode("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def _ask(
@@ -210,21 +233,21 @@ def _ask(
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, _leave)
     lease = _lease(team, request_id)
-    held = store.leases.take(lease)
+    held = leases.take(lease)
     try:
-        protocol.approvals.ask(team, request_id, kind, author, OPERATOR, payload, time.time(), supersedes=supersedes)
+        approvals.ask(team, request_id, kind, author, OPERATOR, payload, time.time(), supersedes=supersedes)
         return _wait(team, request_id, limit)
     except SystemExit:
-        protocol.requests.close(team, request_id, "cancelled", SYSTEM, time.time())
+        requests.close(team, request_id, "cancelled", SYSTEM, time.time())
         raise
     finally:
         if held is not None:
-            store.leases.remove(lease)
-            store.leases.release(held)
+            leases.remove(lease)
+            leases.release(held)
 
 
 def _wait(team: TeamDirectory, request_id: str, limit: float) -> Request:
-    file = store.CachedFile(team.request(request_id), Request)
+    file = CachedFile(team.request(request_id), Request)
     listener = select.poll()
     # No event is asked for: that the reader has gone is always reported.
     listener.register(1, 0)
@@ -237,8 +260,8 @@ def _wait(team: TeamDirectory, request_id: str, limit: float) -> Request:
             return current
         if listener.poll(_POLL * 1000) or os.getppid() != parent:
             raise SystemExit(0)
-    expired = protocol.requests.close(team, request_id, "expired", SYSTEM, time.time())
-    closed = expired or protocol.requests.load(team, request_id)
+    expired = requests.close(team, request_id, "expired", SYSTEM, time.time())
+    closed = expired or requests.load(team, request_id)
     if closed is None:
         raise BadDataError(f"{file.key} is gone")
     return closed

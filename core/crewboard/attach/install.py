@@ -3,6 +3,7 @@
 The user's own settings, in their home directory, are never touched.
 """
 
+import contextlib
 import json
 import os
 import shlex
@@ -10,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from crewboard import store
-from crewboard.records import BadDataError, StorageError, UsageError
+from crewboard.errors import BadDataError, StorageError, UsageError
+from crewboard.store import files
 
 SETTINGS = Path(".claude", "settings.local.json")
 """The file in a project, which Claude Code reads when a session starts. It is not shared with others."""
@@ -89,7 +90,7 @@ def uninstall(project: Path) -> bool:
         return False
     left = _without_hooks(settings)
     try:
-        kept = store.files.read_file(_backup(path))
+        kept = files.read_file(_backup(path))
         if kept is not None and _parse(path, kept) == left:
             # As the user wrote it, with its own order and spaces.
             _write(path, kept)
@@ -98,8 +99,12 @@ def uninstall(project: Path) -> bool:
         else:
             _write(path, as_text(left).encode())
         _backup(path).unlink(missing_ok=True)
+        if not path.exists():
+            # It stays if anything else is in it.
+            with contextlib.suppress(OSError):
+                path.parent.rmdir()
     except OSError as error:
-        raise StorageError(f"cannot change {path}: {store.files.reason(error)}") from error
+        raise StorageError(f"cannot change {path}: {files.reason(error)}") from error
     return True
 
 
@@ -141,9 +146,9 @@ def _read(path: Path) -> tuple[bytes | None, dict[str, Any]]:
         StorageError: It cannot be read.
     """
     try:
-        content = store.files.read_file(path)
+        content = files.read_file(path)
     except OSError as error:
-        raise StorageError(f"cannot read {path}: {store.files.reason(error)}") from error
+        raise StorageError(f"cannot read {path}: {files.reason(error)}") from error
     return content, _parse(path, content or b"")
 
 
@@ -162,11 +167,11 @@ def _write(path: Path, content: bytes) -> None:
     try:
         path.parent.mkdir(exist_ok=True)
         mode = path.stat().st_mode & 0o777 if path.exists() else None
-        store.files.replace_file(path, content, durable=True)
+        files.replace_file(path, content, durable=True)
         if mode is not None:
             path.chmod(mode)
     except OSError as error:
-        raise StorageError(f"cannot write {path}: {store.files.reason(error)}") from error
+        raise StorageError(f"cannot write {path}: {files.reason(error)}") from error
 
 
 def _is_ours(hook: object) -> bool:

@@ -13,10 +13,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from crewboard import store
 from crewboard.attach import formats
-from crewboard.records import BadDataError, Cursor, Event, Intake, JsonValue, Message, Sent
-from crewboard.store import TeamDirectory
+from crewboard.errors import BadDataError
+from crewboard.names import OPERATOR
+from crewboard.protocol import requests
+from crewboard.records.agents import Cursor
+from crewboard.records.base import JsonValue
+from crewboard.records.events import Event, Intake, Sent
+from crewboard.records.messages import Message
+from crewboard.store import codec, json_records, mailbox
+from crewboard.store import journal as store_journal
+from crewboard.store.layout import TeamDirectory
 
 _MARK = "letter_id"
 """The key in a message's metadata of the id that Claude Code gives the letter."""
@@ -78,7 +85,7 @@ class Journals:
                     break
                 if line is not None and (record := _RECORD.search(line)) is not None:
                     self._records.add((name, record[1].decode()))
-            for event, _ in store.journal.read(journal, size):
+            for event, _ in store_journal.read(journal, size):
                 if event is not None:
                     self._unsaved.add((name, str(event.source)))
 
@@ -105,7 +112,7 @@ class Journals:
         self.appended += 1
         journal = self._team.agent(name).journal
         try:
-            store.journal.append(journal, event.replace(source=source))
+            store_journal.append(journal, event.replace(source=source))
         except BadDataError as error:
             log.warning("not mirrored in %s: %s", journal, error)
 
@@ -132,7 +139,7 @@ class Letters:
         """Read what was imported before: mailboxes, and the journals for what became of each message."""
         for name in names:
             box = self._boxes[name]
-            batch = store.mailbox.read(self._team, name)
+            batch = mailbox.read(self._team, name)
             box.size = batch.offset
             for message, end in batch.entries:
                 mark = message.metadata.get(_MARK)
@@ -142,7 +149,7 @@ class Letters:
                 if line is None or b'"kind": "intake"' not in line:
                     continue
                 try:
-                    event = store.codec.decode_event(line)
+                    event = codec.decode_event(line)
                 except BadDataError:
                     continue
                 if isinstance(event, Intake):
@@ -166,9 +173,9 @@ class Letters:
         """Note as read what the user wrote here: answers, which the hook that waits for them has delivered."""
         for name in names:
             box = self._boxes[name]
-            if store.mailbox.size(self._team, name) <= box.size:
+            if mailbox.size(self._team, name) <= box.size:
                 continue
-            batch = store.mailbox.read(self._team, name, box.size)
+            batch = mailbox.read(self._team, name, box.size)
             box.size = batch.offset
             for message, end in batch.entries:
                 box.order.append(_Known(message, end, None, picked=True, entered=True))
@@ -234,16 +241,19 @@ class Letters:
     def _import(self, author: str, to: str, letter: formats.Letter, mark: str | None) -> _Known:
         frame = formats.frame(letter.text)
         kind, content, more = _describe(letter.text, frame)
+        if kind == "plan_approval_response" and content == "approved" and self._passed_hook(author, to, more):
+            # Claude Code's lead says yes by itself to what the hook lets pass.
+            content = "you approved it before"
         # The text as it was, by which the letter is found again when it enters the conversation.
         metadata: dict[str, JsonValue] = {**more, _MARK: mark, "text_id": _text_key(letter.text)}
-        message = store.mailbox.compose(
-            author, to, kind, content, ident=store.mailbox.derived_id("letter", to, mark or letter.mark),
+        message = mailbox.compose(
+            author, to, kind, content, ident=mailbox.derived_id("letter", to, mark or letter.mark),
             ts=letter.ts or self._clock(), metadata=metadata,
         )  # fmt: skip
         self.take_answers([to])
-        stored = store.mailbox.send(self._team, message)
+        stored = mailbox.send(self._team, message)
         box = self._boxes[to]
-        box.size = store.mailbox.size(self._team, to)
+        box.size = mailbox.size(self._team, to)
         known = _Known(stored, box.size, mark)
         self._remember(box, known)
         self._journals.append(
@@ -251,6 +261,16 @@ class Letters:
         )
         self._on_new(author, to, frame, stored.ts)
         return known
+
+    def _passed_hook(self, lead: str, author: str, answer: dict[str, JsonValue]) -> bool:
+        """Return True if the operator approved the plan of `author` that the lead answers."""
+        ident = answer.get("request_id")
+        asked = (each.message for each in reversed(self._boxes[lead].order))
+        plan = next((each.content for each in asked if ident and each.metadata.get("request_id") == ident), None)
+        return plan is not None and any(
+            (each.from_, each.payload.get("plan"), each.status, each.decided_by) == (author, plan, "approved", OPERATOR)
+            for each in requests.load_all(self._team)
+        )
 
     def _move_cursor(self, to: str) -> int:
         """Write up to where a mailbox was read: up to the first message that was not picked up. Return the offset."""
@@ -261,7 +281,7 @@ class Letters:
         offset = box.order[box.first_unread - 1].end if box.first_unread else 0
         agent = self._team.agent(to)
         if box.first_unread != before and agent.path.exists():
-            store.json_records.save(agent.cursor, Cursor(offset=offset))
+            json_records.save(agent.cursor, Cursor(offset=offset))
         return offset
 
 

@@ -16,31 +16,25 @@ from typing import Any
 
 from msgspec import field
 
-from crewboard import linux, pricing, protocol, store
+from crewboard import pricing
 from crewboard.attach import formats, gate, install, places, teams, transcripts
 from crewboard.attach.asks import Asks, AsksState
 from crewboard.attach.letters import Journals, Letters
 from crewboard.attach.teams import Process
 from crewboard.attach.transcripts import AgentState, Tail
-from crewboard.records import (
-    LEAD,
-    OPERATOR,
-    SYSTEM,
-    BadDataError,
-    Config,
-    Context,
-    Exit,
-    Member,
-    Record,
-    RunStarted,
-    Spec,
-    State,
-    Status,
-    Task,
-    TaskStatus,
-    ToolResult,
-)
-from crewboard.store import TeamDirectory
+from crewboard.errors import BadDataError
+from crewboard.linux import process as linux_process
+from crewboard.names import LEAD, OPERATOR, SYSTEM
+from crewboard.protocol import requests
+from crewboard.records.agents import Context, Spec, State, Status
+from crewboard.records.base import Record
+from crewboard.records.events import RunStarted, ToolResult
+from crewboard.records.processes import Exit
+from crewboard.records.team import Config, Member, Task, TaskStatus
+from crewboard.store import codec, files, json_records, leases
+from crewboard.store import roster as store_roster
+from crewboard.store.interface import Held, Key
+from crewboard.store.layout import TeamDirectory
 
 _RESERVED = frozenset({LEAD, OPERATOR, SYSTEM, "all"})
 _LONGEST_NAME = 32
@@ -78,17 +72,17 @@ class Mirror:
     """Mirrors one team into its directory while this process holds the lock."""
 
     def __init__(self, team: TeamDirectory, *, clock: Callable[[], float] = time.time) -> None:
-        attached = store.roster.load(team).attached
+        attached = store_roster.load(team).attached
         if attached is None:
             raise BadDataError(f"{team.path.name} mirrors no team of another program")
         self.team = team
         self._attached = attached
         self._clock = clock
         self._places = places.Places(Path(attached.config_dir))
-        self._lock: store.Held | None = None
+        self._lock: Held | None = None
         self._state = MirrorState()
         self._saved: tuple[object, ...] = ()
-        self._written: dict[store.Key, Record] = {}
+        self._written: dict[Key, Record] = {}
         self._files: dict[Path, tuple[int, int]] = {}
         self._sessions: dict[Path, formats.Session] = {}
         self._roster: formats.Roster | None = None
@@ -136,15 +130,15 @@ class Mirror:
     def close(self) -> None:
         """Let another process mirror the team."""
         if self._lock is not None:
-            store.leases.release(self._lock)
+            leases.release(self._lock)
             self._lock = None
 
     def _begin(self) -> bool:
         """Take the lock, and read what was mirrored before."""
-        self._lock = store.leases.take(self.team.mirror_lock)
+        self._lock = leases.take(self.team.mirror_lock)
         if self._lock is None:
             return False
-        self._state = store.json_records.load_or_none(self.team.mirror, MirrorState) or MirrorState()
+        self._state = json_records.load_or_none(self.team.mirror, MirrorState) or MirrorState()
         self._asks.state = self._state.asks
         self._journals.load({agent.name: agent.written for agent in self._state.agents.values()})
         self._letters.load(self.team.agent_names())
@@ -239,7 +233,7 @@ class Mirror:
             name=agent.name, type=agent.type, role=agent.role, model=agent.model, added_at=agent.since,
             report_to=report_to, plan_required=plan_required,
         )  # fmt: skip
-        store.roster.put(self.team, member)
+        store_roster.put(self.team, member)
         self._begin_run(agent)
 
     def _begin_run(self, agent: AgentState) -> None:
@@ -248,7 +242,7 @@ class Mirror:
         self._settled.discard(agent.name)
         event = RunStarted(
             ts=agent.since, run=agent.run, pid=agent.pid, type=agent.type, model=agent.model, fresh=agent.run == 1,
-            prompt_id=agent.key, boot_id=linux.process.boot_id(), start_ticks=agent.ticks,
+            prompt_id=agent.key, boot_id=linux_process.boot_id(), start_ticks=agent.ticks,
         )  # fmt: skip
         self._journals.append(agent.name, event, f"run:{agent.run}")
 
@@ -284,7 +278,7 @@ class Mirror:
             letters = config.attached is not None and config.attached.letters
             config.attached = changed.replace(letters=letters)
 
-        store.roster.change(self.team, edit)
+        store_roster.change(self.team, edit)
 
     def _find_transcripts(self) -> None:
         projects, known = self._places.projects, self._state.tails
@@ -326,7 +320,7 @@ class Mirror:
         agent = AgentState(
             name=self._new_name(f"{kind}-{path.stem[-4:]}"), key=path.stem, kind="sub-agent", type=kind,
             role=str(meta.get("description") or "")[:200], parent=self._state.agents[parent].name,
-            model=str(meta.get("model") or ""), since=store.files.changed_at(path),
+            model=str(meta.get("model") or ""), since=files.changed_at(path),
         )  # fmt: skip
         self._enrol(agent)
         return agent.key
@@ -391,7 +385,7 @@ class Mirror:
 
     def _put_task(self, task: formats.BoardTask) -> None:
         record = self.team.task(task.id)
-        old = store.json_records.load_or_none(record, Task)
+        old = json_records.load_or_none(record, Task)
         now = self._clock()
         gone = task.status == "deleted" and old is not None
         new = Task(
@@ -408,7 +402,7 @@ class Mirror:
         if old == new:
             return
         new.updated_at, new.rev = now, new.rev + 1
-        store.json_records.save(record, new)
+        json_records.save(record, new)
 
     # Processes and states.
 
@@ -493,8 +487,8 @@ class Mirror:
         agent.ended, agent.open = reason, {}
         code = None if reason == "gone" else 0
         record = Exit(run=agent.run, code=code, reason=reason, at=self._clock(), buried=True)
-        store.json_records.save(self.team.agent(agent.name).exit, record)
-        protocol.requests.cancel_requests_of(self.team, agent.name, self._clock())
+        json_records.save(self.team.agent(agent.name).exit, record)
+        requests.cancel_requests_of(self.team, agent.name, self._clock())
 
     # What a letter means for its author.
 
@@ -529,7 +523,7 @@ class Mirror:
         return agent.run if agent is not None else 0
 
     def _write_agents(self) -> None:
-        boot = linux.process.boot_id()
+        boot = linux_process.boot_id()
         for agent in self._state.agents.values():
             if agent.name in self._settled:
                 continue
@@ -548,9 +542,7 @@ class Mirror:
 
     def _status(self, agent: AgentState, boot: str) -> Status:
         state: State = "waiting" if agent.waiting_for else "idle" if agent.state == "idle" else "working"
-        waits = next(
-            (r for r in protocol.requests.pending(self.team) if r.from_ == agent.name and r.type != "shutdown"), None
-        )
+        waits = next((r for r in requests.pending(self.team) if r.from_ == agent.name and r.type != "shutdown"), None)
         return Status(
             run=agent.run, pid=agent.pid, state="waiting" if waits else state, since=agent.since,
             doing=agent.doing if state == "working" else "", turn=agent.turn,
@@ -560,9 +552,9 @@ class Mirror:
             boot_id=boot, start_ticks=agent.ticks,
         )  # fmt: skip
 
-    def _write(self, place: store.Key, record: Record) -> None:
+    def _write(self, place: Key, record: Record) -> None:
         if self._written.get(place) != record:
-            store.json_records.save(place, record)
+            json_records.save(place, record)
             self._written[place] = record
             self._changes += 1
 
@@ -578,7 +570,7 @@ class Mirror:
             len(self._asks.state.plans),
         )
         if marks != self._saved:
-            self.team.mirror.put(store.codec.encode(self._state))
+            self.team.mirror.put(codec.encode(self._state))
             self._saved = marks
             self._journals.forget_unsaved()
 

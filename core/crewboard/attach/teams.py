@@ -5,10 +5,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from crewboard import linux, store
 from crewboard.attach import formats, places
-from crewboard.records import AttachedTeam, Config, CrewboardError
-from crewboard.store import TeamDirectory
+from crewboard.errors import CrewboardError
+from crewboard.linux import process as linux_process
+from crewboard.records.team import AttachedTeam, Config
+from crewboard.store import files
+from crewboard.store import roster as store_roster
+from crewboard.store.layout import HOME, TeamDirectory
 
 _CLOCK_ERROR = 0.5
 """Seconds by which the start of a process can seem later than it was."""
@@ -23,7 +26,7 @@ class Process(NamedTuple):
     @property
     def lives(self) -> bool:
         """Return True if it runs."""
-        return bool(self.ticks) and linux.process.start_ticks(self.pid) == self.ticks
+        return bool(self.ticks) and linux_process.start_ticks(self.pid) == self.ticks
 
 
 class FoundTeam(NamedTuple):
@@ -70,11 +73,11 @@ def attach(root: Path, found: FoundTeam, now: float) -> TeamDirectory:
         StorageError: The root cannot be written to.
         UntrustedError: Another user controls the directory, or it is foreign.
     """
-    team = TeamDirectory(root / store.HOME / found.directory_name)
+    team = TeamDirectory(root / HOME / found.directory_name)
     if not team.exists():
         team.make()
     team.require_adopted()
-    store.roster.ensure(team, now)
+    store_roster.ensure(team, now)
 
     def edit(config: Config) -> None:
         config.attached = AttachedTeam(
@@ -83,15 +86,15 @@ def attach(root: Path, found: FoundTeam, now: float) -> TeamDirectory:
         )  # fmt: skip
         config.description = found.roster.description or f"Claude Code team {found.name}"
 
-    if store.roster.load(team).attached is None:
-        store.roster.change(team, edit)
+    if store_roster.load(team).attached is None:
+        store_roster.change(team, edit)
     return team
 
 
 def read_file(path: Path) -> bytes | None:
     """Return the contents of a file, None if it cannot be read."""
     try:
-        return store.files.read_file(path)
+        return files.read_file(path)
     except CrewboardError:
         return None
 
@@ -120,7 +123,7 @@ def _created(session: formats.Session, roster: formats.Roster) -> bool:
     lead = next((member for member in roster.members if member.is_lead), None)
     if lead is None or not lead.cwd or lead.cwd != session.cwd:
         return False
-    process_began = linux.process.started_at(session.ticks) - _CLOCK_ERROR
+    process_began = linux_process.started_at(session.ticks) - _CLOCK_ERROR
     return process_began <= roster.created_at <= session.started_at
 
 
@@ -136,5 +139,5 @@ def find_teammate(name: str, team: str) -> Process | None:
             continue
         at = arguments.index(wanted[0]) if wanted[0] in arguments else -1
         if at > 0 and arguments[at + 1 : at + 2] == wanted[1:]:
-            return Process(int(entry), linux.process.start_ticks(int(entry)))
+            return Process(int(entry), linux_process.start_ticks(int(entry)))
     return None

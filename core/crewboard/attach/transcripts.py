@@ -11,20 +11,14 @@ from typing import Any
 
 import msgspec
 
-from crewboard import pricing, store
+from crewboard import pricing
 from crewboard.attach import formats
-from crewboard.records import (
-    OPERATOR,
-    Event,
-    Intake,
-    Record,
-    Reply,
-    StorageError,
-    Tokens,
-    ToolResult,
-    ToolStart,
-    describe_call,
-)
+from crewboard.errors import StorageError
+from crewboard.names import OPERATOR
+from crewboard.records.agents import Tokens
+from crewboard.records.base import Record
+from crewboard.records.events import Event, Intake, Reply, ToolResult, ToolStart, describe_call
+from crewboard.store import files, mailbox
 
 _HEAD = 65_536
 """Bytes at the start of a transcript that say which agent it is from."""
@@ -179,7 +173,7 @@ def read_new(tails: dict[str, Tail]) -> Iterator[tuple[Tail, dict[str, Any]]]:
 
 
 def _has_more(path: str, tail: Tail) -> bool:
-    size = store.files.size(Path(path))
+    size = files.size(Path(path))
     # A shorter file was cut or replaced: what it holds now was read, or is lost.
     tail.offset = min(tail.offset, size)
     return size > tail.offset
@@ -189,7 +183,7 @@ def _records(number: int, path: str, tail: Tail) -> Iterator[tuple[float, "_Orde
     last = 0.0
     count = 0
     try:
-        for line, end in store.files.read_lines(Path(path), tail.offset):
+        for line, end in files.read_lines(Path(path), tail.offset):
             record = formats.transcript_record(line) if line is not None else None
             if record is not None:
                 last = max(last, formats.moment(record.get("timestamp")))
@@ -307,7 +301,7 @@ def _take_in(record: dict[str, Any], agent: AgentState, ts: float, found: Transl
     if text and not letters and _is_typed(record, text):
         prompt = Intake(
             ts=ts, run=agent.run, prompt=text[: formats.MAX_TEXT], prompt_from=agent.parent or OPERATOR,
-            assignment=store.mailbox.derived_id("prompt", record.get("uuid")),
+            assignment=mailbox.derived_id("prompt", record.get("uuid")),
         )  # fmt: skip
         found.events.append(prompt)
     if text and (letters or _is_typed(record, text)):

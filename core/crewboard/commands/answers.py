@@ -9,26 +9,20 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Literal
 
-from crewboard import agent_types, pricing, protocol, store
+from crewboard import agent_types, endpoint, models, pricing
 from crewboard.agent_types import MCP_PREFIX
 from crewboard.commands.context import Team, command_for
+from crewboard.errors import BadDataError, CrewboardError, UsageError
+from crewboard.executed_files import runs_on_your_machine
+from crewboard.local_servers import LocalServer
+from crewboard.names import OPERATOR
 from crewboard.pricing import parse_budget
-from crewboard.records import (
-    OPERATOR,
-    REQUEST_ID_RULE,
-    BadDataError,
-    Config,
-    CrewboardError,
-    Request,
-    RequestStatus,
-    Rule,
-    RuleEffect,
-    Spec,
-    Terms,
-    Tokens,
-    UsageError,
-    steps_of,
-)
+from crewboard.protocol import approvals, collisions, requests, reviews, supervisor_client
+from crewboard.records.agents import Spec, Terms, Tokens
+from crewboard.records.requests import REQUEST_ID_RULE, Request, RequestStatus, steps_of
+from crewboard.records.team import Config, Rule, RuleEffect
+from crewboard.store import agents, hosts, json_records, leases, mailbox, roster
+from crewboard.store.layout import HOME
 
 REQUEST_ID = re.compile(REQUEST_ID_RULE)
 """Checked before an id becomes part of a path."""
@@ -56,9 +50,9 @@ def find(team: Team, beginning: str) -> str:
         raise UsageError(f"the id of the request is empty; `{command_for(team, 'requests')}` lists the pending ones")
     if not REQUEST_ID.fullmatch(beginning) or not team.directory.exists():
         raise BadDataError(f"there is no request {beginning}; `{command_for(team, 'requests')}` lists the pending ones")
-    if protocol.requests.load(team.directory, beginning) is not None:
+    if requests.load(team.directory, beginning) is not None:
         return beginning
-    known = protocol.requests.load_all(team.directory)
+    known = requests.load_all(team.directory)
     waiting = [request.id for request in known if request.status == "pending"]
     closed = [request.id for request in known if request.status != "pending"]
     matches = [[ident for ident in idents if ident.startswith(beginning)] for idents in (waiting, closed)]
@@ -106,10 +100,10 @@ def approve(
 
 def _checked_terms(team: Team, request_id: str, terms: Terms, edited: str | None) -> Terms | None:
     """Return terms as they are stored; None if they change nothing."""
-    request = protocol.requests.load(team.directory, request_id)
+    request = requests.load(team.directory, request_id)
     if request is None or request.type != "plan_approval":
         raise BadDataError(f"request {request_id} is no plan, and only a plan is approved with terms")
-    if store.roster.is_attached(team.directory):
+    if roster.is_attached(team.directory):
         raise BadDataError(
             f"request {request_id} is of Claude Code, which takes a plan with a yes or a no: approve it without terms, "
             "or reject it with what should be different; nothing was changed"
@@ -125,7 +119,7 @@ def check_terms(team: Team, name: str, plan: str, terms: Terms) -> Terms | None:
     """
     if team.by != OPERATOR:
         raise UsageError("only the operator approves a plan with terms")
-    spec = store.agents.spec(team.directory.agent(name))
+    spec = agents.spec(team.directory.agent(name))
     if spec is None:
         raise UsageError(f"{name} has no spec file, so terms for it cannot be checked; approve its plan without")
     kind = agent_types.type_of(spec.type, spec.definition)
@@ -173,7 +167,7 @@ def require_price(team: Team, budget: str | None, model: str) -> None:
         return
     if pricing.load(team.directory.root).cost(model, Tokens()) is None:
         raise UsageError(
-            f"the price of {model} is unknown: give the budget in tokens, or add the price to .crewboard/prices.toml"
+            f"the price of {model} is unknown: give the budget in tokens, or add the price to .crewboard/models.toml"
         )
 
 
@@ -181,10 +175,10 @@ def plan_overlaps(team: Team, request: Request) -> list[str]:
     """Return sentences about plans of other agents that name files of this plan, with what follows from that."""
     if request.type != "plan_approval":
         return []
-    statuses = {name: store.agents.status(team.directory.agent(name)) for name in team.config.names}
+    statuses = {name: agents.status(team.directory.agent(name)) for name in team.config.names}
     works = {name: status.work for name, status in statuses.items() if status is not None}
-    pending = protocol.requests.pending(team.directory)
-    found = protocol.collisions.plan_overlaps(request, works, pending, str(team.directory.root))
+    pending = requests.pending(team.directory)
+    found = collisions.plan_overlaps(request, works, pending, str(team.directory.root))
     claimed = team.config.collisions == "claims"
     return [
         each.describe() + (f"; {each.agent} holds them until its result" if claimed and each.approved else "")
@@ -203,18 +197,18 @@ def _respond(
     terms: Terms | None = None,
 ) -> Request:
     ident, now = find(team, request_id), team.now()
-    asked = protocol.requests.load(team.directory, ident)
+    asked = requests.load(team.directory, ident)
     if asked is not None and asked.answered_in is not None:
         raise BadDataError(f"request {ident} can be answered in Claude Code's own terminal only; nothing was changed")
     try:
-        decided = protocol.approvals.respond(
+        decided = approvals.respond(
             team.directory, ident, status, team.by, now, feedback=feedback, sha256=sha256, edited=edited, terms=terms
         )
     except BadDataError:
         # It may be decided without its effect, if the process that decided it was killed.
-        protocol.reviews.reconcile(team.directory, now)
+        reviews.reconcile(team.directory, now)
         raise
-    protocol.reviews.settle(team.directory, decided, now)
+    reviews.settle(team.directory, decided, now)
     how = ", edited" if edited is not None else ""
     how += f", with {words}" if (words := words_of_terms(team, decided)) else ""
     team.note(_ACTS[status], decided.from_, decided.id + how)
@@ -225,17 +219,18 @@ def words_of_terms(team: Team, request: Request) -> str:
     """Return the terms of an approval on one line; empty if it has none."""
     if request.terms is None:
         return ""
-    spec = store.json_records.load_or_none(team.directory.agent(request.from_).spec, Spec)
-    kind = agent_types.type_of(spec.type, spec.definition) if spec is not None else None
+    spec = json_records.load_or_none(team.directory.agent(request.from_).spec, Spec)
+    kind = agent_types.known_type(spec.type, spec.definition) if spec is not None else None
     return agent_types.describe_terms(request.terms, kind)
 
 
 def tools_lacking(team: Team, request: Request) -> str:
     """Return a sentence about tools that an approved plan needs and its terms take; empty if there are none."""
-    spec = store.json_records.load_or_none(team.directory.agent(request.from_).spec, Spec)
-    if request.terms is None or spec is None:
+    spec = json_records.load_or_none(team.directory.agent(request.from_).spec, Spec)
+    kind = agent_types.known_type(spec.type, spec.definition) if spec is not None else None
+    if request.terms is None or kind is None:
         return ""
-    kind, plan = agent_types.type_of(spec.type, spec.definition), request.payload
+    plan = request.payload
     return agent_types.tools_a_plan_lacks(request.terms, kind, plan.get("files"), plan.get("commands"))
 
 
@@ -264,7 +259,7 @@ def review_plan(team: Team, request_id: str, *, approve: bool, feedback: str | N
         BadDataError: The answer changed nothing; the message says why.
         UsageError: The request is not a plan.
     """
-    request = protocol.requests.load(team.directory, find(team, request_id))
+    request = requests.load(team.directory, find(team, request_id))
     if request is not None and request.type != "plan_approval":
         raise UsageError(f"request {request_id} is not a plan")
     return _respond(
@@ -304,7 +299,7 @@ def set_approver(team: Team, who: str) -> None:
     def edit(config: Config) -> None:
         config.plan_approver = "lead" if who == "lead" else "operator"
 
-    store.roster.change(team.directory, edit)
+    roster.change(team.directory, edit)
     team.note("approver", detail=who)
 
 
@@ -312,17 +307,31 @@ def set_budget(team: Team, amount: str | None) -> None:
     """Set the budget of the whole team, in a form that `parse_budget` reads; None removes it.
 
     Raises:
-        UsageError: The amount has another form.
+        UsageError: The amount has another form, or is money, and a model of the team's setting or of an agent
+            that runs has no price.
     """
-    store.roster.require_own_agents(team.directory)
+    roster.require_own_agents(team.directory)
     if amount is not None:
         parse_budget(amount)
+        _require_prices(team, amount)
 
     def edit(config: Config) -> None:
         config.budget = amount
 
-    store.roster.change(team.directory, edit)
+    roster.change(team.directory, edit)
     team.note("budget", detail=amount or "none")
+
+
+def _require_prices(team: Team, amount: str) -> None:
+    """Refuse a first budget in money if a model of the team has no price. One that there is can always be raised."""
+    config = team.config
+    before = pricing.budget_or_none(config.budget)
+    if before is not None and before.usd is not None:
+        return
+    running = (each.model for each in config.members if leases.is_held(team.directory.agent(each.name).lease))
+    for model in dict.fromkeys([*models.in_setting(config.model), *running]):
+        if model:
+            require_price(team, amount, models.resolve(model, team.worker_environment))
 
 
 def _count(text: str) -> int:
@@ -349,12 +358,38 @@ def _command(text: str) -> str:
 
 def _paths(text: str) -> list[str]:
     paths = text.split()
-    wrong = [
-        path for path in paths if path.startswith("/") or not {"..", ".git", store.HOME}.isdisjoint(path.split("/"))
-    ]
+    wrong = [path for path in paths if path.startswith("/") or not {"..", ".git", HOME}.isdisjoint(path.split("/"))]
     if wrong or not paths:
-        raise UsageError(f"{' '.join(wrong) or repr(text)}: give paths in the root, apart from .git and {store.HOME}")
+        raise UsageError(f"{' '.join(wrong) or repr(text)}: give paths in the root, apart from .git and {HOME}")
     return paths
+
+
+def _models(text: str) -> str:
+    types = [word.rpartition("=")[0] for word in text.split()]
+    if not types or not all(map(_MODEL_WORD.fullmatch, text.split())) or len({*types}) < len(types):
+        raise UsageError(f"{text!r}: give one model, and exceptions for types: 'qwen3-coder explore=qwen3:8b'")
+    return " ".join(text.split())
+
+
+def _server(text: str) -> str:
+    url = text.strip().rstrip("/")
+    if (problem := endpoint.address_problem({endpoint.BASE_URL: url})) is not None:
+        raise UsageError(problem.replace(endpoint.BASE_URL, "the address"))
+    if not endpoint.is_private(url):
+        raise UsageError(
+            f"{url} is not on this machine or its network: set {endpoint.BASE_URL} and a key in the shell instead"
+        )
+    return url
+
+
+def use_server(team: Team, server: LocalServer) -> None:
+    """Let new agents of a team use a server of this machine, and the model of it that is proposed.
+
+    Raises:
+        UsageError: The agents of the team run on hosts.
+    """
+    change_setting(team, "server", server.url)
+    change_setting(team, "model", server.best)
 
 
 def _one_of(values: Mapping[str, object]) -> Callable[[str], object]:
@@ -369,7 +404,7 @@ def _one_of(values: Mapping[str, object]) -> Callable[[str], object]:
 CAPS: dict[str, Callable[[str], object]] = {
     "max_agents": _count,
     "max_working": _count,
-    "min_free_memory": store.roster.parse_size,
+    "min_free_memory": roster.parse_size,
 }
 
 SETTINGS: dict[str, Callable[[str], object]] = {
@@ -384,10 +419,12 @@ SETTINGS: dict[str, Callable[[str], object]] = {
     "collisions": _one_of({"warn": "warn", "hold": "hold", "claims": "claims"}),
     "worktree_copy": _paths,
     "worktree_setup": _command,
+    "model": _models,
+    "server": _server,
 }
 """The settings of a team, by their field in `config.json`, and how their values are read."""
 
-OPTIONAL = (*CAPS, "approval_hours", "check", "worktree_copy", "worktree_setup")
+OPTIONAL = (*CAPS, "approval_hours", "check", "worktree_copy", "worktree_setup", "model", "server")
 """The settings that can be removed, with the value `NONE`."""
 
 NONE = "none"
@@ -399,14 +436,16 @@ def change_setting(team: Team, name: str, value: str) -> None:
     Raises:
         UsageError: There is no such setting, or the value has another form.
     """
-    store.roster.require_own_agents(team.directory)
+    roster.require_own_agents(team.directory)
     if name not in SETTINGS:
         raise UsageError(f"there is no setting {name!r}; settings: {', '.join(SETTINGS)}")
+    if name == "server" and value != NONE and hosts.exist(team.directory):
+        raise UsageError(f"agents of this team run on hosts: set {endpoint.BASE_URL} in the environment of each host")
     parsed = None if value == NONE and name in OPTIONAL else SETTINGS[name](value)
-    store.roster.change(team.directory, lambda config: setattr(config, name, parsed))
+    roster.change(team.directory, lambda config: setattr(config, name, parsed))
     team.note("setting", detail=f"{name} {value}")
-    if protocol.supervisor_client.is_alive(team.directory):
-        protocol.supervisor_client.wake_supervisor(team.directory)
+    if supervisor_client.is_alive(team.directory):
+        supervisor_client.wake_supervisor(team.directory)
 
 
 def scope_of(request: Request) -> str | None:
@@ -418,11 +457,15 @@ def scope_of(request: Request) -> str | None:
 RuleFor = Literal["agent", "type", "all"]
 """For which agents a rule is that an approval adds: the one that asks, all of its type, or all agents."""
 
-RULE_TOOLS = ("bash", "write_file", "edit_file", "files")
+FILE_TOOLS = ("write_file", "edit_file", "files")
+
+RULE_TOOLS = ("bash", *FILE_TOOLS)
 """The tools that a rule can be about, with those of MCP servers; `files` is every file tool that writes."""
 
 _MCP_TOOLS = re.compile(rf"{MCP_PREFIX}[\w*?-]+", re.ASCII)
 """A tool of an MCP server, or a pattern of several."""
+
+_MODEL_WORD = re.compile(r"([^\s=]+=)?[^\s=]+")
 
 _ARGUMENT = re.compile(r"[\w.*?-]+=.*|\*", re.ASCII)
 
@@ -467,10 +510,10 @@ def approve_with_rule(
         BadDataError: The answer changed nothing.
         UsageError: The request proposes no rule, or an agent asks for one.
     """
-    store.roster.require_own_agents(team.directory)
+    roster.require_own_agents(team.directory)
     _require_operator(team)
     request_id = find(team, request_id)
-    request = protocol.requests.load(team.directory, request_id)
+    request = requests.load(team.directory, request_id)
     if request is None:
         raise BadDataError(f"request {request_id} cannot be read")
     if scope_of(request) is None:
@@ -485,11 +528,11 @@ def approve_with_rule(
         by=team.operator,
     )
     # Before the approval: the agent's next call may come at once.
-    store.roster.change(team.directory, lambda config: config.rules.append(rule))
+    roster.change(team.directory, lambda config: config.rules.append(rule))
     try:
         decided = approve(team, request_id, sha256=sha256)
     except (CrewboardError, OSError):
-        store.roster.change(team.directory, lambda config: _remove(config, rule.id))
+        roster.change(team.directory, lambda config: _remove(config, rule.id))
         raise
     _note_rule(team, rule)
     return decided, rule
@@ -503,7 +546,7 @@ def add_rule(
     Raises:
         UsageError: The pattern can match nothing, there is no such agent or tool, or an agent adds the rule.
     """
-    store.roster.require_own_agents(team.directory)
+    roster.require_own_agents(team.directory)
     _require_operator(team)
     if agent is not None:
         team.member(agent)
@@ -511,6 +554,8 @@ def add_rule(
         known = f"{', '.join(RULE_TOOLS)}, and those of MCP servers, such as {MCP_PREFIX}SERVER__*"
         raise UsageError(f"there are no rules about {tool!r}; tools: {known}")
     _check_pattern(tool, pattern)
+    if effect == "allow" and tool in FILE_TOOLS and runs_on_your_machine(pattern):
+        raise UsageError(f"no rule allows a write of {pattern!r}, which runs on your machine; each one is asked for")
     rule = Rule(
         id=_new_rule_id(),
         effect=effect,
@@ -521,7 +566,7 @@ def add_rule(
         at=team.now(),
         by=team.operator,
     )
-    store.roster.change(team.directory, lambda config: config.rules.append(rule))
+    roster.change(team.directory, lambda config: config.rules.append(rule))
     _note_rule(team, rule)
     return rule
 
@@ -556,7 +601,7 @@ def _require_operator(team: Team) -> None:
 
 
 def _new_rule_id() -> str:
-    return f"rule-{store.mailbox.new_id()[:8]}"
+    return f"rule-{mailbox.new_id()[:8]}"
 
 
 def _note_rule(team: Team, rule: Rule) -> None:
@@ -572,7 +617,7 @@ def revoke(team: Team, rule_id: str) -> None:
         UsageError: There is no such rule, or an agent gives the command.
     """
     _require_operator(team)
-    store.roster.change(team.directory, lambda config: _remove(config, rule_id))
+    roster.change(team.directory, lambda config: _remove(config, rule_id))
     team.note("revoke", detail=rule_id)
 
 

@@ -4,32 +4,37 @@ All of this is done with objects in the user's repository. No git runs in an age
 """
 
 import contextlib
+import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from crewboard import store
 from crewboard.commands import messages
 from crewboard.commands.context import Team, command_for
 from crewboard.commands.tasks import has_check, is_at_work, is_checking, last_checked, last_lines
-from crewboard.records import (
-    OPERATOR,
-    Acceptance,
-    BadDataError,
-    Collisions,
-    CrewboardError,
-    How,
-    Message,
-    Spec,
-    Status,
-    TryLaterError,
-    UsageError,
-    Worktree,
-    counted,
-    is_name,
-)
+from crewboard.errors import BadDataError, CrewboardError, TryLaterError, UsageError
+from crewboard.names import OPERATOR, is_name
+from crewboard.records.agents import Spec, Status, Worktree
+from crewboard.records.base import counted
+from crewboard.records.messages import Message
+from crewboard.records.requests import require_shown
+from crewboard.records.team import Acceptance, Collisions, How
+from crewboard.sandbox.sandbox import running_below
+from crewboard.store import json_records, leases, mailbox, operators, roster
 from crewboard.worktrees import checkout, collisions, merging, snapshot, workspaces
-from crewboard.worktrees.changes import Changes, LastCheck, changes_of, diff_of, is_ancestor, merge_base, merged_ref_of
+from crewboard.worktrees.changes import (
+    Changes,
+    KeyLine,
+    LastCheck,
+    added_keys,
+    changes_of,
+    diff_of,
+    is_ancestor,
+    merge_base,
+    merged_ref_of,
+    name_some,
+)
 from crewboard.worktrees.repository import NoRepositoryError, Repository, find_gh, open_workspace
 
 DETACHED = (
@@ -40,11 +45,17 @@ DETACHED = (
 
 @dataclass(frozen=True)
 class Merge:
-    """A merge, made or previewed: where to, the files that it changes there, and the message of its last commit."""
+    """A merge, made or previewed: where to, the files that it changes there, and the message of its last commit.
+
+    `keys` are the lines with what looks like a key that it adds there. `background` are the commands of the agent that
+    run on, so that its work may change after this.
+    """
 
     acceptance: Acceptance
     changes: Changes
     message: str
+    keys: tuple[KeyLine, ...] = ()
+    background: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,7 @@ class PullRequest:
     remote: str
     commit: str
     url: str
+    keys: tuple[KeyLine, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,18 +137,38 @@ def last_check(team: Team, name: str, tree: str) -> LastCheck | None:
     return LastCheck("old" if checked.tree and checked.tree != tree else "passed", checked)
 
 
-def read_diff(team: Team, name: str, path: str | None = None, *, binary: bool = False) -> str:
-    """Return what an agent changed, or its change of one file, as a unified diff. File names need not be UTF-8.
-
-    With `binary`, binary files have their contents, so that `git apply` can use it.
+def newest(team: Team, name: str) -> Changes:
+    """Return what an agent changed, as of its newest snapshot.
 
     Raises:
         UsageError: There is no such agent, or it has no worktree.
         GitFailedError: git cannot read the repository.
     """
-    worktree = require_worktree(team, name)
-    repository = _repository(team)
-    return diff_of(repository, read_changes(team, repository, name, worktree.base)[0], path, binary=binary)
+    return read_changes(team, _repository(team), name, require_worktree(team, name).base)[0]
+
+
+def read_diff(team: Team, work: str | Changes, path: str | None = None, *, binary: bool = False) -> str:
+    """Return what an agent changed, or its change of one file, as a unified diff. File names need not be UTF-8.
+
+    `work` is the name of the agent, for its newest snapshot, or changes that were read before. With `binary`, binary
+    files have their contents, so that `git apply` can use it.
+
+    Raises:
+        UsageError: There is no such agent, or it has no worktree.
+        GitFailedError: git cannot read the repository.
+    """
+    found = newest(team, work) if isinstance(work, str) else work
+    return diff_of(_repository(team), found, path, binary=binary)
+
+
+def count_with_key(lines: int) -> str:
+    """Return in words that so many lines hold what looks like a key."""
+    return f"{counted(lines, 'line')} {'holds' if lines == 1 else 'hold'} what looks like a key"
+
+
+def name_keys(keys: tuple[KeyLine, ...]) -> str:
+    """Return in words which lines hold what looks like a key."""
+    return f"{count_with_key(len(keys))}: {name_some([f'{each.path}:{each.line}' for each in keys])}"
 
 
 def take_snapshot(team: Team, name: str) -> tuple[str, ...]:
@@ -147,7 +179,7 @@ def take_snapshot(team: Team, name: str) -> tuple[str, ...]:
     Raises:
         CrewboardError: The checkout cannot be read.
     """
-    spec = store.json_records.load_or_none(team.directory.agent(name).spec, Spec)
+    spec = json_records.load_or_none(team.directory.agent(name).spec, Spec)
     if spec is None or spec.worktree is None:
         return ()
     if spec.worktree.carried:
@@ -171,7 +203,7 @@ def _require_related(team: Team, repository: Repository, name: str, worktree: Wo
         raise UsageError(why)
 
 
-def merge(
+def merge(  # noqa: PLR0913  the options of the command
     team: Team,
     name: str,
     *,
@@ -181,17 +213,21 @@ def merge(
     now: bool = False,
     dry_run: bool = False,
     unchecked: bool = False,
+    sha256: str | None = None,
+    warn: Callable[[str], object] | None = None,
 ) -> Merge | None:
     """Bring the work of an agent, committed or not, into the branch that is checked out, or into `into`.
 
     Return None if all of it is there already. With `now`, take the last snapshot also while the agent is at work. With
-    `dry_run`, only check that it would work. With `unchecked`, merge also if the check of its task failed last.
+    `dry_run`, only check that it would work. With `unchecked`, merge also if the check of its task failed last. With
+    `sha256`, merge only the work that was shown (`Changes.sha256`). `warn` is called before the branch is moved, if the
+    merge adds what looks like a key.
 
     Raises:
         UsageError: There is no such agent or branch, the agent has no worktree, the branch is checked out elsewhere, or
             the repository is that of another project.
-        BadDataError: It has conflicts, its check failed, it was discarded, or it would overwrite what the user did not
-            commit.
+        BadDataError: It has conflicts, its check failed, it was discarded, it is not the work of `sha256`, or it would
+            overwrite what the user did not commit.
         TryLaterError: The agent is at work, or git or another merge is.
     """
     worktree = _ready_to_merge(team, name, message, now=now, unchecked=unchecked)
@@ -200,12 +236,15 @@ def merge(
         target = merging.find_target(repository, into)
         _require_related(team, repository, name, worktree, target.tip)
         changes, taken = read_changes(team, repository, name, worktree.base, target.tip)
+        if sha256 is not None:
+            require_shown(sha256, changes.sha256, f"the work of {name}")
         new = merging.make_commit(repository, target, changes, taken, how, message)
         if new is None:
             return None
         mover.require_clean(target, new)
+        keys = _warn_of_keys(repository, changes, warn)
         made = Acceptance(
-            id=store.mailbox.new_id(), agent=name, commit=taken.commit, base=changes.base, how=how, ref=target.ref,
+            id=mailbox.new_id(), agent=name, commit=taken.commit, base=changes.base, how=how, ref=target.ref,
             before=target.tip, result=new, at=team.now(), by=team.operator if team.by == OPERATOR else team.by,
         )  # fmt: skip
         if not dry_run:
@@ -213,7 +252,23 @@ def merge(
     if not dry_run:
         team.note("merge", name, f"{how} into {target.name}, {new[:12]}")
         note_collisions(team)
-    return Merge(made, changes, repository.git("log", "-1", "--format=%B", new))
+    return Merge(made, changes, repository.git("log", "-1", "--format=%B", new), keys, _in_background(team, name))
+
+
+def _in_background(team: Team, name: str) -> tuple[str, ...]:
+    """Return the commands of an agent on this machine that run now, each behind its handle."""
+    status = json_records.load_or_none(team.directory.agent(name).status, Status)
+    return running_below(status.pid, status.boot_id, status.start_ticks) if status is not None else ()
+
+
+def _warn_of_keys(
+    repository: Repository, changes: Changes, warn: Callable[[str], object] | None
+) -> tuple[KeyLine, ...]:
+    """Return the lines with what looks like a key that changes add, after a warning that names them."""
+    keys = added_keys(repository, changes)
+    if keys and warn is not None:
+        warn(name_keys(keys))
+    return keys
 
 
 def target_name(team: Team, into: str | None = None) -> str:
@@ -250,11 +305,14 @@ def open_pull_request(
     message: str | None = None,
     now: bool = False,
     unchecked: bool = False,
+    agree: Callable[[Changes], object] | None = None,
+    warn: Callable[[str], object] | None = None,
 ) -> PullRequest | None:
     """Push the work of an agent as its branch, in one commit, and open a pull request with gh; merge nothing here.
 
     Where one is open, it gets the new commit. git and gh run as if the user called them: with the user's settings,
-    hooks and credentials. Return None if all of the work is in the branch already.
+    hooks and credentials. Return None if all of the work is in the branch already. Before the push, `agree` is called
+    with the work, and may raise; and `warn`, if the work has what looks like a key.
 
     Raises:
         UsageError: gh, a remote or a branch is missing, there is no such agent, or it has no worktree.
@@ -275,6 +333,9 @@ def open_pull_request(
     commit = merging.make_commit(repository, target, changes, taken, "squash", message)
     if commit is None:
         return None
+    keys = _warn_of_keys(repository, changes, warn)
+    if agree is not None:
+        agree(changes)
     branch = snapshot.branch_of(team.directory, name)
     # What is there now must be what was pushed last: nothing that another user added is overwritten.
     known = repository.ref(f"refs/remotes/{remote}/{branch}") or ""
@@ -288,7 +349,7 @@ def open_pull_request(
         said = run(gh, "pr", "create", f"--head={branch}", f"--base={base}", *text)
         url = said.rpartition("\n")[2]
     team.note("merge", name, f"pull request into {base}, {commit[:12]}")
-    return PullRequest(name, branch, base, remote, commit, url)
+    return PullRequest(name, branch, base, remote, commit, url, keys)
 
 
 def ask_to_resolve(team: Team, name: str) -> Message:
@@ -314,34 +375,56 @@ def ask_to_resolve(team: Team, name: str) -> Message:
     )  # fmt: skip
 
 
-def merge_into_branch(team: Team, name: str, branch: str, *, message: str | None = None) -> Merge | None:
-    """Merge the work of an agent into a branch that is not checked out, as a lead does.
+def merge_into_branch(
+    team: Team, name: str, branch: str, *, sha256: str | None = None, message: str | None = None
+) -> Merge | None:
+    """Merge the work of an agent into a branch that is not checked out, as a lead does, which names its `sha256`.
 
     A branch that is missing is made at HEAD. Return None if all of it is there already.
 
     Raises:
         UsageError: There is no such agent, it has no worktree, or the branch is checked out or has no possible name.
-        BadDataError: It has conflicts.
+        BadDataError: It has conflicts, or it is not the work of `sha256`.
         TryLaterError: The agent is at work, or another merge is under way.
     """
     if require_worktree(team, name).carried:
         raise UsageError("on a team with hosts only the operator merges: say what is ready")
     repository = workspaces.open_home(team.directory)
-    if branch == repository.branch():
+    # Of a lead, which is an agent.
+    message = merging.quoted(message) if message is not None and message.strip() else message
+    current = repository.branch()
+    if current is not None and merging.full_name(repository, branch) == f"refs/heads/{current}":
         raise UsageError(f"{branch} is checked out, and only the operator changes it: choose another branch")
     try:
         repository.git("check-ref-format", "--branch", branch)
     except CrewboardError:
         raise UsageError(f"{branch!r} cannot name a branch") from None
     if repository.ref(f"refs/heads/{branch}") is not None:
-        return merge(team, name, into=branch, message=message)
+        return merge(team, name, into=branch, message=message, sha256=sha256)
+    _require_new_name(repository, branch)
     repository.git("branch", "--no-track", "--", branch, "HEAD")
     try:
-        return merge(team, name, into=branch, message=message)
+        return merge(team, name, into=branch, message=message, sha256=sha256)
     except CrewboardError:
         # Nothing was merged, so it is still where it was made.
         repository.git("branch", "-D", "--", branch)
         raise
+
+
+_OF_GIT = re.compile(r"(?:refs|heads|tags|remotes)/|stash$|(?:.*_)?HEAD$")
+"""Names that git itself reads as another ref than the branch."""
+
+
+def _require_new_name(repository: Repository, branch: str) -> None:
+    """Refuse a name for a new branch under which git or the user would find something else, such as `origin/main`."""
+    remotes = repository.git("remote").split()
+    if (
+        repository.ref(branch) is not None
+        or merging.full_name(repository, branch) != f"refs/heads/{branch}"
+        or _OF_GIT.match(branch) is not None
+        or any(f"{branch}/".startswith(f"{remote}/") for remote in remotes)
+    ):
+        raise UsageError(f"{branch} means something else to git in {repository.top}: choose another name")
 
 
 def undo(team: Team, name: str | None = None, *, dry_run: bool = False) -> Acceptance:
@@ -472,7 +555,7 @@ def require_discardable(team: Team, name: str) -> None:
         require_worktree(team, name)
     elif name not in [each.name for each in list_worktrees(team)]:
         raise UsageError(f"there is no worktree of {name!r}; `{command_for(team, 'worktree list')}` lists them")
-    if store.leases.is_held(team.directory.agent(name).lease):
+    if leases.is_held(team.directory.agent(name).lease):
         raise TryLaterError(f"{name} is alive; stop it first: `{command_for(team, f'stop {name}')}`")
 
 
@@ -543,7 +626,7 @@ def prune(team: Team) -> tuple[list[str], list[str]]:
 
 def worktree_of(team: Team, name: str) -> Worktree | None:
     """Return the worktree of an agent; None if it works in the shared tree."""
-    spec = store.json_records.load_or_none(team.directory.agent(name).spec, Spec)
+    spec = json_records.load_or_none(team.directory.agent(name).spec, Spec)
     return spec.worktree if spec is not None else None
 
 
@@ -563,9 +646,11 @@ def require_worktree(team: Team, name: str) -> Worktree:
 
     Raises:
         UsageError: There is no such agent, or it works in the shared tree.
+        BadDataError: The team mirrors one of Claude Code, whose agents have none.
     """
     worktree = worktree_of(team, team.member(name).name)
     if worktree is None:
+        roster.require_own_agents(team.directory)
         raise UsageError(
             f"{name} has no worktree: it works in the shared tree, {team.directory.root}; "
             f"`{command_for(team, 'spawn NAME --worktree')}` gives a new agent one"
@@ -641,7 +726,7 @@ def _require_not_discarded(team: Team, name: str) -> None:
     """Refuse to merge what was discarded, unless the agent has a new checkout."""
     if has_work(team, name):
         return
-    known, _ = store.operators.acts(team.directory)
+    known, _ = operators.acts(team.directory)
     last = next((each for each in reversed(known) if (each.act, each.target) == ("discard", name)), None)
     if last is not None:
         commit = f" (commit {last.detail})" if last.detail else ""
@@ -655,6 +740,6 @@ def require_idle(team: Team, name: str, remedy: str) -> None:
         TryLaterError: It is at work.
     """
     if is_at_work(team, name):
-        status = store.json_records.load_or_none(team.directory.agent(name).status, Status)
+        status = json_records.load_or_none(team.directory.agent(name).status, Status)
         what = status.state if status is not None else "starting"
         raise TryLaterError(f"{name} is {what}, so its work may be half done; {remedy}")

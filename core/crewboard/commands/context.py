@@ -1,7 +1,6 @@
 """The context of a command: which team it is for, who gives it, and how hints name it in this shell."""
 
 import os
-import re
 import shlex
 import time
 from collections.abc import Callable, Mapping
@@ -11,24 +10,14 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
-from crewboard import env, store
-from crewboard.records import (
-    OPERATOR,
-    Act,
-    Config,
-    CredentialsError,
-    CrewboardError,
-    Member,
-    Status,
-    UsageError,
-    check_new_team,
-    check_team,
-)
-from crewboard.store import DEFAULT_TEAM, AgentDirectory, TeamDirectory, find_root, find_team, team_directories
-
-_KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
-_VALID_KEY = re.compile(r"[!-~]+")
-"""Characters that an HTTP header can carry."""
+from crewboard import endpoint, env
+from crewboard.errors import CredentialsError, CrewboardError, UsageError
+from crewboard.names import OPERATOR, check_new_team, check_team
+from crewboard.records.agents import Status
+from crewboard.records.team import Act, Config, Member
+from crewboard.store import hosts, json_records, operators, roster
+from crewboard.store.layout import DEFAULT_TEAM, AgentDirectory, TeamDirectory, find_root, team_directories
+from crewboard.store.roster import find_team
 
 POLL_INTERVAL = 0.02
 """Seconds between two checks of a condition that a command waits for."""
@@ -42,11 +31,13 @@ class Team(Struct, frozen=True):
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     now: Callable[[], float] = time.time
     """The time as all machines of the team see it."""
+    tell: Callable[[str], object] = lambda _: None
+    """Called with what a command is about to wait for."""
 
     def __post_init__(self) -> None:
         """Take the clock of the team's store if none is given."""
         if self.now is time.time:
-            force_setattr(self, "now", partial(store.hosts.now, self.directory))
+            force_setattr(self, "now", partial(hosts.now, self.directory))
 
     @property
     def offline(self) -> bool:
@@ -54,12 +45,17 @@ class Team(Struct, frozen=True):
 
         A team that has used it stays on it, whether or not there is an API key: nothing becomes paid work unasked.
         """
-        return env.is_offline(self.environment) or store.roster.uses_offline_model(self.directory)
+        return env.is_offline(self.environment) or roster.uses_offline_model(self.directory)
 
     @property
     def worker_environment(self) -> Mapping[str, str]:
-        """Return the environment of workers that are started now; it selects the offline model if the team uses it."""
-        return {**self.environment, env.OFFLINE: "1"} if self.offline else self.environment
+        """Return the environment of workers that are started now.
+
+        It selects the offline model, or the server of the team's settings, if the team uses that.
+        """
+        if self.offline:
+            return {**self.environment, env.OFFLINE: "1"}
+        return endpoint.at_server(self.environment, roster.server(self.directory))
 
     @property
     def operator(self) -> str:
@@ -76,7 +72,7 @@ class Team(Struct, frozen=True):
         entry = Act(ts=self.now(), who=self.operator, act=act, target=target, detail=detail)
         # A full disk must not prevent the operator from stopping an agent.
         try:
-            store.operators.note_act(self.directory, entry)
+            operators.note_act(self.directory, entry)
         except CrewboardError as error:
             # Imported here: every command loads this module.
             import logging
@@ -87,7 +83,7 @@ class Team(Struct, frozen=True):
     def config(self) -> Config:
         """Return the roster and settings; an empty roster if the team does not exist yet."""
         try:
-            return store.roster.load(self.directory)
+            return roster.load(self.directory)
         except UsageError:
             if self.directory.exists():
                 raise
@@ -115,7 +111,7 @@ class Team(Struct, frozen=True):
         """Create the team if it does not exist yet."""
         if not self.directory.exists():
             self.directory.make()
-            store.roster.ensure(self.directory, self.now())
+            roster.ensure(self.directory, self.now())
         return self
 
 
@@ -130,7 +126,7 @@ def create(root: Path, name: str, description: str = "", url: str | None = None)
     if find_team(root, name) is not None:
         raise UsageError(f"the team {name} exists in {root}")
     directory.make(url)
-    store.roster.create(directory, description, time.time())
+    roster.create(directory, description, time.time())
     team = Team(directory)
     team.note("create")
     return team
@@ -161,13 +157,13 @@ def name_team(team: Team, name: str, description: str) -> None:
     def edit(config: Config) -> None:
         config.name, config.description = name, description
 
-    current = store.roster.load(directory).name
+    current = roster.load(directory).name
     if current != DEFAULT_TEAM:
         raise UsageError(f"this team already has a name: {current}")
     other = find_team(directory.root, check_new_team(name))
     if other is not None and other != directory:
         raise UsageError(f"another team is called {name}")
-    store.roster.change(directory, edit)
+    roster.change(directory, edit)
 
 
 def choose_team(root: Path, explicit: str | None) -> TeamDirectory:
@@ -241,33 +237,37 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 def has_key(environment: Mapping[str, str]) -> bool:
-    """Return True if there is a key for the Messages API, valid or not."""
-    return bool(_keys_in(environment))
-
-
-def _keys_in(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: environment[name] for name in _KEYS if environment.get(name)}
+    """Return True if something gives the SDK a key for the Messages API, valid or not."""
+    return endpoint.credential(environment) is not None
 
 
 def check_credentials(environment: Mapping[str, str]) -> None:
-    """Check that a worker with this environment has a model to use.
+    """Check that a worker with this environment has a model to use, as far as that is known without a request.
 
     Raises:
-        CredentialsError: There is no key, or one that cannot be sent; the message says what to do.
+        CredentialsError: There is no key, or one that cannot be sent, or the address cannot be used; the message says
+            what to do.
     """
     if env.is_offline(environment):
         return
-    keys = _keys_in(environment)
-    if not keys:
-        raise CredentialsError(
+    if (problem := endpoint.address_problem(environment)) is not None:
+        raise CredentialsError(problem)
+    if endpoint.credential(environment) is None:
+        raise CredentialsError(_no_key(endpoint.base_url(environment)))
+    if (problem := endpoint.key_problem(environment)) is not None:
+        raise CredentialsError(problem)
+
+
+def _no_key(url: str) -> str:
+    if endpoint.is_anthropic(url):
+        return (
             "no API key: set ANTHROPIC_API_KEY (keys are made in the Anthropic Console), or "
-            "try the offline model with --offline"
+            "try the offline model with --offline; `crewboard doctor` finds models on this machine"
         )
-    for name, key in keys.items():
-        if not _VALID_KEY.fullmatch(key):
-            raise CredentialsError(
-                f"{name} contains a character that no key has, such as a space or a line break; set it again"
-            )
+    return (
+        f"no API key for {endpoint.host_and_port(url)}: set ANTHROPIC_AUTH_TOKEN to the key of that server; any text "
+        f"will do if your server asks for none: {endpoint.ANY_TEXT}"
+    )
 
 
 _STARTS_WORKERS = frozenset({"", "board", "spawn", "resume", "lead", "host"})
@@ -292,7 +292,7 @@ class CommandLine(Struct, frozen=True):
     @classmethod
     def of(cls, team: Team) -> "CommandLine":
         """Return the command for `team`, as typed in the current directory with the current environment."""
-        attached, directory = store.roster.is_attached(team.directory), team.directory
+        attached, directory = roster.is_attached(team.directory), team.directory
         offline = team.offline and not env.is_offline()
         return cls(_options(directory), offline, attached, directory.path.name, directory.address)
 
@@ -318,7 +318,7 @@ def require_here(team: Team, name: str, instead: str) -> None:
     Raises:
         UsageError: The agent ran on a host.
     """
-    status = store.json_records.load_or_none(team.directory.agent(name).status, Status)
+    status = json_records.load_or_none(team.directory.agent(name).status, Status)
     if status is not None and status.host:
         raise UsageError(f"the files of {name} are on the host {status.host}: {instead}")
 

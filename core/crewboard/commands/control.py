@@ -1,12 +1,18 @@
 """Interrupt, pause and unpause running agents; change the limits and budgets of agents and the team."""
 
-from crewboard import protocol, store
-from crewboard.commands import hire
+from crewboard import models
+from crewboard.commands import hire, stop
 from crewboard.commands.answers import require_price, set_budget
 from crewboard.commands.context import Team, command_for, wait_until
 from crewboard.commands.messages import post
-from crewboard.records import LIMIT_REASONS, Message, Spec, TryLaterError, UsageError
-from crewboard.store import START_TIMEOUT, AgentDirectory
+from crewboard.errors import TryLaterError, UsageError
+from crewboard.protocol import supervisor_client
+from crewboard.records.agents import Spec
+from crewboard.records.messages import Message
+from crewboard.records.processes import LIMIT_REASONS
+from crewboard.store import agents, hosts, leases, mailbox, roster
+from crewboard.store.agents import START_TIMEOUT
+from crewboard.store.layout import AgentDirectory
 
 RETRY = "Your last assignment ended with an error. Try again."
 
@@ -25,7 +31,7 @@ def interrupt(team: Team, name: str, text: str = "") -> Message:
     """
     agent = _require_alive(team, name)
     message = post(team, name, "interrupt", text.strip() or STATUS_QUESTION)
-    protocol.supervisor_client.wake_worker(agent.team, name)
+    supervisor_client.wake_worker(agent.team, name)
     team.note("interrupt", name)
     return message
 
@@ -41,6 +47,32 @@ def retry(team: Team, name: str) -> Message:
     message = post(team, name, "message", RETRY)
     team.note("message", name, message.id)
     return message
+
+
+def retry_with(
+    team: Team, name: str, *, model: str, network: bool = False, web: bool = False, host: str | None = None
+) -> int:
+    """Let an agent whose assignment its model refused try again with another one, in a new run; return that.
+
+    Raises:
+        UsageError: There is no such agent, or the model does not take its hire options.
+        TryLaterError: Its last run does not end.
+        CrewboardError: It cannot be resumed; see `hire.resume`.
+    """
+    roster.require_own_agents(team.directory)
+    agent = team.agent(name)
+    spec = agents.spec(agent)
+    if spec is not None:
+        # While the need is there to be answered: it ends with the run.
+        if host is not None:
+            hosts.check(team.directory, host, [])
+        hire.require_model(team, models.resolve(model, team.worker_environment), spec.flags, web=web)
+    if leases.is_held(agent.lease):
+        stop.stop(team, name, f"it goes on with {model}")
+    # Before the new run is asked for: that would begin without it if this process ended in between.
+    # With one id for each run, so that another try does not say it twice.
+    post(team, name, "message", RETRY, mailbox.derived_id("retry", name, spec.run if spec is not None else 0))
+    return hire.resume(team, name, model=model, network=network, web=web, host=host)
 
 
 def pause(team: Team, name: str) -> None:
@@ -74,8 +106,8 @@ def unpause_all(team: Team) -> list[str]:
 
 
 def _set_want_of_all(team: Team, wanted: str) -> list[str]:
-    store.roster.require_own_agents(team.directory)
-    names = [m.name for m in team.config.members if store.leases.is_held(team.directory.agent(m.name).lease)]
+    roster.require_own_agents(team.directory)
+    names = [m.name for m in team.config.members if leases.is_held(team.directory.agent(m.name).lease)]
     for name in names:
         _set_want(team, team.directory.agent(name), wanted)
     return names
@@ -83,35 +115,45 @@ def _set_want_of_all(team: Team, wanted: str) -> list[str]:
 
 def _set_want(team: Team, agent: AgentDirectory, wanted: str) -> None:
     """Set the desired state of an agent unless it is being ended."""
-    spec = store.agents.spec(agent)
+    spec = agents.spec(agent)
     if spec is not None and spec.want in ("running", "paused"):
-        store.agents.want(agent, wanted, run=spec.run)
-    protocol.supervisor_client.wake_worker(team.directory, agent.name)
+        agents.want(agent, wanted, run=spec.run)
+    supervisor_client.wake_worker(team.directory, agent.name)
     team.note("pause" if wanted == "paused" else "unpause", agent.name)
 
 
 def _require_alive(team: Team, name: str) -> AgentDirectory:
-    store.roster.require_own_agents(team.directory)
+    roster.require_own_agents(team.directory)
     agent = team.agent(name)
-    if not store.leases.is_held(agent.lease):
+    if not leases.is_held(agent.lease):
         raise TryLaterError(f"{name} is not running; `{command_for(team, f'resume {name}')}` starts it again")
     return agent
 
 
-def change_limits(team: Team, name: str, *, budget: str | None = None, max_turns: int | None = None) -> None:
+def change_limits(
+    team: Team,
+    name: str,
+    *,
+    budget: str | None = None,
+    max_turns: int | None = None,
+    window: int | None = None,
+    max_reply: int | None = None,
+) -> None:
     """Change the limits of an agent. If one of them stopped its assignment, a living agent continues by itself.
+
+    The window of its model and its longest reply hold from the next run on.
 
     Raises:
         UsageError: There is no such agent, the budget has another form, or the model has no price.
     """
-    store.roster.require_own_agents(team.directory)
+    roster.require_own_agents(team.directory)
     agent = team.agent(name)
     amount = None if budget == NO_BUDGET else budget
     changes: dict[str, str | int | None] = {}
     if budget is not None:
         changes["budget"] = amount
-    if max_turns is not None:
-        changes["max_turns"] = max_turns
+    given = {"max_turns": max_turns, "window": window, "max_reply": max_reply}
+    changes |= {field: value for field, value in given.items() if value is not None}
 
     def edit(old: Spec | None) -> Spec:
         if old is None:
@@ -120,12 +162,12 @@ def change_limits(team: Team, name: str, *, budget: str | None = None, max_turns
         return old.replace(flags=old.flags.replace(**changes))
 
     if changes:
-        store.agents.change_spec(agent, edit)
+        agents.change_spec(agent, edit)
         if budget is not None:
             team.note("budget", name, budget)
         if max_turns is not None:
             team.note("limit", name, f"{max_turns} turns")
-        protocol.supervisor_client.wake_worker(team.directory, name)
+        supervisor_client.wake_worker(team.directory, name)
 
 
 def limit_memory(team: Team, name: str, most: int | None) -> None:
@@ -134,15 +176,15 @@ def limit_memory(team: Team, name: str, most: int | None) -> None:
     Raises:
         UsageError: There is no such agent.
     """
-    store.roster.require_own_agents(team.directory)
+    roster.require_own_agents(team.directory)
 
     def edit(old: Spec | None) -> Spec:
         if old is None:
             raise UsageError(f"{name} has no spec file; spawn it again")
         return old.replace(flags=old.flags.replace(max_memory=most))
 
-    store.agents.change_spec(team.agent(name), edit)
-    team.note("limit", name, f"memory {store.roster.format_size(most) if most else 'none'}")
+    agents.change_spec(team.agent(name), edit)
+    team.note("limit", name, f"memory {roster.format_size(most) if most else 'none'}")
 
 
 def raise_limits(team: Team, name: str, *, budget: str | None = None, max_turns: int | None = None) -> int | None:
@@ -152,7 +194,7 @@ def raise_limits(team: Team, name: str, *, budget: str | None = None, max_turns:
         UsageError: There is no such agent, the budget has another form, or the model has no price.
         CredentialsError: There is no API key to resume it with.
     """
-    store.roster.require_own_agents(team.directory)
+    roster.require_own_agents(team.directory)
     change_limits(team, name, budget=budget, max_turns=max_turns)
     return _resume_ended(team, name) if stopped_by_limit(team, name) and _may_go_on(team, name) else None
 
@@ -164,7 +206,7 @@ def raise_team_budget(team: Team, amount: str | None) -> list[str]:
         UsageError: The amount has another form.
         CredentialsError: There is no API key to resume them with.
     """
-    store.roster.require_own_agents(team.directory)
+    roster.require_own_agents(team.directory)
     waiting = [name for name in team.config.names if stopped_by_limit(team, name) and not _may_go_on(team, name)]
     set_budget(team, amount)
     resumed = [name for name in waiting if _may_go_on(team, name)]
@@ -175,16 +217,16 @@ def raise_team_budget(team: Team, amount: str | None) -> list[str]:
 def stopped_by_limit(team: Team, name: str) -> bool:
     """Return True if the last run of an agent was ended by a budget or the turn limit, and none was asked for since."""
     agent = team.directory.agent(name)
-    ended, spec = store.agents.exit_record(agent), store.agents.spec(agent)
+    ended, spec = agents.exit_record(agent), agents.spec(agent)
     return ended is not None and spec is not None and ended.run == spec.run and ended.reason in LIMIT_REASONS
 
 
 def _resume_ended(team: Team, name: str) -> int:
     """Resume an agent that wrote how it ended; its process may end a moment later."""
     lease = team.directory.agent(name).lease
-    wait_until(lambda: not store.leases.is_held(lease), START_TIMEOUT)
+    wait_until(lambda: not leases.is_held(lease), START_TIMEOUT)
     return hire.resume(team, name)
 
 
 def _may_go_on(team: Team, name: str) -> bool:
-    return store.roster.used_up(store.roster.budgets(team.directory, name)) is None
+    return roster.used_up(roster.budgets(team.directory, name)) is None

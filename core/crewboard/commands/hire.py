@@ -5,30 +5,25 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn
 
-from crewboard import agent_types, env, mcp_servers, models, store, type_files
+from crewboard import agent_types, endpoint, env, mcp_servers, models, pricing, skill_files, type_files
 from crewboard.agent_types import AgentType
 from crewboard.commands import hosts
 from crewboard.commands.answers import require_price
 from crewboard.commands.context import Team, check_credentials, command_for
 from crewboard.commands.messages import acknowledge_marks, post
 from crewboard.commands.tasks import assign_without_mail
+from crewboard.errors import LimitError, TryLaterError, UsageError
 from crewboard.mcp_servers import McpServer
-from crewboard.records import (
-    LEAD,
-    OPERATOR,
-    Config,
-    HireOptions,
-    LimitError,
-    Member,
-    Removed,
-    Spec,
-    Task,
-    TryLaterError,
-    UsageError,
-    check_agent,
-    mcp_mark,
-)
-from crewboard.store import AgentDirectory, is_starting
+from crewboard.names import LEAD, OPERATOR, check_agent
+from crewboard.records.agents import HireOptions, Spec
+from crewboard.records.requests import bound_to
+from crewboard.records.team import Config, Member, Removed, Task, mcp_mark
+from crewboard.skill_files import ProjectSkill
+from crewboard.store import agents as store_agents
+from crewboard.store import hosts as store_hosts
+from crewboard.store import leases, mailbox, roster, tasks
+from crewboard.store.agents import is_starting
+from crewboard.store.layout import AgentDirectory
 from crewboard.web import TOOLS as WEB_TOOLS
 from crewboard.web import check_domains, narrow
 
@@ -97,6 +92,8 @@ def effective_terms(
         worktree=asked.worktree or (hirer.worktree and acts) or bool(before and before.worktree),
         effort=before.effort if before and before.effort else asked.effort,
         thinking=before.thinking if before and before.thinking else asked.thinking,
+        window=before.window if before and before.window else asked.window,
+        max_reply=before.max_reply if before and before.max_reply else asked.max_reply,
         max_memory=min((each.max_memory for each in (asked, *limits) if each.max_memory), default=None),
     )
 
@@ -121,11 +118,11 @@ def _limit_to_hirer(team: Team, hire: Hire, kind: AgentType) -> Hire:
     """
     if team.by == OPERATOR:
         return hire
-    hirer = store.agents.spec(team.directory.agent(team.by))
+    hirer = store_agents.spec(team.directory.agent(team.by))
     if hirer is None:
         raise UsageError(f"{team.by} has no spec, so its terms are unknown; it hires no agent")
     own = agent_types.type_of(hirer.type, hirer.definition)
-    status = store.agents.status(team.directory.agent(team.by))
+    status = store_agents.status(team.directory.agent(team.by))
     approved = status.terms.given if status is not None and status.terms is not None else None
     wider = [tool for tool in kind.tools if tool in agent_types.LEAD_TOOLS or tool not in own.tools]
     wider += [f"the MCP server {name}" for name in kind.mcp_servers]
@@ -138,7 +135,7 @@ def _limit_to_hirer(team: Team, hire: Hire, kind: AgentType) -> Hire:
             "approval do not leave you until your result"
         )
     known = team.config.member(hire.name) is not None
-    before = store.agents.spec(team.directory.agent(hire.name)) if known else None
+    before = store_agents.spec(team.directory.agent(hire.name)) if known else None
     flags = hirer.flags.replace(
         ask=hirer.flags.ask or (approved is not None and approved.ask),
         web=hirer.flags.web and all(agent_types.kept_by_terms(approved, tool) for tool in WEB_TOOLS),
@@ -147,9 +144,23 @@ def _limit_to_hirer(team: Team, hire: Hire, kind: AgentType) -> Hire:
     return replace(hire, flags=terms)
 
 
-def choose_model(kind: AgentType, explicit: str | None, environment: Mapping[str, str]) -> str:
-    """Return the model of a new agent: `explicit`, else the environment's, else the type's."""
-    return models.resolve(explicit or env.model(environment) or kind.model)
+def choose_model(
+    kind: AgentType, explicit: str | None, environment: Mapping[str, str], config: Config, hirer: str = OPERATOR
+) -> str:
+    """Return the model of a new agent.
+
+    That is `explicit`, else the environment's, the team's setting, that of the agent that hires, or the type's. A
+    hirer's model is only passed on if it shows that the team is on another server: a lead does not make all others as
+    expensive as itself.
+    """
+    chosen = explicit or env.model(environment) or models.of_setting(config.model, kind.name)
+    if chosen is not None:
+        return models.resolve(chosen, environment)
+    member = config.member(hirer)
+    usual = {models.usual(each.model, environment) for each in agent_types.TYPES.values()}
+    if member is not None and not models.is_of_anthropic(member.model) and member.model not in {*usual, ""}:
+        return member.model
+    return models.usual(kind.model, environment)
 
 
 def _narrow_to_type(hire: Hire, kind: AgentType) -> Hire:
@@ -173,7 +184,7 @@ def spawn(team: Team, hire: Hire) -> Assignment:
         UntrustedError: The type is the project's own, and the user has not accepted it.
         LimitError: The budget of the team or of the hiring agent is used up.
     """
-    store.roster.require_own_agents(team.directory)
+    roster.require_own_agents(team.directory)
     if (assignment := _find_repeated(team, hire)) is not None:
         return assignment
     _check_budgets(team, hire.name)
@@ -183,19 +194,19 @@ def spawn(team: Team, hire: Hire) -> Assignment:
     if not hire.prompt.strip():
         raise UsageError(f"{hire.name} needs a prompt: say what it should do")
     if hire.flags.task is not None:
-        _check_task(team, store.tasks.load(team.directory, hire.flags.task), hire)
+        _check_task(team, tasks.load(team.directory, hire.flags.task), hire)
     member = team.config.member(hire.name)
     if member is not None and member.type != hire.type:
         raise UsageError(f"{hire.name} is of type {member.type}; remove it first, or choose another name")
     agent = team.directory.agent(hire.name)
-    if member is not None and store.leases.is_held(agent.lease):
+    if member is not None and leases.is_held(agent.lease):
         return _assign_more_work(team, agent, hire)
     return _start_fresh(team, agent, hire, kind)
 
 
 def _check_budgets(team: Team, name: str) -> None:
     """Refuse a hire that cannot be paid: its worker would end at once."""
-    used_up = store.roster.used_up(store.roster.budgets(team.directory, team.by)) if team.directory.exists() else None
+    used_up = roster.used_up(roster.budgets(team.directory, team.by)) if team.directory.exists() else None
     if used_up is None:
         return
     raise LimitError(f"{name} was not hired: {used_up}; `{command_for(team, 'budget')}` shows and raises it")
@@ -205,7 +216,7 @@ def _find_repeated(team: Team, hire: Hire) -> Assignment | None:
     """Return the assignment that the same call gave before its caller was killed."""
     if hire.prompt_id is None or team.config.member(hire.name) is None:
         return None
-    spec = store.agents.spec(team.directory.agent(hire.name))
+    spec = store_agents.spec(team.directory.agent(hire.name))
     if spec is None or spec.prompt_id != hire.prompt_id:
         return None
     return Assignment(hire.name, spec.prompt_id, spec.run, fresh=True)
@@ -223,16 +234,16 @@ def stop_waiting(team: Team, name: str) -> None:
             raise UsageError(f"{name} has no spec")
         return spec.replace(foreground=False)
 
-    store.agents.change_spec(team.directory.agent(name), edit)
+    store_agents.change_spec(team.directory.agent(name), edit)
 
 
 def _check_task(team: Team, task: Task, hire: Hire) -> None:
     """Check that an agent hired for this task could start it."""
-    if task.status in store.tasks.CLOSED:
+    if task.status in tasks.CLOSED:
         again = f"`{command_for(team, f'task reopen {task.id}')}` reopens it"
         raise UsageError(f"task {task.id} is {task.status}; {again}")
-    store.tasks.check_type(f"task {task.id}", task.required_type, hire.name, hire.type)
-    if waiting := store.tasks.blockers(task, {each.id: each for each in store.tasks.load_all(team.directory)}):
+    tasks.check_type(f"task {task.id}", task.required_type, hire.name, hire.type)
+    if waiting := tasks.blockers(task, {each.id: each for each in tasks.load_all(team.directory)}):
         assign = f"`{command_for(team, f'task update {task.id} --owner {hire.name}')}`"
         raise TryLaterError(
             f"task {task.id} is blocked by {', '.join(map(str, waiting))}; hire {hire.name} without it, then {assign}"
@@ -241,12 +252,12 @@ def _check_task(team: Team, task: Task, hire: Hire) -> None:
 
 def _assign_more_work(team: Team, agent: AgentDirectory, hire: Hire) -> Assignment:
     """Send a prompt to a running agent."""
-    spec, status = store.agents.spec(agent), store.agents.status(agent)
+    spec, status = store_agents.spec(agent), store_agents.status(agent)
     if spec is None or status is None or status.state != "idle":
         doing = status.state if status else "starting"
         send = command_for(team, f"send {hire.name} TEXT")
         raise TryLaterError(f"{hire.name} is at work ({doing}); `{send}` reaches it meanwhile")
-    _check_terms(hire, spec)
+    _check_terms(hire, spec, team.worker_environment)
     if hire.flags.task is not None:
         assign_without_mail(team, hire.flags.task, hire.name)
     plan = True if hire.flags.plan and not spec.flags.plan else None
@@ -255,26 +266,28 @@ def _assign_more_work(team: Team, agent: AgentDirectory, hire: Hire) -> Assignme
     return Assignment(hire.name, sent.id, spec.run, fresh=False)
 
 
-def _check_terms(hire: Hire, spec: Spec) -> None:
+def _check_terms(hire: Hire, spec: Spec, environment: Mapping[str, str]) -> None:
     given = (set(HireOptions.__struct_fields__) if hire.given is None else hire.given) - {"task"}
     differing = [name for name in sorted(given) if getattr(hire.flags, name) != getattr(spec.flags, name)]
     differing += ["role"] if hire.role and hire.role != spec.role else []
-    differing += ["model"] if hire.model and models.resolve(hire.model) != spec.model else []
+    differing += ["model"] if hire.model and models.resolve(hire.model, environment) != spec.model else []
     if differing:
         terms = ", ".join(name.replace("_", "-") for name in differing)
         raise UsageError(f"{hire.name} was hired with other options ({terms}); spawn it without them, or stop it first")
 
 
 def _check_machine(team: Team, kind: AgentType, flags: HireOptions) -> None:
-    """Check that this machine has an API key and a sandbox. If a host of the team starts the agent, that host checks.
+    """Check that an agent can start on this machine. If a host of the team starts it, that host checks.
 
     Raises:
         CredentialsError: There is no API key.
+        BadDataError: The project's `models.toml` or `prices.toml` is damaged.
         NoSandboxError: No sandbox is available for this type.
     """
-    if store.hosts.exist(team.directory):
+    if store_hosts.exist(team.directory):
         return
     check_credentials(team.worker_environment)
+    pricing.require_readable(team.directory.root, team.worker_environment)
     # Imported here because commands that only read a team do not need it.
     from crewboard.sandbox import level
 
@@ -294,6 +307,18 @@ def trust(team: Team, kind: AgentType) -> None:
         team.note("trust", kind.name, f"{kind.file}, SHA-256 {kind.sha256[:12]}…")
 
 
+def trust_skill(team: Team, skill: ProjectSkill) -> None:
+    """Accept a skill of the project for this user, until one of its files changes, and record that in the team.
+
+    Raises:
+        StorageError: It could not be recorded.
+    """
+    skill_files.trust(skill, team.directory.root, team.environment)
+    if not team.directory.is_foreign():
+        team.ensure()
+        team.note("trust", skill.name, f"skill, SHA-256 {skill.sha256[:12]}…")
+
+
 def accept_server(team: Team, server: McpServer) -> None:
     """Accept an MCP server of the project for this user, until its entry changes. End the needs that waited for it.
 
@@ -306,7 +331,7 @@ def accept_server(team: Team, server: McpServer) -> None:
     # A server may be accepted before there is a team.
     team.ensure()
     team.note("mcp accept", server.name, f"{server.source}, SHA-256 {server.sha256(team.directory.root)[:12]}…")
-    statuses = ((name, store.agents.status(team.directory.agent(name))) for name in team.config.names)
+    statuses = ((name, store_agents.status(team.directory.agent(name))) for name in team.config.names)
     waiting = {
         mcp_mark(name, state.name): state.since
         for name, status in statuses
@@ -333,12 +358,13 @@ def revoke_server(team: Team, name: str) -> None:
 
 
 def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType) -> Assignment:
-    type_files.require_trusted(kind, team.environment, command_for(team, f"types trust {kind.name}"))
-    placed = store.hosts.check(team.directory, hire.flags.host, hire.flags.needs)
+    accept = command_for(team, f"types trust {kind.name} {bound_to(kind.sha256)}")
+    type_files.require_trusted(kind, team.environment, accept)
+    placed = store_hosts.check(team.directory, hire.flags.host, hire.flags.needs)
     _check_machine(team, kind, hire.flags)
     if not hire.wait:
         hosts.require_no_wait(team, hire.name, hire.flags)
-    model = choose_model(kind, hire.model, team.environment)
+    model = choose_model(kind, hire.model, team.worker_environment, team.config, team.by)
     _check_price(team, hire, model)
     models.require(model, hire.flags.effort, hire.flags.thinking, team.worker_environment, web=hire.flags.web)
     prepared = _prepare_worktree(team, agent, hire, kind)
@@ -346,20 +372,20 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     if hire.flags.task is not None:
         assign_without_mail(team, hire.flags.task, hire.name)
     now = team.now()
-    prompt_id = hire.prompt_id or store.mailbox.new_id()
+    prompt_id = hire.prompt_id or mailbox.new_id()
     removed = team.config.removed.get(hire.name, Removed())
-    earlier = max(removed.run, store.agents.newest_result(team.directory, hire.name))
+    earlier = max(removed.run, store_agents.newest_result(team.directory, hire.name))
 
     def edit(old: Spec | None) -> Spec:
-        if store.leases.is_held(agent.lease):
+        if leases.is_held(agent.lease):
             raise TryLaterError(f"another command has just started {hire.name}; run this one again")
         if old is not None and hosts.queued(team, agent.name, old.run):
             again = f"`{command_for(team, f'stop {agent.name}')}` takes it out of the queue"
             raise TryLaterError(f"{agent.name} is {hosts.queued(team, agent.name, old.run)}; {again}")
-        if old is not None and is_starting(old, store.agents.last_run(agent), now):
+        if old is not None and is_starting(old, store_agents.last_run(agent), now):
             _refuse_start(agent, old)
         # A run number is never used again, so that no result is overwritten and no message id comes twice.
-        newest = max(old.run if old else earlier, store.agents.last_run(agent))
+        newest = max(old.run if old else earlier, store_agents.last_run(agent))
         return Spec(
             prompt=hire.prompt, prompt_id=prompt_id, type=hire.type, role=hire.role, model=model,
             flags=flags, run=newest + 1, want="running", by=team.by, at=now, worktree=prepared.worktree,
@@ -367,12 +393,25 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
             definition=agent_types.definition(kind),
         )  # fmt: skip
 
-    spec = store.agents.change_spec(agent, edit)
+    spec = store_agents.change_spec(agent, edit)
     _add_to_roster(team, hire, model, now)
     team.note("hire", hire.name, f"{hire.type}, run {spec.run}")
     hosts.start(team, agent, spec)
     note = "; ".join(text for text in (prepared.note, placed) if text)
     return Assignment(hire.name, prompt_id, spec.run, fresh=True, note=note)
+
+
+def advice_on_caps(team: Team) -> str | None:
+    """Return that a server nearby may serve few calls at a time, if its team has no cap for that; None otherwise."""
+    environment = team.worker_environment
+    # What is wrong with the address is said by the hire.
+    if team.offline or team.config.max_working is not None or endpoint.address_problem(environment):
+        return None
+    url = endpoint.base_url(environment)
+    if not endpoint.is_private(url):
+        return None
+    one = command_for(team, "settings max_working 1")
+    return f"if {endpoint.host_and_port(url)} serves one call at a time, `{one}` lets one agent work at a time"
 
 
 def has_worktree_by_default(config: Config, kind: AgentType) -> bool:
@@ -390,7 +429,7 @@ def _prepare_worktree(team: Team, agent: AgentDirectory, hire: Hire, kind: Agent
     from crewboard.commands import workspace
     from crewboard.worktrees import checkout
 
-    if store.hosts.exist(team.directory):
+    if store_hosts.exist(team.directory):
         return checkout.Prepared(*workspace.worktree_on_hosts(team, hire.name, hire.flags))
     if hire.flags.start_from is not None:
         raise UsageError(f"--from needs a team with hosts; hire {hire.name} with --base and a commit instead")
@@ -399,7 +438,7 @@ def _prepare_worktree(team: Team, agent: AgentDirectory, hire: Hire, kind: Agent
     if hire.flags.base is not None or (hire.flags.worktree and explicit):
         checkout.require_repository(team.directory.root, hire.name)
     team.ensure()
-    old = before.worktree if (before := store.agents.spec(agent)) else None
+    old = before.worktree if (before := store_agents.spec(agent)) else None
     wanted = asked or (not explicit and has_worktree_by_default(team.config, kind))
     has_work = old is not None and team.directory.worktree(hire.name).is_dir()
     if has_work and explicit and not hire.flags.worktree:
@@ -412,10 +451,12 @@ def _prepare_worktree(team: Team, agent: AgentDirectory, hire: Hire, kind: Agent
 
 def _check_price(team: Team, hire: Hire, model: str) -> None:
     """Refuse a budget in money for a model without a price: it would never be reached."""
-    budgets = [hire.flags.budget]
+    # Of the file as it is: one that cannot be read is no budget.
+    of_team = team.config.budget if pricing.budget_or_none(team.config.budget) is not None else None
+    budgets = [hire.flags.budget, of_team]
     if team.by != OPERATOR:
         agent = team.directory.agent(team.by)
-        hirer, status = store.agents.spec(agent), store.agents.status(agent)
+        hirer, status = store_agents.spec(agent), store_agents.status(agent)
         budgets += [hirer.flags.budget] if hirer is not None else []
         budgets += [status.terms.given.budget] if status is not None and status.terms is not None else []
     for budget in budgets:
@@ -424,7 +465,7 @@ def _check_price(team: Team, hire: Hire, model: str) -> None:
 
 def _mail_from(team: Team, name: str) -> int:
     """Return the mailbox offset at which a new agent starts. The operator has read the lead's mail until now."""
-    return store.mailbox.size(team.directory, name) if name == LEAD else 0
+    return mailbox.size(team.directory, name) if name == LEAD else 0
 
 
 def _refuse_start(agent: AgentDirectory, spec: Spec) -> NoReturn:
@@ -438,7 +479,7 @@ def _add_to_roster(team: Team, hire: Hire, model: str, now: float) -> None:
         report_to=OPERATOR if hire.name == LEAD else LEAD, plan_required=hire.flags.plan,
         autoclaim=hire.flags.autoclaim,
     )  # fmt: skip
-    store.roster.put(team.directory, member)
+    roster.put(team.directory, member)
 
 
 def resume(
@@ -462,31 +503,34 @@ def resume(
         CredentialsError: There is no API key.
         NoSandboxError: No sandbox is available for its type.
     """
-    store.roster.require_own_agents(team.directory)
+    roster.require_own_agents(team.directory)
     agent = team.agent(name)
-    model = models.resolve(model) if model else None
+    model = models.resolve(model, team.worker_environment) if model else None
     # Probed before the spec is read: a spec read earlier could name the run before.
-    lives = store.leases.is_held(agent.lease)
-    current = store.agents.spec(agent)
+    lives = leases.is_held(agent.lease)
+    current = store_agents.spec(agent)
     if lives and current is not None:
         return current.run
     if (reached := _used_up(team, name)) is not None:
         raise LimitError(f"{name} was not resumed: {'; '.join(reached)}")
     if host is not None:
-        store.hosts.check(team.directory, host, [])
+        store_hosts.check(team.directory, host, [])
     if current is not None:
         _prepare_again(team, name, current)
-        flags = current.flags
-        asked = (flags.effort, flags.thinking)
-        models.require(model or current.model, *asked, team.worker_environment, web=web or flags.web)
+        require_model(team, model or current.model, current.flags, web=web)
     permits = {"network": network, "web": web}
-    spec = store.agents.change_spec(
+    spec = store_agents.change_spec(
         agent, lambda old: _resumed(team, agent, old, model=model, permits=permits, host=host)
     )
     if current is None or spec.run != current.run:
         team.note("resume", name, f"run {spec.run}")
     hosts.start(team, agent, spec)
     return spec.run
+
+
+def require_model(team: Team, model: str, flags: HireOptions, *, web: bool = False) -> None:
+    """Raise UsageError if a model does not take what an agent's hire options ask of it."""
+    models.require(model, flags.effort, flags.thinking, team.worker_environment, web=web or flags.web)
 
 
 def how_to_resume(team: Team, name: str) -> str:
@@ -506,8 +550,8 @@ def _used_up(team: Team, name: str) -> tuple[str, str] | None:
 
     That of its own plan does not count: it ends the assignment, not the run.
     """
-    for each in store.roster.budgets(team.directory, name):
-        if not each.by_terms and (text := store.roster.used_up([each])) is not None:
+    for each in roster.budgets(team.directory, name):
+        if not each.by_terms and (text := roster.used_up([each])) is not None:
             raises = (
                 f"`{command_for(team, each.raised_with)}` raises it"
                 if each.raised_with
@@ -543,14 +587,14 @@ def _resumed(
     """
     if old is None:
         raise UsageError(f"{agent.name} has no spec file; spawn it again")
-    if store.leases.is_held(agent.lease):
+    if leases.is_held(agent.lease):
         return old
     elsewhere = {"host": host} if host is not None else {}
-    last = store.agents.last_run(agent)
+    last = store_agents.last_run(agent)
     # A host that was lost may have begun a run that it claimed without saying so: it is in the queue again.
     if is_starting(old, last, team.now()) or (last < old.run and hosts.queued(team, agent.name, old.run)):
         if host not in (None, old.flags.host):
-            if store.hosts.find_queued(team.directory, agent.name, old.run) is None:
+            if store_hosts.find_queued(team.directory, agent.name, old.run) is None:
                 _refuse_start(agent, old)
             # No host has claimed this run, so it can be for another one.
             old = old.replace(flags=old.flags.replace(**elsewhere))
@@ -568,21 +612,25 @@ def _resumed(
     return old.replace(**changes)
 
 
-def tell_lead(team: Team, text: str, flags: HireOptions | None = None) -> Assignment:
-    """Send text to the lead. Hire a lead if there is none, resume one that has ended.
+def tell_lead(team: Team, text: str, flags: HireOptions | None = None, model: str | None = None) -> Assignment:
+    """Send text to the lead. Hire a lead if there is none, resume one that has ended, both with `model` if given.
 
     Raises:
-        UsageError: The text is empty.
+        UsageError: The text is empty, or a lead runs with another model.
         CredentialsError: There is no API key.
     """
-    store.roster.require_own_agents(team.directory)
+    roster.require_own_agents(team.directory)
     if not text.strip():
         raise UsageError("there is nothing to say to the lead: the text is empty")
     config = team.ensure().config
     lead = config.lead
     if config.member(lead) is None:
-        return spawn(team, Hire(lead, LEAD, text, flags=flags or HireOptions()))
-    run = resume(team, lead)
+        return spawn(team, Hire(lead, LEAD, text, model=model, flags=flags or HireOptions()))
+    run = resume(team, lead, model=model)
+    spec = store_agents.spec(team.directory.agent(lead))
+    if model is not None and spec is not None and spec.model != models.resolve(model, team.worker_environment):
+        stop = command_for(team, f"stop {lead}")
+        raise UsageError(f"{lead} runs with {spec.model}; `{stop}` ends it, then it can start with {model}")
     message = post(team, lead, "message", text)
     team.note("message", lead, message.id)
     return Assignment(lead, message.id, run, fresh=False)
@@ -602,11 +650,11 @@ def resume_all(
     Raises:
         CrewboardError: One of them did not start; the others were started nevertheless.
     """
-    store.roster.require_own_agents(team.directory)
+    roster.require_own_agents(team.directory)
     agents = [team.agent(name) for name in dict.fromkeys(names)] or [
         team.directory.agent(m.name) for m in team.config.members
     ]
-    stopped = [agent.name for agent in agents if not store.leases.is_held(agent.lease)]
+    stopped = [agent.name for agent in agents if not leases.is_held(agent.lease)]
     at_once(stopped, lambda name: resume(team, name, model=model, network=network, web=web, host=host))
     return stopped
 

@@ -9,7 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-from crewboard import linux, protocol, store
 from crewboard.commands.context import (
     POLL_INTERVAL,
     Team,
@@ -19,19 +18,15 @@ from crewboard.commands.context import (
     only_or_default,
     wait_until,
 )
-from crewboard.names import NAME_RULE, is_name
-from crewboard.records import (
-    HireOptions,
-    Host,
-    Lease,
-    Spec,
-    Supervisor,
-    TryLaterError,
-    UsageError,
-    WantedRun,
-    check_team,
-)
-from crewboard.store import START_TIMEOUT, AgentDirectory, TeamDirectory
+from crewboard.errors import TryLaterError, UsageError
+from crewboard.linux import process
+from crewboard.names import NAME_RULE, check_team, is_name
+from crewboard.protocol import supervisor_client
+from crewboard.records.agents import HireOptions, Spec
+from crewboard.records.processes import Host, Lease, Supervisor, WantedRun
+from crewboard.store import agents, hosts, leases, roster
+from crewboard.store.agents import START_TIMEOUT
+from crewboard.store.layout import AgentDirectory, TeamDirectory, team_directories
 
 SLOTS_PER_CORE = 4
 """Agents that a host runs at once for each core unless it is told: most of them wait for the model."""
@@ -69,7 +64,7 @@ def choose(root: Path, name: str | None, url: str | None) -> TeamDirectory:
         directory = _kept_at(root, name, url)
         directory.visit(url)
         return directory
-    found = store.roster.find_team(root, check_team(name)) if name else choose_team(root, None)
+    found = roster.find_team(root, check_team(name)) if name else choose_team(root, None)
     if found is None or not found.exists():
         raise UsageError(
             f"there is no team{f' {name}' if name else ''} in {root} yet: `crewboard --team {name or 'NAME'} host "
@@ -81,7 +76,7 @@ def choose(root: Path, name: str | None, url: str | None) -> TeamDirectory:
 def _kept_at(root: Path, name: str | None, url: str) -> TeamDirectory:
     if name:
         return TeamDirectory(root / ".crewboard" / check_team(name))
-    return only_or_default(root, [team for team in store.team_directories(root) if team.address == url])
+    return only_or_default(root, [team for team in team_directories(root) if team.address == url])
 
 
 def default_name() -> str:
@@ -118,8 +113,8 @@ def command(team: Team, name: str, slots: int, labels: list[str], url: str | Non
     for each in (name, *labels):
         if not is_name(each):
             raise UsageError(f"{each!r} cannot name a host or a label: {NAME_RULE}")
-    store.roster.require_own_agents(directory)
-    known = store.hosts.load_all(directory)
+    roster.require_own_agents(directory)
+    known = hosts.load_all(directory)
     _require_free(directory, name, known)
     offline = [host.name for host in known if host.offline]
     if offline and not team.offline:
@@ -129,7 +124,7 @@ def command(team: Team, name: str, slots: int, labels: list[str], url: str | Non
         )
     check_credentials(team.worker_environment)
     directory.join(url)
-    _end_supervisor(directory)
+    end_supervisor(directory)
     team.note("host", name, f"{slots} slots")
     return [
         sys.executable, "-I", "-m", "crewboard.supervisor", str(directory.path), "--host", name, str(slots), *labels
@@ -141,38 +136,38 @@ def _require_free(team: TeamDirectory, name: str, known: list[Host]) -> None:
 
     A name that is taken on another machine is found by the host itself, which waits in case that one was killed.
     """
-    holder = store.leases.holder(team.supervisor_lock, Supervisor)
+    holder = leases.holder(team.supervisor_lock, Supervisor)
     for host in known:
-        if not linux.process.is_same(host.pid, host.boot_id, host.start_ticks):
+        if not process.is_same(host.pid, host.boot_id, host.start_ticks):
             continue
         if holder is not None and (holder.pid, holder.start_ticks) == (host.pid, host.start_ticks):
             raise TryLaterError(
                 f"the host {host.name} (process {host.pid}) runs in {team.path} already: end it with "
                 f"`kill {host.pid}`, or give this one a folder of its own, `crewboard --root DIR`"
             )
-        if host.name == name and store.hosts.is_up(team, name):
+        if host.name == name and hosts.is_up(team, name):
             raise UsageError(
                 f"a host {name} is up on this machine, process {host.pid}: choose another --name, or end it "
                 f"with `kill {host.pid}`"
             )
 
 
-def _end_supervisor(team: TeamDirectory) -> None:
+def end_supervisor(team: TeamDirectory) -> None:
     """Let a supervisor that a command started in this folder end.
 
     Raises:
         TryLaterError: It has workers, or does not end.
     """
-    if not protocol.supervisor_client.is_alive(team):
+    if not supervisor_client.is_alive(team):
         return
     busy = [name for name in team.agent_names() if _runs_here(team.agent(name))]
     if busy:
         raise TryLaterError(
             f"agents run here already, without a host: {', '.join(sorted(busy))}; stop them first, then `resume` them"
         )
-    protocol.supervisor_client.request_exit(team)
-    if not wait_until(lambda: not protocol.supervisor_client.is_alive(team), _LEAVE_TIMEOUT):
-        holder = store.leases.holder(team.supervisor_lock, Supervisor)
+    supervisor_client.request_exit(team)
+    if not wait_until(lambda: not supervisor_client.is_alive(team), _LEAVE_TIMEOUT):
+        holder = leases.holder(team.supervisor_lock, Supervisor)
         who = f" (process {holder.pid})" if holder is not None else ""
         raise TryLaterError(
             f"a supervisor{who} of {team.path} still runs, which ends some minutes after its last agent: wait for "
@@ -181,10 +176,8 @@ def _end_supervisor(team: TeamDirectory) -> None:
 
 
 def _runs_here(agent: AgentDirectory) -> bool:
-    holder = store.leases.holder(agent.lease, Lease)
-    return (
-        holder is not None and not holder.host and linux.process.is_same(holder.pid, holder.boot_id, holder.start_ticks)
-    )
+    holder = leases.holder(agent.lease, Lease)
+    return holder is not None and not holder.host and process.is_same(holder.pid, holder.boot_id, holder.start_ticks)
 
 
 def start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
@@ -192,16 +185,18 @@ def start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
 
     Once is not enough: a killed supervisor loses the request, and no file contains the API key.
     """
-    if store.hosts.exist(team.directory):
+    if hosts.exist(team.directory):
         _start_on_host(team, agent, spec)
         return
+    if not supervisor_client.is_alive(team.directory):
+        team.tell("starting the supervisor …")
     deadline = time.monotonic() + START_TIMEOUT
     next_wake = 0.0
     while time.monotonic() < deadline:
         if _is_up(agent, spec.run) or (next_wake and _is_queued(team, agent, spec.run)):
             return
         if time.monotonic() >= next_wake:
-            protocol.supervisor_client.request_start(team.directory, agent.name, spec.run, team.worker_environment)
+            supervisor_client.request_start(team.directory, agent.name, spec.run, team.worker_environment)
             next_wake = time.monotonic() + 1
         time.sleep(POLL_INTERVAL)
     raise TryLaterError(f"{agent.name} did not start within {START_TIMEOUT:.0f} s; see {agent.log}")
@@ -210,19 +205,19 @@ def start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
 def _start_on_host(team: Team, agent: AgentDirectory, spec: Spec) -> None:
     """Put a run into the queue and wait until its worker runs its loop or has ended, or no host takes it soon."""
     wanted = WantedRun(
-        agent=agent.name, run=spec.run, needs=store.hosts.needs_of(spec.flags.host, spec.flags.needs), at=team.now()
+        agent=agent.name, run=spec.run, needs=hosts.needs_of(spec.flags.host, spec.flags.needs), at=team.now()
     )
-    known = store.hosts.find_queued(team.directory, agent.name, spec.run)
+    known = hosts.find_queued(team.directory, agent.name, spec.run)
     # After another command that resumes the same run, a host may have claimed or begun it.
-    is_new = not store.hosts.is_wanted(team.directory, agent.name, spec.run) and store.agents.last_run(agent) < spec.run
+    is_new = not hosts.is_wanted(team.directory, agent.name, spec.run) and agents.last_run(agent) < spec.run
     if is_new or (known is not None and known.needs != wanted.needs):
-        store.hosts.want(team.directory, wanted)
+        hosts.want(team.directory, wanted)
     began = time.monotonic()
     while time.monotonic() - began < START_TIMEOUT:
         if _is_up(agent, spec.run):
             return
         late = time.monotonic() - began > QUEUE_TIMEOUT
-        if late and store.hosts.find_queued(team.directory, agent.name, spec.run) is not None:
+        if late and hosts.find_queued(team.directory, agent.name, spec.run) is not None:
             return
         time.sleep(POLL_INTERVAL)
     raise TryLaterError(
@@ -232,33 +227,33 @@ def _start_on_host(team: Team, agent: AgentDirectory, spec: Spec) -> None:
 
 def _is_queued(team: Team, agent: AgentDirectory, run: int) -> bool:
     """Return True if the supervisor holds the run back and has its environment."""
-    held = store.agents.held_starts(team.directory).find(agent.name, run)
+    held = agents.held_starts(team.directory).find(agent.name, run)
     return held is not None and held.provided
 
 
 def _is_up(agent: AgentDirectory, run: int) -> bool:
-    ended = store.agents.exit_record(agent)
+    ended = agents.exit_record(agent)
     if ended is not None and ended.run >= run:
         return True
-    status = store.agents.status(agent)
+    status = agents.status(agent)
     return status is not None and status.run >= run and (status.state != "starting" or bool(status.doing))
 
 
 def queued(team: Team, name: str, run: int) -> str:
     """Return why a run is queued, such as `queued 2nd: max_agents 4 reached`; an empty text if it is not."""
-    held = store.agents.held_starts(team.directory).describe(name, run, team.now())
-    if held or store.agents.last_run(team.directory.agent(name)) >= run:
+    held = agents.held_starts(team.directory).describe(name, run, team.now())
+    if held or agents.last_run(team.directory.agent(name)) >= run:
         return held
-    host = store.hosts.claimed_by(team.directory, name, run)
+    host = hosts.claimed_by(team.directory, name, run)
     return f"queued: the host {host} is about to start it" if host is not None else ""
 
 
 def how_to_move(team: Team, name: str) -> str:
     """Return the command that lets an agent begin on another host, if its own is not up; else an empty text."""
-    spec = store.agents.spec(team.agent(name))
+    spec = agents.spec(team.agent(name))
     if spec is None or not spec.flags.host:
         return ""
-    other = store.hosts.find_other(team.directory, spec.flags.host, spec.flags.needs)
+    other = hosts.find_other(team.directory, spec.flags.host, spec.flags.needs)
     return command_for(team, f"resume {name} --host {other}") if other is not None else ""
 
 
@@ -270,14 +265,14 @@ def require_no_wait(team: Team, name: str, flags: HireOptions) -> None:
     """
     if not team.directory.exists():
         return
-    living = [each for each in team.config.names if store.leases.is_held(team.directory.agent(each).lease)]
-    waiting = sum(not held.for_host for held in store.agents.held_starts(team.directory).held)
+    living = [each for each in team.config.names if leases.is_held(team.directory.agent(each).lease)]
+    waiting = sum(not held.for_host for held in agents.held_starts(team.directory).held)
     config = team.config
-    reached = store.roster.cap_reached(config, store.roster.load_of(team.directory, living))
+    reached = roster.cap_reached(config, roster.load_of(team.directory, living))
     reached = reached or (f"{waiting} others are queued" if waiting else None)
-    if reached is None and store.hosts.exist(team.directory):
-        needs = store.hosts.needs_of(flags.host, flags.needs)
-        if (why := store.hosts.reason_to_wait(team.directory, needs)) is not None:
+    if reached is None and hosts.exist(team.directory):
+        needs = hosts.needs_of(flags.host, flags.needs)
+        if (why := hosts.reason_to_wait(team.directory, needs)) is not None:
             raise TryLaterError(f"{name} was not started: it {why}")
     if reached is not None:
         raise TryLaterError(f"{name} was not started: {reached}; `{command_for(team, 'settings')}` shows the caps")
@@ -285,6 +280,6 @@ def require_no_wait(team: Team, name: str, flags: HireOptions) -> None:
 
 def provide(team: Team) -> None:
     """Send the supervisor the environment of queued runs that was lost when an earlier supervisor was killed."""
-    for held in store.agents.held_starts(team.directory).held:
+    for held in agents.held_starts(team.directory).held:
         if not held.provided and not held.for_host:
-            protocol.supervisor_client.request_start(team.directory, held.name, held.run, team.worker_environment)
+            supervisor_client.request_start(team.directory, held.name, held.run, team.worker_environment)

@@ -6,25 +6,17 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from crewboard import media, protocol, store, type_files
+from crewboard import media, type_files
 from crewboard.commands.context import Team
-from crewboard.records import (
-    LEAD,
-    OPERATOR,
-    BadDataError,
-    Config,
-    CrewboardError,
-    JsonValue,
-    Message,
-    OperatorState,
-    StorageError,
-    TryLaterError,
-    UsageError,
-    counted,
-    result_mark,
-    task_mark,
-)
-from crewboard.store import AgentDirectory
+from crewboard.errors import BadDataError, CrewboardError, StorageError, TryLaterError, UsageError
+from crewboard.names import LEAD, OPERATOR
+from crewboard.protocol import addressing
+from crewboard.records.base import JsonValue, counted
+from crewboard.records.messages import Message
+from crewboard.records.team import Config, OperatorState, result_mark, task_mark
+from crewboard.store import agents, json_records, leases, mailbox, tasks
+from crewboard.store import files as store_files
+from crewboard.store.layout import AgentDirectory
 
 
 def send(team: Team, to: str, text: str, attach: Sequence[Path] = ()) -> Message:
@@ -39,9 +31,9 @@ def send(team: Team, to: str, text: str, attach: Sequence[Path] = ()) -> Message
     if not text.strip():
         raise UsageError("there is nothing to send: the text is empty")
     config = team.config
-    to = protocol.addressing.recipient(to, config)
+    to = addressing.recipient(to, config)
     files = read_attachments(team, [to], attach)
-    kept = [store.agents.keep_media(team.directory.agent(to), *each) for each in files]
+    kept = [agents.keep_media(team.directory.agent(to), *each) for each in files]
     metadata: dict[str, JsonValue] = {"attachments": [each.as_dict() for each in kept]} if kept else {}
     named = "".join(f"\n[attached: {media.describe(each.name, each.type, each.bytes)}]" for each in kept)
     try:
@@ -62,7 +54,7 @@ def read_attachments(team: Team, names: Sequence[str], attach: Sequence[Path]) -
         return []
     files, config = [_read_attachment(path) for path in attach], team.config
     for name in names:
-        to = protocol.addressing.recipient(name, config)
+        to = addressing.recipient(name, config)
         if config.attached is not None or config.member(to) is None:
             raise UsageError(f"nothing can be attached to a message for {to}: only agents of crewboard take files")
     return files
@@ -102,8 +94,8 @@ def broadcast(team: Team, text: str, to: list[str] | None = None) -> list[Messag
         raise UsageError("the team has no agent to send it to yet")
     config = team.config
     for name in names:
-        protocol.addressing.require_recipient(name, config.names)
-    ident = store.mailbox.new_id()
+        addressing.require_recipient(name, config.names)
+    ident = mailbox.new_id()
     sent: list[Message] = []
 
     def send_one(name: str) -> None:
@@ -139,16 +131,17 @@ def send_to_each(left: list[str], send: Callable[[str], object]) -> None:
 
 def _not_accepted(error: Exception, count: int) -> str:
     """Return which state of the machine prevents that messages are stored; an empty text if it is none."""
-    trouble = store.files.trouble(error)
+    trouble = store_files.trouble(error)
     messages = counted(count, "message")
     return f"{trouble}: nothing was lost, {messages} not accepted; " if trouble else ""
 
 
 def is_listening(team: Team, name: str) -> bool:
-    """Return True if mail to `name` is read now, by a running worker or by the operator."""
-    if protocol.addressing.is_operator_mailbox(name, team.config.names):
+    """Return True if mail to `name` is read now, by a running agent or by the operator."""
+    config = team.config
+    if addressing.is_operator_mailbox(name, config.names):
         return True
-    return store.leases.is_held(team.directory.agent(name).lease)
+    return agents.is_running(team.directory.agent(name), attached=config.attached is not None)
 
 
 def mark_read(team: Team, name: str, offset: int) -> None:
@@ -164,7 +157,7 @@ def acknowledge(team: Team, name: str) -> None:
         UsageError: It never ran.
     """
     agent = team.agent(name)
-    run, status = _ended_run(agent), store.agents.status(agent)
+    run, status = _ended_run(agent), agents.status(agent)
     failed_at = status.failed_at if status is not None and status.failed is not None else 0
     if run is None and not failed_at:
         raise TryLaterError(f"{name} is running: there is nothing to acknowledge before it has ended")
@@ -205,7 +198,7 @@ def acknowledge_all(team: Team, names: Iterable[str]) -> None:
     ended = {name: run for name, run in runs.items() if run}
     if not ended:
         return
-    failed = [task for task in store.tasks.load_all(team.directory) if task.status == "failed"]
+    failed = [task for task in tasks.load_all(team.directory) if task.status == "failed"]
     marks = _result_marks(team, ended) | {task_mark(task.id): float(task.rev) for task in failed}
 
     def edit(state: OperatorState) -> None:
@@ -216,8 +209,15 @@ def acknowledge_all(team: Team, names: Iterable[str]) -> None:
 
 
 def _result_marks(team: Team, names: Iterable[str]) -> dict[str, float]:
-    sizes = {box: store.mailbox.size(team.directory, box) for box in (OPERATOR, LEAD)}
+    sizes = {box: mailbox.size(team.directory, box) for box in (OPERATOR, LEAD)}
     return {result_mark(box, name): float(size) for name in names for box, size in sizes.items() if size}
+
+
+def is_refused(team: Team, name: str) -> bool:
+    """Return True if an agent's model refused its last assignment, and the operator has not acknowledged that."""
+    status = agents.status(team.directory.agent(name))
+    seen = json_records.load(team.directory.operator, OperatorState) or OperatorState()
+    return status is not None and status.refused_by is not None and status.failed_at > seen.failures.get(name, 0)
 
 
 def _mark_seen(state: OperatorState, marks: Mapping[str, float]) -> None:
@@ -228,13 +228,13 @@ def _mark_seen(state: OperatorState, marks: Mapping[str, float]) -> None:
 def _ended_run(agent: AgentDirectory) -> int | None:
     """Return the newest run, 0 if there was none; None if it is still running."""
     # Read before the lease is probed: a run that begins in between must not count as ended.
-    run = store.agents.last_run(agent)
-    return None if store.leases.is_held(agent.lease) else run
+    run = agents.last_run(agent)
+    return None if leases.is_held(agent.lease) else run
 
 
 def forget_acknowledged(team: Team, name: str) -> None:
     """Remove the acknowledgement for `name`: the next agent of that name starts at run 1 again."""
-    state = store.json_records.load(team.directory.operator, OperatorState)
+    state = json_records.load(team.directory.operator, OperatorState)
 
     def forget(state: OperatorState) -> None:
         state.acknowledged.pop(name, None)
@@ -256,8 +256,8 @@ def _deliver(team: Team, config: Config, to: str, kind: str, text: str, **metada
 
 def post(team: Team, to: str, kind: str, text: str, ident: str | None = None, **metadata: JsonValue) -> Message:
     """Store a message of any type in the mailbox of `to`, which must be on the team, and return it."""
-    message = store.mailbox.compose(team.by, to, kind, text, ident=ident, ts=team.now(), metadata=metadata)
-    return store.mailbox.send(team.directory, message, durable=True)
+    message = mailbox.compose(team.by, to, kind, text, ident=ident, ts=team.now(), metadata=metadata)
+    return mailbox.send(team.directory, message, durable=True)
 
 
 def _change_operator(team: Team, edit: Callable[[OperatorState], object]) -> None:
@@ -267,9 +267,7 @@ def _change_operator(team: Team, edit: Callable[[OperatorState], object]) -> Non
         state.rev += 1
         return state
 
-    store.json_records.change(
-        team.directory.operator, team.directory.lock("operator"), OperatorState, apply, durable=True
-    )
+    json_records.change(team.directory.operator, team.directory.lock("operator"), OperatorState, apply, durable=True)
 
 
 SLASH_FOLDER = ".claude/commands"

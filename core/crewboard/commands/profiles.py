@@ -10,18 +10,14 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from crewboard import env, redaction, store
+from crewboard import env, redaction
 from crewboard.commands.hire import Hire
+from crewboard.errors import BadDataError, StorageError, UsageError
+from crewboard.names import is_name
 from crewboard.pricing import budget_or_none
-from crewboard.records import (
-    BadDataError,
-    HireOptions,
-    Profile,
-    Spec,
-    StorageError,
-    UsageError,
-    is_name,
-)
+from crewboard.records.agents import HireOptions, Profile, Spec
+from crewboard.store import files, json_records
+from crewboard.store.layout import key_of
 
 
 class Profiles(Struct):
@@ -60,13 +56,13 @@ def save(place: Path, name: str, profile: Profile) -> Path:
         raise UsageError(problem)
     path = place / f"{name}.json"
     try:
-        store.files.make_private_folders(place)
+        files.make_private_folders(place)
     except OSError as error:
         raise StorageError(f"cannot make {place}: {error.strerror}") from error
     # The user may link the configuration directory to another place.
     path = path.resolve()
-    store.json_records.quarantine_if_damaged(store.key_of(path), Profile)
-    store.json_records.save(store.key_of(path), profile)
+    json_records.quarantine_if_damaged(key_of(path), Profile)
+    json_records.save(key_of(path), profile)
     return path
 
 
@@ -75,7 +71,7 @@ def load(place: Path) -> Profiles:
     saved = Profiles()
     for path in sorted(place.glob("*.json")):
         try:
-            profile = store.json_records.load(store.key_of(path.resolve()), Profile)
+            profile = json_records.load(key_of(path.resolve()), Profile)
         except (BadDataError, StorageError):
             saved.damaged.append(path.name)
             continue

@@ -4,25 +4,19 @@ import contextlib
 import time
 from pathlib import Path
 
-from crewboard import protocol, store
 from crewboard.commands import changes, messages
 from crewboard.commands.context import POLL_INTERVAL, Team, command_for, wait_until
-from crewboard.records import (
-    OPERATOR,
-    AttachedTeam,
-    BadDataError,
-    HireOptions,
-    Intake,
-    Lease,
-    Member,
-    Request,
-    RunStarted,
-    Spec,
-    StorageError,
-    TryLaterError,
-    UsageError,
-)
-from crewboard.store import AgentDirectory
+from crewboard.errors import BadDataError, StorageError, TryLaterError, UsageError
+from crewboard.names import OPERATOR
+from crewboard.protocol import approvals, requests, supervisor_client
+from crewboard.records.agents import HireOptions, Spec
+from crewboard.records.events import Intake, RunStarted
+from crewboard.records.processes import Lease
+from crewboard.records.requests import Request
+from crewboard.records.team import AttachedTeam, Member
+from crewboard.store import agents, journal, json_records, leases, mailbox, roster, tasks
+from crewboard.store import hosts as store_hosts
+from crewboard.store.layout import AgentDirectory
 
 DELETE_TIMEOUT = 10.0
 """Seconds that all workers together have to exit when their team is deleted."""
@@ -36,16 +30,16 @@ LOST_TIMEOUT = 20.0
 
 def ask_to_stop(team: Team, name: str, reason: str = "") -> Request | None:
     """Ask an agent to shut down and return the request, which will hold its answer; None if it is not running."""
-    store.roster.require_own_agents(team.directory)
+    roster.require_own_agents(team.directory)
     return _ask(team, team.agent(name).name, reason)
 
 
 def _ask(team: Team, name: str, reason: str) -> Request | None:
     """Ask the agent called `name`, on the roster or not."""
-    if not store.leases.is_held(team.directory.agent(name).lease):
+    if not leases.is_held(team.directory.agent(name).lease):
         return None
-    ident = f"shutdown-{store.mailbox.new_id()[:12]}"
-    asked = protocol.approvals.ask(team.directory, ident, "shutdown", team.by, name, {"reason": reason}, team.now())
+    ident = f"shutdown-{mailbox.new_id()[:12]}"
+    asked = approvals.ask(team.directory, ident, "shutdown", team.by, name, {"reason": reason}, team.now())
     team.note("stop", name, ident)
     return asked
 
@@ -61,24 +55,24 @@ def stop(team: Team, name: str, reason: str = "") -> None:
     if (attached := team.config.attached) is not None:
         why = f" ({reason})" if reason else ""
         messages.send(team, name, f"The operator asks you to stop{why}: finish what you are doing now, then end.")
-        _end_attached(team, attached, name, protocol.approvals.SHUTDOWN_TIMEOUT)
+        _end_attached(team, attached, name, approvals.SHUTDOWN_TIMEOUT)
         return
     request = ask_to_stop(team, name, reason)
     if request is None:
         _stop_ended(team, name)
         return
     agent = team.agent(name)
-    deadline = time.monotonic() + protocol.approvals.SHUTDOWN_TIMEOUT
-    while store.leases.is_held(agent.lease):
-        answer = protocol.requests.load(team.directory, request.id)
+    deadline = time.monotonic() + approvals.SHUTDOWN_TIMEOUT
+    while leases.is_held(agent.lease):
+        answer = requests.load(team.directory, request.id)
         if answer is not None and answer.status == "rejected":
             raise TryLaterError(f"{name} refused to shut down: {answer.feedback or 'no reason given'}")
         if (answer is None or answer.status == "pending") and time.monotonic() > deadline:
-            protocol.requests.close(team.directory, request.id, "expired", "system", team.now())
+            requests.close(team.directory, request.id, "expired", "system", team.now())
         if answer is not None and answer.status in ("expired", "cancelled"):
             raise TryLaterError(f"{name} did not answer; `{command_for(team, f'stop {name} --now')}` ends it anyway")
         time.sleep(POLL_INTERVAL)
-    protocol.supervisor_client.wake_supervisor(team.directory)
+    supervisor_client.wake_supervisor(team.directory)
 
 
 def stop_now(team: Team, name: str) -> None:
@@ -93,14 +87,14 @@ def stop_now(team: Team, name: str) -> None:
         _end_attached(team, attached, name, 0)
         return
     agent = team.agent(name)
-    if not store.leases.is_held(agent.lease):
+    if not leases.is_held(agent.lease):
         _stop_ended(team, name)
         return
     want_killed(team, name)
     team.note("stop", name, "now")
-    protocol.supervisor_client.wake_supervisor(team.directory)
+    supervisor_client.wake_supervisor(team.directory)
     _wait_for_leases(team, [name], _kill_timeout(team), keep_waking=True)
-    if store.leases.is_held(agent.lease):
+    if leases.is_held(agent.lease):
         raise TryLaterError(_still_running(team, [name]))
 
 
@@ -115,11 +109,11 @@ def _end_attached(team: Team, attached: AttachedTeam, name: str, grace: float) -
 def _stop_ended(team: Team, name: str) -> None:
     """Remove an agent that is not running from the queue; if it is not queued, acknowledge its end."""
     agent = team.directory.agent(name)
-    spec = store.json_records.load_or_none(agent.spec, Spec)
+    spec = json_records.load_or_none(agent.spec, Spec)
     if spec is not None and _is_queued(agent, spec.run):
         _cancel_starts(team, [name])
         team.note("stop", name, "queued")
-        protocol.supervisor_client.wake_supervisor(team.directory)
+        supervisor_client.wake_supervisor(team.directory)
         return
     _acknowledge_ends(team, [name])
     team.note("acknowledge", name)
@@ -127,9 +121,9 @@ def _stop_ended(team: Team, name: str) -> None:
 
 def _is_queued(agent: AgentDirectory, run: int) -> bool:
     """Return True if a run waits, or a host has claimed it, and has not begun."""
-    if store.agents.held_starts(agent.team).find(agent.name, run) is not None:
+    if agents.held_starts(agent.team).find(agent.name, run) is not None:
         return True
-    return store.agents.last_run(agent) < run and store.hosts.is_wanted(agent.team, agent.name, run)
+    return agents.last_run(agent) < run and store_hosts.is_wanted(agent.team, agent.name, run)
 
 
 def remove(team: Team, name: str) -> Path:
@@ -141,26 +135,26 @@ def remove(team: Team, name: str) -> Path:
         UsageError: It has unmerged work.
         TryLaterError: It is running.
     """
-    store.roster.require_own_agents(team.directory)
+    roster.require_own_agents(team.directory)
     agent = team.agent(name)
-    if store.leases.is_held(agent.lease):
+    if leases.is_held(agent.lease):
         raise TryLaterError(f"{name} is alive; stop it first")
     changes.require_merged(team, [name])
     had_worktree = changes.worktree_of(team, name) is not None
-    store.tasks.release(team.directory, name, team.now())
+    tasks.release(team.directory, name, team.now())
     # A damaged file acknowledges nothing.
     with contextlib.suppress(BadDataError):
         messages.forget_acknowledged(team, name)
         messages.acknowledge_results(team, name)
-    protocol.requests.cancel_requests_of(team.directory, name, team.now())
-    store.roster.drop(team.directory, name, store.agents.sum_up(agent))
+    requests.cancel_requests_of(team.directory, name, team.now())
+    roster.drop(team.directory, name, agents.sum_up(agent))
     team.note("remove", name)
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(team.now()))
-    aside = team.directory.key(f"removed/{name}-{stamp}-{store.mailbox.new_id()[:4]}")
+    aside = team.directory.key(f"removed/{name}-{stamp}-{mailbox.new_id()[:4]}")
     try:
         team.directory.make_folder(team.directory.removed.name)
         team.directory.make_folder(aside.name)
-        store.agents.remove_media(agent)
+        agents.remove_media(agent)
         team.directory.move(agent.folder.name, f"{aside.name}/agent")
         team.directory.move(team.directory.inbox(name).name, f"{aside.name}/inbox.jsonl")
     except StorageError as error:
@@ -186,7 +180,7 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
     if purge:
         require_purgeable(team)
     team.note("delete", detail=", ".join(word for word, given in (("now", now), ("purge", purge)) if given))
-    protocol.supervisor_client.request_exit(team.directory)
+    supervisor_client.request_exit(team.directory)
     names = all_agents(team)
     # Before, because a queued agent may begin when another one ends; and after, because one that crashed may restart.
     _cancel_starts(team, names)
@@ -194,9 +188,9 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
     _cancel_starts(team, names)
     _acknowledge_ends(team, names)
     # The first supervisor may have died, and another one ended the workers.
-    protocol.supervisor_client.request_exit(team.directory)
-    has_hosts = store.hosts.exist(team.directory)
-    if not has_hosts and not wait_until(lambda: not protocol.supervisor_client.is_alive(team.directory), 10):
+    supervisor_client.request_exit(team.directory)
+    has_hosts = store_hosts.exist(team.directory)
+    if not has_hosts and not wait_until(lambda: not supervisor_client.is_alive(team.directory), 10):
         raise TryLaterError(f"the supervisor is still running; see {team.directory.supervisor_log}")
     if purge:
         for name in names:
@@ -213,7 +207,7 @@ def require_purgeable(team: Team) -> None:
         TryLaterError: A host is up.
     """
     changes.require_merged(team, all_agents(team))
-    if up := [name for name in sorted(team.directory.hosts.names()) if store.hosts.is_up(team.directory, name)]:
+    if up := [name for name in sorted(team.directory.hosts.names()) if store_hosts.is_up(team.directory, name)]:
         raise TryLaterError(
             f"the host{'s' if len(up) > 1 else ''} {', '.join(up)} {'are' if len(up) > 1 else 'is'} up; end "
             "`crewboard host` there, then purge"
@@ -230,28 +224,28 @@ def end_all(team: Team, names: list[str], *, now: bool = False) -> None:
         for name in names:
             _ask(team, name, "the team is being deleted")
         _wait_for_leases(team, names, DELETE_TIMEOUT)
-    left = [name for name in names if store.leases.is_held(team.directory.agent(name).lease)]
+    left = [name for name in names if leases.is_held(team.directory.agent(name).lease)]
     for name in left:
         want_killed(team, name)
     if left:
-        protocol.supervisor_client.wake_supervisor(team.directory)
+        supervisor_client.wake_supervisor(team.directory)
     _wait_for_leases(team, left, _kill_timeout(team), keep_waking=True)
-    if alive := [name for name in left if store.leases.is_held(team.directory.agent(name).lease)]:
+    if alive := [name for name in left if leases.is_held(team.directory.agent(name).lease)]:
         raise TryLaterError(_still_running(team, alive))
 
 
 def _kill_timeout(team: Team) -> float:
-    return LOST_TIMEOUT if store.hosts.exist(team.directory) else KILL_TIMEOUT
+    return LOST_TIMEOUT if store_hosts.exist(team.directory) else KILL_TIMEOUT
 
 
 def _still_running(team: Team, names: list[str]) -> str:
     """Return which agents did not end, and what to do: see the log here, or look after their hosts."""
     still = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} still running"
-    holders = (store.leases.holder(team.directory.agent(name).lease, Lease) for name in names)
+    holders = (leases.holder(team.directory.agent(name).lease, Lease) for name in names)
     hosts = sorted({holder.host for holder in holders if holder is not None and holder.host})
     if not hosts:
         return f"{still}; see {team.directory.supervisor_log}"
-    down = [host for host in hosts if not store.hosts.is_up(team.directory, host)]
+    down = [host for host in hosts if not store_hosts.is_up(team.directory, host)]
     if not down:
         return f"{still} on {', '.join(hosts)}; see the log of `crewboard host` there"
     return (
@@ -264,10 +258,10 @@ def _cancel_starts(team: Team, names: list[str]) -> None:
     """Cancel starts that never began."""
     for name in names:
         agent = team.directory.agent(name)
-        spec = store.json_records.load_or_none(agent.spec, Spec)
-        if spec is not None and spec.run > store.agents.last_run(agent):
-            store.agents.want(agent, "killed", spec.run)
-        store.hosts.withdraw(team.directory, name)
+        spec = json_records.load_or_none(agent.spec, Spec)
+        if spec is not None and spec.run > agents.last_run(agent):
+            agents.want(agent, "killed", spec.run)
+        store_hosts.withdraw(team.directory, name)
 
 
 def _acknowledge_ends(team: Team, names: list[str]) -> None:
@@ -294,10 +288,10 @@ def _wait_for_leases(team: Team, names: list[str], seconds: float, *, keep_wakin
     deadline = time.monotonic() + seconds
     next_wake = time.monotonic() + 1
     while time.monotonic() < deadline:
-        if not any(store.leases.is_held(team.directory.agent(name).lease) for name in names):
+        if not any(leases.is_held(team.directory.agent(name).lease) for name in names):
             return
         if keep_waking and time.monotonic() > next_wake:
-            protocol.supervisor_client.wake_supervisor(team.directory)
+            supervisor_client.wake_supervisor(team.directory)
             next_wake = time.monotonic() + 1
         time.sleep(POLL_INTERVAL)
 
@@ -310,11 +304,11 @@ def want_killed(team: Team, name: str) -> None:
     """
     agent = team.directory.agent(name)
     try:
-        store.agents.want(agent, "killed")
+        agents.want(agent, "killed")
     except (BadDataError, UsageError):
         spec = _rebuild_spec(agent, _member(team, name)).replace(want="killed", at=team.now())
         lock = team.directory.lock(f"spec-{name}")
-        store.json_records.change(agent.spec, lock, Spec, lambda _: spec, replace_damaged=True, durable=True)
+        json_records.change(agent.spec, lock, Spec, lambda _: spec, replace_damaged=True, durable=True)
 
 
 def _member(team: Team, name: str) -> Member | None:
@@ -328,12 +322,12 @@ def _rebuild_spec(agent: AgentDirectory, member: Member | None) -> Spec:
     """Return a spec built from the agent's journal and the roster."""
     prompt = ""
     started: RunStarted | None = None
-    for event, _ in store.journal.read(agent.journal):
+    for event, _ in journal.read(agent.journal):
         if isinstance(event, RunStarted):
             started = event
         elif isinstance(event, Intake) and event.prompt is not None:
             prompt = event.prompt
-    holder = store.leases.holder(agent.lease, Lease)
+    holder = leases.holder(agent.lease, Lease)
     return Spec(
         prompt=prompt,
         prompt_id=started.prompt_id if started else "",
@@ -341,7 +335,7 @@ def _rebuild_spec(agent: AgentDirectory, member: Member | None) -> Spec:
         role=member.role if member else "",
         model=started.model if started else "",
         flags=_rebuild_flags(started, member),
-        run=max(store.agents.last_run(agent), holder.run if holder else 0, 1),
+        run=max(agents.last_run(agent), holder.run if holder else 0, 1),
     )
 
 

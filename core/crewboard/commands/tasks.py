@@ -3,10 +3,17 @@
 import os
 from collections.abc import Callable
 
-from crewboard import agent_types, protocol, store, type_files
+from crewboard import agent_types, type_files
 from crewboard.commands.context import Team, command_for, require_here
 from crewboard.commands.messages import post
-from crewboard.records import OPERATOR, Checked, Exit, Spec, Status, Task, TaskStatus, UsageError, is_orderly
+from crewboard.errors import UsageError
+from crewboard.names import OPERATOR
+from crewboard.protocol import reviews
+from crewboard.records.agents import Spec, Status
+from crewboard.records.processes import Exit, is_orderly
+from crewboard.records.team import Checked, Task, TaskStatus
+from crewboard.store import agents, files, json_records, leases, roster
+from crewboard.store import tasks as store_tasks
 
 _MOST_OF_TAIL = 4096
 """Bytes from the end of a check's output that are read to show its last lines."""
@@ -34,18 +41,18 @@ def add_task(  # noqa: PLR0913  each is a field of the task
             or a blocking task does not exist; the owner is of another type, or the reviewer; or a lead asks for no
             check.
     """
-    store.roster.require_own_agents(team.directory)
-    store.tasks.check_words(subject, priority)
-    if team.by != OPERATOR and check == store.tasks.NO_CHECK:
+    roster.require_own_agents(team.directory)
+    store_tasks.check_words(subject, priority)
+    if team.by != OPERATOR and check == store_tasks.NO_CHECK:
         raise UsageError("only the operator lets a task be completed without a check")
     if required_type is not None:
         type_files.find(team.directory.root, required_type)
     review = _reviewer(team, review)
-    store.tasks.check_reviewer("the task", review, owner)
+    store_tasks.check_reviewer("the task", review, owner)
     if owner is not None:
-        store.tasks.check_type("the task", required_type, owner, team.member(owner).type)
+        store_tasks.check_type("the task", required_type, owner, team.member(owner).type)
     team.ensure()
-    task = store.tasks.add(
+    task = store_tasks.add(
         team.directory, subject, team.now(),
         description=description, priority=priority, owner=owner, blocked_by=blocked_by, required_type=required_type,
         check=check, review=review, by=team.by,
@@ -79,18 +86,18 @@ def update_task(  # noqa: PLR0913  each is a field of the task
             `by` may not change the task, the subject or the check is empty, the priority is out of range, the task
             cannot be blocked by these tasks, or its review is open and would get another reviewer.
     """
-    store.roster.require_own_agents(team.directory)
+    roster.require_own_agents(team.directory)
     member = team.member(owner) if owner is not None else None
-    before = store.tasks.load(team.directory, task_id)
+    before = store_tasks.load(team.directory, task_id)
     if member is not None:
-        store.tasks.check_type(f"task {task_id}", before.required_type, member.name, member.type)
-    task = store.tasks.update(
+        store_tasks.check_type(f"task {task_id}", before.required_type, member.name, member.type)
+    task = store_tasks.update(
         team.directory, task_id, team.by, team.now(),
         status=status, owner=owner, blocked_by=blocked_by,
-        edit=store.tasks.Edit(subject, description, priority, check, _reviewer(team, review)),
+        edit=store_tasks.Edit(subject, description, priority, check, _reviewer(team, review)),
     )  # fmt: skip
     if before.in_review is not None:
-        protocol.reviews.reconcile(team.directory, team.now())
+        reviews.reconcile(team.directory, team.now())
     done = (
         " ".join(filter(None, (status, owner))),
         "subject" if subject is not None else "",
@@ -101,7 +108,7 @@ def update_task(  # noqa: PLR0913  each is a field of the task
         f"blocked by {', '.join(map(str, blocked_by)) or 'none'}" if blocked_by is not None else "",
     )
     team.note("task update", f"#{task_id}", ", ".join(filter(None, done)))
-    reopened = before.status in store.tasks.CLOSED and task.status not in store.tasks.CLOSED
+    reopened = before.status in store_tasks.CLOSED and task.status not in store_tasks.CLOSED
     if owner is not None and (owner != before.owner or reopened):
         _tell_owner(team, task, owner)
     return task
@@ -113,7 +120,7 @@ def _reviewer(team: Team, name: str | None) -> str | None:
     Raises:
         UsageError: There is no such agent.
     """
-    return name if name in (None, OPERATOR, store.tasks.NO_REVIEW) else team.member(name).name
+    return name if name in (None, OPERATOR, store_tasks.NO_REVIEW) else team.member(name).name
 
 
 def retry_task(team: Team, task_id: int) -> Task:
@@ -122,8 +129,8 @@ def retry_task(team: Team, task_id: int) -> Task:
     Raises:
         UsageError: There is no such task.
     """
-    store.roster.require_own_agents(team.directory)
-    task = store.tasks.load(team.directory, task_id)
+    roster.require_own_agents(team.directory)
+    task = store_tasks.load(team.directory, task_id)
     owner = task.owner or task.last_owner
     return update_task(team, task_id, status="pending", owner=owner if team.config.member(owner or "") else None)
 
@@ -134,8 +141,8 @@ def reopen_task(team: Team, task_id: int) -> Task:
     Raises:
         UsageError: There is no such task, or it is not closed.
     """
-    store.roster.require_own_agents(team.directory)
-    before, task = store.tasks.reopen(team.directory, task_id, team.by, team.now())
+    roster.require_own_agents(team.directory)
+    before, task = store_tasks.reopen(team.directory, task_id, team.by, team.now())
     owner = before.owner or before.last_owner
     team.note("task reopen", f"#{task_id}", f"was {before.status}" + (f", {owner}" if owner else ""))
     return task
@@ -147,8 +154,8 @@ def raise_priority(team: Team, task_id: int, change: int) -> Task:
     Raises:
         UsageError: There is no such task, or its priority would be out of range.
     """
-    store.roster.require_own_agents(team.directory)
-    task = store.tasks.reprioritise(team.directory, task_id, team.by, team.now(), change)
+    roster.require_own_agents(team.directory)
+    task = store_tasks.reprioritise(team.directory, task_id, team.by, team.now(), change)
     team.note("task update", f"#{task_id}", describe_priority(task.priority))
     return task
 
@@ -164,7 +171,7 @@ def block_task(team: Team, task_id: int, blocked_by: list[int]) -> Task:
     Raises:
         UsageError: The task does not exist or is not pending, or it cannot be blocked by these tasks.
     """
-    store.roster.require_own_agents(team.directory)
+    roster.require_own_agents(team.directory)
     return update_task(team, task_id, blocked_by=blocked_by)
 
 
@@ -173,14 +180,17 @@ def blocking_reasons(team: Team, task: Task, *, owner_lives: bool | None = None)
 
     Pass `owner_lives` if it is known already; else the owner's lease is probed.
     """
-    if task.status in store.tasks.CLOSED:
+    if task.status in store_tasks.CLOSED:
         return []
-    board = {each.id: each for each in store.tasks.load_all(team.directory)}
-    waiting = store.tasks.blockers(task, board) if task.status == "pending" else []
-    never_completed = {ident: state for ident in waiting if (state := store.tasks.terminal_state(ident, board))}
+    board = {each.id: each for each in store_tasks.load_all(team.directory)}
+    waiting = store_tasks.blockers(task, board) if task.status == "pending" else []
+    never_completed = {ident: state for ident in waiting if (state := store_tasks.terminal_state(ident, board))}
     found = [_unblock_hint(team, task, never_completed)] if never_completed else []
     problem = owner_problem(team, task.owner) if task.owner is not None and not owner_lives else None
-    if problem == "gone":
+    if problem is not None and team.config.attached is not None:
+        # No command resumes it, or gives its task to another agent.
+        found.append(f"{task.owner} is {problem}")
+    elif problem == "gone":
         found.append(f"{task.owner} is gone: `{command_for(team, f'task update {task.id} --owner NAME')}`")
     elif problem is not None:
         found.append(f"{task.owner} is {problem}: `{command_for(team, f'resume {task.owner}')}`")
@@ -196,20 +206,20 @@ def _unblock_hint(team: Team, task: Task, never_completed: dict[int, str]) -> st
 
 def owner_problem(team: Team, name: str) -> str | None:
     """Return `dead`, `not running` or `gone` for an owner that has no process, None for one that is running."""
-    agent = team.directory.agent(name)
-    if store.leases.is_held(agent.lease):
+    agent, config = team.directory.agent(name), team.config
+    if agents.is_running(agent, attached=config.attached is not None):
         return None
-    if team.config.member(name) is None:
+    if config.member(name) is None:
         return "gone"
-    record = store.json_records.load_or_none(agent.exit, Exit)
+    record = json_records.load_or_none(agent.exit, Exit)
     if record is None:
-        return "dead" if store.agents.last_run(agent) else "not running"
+        return "dead" if agents.last_run(agent) else "not running"
     return "not running" if is_orderly(record) else "dead"
 
 
 def passed_over(team: Team, task: Task) -> str | None:
     """Return the check that a completed task never passed; None if it has none or passed it."""
-    check = store.tasks.check_of(team.directory, task) if task.status == "completed" else None
+    check = store_tasks.check_of(team.directory, task) if task.status == "completed" else None
     passed = check is not None and task.checked is not None and task.checked.passed
     return check.command if check is not None and not passed else None
 
@@ -219,10 +229,10 @@ def last_checked(team: Team, name: str) -> Checked | None:
 
     A check that failed does not count any more once it is set neither for a task nor for the team.
     """
-    last = store.json_records.load_or_none(team.directory.agent(name).checked, Checked)
+    last = json_records.load_or_none(team.directory.agent(name).checked, Checked)
     if last is not None and last.passed:
         return last
-    tasks = store.tasks.load_all(team.directory)
+    tasks = store_tasks.load_all(team.directory)
     if last is not None:
         return last if last.command in (team.config.check, *(task.check for task in tasks)) else None
     # Of a team of an older version, only the tasks say it.
@@ -232,19 +242,19 @@ def last_checked(team: Team, name: str) -> Checked | None:
 
 def has_check(team: Team, name: str) -> bool:
     """Return True if `check_agent` has a check to run."""
-    task = store.tasks.in_progress(team.directory, name)
-    return store.tasks.check_of(team.directory, task) is not None
+    task = store_tasks.in_progress(team.directory, name)
+    return store_tasks.check_of(team.directory, task) is not None
 
 
 def is_checking(team: Team, name: str) -> bool:
     """Return True if a check of an agent runs."""
-    return store.leases.is_held(team.directory.agent(name).checking)
+    return leases.is_held(team.directory.agent(name).checking)
 
 
 def last_lines(team: Team, checked: Checked, count: int = 5) -> str:
     """Return the last lines of the output of a check, indented; empty if they cannot be read."""
     try:
-        with open(team.directory.path / checked.result, "rb", opener=store.files.open_existing) as file:
+        with open(team.directory.path / checked.result, "rb", opener=files.open_existing) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _MOST_OF_TAIL))
             lines = file.read().decode("utf-8", "replace").splitlines()
     except OSError:
@@ -262,26 +272,26 @@ def check_agent(team: Team, name: str, show: Callable[[str], None]) -> tuple[Che
         NoSandboxError: No sandbox works here.
         StorageError: The output cannot be kept.
     """
-    store.roster.require_own_agents(team.directory)
+    roster.require_own_agents(team.directory)
     agent = team.agent(name)
-    spec = store.agents.spec(agent)
+    spec = agents.spec(agent)
     if spec is None:
         raise UsageError(f"{name} has no spec file; spawn it again")
     if not agent_types.type_of(spec.type, spec.definition).executes:
         raise UsageError(
             f"{name} is of type {spec.type}, which runs no commands: nothing can be checked in its sandbox"
         )
-    task = store.tasks.in_progress(team.directory, name)
-    check = store.tasks.check_of(team.directory, task)
+    task = store_tasks.in_progress(team.directory, name)
+    check = store_tasks.check_of(team.directory, task)
     require_here(team, name, "its checks run when it completes a task")
     if check is None:
         which = f"task {task.id} of {name} has no check" if task is not None else f"{name} has no task in progress"
         raise UsageError(f"{which}, and the team has none: `{command_for(team, 'settings check COMMAND')}`")
-    with store.agents.checking(agent):
+    with agents.checking(agent):
         checked = _run_check(team, name, spec, check.command, show)
-    store.agents.save_checked(agent, checked, team.config.check)
+    agents.save_checked(agent, checked, team.config.check)
     if task is not None:
-        task = store.tasks.note_check(team.directory, task.id, team.by, checked)
+        task = store_tasks.note_check(team.directory, task.id, team.by, checked)
     team.note("check", name, "passed" if checked.passed else "failed")
     return checked, task
 
@@ -303,8 +313,8 @@ def _run_check(team: Team, name: str, spec: Spec, command: str, show: Callable[[
 def is_at_work(team: Team, name: str) -> bool:
     """Return True if an agent is running and not idle."""
     agent = team.directory.agent(name)
-    status = store.json_records.load_or_none(agent.status, Status)
-    return store.leases.is_held(agent.lease) and (status is None or status.state != "idle")
+    status = json_records.load_or_none(agent.status, Status)
+    return leases.is_held(agent.lease) and (status is None or status.state != "idle")
 
 
 def _tell_owner(team: Team, task: Task, owner: str) -> None:
@@ -314,4 +324,4 @@ def _tell_owner(team: Team, task: Task, owner: str) -> None:
 
 def assign_without_mail(team: Team, task_id: int, owner: str) -> None:
     """Assign a task to an agent whose prompt mentions it already, so that no mail is needed."""
-    store.tasks.update(team.directory, task_id, team.by, team.now(), owner=owner)
+    store_tasks.update(team.directory, task_id, team.by, team.now(), owner=owner)

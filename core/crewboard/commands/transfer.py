@@ -1,12 +1,21 @@
 """Copying a team out of its store into plain files, and from such files into a team, byte by byte."""
 
+import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from crewboard import protocol, store
-from crewboard.commands.context import Team
-from crewboard.records import BadDataError, Config, Exit, Status, StorageError, TryLaterError, UsageError
-from crewboard.store import Key, Store, TeamDirectory, key_of
+from crewboard.commands import hosts
+from crewboard.commands.context import Team, create_command
+from crewboard.errors import BadDataError, StorageError, TryLaterError, UsageError
+from crewboard.protocol import requests, supervisor_client
+from crewboard.records.agents import Status
+from crewboard.records.processes import Exit
+from crewboard.records.team import Config
+from crewboard.store import agents, files, json_records, roster, tasks
+from crewboard.store import hosts as store_hosts
+from crewboard.store.interface import Key, Store
+from crewboard.store.layout import TeamDirectory, key_of
 
 _FOLDERS = ("inbox", "results", "tasks", "requests", "agents", "removed", "workspaces", "bundles")
 """Folders with records and logs. What is in others belongs to the machine: locks, worktrees, open dashboards."""
@@ -22,13 +31,14 @@ def export(team: Team, folder: Path) -> int:
     """Write all that is stored of a team into a new folder, as files. Return how many.
 
     Raises:
-        UsageError: There is something in the folder.
+        UsageError: There is no team, or something in the folder.
         StorageError: The store or the folder failed.
     """
+    _require_team(team)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} is not an empty folder: name a new one")
     try:
-        store.files.make_private_folders(folder)
+        files.make_private_folders(folder)
     except OSError as error:
         raise StorageError(f"cannot create {folder}: {error.strerror}") from error
     target = key_of(folder / "config.json")
@@ -38,46 +48,68 @@ def export(team: Team, folder: Path) -> int:
     return count + _copy_files(team.directory.path, folder)
 
 
+def _require_team(team: Team) -> None:
+    directory = team.directory
+    if not directory.exists():
+        name, root = directory.path.name, directory.root
+        raise UsageError(f"there is no team {name} in {root}; `{create_command(root, name)}` makes it")
+
+
 def _used_offline_model(team: Team) -> bool:
     """Return True if agents of the team have used the offline model, on this machine or on a host."""
     directory = team.directory
-    return store.roster.uses_offline_model(directory) or any(host.offline for host in store.hosts.load_all(directory))
+    return roster.uses_offline_model(directory) or any(host.offline for host in store_hosts.load_all(directory))
 
 
 def _change(place: Key, **changes: object) -> None:
     """Change the settings of a team that was copied; its bytes stay as they are if they say so already."""
-    config = store.json_records.load_or_none(place, Config)
+    config = json_records.load_or_none(place, Config)
     if config is not None and any(getattr(config, name) != value for name, value in changes.items()):
-        store.json_records.save(place, config.replace(**changes))
+        json_records.save(place, config.replace(**changes))
 
 
 def import_(team: Team, folder: Path) -> int:
     """Replace all that is stored of a team without agents by what `export` wrote into a folder. Return how many files.
 
     Raises:
-        UsageError: The folder holds no exported team, or the team has agents.
-        TryLaterError: The supervisor or a host of the team runs.
+        UsageError: The folder holds no exported team, the team does not exist, or it has agents.
+        BadDataError: Something in the folder is no folder and no regular file, such as a link.
+        TryLaterError: A host of the team is up, or its supervisor does not end.
         StorageError: The store or the folder failed; if the team is in a database, it is unchanged.
     """
     source = key_of(folder / "config.json").store
     if source.get("config.json") is None:
         raise UsageError(f"there is no team in {folder}: name a folder that `crewboard export` wrote")
+    _require_plain(folder)
+    _require_team(team)
     team.directory.require_adopted()
     if team.config.members or team.directory.agent_names() or team.directory.removed.names():
         raise UsageError(
             f"the team {team.directory.path.name} has agents: import into a new one, `crewboard team create`"
         )
-    if store.leases.is_held(team.directory.supervisor_lock):
-        raise TryLaterError(f"the supervisor of {team.directory.path.name} runs: try again when it has ended")
     for host in sorted(team.directory.hosts.names()):
-        if store.hosts.is_up(team.directory, host):
+        if store_hosts.is_up(team.directory, host):
             raise TryLaterError(f"the host {host} of {team.directory.path.name} is up: end it, and try again")
+    hosts.end_supervisor(team.directory)
     for name in (*_FOLDERS, *(f"agents/{each}" for each in source.names("agents"))):
         team.directory.make_folder(name)
     count = team.directory.lock("import").locked(lambda: _replace(source, team.directory))
-    if not store.roster.is_attached(team.directory):
+    if not roster.is_attached(team.directory):
         _end_runs(team)
     return count + _copy_files(folder, team.directory.path)
+
+
+def _require_plain(folder: Path) -> None:
+    """Refuse what `export` does not write: a link could bring any file of this machine into the team."""
+    for above, folders, names, opened in os.fwalk(folder, follow_symlinks=False):
+        if Path(above) == folder:
+            folders[:] = [name for name in folders if name in _FOLDERS]
+        for name in (*folders, *names):
+            mode = os.stat(name, dir_fd=opened, follow_symlinks=False).st_mode
+            if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+                raise BadDataError(
+                    f"{Path(above) / name} is a link, or no regular file: `crewboard export` writes none"
+                )
 
 
 def _end_runs(team: Team) -> None:
@@ -85,12 +117,12 @@ def _end_runs(team: Team) -> None:
     now = team.now()
     for name in team.directory.agent_names():
         agent = team.directory.agent(name)
-        status = store.json_records.load_or_none(agent.status, Status)
-        if status is not None and protocol.supervisor_client.is_unfinalized(agent):
-            store.tasks.release(agent.team, name, now)
-            protocol.requests.cancel_requests_of(agent.team, name, now)
-            ended = store.agents.write_exit(agent, Exit(run=status.run, reason="exported", at=status.beat))
-            store.agents.mark_finalized(agent, ended)
+        status = json_records.load_or_none(agent.status, Status)
+        if status is not None and supervisor_client.is_unfinalized(agent):
+            tasks.release(agent.team, name, now)
+            requests.cancel_requests_of(agent.team, name, now)
+            ended = agents.write_exit(agent, Exit(run=status.run, reason="exported", at=status.beat))
+            agents.mark_finalized(agent, ended)
 
 
 def _replace(source: Store, team: TeamDirectory) -> int:
@@ -118,7 +150,7 @@ def _copy(source: Store, target: Store) -> int:
         end = 0
         for line, _ in source.read(name):
             if line is None:
-                raise BadDataError(f"{source.describe(name)} has a line of more than {store.files.MAX_LINE} bytes")
+                raise BadDataError(f"{source.describe(name)} has a line of more than {files.MAX_LINE} bytes")
             end = target.append(name, line + b"\n", at=end)
     return count
 
@@ -159,10 +191,10 @@ def _copy_files(source: Path, target: Path) -> int:
             for file in sorted((agent / name).glob("*")):
                 place = target / file.relative_to(source)
                 try:
-                    store.files.make_private_folders(place.parent)
+                    files.make_private_folders(place.parent)
                     content = file.read_bytes()
                 except OSError as error:
                     raise StorageError(f"cannot copy {file}: {error.strerror}") from error
-                store.files.replace_file(place, content)
+                files.replace_file(place, content)
                 count += 1
     return count

@@ -13,23 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crewboard import store
 from crewboard.commands.changes import note_collisions, read_changes, require_idle, require_worktree
 from crewboard.commands.context import command_for, require_here
 from crewboard.commands.messages import post
-from crewboard.records import (
-    BadDataError,
-    FileKept,
-    Intake,
-    SnapshotTaken,
-    Spec,
-    ToolResult,
-    Undone,
-    UsageError,
-    Worktree,
-    counted,
-)
-from crewboard.store import AgentDirectory
+from crewboard.errors import BadDataError, UsageError
+from crewboard.records.agents import Spec, Undone, Worktree
+from crewboard.records.base import counted
+from crewboard.records.events import FileKept, Intake, SnapshotTaken, ToolResult
+from crewboard.store import agents, journal, json_records
+from crewboard.store import files as store_files
+from crewboard.store.layout import AgentDirectory
 from crewboard.untrusted import without_surrogates
 from crewboard.worktrees import put_back, snapshot
 from crewboard.worktrees.put_back import PutBackFile, Tree, storage_errors
@@ -72,8 +65,8 @@ def undo_file_tools(
     team.directory.require_adopted()
     require_here(team, name, f"tell {name} what to put back")
     require_idle(team, name, "wait for it, or stop it")
-    with store.files.locked(team.directory.local_lock(f"undo-{name}")), storage_errors(team.directory.root):
-        done = set((store.json_records.load(agent.undone, Undone) or Undone()).changes)
+    with store_files.locked(team.directory.local_lock(f"undo-{name}")), storage_errors(team.directory.root):
+        done = set((json_records.load(agent.undone, Undone) or Undone()).changes)
         chosen = None if assignment == LAST else assignment
         ident, changed = _chosen(name, _by_assignment(agent, done), chosen, path)
         with Tree(Path(os.path.realpath(team.directory.root))) as tree:
@@ -83,7 +76,7 @@ def undo_file_tools(
         found = PutBack(name, tuple(PutBackFile(each.path, each.before is None) for each in changed), ident)
         if not dry_run:
             done |= {change.id for each in changed for change in each.changes}
-            store.json_records.save(agent.undone, Undone(changes=sorted(done)), durable=True)
+            json_records.save(agent.undone, Undone(changes=sorted(done)), durable=True)
     if not dry_run:
         tell(team, found)
     return found
@@ -113,7 +106,7 @@ def undo_in_checkout(
     worktree, spec = _checkout_here(team, name)
     repository = open_repository(team.directory.root)
     # A worker that begins an assignment waits for the lock: it takes a snapshot first.
-    with store.files.locked(team.directory.local_lock(f"worktree-{name}")):
+    with store_files.locked(team.directory.local_lock(f"worktree-{name}")):
         require_idle(team, name, "wait for it, or stop it")
         present = snapshot.take_locked(team.directory, name, spec).commit
         ident = None
@@ -142,7 +135,7 @@ def _checkout_here(team: "Team", name: str) -> tuple[Worktree, Spec]:
     worktree = require_worktree(team, name)
     team.directory.require_adopted()
     require_here(team, name, f"tell {name} what to put back; `{command_for(team, f'undo {name}')}` takes a merge back")
-    spec = store.agents.spec(team.agent(name))
+    spec = agents.spec(team.agent(name))
     if spec is None:
         raise UsageError(f"there is no agent {name}")
     return worktree, spec
@@ -182,7 +175,7 @@ def _snapshots(agent: AgentDirectory, present: str) -> dict[str, tuple[str, str]
     """
     begins: dict[str, str] = {}
     ends: dict[str, str] = {}
-    for event, _ in store.journal.read(agent.journal):
+    for event, _ in journal.read(agent.journal):
         if isinstance(event, SnapshotTaken) and event.at == "begin":
             begins.setdefault(event.assignment, event.commit)
         elif isinstance(event, SnapshotTaken):
@@ -234,7 +227,7 @@ def _by_assignment(agent: AgentDirectory, done: set[str]) -> dict[str, dict[str,
     """Return the changes that are not reversed yet, by assignment and file; the newest assignment last."""
     current, made = "", set()
     found: dict[str, list[FileKept]] = {}
-    for event, _ in store.journal.read(agent.journal):
+    for event, _ in journal.read(agent.journal):
         if isinstance(event, Intake) and event.assignment is not None:
             current = event.assignment
         elif isinstance(event, FileKept) and event.id not in done:
@@ -267,7 +260,7 @@ def _changed_by(team: "Team", name: str, path: str, content: str | None) -> str:
     """Say which other agent's file tools left this content in a file, if that is known."""
     for other in team.config.names:
         agent = team.directory.agent(other)
-        done = set((store.json_records.load_or_none(agent.undone, Undone) or Undone()).changes)
+        done = set((json_records.load_or_none(agent.undone, Undone) or Undone()).changes)
         found = reversed(_by_assignment(agent, done).values()) if other != name else ()
         last = next((files[path] for files in found if path in files), None)
         if last is not None and content in last.results:
@@ -279,7 +272,7 @@ def _contents(team: "Team", agent: AgentDirectory, tree: Tree, changed: Iterable
     """Return what was in each file. Refuse to lose what something else wrote into one since."""
     contents, problems = {}, []
     for each in changed:
-        content = None if each.before is None else store.agents.kept_content(agent, each.before)
+        content = None if each.before is None else agents.kept_content(agent, each.before)
         contents[each.path] = content
         try:
             problem = each.problem

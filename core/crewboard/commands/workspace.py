@@ -5,7 +5,11 @@ from dataclasses import dataclass
 
 from crewboard.commands.changes import note_collisions, require_worktree, worktree_of
 from crewboard.commands.context import Team, command_for
-from crewboard.records import OPERATOR, HireOptions, UsageError, Workspace, Worktree, counted
+from crewboard.errors import UsageError
+from crewboard.names import OPERATOR
+from crewboard.records.agents import HireOptions, Worktree
+from crewboard.records.base import counted
+from crewboard.records.team import Workspace
 from crewboard.worktrees import workspaces
 from crewboard.worktrees.repository import NoRepositoryError
 

@@ -16,8 +16,8 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_DUMPABLE = 4
 
-_STATE, _PPID, _FLAGS, _START_TICKS = 0, 1, 6, 19
-"""Fields of /proc/<pid>/stat behind the name, counted from the state (proc_pid_stat(5), fields 3, 4, 9 and 22)."""
+_STATE, _PPID, _GROUP, _SESSION, _FLAGS, _START_TICKS = 0, 1, 2, 3, 6, 19
+"""Fields of /proc/<pid>/stat behind the name, counted from the state (proc_pid_stat(5), fields 3 to 6, 9 and 22)."""
 
 _EXITING = 0x4
 """The flag PF_EXITING of linux/sched.h."""
@@ -112,6 +112,18 @@ def measure(pid: int) -> Measurement | None:
     return Measurement(pid, int(fields[_START_TICKS]), cpu, int(fields[_RSS]) * _PAGE)
 
 
+def private_bytes() -> int:
+    """Return the memory in RAM that this process shares with no other one; 0 if the kernel does not say.
+
+    A process may read its own, also if `keep_memory_private` keeps others from it.
+    """
+    try:
+        lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Clean:", "Private_Dirty:")))
+
+
 def cpu_ticks(pid: int) -> int:
     """Return the clock ticks for which the process had a processor; 0 if there is no such process."""
     return sum(int(field) for field in _stat(pid)[_CPU])
@@ -161,6 +173,18 @@ def parents() -> dict[int, int]:
     """Return every process with its parent."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208  a third of the time
     return {pid: int(fields[_PPID]) for pid in pids if (fields := _stat(pid))}
+
+
+def has_job_control() -> bool:
+    """Return True if this process is the job of a shell, which can continue it after it was stopped.
+
+    Such a shell is above it in its session, and gave it a process group of its own.
+    """
+    own = above = _stat(os.getpid())
+    while (above := _stat(int(above[_PPID]))) and above[_SESSION] == own[_SESSION]:
+        if above[_GROUP] != own[_GROUP]:
+            return True
+    return False
 
 
 def descendants(pid: int, among: dict[int, int] | None = None) -> list[int]:

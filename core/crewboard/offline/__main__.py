@@ -11,11 +11,14 @@ import signal
 import sys
 from pathlib import Path
 
-from crewboard import env, store
+from crewboard import env
+from crewboard.errors import CrewboardError, UsageError
 from crewboard.offline import http
 from crewboard.offline.service import Faults, Service
-from crewboard.records import CrewboardError, ModelServerInfo, UsageError
-from crewboard.store import TeamDirectory
+from crewboard.records.processes import ModelServerInfo
+from crewboard.store import leases
+from crewboard.store.interface import Held
+from crewboard.store.layout import TeamDirectory
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -28,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     team = TeamDirectory(args.team.resolve())
     try:
         team.require_adopted()
-        lock = store.leases.take(team.model_lock)
+        lock = leases.take(team.model_lock)
         if lock is None:
             return 0
         service = _service()
@@ -48,7 +51,7 @@ def _service() -> Service:
         raise UsageError(f"{env.OFFLINE_PACE} is a number, not {pace!r}") from error
 
 
-async def _serve(service: Service, team: TeamDirectory, lock: store.Held, grace: float, look: float) -> None:
+async def _serve(service: Service, team: TeamDirectory, lock: Held, grace: float, look: float) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -56,35 +59,33 @@ async def _serve(service: Service, team: TeamDirectory, lock: store.Held, grace:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     async with http.listening(service.handle) as url:
         info = ModelServerInfo(pid=os.getpid(), url=url)
-        store.leases.sign(lock, info)
+        leases.sign(lock, info)
         unneeded = asyncio.ensure_future(_until_unneeded(team, lock, info, grace, look))
         await asyncio.wait({unneeded, asyncio.ensure_future(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
 
 
-async def _until_unneeded(
-    team: TeamDirectory, lock: store.Held, info: ModelServerInfo, grace: float, look: float
-) -> None:
+async def _until_unneeded(team: TeamDirectory, lock: Held, info: ModelServerInfo, grace: float, look: float) -> None:
     """Return when the server was not needed for `grace` seconds, or its lock is no longer at its path."""
     loop = asyncio.get_running_loop()
     while True:
         needed_at = loop.time()
         while loop.time() - needed_at < grace:
-            if not store.leases.has(lock):
+            if not leases.has(lock):
                 return
             if is_needed(team):
                 needed_at = loop.time()
             await asyncio.sleep(look)
         # A process that has read the address by now holds a lock that is seen here; a later one finds none and waits.
-        store.leases.unsign(lock)
+        leases.unsign(lock)
         if not is_needed(team):
             return
-        store.leases.sign(lock, info)
+        leases.sign(lock, info)
 
 
 def is_needed(team: TeamDirectory) -> bool:
     """Return True if a supervisor or a worker of the team is running."""
-    return store.leases.is_held(team.supervisor_lock) or any(
-        store.leases.is_held(team.agent(name).lease) for name in team.agent_names()
+    return leases.is_held(team.supervisor_lock) or any(
+        leases.is_held(team.agent(name).lease) for name in team.agent_names()
     )
 
 

@@ -18,9 +18,10 @@ _WHO = re.compile(r'^You are (\S+), an? (\S+) agent\b(?:.*?\bteam "([^"\n]*)")?'
 _REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
 """Text that Claude Code adds to the words of its user, for its model alone."""
 
-# Kinds of mail: what an agent was hired for; the system's own words, and text between mail.
+# Kinds of mail: what an agent was hired for; the system's own words, and text between mail; what asks for a summary.
 HIRE_PROMPT = "prompt"
 NOTICE = "notice"
+SUMMARY = "summary"
 
 
 @dataclass(frozen=True)
@@ -83,12 +84,21 @@ class Conversation:
     entries: tuple[Entry, ...]
     before: tuple[Entry, ...]
     span: tuple[Entry, ...]
+    wants_summary: bool
 
     @property
     def replies(self) -> list[list[Done]]:
         """Return for each assistant message so far what its calls returned; nothing for a final answer."""
         last = max((entry.turn for entry in self.entries if not isinstance(entry, Mail)), default=-1)
         return [[done for done in calls_in(self.entries) if done.turn == turn] for turn in range(last + 1)]
+
+
+def asks_for_summary(request: MessagesRequest) -> bool:
+    """Return True if a worker whose window fills up asks for a summary: at the end of its conversation, or about it."""
+    last = request.messages[-1].content[-1]
+    if not request.tools and "summar" in request.system_text.lower():
+        return True
+    return isinstance(last, Text) and any(each.kind == SUMMARY for each in undelimit(last.text))
 
 
 def mail_in(entries: Iterable[Entry]) -> list[Mail]:
@@ -110,9 +120,10 @@ def read(request: MessagesRequest) -> Conversation:
         # A request by hand: plain text is what the operator asks.
         entries = [Mail(OPERATOR, HIRE_PROMPT, one.text, one.turn) if isinstance(one, Mail) else one for one in entries]
     start = max((at for at, entry in enumerate(entries, 1) if isinstance(entry, Said) and entry.final), default=0)
-    tools = frozenset(tool.name for tool in request.tools)
+    tools = frozenset(tool["name"] for tool in request.tools)
     parts = tuple(entries), tuple(entries[:start]), tuple(entries[start:])
-    return Conversation(name, agent_type, team or "default", request.system_text, tools, *parts)
+    wants_summary = asks_for_summary(request)
+    return Conversation(name, agent_type, team or "default", request.system_text, tools, *parts, wants_summary)
 
 
 def _entries(request: MessagesRequest) -> Iterable[Entry]:

@@ -112,8 +112,8 @@ Handler = Callable[[Incoming, Client], Awaitable[None]]
 
 
 def error_body(kind: str, message: str) -> dict[str, Any]:
-    """Return an error in the API's form."""
-    return {"type": "error", "error": {"type": kind, "message": message}}
+    """Return an error in the API's form, about no request that the server knows."""
+    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": None}
 
 
 @contextlib.asynccontextmanager

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from itertools import chain, groupby, pairwise
+from itertools import chain, count, groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,9 @@ _LONGEST_TEXT = 20_000
 _QUOTED = r'```.*?```|`[^`\n]+`|"[^"]*"|“[^”]*”|(?<!\w)\'[^\'\n]*\'(?!\w)'
 _VERBATIM = re.compile(rf"\n*```.*?```|{_QUOTED}|\b(?:run|execute|bash)\s*:[^\n]+", re.DOTALL | re.IGNORECASE)
 _ENDS = re.compile(r"\n+|;\s+|(?<=[.!?])\s+(?=[A-Z`\"'“@])|,?\s*\b(?i:and\s+)?(?i:then)\b[,:]?\s*")
-_JOINTS = re.compile(r",\s*(?:(?:and|but|also)\s+)*|\s+(?:and|but)\s+", re.IGNORECASE)
+_JOINTS = re.compile(r",\s*(?:(?:and|but|also|after that)\s+)*|\s+(?:and|but)\s+", re.IGNORECASE)
+_LIMITS = re.compile(r"\b(?:not|never|no|except|unless|until|without|only|wait|if)\b|n['’]t\b", re.IGNORECASE)
+_LATER = re.compile(r"\b(?:afterwards|at the end|(?:when|once)\b.*\b(?:done|finished|ready))\b", re.IGNORECASE)
 _MACRO = re.compile(r"<(?:(\w+):)?([A-Z_]+)>")
 _PATH = re.compile(
     r"(?<![\w/.])(?:(?:\.{0,2}[\w-]*/)*[\w.-]*[\w-]\.[A-Za-z]\w{0,5}\b(?!/)|(?:[\w.-]+/)+[\w-]*|README\b|Makefile\b)"
@@ -53,6 +55,7 @@ class Phrase(Struct, frozen=True, forbid_unknown_fields=True):
 class _Book(Struct, frozen=True, forbid_unknown_fields=True):
     """The file: phrases by an example of each, those of a lead apart."""
 
+    first: tuple[str, ...]
     pronouns: str
     words: dict[str, str]
     types: dict[str, str]
@@ -100,31 +103,73 @@ def understand(text: str, *, lead: bool) -> tuple[Order | str, ...]:
         bare = re.sub(r"^\s*(?:[-*•]|\(?\d{1,2}[.)])\s+", "", sentence).strip(" ,\t")
         orders = _read(bare, lead=lead)
         clauses += [bare] if not orders and re.search(r"[^\W_]", bare) else []
-        for order in orders:
+        for order in chain.from_iterable(map(_one_each, orders)):
             left_out = order.phrase.kind in {"plan", "review"} and not order.name
-            named = order.having(name=last) if left_out or order.name in book().pronouns.split() else order
+            is_pronoun = order.name in book().pronouns.split()
+            if is_pronoun and not last:
+                clauses.append(order.words["clause"])
+                continue
+            named = order.having(name=last) if left_out or is_pronoun else order
             last = named.name or last
             if not _join(clauses, named):
-                clauses.append(named)
+                clauses.append(named.words["clause"] if named.phrase.kind == "assign" else named)
+    if lead and any(isinstance(one, str) and _LIMITS.search(one) for one in clauses):
+        # What it does not understand may forbid what it does.
+        return (text.strip(),)
+    stops = {one.name for one in clauses if isinstance(one, Order) and one.phrase.kind == "stop"}
+    clauses = [
+        one.having(wait="yes") if isinstance(one, Order) and one.phrase.kind == "give" and one.name in stops else one
+        for one in clauses
+    ]
     # Agents without work are hired before their neighbours, so that mail finds them.
     runs = groupby(clauses, key=lambda one: isinstance(one, Order) and one.phrase.kind == "spawn")
     sorted_runs = (sorted(run, key=lambda one: hires and "errand" in getattr(one, "words", {})) for hires, run in runs)
     return tuple(chain.from_iterable(sorted_runs))
 
 
+def _one_each(order: Order) -> list[Order]:
+    """Return an order to hire several agents as one for each."""
+    each = names_in(order.words.get("names", "")) if order.phrase.kind == "spawn" else []
+    return [order.having(name=name) for name in each] or [order]
+
+
+def names_in(text: str) -> list[str]:
+    """Return the names of a list such as `alice, bob and carol`."""
+    names = (name.lower().removeprefix("the ").lstrip("@") for name in re.split(r",? and |, ", text))
+    return [name for name in names if name]
+
+
 def _read(text: str, *, lead: bool) -> Sequence[Order]:
-    """Match a sentence as a whole, else its first clause and the rest behind a joint."""
+    """Match a sentence as a whole, else its first clause and the rest behind a joint, else all but its tail."""
     if order := _match(text, lead=lead):
         return [order]
     for left, right in list(_cuts(_JOINTS, text))[:_MOST_JOINTS]:
-        if (first := _match(text[:left], lead=lead)) and (rest := _read(text[right:], lead=lead)):
+        if (first := _match_loosely(text[:left], lead=lead)) and (rest := _read(text[right:], lead=lead)):
             return [first, *rest]
-    return []
+    order = _match_loosely(text, lead=lead)
+    return [order] if order else []
+
+
+def _match_loosely(text: str, *, lead: bool) -> Order | None:
+    """Match a clause, if need be without the tail that changes nothing in what is asked."""
+    if order := _match(text, lead=lead):
+        return order
+    for start, _ in _cuts(_compiled("<TAIL>"), text):
+        if order := _match(text[:start], lead=lead):
+            tail = text[start:].strip(" .!?,")
+            if order.phrase.kind == "stop" and _LATER.search(tail):
+                # Asked now, an agent would leave its work unfinished.
+                return None
+            thanks = _compiled("(?:<THANKS>)").fullmatch(tail)
+            return order if thanks else order.having(left_out=tail)
+    return None
 
 
 def _match(text: str, *, lead: bool) -> Order | None:
     filler = _compiled("<FILLER>").match(text)
     bare = text[filler.end() :] if filler else text
+    bare = bare.rstrip("? ") if filler and "you" in filler[0].lower() else bare
+    bare = _compiled(", (?:<THANKS>)[.!? ]*$").sub("", bare)
     for phrase in book().phrases(lead=lead).values():
         for pattern in map(_compiled, phrase.match):
             if found := pattern.fullmatch(bare) or pattern.fullmatch(bare.rstrip(" .!?,")):
@@ -135,26 +180,37 @@ def _match(text: str, *, lead: bool) -> Order | None:
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
     macros = {**book().words, "TYPE": f"(?:{'|'.join(sorted(_types(), key=len, reverse=True))})s?"}
+    # `the reviewer` is `reviewer`.
+    pattern = re.sub("(?=<name:NAME>)", "(?:the )?", pattern)
     while _MACRO.search(pattern):
         pattern = _MACRO.sub(lambda found: f"({f'?P<{found[1]}>' if found[1] else '?:'}{macros[found[2]]})", pattern)
-    return re.compile(pattern, re.IGNORECASE | re.DOTALL)
+    number = count()
+    numbered = re.sub(r"\(\?P<([a-z]+)>", lambda found: f"(?P<{found[1]}{next(number)}>", pattern)
+    return re.compile(numbered, re.IGNORECASE | re.DOTALL)
 
 
 def _words(phrase: Phrase, found: re.Match[str], clause: str) -> dict[str, str]:
-    # A word that may stand in several places of a pattern has a number behind its name there.
+    # A word may stand in several places of a pattern, so its groups are numbered.
     given = {key.rstrip("0123456789"): value for key, value in found.groupdict().items() if value}
     words = {key: value.strip() if key == "command" else unquoted(value) for key, value in given.items()}
     words |= {key: words[key].lower().lstrip("@") for key in ("name", "team") if key in words}
     words |= {"clause": clause, "ending": book().endings.get(words.get("kind", "").lower(), "")}
     if phrase.kind == "spawn":
         about = f"{words.get('type', '')} {words.get('role', '')} {words.get('name', '')}"
-        verbs = {verb: kind for kind, verbs in book().verbs.items() for verb in verbs.split()}
-        errand = " ".join(words.get("errand", "").split()[:3])
-        words["type"] = _first(_types(), about) or _first(verbs, errand) or "explore"
+        if re.search(rf"\b(?:that|which|who) {re.escape(words.get('errand', '-'))}", clause):
+            # An agent that lists files is told: list files.
+            words["errand"] = re.sub(r"^(\w+?)(?:(?<=[cs]h|.x)es|s)\b", r"\1", words["errand"])
+        words["type"] = _first(_types(), about) or type_for(words.get("errand", ""))
         words.setdefault("name", book().types[words["type"]].split()[0])
     elif "type" in words:
         words["type"] = _first(_types(), words["type"])
     return words
+
+
+def type_for(errand: str) -> str:
+    """Return the type of agent that fits a piece of work."""
+    verbs = {verb: kind for kind, verbs in book().verbs.items() for verb in verbs.split()}
+    return _first(verbs, " ".join(errand.split()[:3])) or "explore"
 
 
 def _types() -> dict[str, str]:
@@ -168,7 +224,12 @@ def _first(known: dict[str, str], text: str) -> str:
 
 
 def _join(before: list[Order | str], order: Order) -> bool:
-    """Put work or a plan into the earlier order for the same agent; return False if there is none."""
+    """Put work or a plan into the earlier order for the same agent, an owner into a task; return False without one."""
+    if order.phrase.kind == "assign" and isinstance(task := before[-1] if before else "", Order):
+        owner = {key: order.words[key] for key in ("name", "type") if key in order.words}
+        if task.phrase.kind == "task" and not {"name", "type"} & task.words.keys():
+            before[-1] = task.having(**owner)
+            return True
     fits = {"give": ("spawn",), "plan": ("spawn", "give")}.get(order.phrase.kind, ())
     for place, other in reversed(list(enumerate(before))):
         if isinstance(other, str) or other.phrase.kind not in fits or other.name != order.name:

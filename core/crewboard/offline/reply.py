@@ -3,18 +3,31 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from crewboard.offline.conversation import Call
-from crewboard.offline.wire import Block, Document, Image, MessagesRequest, Text, ToolResult, ToolUse, seal, sign
+from crewboard.offline.wire import (
+    Block,
+    Document,
+    Image,
+    MessagesRequest,
+    Text,
+    ToolResult,
+    ToolUse,
+    seal,
+    ttl_of,
+    unmarked,
+)
 
 CHARACTERS_A_TOKEN = 4
 _LEAST_CACHED = 1024
 _LOOK_BACK = 20
+_KEPT_SECONDS = {"5m": 300.0, "1h": 3600.0}
 _MOST_STORED = 20_000
 _MESSAGE_TOKENS = 4
 _MEDIA_TOKENS = 1500
@@ -60,63 +73,72 @@ def _tokens(*texts: str) -> int:
 class PromptCache:
     """The prompt cache of the API: a request reads the longest beginning that an earlier one marked, if it is the same.
 
-    A breakpoint stores the beginning up to it, and finds what was stored there or at most 20 blocks before.
+    A breakpoint stores the beginning up to it, and finds what was stored there or at most 20 blocks before. What no
+    request used for five minutes is forgotten, or for an hour where a breakpoint asked for that.
     """
 
-    def __init__(self) -> None:
-        self._stored: dict[bytes, None] = {}
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._stored: dict[bytes, tuple[float, float]] = {}
+        """When what is stored will be forgotten, and how long it is kept after each use; the last used at the end."""
 
     def count(self, request: MessagesRequest) -> dict[str, int]:
         """Return the input tokens of a request by the API's kinds, and store what it marks."""
-        read = written = total = 0
+        now = self._clock()
+        read = written = an_hour = total = 0
         digest = hashlib.sha256(request.model.encode())
         digests: list[bytes] = []
         sizes: list[int] = []
-        stored = []
-        for text, size, marked in _pieces(request):
+        used: dict[bytes, float] = {}
+        for text, size, ttl in _pieces(request):
             digest.update(text)
             total += size
             digests.append(digest.digest())
             sizes.append(total)
-            if marked and total >= _LEAST_CACHED:
+            if ttl and total >= _LEAST_CACHED:
                 written = total
-                stored.append(digest.digest())
+                an_hour = total if ttl == "1h" else an_hour
                 near = range(len(digests) - 1, max(-1, len(digests) - 2 - _LOOK_BACK), -1)
-                read = max(read, next((sizes[at] for at in near if digests[at] in self._stored), 0))
-        self._stored.update(dict.fromkeys(stored))
+                found = next((at for at in near if self._is_kept(digests[at], now)), None)
+                used[digest.digest()] = _KEPT_SECONDS[ttl]
+                if found is not None:
+                    read = max(read, sizes[found])
+                    _, seconds = self._stored[digests[found]]
+                    used[digests[found]] = max(seconds, used.get(digests[found], 0))
+        for each, seconds in used.items():
+            self._stored.pop(each, None)
+            self._stored[each] = now + seconds, seconds
         for oldest in list(self._stored)[: max(0, len(self._stored) - _MOST_STORED)]:
             del self._stored[oldest]
         total = max(1, total)
         return {
             "input_tokens": total - written,
-            "cache_creation_input_tokens": written - read,
+            "ephemeral_5m_input_tokens": written - max(read, an_hour),
+            "ephemeral_1h_input_tokens": max(read, an_hour) - read,
             "cache_read_input_tokens": read,
         }
 
+    def _is_kept(self, digest: bytes, now: float) -> bool:
+        return digest in self._stored and self._stored[digest][0] > now
 
-def _pieces(request: MessagesRequest) -> Iterator[tuple[bytes, int, bool]]:
-    """Yield the blocks of a request in the order of the cache: content, tokens, and whether there is a breakpoint."""
+
+def _pieces(request: MessagesRequest) -> Iterator[tuple[bytes, int, str | None]]:
+    """Yield the blocks of a request in the cache's order: content, tokens, and how long it keeps what ends here."""
     for tool in request.tools:
-        text = _unmarked(tool)
-        yield text, _tokens(text.decode()), tool.cache_control is not None
+        text = unmarked(tool)
+        yield text, _tokens(text.decode()), ttl_of(tool)
     for part in request.system:
-        yield b"system" + _unmarked(part), _tokens(part.text), part.cache_control is not None
+        yield b"system" + unmarked(part), _tokens(part.text), ttl_of(part)
     # Another way to think begins the conversation anew.
-    yield msgspec.json.encode((request.thinking, request.output_config)), 0, False
+    before, size = msgspec.json.encode((request.thinking, request.output_config)), 0
     last = request.messages[-1].content[-1]
     for message in request.messages:
-        yield message.role.encode(), _MESSAGE_TOKENS, False
+        before, size = before + message.role.encode(), size + _MESSAGE_TOKENS
         for block in message.content:
-            marked = getattr(block, "cache_control", None) is not None or (
-                block is last and bool(request.cache_control)
-            )
-            yield _unmarked(block), _size(block), marked
-
-
-def _unmarked(piece: Any) -> bytes:  # noqa: ANN401  a block or a tool
-    plain = msgspec.to_builtins(piece)
-    plain.pop("cache_control", None)
-    return msgspec.json.encode(plain)
+            ttl = ttl_of(block) or (ttl_of(request) if block is last else None)
+            # Only blocks count for how far a breakpoint looks back.
+            yield before + unmarked(block), size + _size(block), ttl
+            before, size = b"", 0
 
 
 def _size(block: Block) -> int:
@@ -138,22 +160,30 @@ def message(reply: Reply, model: str, seed: bytes, usage: dict[str, Any], max_to
     stop = reply.stop_reason or ("tool_use" if calls else "end_turn")
     # Only text is cut at `max_tokens`; half a call is of no use.
     room = max_tokens * CHARACTERS_A_TOKEN
-    if len(blocks) == 1 and len(blocks[0].get("text", "")) > room:
-        blocks, stop = [{**blocks[0], "text": blocks[0]["text"][:room]}], "max_tokens"
-    said = (
+    said = [block for block in blocks if block["type"] != "thinking"]
+    if len(said) == 1 and len(said[0].get("text", "")) > room:
+        blocks, stop = [*blocks[:-1], {**said[0], "text": said[0]["text"][:room]}], "max_tokens"
+    texts = (
         block.get("text") or block.get("thinking") or f"{block.get('name')}{block.get('input')}" for block in blocks
     )
-    output = max(1, sum(map(_tokens, said)))
+    output = max(1, sum(map(_tokens, texts)))
+    thought = sum(_tokens(block["thinking"]) for block in blocks if block["type"] == "thinking")
     uses = [block["name"] for block in blocks if block["type"] == "server_tool_use"]
-    if uses:
-        # The API asks the model again after each use, and bills the whole prompt each time.
-        again = len(uses) * sum(usage.values())
-        counts = {f"{name}_requests": uses.count(name) for name in ("web_search", "web_fetch")}
-        usage = {**usage, "input_tokens": usage["input_tokens"] + again, "server_tool_use": counts}
+    # The API asks the model again after each use, and bills the whole prompt each time.
+    again = len(uses) * sum(usage.values())
+    counts = {f"{name}_requests": uses.count(name) for name in ("web_search", "web_fetch")}
+    written = {ttl: usage[ttl] for ttl in ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")}
     return {
         "id": f"msg_{_digest(seed, 'message')}", "type": "message", "role": "assistant", "model": model,
         "content": blocks, "stop_reason": stop, "stop_sequence": None, "stop_details": reply.stop_details,
-        "usage": {**usage, "output_tokens": output},
+        "container": None,
+        "usage": {
+            "input_tokens": usage["input_tokens"] + again, "output_tokens": output,
+            "cache_read_input_tokens": usage["cache_read_input_tokens"],
+            "output_tokens_details": {"thinking_tokens": thought}, "server_tool_use": counts if uses else None,
+            "cache_creation_input_tokens": sum(written.values()), "cache_creation": written,
+            "inference_geo": "global", "service_tier": "standard",
+        },
     }  # fmt: skip
 
 
@@ -161,20 +191,23 @@ def _digest(seed: bytes, what: object) -> str:
     return hashlib.sha256(seed + str(what).encode()).hexdigest()[:24]
 
 
+_CALLER = {"type": "direct"}
+"""What the API says of a call that the model made itself, not code that it runs."""
+
+
 def _complete(block: dict[str, Any], digest: str) -> dict[str, Any]:
     defaults: dict[str, Any] = {}
     match block["type"]:
         case "tool_use":
-            defaults = {"id": f"toolu_{digest}", "input": {}}
+            defaults = {"id": f"toolu_{digest}", "input": {}, "caller": _CALLER}
         case "server_tool_use":
-            defaults = {"id": f"srvtoolu_{digest}", "input": {}}
+            defaults = {"id": f"srvtoolu_{digest}", "input": {}, "caller": _CALLER}
         case "text":
             defaults = {"citations": block.get("citations") and [*map(_sealed_quotation, block["citations"])]}
             block = {key: value for key, value in block.items() if key != "citations"}
         case "web_search_tool_result" if isinstance(block.get("content"), list):
+            defaults = {"caller": _CALLER}
             block = {**block, "content": [{"encrypted_content": seal(page), **page} for page in block["content"]]}
-        case "thinking":
-            defaults = {"signature": sign(block["thinking"])}
     return {**defaults, **block}
 
 
@@ -198,8 +231,9 @@ class Event:
 
 def events(whole: dict[str, Any], speed: Speed) -> Iterator[Event]:
     """Yield a message as the API streams it."""
-    usage = whole["usage"]
-    start = {**whole, "content": [], "stop_reason": None, "stop_details": None, "usage": {**usage, "output_tokens": 1}}
+    first = {"output_tokens": 1, "output_tokens_details": None, "server_tool_use": None}
+    usage = {**whole["usage"], **first}
+    start = {**whole, "content": [], "stop_reason": None, "stop_details": None, "usage": usage}
     yield Event({"type": "message_start", "message": start})
     yield Event({"type": "ping"})
     pause = speed.delay
@@ -211,10 +245,17 @@ def events(whole: dict[str, Any], speed: Speed) -> Iterator[Event]:
             yield Event({"type": "content_block_delta", "index": index, "delta": delta}, speed.word, counts=True)
         yield Event({"type": "content_block_stop", "index": index})
         pause = 0
-    delta = {"stop_reason": whole["stop_reason"], "stop_sequence": None, "stop_details": whole.get("stop_details")}
+    delta = {name: whole.get(name) for name in ("stop_reason", "stop_sequence", "stop_details", "container")}
+    usage = {name: whole["usage"].get(name) for name in _LAST_USAGE}
     yield Event({"type": "message_delta", "delta": delta, "usage": usage}, pause)
     yield Event({"type": "message_stop"})
 
+
+_LAST_USAGE = (
+    "input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens", "output_tokens_details",
+    "server_tool_use",
+)  # fmt: skip
+"""What the last event but one counts of the whole reply."""
 
 _STREAMED = {
     "tool_use": ("input",), "server_tool_use": ("input",), "text": ("text", "citations"),

@@ -15,12 +15,14 @@ from urllib.parse import quote
 
 from crewboard import web
 from crewboard.agent_types import GATED_TOOLS
+from crewboard.names import LEAD, OPERATOR
 from crewboard.offline.conversation import (
     HIRE_PROMPT,
     NOTICE,
     Call,
     Conversation,
     Done,
+    Entry,
     Mail,
     Said,
     bullets,
@@ -32,20 +34,25 @@ from crewboard.offline.conversation import (
     is_rejected,
     mail_in,
 )
-from crewboard.offline.phrasebook import Order, Step, book, paths_in, understand
+from crewboard.offline.phrasebook import Order, Step, book, names_in, paths_in, type_for, understand
 from crewboard.offline.reply import Reply, Speed, reply_of
 from crewboard.offline.scenario import Scenario, ScenarioAgent, play
-from crewboard.records import JOINS_NEXT_TURN, LEAD, OPERATOR
+from crewboard.records.events import NOT_UNDERSTOOD
+from crewboard.records.messages import JOINS_NEXT_TURN
 
 _Steps = Generator[Call, Done, str]
 _SPEED = Speed(delay=0.15, word=0.012)
 _CHANGED_NOTHING = "Nothing in it is in my phrasebook, so I changed nothing."
-_YOURS = "Plans are the operator's to review: approve or reject it yourself."
+_YOURS = (
+    "Plans are the operator's to review: approve or reject it yourself. "
+    "`crewboard approver lead` lets me review the plans that come after it."
+)
 _SAYS = {"result": "reports", "error": "could not continue", "message": "writes", "broadcast": "sends to every agent"}
 _TASK_LINE = re.compile(r"#(?P<id>\d+) (?P<subject>.+?) \((?:in_progress|pending)(?:, (?P<owner>[\w-]+))?")
 _TASK_MAIL = re.compile(r"\W*(?:task )?#?(?P<id>\d+)\W*(?P<work>.*)", re.IGNORECASE | re.DOTALL)
 _MEMBER = re.compile(r"(\S+) \((\S+)\) (.*)")
 _MOST_FILES_READ = 6
+_MOST_EXAMPLES = 6
 _APPROVED = re.compile(r"\bplan\b[^\n]*\bapproved\b", re.IGNORECASE)
 
 
@@ -138,13 +145,11 @@ def _each(step: Step, words: dict[str, str], made: list[Done]) -> Iterator[dict[
 
 def respond(talk: Conversation, scenarios: Sequence[Scenario]) -> Reply:
     """Return the reply to a request."""
-    # A worker whose window fills up asks for a summary, in a request without tools.
-    if not talk.tools and "summar" in talk.system.lower():
+    if talk.wants_summary:
         return reply_of(_extract(talk), speed=_SPEED)
-    replies = [[done for done in reply if done.tool != "shutdown_response"] for reply in talk.replies]
-    # An open request to shut down is answered once.
-    if "shutdown_response" in talk.tools and replies[-1:] == talk.replies[-1:]:
+    if _is_asked_to_leave(talk):
         return reply_of("", Call("shutdown_response", {"approve": True}), speed=_SPEED)
+    replies = [[done for done in reply if done.tool != "shutdown_response"] for reply in talk.replies]
     prompt = next((mail.text for mail in mail_in(talk.entries) if mail.kind == HIRE_PROMPT), None)
     agents = [agent for scenario in scenarios for agent in scenario.agents if agent.name == talk.name]
     # An agent that was interrupted listens, and does not go on with a script.
@@ -161,7 +166,20 @@ def respond(talk: Conversation, scenarios: Sequence[Scenario]) -> Reply:
     orders = (order for one in mail for order in _orders(talk, one.text))
     queries = [order.words["query"] for order in orders if order.phrase.kind == "web" and web.SEARCH in talk.tools]
     reply = reply_of(answer or _status(talk), speed=_SPEED)
+    told = [one for one in mail if one.author == OPERATOR and one.kind not in JOINS_NEXT_TURN]
+    if talk.type == LEAD and told and not any(_orders(talk, one.text) for one in told):
+        reply = replace(reply, stop_details={"type": NOT_UNDERSTOOD})
     return replace(reply, content=[*_searches(queries), *_citing(reply.content, queries)]) if queries else reply
+
+
+def _is_asked_to_leave(talk: Conversation) -> bool:
+    """Return True if the newest notice that asks to shut down was not answered yet."""
+    for entry in reversed(talk.entries):
+        if isinstance(entry, Done) and entry.tool == "shutdown_response":
+            return False
+        if isinstance(entry, Mail) and entry.kind == NOTICE and "Answer with shutdown_response" in entry.text:
+            return "shutdown_response" in talk.tools
+    return False
 
 
 def _found(query: str) -> dict[str, Any]:
@@ -188,11 +206,17 @@ def _citing(content: list[dict[str, Any]], queries: Sequence[str]) -> list[dict[
 
 
 def _extract(talk: Conversation) -> str:
-    """Return what an agent said and called, line by line, out of a transcript of its work."""
-    transcript = "\n".join(entry.text for entry in talk.entries)
+    """Return what an agent said and called, line by line, out of its conversation, a transcript or a summary of it."""
+    transcript = "\n".join(map(_in_transcript, talk.entries))
     lines = [line[:200] for line in transcript.splitlines() if line.startswith("assistant")]
     told = "\n".join(lines[-60:]) or "(nothing was said or called)"
     return f"An extract, as the offline model is no language model and cannot summarize:\n\n{told}"
+
+
+def _in_transcript(entry: Entry) -> str:
+    if isinstance(entry, Done):
+        return f"assistant calls {entry.tool}: {entry.input}"
+    return f"assistant: {entry.text}" if isinstance(entry, Said) else entry.text
 
 
 def _play(talk: Conversation, agent: ScenarioAgent, replies: list[list[Done]]) -> Reply | None:
@@ -272,6 +296,7 @@ def _obey(work: _Work, text: str, *, strict: bool = False) -> _Steps:
     told: list[str] = []
     for order in _orders(work.talk, text):
         told += [(yield from _KINDS.get(order.phrase.kind, _Work.carry_out)(work, order))]
+        told += [f"I left out “{order.words['left_out']}”." if "left_out" in order.words else ""]
     unknown = [one for one in understand(text, lead=work.talk.type == LEAD) if isinstance(one, str)]
     told += [_introduction(work.talk, *unknown)] if unknown and strict else []
     return "\n\n".join(dict.fromkeys(text for text in told if text))
@@ -360,6 +385,53 @@ def _hire(work: _Work, order: Order) -> _Steps:
     return f"{who} answered:\n\n{done.text.strip().removeprefix(f'{order.name}: ')}"
 
 
+def _give(work: _Work, order: Order) -> _Steps:
+    """Give an agent work: hire one that is not there for known work, wait for one that is to leave afterwards."""
+    kinds = {name: kind for name, kind, _ in _members((yield Call("list_team")))}
+    known = any(isinstance(one, Order) for one in understand(order.words["errand"], lead=False))
+    if ("wait" not in order.words) if order.name in kinds else not known:
+        return (yield from work.carry_out(order))
+    kind = kinds.get(order.name) or type_for(order.words["errand"])
+    return (yield from _hire(work, _new_agent(order.name, kind, errand=order.words["errand"])))
+
+
+def _stop(work: _Work, order: Order) -> _Steps:
+    """Ask one agent, some, or all that run to shut down, one after the other."""
+    if order.name:
+        return (yield from work.carry_out(order))
+    names = names_in(order.words.get("names", ""))
+    if not names:
+        listed = yield Call("list_team")
+        if not listed.ok:
+            return _refused(listed)
+        names = [name for name, _, state in _members(listed) if name != work.talk.name and "not running" not in state]
+    told = []
+    for name in names:
+        done = yield Call("request_shutdown", {"teammate": name})
+        told.append(f"{first_line(done.text)}." if done.ok else _refused(done))
+    return bullets(told) or "No other agent is running."
+
+
+def _members(listed: Done) -> list[tuple[str, str, str]]:
+    """Return name, type and state of the agents on the team."""
+    return [(found[1], found[2], found[3]) for line in entries(listed) if (found := _MEMBER.match(line))]
+
+
+def _write_tests(work: _Work, order: Order) -> _Steps:
+    """Write a unit test and run it; an agent that may write no file hands it to Python without one."""
+    write, run = order.phrase.steps
+    text = str(write.input["content"]).lstrip()
+    where, command = " from the file test_smoke.py", str(run.input["command"])
+    if write.tool in work.talk.tools:
+        done = yield from work.act(Call(write.tool, {**write.input, "content": text}, "Writing test_smoke.py."))
+        if not done.ok:
+            return _refused(done)
+    else:
+        where, command = ", but I may write no file: this is its text", f"python3 -B - <<'TEST'\n{text}TEST"
+    done = yield from work.act(Call(run.tool, {"command": command}, "Running the test."))
+    return fill(order.phrase.answer, [done], {"where": where, "test": text}) if done.ok else _refused(done)
+
+
 def _plans_first(work: _Work) -> str:
     waits = "" if "review_plan" in work.talk.tools else f" Its plan then waits for the operator. {_YOURS}"
     return f"submits a plan before it writes or runs anything.{waits}"
@@ -384,9 +456,9 @@ def _create_task(work: _Work, order: Order) -> _Steps:
     told, kind = "", order.words.get("type", "")
     if kind:
         listed = yield Call("list_team")
-        members = [found for line in entries(listed) if (found := _MEMBER.match(line)) and found[2] == kind]
-        running = sorted((one for one in members if "not running" not in one[3]), key=lambda one: "idle" not in one[3])
-        order = order.having(name=running[0][1] if running else book().types[kind].split()[0])
+        running = [one for one in _members(listed) if one[1] == kind and "not running" not in one[2]]
+        running.sort(key=lambda one: "idle" not in one[2])
+        order = order.having(name=running[0][0] if running else book().types[kind].split()[0])
         told = "" if running else (yield from _hire(work, _new_agent(order.name, kind)))
     return f"{told}\n{(yield from work.carry_out(order))}".strip()
 
@@ -499,11 +571,14 @@ def _facts(talk: Conversation, order: Order) -> dict[str, str]:
 def _introduction(talk: Conversation, *unknown: str) -> str:
     """Say who speaks, that it is no language model, what it did not understand and what it would."""
     phrases = book().phrases(lead=talk.type == LEAD)
-    known = bullets([text for text, one in phrases.items() if all(step.tool in talk.tools for step in one.steps)])
+    able = [text for text, one in phrases.items() if all(step.tool in talk.tools for step in one.steps)]
+    if unknown:
+        able = [text for text in book().first if text in able][:_MOST_EXAMPLES]
+    known = bullets(able) + ("\n\n“What can you do?” shows all." if unknown else "")
     quoted = ", ".join(f"“{first_line(clause)}”" for clause in unknown)
     refusal = f"I do not know how to do this: {quoted}\n\n" if unknown else ""
     told = f"I am {talk.name}, of type {talk.type}. I run on crewboard's offline model, which is a phrasebook"
-    return f"{refusal}{told} and no language model. I understand:\n{known}"
+    return f"{refusal}{told} and no language model. I understand{' for example' if unknown else ''}:\n{known}"
 
 
 def _status(talk: Conversation) -> str:
@@ -527,5 +602,5 @@ def _deed(done: Done) -> str:
 _KINDS: dict[str, Callable[[_Work, Order], _Steps]] = {
     "claim": lambda work, order: _work_on_task(work, int(order.words["id"]), order.words.get("errand", "")),
     "submit": _submit, "spawn": _hire, "plan": _ask_for_plan, "review": _review, "task": _create_task,
-    "web": _search_the_web,
+    "web": _search_the_web, "give": _give, "stop": _stop, "unit": _write_tests,
 }  # fmt: skip

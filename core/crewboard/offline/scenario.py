@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from crewboard.offline.conversation import Done, exit_code, is_rejected
-from crewboard.records import Name
+from crewboard.records.base import Name
 
 _HERE = Path(__file__).parent
 Seconds = Annotated[float, Meta(ge=0)]

@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,15 +21,9 @@ from crewboard.offline.http import Client, Incoming, error_body
 from crewboard.offline.reply import Event, PromptCache, Reply, events, message
 from crewboard.offline.respond import respond
 from crewboard.offline.scenario import Scenario, load_all
-from crewboard.offline.wire import (
-    MessagesRequest,
-    NoThinking,
-    RedactedThinking,
-    Thinking,
-    ToolUse,
-    parse,
-    turns,
-)
+from crewboard.offline.thinking import Stale, Thoughts, check_binding, find_stale, sign_reply
+from crewboard.offline.wire import MessagesRequest, parse
+from crewboard.web import TOOLS as WEB_TOOLS
 
 ERROR_TYPES = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
@@ -115,36 +109,16 @@ class _ApiError(Exception):
     """An answer that is an error in the API's form: its status and text."""
 
 
-class _Thoughts:
-    """The thinking that was sent with tool calls, to refuse a request in which it is missing or changed."""
-
-    def __init__(self) -> None:
-        self._of_calls: dict[str, list[Any]] = {}
-
-    def keep(self, content: list[dict[str, Any]]) -> None:
-        """Note the thinking of a reply."""
-        thoughts = [block for block in content if block["type"] in ("thinking", "redacted_thinking")]
-        if thoughts:
-            self._of_calls.update({block["id"]: thoughts for block in content if block["type"] == "tool_use"})
-
-    def missing(self, asked: MessagesRequest) -> str | None:
-        """Return why the request is refused: it lacks thinking of the last turn of the model; None if it does not."""
-        blocks = next((blocks for _, role, blocks in reversed(turns(asked.messages)) if role == "assistant"), [])
-        sent = [msgspec.to_builtins(block) for block in blocks if isinstance(block, Thinking | RedactedThinking)]
-        expected = next((self._of_calls.get(block.id, []) for block in blocks if isinstance(block, ToolUse)), [])
-        if all(thought in sent for thought in expected):
-            return None
-        return "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified."
-
-
 def _check_model(asked: MessagesRequest) -> None:
     """Refuse what the model does not take."""
-    can = models.read(models.offline(asked.model))
-    effort = asked.output_config.effort if asked.output_config is not None else None
-    is_off = isinstance(asked.thinking, NoThinking)
-    thinking = None if asked.thinking is None else "off" if is_off else "adaptive"
-    web = any(tool.is_of_api for tool in asked.tools)
-    if (why := models.refusal(asked.model, can, effort, thinking, web=web)) is not None:
+    can, kind = models.read(models.offline(asked.model)), asked.thinking.get("type")
+    if can is not None and kind is not None and kind not in can.thinking:
+        # The API's own words.
+        use = 'Use "thinking.type.adaptive" and "output_config.effort" to control thinking behavior.'
+        raise _ApiError(400, f'"thinking.type.{kind}" is not supported for this model. {use}')
+    thinking = "off" if asked.thinking_is_off else None
+    web = any(str(tool.get("type")).startswith(WEB_TOOLS) for tool in asked.tools)
+    if (why := models.refusal(asked.model, can, asked.output_config.get("effort"), thinking, web=web)) is not None:
         raise _ApiError(400, why)
 
 
@@ -160,8 +134,14 @@ class Service:
     describes: bool = True
     """False: the server does not say what a model can do, like an endpoint without that route."""
     record: Callable[[Any], None] = lambda _body: None
+    thinks: bool = False
+    """True: a reply that has no thinking begins with some, where the request does not turn it off."""
+    stale: list[str] = field(default_factory=list)
+    """Where requests had thinking behind what has changed since."""
+    refused: list[str] = field(default_factory=list)
+    """Status and text of each error that was no fault."""
     _cache: PromptCache = field(default_factory=PromptCache)
-    _thoughts: _Thoughts = field(default_factory=_Thoughts)
+    _thoughts: Thoughts = field(default_factory=Thoughts)
 
     async def handle(self, incoming: Incoming, client: Client) -> None:
         """Answer one request."""
@@ -174,6 +154,7 @@ class Service:
                 await client.answer(200, answer, {"request-id": request_id})
         except _ApiError as error:
             status, text = error.args
+            self.refused.append(f"{status} {text}")
             body = {**error_body(ERROR_TYPES[status], text), "request_id": request_id}
             await client.answer(status, body, {"request-id": request_id})
 
@@ -197,16 +178,23 @@ class Service:
             **(models.offline(name) if self.describes else {}),
         }  # fmt: skip
 
-    async def _messages(self, incoming: Incoming, client: Client, request_id: str) -> None:
+    def _read(self, incoming: Incoming) -> tuple[MessagesRequest, list[Stale]]:
+        """Return a request that is valid, and the thinking that is dropped from it."""
         try:
             body = json.loads(incoming.body)
             self.record(body)
             asked = parse(body)
+            self._thoughts.require_latest(asked)
+            found = find_stale(asked)
+            self.stale += [each.path for each in found]
+            check_binding(asked, found, incoming.headers.get("anthropic-beta", ""))
         except (ValueError, RecursionError) as error:
             raise _ApiError(400, str(error)) from error
         _check_model(asked)
-        if (missing := self._thoughts.missing(asked)) is not None:
-            raise _ApiError(400, missing)
+        return asked, found
+
+    async def _messages(self, incoming: Incoming, client: Client, request_id: str) -> None:
+        asked, dropped = self._read(incoming)
         talk = conversation.read(asked)
         usage = self._cache.count(asked)
         if (total := sum(usage.values())) > self.window:
@@ -215,7 +203,12 @@ class Service:
         if fault and await misbehave_before_reply(fault, client, request_id):
             return None
         reply = self.script(talk.name, asked) or respond(talk, self.scenarios)
+        if self.thinks:
+            reply = _with_thinking(reply, asked)
         whole = message(reply, asked.model, incoming.body, usage, asked.max_tokens)
+        whole["content"] = sign_reply(whole["content"], asked)
+        if dropped:
+            whole["input_transformations"] = [_transformation(each) for each in dropped]
         self._thoughts.keep(whole["content"])
         stream = events(whole, reply.speed.at(self.pace))
         if asked.stream:
@@ -231,6 +224,19 @@ class Service:
                 client.write(event.encode())
             pieces += event.counts
         return await (client.end_stream() if asked.stream else client.answer(200, whole, {"request-id": request_id}))
+
+
+def _with_thinking(reply: Reply, asked: MessagesRequest) -> Reply:
+    """Return a reply that thinks first, as models with preserved thinking do where the request does not say."""
+    thinks = any(block["type"] == "thinking" for block in reply.content)
+    if thinks or asked.thinking_is_off or not models.preserves_thinking(asked.model):
+        return reply
+    thought = {"type": "thinking", "thinking": "What is wanted of me?"}
+    return replace(reply, content=[thought, *reply.content])
+
+
+def _transformation(dropped: Stale) -> dict[str, str]:
+    return {"type": "thinking_dropped", "path": dropped.path, "reason": "prefix_binding_mismatch"}
 
 
 def _breaks_here(fault: Fault, event: Event, pieces: int) -> bool:

@@ -1,30 +1,23 @@
-"""A request to the Messages API, checked as strictly as the API does, so that what a worker sends wrongly fails here.
+"""A request to the Messages API: what the offline model reads of it, and the rules that are in no schema.
 
-The sentences are close to the API's own. What no worker sends (sampling, files by URL) is not accepted. A block of the
-model itself may be of any type: a later API may have sent it.
+The form of requests is judged by the API's own description, in tests (`tests/openapi.py`). The sentences of the rules
+are close to the API's own. A block of the model itself may be of any type: a later API may have sent it.
 """
 
 import base64
 import hashlib
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from json import dumps
+from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Meta, Struct, ValidationError, convert
+from msgspec import Struct, ValidationError, convert, json, to_builtins
 
 from crewboard import media
-from crewboard.records import Effort, describe_invalid
-
-_TOOL_NAME = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,128}\Z")]
-_ID = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]+\Z")]
+from crewboard.records.base import describe_invalid
 
 
 class InvalidRequestError(ValueError):
     """The request is refused with 400; the message says what is wrong and where."""
-
-
-def sign(thinking: str) -> str:
-    """Return the signature of a thinking block, by which a block that was changed is refused."""
-    return hashlib.sha256(f"thinking {thinking}".encode()).hexdigest()
 
 
 def seal(page: dict[str, Any]) -> str:
@@ -33,15 +26,8 @@ def seal(page: dict[str, Any]) -> str:
     return hashlib.sha256(f"web {page.get('url')} {seen}".encode()).hexdigest()
 
 
-class _Strict(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True): ...
-
-
-class CacheControl(_Strict):
-    type: Literal["ephemeral"]
-
-
-class _Block(_Strict, kw_only=True, tag_field="type"):
-    cache_control: CacheControl | None = None
+class _Block(Struct, kw_only=True, omit_defaults=True, tag_field="type"):
+    cache_control: dict[str, Any] | None = None
 
 
 class Text(_Block, kw_only=True, tag="text"):
@@ -50,15 +36,14 @@ class Text(_Block, kw_only=True, tag="text"):
 
 
 class ToolUse(_Block, kw_only=True, tag="tool_use"):
-    id: _ID
-    name: _TOOL_NAME
+    id: str
+    name: str
     input: dict[str, Any]
     caller: dict[str, Any] | None = None
-    toolset_name: str | None = None
 
 
-class Base64(_Strict, kw_only=True, tag_field="type", tag="base64"):
-    media_type: Literal["image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"]
+class Base64(Struct, tag_field="type", tag="base64"):
+    media_type: str
     data: str
 
     def __post_init__(self) -> None:
@@ -89,10 +74,9 @@ else:
 
 
 class ToolResult(_Block, kw_only=True, tag="tool_result"):
-    tool_use_id: _ID
+    tool_use_id: str
     content: _ResultParts = []
     is_error: bool | None = None
-    toolset_name: str | None = None
 
     def __post_init__(self) -> None:
         self.content = _as_blocks(self.content)
@@ -103,13 +87,13 @@ class ToolResult(_Block, kw_only=True, tag="tool_result"):
         return "\n".join(block.text for block in self.content if isinstance(block, Text))
 
 
-class Thinking(_Strict, kw_only=True, tag_field="type", tag="thinking"):
+class Thinking(Struct, tag_field="type", tag="thinking"):
     thinking: str
     signature: str
 
 
-class RedactedThinking(_Strict, kw_only=True, tag_field="type", tag="redacted_thinking"):
-    data: Annotated[str, Meta(min_length=1)]
+class RedactedThinking(Struct, tag_field="type", tag="redacted_thinking"):
+    data: str
 
 
 class Opaque(_Block, kw_only=True, tag="opaque"):
@@ -126,7 +110,7 @@ else:
     _Blocks = str | list[Block]
 
 
-class Message(_Strict, kw_only=True):
+class Message(Struct):
     role: Literal["user", "assistant", "system"]
     content: _Blocks
 
@@ -134,76 +118,26 @@ class Message(_Strict, kw_only=True):
         self.content = _as_blocks(self.content)
 
 
-_OURS = frozenset({"input_schema", "description"})
-_WEB = frozenset({"allowed_callers", "max_uses", "allowed_domains", "blocked_domains"})
-_FETCH = frozenset({"citations", "max_content_tokens", "url_sources"})
-_FIELDS = {"web_search_20260318": ("web_search", _WEB), "web_fetch_20260318": ("web_fetch", _WEB | _FETCH)}
-"""The API's own tools for the web: the name and the fields of each type."""
+class MessagesRequest(Struct):
+    """A request. Tools and settings are as they came."""
 
-
-class Tool(_Strict, kw_only=True):
-    """A tool of the caller, or one that the API runs."""
-
-    cache_control: CacheControl | None = None
-    name: _TOOL_NAME
-    input_schema: dict[str, Any] | None = None
-    description: str | None = None
-    type: Literal["custom", "web_search_20260318", "web_fetch_20260318"] | None = None
-    allowed_callers: list[Literal["direct"]] | None = None
-    max_uses: Annotated[int, Meta(ge=1)] | None = None
-    allowed_domains: Annotated[list[str], Meta(min_length=1)] | None = None
-    blocked_domains: Annotated[list[str], Meta(min_length=1)] | None = None
-    citations: dict[Literal["enabled"], bool] | None = None
-    max_content_tokens: Annotated[int, Meta(ge=1)] | None = None
-    url_sources: dict[Literal["user_input", "client_tool_results", "server_tool_results"], dict[str, Any]] | None = None
-
-    @property
-    def is_of_api(self) -> bool:
-        """Return True if the API runs it."""
-        return self.type in _FIELDS
-
-    def __post_init__(self) -> None:
-        name, fields = _FIELDS.get(self.type or "custom", (self.name, _OURS))
-        if self.name != name:
-            raise ValueError(f"name: Input should be {name!r}")
-        if not self.is_of_api and self.input_schema is None:
-            raise ValueError("input_schema: Field required")
-        if self.input_schema is not None and self.input_schema.get("type") != "object":
-            raise ValueError("input_schema.type: Input should be 'object'")
-        for field in (_OURS | _WEB | _FETCH) - fields:
-            if getattr(self, field) is not None:
-                raise ValueError(f"{field}: Extra inputs are not permitted")
-        if self.allowed_domains and self.blocked_domains:
-            raise ValueError("allowed_domains: cannot be used with blocked_domains")
-        for domain in (*(self.allowed_domains or ()), *(self.blocked_domains or ())):
-            if "://" in domain or not domain.isascii() or " " in domain:
-                raise ValueError(f"allowed_domains: {domain!r} is not a domain")
-
-
-class AdaptiveThinking(_Strict, kw_only=True, tag_field="type", tag="adaptive"):
-    display: Literal["summarized", "omitted"] | None = None
-
-
-class NoThinking(_Strict, kw_only=True, tag_field="type", tag="disabled"): ...
-
-
-class OutputConfig(_Strict, kw_only=True):
-    effort: Effort | None = None
-
-
-class MessagesRequest(_Strict, kw_only=True):
-    model: Annotated[str, Meta(min_length=1, max_length=256)]
-    messages: Annotated[list[Message], Meta(max_length=100_000)]
+    model: str
+    messages: list[Message]
+    max_tokens: int
     system: _Texts = []
-    tools: list[Tool] = []
-    max_tokens: Annotated[int, Meta(ge=1)]
+    tools: list[dict[str, Any]] = []
     stream: bool = False
-    cache_control: CacheControl | None = None
-    thinking: AdaptiveThinking | NoThinking | None = None
-    output_config: OutputConfig | None = None
+    cache_control: dict[str, Any] | None = None
+    thinking: dict[str, Any] = {}
+    output_config: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
         self.system = _as_blocks(self.system)
+
+    @property
+    def thinking_is_off(self) -> bool:
+        """Return True if the request turns thinking off."""
+        return self.thinking.get("type") in ("disabled", "between_tools")
 
     @property
     def system_text(self) -> str:
@@ -217,7 +151,8 @@ def parse(body: object) -> MessagesRequest:
         request = convert(_with_opaque(body), MessagesRequest)
     except ValidationError as error:
         raise InvalidRequestError(describe_invalid(error, "body")) from error
-    names = [tool.name for tool in request.tools]
+    names = [tool.get("name") for tool in request.tools]
+    _require(all(names), "tools: each needs a name")
     _require(len(names) == len(set(names)), "tools: Tool names must be unique.")
     _check_contents(request)
     _check_pairs(request.messages)
@@ -231,22 +166,46 @@ def _with_opaque(body: object) -> object:
     """Wrap the blocks of the model that have a type which is not known here."""
     if not isinstance(body, dict) or not isinstance(body.get("messages"), list):
         return body
-
-    def wrap(block: object) -> object:
-        is_known = not isinstance(block, dict) or not isinstance(block.get("type"), str) or block["type"] in _KNOWN
-        if is_known or not isinstance(block, dict):
-            return block
-        rest = {key: value for key, value in block.items() if key != "cache_control"}
-        mark = {"cache_control": block["cache_control"]} if "cache_control" in block else {}
-        return {"type": "opaque", "block": rest, **mark}
-
     messages = [
-        {**message, "content": [wrap(block) for block in message["content"]]}
+        {**message, "content": [_wrap(block) for block in message["content"]]}
         if isinstance(message, dict) and message.get("role") == "assistant" and isinstance(message.get("content"), list)
         else message
         for message in body["messages"]
     ]
     return {**body, "messages": messages}
+
+
+def _wrap(block: object) -> object:
+    is_known = not isinstance(block, dict) or not isinstance(block.get("type"), str) or block["type"] in _KNOWN
+    if is_known or not isinstance(block, dict):
+        return block
+    rest = {key: value for key, value in block.items() if key != "cache_control"}
+    mark = {"cache_control": block["cache_control"]} if "cache_control" in block else {}
+    return {"type": "opaque", "block": rest, **mark}
+
+
+def read_blocks(content: list[dict[str, Any]]) -> list[Block]:
+    """Return blocks of the model as they are in a request that sends them back."""
+    return convert([_wrap(block) for block in content], list[Block])
+
+
+def unmarked(piece: Any) -> bytes:  # noqa: ANN401  a block or a tool
+    """Return a piece of a request as JSON, without the mark of the prompt cache, and with `?` for half surrogates."""
+    plain = to_builtins(piece)
+    plain.pop("cache_control", None)
+    try:
+        return json.encode(plain)
+    except UnicodeEncodeError:
+        return json.encode(json.decode(dumps(plain, ensure_ascii=False).encode("utf-8", "replace")))
+
+
+def ttl_of(piece: Any) -> str | None:  # noqa: ANN401  as above
+    """Return how long the prompt cache keeps what ends with a block or a tool, `5m` or `1h`; None without a breakpoint.
+
+    A request as a whole has its breakpoint at its end.
+    """
+    mark = piece.get("cache_control") if isinstance(piece, dict) else getattr(piece, "cache_control", None)
+    return None if mark is None else str(mark.get("ttl") or "5m")
 
 
 def turns(messages: list[Message]) -> list[tuple[int, str, list[Block]]]:
@@ -274,10 +233,15 @@ def _check_contents(request: MessagesRequest) -> None:
         messages[-1].content and isinstance(messages[-1].content[-1], Opaque)
     )
     _require(goes_on, "This model does not support assistant message prefill.")
-    blocks = (*request.tools, *request.system, *(block for each in messages for block in each.content))
-    found = sum(getattr(block, "cache_control", None) is not None for block in blocks) + bool(request.cache_control)
+    blocks = (*request.tools, *request.system, *(block for each in messages for block in each.content), request)
+    found = [ttl for ttl in map(ttl_of, blocks) if ttl is not None]
+    count = f"A maximum of {_MOST_MARKS} blocks with cache_control may be provided. Found {len(found)}."
+    _require(len(found) <= _MOST_MARKS, count)
+    order = "blocks are processed in the following order: `tools`, `system`, `messages`."
     _require(
-        found <= _MOST_MARKS, f"A maximum of {_MOST_MARKS} blocks with cache_control may be provided. Found {found}."
+        # Sorted, those of an hour are first.
+        found == sorted(found),
+        f"a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block. Note that {order}",
     )
     for block in request.system:
         _check_text("system", block)
@@ -304,9 +268,6 @@ def _check_block(where: str, role: str, block: Block) -> None:
     _require(role != "system", f"{where}: a system message may only hold text")
     writer = "user" if isinstance(block, ToolResult | Image | Document) else "assistant"
     _require(role == writer, f"{where}: `{block.__struct_config__.tag}` blocks can only be in `{writer}` messages")
-    if isinstance(block, Thinking):
-        genuine = block.signature == sign(block.thinking)
-        _require(genuine, f"{where}: Invalid `signature` in `thinking` block")
     if isinstance(block, Opaque) and block.block["type"] == "web_search_tool_result":
         found = block.block.get("content")
         genuine = not isinstance(found, list) or all(page.get("encrypted_content") == seal(page) for page in found)
@@ -319,26 +280,24 @@ def _check_block(where: str, role: str, block: Block) -> None:
     return None
 
 
-def _check_server_calls(index: int, blocks: list[Block], *, is_last: bool) -> None:
-    """Check that calls of the API's own tools have a result in their turn, unless the turn goes on."""
-    if is_last or any(isinstance(block, ToolUse) for block in blocks):
-        return
+def _waiting_server_calls(blocks: list[Block]) -> list[str]:
+    """Return the calls of the API's own tools that have no result in their turn."""
     raw = [block.block for block in blocks if isinstance(block, Opaque)]
     done = {block.get("tool_use_id") for block in raw}
-    missing = [
-        str(block.get("id")) for block in raw if block["type"] == "server_tool_use" and block.get("id") not in done
-    ]
-    _require(not missing, f"messages.{index}: `server_tool_use` ids were found without a result block: {missing}.")
+    return [str(block.get("id")) for block in raw if block["type"] == "server_tool_use" and block.get("id") not in done]
 
 
 def _check_pairs(messages: list[Message]) -> None:
     """Check that every call has its one result at the head of the next message, and every result its call before."""
     seen: set[str] = set()
     open_calls: list[str] = []
+    waiting: list[str] = []
     before = 0
     all_turns = turns(messages)
     for index, _, blocks in all_turns:
         results = [block.tool_use_id for block in blocks if isinstance(block, ToolResult)]
+        alone = not waiting or len(results) == len(blocks)
+        _require(alone, f"messages.{index}: must contain nothing except the tool_result blocks: {waiting} waits.")
         leading = results if all(isinstance(block, ToolResult) for block in blocks[: len(results)]) else []
         missing = ", ".join(call for call in open_calls if call not in leading)
         late = "`tool_use` ids were found without `tool_result` blocks immediately after"
@@ -347,7 +306,10 @@ def _check_pairs(messages: list[Message]) -> None:
             where = f"messages.{index}.content.{place}"
             _require(call in open_calls, f"{where}: unexpected `tool_use_id` found in `tool_result` blocks: {call}.")
             _require(results.count(call) == 1, f"{where}: each tool_use must have a single result; {call} has more.")
-        _check_server_calls(index, blocks, is_last=blocks is all_turns[-1][2])
+        waiting = _waiting_server_calls(blocks)
+        goes_on = blocks is all_turns[-1][2] or any(isinstance(block, ToolUse) for block in blocks)
+        lacks = f"messages.{index}: `server_tool_use` ids were found without a result block: {waiting}."
+        _require(goes_on or not waiting, lacks)
         open_calls = [block.id for block in blocks if isinstance(block, ToolUse)]
         unique = len(open_calls) == len(set(open_calls)) and not seen.intersection(open_calls)
         _require(unique, f"messages.{index}: `tool_use` ids must be unique")

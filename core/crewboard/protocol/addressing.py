@@ -6,7 +6,9 @@ operator's; mail to the lead goes there only while no agent with another name is
 
 from collections.abc import Callable, Collection
 
-from crewboard.records import LEAD, OPERATOR, Config, UsageError
+from crewboard.errors import UsageError
+from crewboard.names import LEAD, OPERATOR
+from crewboard.records.team import Config
 
 
 def mailboxes(agents: Collection[str]) -> list[str]:

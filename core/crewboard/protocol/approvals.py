@@ -4,10 +4,15 @@ The file is written first and alone decides; the ids of the mail are derived fro
 was killed in between may do it all again.
 """
 
-from crewboard import store
+from crewboard.names import OPERATOR
 from crewboard.protocol import requests
-from crewboard.records import OPERATOR, Answer, JsonValue, Message, Request, RequestStatus, RequestType, Terms
-from crewboard.store import TeamDirectory
+from crewboard.records.agents import Terms
+from crewboard.records.base import JsonValue
+from crewboard.records.events import Answer
+from crewboard.records.messages import Message
+from crewboard.records.requests import Request, RequestStatus, RequestType
+from crewboard.store import mailbox, roster
+from crewboard.store.layout import TeamDirectory
 
 SHUTDOWN_TIMEOUT = 30.0
 """Seconds after which an unanswered shutdown request expires."""
@@ -32,7 +37,7 @@ def ask(
 ) -> Request:
     """Open a request and notify `to`; asking again with the same id changes nothing."""
     request = requests.open_request(team, request_id, kind, author, to, payload, now, supersedes=supersedes)
-    store.mailbox.send(team, mail_of(request, now), durable=True)
+    mailbox.send(team, mail_of(request, now), durable=True)
     return request
 
 
@@ -41,7 +46,7 @@ def mail_of(request: Request, ts: float) -> Message:
     text = str(request.payload.get(_WORD[request.type], ""))
     if request.type == "task_review" and request.to != OPERATOR:
         text += f"\n\n{request.payload.get('diff', '')}"
-    return store.mailbox.compose(
+    return mailbox.compose(
         request.from_, request.to, f"{request.type}_request", text,
         ident=ask_id(request), ts=ts, metadata={"request_id": request.id},
     )  # fmt: skip
@@ -67,13 +72,13 @@ def respond(  # noqa: PLR0913  each is a field of the request
     request = requests.decide(
         team, request_id, status, by, now, feedback=feedback, sha256=sha256, edited=edited, terms=terms
     )
-    if request.type == "task_review" and store.roster.load(team).member(request.from_) is None:
+    if request.type == "task_review" and roster.load(team).member(request.from_) is None:
         # The owner of the work was removed meanwhile; no other request survives that.
         return request
     approve = None if status == "answered" else status == "approved"
-    store.mailbox.send(
+    mailbox.send(
         team,
-        store.mailbox.compose(
+        mailbox.compose(
             by, request.from_, f"{request.type}_response", feedback or status,
             ident=_mail_id(request_id, "answer"), ts=now,
             metadata={"request_id": request_id, "approve": approve, "feedback": feedback},
@@ -119,7 +124,7 @@ def answer_id(name: str, answer: Answer) -> str:
     """Return the id of the mail that carries an agent's answer, the same however often it is sent."""
     # An assignment that a limit stopped may be answered again in the same run.
     stop = [answer.ts] if answer.held else []
-    return store.mailbox.derived_id(name, "answer", answer.run, answer.assignment, *stop)
+    return mailbox.derived_id(name, "answer", answer.run, answer.assignment, *stop)
 
 
 def ask_id(request: Request) -> str:
@@ -134,4 +139,4 @@ def response_id(request: Request) -> str:
 
 
 def _mail_id(request_id: str, part: str) -> str:
-    return store.mailbox.derived_id(request_id, part)
+    return mailbox.derived_id(request_id, part)

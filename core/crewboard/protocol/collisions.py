@@ -13,9 +13,14 @@ from itertools import combinations
 
 from msgspec import Struct
 
-from crewboard import store
-from crewboard.records import Collisions, Request, Spec, Status, Undone, Work, Worktree
-from crewboard.store import AgentDirectory, CachedFile, TeamDirectory
+from crewboard.executed_files import EVERYTHING
+from crewboard.records.agents import Spec, Status, Undone, Work, Worktree
+from crewboard.records.base import JsonValue
+from crewboard.records.requests import Request
+from crewboard.records.team import Collisions
+from crewboard.store import roster
+from crewboard.store.json_records import CachedFile
+from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 _MOST_CACHED = 512
 """Agents whose records a process keeps in memory."""
@@ -94,7 +99,7 @@ def find_objection(
     `file` is a path from the workspace's root, `own` what the agent itself changed and planned, `last_change` when
     it last changed this file. Cheap enough for each call: only statuses that changed since the last one are read.
     """
-    config = store.roster.load(team)
+    config = roster.load(team)
     if config.collisions == "warn":
         return None
     own = own or Work()
@@ -169,10 +174,32 @@ class _Other(Struct, frozen=True):
 
 def names_file(named: str, path: str, root: str) -> bool:
     """Return True if a plan's entry is a file, or a folder that it is in; both relative to `root` or absolute."""
-    if not named.strip():
+    planned = path_of_entry(named, root)
+    if planned is None:
         return False
-    named, path = (posixpath.normpath(posixpath.join(root, each)) for each in (named.strip(), path))
+    named, path = (posixpath.normpath(posixpath.join(root, each)) for each in (planned, path))
     return path == named or path.startswith(named.rstrip("/") + "/")
+
+
+def path_of_entry(named: str, root: str) -> str | None:
+    """Return the path from `root` that a plan's entry names, `.` for all of it; None if it is not below the root.
+
+    An entry with `..` is none: it reads as a folder, and names the one above.
+    """
+    named = named.strip()
+    if not named or ".." in named.split("/"):
+        return None
+    root = posixpath.normpath(root)
+    path = posixpath.normpath(posixpath.join(root, named))
+    if path == root:
+        return "."
+    within = root.rstrip("/") + "/"
+    return path.removeprefix(within) if path.startswith(within) else None
+
+
+def shown_files(payload: Mapping[str, JsonValue]) -> list[str]:
+    """Return the files that a plan names, as people read them: its root is `everything in the workspace`."""
+    return [EVERYTHING if posixpath.normpath(each.strip()) == "." else each for each in _strings(payload.get("files"))]
 
 
 class PlanOverlap(Struct, frozen=True):

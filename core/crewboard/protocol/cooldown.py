@@ -1,14 +1,20 @@
 """The cooldown: a pause that the API asked for. The whole team keeps it, so that not all workers retry at once.
 
+Each server has its own, by host and port: agents on another one go on.
+
 An outage is a cooldown that repeats: each failed attempt makes the next pause longer. After a pause the agents try one
 after the other, so that a single request shows whether the API works again.
 """
 
 import time
+from collections.abc import Callable
 
-from crewboard import linux, store
-from crewboard.records import BadDataError, Cooldown, Status
-from crewboard.store import AgentDirectory
+from crewboard.errors import BadDataError
+from crewboard.linux import process
+from crewboard.records.agents import Status
+from crewboard.records.team import Cooldown
+from crewboard.store import hosts, json_records, roster
+from crewboard.store.layout import AgentDirectory
 
 MAX_COOLDOWN = 60.0
 """Longest pause, in seconds, if only the clock of the day tells when it ends: that clock may have been set."""
@@ -21,40 +27,69 @@ WAKE_STEP = 2.0
 """Seconds between two agents that try again after a pause in an outage: an overloaded API refuses within them."""
 
 
-def current(agent: AgentDirectory) -> Cooldown | None:
-    """Return the last cooldown, which may be over, or None."""
+TRY_INTERVAL = 10.0
+"""Seconds between two agents that try before the pause of an outage is over."""
+
+
+def current(agent: AgentDirectory, address: str) -> Cooldown | None:
+    """Return the last cooldown of a server, which may be over, or None."""
     try:
-        return store.json_records.load(agent.team.cooldown, Cooldown)
+        return _of(json_records.load(agent.team.cooldown, Cooldown), address)
     except BadDataError:
         return None
 
 
+def _of(whole: Cooldown | None, address: str) -> Cooldown | None:
+    found = (each for each in (whole, *whole.others) if each.address in (address, "")) if whole is not None else ()
+    return next(iter(found), None)
+
+
+def _change(agent: AgentDirectory, address: str, edit: Callable[[Cooldown | None], Cooldown]) -> Cooldown:
+    """Replace the cooldown of a server by what `edit` returns for it; return it."""
+    new = Cooldown()
+
+    def edit_all(whole: Cooldown | None) -> Cooldown:
+        nonlocal new
+        old = _of(whole, address)
+        new = edit(old)
+        if whole is not None and new is old:
+            return whole
+        now = hosts.now(agent.team)
+        others = [each for each in (whole, *whole.others) if each.address not in (address, "")] if whole else []
+        kept = [each.replace(others=[]) for each in others if left(each, now) > 0 or is_outage(each, now)]
+        new = new.replace(address=address, others=kept)
+        return new
+
+    json_records.change(agent.team.cooldown, agent.team.lock("cooldown"), Cooldown, edit_all)
+    return new
+
+
 def left(pause: Cooldown, now: float) -> float:
     """Return how many seconds a cooldown still lasts; 0 or less if it is over. `now` is `store.hosts.now`."""
-    if pause.until_monotonic is not None and pause.boot_id == linux.process.boot_id():
+    if pause.until_monotonic is not None and pause.boot_id == process.boot_id():
         return pause.until_monotonic - time.monotonic()
     return min(pause.until - now, MAX_COOLDOWN)
 
 
-def extend(agent: AgentDirectory, seconds: float, error: str) -> None:
-    """Extend the team's cooldown to `seconds` from now, unless it lasts longer already."""
+def extend(agent: AgentDirectory, address: str, seconds: float, error: str) -> None:
+    """Extend the team's cooldown of a server to `seconds` from now, unless it lasts longer already."""
 
     def edit(old: Cooldown | None) -> Cooldown:
-        now = store.hosts.now(agent.team)
+        now = hosts.now(agent.team)
         if old is not None and left(old, now) >= seconds:
             return old
         outage = old if old is not None and is_outage(old, now) else Cooldown()
         return _from_now(agent, seconds, error, since=outage.since, failures=outage.failures)
 
-    store.json_records.change(agent.team.cooldown, agent.team.lock("cooldown"), Cooldown, edit)
+    _change(agent, address, edit)
 
 
 def _from_now(agent: AgentDirectory, seconds: float, error: str, *, since: float, failures: int) -> Cooldown:
     """Return a cooldown that lasts `seconds` from now."""
     return Cooldown(
-        until=store.hosts.now(agent.team) + seconds,
+        until=hosts.now(agent.team) + seconds,
         until_monotonic=time.monotonic() + seconds,
-        boot_id=linux.process.boot_id(),
+        boot_id=process.boot_id(),
         by=agent.name,
         error=error,
         since=since,
@@ -76,14 +111,14 @@ def outage_pause(failures: int, wait: float) -> float:
     return wait if wait and failures == 1 else max(wait, growing)
 
 
-def extend_outage(agent: AgentDirectory, wait: float, error: str, since: float) -> float:
+def extend_outage(agent: AgentDirectory, address: str, wait: float, error: str, since: float) -> float:
     """Record that an attempt failed in an outage that began at `since`; return the seconds until the next one.
 
     Attempts that fail at the same time count once.
     """
 
     def edit(old: Cooldown | None) -> Cooldown:
-        now = store.hosts.now(agent.team)
+        now = hosts.now(agent.team)
         outage = old if old is not None and is_outage(old, now) else Cooldown(since=since)
         at_once = left(outage, now)
         if at_once > 0 and at_once >= wait:
@@ -93,27 +128,44 @@ def extend_outage(agent: AgentDirectory, wait: float, error: str, since: float) 
         failures = max(1, outage.failures) if at_once > 0 else outage.failures + 1
         return _from_now(agent, seconds, error, since=outage.since, failures=failures)
 
-    pause = store.json_records.change(agent.team.cooldown, agent.team.lock("cooldown"), Cooldown, edit)
-    return left(pause, store.hosts.now(agent.team))
+    return left(_change(agent, address, edit), hosts.now(agent.team))
 
 
-def end_outage(agent: AgentDirectory) -> None:
-    """Record that the API is available again."""
+def may_try(agent: AgentDirectory, address: str) -> bool:
+    """Return True if an agent may call a server once, although its outage goes on: no other has done so just now.
+
+    The user who starts an agent may have corrected what was wrong, and does not want to wait for that to be noticed.
+    """
+    may = False
 
     def edit(old: Cooldown | None) -> Cooldown:
-        return old or Cooldown().replace(since=0.0, failures=0)
+        nonlocal may
+        now = hosts.now(agent.team)
+        # A clock may have been set back.
+        may = old is None or not 0 <= now - old.tried < TRY_INTERVAL
+        return (old or Cooldown()).replace(tried=now) if may else old or Cooldown()
 
-    pause = current(agent)
+    _change(agent, address, edit)
+    return may
+
+
+def end_outage(agent: AgentDirectory, address: str) -> None:
+    """Record that the API is available again. A pause that goes on is over."""
+
+    def edit(old: Cooldown | None) -> Cooldown:
+        return _from_now(agent, 0, old.error if old else "", since=0.0, failures=0)
+
+    pause = current(agent, address)
     if pause is not None and pause.since:
-        store.json_records.change(agent.team.cooldown, agent.team.lock("cooldown"), Cooldown, edit)
+        _change(agent, address, edit)
 
 
 def place_in_line(agent: AgentDirectory) -> int:
     """Return the number of agents that wait for the API and try before this one: those earlier in the roster."""
     before = 0
-    for name in store.roster.load(agent.team).names:
+    for name in roster.load(agent.team).names:
         if name == agent.name:
             break
-        status = store.json_records.load_or_none(agent.team.agent(name).status, Status)
+        status = json_records.load_or_none(agent.team.agent(name).status, Status)
         before += status is not None and status.outage_since is not None
     return before

@@ -6,11 +6,17 @@ closed or unknown changes nothing and is an error.
 
 from typing import Any
 
-from crewboard import store
-from crewboard.records import OPERATOR, SYSTEM, BadDataError, JsonValue, Request, RequestStatus, RequestType, Terms
-from crewboard.store import TeamDirectory, cached_folder, under_lock
+from crewboard.errors import BadDataError
+from crewboard.names import OPERATOR, SYSTEM
+from crewboard.records.agents import Terms
+from crewboard.records.base import JsonValue
+from crewboard.records.requests import Request, RequestStatus, RequestType, require_shown
+from crewboard.store import json_records
+from crewboard.store.json_records import cached_folder
+from crewboard.store.layout import TeamDirectory, under_lock
 
 _LOCK = "requests"
+
 _ANSWERS: dict[RequestStatus, frozenset[RequestType]] = {
     "approved": frozenset({"plan_approval", "shutdown", "permission", "task_review"}),
     "rejected": frozenset({"plan_approval", "shutdown", "permission", "task_review"}),
@@ -25,7 +31,7 @@ def load(team: TeamDirectory, request_id: str) -> Request | None:
         BadDataError: Its file is damaged.
     """
     record = team.request(request_id)
-    request = store.json_records.load(record, Request)
+    request = json_records.load(record, Request)
     if request is not None and request.id != request_id:
         raise BadDataError(f"{record} is damaged: it says that it is request {request.id}")
     return request
@@ -117,10 +123,8 @@ def _check_answer(request: Request, status: RequestStatus, by: str, sha256: str 
         raise BadDataError(f"request {request.id} is for {request.to} to answer, not for {by}")
     if request.type not in _ANSWERS.get(status, frozenset()):
         raise BadDataError(f"request {request.id} is a {request.type}; it cannot be {status}")
-    if sha256 is not None and sha256 != request.sha256:
-        raise BadDataError(
-            f"request {request.id} has another sha256 ({request.sha256}) than your answer; read it again, then answer"
-        )
+    if sha256 is not None:
+        require_shown(sha256, request.sha256, f"request {request.id}")
 
 
 @under_lock(_LOCK)
@@ -157,5 +161,5 @@ def cancel_requests_of(team: TeamDirectory, name: str, now: float) -> list[Reque
 
 def _save(team: TeamDirectory, request: Request, **changes: Any) -> Request:
     saved = request.replace(**changes, rev=request.rev + 1)
-    store.json_records.save(team.request(request.id), saved, durable=True)
+    json_records.save(team.request(request.id), saved, durable=True)
     return saved

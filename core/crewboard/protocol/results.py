@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from crewboard import store
-from crewboard.records import Answer, Event, Exit
-from crewboard.store import AgentDirectory
+from crewboard.records.events import Answer, Event
+from crewboard.records.processes import Exit
+from crewboard.store import agents, journal, leases
+from crewboard.store.layout import AgentDirectory
 
 
 @dataclass
@@ -28,7 +29,7 @@ class Follower:
     def read(self) -> list[Event]:
         """Return the events since the last call; store the answer in `answer` if it is among them."""
         fresh = []
-        for event, end in store.journal.read(self.agent.journal, self._offset):
+        for event, end in journal.read(self.agent.journal, self._offset):
             self._offset = end
             if event is None:
                 continue
@@ -39,7 +40,7 @@ class Follower:
 
     def ended(self) -> Exit | None:
         """Return how the run ended, None if it has not. Call this before `read`, so that no last event is missed."""
-        if store.leases.is_held(self.agent.lease):
+        if leases.is_held(self.agent.lease):
             return None
-        record = store.agents.exit_record(self.agent)
+        record = agents.exit_record(self.agent)
         return record if record is not None and record.run >= self.run else None

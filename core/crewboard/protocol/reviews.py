@@ -4,10 +4,14 @@ The task is changed first (`in_review`), then the request is opened and announce
 first, and then the task changed. `reconcile` repeats what a kill left out: each step may be done twice.
 """
 
-from crewboard import store
+from crewboard.errors import UsageError
+from crewboard.names import OPERATOR, SYSTEM
 from crewboard.protocol import approvals, requests
-from crewboard.records import OPERATOR, SYSTEM, JsonValue, Request, Task, UsageError
-from crewboard.store import TeamDirectory
+from crewboard.records.base import JsonValue
+from crewboard.records.requests import Request
+from crewboard.records.team import Task
+from crewboard.store import leases, mailbox, roster, tasks
+from crewboard.store.layout import TeamDirectory
 
 MOST_OF_DIFF = 20_000
 """Characters of a diff in a request. The whole diff is in `results/`."""
@@ -15,12 +19,12 @@ MOST_OF_DIFF = 20_000
 
 def request_id(task: Task) -> str:
     """Return the id of the next request for a review of a task, the same one after a crash."""
-    return f"review-{store.mailbox.derived_id('task', task.id, task.created_at, task.reviews)[:12]}"
+    return f"review-{mailbox.derived_id('task', task.id, task.created_at, task.reviews)[:12]}"
 
 
 def feedback_id(request: str) -> str:
     """Return the id of the mail that gives the work back to its owner."""
-    return store.mailbox.derived_id(request, "again")
+    return mailbox.derived_id(request, "again")
 
 
 def diff_of(request: str) -> str:
@@ -36,7 +40,7 @@ def save_diff(team: TeamDirectory, request: str, diff: str) -> None:
 def reviewer_of(team: TeamDirectory, task: Task) -> str:
     """Return the agent that reviews a task; the operator if that agent is not running, or owns the task."""
     name = task.review or OPERATOR
-    if name in (OPERATOR, task.owner) or not store.leases.is_held(team.agent(name).lease):
+    if name in (OPERATOR, task.owner) or not leases.is_held(team.agent(name).lease):
         return OPERATOR
     return name
 
@@ -76,7 +80,7 @@ def ask_operator(team: TeamDirectory, request: Request, now: float) -> None:
     """Ask the operator for a review in the place of the agent that was asked, unless it was answered."""
     moved = requests.readdress(team, request.id, OPERATOR)
     if moved is not None:
-        store.mailbox.send(team, approvals.mail_of(moved, now), durable=True)
+        mailbox.send(team, approvals.mail_of(moved, now), durable=True)
 
 
 def settle(team: TeamDirectory, request: Request, now: float) -> None:
@@ -84,23 +88,23 @@ def settle(team: TeamDirectory, request: Request, now: float) -> None:
     ident = request.payload.get("task")
     if request.type != "task_review" or not isinstance(ident, int) or request.status == "pending":
         return
-    lives = store.leases.is_held(team.agent(request.from_).lease)
-    if store.tasks.load(team, ident).in_review != request.id:
+    lives = leases.is_held(team.agent(request.from_).lease)
+    if tasks.load(team, ident).in_review != request.id:
         return
-    if request.status == "rejected" and store.roster.load(team).member(request.from_) is not None:
+    if request.status == "rejected" and roster.load(team).member(request.from_) is not None:
         # Before the task is changed: after a kill in between, both are done again.
-        subject = store.tasks.load(team, ident).subject
+        subject = tasks.load(team, ident).subject
         text = f"Task {ident}: {subject}\n\n{request.decided_by} reviewed it and asks for changes:\n{request.feedback}"
-        store.mailbox.send(
+        mailbox.send(
             team,
-            store.mailbox.compose(
+            mailbox.compose(
                 request.decided_by or SYSTEM, request.from_, "task_assignment", text,
                 ident=feedback_id(request.id), ts=now, metadata={"task_id": ident},
             ),
             durable=True,
         )  # fmt: skip
     approved = request.status == "approved"
-    store.tasks.end_review(team, ident, request.id, now, approved=approved, owner_lives=lives)
+    tasks.end_review(team, ident, request.id, now, approved=approved, owner_lives=lives)
 
 
 def reconcile(team: TeamDirectory, now: float) -> None:
@@ -108,7 +112,7 @@ def reconcile(team: TeamDirectory, now: float) -> None:
 
     Cancel those of tasks that are closed or given to another owner.
     """
-    open_ones = {task.in_review: task for task in store.tasks.load_all(team) if task.in_review is not None}
+    open_ones = {task.in_review: task for task in tasks.load_all(team) if task.in_review is not None}
     for ident, task in open_ones.items():
         request = requests.load(team, ident)
         if request is None:
@@ -126,7 +130,7 @@ def reconcile(team: TeamDirectory, now: float) -> None:
 def _is_asked(team: TeamDirectory, request: Request) -> bool:
     ident = request.payload.get("task")
     try:
-        return isinstance(ident, int) and store.tasks.load(team, ident).in_review == request.id
+        return isinstance(ident, int) and tasks.load(team, ident).in_review == request.id
     except UsageError:
         return False
 
@@ -136,7 +140,7 @@ def awaited_by(team: TeamDirectory, name: str) -> Task | None:
     return next(
         (
             task
-            for task in store.tasks.load_all(team)
+            for task in tasks.load_all(team)
             if task.reviews and task.status in ("pending", "in_progress") and name in (task.owner, task.last_owner)
         ),
         None,

@@ -23,20 +23,16 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from msgspec import Struct, field
 
-from crewboard import env, linux, store
-from crewboard.records import (
-    Exit,
-    Lease,
-    Status,
-    StorageError,
-    Supervisor,
-    TryLaterError,
-    UntrustedError,
-    UsageError,
-    is_name,
-)
+from crewboard import env
+from crewboard.errors import StorageError, TryLaterError, UntrustedError, UsageError
+from crewboard.linux import process
+from crewboard.names import is_name
+from crewboard.records.agents import Status
+from crewboard.records.processes import Exit, Lease, Supervisor
 from crewboard.redaction import is_secret
-from crewboard.store import AgentDirectory, TeamDirectory
+from crewboard.store import files, json_records, leases, roster
+from crewboard.store import hosts as store_hosts
+from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 if TYPE_CHECKING:
     import socket
@@ -119,19 +115,19 @@ def _is_number(value: Any) -> bool:  # noqa: ANN401  any JSON value
 
 def is_alive(team: TeamDirectory) -> bool:
     """Return True if the team has a supervisor."""
-    return store.leases.is_held(team.supervisor_lock)
+    return leases.is_held(team.supervisor_lock)
 
 
 def open_supervisor(team: TeamDirectory) -> tuple[Supervisor, int] | None:
     """Return the team's supervisor and a pidfd that tells its end; None if there is none."""
-    holder = store.leases.holder(team.supervisor_lock, Supervisor)
+    holder = leases.holder(team.supervisor_lock, Supervisor)
     if holder is None:
         return None
     try:
         pidfd = os.pidfd_open(holder.pid)
     except OSError:
         return None
-    if linux.process.is_same(holder.pid, holder.boot_id, holder.start_ticks):
+    if process.is_same(holder.pid, holder.boot_id, holder.start_ticks):
         return holder, pidfd
     os.close(pidfd)
     return None
@@ -147,7 +143,7 @@ def wake_supervisor(team: TeamDirectory) -> None:
         TryLaterError: No supervisor came up in time.
         UntrustedError: The lock's holder is not this user's own supervisor; nothing was sent.
     """
-    if not store.roster.is_attached(team) and not store.hosts.exist(team):
+    if not roster.is_attached(team) and not store_hosts.exist(team):
         _send(team, ControlRequest())
 
 
@@ -160,7 +156,7 @@ def request_start(team: TeamDirectory, name: str, run: int, environment: Mapping
         TryLaterError: No supervisor came up in time.
         UntrustedError: The lock's holder is not this user's own supervisor; nothing was sent.
     """
-    if not store.hosts.exist(team):
+    if not store_hosts.exist(team):
         _send(team, ControlRequest("start", name, run, environment))
 
 
@@ -171,7 +167,7 @@ def request_exit(team: TeamDirectory) -> None:
         TryLaterError: The supervisor did not answer in time.
         UntrustedError: The lock's holder is not this user's own supervisor; nothing was sent.
     """
-    if not store.hosts.exist(team):
+    if not store_hosts.exist(team):
         _send(team, ControlRequest("leave"))
 
 
@@ -182,7 +178,7 @@ def _send(team: TeamDirectory, request: ControlRequest) -> None:
     doubted: Supervisor | None = None
     doubted_since = 0.0
     while time.monotonic() < deadline:
-        holder = store.leases.holder(team.supervisor_lock, Supervisor)
+        holder = leases.holder(team.supervisor_lock, Supervisor)
         if holder is not None and silent_for(holder) is not None:
             break
         # A process that takes the lock erases what the holder before it wrote only then.
@@ -199,7 +195,7 @@ def _send(team: TeamDirectory, request: ControlRequest) -> None:
             deadline = time.monotonic() + START_TIMEOUT if not started else deadline
             started = time.monotonic()
         time.sleep(_POLL)
-    name, holder = team.path.name, store.leases.holder(team.supervisor_lock, Supervisor)
+    name, holder = team.path.name, leases.holder(team.supervisor_lock, Supervisor)
     if holder is None:
         raise TryLaterError(f"the supervisor of team {name} did not start in time; see {team.supervisor_log}")
     raise TryLaterError(
@@ -223,7 +219,7 @@ def show_life(socket_path: Path) -> None:
 
 def silent_for(holder: Supervisor) -> float | None:
     """Return for how many seconds a hung supervisor has given no sign of life; None if it is not hung, or unknown."""
-    if not holder.socket or holder.boot_id != linux.process.boot_id():
+    if not holder.socket or holder.boot_id != process.boot_id():
         return None
     try:
         shown = Path(holder.socket).stat().st_mtime_ns
@@ -242,19 +238,19 @@ def restart(team: TeamDirectory) -> int:
         TryLaterError: It cannot be identified, it does not end, or no new one started in time.
         UntrustedError: The lock's holder is not this user's own supervisor; it was not killed.
     """
-    store.roster.require_own_agents(team)
+    roster.require_own_agents(team)
     if hosts := sorted(team.hosts.names()):
         raise UsageError(
             f"the agents of team {team.path.name} are run by hosts ({', '.join(hosts)}), each started with "
             "`crewboard host` on its machine: end and start it there"
         )
-    holder = store.leases.holder(team.supervisor_lock, Supervisor)
+    holder = leases.holder(team.supervisor_lock, Supervisor)
     if holder is None and is_alive(team):
         raise TryLaterError(f"the process that holds {team.supervisor_lock} has not written its process id yet")
     if holder is not None:
         _kill(team, holder)
     wake_supervisor(team)
-    successor = store.leases.holder(team.supervisor_lock, Supervisor)
+    successor = leases.holder(team.supervisor_lock, Supervisor)
     if successor is None:
         raise TryLaterError(f"the supervisor of team {team.path.name} did not start in time; see {team.supervisor_log}")
     return successor.pid
@@ -275,9 +271,9 @@ def _kill(team: TeamDirectory, holder: Supervisor) -> None:
             f"process {holder.pid}, which {team.supervisor_lock} names, does not listen at {holder.socket} "
             f"({error.strerror or error}), so it was not killed; look at it, and end it yourself"
         ) from error
-    linux.process.send_signal(holder.pid, signal.SIGKILL, holder.start_ticks)
+    process.send_signal(holder.pid, signal.SIGKILL, holder.start_ticks)
     deadline = time.monotonic() + KILL_TIMEOUT
-    while store.leases.holder(team.supervisor_lock, Supervisor) == holder:
+    while leases.holder(team.supervisor_lock, Supervisor) == holder:
         if time.monotonic() > deadline:
             raise TryLaterError(
                 f"supervisor {holder.pid} was killed, but has not ended; the kernel may wait for a disk"
@@ -291,12 +287,12 @@ def ensure_running(team: TeamDirectory) -> None:
     An agent needs one while its worker lives, and until the end of its last run is finalized; one of another program
     needs none, and one of a team with hosts has one of them.
     """
-    if store.roster.is_attached(team) or is_alive(team):
+    if roster.is_attached(team) or is_alive(team):
         return
     try:
         with team.store.glance():
             is_needed = any(_needs_supervisor(team.agent(name)) for name in _agent_names(team))
-            is_missing = is_needed and not store.hosts.exist(team) and not _run_elsewhere(team)
+            is_missing = is_needed and not store_hosts.exist(team) and not _run_elsewhere(team)
     except StorageError:
         # No supervisor can help.
         return
@@ -308,8 +304,8 @@ def _run_elsewhere(team: TeamDirectory) -> list[str]:
     """Return the agents of a team in a database whose workers live on another machine, without a host."""
     if team.store == team.local:
         return []
-    holders = ((name, store.leases.holder(team.agent(name).lease, Lease)) for name in _agent_names(team))
-    here = ("", linux.process.boot_id())
+    holders = ((name, leases.holder(team.agent(name).lease, Lease)) for name in _agent_names(team))
+    here = ("", process.boot_id())
     return [name for name, holder in holders if holder is not None and holder.boot_id not in here]
 
 
@@ -320,7 +316,7 @@ def _agent_names(team: TeamDirectory) -> list[str]:
 def _needs_supervisor(agent: AgentDirectory) -> bool:
     """Return True unless no supervisor is needed for this agent, or its files cannot be read, which none can help."""
     try:
-        return store.leases.is_held(agent.lease) or is_unfinalized(agent)
+        return leases.is_held(agent.lease) or is_unfinalized(agent)
     except StorageError:
         return False
 
@@ -331,8 +327,8 @@ def is_unfinalized(agent: AgentDirectory) -> bool:
     An agent whose files cannot be read counts as finalized: no supervisor could finalize it.
     """
     try:
-        status = store.json_records.load_or_none(agent.status, Status)
-        record = store.json_records.load_or_none(agent.exit, Exit)
+        status = json_records.load_or_none(agent.status, Status)
+        record = json_records.load_or_none(agent.exit, Exit)
     except StorageError:
         return False
     return status is not None and (record is None or record.run < status.run or not record.buried)
@@ -340,9 +336,9 @@ def is_unfinalized(agent: AgentDirectory) -> bool:
 
 def wake_worker(team: TeamDirectory, name: str) -> None:
     """Make the worker of `name`, if it lives on this machine, look at its files now. Its host wakes it on another."""
-    holder = store.leases.holder(team.agent(name).lease, Lease)
-    if holder is not None and holder.boot_id in ("", linux.process.boot_id()):
-        linux.process.send_signal(holder.pid, WAKE_SIGNAL, holder.start_ticks)
+    holder = leases.holder(team.agent(name).lease, Lease)
+    if holder is not None and holder.boot_id in ("", process.boot_id()):
+        process.send_signal(holder.pid, WAKE_SIGNAL, holder.start_ticks)
 
 
 class Peer(NamedTuple):
@@ -412,9 +408,9 @@ def _is_holder(team: TeamDirectory, holder: Supervisor, peer: Peer) -> bool:
         UntrustedError: The peer is another user's process, or another process.
     """
     own = peer.uid == os.geteuid()
-    if own and peer.pid == holder.pid and linux.process.is_same(holder.pid, holder.boot_id, holder.start_ticks):
+    if own and peer.pid == holder.pid and process.is_same(holder.pid, holder.boot_id, holder.start_ticks):
         return True
-    ended = not linux.process.start_ticks(holder.pid) or store.leases.holder(team.supervisor_lock, Supervisor) != holder
+    ended = not process.start_ticks(holder.pid) or leases.holder(team.supervisor_lock, Supervisor) != holder
     if own and ended:
         return False
     raise UntrustedError(
@@ -433,7 +429,7 @@ def _start(team: TeamDirectory) -> None:
         UntrustedError: There is no private folder for its socket, or the team is foreign.
     """
     team.require_adopted()
-    store.roster.require_own_agents(team)
+    roster.require_own_agents(team)
     if others := _run_elsewhere(team):
         raise TryLaterError(
             f"agents of the team {team.path.name} run on another machine ({', '.join(others)}): to use several, stop "
@@ -441,7 +437,7 @@ def _start(team: TeamDirectory) -> None:
         )
     make_socket_folder(os.environ)
     environment = {key: value for key, value in os.environ.items() if not is_secret(key)}
-    with open(team.supervisor_log, "ab", opener=store.files.open_private) as log:
+    with open(team.supervisor_log, "ab", opener=files.open_private) as log:
         _spawn(team, environment, log.fileno())
 
 

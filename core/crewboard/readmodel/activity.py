@@ -10,16 +10,15 @@ from msgspec.structs import replace
 
 from crewboard import web
 from crewboard.readmodel.mail import describe_message, display_name
-from crewboard.records import (  # fmt: skip
-    EXIT_REASONS,
-    ORDERLY_REASONS,
+from crewboard.records.events import (
     Answer,
+    BrokenReply,
     Cleared,
     Event,
-    Exit,
     FileKept,
     Gate,
     Intake,
+    Opening,
     Reply,
     Retry,
     RunEnded,
@@ -27,18 +26,22 @@ from crewboard.records import (  # fmt: skip
     Sent,
     SnapshotTaken,
     Summary,
-    Task,
     ToolResult,
     ToolStart,
     describe_call,
-    describe_exit,
     describe_stop,
 )
-from crewboard.store import AgentDirectory, CachedFile, JournalTail
+from crewboard.records.processes import EXIT_REASONS, ORDERLY_REASONS, Exit, describe_exit
+from crewboard.records.team import Task
+from crewboard.store.journal import JournalTail
+from crewboard.store.json_records import CachedFile
+from crewboard.store.layout import AgentDirectory
 from crewboard.untrusted import elide_middle
 
 TAIL = 256 * 1024
 _MOST = 500
+MOST_TEXT = 512 * 1024
+"""Characters of all lines of an agent that are kept at most."""
 _MOST_DETAIL = 8000
 """Characters kept of the input or output of a tool call; the journal has all of it."""
 
@@ -71,11 +74,17 @@ class Activity(Struct, frozen=True):
     is_error: bool = False
     fails_task: int | None = None
 
+    @property
+    def characters(self) -> int:
+        """Return how many characters its texts have."""
+        return len(self.text) + len(self.detail)
+
 
 def describe(event: Event) -> list[Activity]:
     """Return the lines for an event."""
-    if isinstance(event, Intake | SnapshotTaken | FileKept):
-        # The view of changes shows what a snapshot is for, and the call itself what a kept file is for.
+    if isinstance(event, Intake | Opening | SnapshotTaken | FileKept):
+        # The view of changes shows what a snapshot is for, and the call itself what a kept file is for. What requests
+        # begin with is for the model.
         return _describe_intake(event) if isinstance(event, Intake) else []
     if isinstance(event, Reply):
         return _describe_reply(event)
@@ -113,12 +122,24 @@ def describe_end(record: Exit) -> Activity:
 
 
 def _words(  # noqa: C901, PLR0911  one line for each kind of event
-    event: RunStarted | ToolStart | ToolResult | Gate | Answer | Sent | Retry | Cleared | Summary | RunEnded,
+    event: RunStarted
+    | BrokenReply
+    | ToolStart
+    | ToolResult
+    | Gate
+    | Answer
+    | Sent
+    | Retry
+    | Cleared
+    | Summary
+    | RunEnded,
 ) -> tuple[str, str]:
     match event:
         case RunStarted():
             pid = f", pid {event.pid}" if event.pid else ""
             return "start", f"run {event.run}{pid}, {event.model}"
+        case BrokenReply():
+            return "stop", f"a reply broke off, and is not used: {event.usage.total} tokens"
         case ToolStart():
             return "tool", describe_call(event.name, event.input) + (" · not in its plan" if event.deviates else "")
         case ToolResult():
@@ -132,7 +153,11 @@ def _words(  # noqa: C901, PLR0911  one line for each kind of event
         case Retry():
             return "retry", f"attempt {event.attempt}: {event.error}"
         case Cleared():
-            return "room", f"left out {len(event.tool_use_ids)} old tool results"
+            why = "; ".join(dict.fromkeys(event.media.values()))
+            return (
+                "room",
+                f"left out {len(event.tool_use_ids)} old tool results" if not why else f"left out media: {why}",
+            )
         case Summary():
             return "room", f"summarised {event.covers} blocks"
         case RunEnded():
@@ -238,11 +263,17 @@ def _last_line(text: str) -> str:
 
 
 class ActivityReader:
-    """The end of an agent's journal, read forward, and how its last run ended if the journal does not say."""
+    """The end of an agent's journal, read forward, and how its last run ended if the journal does not say.
+
+    Kept are the newest 500 lines, and of those as many as have `MOST_TEXT` characters together.
+    """
 
     def __init__(self, agent: AgentDirectory) -> None:
         self.agent = agent
-        self.lines: deque[Activity] = deque(maxlen=_MOST)
+        self.lines: deque[Activity] = deque()
+        self._characters = 0
+        self._answer: tuple[Activity, ...] = ()
+        self._record: Exit | None = None
         self._run = 0
         self._ended = False
         self._exit = CachedFile(agent.exit, Exit)
@@ -253,18 +284,22 @@ class ActivityReader:
         """Return the number of unreadable lines."""
         return self._tail.damaged
 
-    def read(self) -> list[Activity]:
-        """Return the newest lines, newest last."""
+    def read(self) -> tuple[Activity, ...]:
+        """Return the newest lines, newest last; the same tuple while nothing changes."""
         # Read before the journal, to which a worker writes first how it ends.
         record = self._exit.get()
+        changed = record is not self._record
+        self._record = record
         if self._tail.restarted():
             self.lines.clear()
-            self._run = 0
+            self._characters, self._run, changed = 0, 0, True
         for event in self._tail.read_new():
-            self._run, self._ended = event.run, isinstance(event, RunEnded)
+            self._run, self._ended, changed = event.run, isinstance(event, RunEnded), True
             for line in describe(event):
                 self._add(event, line)
-        return [*self.lines, *self._unjournalled_end(record)]
+        if changed:
+            self._answer = (*self.lines, *self._unjournalled_end(record))
+        return self._answer
 
     def _add(self, event: Event, line: Activity) -> None:
         """Add a line. An answer is one line: without the same text from the model, and without the mail about it."""
@@ -273,9 +308,13 @@ class ActivityReader:
         last = self.lines[-1] if self.lines else None
         if last is not None and (last.kind, line.kind) == ("say", "answer") and web.repeats(line.text, last.text):
             # Parts before the last one, of a reply that was continued or that used the web, are lines above.
+            self._characters -= last.characters
             self.lines.pop()
             line = replace(last, kind="answer", ts=line.ts)
         self.lines.append(line)
+        self._characters += line.characters
+        while len(self.lines) > 1 and (len(self.lines) > _MOST or self._characters > MOST_TEXT):
+            self._characters -= self.lines.popleft().characters
 
     def _unjournalled_end(self, record: Exit | None) -> list[Activity]:
         """Return the end of the journal's last run, or of a later one that wrote nothing to it."""

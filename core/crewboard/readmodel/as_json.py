@@ -4,11 +4,10 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from crewboard.readmodel.crash_report import log_end
 from crewboard.readmodel.needs import waiting_behind
 from crewboard.readmodel.team import AgentView, HostView, Need, TeamView
 from crewboard.readmodel.usage import bill_team
-from crewboard.store import TeamDirectory
+from crewboard.store.layout import TeamDirectory
 
 
 def status(view: TeamView) -> dict[str, Any]:
@@ -87,6 +86,7 @@ def agent(view: AgentView, team: TeamDirectory) -> dict[str, Any]:
         "cost_usd": view.cost_usd,
         "cpu_percent": view.usage.cpu_percent if view.usage else None,
         "rss_bytes": view.usage.rss_bytes if view.usage else None,
+        "private_bytes": view.usage.private_bytes if view.usage else None,
         "sandbox": view.sandbox,
         "web": {"allowed_domains": flags.allowed_domains} if flags is not None and flags.web else None,
         "model": view.model,
@@ -109,6 +109,8 @@ def _worktree(view: AgentView, team: TeamDirectory) -> dict[str, str] | None:
 
 def need(each: Need, team: TeamDirectory) -> dict[str, Any]:
     """Return one need; for a death, with the last lines of the worker's log."""
+    from crewboard.readmodel.crash_report import log_end
+
     log = {"log": list(log_end(team.agent(each.agent)))} if each.kind == "death" else {}
     return {
         "kind": each.kind,
@@ -117,6 +119,7 @@ def need(each: Need, team: TeamDirectory) -> dict[str, Any]:
         "request_id": each.request_id,
         "summary": each.summary,
         **({"code": each.code} if each.kind == "failed" else {}),
+        **({"refused_by": each.refused_by} if each.refused_by is not None else {}),
         **({"other": each.other, "files": list(each.files)} if each.kind == "collision" else {}),
         **({"task": each.task} if each.kind in ("task_failed", "check_failed") else {}),
         **({"agents": list(each.agents), "host": each.host} if each.agents else {}),

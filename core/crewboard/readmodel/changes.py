@@ -8,28 +8,22 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from crewboard import store
-from crewboard.protocol import mailboxes
+from crewboard.errors import BadDataError, StorageError
+from crewboard.protocol.addressing import mailboxes
 from crewboard.readmodel.mail import MAX_HEADLINE, MailboxTail
 from crewboard.readmodel.needs import format_minute, summarise
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.readmodel.usage import bill_team
-from crewboard.records import (
-    LIMIT_REASONS,
-    BadDataError,
-    Exit,
-    Record,
-    Request,
-    RunEnded,
-    RunStarted,
-    StorageError,
-    Task,
-    describe_exit,
-    is_orderly,
-    was_cut_off,
-)
-from crewboard.store import AgentDirectory, CachedFolder, TeamDirectory
+from crewboard.records.base import Record
+from crewboard.records.events import RunEnded, RunStarted
+from crewboard.records.processes import LIMIT_REASONS, Exit, describe_exit, is_orderly, was_cut_off
+from crewboard.records.requests import Request
+from crewboard.records.team import Task
+from crewboard.store import codec, operators
+from crewboard.store.interface import Key
+from crewboard.store.json_records import CachedFolder
+from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 Kind = Literal["roster", "message", "status", "task", "request", "result", "exit"]
 
@@ -288,7 +282,7 @@ def _results(team: TeamDirectory) -> set[str]:
         return set()
 
 
-def _first_line(result: store.Key) -> str:
+def _first_line(result: Key) -> str:
     try:
         head = (result.get() or b"")[:_HEAD].decode("utf-8", "replace")
     except StorageError:
@@ -320,7 +314,7 @@ def _journalled_ends(directory: AgentDirectory) -> dict[int, Exit]:
         if line is None or not any(kind in line for kind in _RUN_EVENTS):
             continue
         try:
-            event = store.codec.decode_event(line)
+            event = codec.decode_event(line)
         except BadDataError:
             continue
         if isinstance(event, RunEnded):
@@ -351,7 +345,7 @@ def _tasks_since(view: TeamView, since: float) -> Iterator[Happening]:
 def _acts_by_others(team: TeamDirectory, since: float, operator: str) -> Iterator[Happening]:
     if team.audit.changed_at() <= since:
         return
-    for act in store.operators.acts(team)[0]:
+    for act in operators.acts(team)[0]:
         if act.ts > since and act.who != operator:
             words = " ".join(filter(None, (f"{act.who}:", act.act, act.target, act.detail)))
             yield Happening(act.ts, "act", act.target, words)

@@ -4,12 +4,16 @@ from collections import deque
 
 from msgspec import Struct
 
-from crewboard import linux, store
+from crewboard.linux import process
 from crewboard.readmodel.activity import Activity, describe
 from crewboard.readmodel.mail import MailReader
 from crewboard.readmodel.team import AgentView, Rest, TeamView
-from crewboard.records import RunStarted, Status, Task, ToolResult, ToolStart, describe_call, describe_exit
-from crewboard.store import AgentDirectory, TeamDirectory
+from crewboard.records.agents import Status
+from crewboard.records.events import RunStarted, ToolResult, ToolStart, describe_call
+from crewboard.records.processes import describe_exit
+from crewboard.records.team import Task
+from crewboard.store import files, journal, json_records
+from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 _JOURNAL_TAIL = 256 * 1024
 _LOG_TAIL = 8 * 1024
@@ -74,7 +78,7 @@ def _journal_end(agent: AgentDirectory, run: int) -> tuple[float | None, LastToo
     last: LastTool | None = None
     last_id = ""
     lines: deque[Activity] = deque(maxlen=_LOG_LINES)
-    for event, _ in store.journal.read(agent.journal, agent.journal.tail_offset(_JOURNAL_TAIL)):
+    for event, _ in journal.read(agent.journal, agent.journal.tail_offset(_JOURNAL_TAIL)):
         if event is not None and event.run == run:
             # A run starts with the line that tells how the one before it died.
             lines.extend(line for line in describe(event) if line.kind != "died")
@@ -90,8 +94,8 @@ def _journal_end(agent: AgentDirectory, run: int) -> tuple[float | None, LastToo
 
 def host_of_log(agent: AgentDirectory) -> str | None:
     """Return the host that has the log of an agent's last run, None if it is on this machine, as far as is known."""
-    status = store.json_records.load_or_none(agent.status, Status)
-    if status is None or status.boot_id == linux.process.boot_id():
+    status = json_records.load_or_none(agent.status, Status)
+    if status is None or status.boot_id == process.boot_id():
         return None
     return status.host or None
 
@@ -101,7 +105,7 @@ def log_end(agent: AgentDirectory) -> tuple[str, ...]:
     if (host := host_of_log(agent)) is not None:
         return (f"worker.log is on the host {host}",)
     try:
-        with open(agent.log, "rb", opener=store.files.open_existing) as file:
+        with open(agent.log, "rb", opener=files.open_existing) as file:
             file.seek(max(0, file.seek(0, 2) - _LOG_TAIL))
             text = file.read().decode("utf-8", "replace")
     except OSError:

@@ -1,9 +1,6 @@
 """The files that agents read and changed with their file tools, taken from their journals."""
 
-import difflib
-import fnmatch
 import posixpath
-import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Literal
@@ -12,49 +9,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from crewboard import edits
-from crewboard.records import ToolResult, ToolStart
-from crewboard.store import AgentDirectory, JournalTail
+from crewboard.records.events import ToolResult, ToolStart
+from crewboard.store.journal import JournalTail
+from crewboard.store.layout import AgentDirectory
 
 TAIL = 512 * 1024
 """Bytes of a journal that are searched for file calls when a pane opens."""
 
 IN_USE = 1800.0
 """Seconds for which a file counts as in use after an agent read or changed it."""
-
-_RUN_BY_NAME = (
-    # Shells, and what they load when a folder is entered or a terminal opens.
-    ".envrc", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc",
-    ".zshenv", ".zprofile", ".zlogin", ".kshrc", ".cshrc", ".tcshrc", ".login", "config.fish", ".inputrc", ".tmux.conf",
-    ".xinitrc", ".xprofile", ".mise.toml", "mise.toml", ".tool-versions", "flake.nix", "shell.nix", "default.nix",
-    # Editors and debuggers.
-    "*.code-workspace", ".vimrc", ".nvimrc", ".exrc", ".nvim.lua", ".dir-locals.el", ".emacs", ".gdbinit", ".lldbinit",
-    # Builds.
-    "makefile", "gnumakefile", "*.mk", "cmakelists.txt", "*.cmake", "meson.build", "configure", "configure.ac",
-    "justfile", ".justfile", "taskfile.y*ml", "rakefile", "gemfile", "vagrantfile", "dockerfile*", "containerfile*",
-    "*compose*.y*ml", "build.gradle*", "settings.gradle*", "gradlew", "mvnw", "pom.xml", "build.sbt", "build.rs",
-    "cargo.toml", "*.csproj", "directory.build.*", "build.zig", "build.bazel", "workspace.bazel",
-    # Python: the test runner and the package tools import or execute them.
-    "conftest.py", "setup.py", "setup.cfg", "pyproject.toml", "pytest.ini", "tox.ini", "noxfile.py", "fabfile.py",
-    "dodo.py", "sitecustomize.py", "usercustomize.py", "*.pth",
-    # JavaScript.
-    "package.json", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.*", "gruntfile.*", "gulpfile.*", "*.config.js",
-    "*.config.cjs", "*.config.mjs", "*.config.ts", "*.config.mts", ".eslintrc*", ".prettierrc*", ".babelrc*",
-    # Version control and CI.
-    ".gitattributes", ".gitmodules", ".gitconfig", ".pre-commit-config.yaml", "lefthook.y*ml", ".lefthook.y*ml",
-    ".lintstagedrc*", ".gitlab-ci.yml", ".travis.yml", "appveyor.yml", ".appveyor.yml", "azure-pipelines.yml",
-    "bitbucket-pipelines.yml", "jenkinsfile*", ".drone.yml", ".woodpecker.yml",
-)  # fmt: skip
-"""Patterns of names, in lower case, that the user's shell, editor, build or CI runs or takes commands from."""
-
-_RUN_BY_FOLDER = frozenset({
-    ".git", ".githooks", "githooks", ".husky", ".vscode", ".idea", ".fleet", ".zed", ".devcontainer", ".github",
-    ".forgejo", ".gitea", ".gitlab", ".circleci", ".buildkite", ".cargo", ".direnv", ".venv", "venv", "node_modules",
-    ".claude",
-})  # fmt: skip
-"""Folders in which that is true of every file."""
-
-_MAKES_REPOSITORY = re.compile(r"\bgit\b[^;&|\n]*\s(?:init|clone|worktree|submodule)\b|(?<![\w-])\.git(?:/|(?![\w.-]))")
-"""A command that makes a repository, or writes into one. Git that the user runs in it runs its settings and hooks."""
 
 _MOST = 300
 """Numbers of changes and of reads that are kept for each agent. Separate, so that many reads drop no change."""
@@ -138,27 +101,11 @@ def normal(path: str) -> str:
     return posixpath.normpath(path.strip()) if path.strip() else ""
 
 
-def runs_on_your_machine(path: str) -> bool:
-    """Return True if the user's own shell, editor, build or CI may run this file, or take commands from it.
-
-    They do so outside the sandbox, with the rights of the user. Only the name of the file is checked.
-    """
-    parts = normal(path).lower().split("/")
-    if not _RUN_BY_FOLDER.isdisjoint(parts):
-        return True
-    return any(fnmatch.fnmatchcase(parts[-1], pattern) for pattern in _RUN_BY_NAME)
-
-
-def makes_repository(command: str) -> bool:
-    """Return True if a command says that it makes a git repository, or names a git directory."""
-    return _MAKES_REPOSITORY.search(command) is not None
-
-
 def _with_diff(access: FileAccess, pieces: list[tuple[str | None, str]]) -> FileAccess:
     """Return the call with its diff. Each piece is the text before, None if that is unknown, and the text after."""
     lines: list[str] = []
     for before, after in pieces:
-        hunks = list(difflib.unified_diff((before or "").splitlines(), after.splitlines(), lineterm="", n=2))[2:]
+        hunks = edits.diff_lines(before or "", after, context=2)
         if access.kind == "edit":
             hunks = _without_numbers(hunks)
         lines += [*(["…"] if lines else []), *hunks]

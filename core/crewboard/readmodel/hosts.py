@@ -5,11 +5,15 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from crewboard import store
+from crewboard.errors import StorageError
 from crewboard.readmodel.states import HostState, SeenHost
 from crewboard.readmodel.team import AgentView, HostView
-from crewboard.records import HeldStarts, Host, Status, StorageError, Usage
-from crewboard.store import CachedFile, TeamDirectory
+from crewboard.records.agents import Status
+from crewboard.records.processes import HeldStarts, Host, Usage
+from crewboard.store import hosts
+from crewboard.store.interface import Key, Version
+from crewboard.store.json_records import CachedFile
+from crewboard.store.layout import TeamDirectory
 
 if TYPE_CHECKING:
     from crewboard.readmodel.processes import Probe
@@ -24,7 +28,7 @@ class HostReader:
     def __init__(self, team: TeamDirectory, probe: "Probe") -> None:
         self._team = team
         self._probe = probe
-        self._folder: store.Version | None = None
+        self._folder: Version | None = None
         self._files: dict[str, CachedFile[Host]] = {}
         self._held: dict[str, CachedFile[HeldStarts]] = {}
         self._running: dict[str, list[str]] = {}
@@ -34,7 +38,7 @@ class HostReader:
         self.seen: Mapping[str, SeenHost] = {}
         """The hosts as of the last reading, by name."""
 
-    def read(self, is_locked: Callable[[store.Key], bool]) -> None:
+    def read(self, is_locked: Callable[[Key], bool]) -> None:
         """Read what the hosts say of themselves, and which ones hold their leases."""
         try:
             self._list()
@@ -47,7 +51,7 @@ class HostReader:
         for name, host in self._records.items():
             # A host that comes back says so in its record, so those that are gone cost one look and not two.
             is_gone = name in before and not before[name].is_up and host is known[name]
-            is_up = not is_gone and is_locked(store.hosts.lease(self._team, name))
+            is_up = not is_gone and is_locked(hosts.lease(self._team, name))
             found[name] = self._see(host, is_up=is_up)
         self.seen = found
 
@@ -60,7 +64,7 @@ class HostReader:
         self._files = {
             name: known.get(name) or CachedFile(self._team.host(name).below("host.json"), Host) for name in names
         }
-        self._held = {name: CachedFile(store.hosts.held(self._team, name), HeldStarts) for name in names}
+        self._held = {name: CachedFile(hosts.held(self._team, name), HeldStarts) for name in names}
         self._folder = folder
 
     def _see(self, host: Host, *, is_up: bool) -> SeenHost:
@@ -68,7 +72,7 @@ class HostReader:
         return SeenHost(
             name=host.name,
             state=state,
-            labels=store.hosts.labels(host),
+            labels=hosts.labels(host),
             boot_id=host.boot_id,
             is_here=self._probe.sees(host),
             is_full=host.name in self._full,

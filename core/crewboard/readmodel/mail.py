@@ -1,14 +1,22 @@
 """Mail as a reader sees it: when each message was sent, picked up and used, what is unread, and how it is worded."""
 
+from array import array
 from bisect import bisect_right
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 
 from msgspec import Struct
 
-from crewboard import store
-from crewboard.records import OPERATOR, Intake, Message, StorageError, ToolResult, ToolStart
-from crewboard.store import JournalTail, ReplacementDetector, TeamDirectory
+from crewboard.errors import StorageError
+from crewboard.names import OPERATOR
+from crewboard.records.events import Intake, ToolResult, ToolStart
+from crewboard.records.messages import Message
+from crewboard.records.team import result_mark
+from crewboard.store import journal
+from crewboard.store import mailbox as store_mailbox
+from crewboard.store.journal import JournalTail, ReplacementDetector
+from crewboard.store.layout import TeamDirectory
 
 TAIL = 256 * 1024
 """Bytes at the end of a mailbox or journal that a pane reads when it opens."""
@@ -18,6 +26,12 @@ UNREAD_TAIL = 4 * TAIL
 
 EXACT = 1024 * 1024
 """Bytes of unread mail that are parsed; lines before them are only counted."""
+
+IDS = 2000
+"""Unread messages of a mailbox whose ids are kept, the newest: one that is sent again comes soon after the first."""
+
+MOST = 2000
+"""Messages of a mailbox that a reader of its end keeps at most, the newest, and how many KiB of the mailbox."""
 
 MAX_HEADLINE = 200
 """Characters of a result that its need shows at most."""
@@ -72,20 +86,30 @@ class MessageView(Struct, frozen=True):
     end: int = 0
 
 
-class UnreadResult(Struct, frozen=True):
-    """A result that the operator has not read. `end` is the offset in bytes after it in `mailbox`."""
+class UnreadResults(Struct, frozen=True):
+    """The results of an agent in a mailbox that the operator has not read, and the text and file of the newest.
+
+    `since` and `newest` are the times of the first and the last of them, `end` is the offset in bytes after the last.
+    """
 
     author: str
-    ts: float
+    mailbox: str
+    count: int
+    since: float
+    newest: float
+    end: int
     text: str
     file: str | None
-    mailbox: str
-    end: int
 
 
 def is_notice(message: Message) -> bool:
     """Return True if the operator need not read a message, because the board shows the same."""
     return message.type == "idle_notification"
+
+
+def request_announced(message: Message) -> str:
+    """Return the id of the request that a message asks to answer; empty if it asks for none."""
+    return str(message.metadata.get("request_id", "")) if message.type.endswith("_request") else ""
 
 
 class MailboxTail:
@@ -104,9 +128,14 @@ class MailboxTail:
         self.offset = 0
         return True
 
-    def read_new(self, known: Collection[str]) -> store.mailbox.Batch:
-        """Return the messages appended since the last call, without those whose id is `known`."""
-        batch = store.mailbox.read(self._team, self._name, self.offset, known=known)
+    def read_new(self, known: Collection[str]) -> store_mailbox.Batch:
+        """Return the messages appended since the last call, without those whose id is `known`.
+
+        Nothing, if the mailbox has just become shorter: it has `restarted` then.
+        """
+        batch = store_mailbox.read(self._team, self._name, self.offset, known=known)
+        if batch.start < self.offset:
+            return store_mailbox.Batch(self.offset)
         self.offset = batch.offset
         return batch
 
@@ -122,22 +151,52 @@ class MailboxTail:
         return skipped
 
 
+@dataclass
+class _ResultsOf:
+    """The unread results of an agent in a mailbox: where each ends, and when it was sent; 16 bytes for each."""
+
+    ends: "array[int]" = field(default_factory=lambda: array("Q"))
+    times: "array[float]" = field(default_factory=lambda: array("d"))
+    text: str = ""
+    file: str | None = None
+
+    def add(self, message: Message, end: int) -> None:
+        first = next((line for line in message.content.splitlines() if line.strip()), "")
+        file = message.metadata.get("result")
+        self.text, self.file = first[:MAX_HEADLINE], file if isinstance(file, str) else None
+        self.ends.append(end)
+        self.times.append(message.ts)
+
+    def drop(self, cursor: int) -> None:
+        read = bisect_right(self.ends, cursor)
+        del self.ends[:read], self.times[:read]
+
+
 class Unread:
     """Counts the messages of a mailbox behind a cursor, reading each byte once.
 
     In a mailbox with very much unread mail, only the last `EXACT` bytes are parsed, and each line before counts as one.
+    Of messages before the newest `IDS` only their ends are kept, so that one takes 8 bytes, and a result 24.
     """
 
     def __init__(self, team: TeamDirectory, name: str, cursor: int) -> None:
         self._team = team
         self._name = name
         self._tail = MailboxTail(team, name, cursor)
-        self._lines: list[int] = []
-        self._messages: dict[str, int] = {}
-        self._notices: set[str] = set()
-        self._results: list[UnreadResult] = []
-        self._damage: list[int] = []
         self._unreadable = False
+        self._forget()
+
+    def _forget(self) -> None:
+        # All in the order of the mailbox.
+        self._old = array("Q")
+        """The ends of messages whose ids are not kept."""
+        self._messages: dict[str, int] = {}
+        """The ends of the newest messages, by id."""
+        self._notices = array("Q")
+        self._asks: list[tuple[int, str]] = []
+        """The ends of messages that announce requests, and the ids of these."""
+        self._results: dict[str, _ResultsOf] = {}
+        self._damage = array("Q")
 
     @property
     def offset(self) -> int:
@@ -152,36 +211,56 @@ class Unread:
         except StorageError:
             self._unreadable = True
         self._drop_read(cursor)
-        return len(self._lines) + len(self._messages)
+        return len(self._old) + len(self._messages)
 
     def _read_new(self) -> None:
         if self._tail.restarted():
-            self._lines, self._messages, self._notices, self._results, self._damage = [], {}, set(), [], []
-        size = store.mailbox.size(self._team, self._name)
+            self._forget()
+        size = store_mailbox.size(self._team, self._name)
         if size == self._tail.offset:
             return
         if size - self._tail.offset > EXACT:
-            self._lines += self._tail.skip_to(size - EXACT)
+            self._keep_ids(0)
+            self._old.extend(self._tail.skip_to(size - EXACT))
         batch = self._tail.read_new(self._messages.keys())
-        self._messages.update((message.id, end) for message, end in batch.entries)
-        self._notices.update(message.id for message in batch.messages if is_notice(message))
-        self._results += [self._result(message, end) for message, end in batch.entries if message.type == "result"]
-        self._damage += batch.damaged_ends
+        for message, end in batch.entries:
+            self._messages[message.id] = end
+            if is_notice(message):
+                self._notices.append(end)
+            if asks := request_announced(message):
+                self._asks.append((end, asks))
+            if message.type == "result":
+                self._results.setdefault(message.from_, _ResultsOf()).add(message, end)
+        self._keep_ids(IDS)
+        self._damage.extend(batch.damaged_ends)
 
-    def _result(self, message: Message, end: int) -> UnreadResult:
-        file = message.metadata.get("result")
-        first = next((line for line in message.content.splitlines() if line.strip()), "")
-        text = first[:MAX_HEADLINE]
-        return UnreadResult(message.from_, message.ts, text, file if isinstance(file, str) else None, self._name, end)
+    def _keep_ids(self, most: int) -> None:
+        for ident in list(islice(self._messages, max(0, len(self._messages) - most))):
+            self._old.append(self._messages.pop(ident))
 
-    def count_for_operator(self, cursor: int) -> int:
-        """Return how many of them the operator must read."""
-        return self.count(cursor) - len(self._notices)
+    def count_for_operator(self, cursor: int, answered: Collection[str]) -> int:
+        """Return how many of them the operator must read: not those about requests that they have `answered`."""
+        count = self.count(cursor) - len(self._notices)
+        return count - sum(request in answered for _, request in self._asks)
 
-    @property
-    def results(self) -> tuple[UnreadResult, ...]:
-        """Return the results among the messages that were parsed."""
-        return tuple(self._results)
+    def results(self, acknowledged: Mapping[str, float]) -> Iterator[UnreadResults]:
+        """Yield what is unread of each author, among the messages that were parsed.
+
+        `acknowledged` has offsets up to which results count as read, by `result_mark`.
+        """
+        for author, found in self._results.items():
+            start = bisect_right(found.ends, acknowledged.get(result_mark(self._name, author), 0))
+            if start < len(found.ends):
+                yield UnreadResults(
+                    author,
+                    self._name,
+                    count=len(found.ends) - start,
+                    since=found.times[start],
+                    newest=found.times[-1],
+                    end=found.ends[-1],
+                    text=found.text,
+                    file=found.file,
+                )
 
     @property
     def damaged(self) -> int:
@@ -189,17 +268,20 @@ class Unread:
         return len(self._damage) + self._unreadable
 
     def _drop_read(self, cursor: int) -> None:
-        del self._lines[: bisect_right(self._lines, cursor)]
-        self._messages = {ident: end for ident, end in self._messages.items() if end > cursor}
-        self._notices &= self._messages.keys()
-        self._results = [result for result in self._results if result.end > cursor]
-        self._damage = [end for end in self._damage if end > cursor]
+        for ends in (self._old, self._notices, self._damage):
+            del ends[: bisect_right(ends, cursor)]
+        del self._asks[: bisect_right(self._asks, cursor, key=lambda asked: asked[0])]
+        while self._messages and (first := next(iter(self._messages.items())))[1] <= cursor:
+            del self._messages[first[0]]
+        for found in self._results.values():
+            found.drop(cursor)
 
 
 class MailReader:
     """A mailbox and the journal of its agent, read forward; with `tail`, from the last `TAIL` bytes of each on.
 
     `since` is the offset up to which the mailbox was read before: all behind it is read, if that starts earlier.
+    With `tail`, only the newest messages are kept. `has_older` says that there are others before them.
     `prompts` are the agent's hire prompts, oldest first. They are no mail, but are shown with it.
     """
 
@@ -209,19 +291,30 @@ class MailReader:
         self.tail = tail
         self.since = since
         self.damaged = 0
-        self.prompts: list[MessageView] = []
-        self._messages: list[tuple[Message, int]] = []
-        self._ids: set[str] = set()
+        self.prompts: tuple[MessageView, ...] = ()
+        self._most = MOST
+        self._views: dict[str, MessageView] = {}
+        """The messages by id, each the same object until its times change."""
+        self._answer: tuple[MessageView, ...] | None = ()
         self._picked: dict[str, float] = {}
         self._entered: dict[str, float] = {}
-        self._mailbox = MailboxTail(team, name, self._start())
-        self._journal = JournalTail(team.agent(name), TAIL if tail else None)
-        self._read_prompts()
+        self._mailbox = MailboxTail(team, name, 0)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin anew, as far from the end as `_most` needs."""
+        start = self._start()
+        self._mailbox.offset, self.has_older = start, start > 0
+        self._views, self._answer, self.damaged = {}, None, 0
+        self._journal = JournalTail(self.team.agent(self.name), TAIL * self._most // MOST if self.tail else None)
+        self._forget_times()
 
     def _start(self) -> int:
         """Return the offset from which the mailbox is read."""
         inbox = self.team.inbox(self.name)
-        start = inbox.tail_offset(TAIL) if self.tail else 0
+        if not self.tail:
+            return 0
+        start = inbox.tail_offset(TAIL if self._most == MOST else self._most * 1024)
         return start if self.since is None else min(start, max(self.since, inbox.tail_offset(UNREAD_TAIL)))
 
     @property
@@ -229,61 +322,90 @@ class MailReader:
         """Return the offset in bytes up to which the mailbox was read."""
         return self._mailbox.offset
 
-    @property
-    def is_whole(self) -> bool:
-        """Return True if the mailbox was read from its beginning."""
-        return self._start() == 0
-
-    def is_enough_for(self, newest: list[MessageView], count: int) -> bool:
+    def is_enough_for(self, newest: Sequence[MessageView], count: int) -> bool:
         """Return True if `newest` contains the newest `count` messages completely, with their delivery times."""
         known = self._journal.whole or all(letter.picked_up_at is not None for letter in newest)
-        return (self.is_whole or len(newest) == count) and known
+        return (not self.has_older or len(newest) == count) and known
 
-    def read(self) -> list[MessageView]:
-        """Return every message so far, oldest first."""
-        if self._mailbox.restarted():
-            self._mailbox.offset = self._start()
-            self._messages, self._ids, self.damaged = [], set(), 0
+    def read(self, most: int = MOST) -> tuple[MessageView, ...]:
+        """Return the messages so far, oldest first; the same tuple while nothing changes.
+
+        With `tail`, these are the newest: at most `most`, in at most as many KiB of the mailbox. If more are wanted
+        than at the last call, older ones are read again.
+        """
+        if self._mailbox.restarted() or (most > self._most and self.has_older):
+            self._most = most
+            self._begin()
+        self._most = most
         if self._journal.restarted():
-            self._picked, self._entered = {}, {}
-            self._read_prompts()
-        self._read_journal()
-        batch = self._mailbox.read_new(self._ids)
+            self._forget_times()
+        told = self._read_journal()
+        batch = self._mailbox.read_new(self._views.keys())
         self.damaged += batch.damaged
-        self._messages += batch.entries
-        self._ids.update(message.id for message in batch.messages)
-        return [
-            MessageView(message, self._picked_up_at(message.id), self._entered.get(message.id), end)
-            for message, end in self._messages
-        ]
+        for message, end in batch.entries:
+            self._views[message.id] = self._view(message, end)
+        for ident in told & self._views.keys():
+            self._views[ident] = self._view(self._views[ident].message, self._views[ident].end)
+        if told or batch.entries:
+            self._answer = None
+        if self.tail:
+            self._keep_newest()
+        if self._answer is None:
+            self._answer = tuple(self._views.values())
+        return self._answer
+
+    def _view(self, message: Message, end: int) -> MessageView:
+        return MessageView(message, self._picked_up_at(message.id), self._entered.get(message.id), end)
+
+    def _keep_newest(self) -> None:
+        """Drop the oldest if there are too many, and some more, so that the rows on a screen do not move each time."""
+        oldest = next(iter(self._views.values()), None)
+        if oldest is None or (len(self._views) <= self._most and self.offset - oldest.end <= self._most * 1024):
+            return
+        views, kept = list(self._views.values()), self._most * 3 // 4
+        too_far = bisect_right(views, self.offset - kept * 1024, key=lambda each: each.end)
+        # The newest is kept however long it is.
+        views = views[min(max(len(views) - kept, too_far), len(views) - 1) :]
+        self._views = {each.message.id: each for each in views}
+        self._answer, self.has_older = None, True
+        for times in (self._picked, self._entered):
+            for ident in times.keys() - self._views.keys():
+                del times[ident]
 
     def _picked_up_at(self, ident: str) -> float | None:
         # A tool call may act on a message before the next turn journals that it was picked up.
         times = [at for at in (self._picked.get(ident), self._entered.get(ident)) if at is not None]
         return min(times, default=None)
 
-    def _read_prompts(self) -> None:
-        """Read the hire prompt, which is at the start of the journal and so not in its tail."""
-        self.prompts = []
-        for event, end in islice(store.journal.read(self._journal.agent.journal), _HEAD):
+    def _forget_times(self) -> None:
+        """Forget what the journal told, and read the hire prompt: that is at its start, and so not in its tail."""
+        self._picked, self._entered, self.prompts = {}, {}, ()
+        self._views = {ident: self._view(each.message, each.end) for ident, each in self._views.items()}
+        self._answer = None
+        for event, end in islice(journal.read(self._journal.agent.journal), _HEAD):
             if end <= self._journal.offset and isinstance(event, Intake):
                 self._note_prompt(event)
 
     def _note_prompt(self, event: Intake) -> None:
         if event.prompt is not None:
-            prompt = store.mailbox.compose(
+            prompt = store_mailbox.compose(
                 event.prompt_from, self.name, "prompt", event.prompt, ident=event.assignment, ts=event.ts
             )
-            self.prompts.append(MessageView(prompt, event.ts, event.ts))
+            self.prompts = (*self.prompts, MessageView(prompt, event.ts, event.ts))
 
-    def _read_journal(self) -> None:
+    def _read_journal(self) -> set[str]:
+        """Return the ids of the messages that new events of the journal tell of."""
+        told = set[str]()
         for event in self._journal.read_new():
             if isinstance(event, Intake):
                 self._picked.update((message.id, event.ts) for message in event.messages)
                 self._entered.update((ident, event.ts) for ident in event.entered)
+                told.update((message.id for message in event.messages), event.entered)
                 self._note_prompt(event)
             elif isinstance(event, ToolStart | ToolResult):
                 self._entered.update((ident, event.ts) for ident in event.consumed)
+                told.update(event.consumed)
+        return told
 
 
 def question_in(feedback: str | None) -> str | None:

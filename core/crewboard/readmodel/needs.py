@@ -6,23 +6,21 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
+from crewboard.errors import ExitCode
+from crewboard.names import OPERATOR, SYSTEM
 from crewboard.protocol.collisions import Collision
-from crewboard.readmodel.mail import UnreadResult, plan_title
+from crewboard.readmodel.mail import UnreadResults, plan_title
 from crewboard.readmodel.team import AgentView, HostView, Need, NeedKind, SupervisorView, TeamView
-from crewboard.records import (
-    OPERATOR,
+from crewboard.records.agents import McpState
+from crewboard.records.base import counted
+from crewboard.records.processes import SupervisorFailure, describe_exit
+from crewboard.records.requests import Request
+from crewboard.records.team import (
     OUTAGE_MARK,
-    SYSTEM,
-    ExitCode,
-    McpState,
-    Request,
-    SupervisorFailure,
     Task,
     check_mark,
     collision_mark,
-    counted,
     damage_mark,
-    describe_exit,
     mcp_mark,
     result_mark,
     task_mark,
@@ -70,7 +68,7 @@ class OtherEvidence(Struct, frozen=True):
     """Other things that may need the operator, apart from agents and requests. `seen` is `OperatorState.needs`."""
 
     tasks: tuple[Task, ...] = ()
-    results: tuple[UnreadResult, ...] = ()
+    results: tuple[UnreadResults, ...] = ()
     damage: tuple[Damage, ...] = ()
     collisions: tuple[Collision, ...] = ()
     seen: Mapping[str, float] = field(default_factory=dict)
@@ -119,7 +117,9 @@ def find_needs(
     names = frozenset(agent.name for agent in agents)
     dead = [agent for agent in agents if agent.is_dead and not agent.acknowledged and not agent.is_open]
     deaths = [
-        Need("death", agent.name, agent.since, _describe_death(agent)) for agent in dead if not agent.ended_with_host
+        Need("death", agent.name, agent.since, _describe_death(agent), refused_by=agent.refused_by)
+        for agent in dead
+        if not agent.ended_with_host
     ]
     deaths += _lost_host_needs(dead)
     asked = [
@@ -130,6 +130,7 @@ def find_needs(
             summarise(request),
             request.id,
             answered_in=request.answered_in,
+            sha256=request.sha256,
         )
         for request in requests
         # A lead reviews work while it runs, even if it reviews no plans.
@@ -248,7 +249,7 @@ def _failed_assignment(agent: AgentView) -> Need:
     since = agent.failed_at if agent.alive else agent.since
     code = agent.failed if agent.exit is None or agent.alive else agent.exit.code
     summary = f"stopped: {agent.last_error or agent.reason}"
-    return Need("failed", agent.name, since, summary, code=code, limit=agent.limit)
+    return Need("failed", agent.name, since, summary, code=code, limit=agent.limit, refused_by=agent.refused_by)
 
 
 def _hung_supervisor(supervisor: SupervisorView | None) -> list[Need]:
@@ -374,23 +375,21 @@ def _mcp_needs(agents: tuple[AgentView, ...], seen: Mapping[str, float]) -> Iter
 
 def _result_needs(others: OtherEvidence) -> Iterator[Need]:
     """Yield one need for each agent with unread results; it shows the newest one."""
-    by_author: dict[str, list[UnreadResult]] = {}
-    for result in others.results:
-        by_author.setdefault(result.author, []).append(result)
-    for author, results in by_author.items():
-        newest = max(results, key=lambda result: result.ts)
-        more = f" (+{len(results) - 1} more)" if len(results) > 1 else ""
-        marks = {result_mark(each.mailbox, author): float(each.end) for each in results}
-        since = min(result.ts for result in results)
-        summary = f"result{more}: {newest.text}"
+    by_author: dict[str, list[UnreadResults]] = {}
+    for found in others.results:
+        by_author.setdefault(found.author, []).append(found)
+    for author, mailboxes in by_author.items():
+        newest = max(mailboxes, key=lambda found: found.newest)
+        count = sum(found.count for found in mailboxes)
+        more = f" (+{count - 1} more)" if count > 1 else ""
         yield Need(
             "result",
             author,
-            since,
-            summary,
+            min(found.since for found in mailboxes),
+            f"result{more}: {newest.text}",
             file=newest.file,
             mailbox=newest.mailbox,
-            marks=tuple(marks.items()),
+            marks=tuple((result_mark(found.mailbox, author), float(found.end)) for found in mailboxes),
         )
 
 

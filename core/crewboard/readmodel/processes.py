@@ -7,9 +7,13 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crewboard import linux, store
-from crewboard.records import Host, Status, Supervisor
-from crewboard.store import AgentDirectory
+from crewboard.linux import process
+from crewboard.protocol.prefork import SERVER_MODULE
+from crewboard.records.agents import Status
+from crewboard.records.processes import Host, Supervisor
+from crewboard.store import leases
+from crewboard.store.interface import Key
+from crewboard.store.layout import AgentDirectory
 
 _ProcessKey = tuple[int, int]
 """The pid of a process, and when it started."""
@@ -26,11 +30,20 @@ class ProcessNode(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True):
-    """The resources of a worker and its descendants: CPU in percent of one core, resident memory in bytes."""
+    """The resources of a worker and its descendants: CPU in percent of one core, resident memory in bytes.
+
+    `private_bytes` counts of the worker only what it does not share, which is told by itself; None if it has not yet.
+    """
 
     cpu_percent: float
     rss_bytes: int
     children: int = 0
+    private_bytes: int | None = None
+
+    @property
+    def memory(self) -> int:
+        """Return the memory that the agent costs, in bytes: too high until its worker has reported its own."""
+        return self.rss_bytes if self.private_bytes is None else self.private_bytes
 
 
 class _ChildUsage(Struct, frozen=True):
@@ -65,14 +78,17 @@ class Probe(Protocol):
     def sees(self, host: Host) -> bool:
         """Return True if a host of the team runs where its processes can be looked at."""
 
-    def is_locked(self, lease: store.Key) -> bool:
+    def is_locked(self, lease: Key) -> bool:
         """Return True if a process holds the lease at `path`."""
 
-    def supervisor(self, lease: store.Key) -> Supervisor | None:
+    def supervisor(self, lease: Key) -> Supervisor | None:
         """Return the holder of the supervisor's lease at `path`."""
 
     def measure(self, workers: dict[str, Status]) -> dict[str, Usage]:
         """Return what the running workers use, by agent."""
+
+    def shared_bytes(self, supervisor: int) -> int | None:
+        """Return the memory that workers share: that of the supervisor's prefork server; None if it has none."""
 
     def process_tree(self, pid: int) -> tuple[ProcessNode, ...]:
         """Return a worker and its descendants, each below its parent."""
@@ -85,40 +101,42 @@ class KernelProbe:
         self._known: dict[str, dict[_ProcessKey, tuple[float, float]]] = {}
         """The measured processes of each agent: the CPU that each had used, and when that was (monotonic seconds)."""
         self._resting: dict[str, _ChildUsage] = {}
+        self._server: process.Measurement | None = None
+        """The prefork server, as it was measured last."""
 
     def boot_id(self) -> str:
         """Return the id of this boot of the machine."""
-        return linux.process.boot_id()
+        return process.boot_id()
 
     def is_held(self, agent: AgentDirectory) -> bool:
         """Return True if a worker holds the agent's lease."""
-        return store.leases.is_held(agent.lease)
+        return leases.is_held(agent.lease)
 
     def lives(self, worker: Status) -> bool:
         """Return True if the process that wrote this status runs, or if that cannot be known."""
-        if not worker.start_ticks or worker.boot_id != linux.process.boot_id():
+        if not worker.start_ticks or worker.boot_id != process.boot_id():
             return True
-        return linux.process.start_ticks(worker.pid) == worker.start_ticks
+        return process.start_ticks(worker.pid) == worker.start_ticks
 
     def is_stopped(self, worker: Status) -> bool:
         """Return True if a signal stopped the process that wrote this status, so that it does nothing."""
-        return linux.process.is_stopped(worker.pid) and self.lives(worker)
+        return process.is_stopped(worker.pid) and self.lives(worker)
 
     def sees(self, host: Host) -> bool:
         """Return True if a host of the team runs where its processes can be looked at.
 
         Two containers of one machine have the same boot, and different processes of one pid.
         """
-        same_boot = host.boot_id == linux.process.boot_id()
-        return same_boot and host.pid > 0 and linux.process.start_ticks(host.pid) == host.start_ticks
+        same_boot = host.boot_id == process.boot_id()
+        return same_boot and host.pid > 0 and process.start_ticks(host.pid) == host.start_ticks
 
-    def is_locked(self, lease: store.Key) -> bool:
+    def is_locked(self, lease: Key) -> bool:
         """Return True if a process holds a lease."""
-        return store.leases.is_held(lease)
+        return leases.is_held(lease)
 
-    def supervisor(self, lease: store.Key) -> Supervisor | None:
+    def supervisor(self, lease: Key) -> Supervisor | None:
         """Return the holder of the supervisor's lease."""
-        return store.leases.holder(lease, Supervisor)
+        return leases.holder(lease, Supervisor)
 
     def measure(self, workers: dict[str, Status]) -> dict[str, Usage]:
         """Return what the running workers and their descendants use, by agent."""
@@ -127,8 +145,8 @@ class KernelProbe:
         ]
         for name in outdated:
             del self._resting[name]
-        parents = linux.process.parents() if workers.keys() - self._resting.keys() else {}
-        children = linux.process.children_of(parents)
+        parents = process.parents() if workers.keys() - self._resting.keys() else {}
+        children = process.children_of(parents)
         measured = {}
         for name, status in workers.items():
             before, self._known[name] = self._known.get(name, {}), {}
@@ -137,16 +155,30 @@ class KernelProbe:
                 self._resting[name] = replace(below, cpu_percent=0)
             if worker := self._read(name, status.pid, before):
                 cpu, rss = worker
-                measured[name] = Usage(round(cpu + below.cpu_percent, 1), rss + below.rss_bytes, below.children)
+                private = status.private_bytes + below.rss_bytes if status.private_bytes else None
+                percent = round(cpu + below.cpu_percent, 1)
+                measured[name] = Usage(percent, rss + below.rss_bytes, below.children, private)
         return measured
 
     def _measure_children(
         self, name: str, status: Status, children: dict[int, list[int]], before: dict[_ProcessKey, tuple[float, float]]
     ) -> _ChildUsage:
-        pids = linux.process.below(status.pid, children)
+        pids = process.below(status.pid, children)
         readings = [reading for pid in pids if (reading := self._read(name, pid, before))]
         cpu, rss = (sum(values) for values in zip((0.0, 0), *readings, strict=True))
         return _ChildUsage(status, cpu, rss, len(readings))
+
+    def shared_bytes(self, supervisor: int) -> int | None:
+        """Return the memory that workers share: that of the supervisor's prefork server; None if it has none."""
+        known = self._server
+        self._server = process.measure(known.pid) if known is not None else None
+        if known is None or self._server is None or self._server.start_ticks != known.start_ticks:
+            children = process.children_of(process.parents()).get(supervisor, [])
+            servers = (process.measure(pid) for pid in children if SERVER_MODULE in process.arguments(pid))
+            # A process that is about to become a worker is like the server, which is older.
+            found = [server for server in servers if server is not None]
+            self._server = min(found, key=lambda server: server.start_ticks, default=None)
+        return self._server.rss_bytes if self._server is not None else None
 
     def process_tree(self, pid: int) -> tuple[ProcessNode, ...]:
         """Return a worker and its descendants, each below its parent."""
@@ -154,7 +186,7 @@ class KernelProbe:
 
     def _read(self, name: str, pid: int, before: dict[_ProcessKey, tuple[float, float]]) -> tuple[float, int] | None:
         """Measure a process of the agent `name`: since its last measurement, if it is in `before`."""
-        found = linux.process.measure(pid)
+        found = process.measure(pid)
         if found is None:
             return None
         key, now = (pid, found.start_ticks), time.monotonic()
@@ -164,7 +196,7 @@ class KernelProbe:
             used, seconds = found.cpu_seconds - used, now - at
         else:
             # Processes age by the real clock, not by an injected one.
-            used, seconds = found.cpu_seconds, time.time() - linux.process.started_at(found.start_ticks)
+            used, seconds = found.cpu_seconds, time.time() - process.started_at(found.start_ticks)
         return round(100 * used / max(seconds, 0.01), 1), found.rss_bytes
 
 
@@ -175,10 +207,14 @@ class NoUsageProbe(KernelProbe):
         """Return no usage."""
         return {}
 
+    def shared_bytes(self, supervisor: int) -> int | None:  # noqa: ARG002
+        """Return None."""
+        return None
+
 
 def process_tree(pid: int) -> tuple[ProcessNode, ...]:
     """Return the process `pid` and its descendants, each below its parent; nothing if it is gone."""
-    children = linux.process.children_of(linux.process.parents())
+    children = process.children_of(process.parents())
     found: list[ProcessNode] = []
     waiting = [(pid, 0)]
     while waiting:
@@ -192,7 +228,7 @@ def process_tree(pid: int) -> tuple[ProcessNode, ...]:
 
 
 def _node(pid: int, depth: int) -> ProcessNode | None:
-    used, command = linux.process.measure(pid), linux.process.arguments(pid)
+    used, command = process.measure(pid), process.arguments(pid)
     if used is None or not command:
         return None
     return ProcessNode(pid, depth, _shown(command), round(used.cpu_seconds, 1), used.rss_bytes)

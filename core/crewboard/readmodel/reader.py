@@ -8,39 +8,29 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from crewboard import protocol, store
-from crewboard.protocol import only_operator_answers, operator_mailboxes
+from crewboard.errors import BadDataError, StorageError
+from crewboard.names import OPERATOR, SYSTEM
+from crewboard.protocol import collisions as protocol_collisions
+from crewboard.protocol import supervisor_client
+from crewboard.protocol.addressing import only_operator_answers, operator_mailboxes
 from crewboard.readmodel.hosts import HostReader
-from crewboard.readmodel.mail import Unread, UnreadResult
+from crewboard.readmodel.mail import Unread, UnreadResults
 from crewboard.readmodel.needs import Damage, OtherEvidence, find_needs
 from crewboard.readmodel.processes import KernelProbe, Probe, Usage
 from crewboard.readmodel.states import Evidence, SeenHost, find_state, show
-from crewboard.readmodel.team import AgentView, HostView, Rest, SupervisorView, TeamView
-from crewboard.records import (
-    OPERATOR,
-    SYSTEM,
-    BadDataError,
-    Collisions,
-    Config,
-    Cursor,
-    Exit,
-    HeldStarts,
-    McpState,
-    Member,
-    OperatorState,
-    Presence,
-    Request,
-    Spec,
-    State,
-    Status,
-    StorageError,
-    SupervisorFailure,
-    Task,
-    Undone,
-    Work,
-    result_mark,
-)
-from crewboard.store import AgentDirectory, CachedFile, CachedFolder, TeamDirectory
+from crewboard.readmodel.team import AgentView, HostView, Rest, SupervisorView, TeamView, answered_by_operator
+from crewboard.records.agents import Cursor, McpState, Spec, State, Status, Undone, Work
+from crewboard.records.processes import Exit, HeldStarts, SupervisorFailure
+from crewboard.records.requests import Request
+from crewboard.records.team import Collisions, Config, Member, OperatorState, Presence, Task
+from crewboard.store import agents as store_agents
+from crewboard.store import files as store_files
+from crewboard.store import hosts as store_hosts
+from crewboard.store import operators as store_operators
+from crewboard.store import tasks
+from crewboard.store.interface import Key
+from crewboard.store.json_records import CachedFile, CachedFolder
+from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 _RESTS: frozenset[State] = frozenset({"idle", "paused"})
 
@@ -67,7 +57,7 @@ class AgentReader:
         """The view that follows from `facts`."""
         self.damage: list[Damage] = []
         """The unreadable files, and the unreadable lines of mail and journal."""
-        self.work = protocol.collisions.AgentWork(name, Work())
+        self.work = protocol_collisions.AgentWork(name, Work())
         cursor = self.cursor.get() or Cursor()
         self.unread = Unread(team, name, cursor.offset)
 
@@ -97,7 +87,7 @@ class _Common(Struct, frozen=True, dict=True):
     pending: tuple[Request, ...]
     board: tuple[Task, ...]
     only_operator: frozenset[str]
-    results: tuple[UnreadResult, ...]
+    results: tuple[UnreadResults, ...]
     operator: OperatorState
     starts: HeldStarts
     supervised: bool
@@ -135,7 +125,10 @@ class _Common(Struct, frozen=True, dict=True):
 
     @cached_property
     def _unread_results(self) -> Counter[str]:
-        return Counter(result.author for result in self.results)
+        counts = Counter[str]()
+        for found in self.results:
+            counts[found.author] += found.count
+        return counts
 
 
 class AgentFacts(Struct, frozen=True):
@@ -197,6 +190,7 @@ def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
         last_error=status.last_error,
         failed=status.failed if status.failed_at > facts.failure_seen else None,
         failed_at=status.failed_at,
+        refused_by=status.refused_by if status.failed_at > facts.failure_seen else None,
         last_tool=status.last_tool,
         deviations=status.deviations,
         todo=status.todo,
@@ -239,7 +233,7 @@ def _rest(facts: AgentFacts, status: Status) -> Rest | None:
     return Rest(status.state, status.since) if not facts.held and status.state in _RESTS else None
 
 
-def damaged_file(record: store.Key, agent: str = SYSTEM) -> Damage:
+def damaged_file(record: Key, agent: str = SYSTEM) -> Damage:
     """Return the damage of a record that cannot be read."""
     changed = record.changed_at()
     return Damage(record.name, agent, 1, changed, version=changed)
@@ -262,7 +256,7 @@ class TeamReader:
         between: Callable[[], object] = lambda: None,
     ) -> None:
         self.team = team
-        self._clock = clock if clock is not None else partial(store.hosts.now, team)
+        self._clock = clock if clock is not None else partial(store_hosts.now, team)
         self._between = between
         self._probe = probe or KernelProbe()
         self._config = CachedFile(team.config, Config)
@@ -276,9 +270,10 @@ class TeamReader:
         self._requests = CachedFolder(team.requests, Request)
         self._mailboxes: dict[str, Unread] = {}
         self._usage: dict[str, Usage] = {}
+        self._shared: int | None = None
         self._measured_at = 0.0
         self._silent_since: float | None = None
-        self._unreadable: set[store.Key] = set()
+        self._unreadable: set[Key] = set()
         """Leases of the team that could not be examined at this reading."""
         self._common: _Common | None = None
         """The facts about agents in the team's files at the last reading."""
@@ -330,11 +325,11 @@ class TeamReader:
         self._hosts.read(self._is_locked)
         supervisor = self._supervisor(now)
         operator = self._operator.get() or OperatorState()
-        to_operator = self._count_mail(operators, operator)
-        results = self._unread_results(operators, operator)
+        to_operator = self._count_mail(operators, operator, answered_by_operator(asked))
+        results = tuple(found for name in sorted(operators) for found in self._mailboxes[name].results(operator.needs))
         self._follow(config)
         held = self._look_at_leases(changed, now)
-        self._measure(held, now, measured)
+        self._measure(held, now, measured, supervisor.pid)
         starts = self._hosts.held_starts(self._starts.get() or HeldStarts())
         hosts = self._hosts.seen
         common = _Common(config, pending, board, only_operator, results, operator, starts, supervisor.alive, hosts)
@@ -342,7 +337,7 @@ class TeamReader:
         if self._hosts.count(reader.view for reader in self._agents.values() if reader.view is not None):
             self._read_agents({}, replace(common, hosts=self._hosts.seen), now)
         compared = self._collisions.get() or Collisions()
-        collisions = protocol.collisions.find_collisions((each.work for each in self._agents.values()), compared)
+        collisions = protocol_collisions.find_collisions((each.work for each in self._agents.values()), compared)
         views = (reader.view for reader in self._agents.values() if reader.view is not None)
         agents = self._without_gone_servers(tuple(_with_changes(view, collisions, compared) for view in views))
         unread = {agent.name: agent.unread for agent in agents} | to_operator
@@ -357,7 +352,7 @@ class TeamReader:
             description=config.description,
             plan_approver=config.plan_approver,
             model_backend=backend,
-            supervisor=supervisor,
+            supervisor=replace(supervisor, shared_bytes=self._shared),
             agents=agents,
             requests=pending,
             tasks=board,
@@ -383,7 +378,7 @@ class TeamReader:
             removed=config.removed_total,
             damage={each.place: each.count for each in damage},
             problem=f"{self.team.config} is damaged; showing {shown}" if self._config.damaged else None,
-            storage=store.files.disk_state(self.team.path),
+            storage=store_files.disk_state(self.team.path),
             present=self._present(),
             attached=config.attached,
             hosts=shown_hosts,
@@ -502,7 +497,7 @@ class TeamReader:
         status = reader.status.get()
         return status is not None and self._probe.is_stopped(status)
 
-    def _measure(self, held: dict[str, bool], now: float, most: int | None) -> None:
+    def _measure(self, held: dict[str, bool], now: float, most: int | None, supervisor: int | None) -> None:
         if most == 0 or abs(now - self._measured_at) < MEASURE_EVERY:
             return
         self._measured_at = now
@@ -513,8 +508,13 @@ class TeamReader:
         others = {name: usage for name, usage in self._usage.items() if held.get(name, True) and name not in chosen}
         here = {name: status for name, status in living.items() if self._hosts.is_here(status)}
         told = {name: self._hosts.usage(status.host, name) for name, status in living.items() if name not in here}
-        elsewhere = {name: Usage(use.cpu, use.memory, use.children) for name, use in told.items() if use is not None}
+        elsewhere = {
+            name: Usage(use.cpu, use.memory, use.children, living[name].private_bytes or None)
+            for name, use in told.items()
+            if use is not None
+        }
         self._usage = others | elsewhere | self._probe.measure(here)
+        self._shared = self._probe.shared_bytes(supervisor) if here and supervisor is not None else None
 
     def _without_gone_servers(self, agents: tuple[AgentView, ...]) -> tuple[AgentView, ...]:
         """Leave out the problems of MCP servers that `.mcp.json` no longer names: nothing can be done about them.
@@ -537,22 +537,13 @@ class TeamReader:
 
         return tuple(replace(agent, mcp=tuple(each for each in agent.mcp if not is_gone(each))) for agent in agents)
 
-    def _count_mail(self, operators: frozenset[str], seen: OperatorState) -> dict[str, int]:
+    def _count_mail(self, operators: frozenset[str], seen: OperatorState, answered: frozenset[str]) -> dict[str, int]:
         """Return how many messages the operator has not read, by mailbox."""
         counts = {}
         for name in sorted(operators):
             counter = self._mailboxes.setdefault(name, Unread(self.team, name, seen.read.get(name, 0)))
-            counts[name] = counter.count_for_operator(seen.read.get(name, 0))
+            counts[name] = counter.count_for_operator(seen.read.get(name, 0), answered)
         return counts
-
-    def _unread_results(self, operators: frozenset[str], seen: OperatorState) -> tuple[UnreadResult, ...]:
-        """Return the results that the operator has neither read nor acknowledged, in the order of the mailboxes."""
-        return tuple(
-            result
-            for name in sorted(operators)
-            for result in self._mailboxes[name].results
-            if result.end > seen.needs.get(result_mark(name, result.author), 0)
-        )
 
     def _supervisor(self, now: float) -> SupervisorView:
         if hosts := self._hosts.seen.values():
@@ -561,7 +552,7 @@ class TeamReader:
         if not self._is_locked(self.team.supervisor_lock):
             return SupervisorView(None, alive=False)
         holder = self._probe.supervisor(self.team.supervisor_lock)
-        silence = protocol.supervisor_client.silent_for(holder) if holder else None
+        silence = supervisor_client.silent_for(holder) if holder else None
         # Computed once: two clocks are never read at the same moment, and that difference must not change the view.
         self._silent_since = None if silence is None else self._silent_since or now - silence
         return SupervisorView(holder.pid if holder else None, alive=True, silent_since=self._silent_since)
@@ -569,7 +560,7 @@ class TeamReader:
     def _present(self) -> tuple[Presence, ...]:
         """Return the open dashboards. Ignore those that cannot be examined."""
         try:
-            return store.operators.present(self.team)
+            return store_operators.present(self.team)
         except StorageError:
             return ()
 
@@ -591,12 +582,9 @@ class TeamReader:
         """Return True if the process of another program that an agent runs in is alive, and its run has not ended."""
         reader = self._agents.get(agent.name)
         status, ended = (reader.status.get(), reader.exit.get()) if reader is not None else (None, None)
-        if status is None or (ended is not None and ended.run >= status.run):
-            return False
-        # Without a pid, the program is about to start the process, or it was not found yet.
-        return not status.pid or (status.boot_id == self._probe.boot_id() and self._probe.lives(status))
+        return store_agents.runs_elsewhere(status, ended, self._probe.boot_id(), self._probe.lives)
 
-    def _is_locked(self, lease: store.Key) -> bool:
+    def _is_locked(self, lease: Key) -> bool:
         """Return True if a process holds a lease; note one that cannot be examined."""
         try:
             return self._probe.is_locked(lease)
@@ -620,15 +608,15 @@ class TeamReader:
 
 def _own_work(
     name: str, spec: Spec | None, status: Status | None, undone: Undone | None
-) -> protocol.collisions.AgentWork:
+) -> protocol_collisions.AgentWork:
     """Return what an agent changed, without what was reversed."""
     work = status.work if status is not None and status.work is not None else Work()
     has_worktree = spec is not None and spec.worktree is not None
-    return protocol.collisions.AgentWork(name, protocol.collisions.without_undone(work, undone), has_worktree)
+    return protocol_collisions.AgentWork(name, protocol_collisions.without_undone(work, undone), has_worktree)
 
 
 def _with_changes(
-    agent: AgentView, collisions: Sequence[protocol.collisions.Collision], compared: Collisions
+    agent: AgentView, collisions: Sequence[protocol_collisions.Collision], compared: Collisions
 ) -> AgentView:
     """Return the view of an agent with what it changed in its checkout, and those that it collides with."""
     if not collisions and agent.name not in compared.unmerged:
@@ -646,4 +634,4 @@ def read_team(team: TeamDirectory) -> TeamView:
 
 def blocked(task: Task, board: Iterable[Task]) -> list[int]:
     """Return the ids of the unfinished tasks that `task` waits for."""
-    return store.tasks.blockers(task, {other.id: other for other in board})
+    return tasks.blockers(task, {other.id: other for other in board})

@@ -10,24 +10,21 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from crewboard import store
-from crewboard.records import (
+from crewboard.records.agents import HELD_REPEATS, HireOptions, Spec, State, Status
+from crewboard.records.processes import (
     EXIT_REASONS,
     LIMIT_REASONS,
     VANISHED,
     Exit,
-    HireOptions,
-    Request,
-    Spec,
-    State,
-    Status,
     describe_exit,
     ended_by_shutdown,
     has_vanished,
     is_orderly,
     was_cut_off,
 )
-from crewboard.store import is_late, is_starting
+from crewboard.records.requests import Request
+from crewboard.store import hosts as store_hosts
+from crewboard.store.agents import is_late, is_starting
 
 Shown = Literal["dead", "ask", "stuck", "loop", "limit", "start", "run", "wait", "pause", "idle", "done", "unknown"]
 """The words of the screen (docs/reference/dashboard.md#states)."""
@@ -189,7 +186,9 @@ def _alive(seen: Evidence, last_run: int) -> Finding:
     if (why := _why_stuck(status, seen)) is not None:
         return Finding("stuck", status.since, why)
     if status.repeats >= LOOP_LENGTH and status.state == "working":
-        return Finding("looping", status.since, f"{status.last_tool or status.doing} ×{status.repeats}, same outcome")
+        held = ", held until it gets mail" if status.repeats >= HELD_REPEATS else ""
+        call = status.last_tool or status.doing
+        return Finding("looping", status.since, f"{call} ×{status.repeats}, same outcome{held}")
     return Finding(status.state, status.since, status.doing)
 
 
@@ -256,13 +255,13 @@ def _gone(seen: Evidence) -> Finding:
 
 def why_no_host(flags: HireOptions, hosts: Mapping[str, SeenHost]) -> str | None:
     """Return in words why no host would begin an agent with these options now, None if one would."""
-    needs = store.hosts.needs_of(flags.host, flags.needs)
+    needs = store_hosts.needs_of(flags.host, flags.needs)
     taking = [host for host in hosts.values() if host.state == "up"]
     if any(host.labels.issuperset(needs) and not host.is_full for host in taking):
         return None
     pinned = hosts.get(flags.host or "")
     is_down = taking and pinned is not None and pinned.state != "up"
-    reason = store.hosts.reason(needs, [host.labels for host in taking])
+    reason = store_hosts.reason(needs, [host.labels for host in taking])
     return f"{reason}, which is {pinned.state}" if is_down and pinned is not None else reason
 
 

@@ -1,40 +1,34 @@
 """A team as plain data, as of one time. The screen and `status --json` both show it, so they cannot disagree."""
 
 import time
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from msgspec import Struct, field
 
+from crewboard.errors import ExitCode
+from crewboard.names import OPERATOR
 from crewboard.readmodel.processes import Usage
 from crewboard.readmodel.states import DEAD, URGENCY, HostState, SeenHost, Shown, WantedHost
-from crewboard.records import (
-    LIMIT_REASONS,
-    OPERATOR,
-    AttachedTeam,
+from crewboard.records.agents import (
     Context,
     Deviations,
     Effort,
-    Exit,
-    ExitCode,
-    Host,
     McpState,
-    Presence,
-    Removed,
-    Request,
     Spec,
     State,
-    Task,
     TermsInForce,
     Thinking,
     TodoList,
     Tokens,
-    Unmerged,
     Work,
-    counted,
-    name_of_lead,
 )
+from crewboard.records.base import counted
+from crewboard.records.processes import LIMIT_REASONS, Exit, Host
+from crewboard.records.requests import Request
+from crewboard.records.team import AttachedTeam, Presence, Removed, Task, Unmerged, name_of_lead
 
 NeedKind = Literal[
     "death", "plan", "permission", "question", "review", "stuck", "looping", "failed_start", "no_host", "failed",
@@ -63,6 +57,8 @@ class Need(Struct, frozen=True):
     """The exit code that stands for a need `failed`."""
     limit: Limit | None = None
     """The limit that stopped the agent of a need `failed`."""
+    refused_by: str | None = None
+    """The model that refused the assignment of a need `failed` or `death`: another one may do it."""
     task: int | None = None
     """The task of a need `task_failed` or `check_failed`."""
     server: str | None = None
@@ -87,6 +83,8 @@ class Need(Struct, frozen=True):
     """The mailbox that holds the newest message of a need `result`."""
     answered_in: str | None = None
     """The other program in which alone the request can be answered."""
+    sha256: str = ""
+    """The SHA-256 of what the request asks."""
     marks: tuple[tuple[str, float], ...] = ()
     """The entries that are written to `OperatorState.needs` when the operator acknowledges it."""
 
@@ -171,6 +169,8 @@ class AgentView(Struct, frozen=True):
     unsafe: bool = False
     failed: int | None = None
     failed_at: float = 0
+    refused_by: str | None = None
+    """The model that refused its last assignment, until that is acknowledged or another one begins."""
     deviations: Deviations | None = None
     todo: TodoList | None = None
     terms: TermsInForce | None = None
@@ -277,13 +277,15 @@ class SupervisorView(Struct, frozen=True):
     """The team's supervisor; `pid` is None if none runs.
 
     `silent_since` is set if it hangs: it holds its lock, but has shown no sign of life since that time. `hosts` is
-    the number of hosts that are up, each with a supervisor of its own; None on a team without hosts.
+    the number of hosts that are up, each with a supervisor of its own; None on a team without hosts. `shared_bytes` is
+    the memory of its prefork server, which the workers share; None if there is none, or it was not measured.
     """
 
     pid: int | None
     alive: bool
     silent_since: float | None = None
     hosts: int | None = None
+    shared_bytes: int | None = None
 
     def describe(self) -> str:
         """Return two or three words: its process, and `hangs` if it does."""
@@ -385,6 +387,11 @@ class TeamView(Struct, frozen=True, dict=True):
         """Return the need with this key, if it still exists."""
         return next((need for need in self.needs if need.key == key), None)
 
+    @property
+    def answered(self) -> frozenset[str]:
+        """Return the ids of the requests that the operator has answered."""
+        return answered_by_operator(self.asked)
+
     def request(self, request_id: str) -> Request | None:
         """Return the open request with this id."""
         return next((request for request in self.requests if request.id == request_id), None)
@@ -394,6 +401,11 @@ class TeamView(Struct, frozen=True, dict=True):
         return tuple(
             task for task in self.tasks if task.last_owner == name and task.status == "pending" and not task.owner
         )
+
+
+def answered_by_operator(asked: Iterable[Request]) -> frozenset[str]:
+    """Return the ids of those of the requests that the operator has answered."""
+    return frozenset(request.id for request in asked if request.decided_by == OPERATOR)
 
 
 def describe_hosts(hosts: tuple[HostView, ...], away: str = "") -> str:

@@ -2,13 +2,16 @@
 
 from collections import deque
 from collections.abc import Iterable
+from itertools import takewhile
 
 from msgspec import Struct
 
 from crewboard.pricing import Budget, budget_or_none
 from crewboard.readmodel.team import AgentView, TeamView
-from crewboard.records import Reply, Summary, Tokens
-from crewboard.store import AgentDirectory, JournalTail
+from crewboard.records.agents import Tokens
+from crewboard.records.events import BrokenReply, Reply, Summary
+from crewboard.store.journal import JournalTail
+from crewboard.store.layout import AgentDirectory
 
 TAIL = 1024 * 1024
 """Bytes of a journal that are searched for model calls when a pane opens."""
@@ -99,8 +102,9 @@ class CallReader:
         for event in self._tail.read_new():
             if isinstance(event, Reply):
                 self.calls.append(Call(event.ts, event.usage, event.cost_usd, event.seconds))
-            elif isinstance(event, Summary):
-                self.calls.append(Call(event.ts, event.usage, event.cost_usd, None, summary=True))
+            elif isinstance(event, (Summary, BrokenReply)):
+                is_summary = isinstance(event, Summary)
+                self.calls.append(Call(event.ts, event.usage, event.cost_usd, None, summary=is_summary))
         return self.calls
 
     @property
@@ -117,9 +121,10 @@ def rate(readers: Iterable[CallReader], now: float) -> float | None:
     Return None if that would be a guess: a call has no price, the time is too short, or calls were not read.
     """
     known = list(readers)
-    calls = [call for reader in known for call in reader.read()]
-    since = max(now - WINDOW, min((call.ts for call in calls), default=now))
-    recent = [call for call in calls if call.ts >= since]
+    calls = [reader.read() for reader in known]
+    since = max(now - WINDOW, min((each[0].ts for each in calls if each), default=now))
+    # From the newest back: most of the calls that are kept are older.
+    recent = [call for each in calls for call in takewhile(lambda call: call.ts >= since, reversed(each))]
     covered = all(reader.known_since <= since for reader in known)
     if not covered or now - since < SHORTEST or any(call.usd is None for call in recent):
         return None

@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from crewboard.records import CrewboardError
-from crewboard.store import Listener, TeamDirectory
+from crewboard.errors import CrewboardError
+from crewboard.store.interface import Listener
+from crewboard.store.layout import TeamDirectory
 
 GATHER = 0.01
 """Seconds for which further changes are gathered after one was published."""

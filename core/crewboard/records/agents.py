@@ -23,7 +23,8 @@ class HireOptions(Record):
     """The options an agent was hired with, as given to `spawn`. A strict plan is a required plan.
 
     Without an `effort` or `thinking`, those of the agent's type are used. `web` offers the API's own tools for the web,
-    on `allowed_domains` only if there are any.
+    on `allowed_domains` only if there are any. `window` and `max_reply` are how many tokens the model takes in all and
+    may write in one reply, for a server that does not say.
     `base` is the commit, branch or tag at which a new worktree begins; None is the commit that is checked out.
     On a team with hosts, it runs on `host`, or on any one that has all labels in `needs`; its work begins with the
     newest state of that of the agent `start_from`.
@@ -47,6 +48,8 @@ class HireOptions(Record):
     base: str | None = None
     effort: Effort | None = None
     thinking: Thinking | None = None
+    window: Annotated[int, Meta(ge=1)] | None = None
+    max_reply: Annotated[int, Meta(ge=1)] | None = None
     task: int | None = None
     host: Name | None = None
     needs: list[Name] = []
@@ -144,7 +147,11 @@ class Spec(Record):
 
 
 class Tokens(Record):
-    """Tokens that an agent used in all of its runs, by the kinds that the API bills, and its uses of the web."""
+    """Tokens that an agent used in all of its runs, by the kinds that the API bills, and its uses of the web.
+
+    `cache_write_1h` are those of `cache_write` that the cache keeps for an hour. `estimated` of all were estimated from
+    the length of texts, because a server counted none.
+    """
 
     input: int = 0
     output: int = 0
@@ -152,6 +159,8 @@ class Tokens(Record):
     cache_write: int = 0
     web_searches: int = 0
     web_fetches: int = 0
+    estimated: int = 0
+    cache_write_1h: int = 0
 
     @property
     def total(self) -> int:
@@ -179,14 +188,24 @@ class Tokens(Record):
             cache_write=self.cache_write + other.cache_write,
             web_searches=self.web_searches + other.web_searches,
             web_fetches=self.web_fetches + other.web_fetches,
+            estimated=self.estimated + other.estimated,
+            cache_write_1h=self.cache_write_1h + other.cache_write_1h,
         )
 
 
+TOLD_REPEATS = 4
+HELD_REPEATS = 8
+"""Equal calls with an equal outcome, one after the other, after which an agent is told so, and makes no more calls
+until it gets mail.
+"""
+
+
 class Context(Record):
-    """The fill of the model's context window, in tokens."""
+    """The fill of the model's context window, in tokens. `assumed`: neither a server nor the user told its limit."""
 
     used: int = 0
     limit: int = 0
+    assumed: bool = False
 
 
 class Deviations(Record):
@@ -286,7 +305,8 @@ class Status(Record):
     not identify a process, because pids are reused: `boot_id` and `start_ticks` (clock ticks since boot) complete it.
     `deviations` is None while the approved plan names every call, or there is none.
     `todo` is None if the agent listed no steps in this assignment. `terms` are those of its approved plan.
-    `failed` is the exit code of the last assignment if it ended with an error at `failed_at` and none began since.
+    `failed` is the exit code of the last assignment if it ended with an error at `failed_at` and none began since;
+    `refused_by` is the model that refused it.
     `outage_since` is when the API became unavailable; set while the agent waits for it.
     `effort` and `thinking` are what its requests ask for; None leaves them to the model.
     `setup_error` says what its checkout lacks: the team's `worktree_setup` failed, or an entry of `worktree_copy` is
@@ -294,6 +314,7 @@ class Status(Record):
     `mcp` are the MCP servers that the agent has, or should have.
     `deadline_monotonic` is `deadline` on the monotonic clock of that boot, because the wall clock may be changed.
     `host` is the host that it runs on, empty on a team without hosts.
+    `private_bytes` is the memory that the worker shares with no other process, 0 if that is unknown.
     """
 
     run: int
@@ -312,6 +333,7 @@ class Status(Record):
     mcp: list[McpState] = []
     failed: int | None = None
     failed_at: Time = 0
+    refused_by: str | None = None
     retry_at: Time | None = None
     outage_since: Time | None = None
     deadline: Time | None = None
@@ -330,6 +352,7 @@ class Status(Record):
     boot_id: str = ""
     start_ticks: int = 0
     host: str = ""
+    private_bytes: int = 0
 
     @property
     def unsafe(self) -> bool:

@@ -242,6 +242,15 @@ def counted(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
+def first_line(text: str, most: int = 200) -> str:
+    """Return the first line of a text that is not blank, in at most `most` characters, and how much more there is."""
+    lines = [line.strip() for line in text.split("\n") if line.strip()] or [""]
+    first, rest = lines[0], lines[0][most:]
+    more = [f"+{counted(len(rest), 'character')}"] if rest else []
+    more += [f"+{counted(len(lines) - 1, 'line')}"] if lines[1:] else []
+    return f"{first[:most]} … ({', '.join(more)})" if more else first
+
+
 def check_depth(value: JsonValue, where: str = "", limit: int = MAX_DEPTH) -> int:
     """Return how deeply `value` is nested.
 

@@ -49,6 +49,19 @@ class RunStarted(_Event, kw_only=True, tag="run_started"):
     fence_key: str = ""
 
 
+class Opening(_Event, kw_only=True, tag="opening"):
+    """What each request of the conversation begins with, until the next one of these events.
+
+    `preface` are the delimited texts before the first message, by what they are: the project's file, skills, the role.
+    The API refuses thinking if anything before it has changed, so all this is sent as it is here, and thinking from
+    before this event is not sent any more.
+    """
+
+    system: str
+    tools: list[dict[str, Any]]
+    preface: dict[str, str] = {}
+
+
 class Intake(_Event, kw_only=True, tag="intake"):
     """Mail was picked up: the commit point of reading.
 
@@ -56,7 +69,9 @@ class Intake(_Event, kw_only=True, tag="intake"):
     earlier ones, that enter the conversation now. `assignment` is the id of the assignment that begins here, if one
     does. `prompt` is the hire prompt, in the first intake of a fresh conversation. `notices` are texts of crewboard
     itself: they tell of shutdown requests (`shutdowns`, their ids), remind of an unfinished task (`reminds`, its id) or
-    warn that a budget is nearly used up (`warned`). `task` is the id of the task that the agent has in progress.
+    warn that a budget is nearly used up (`warned`), or of a call that repeats (`looping`). `updates` are delimited
+    texts that replace texts of the opening; an empty one removes it. `task` is the id of the task that the agent has in
+    progress.
     """
 
     messages: list[Message] = []
@@ -66,10 +81,12 @@ class Intake(_Event, kw_only=True, tag="intake"):
     prompt: str | None = None
     prompt_from: Name = OPERATOR
     notices: list[str] = []
+    updates: dict[str, str] = {}
     shutdowns: list[str] = []
     reminds: int | None = None
     task: int | None = None
     warned: bool = False
+    looping: bool = False
     assignment: str | None = None
 
 
@@ -77,6 +94,7 @@ class Reply(_Event, kw_only=True, tag="reply"):
     """One complete reply of the model, as it is sent back in the conversation.
 
     `refused` says, by id, why tool calls are not run: their input could not be kept, and stands here without content.
+    What a server left out or gave wrongly is settled: counts, ids and inputs of calls, the reason to stop.
     `stop_details` is what the API says of the reason for which the model stopped.
     """
 
@@ -90,8 +108,33 @@ class Reply(_Event, kw_only=True, tag="reply"):
     stop_details: dict[str, Any] | None = None
 
 
+class BrokenReply(_Event, kw_only=True, tag="broken_reply"):
+    """The tokens of a reply that was not used.
+
+    It broke off, because the connection failed or an interrupt ended it, or it was no summary where one was asked for.
+    """
+
+    usage: Tokens
+    model: str = ""
+    cost_usd: float | None = None
+
+
+WINDOW_FULL = "model_context_window_exceeded"
+INCOMPLETE = "incomplete"
+"""The reason to stop that stands for a reply which broke off within a call, and was said to be whole."""
+
+CUT_OFF = frozenset({"max_tokens", "pause_turn", WINDOW_FULL, INCOMPLETE})
+"""Stop reasons of a reply that must be continued. A notice asks for it: not every model continues its own text."""
+
+NOT_UNDERSTOOD = "not_understood"
+"""The type of the stop details of a reply of the offline model that says that it understood nothing."""
+
+NOT_RUN = CUT_OFF | {"refusal"}
+"""Stop reasons of a reply whose tool calls are not run. Any other reason may stand behind calls."""
+
 _STOPS = {
     "end_turn": "", "tool_use": "", "stop_sequence": "",
+    "incomplete": "broke off within a tool call; it is continued",
     "max_tokens": "cut off at its longest length; it is continued",
     "pause_turn": "paused by the API; it is continued",
     "model_context_window_exceeded": "cut off because the context window is full; it is continued in a shorter one",
@@ -103,7 +146,7 @@ def describe_stop(reply: Reply) -> str:
     if reply.stop_reason == "refusal":
         details = reply.stop_details or {}
         category, why = (str(details.get(name) or "") for name in ("category", "explanation"))
-        return f"the model stopped: refusal{f' ({category})' if category else ''}{f'. {why}' if why else ''}"
+        return f"{reply.model or 'the model'} refused{f' ({category})' if category else ''}{f': {why}' if why else ''}"
     unknown = f"stopped for a reason that this version does not know: {reply.stop_reason}"
     return _STOPS.get(reply.stop_reason, unknown)
 
@@ -188,8 +231,9 @@ class Gate(_Event, kw_only=True, tag="gate"):
 class Answer(_Event, kw_only=True, tag="answer"):
     """An assignment ended with an answer or with `error`. `answers` are the ids of the prompt and mail it answers.
 
-    If `held`, a limit or the credentials stopped it; a resume continues it. `continued` says that this was so before.
-    `ended_terms` are the terms of the approval that ended with the result.
+    `code` stands for the error, and is 1 for an answer that says that nothing was understood. If `held`, a limit or the
+    credentials stopped it; a resume continues it. `continued` says that this was so before. `ended_terms` are the terms
+    of the approval that ended with the result. `refused_by` is the model that refused to go on.
     """
 
     assignment: str
@@ -201,6 +245,7 @@ class Answer(_Event, kw_only=True, tag="answer"):
     held: bool = False
     continued: bool = False
     ended_terms: Terms | None = None
+    refused_by: str | None = None
 
 
 class Sent(_Event, kw_only=True, tag="sent"):
@@ -218,13 +263,17 @@ class Retry(_Event, kw_only=True, tag="retry"):
 
 
 class Cleared(_Event, kw_only=True, tag="cleared"):
-    """The results of these tool calls are left out of the conversation from now on, to save context."""
+    """The results of these tool calls are left out of the conversation from now on, to save context.
+
+    So are the images and documents `media`, by SHA-256 with the reason.
+    """
 
     tool_use_ids: list[str]
+    media: dict[str, str] = {}
 
 
 class Summary(_Event, kw_only=True, tag="summary"):
-    """The conversation was summarized: `text` replaces its first `covers` blocks."""
+    """The conversation was summarized: `text` replaces its first `covers` blocks, all but the newest turns."""
 
     covers: int
     text: str
@@ -249,8 +298,10 @@ class RunEnded(_Event, kw_only=True, tag="run_ended"):
 
 Event = (
     RunStarted
+    | Opening
     | Intake
     | Reply
+    | BrokenReply
     | ToolStart
     | ToolResult
     | FileKept

@@ -5,10 +5,14 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
+from crewboard.errors import BadDataError
 from crewboard.records.agents import Terms
 from crewboard.records.base import JsonValue, Name, Record, Time, check_depth
 
 REQUEST_ID_RULE = r"^[a-z0-9][a-z0-9_-]{0,63}\Z"
+
+SHA256_DIGITS = 16
+"""First digits of a SHA-256 that an answer has to name at least. A text with the same ones takes centuries to find."""
 
 RequestType = Literal["plan_approval", "shutdown", "permission", "question", "task_review"]
 RequestStatus = Literal["pending", "approved", "rejected", "answered", "expired", "cancelled"]
@@ -80,3 +84,18 @@ def payload_sha256(payload: dict[str, JsonValue]) -> str:
 
     canonical = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def bound_to(sha256: str) -> str:
+    """Return the option that binds a yes on the command line to what has this SHA-256."""
+    return f"--sha256 {sha256[:SHA256_DIGITS]}"
+
+
+def require_shown(given: str, sha256: str, what: str) -> None:
+    """Refuse a yes to something else than what was shown: `given` is its SHA-256, or the first 16 digits of it.
+
+    Raises:
+        BadDataError: What there is now has another `sha256`.
+    """
+    if len(given) < SHA256_DIGITS or not sha256.startswith(given):
+        raise BadDataError(f"{what} has another sha256 than the one that you gave; read it again, then answer")

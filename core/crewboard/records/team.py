@@ -108,6 +108,8 @@ class Config(Record, kw_only=True):
     `offline` is True for a team made by an import whose agents had used the offline model: it stays on it.
     The files and folders `worktree_copy` of the root, which are not in the repository, are copied into each checkout,
     and then the command `worktree_setup` runs in it, in the sandbox of its agent.
+    `model` is the model of new agents, with exceptions for types: `qwen3-coder explore=qwen3:8b`.
+    `server` is the address of a server of models on this machine or its network, which is used without a key.
     """
 
     schema_: Literal[1] = field(default=1, name="schema")
@@ -132,6 +134,8 @@ class Config(Record, kw_only=True):
     collisions: Literal["warn", "hold", "claims"] = "warn"
     worktree_copy: list[str] | None = None
     worktree_setup: str | None = None
+    model: str | None = None
+    server: str | None = None
     attached: AttachedTeam | None = None
     offline: bool = False
     removed: dict[Name, Removed] = {}
@@ -220,11 +224,13 @@ class Task(Record):
 
 
 class Cooldown(Record):
-    """`cooldown.json`: the time until which no agent of the team calls the API, because the API asked for that.
+    """`cooldown.json`: the time until which no agent of the team calls a server, because the server asked for that.
 
     `until_monotonic` is the same time on the monotonic clock of the boot `boot_id`, because the wall clock may be
     changed.
-    `since` is when an outage of the API began, 0 if there is none; `failures` counts the attempts that failed in it.
+    `since` is when an outage of the API began, 0 if there is none; `failures` counts the attempts that failed in it,
+    and `tried` is when an agent tried last before its pause was over. `address` is the host and port of the server, and
+    `others` are the pauses of other servers. One without an address, of an older version, is for all servers.
     """
 
     until: Time = 0
@@ -234,6 +240,9 @@ class Cooldown(Record):
     error: str = ""
     since: Time = 0
     failures: int = 0
+    tried: Time = 0
+    address: str = ""
+    others: list["Cooldown"] = []
 
 
 class Act(Record):

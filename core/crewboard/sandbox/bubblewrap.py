@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from crewboard import linux
+from crewboard.linux import programs
 from crewboard.sandbox import seccomp
 from crewboard.sandbox.git import held_folders
 from crewboard.sandbox.host_paths import host_names, is_below
@@ -85,9 +85,9 @@ def start(policy: Policy, start: Start) -> Child:
 
 
 def _command(policy: Policy, inner: list[str], more: list[str]) -> list[str]:
-    bwrap = linux.programs.find_program("bwrap", policy.root)
+    bwrap = programs.find_program("bwrap", policy.root)
     if bwrap is None:
-        raise FileNotFoundError(errno.ENOENT, linux.programs.passed_over("bwrap") or "bubblewrap is not installed")
+        raise FileNotFoundError(errno.ENOENT, programs.passed_over("bwrap") or "bubblewrap is not installed")
     arguments = [part for rule in rules(policy).values() for part in rule]
     return [str(bwrap), *arguments, *more, "--chdir", str(policy.root), "--", *inner]
 
@@ -121,7 +121,7 @@ def try_for_forks(root: Path) -> None:
 
 def _trial(policy: Policy) -> list[str]:
     """Return the command line of a probe. As process 1 of its namespace, it leaves no process that we must reap."""
-    return _command(policy, [linux.programs.system_program("true", policy.root)], ["--as-pid-1"])
+    return _command(policy, [programs.system_program("true", policy.root)], ["--as-pid-1"])
 
 
 def unavailable_reason(policy: Policy) -> str | None:
@@ -135,7 +135,7 @@ def unavailable_reason(policy: Policy) -> str | None:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=PROBE_TIMEOUT,
-            env=linux.programs.clean_environment(),
+            env=programs.clean_environment(),
             check=False,
         )
     except FileNotFoundError as error:

@@ -21,10 +21,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from crewboard import linux, store
+from crewboard.linux import programs as linux_programs
 from crewboard.names import PROJECT_FILES
 from crewboard.sandbox.host_paths import is_below
-from crewboard.store import HOME as TEAMS
+from crewboard.store import ownership
+from crewboard.store.layout import HOME as TEAMS
 
 _HARMLESS = ("user.name", "user.email", "init.defaultbranch", "core.autocrlf", "core.eol")
 """Settings of the user that commands see."""
@@ -333,7 +334,7 @@ def own_teams(folders: list[str]) -> list[Path]:
 
 def _is_own(team: str) -> bool:
     try:
-        return store.ownership.is_marked(Path(team))
+        return ownership.is_marked(Path(team))
     except OSError:
         return False
 
@@ -385,7 +386,7 @@ def _user_files() -> list[Path]:
 
 
 def _user_settings(root: Path) -> list[Path]:
-    return [Path("/etc/gitconfig"), *_user_files()] if linux.programs.find_program("git", root) else []
+    return [Path("/etc/gitconfig"), *_user_files()] if linux_programs.find_program("git", root) else []
 
 
 def _settings(file: Path, workspace: Path) -> tuple[tuple[str, str], ...]:
@@ -612,7 +613,7 @@ def _git_settings(workspace: Path) -> dict[str, str]:
 
 
 def _list_settings(workspace: Path, *which: str) -> list[tuple[str, str]]:
-    git = linux.programs.find_program("git", workspace)
+    git = linux_programs.find_program("git", workspace)
     if git is None:
         return []
     try:
@@ -626,7 +627,7 @@ def _list_settings(workspace: Path, *which: str) -> list[tuple[str, str]]:
             check=False,
             # Outside the workspace, whose own settings could name programs to run.
             cwd="/",
-            env=linux.programs.clean_environment("XDG_CONFIG_HOME"),
+            env=linux_programs.clean_environment("XDG_CONFIG_HOME"),
         )
     except (OSError, subprocess.TimeoutExpired):
         return []

@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from crewboard import store
+from crewboard import endpoint
 from crewboard.sandbox import credentials
-from crewboard.store import HOME as TEAMS
+from crewboard.store import ownership
+from crewboard.store.layout import HOME as TEAMS
 
 _SYSTEM = tuple(
     Path(name) for name in ("/usr", "/etc", "/bin", "/sbin", "/lib", "/dev", "/proc", "/sys", "/nix", "/opt")
@@ -71,7 +72,13 @@ class HostPaths:
             tools=tuple(sorted(_tools(homes))),
             own=tuple(_real([sys.prefix, sys.base_prefix])),
             secrets=tuple(
-                path for path in (*credentials.OF_THE_SYSTEM, store.ownership.secret_file()) if os.access(path, os.R_OK)
+                path
+                for path in (
+                    *credentials.OF_THE_SYSTEM,
+                    ownership.secret_file(),
+                    *endpoint.credential_files(os.environ),
+                )
+                if os.access(path, os.R_OK)
             ),
         )
 
@@ -85,7 +92,8 @@ class HostPaths:
         folders = {root, *inside}
         # Text, not Path: this is done before each command.
         known = [
-            str(store.ownership.secret_file()),
+            str(ownership.secret_file()),
+            *map(str, self.secrets),
             *(f"{folder}/{name}" for folder in folders for name in credentials.NAMES),
         ]
         known += [

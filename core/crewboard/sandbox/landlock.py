@@ -15,12 +15,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
-from crewboard import linux
+from crewboard.linux import programs, syscalls
 from crewboard.sandbox import seccomp
 from crewboard.sandbox.host_paths import HostPaths, host_names, is_below
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.process import Child, Start
-from crewboard.store import HOME as TEAMS
+from crewboard.store.layout import HOME as TEAMS
 
 T = TypeVar("T")
 
@@ -32,22 +32,22 @@ _READABLE = (
     "/var/lib/dpkg", "/var/lib/gems", "/var/lib/texmf",
 )  # fmt: skip
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
-_DEVICE = linux.syscalls.READ_FILE | linux.syscalls.WRITE_FILE | linux.syscalls.TRUNCATE | linux.syscalls.IOCTL_DEV
+_DEVICE = syscalls.READ_FILE | syscalls.WRITE_FILE | syscalls.TRUNCATE | syscalls.IOCTL_DEV
 
 Grant = tuple[Path, int]
 
 
 def unavailable_reason(policy: Policy) -> str | None:
     """Return why Landlock does not work for this policy here, None if it does. Try it once."""
-    abi = linux.syscalls.landlock_abi()
+    abi = syscalls.landlock_abi()
     if abi < OLDEST:
         return f"Landlock is {f'of ABI {abi}, which is older than {OLDEST}' if abi else 'not available'}"
     if seccomp.architecture() is None:
         return f"there is no filter of system calls for {os.uname().machine}"
     nothing = subprocess.DEVNULL
     try:
-        true = linux.programs.system_program("true", policy.root)
-        trial = Start([true], policy.root, linux.programs.clean_environment(), 0o077, nothing, nothing, nothing)
+        true = programs.system_program("true", policy.root)
+        trial = Start([true], policy.root, programs.clean_environment(), 0o077, nothing, nothing, nothing)
         code = _restricted(policy, trial).wait()
     except OSError as error:
         return f"Landlock cannot be used: {error}"
@@ -68,10 +68,10 @@ def _restricted(policy: Policy, start: Start) -> "subprocess.Popen[bytes]":
     program = seccomp.program(tuple(rule for rules in filters(policy).values() for rule in rules))
 
     def begin() -> "subprocess.Popen[bytes]":
-        linux.syscalls.no_new_privileges()
-        linux.syscalls.drop_capabilities()
-        linux.syscalls.restrict_files(granted, linux.syscalls.landlock_abi(), network=policy.network)
-        linux.syscalls.filter_calls(program)
+        syscalls.no_new_privileges()
+        syscalls.drop_capabilities()
+        syscalls.restrict_files(granted, syscalls.landlock_abi(), network=policy.network)
+        syscalls.filter_calls(program)
         return start.now()
 
     return _in_thread(begin)
@@ -98,7 +98,7 @@ def _in_thread(work: Callable[[], T]) -> T:
 
 def filters(policy: Policy) -> dict[str, list[seccomp.Rule]]:
     """Return the rules for system calls, by name."""
-    scoped = linux.syscalls.landlock_abi() >= linux.syscalls.SCOPES_SIGNALS
+    scoped = syscalls.landlock_abi() >= syscalls.SCOPES_SIGNALS
     return seccomp.with_landlock(network=policy.network, writes=policy.writes, scoped=scoped)
 
 
@@ -106,10 +106,10 @@ def grants(policy: Policy) -> list[Grant]:
     """Return which files may be read, and which written."""
     outside = policy.concealed or policy.root
     tools = [path for path in policy.host.tools if outside in path.parents]
-    found = [*_of_the_system(outside, policy.host), *((path, linux.syscalls.READ) for path in tools)]
-    found += [(path, linux.syscalls.READ) for path in host_names()] if policy.network else []
-    found += [(policy.scratch, linux.syscalls.READ | linux.syscalls.WRITE)] if policy.scratch else []
-    found += [(path, linux.syscalls.READ) for path in (*policy.borrowed, *([policy.results] if policy.results else []))]
+    found = [*_of_the_system(outside, policy.host), *((path, syscalls.READ) for path in tools)]
+    found += [(path, syscalls.READ) for path in host_names()] if policy.network else []
+    found += [(policy.scratch, syscalls.READ | syscalls.WRITE)] if policy.scratch else []
+    found += [(path, syscalls.READ) for path in (*policy.borrowed, *([policy.results] if policy.results else []))]
     return [*found, *_workspace(policy)]
 
 
@@ -118,7 +118,7 @@ def _of_the_system(root: Path, places: HostPaths) -> list[Grant]:
     """Return the grants that do not change while a worker runs: programs and devices."""
     kept_out = [root, *places.secrets]
     readable = [*map(Path, _READABLE), *places.tools]
-    found = [grant for path in readable for grant in _all_but(kept_out, path, linux.syscalls.READ)]
+    found = [grant for path in readable for grant in _all_but(kept_out, path, syscalls.READ)]
     return [*found, *((Path("/dev", name), _DEVICE) for name in _DEVICES)]
 
 
@@ -126,14 +126,14 @@ def _workspace(policy: Policy) -> list[Grant]:
     root, private = policy.root, policy.host.private_entries(policy.root)
     if policy.results and policy.writes:
         # The file tools open each file step by step from the root, never through a link, and never one of the team.
-        return _all_but(private, root, linux.syscalls.READ | linux.syscalls.WRITE)
+        return _all_but(private, root, syscalls.READ | syscalls.WRITE)
     hidden = [root / TEAMS, *policy.team_folders(), *private]
     if not policy.writes:
-        return _all_but(hidden, root, linux.syscalls.READ)
+        return _all_but(hidden, root, syscalls.READ)
     fixed = [root / ".git", *policy.git_files().protected, *(path for path in policy.host.own if root in path.parents)]
     return [
-        *_all_but([*hidden, *fixed], root, linux.syscalls.READ | linux.syscalls.WRITE),
-        *((path, linux.syscalls.READ) for path in fixed),
+        *_all_but([*hidden, *fixed], root, syscalls.READ | syscalls.WRITE),
+        *((path, syscalls.READ) for path in fixed),
     ]
 
 
@@ -151,6 +151,6 @@ def _all_but(kept_out: list[Path], folder: Path, rights: int) -> list[Grant]:
     except OSError:
         return []
     return [
-        (folder, linux.syscalls.READ_DIR),
+        (folder, syscalls.READ_DIR),
         *(grant for entry in entries for grant in _all_but(inside, entry, rights)),
     ]

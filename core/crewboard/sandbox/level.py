@@ -8,7 +8,8 @@ from typing import Literal
 
 from crewboard import env
 from crewboard.agent_types import AgentType
-from crewboard.records import SANDBOX_OFF, HireOptions, NoSandboxError, UsageError
+from crewboard.errors import NoSandboxError, UsageError
+from crewboard.records.agents import SANDBOX_OFF, HireOptions
 from crewboard.sandbox import bubblewrap, landlock
 from crewboard.sandbox.policy import Policy
 
@@ -27,7 +28,7 @@ MEANING: dict[Level, str] = {
 REMEDY = (
     "install bubblewrap (`apt install bubblewrap`, `dnf install bubblewrap`); where it is installed, allow user "
     "namespaces for it (Ubuntu: an AppArmor profile for /usr/bin/bwrap with `userns,`; in a container: "
-    "`--security-opt seccomp=unconfined`), or use a kernel with Landlock; SECURITY.md says more"
+    "`--security-opt seccomp=unconfined`), or use a kernel with Landlock; docs/reference/sandbox.md says more"
 )
 
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from crewboard import env, linux
+from crewboard import env
 from crewboard.agent_types import type_of
-from crewboard.records import Spec, StorageError
+from crewboard.errors import StorageError
+from crewboard.linux import process, programs, syscalls
+from crewboard.records.agents import Spec
 from crewboard.sandbox import bubblewrap, landlock
 from crewboard.sandbox.git import GitFiles, GitGuard, write_git_settings
 from crewboard.sandbox.host_paths import is_below
@@ -22,7 +24,7 @@ from crewboard.sandbox.level import Level, find, require_allowed
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.process import Child, Start
 from crewboard.sandbox.scratch import Scratch
-from crewboard.store import TeamDirectory
+from crewboard.store.layout import TeamDirectory
 
 GIT_SETTINGS = ".gitconfig"
 """The file of git settings in a scratch folder."""
@@ -64,7 +66,7 @@ class Sandbox:
             OSError: It cannot be started: the kernel refused, or it is too long.
             ValueError: It holds a NUL or half of a surrogate pair.
         """
-        bash = linux.programs.system_program("bash", self.policy.root)
+        bash = programs.system_program("bash", self.policy.root)
         inner = [bash, "-c", f"{self._limits()}; {self._enter()}{text}"]
         # The name that bash has in its own messages.
         inner += [handle] if handle else []
@@ -106,7 +108,7 @@ class Sandbox:
         carriers = {f"{env.PREFIX}PASSED_{number}": key for number, key in enumerate(variables)}
         export = "".join(f'export {key}="${carrier}"; unset {carrier}; ' for carrier, key in carriers.items())
         text = f'{self._limits()}; {self._enter()}{export}exec "$@"'
-        bash = linux.programs.system_program("bash", self.policy.root)
+        bash = programs.system_program("bash", self.policy.root)
         passed = {carrier: variables[key] for carrier, key in carriers.items()}
         return self._start([bash, "-c", text, label, *arguments], self._guarded(guard), stdio, stdio, log, passed)
 
@@ -190,6 +192,18 @@ def command_of(arguments: Sequence[str]) -> str | None:
     return f"{handle}{inner[2][found.end() :]}"
 
 
+def running_below(pid: int, boot: str, ticks: int) -> tuple[str, ...]:
+    """Return the commands of an agent that run below this worker, each behind its handle; none if it is gone.
+
+    Its MCP servers are left out: they run as long as the worker.
+    """
+    if not process.is_same(pid, boot, ticks):
+        return ()
+    commands = map(command_of, map(process.arguments, process.descendants(pid)))
+    # A sandbox is a process around the command that it runs.
+    return tuple(dict.fromkeys(each for each in commands if each is not None and not each.startswith("mcp:")))
+
+
 def state_of(path: Path) -> tuple[int, int]:
     """Return what differs after a file was replaced: inode and time of change; zeros if there is none."""
     try:
@@ -262,9 +276,9 @@ def harden() -> None:
     """
     os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    linux.syscalls.no_new_privileges()
-    linux.process.keep_memory_private()
-    linux.process.adopt_orphans()
+    syscalls.no_new_privileges()
+    process.keep_memory_private()
+    process.adopt_orphans()
 
 
 @contextmanager
@@ -314,7 +328,7 @@ def tool_environment(scratch: Path | None = None, *, network: bool = False, own_
         **({} if scratch is None else _kept_in(scratch, own_home=own_home)),
         "TERM": "dumb",
         "NO_COLOR": "1",
-        env.WORKER: linux.process.mark(me, linux.process.start_ticks(me)),
+        env.WORKER: process.mark(me, process.start_ticks(me)),
     }
 
 

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from crewboard import linux
+from crewboard.linux import process
 
 _PREFIX = "crewboard-run-"
 _NAME = re.compile(_PREFIX + r"(\d+)-(\d+)-")
@@ -35,7 +35,7 @@ class Scratch:
         """Make a folder for this process."""
         sweep()
         me = os.getpid()
-        path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{me}-{linux.process.start_ticks(me)}-", dir=_place()))
+        path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{me}-{process.start_ticks(me)}-", dir=_place()))
         lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(lock, fcntl.LOCK_EX)
         return cls(path, lock)
@@ -63,7 +63,7 @@ def _remove_if_left(path: Path) -> None:
     named, found = _NAME.match(path.name), path.lstat()
     if named is None or not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         return
-    if linux.process.start_ticks(int(named[1])) == int(named[2]):
+    if process.start_ticks(int(named[1])) == int(named[2]):
         return  # it lives, and may be about to take its lock
     lock = _open(path)
     try:

@@ -13,12 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from crewboard import linux, redaction, store
-from crewboard.records import Checked, Spec, StorageError
+from crewboard import redaction
+from crewboard.errors import StorageError
+from crewboard.linux import process
+from crewboard.records.agents import Spec
+from crewboard.records.team import Checked
 from crewboard.sandbox.git import GitGuard
 from crewboard.sandbox.process import REAP_TIMEOUT, Child, living, reap
 from crewboard.sandbox.sandbox import Sandbox, harden, open_sandbox, state_of
-from crewboard.store import TeamDirectory
+from crewboard.store import files, mailbox
+from crewboard.store.layout import TeamDirectory
 
 HEAD = 8_000
 TAIL = 22_000
@@ -151,7 +155,7 @@ async def run(
     """
     if not sandbox.contains_processes:
         # A lead may have started a supervisor, for example.
-        keep = {*keep, *linux.process.descendants(os.getpid())}
+        keep = {*keep, *process.descendants(os.getpid())}
     start: Begin = partial(sandbox.command, command, handle=handle)
     outcome, ran = await _try(start, sandbox, seconds, keep, Output(show), commits=commits)
     for _ in range(_TRIES - 1):
@@ -236,7 +240,7 @@ class Service:
                 return sandbox.start_service(label, arguments, variables, theirs.fileno(), log, guard)
 
         if not sandbox.contains_processes:
-            keep = {*keep, *linux.process.descendants(os.getpid())}
+            keep = {*keep, *process.descendants(os.getpid())}
         self._task = asyncio.ensure_future(_try(start, sandbox, BACKGROUND_SECONDS, keep, self._log, commits=False))
         self._task.add_done_callback(lambda _: theirs.close())
 
@@ -301,11 +305,11 @@ async def run_check(
     Raises:
         StorageError: The output cannot be kept.
     """
-    store.files.require_ownership()
+    files.require_ownership()
     at = time.strftime("%Y%m%d-%H%M%S", time.localtime(now()))
-    path = team.results / f"{name}-check-{at}-{store.mailbox.new_id()[:8]}.txt"
+    path = team.results / f"{name}-check-{at}-{mailbox.new_id()[:8]}.txt"
     try:
-        with open(path, "x", encoding="utf-8", errors="replace", opener=store.files.open_private) as file:
+        with open(path, "x", encoding="utf-8", errors="replace", opener=files.open_private) as file:
             record = _CheckRecord(file, show)
             record.write(f"$ {command}\n")
             result = await run(command, sandbox, CHECK_SECONDS, keep, record.write)
@@ -437,10 +441,7 @@ async def _watch(
         except TimeoutError:
             if time.monotonic() >= deadline:
                 return f"after {seconds:g} s: time limit"
-            if (
-                len(linux.process.descendants(child.pid) if keep is None else _leftovers(keep, child.pid))
-                > MOST_PROCESSES
-            ):
+            if len(process.descendants(child.pid) if keep is None else _leftovers(keep, child.pid)) > MOST_PROCESSES:
                 return f"with more than {MOST_PROCESSES} processes"
             if guard and (planted := guard.planted()):
                 return f"because git outside the sandbox would run programs that {planted[0].name} names"
@@ -467,7 +468,7 @@ async def end_leftovers(keep: set[int]) -> None:
     deadline = time.monotonic() + REAP_TIMEOUT
     while (left := _leftovers(keep)) and time.monotonic() < deadline:
         for pid in left:
-            linux.process.send_signal(pid, signal.SIGKILL)
+            process.send_signal(pid, signal.SIGKILL)
         for pid in left:
             reap(pid)
         await asyncio.sleep(_REAP_PAUSE)
@@ -475,7 +476,7 @@ async def end_leftovers(keep: set[int]) -> None:
 
 def _leftovers(keep: set[int], command: int = 0) -> list[int]:
     """Return the descendants of this process that belong to none but the process `command`."""
-    tree = linux.process.parents()
+    tree = process.parents()
     spared = (keep | living) - {command}
-    known = {*spared, *(other for pid in spared for other in linux.process.descendants(pid, tree))}
-    return [pid for pid in linux.process.descendants(os.getpid(), tree) if pid not in known]
+    known = {*spared, *(other for pid in spared for other in process.descendants(pid, tree))}
+    return [pid for pid in process.descendants(os.getpid(), tree) if pid not in known]

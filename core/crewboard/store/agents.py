@@ -13,21 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from crewboard import media
-from crewboard.records import (
-    BadDataError,
-    Checked,
-    Cursor,
-    Exit,
-    HeldStarts,
-    Media,
-    Removed,
-    Reply,
-    Spec,
-    Status,
-    StorageError,
-    Summary,
-    UsageError,
-)
+from crewboard.errors import BadDataError, StorageError, UsageError
+from crewboard.linux import process
+from crewboard.records.agents import Cursor, Spec, Status
+from crewboard.records.events import BrokenReply, Reply, Summary
+from crewboard.records.messages import Media
+from crewboard.records.processes import Exit, HeldStarts
+from crewboard.records.team import Checked, Removed
 from crewboard.store import files, hosts, journal, json_records, leases
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
@@ -54,6 +46,29 @@ def status(agent: AgentDirectory) -> Status | None:
 def exit_record(agent: AgentDirectory) -> Exit | None:
     """Return how the agent's last finished run ended, or None."""
     return json_records.load(agent.exit, Exit)
+
+
+def runs_elsewhere(worker: Status | None, ended: Exit | None, boot: str, lives: Callable[[Status], bool]) -> bool:
+    """Return True if an agent of another program runs: its process is alive, and its run has not ended.
+
+    `boot` is the id of this boot, `lives` tells whether the process runs that a status of this boot names.
+    """
+    if worker is None or (ended is not None and ended.run >= worker.run):
+        return False
+    # Without a pid, the program is about to start the process, or it was not found yet.
+    return not worker.pid or (worker.boot_id == boot and lives(worker))
+
+
+def is_running(agent: AgentDirectory, *, attached: bool) -> bool:
+    """Return True if an agent runs. With `attached` it is one of another program, which holds no lease."""
+    if not attached:
+        return leases.is_held(agent.lease)
+    worker, ended = json_records.load_or_none(agent.status, Status), json_records.load_or_none(agent.exit, Exit)
+    return runs_elsewhere(worker, ended, process.boot_id(), _process_runs)
+
+
+def _process_runs(worker: Status) -> bool:
+    return not worker.start_ticks or process.start_ticks(worker.pid) == worker.start_ticks
 
 
 def cursor(agent: AgentDirectory) -> Cursor:
@@ -161,7 +176,7 @@ def sum_up(agent: AgentDirectory) -> Removed:
     for event, _ in journal.read(agent.journal):
         if event is not None:
             found.run = max(found.run, event.run)
-        if isinstance(event, (Reply, Summary)):
+        if isinstance(event, (Reply, BrokenReply, Summary)):
             found += Removed(tokens=event.usage, cost_usd=event.cost_usd)
     return found
 

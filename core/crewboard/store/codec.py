@@ -14,7 +14,9 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from crewboard.records import BadDataError, Event, Record, ToolResult, convert, describe_invalid
+from crewboard.errors import BadDataError
+from crewboard.records.base import Record, convert, describe_invalid
+from crewboard.records.events import Event, ToolResult
 
 R = TypeVar("R", bound=Record)
 

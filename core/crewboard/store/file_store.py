@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from crewboard.errors import LostLeaseError, StorageError
 from crewboard.store import files
-from crewboard.store.interface import Held, Key, Listener, T, Version
+from crewboard.store.interface import Held, Listener, T, Version
 
 _FLOCK_FORMAT = "hhqqi4x"
 
@@ -217,8 +217,9 @@ class FileStore(Struct, frozen=True):
 
     def say(self, held: Held, about: bytes) -> None:
         try:
-            os.ftruncate(held.descriptor, 0)
-            files.write_at(held.descriptor, about, 0)
+            # In one write, with blanks over the rest of a longer text: a reader in between finds the new text.
+            files.write_at(held.descriptor, about.ljust(os.fstat(held.descriptor).st_size), 0)
+            os.ftruncate(held.descriptor, len(about))
         except OSError as error:
             raise StorageError(f"cannot write the holder of a lease: {error.strerror}") from error
 
@@ -327,8 +328,3 @@ def _is_at(fd: int, path: str) -> bool:
     except OSError:
         return True
     return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
-
-
-def key_of(path: Path) -> Key:
-    """Return the key of a file that is not a team's: one of the user's own, or in a test."""
-    return Key(FileStore(str(path.parent)), path.name)

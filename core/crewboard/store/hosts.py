@@ -12,7 +12,9 @@ from collections.abc import Collection
 
 from msgspec import Struct, structs
 
-from crewboard.records import HeldStart, Host, Lease, StorageError, UsageError, WantedRun, is_name
+from crewboard.errors import StorageError, UsageError
+from crewboard.names import is_name
+from crewboard.records.processes import HeldStart, Host, Lease, WantedRun
 from crewboard.store import json_records, leases
 from crewboard.store.interface import Key
 from crewboard.store.layout import TeamDirectory

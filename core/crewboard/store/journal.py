@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from crewboard.records import Answer, BadDataError, Event, FileKept, RunStarted, StorageError, ToolResult, ToolStart
+from crewboard.errors import BadDataError, StorageError
+from crewboard.records.events import Answer, Event, FileKept, RunStarted, ToolResult, ToolStart
 from crewboard.store import codec
 from crewboard.store.interface import Key
 from crewboard.store.layout import AgentDirectory, TeamDirectory

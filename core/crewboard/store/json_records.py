@@ -10,7 +10,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
-from crewboard.records import BadDataError, CrewboardError, Record, StorageError
+from crewboard.errors import BadDataError, CrewboardError, StorageError
+from crewboard.records.base import Record
 from crewboard.store import codec
 from crewboard.store.interface import Key, Version
 

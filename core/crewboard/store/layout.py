@@ -9,7 +9,7 @@ Two checks are enough: one of the folders when a team is opened, and O_NOFOLLOW 
 - An agent of the team: no sandbox allows writing in `.crewboard`.
 - Another user of the machine: cannot write in folders that this user owns and that are closed to group and others; a
   `.crewboard` with another owner is refused. In a root where other users may rename entries of this user, they could
-  exchange the whole `.crewboard` while a supervisor runs (SECURITY.md).
+  exchange the whole `.crewboard` while a supervisor runs (docs/reference/sandbox.md).
 - Another program of this user outside every sandbox: has all rights of this program anyway.
 """
 
@@ -45,7 +45,7 @@ STORE = "store"
 _FOLDERS = ("", "inbox", "results", "tasks", "requests", "agents", ".locks")
 
 _WRITABLE_BY_OTHERS = 0o022
-_REMEDY = "crewboard opens only a team directory that this user made: remove it, or choose another folder with --root"
+_ONLY_OWN = "crewboard opens only a team directory that this user made"
 
 
 class AgentDirectory(Struct, frozen=True):
@@ -764,7 +764,11 @@ def _unsafe_reason(path: Path) -> str | None:
 def _require_own(folder: Path) -> None:
     unsafe = _unsafe_reason(folder)
     if unsafe is not None:
-        raise UntrustedError(f"{str(folder)!r} {unsafe}; {_REMEDY}")
+        found = os.lstat(folder)
+        is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+        protect = f"`chmod -R go-w {shlex.quote(str(folder))}` if you did, else " if is_own else ""
+        remedy = f"{protect}remove it, or choose another folder with --root"
+        raise UntrustedError(f"{str(folder)!r} {unsafe}; {_ONLY_OWN}: {remedy}")
 
 
 def find_root(explicit: str | os.PathLike[str] | None = None, cwd: Path | None = None) -> Path:
@@ -848,3 +852,8 @@ def team_directories(root: Path) -> list[TeamDirectory]:
     except OSError as error:
         raise StorageError(f"cannot read {root / HOME}: {error.strerror}") from error
     return [team for team in map(TeamDirectory, folders) if team.exists()]
+
+
+def key_of(path: Path) -> Key:
+    """Return the key of a file that is not a team's: one of the user's own, or in a test."""
+    return Key(FileStore(str(path.parent)), path.name)

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from crewboard.records import BadDataError, Lease, LostLeaseError, Record, StorageError
+from crewboard.errors import BadDataError, LostLeaseError, StorageError
+from crewboard.records.base import Record
+from crewboard.records.processes import Lease
 from crewboard.store import codec
 from crewboard.store.interface import Held, Key
 

@@ -14,7 +14,9 @@ from collections.abc import Container, Mapping
 
 from msgspec import Struct, field
 
-from crewboard.records import BadDataError, JsonValue, Message, UsageError
+from crewboard.errors import BadDataError, UsageError
+from crewboard.records.base import JsonValue
+from crewboard.records.messages import Message
 from crewboard.store import codec
 from crewboard.store.layout import TeamDirectory
 
@@ -32,7 +34,7 @@ _EXCERPT_LENGTH = 2000
 
 
 class Batch(Struct):
-    """The contents of a mailbox between two offsets.
+    """The contents of a mailbox between the offsets `start` and `offset`.
 
     `entries` are the messages, each with the offset after its line. `damaged_ends` are the offsets after lines that
     are not a message, or of which only the last part is one. `more` is True if the mailbox continues.
@@ -42,6 +44,7 @@ class Batch(Struct):
     entries: list[tuple[Message, int]] = field(default_factory=list)
     damaged_ends: list[int] = field(default_factory=list)
     more: bool = False
+    start: int = 0
 
     @property
     def messages(self) -> list[Message]:
@@ -150,7 +153,7 @@ def read(
     """
     inbox = team.inbox(name)
     start = offset if offset <= inbox.size() else 0
-    batch = Batch(start)
+    batch = Batch(start, start=start)
     seen: set[str] = set()
     quoted = b"" if kind is None else f'"{kind}"'.encode()
     for line, end in inbox.read(start):

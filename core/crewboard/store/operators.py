@@ -6,7 +6,8 @@ import os
 import threading
 from pathlib import Path
 
-from crewboard.records import Act, BadDataError, Presence, StorageError
+from crewboard.errors import BadDataError, StorageError
+from crewboard.records.team import Act, Presence
 from crewboard.store import codec, leases
 from crewboard.store.interface import Held, Key
 from crewboard.store.layout import TeamDirectory

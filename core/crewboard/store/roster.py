@@ -5,21 +5,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from crewboard import linux
+from crewboard.errors import BadDataError, CrewboardError, UsageError
+from crewboard.linux import process
 from crewboard.pricing import Budget, budget_or_none
-from crewboard.records import (
-    BadDataError,
-    Config,
-    CrewboardError,
-    Member,
-    Removed,
-    Spec,
-    State,
-    Status,
-    TermsInForce,
-    Tokens,
-    UsageError,
-)
+from crewboard.records.agents import Spec, State, Status, TermsInForce, Tokens
+from crewboard.records.team import Config, Member, Removed
 from crewboard.store import json_records
 from crewboard.store.interface import Key
 from crewboard.store.layout import AgentDirectory, TeamDirectory, team_directories
@@ -124,6 +114,14 @@ def is_attached(team: TeamDirectory) -> bool:
         return False
 
 
+def server(team: TeamDirectory) -> str | None:
+    """Return the address of the model's server that a team names; None if it names none, or that is unknown."""
+    try:
+        return load(team).server
+    except CrewboardError:
+        return None
+
+
 def uses_offline_model(team: TeamDirectory) -> bool:
     """Return True if agents have used the offline model, here or before an import: then the team stays on it.
 
@@ -180,7 +178,7 @@ def has_caps(config: Config) -> bool:
 def load_of(team: TeamDirectory, living: Iterable[str]) -> Load:
     """Return the load of the team; `living` are the agents that have a worker."""
     names = set(living)
-    return Load(len(names), sum(_is_at_work(team.agent(name)) for name in names), linux.process.available_memory())
+    return Load(len(names), sum(_is_at_work(team.agent(name)) for name in names), process.available_memory())
 
 
 def _is_at_work(agent: AgentDirectory) -> bool:
@@ -210,6 +208,22 @@ def parse_size(text: str) -> int:
     size = int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " ")) if found else 0
     if not 0 < size < _LARGEST_SIZE:
         raise UsageError(f"{text!r} is no size in memory: give one such as 512M or 2G")
+    return size
+
+
+SMALLEST_LIMIT = 64 * 1024**2
+"""Bytes that a worker needs for itself: with less it is killed before its first call."""
+
+
+def parse_memory_limit(text: str) -> int:
+    """Return the most memory that an agent may use, in bytes.
+
+    Raises:
+        UsageError: It has another form than a size, or no worker can run with so little.
+    """
+    size = parse_size(text)
+    if size < SMALLEST_LIMIT:
+        raise UsageError(f"{text!r} is too little memory for an agent: give {format_size(SMALLEST_LIMIT)} or more")
     return size
 
 

@@ -6,18 +6,9 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from crewboard.records import (
-    LEAD,
-    OPERATOR,
-    BadDataError,
-    Checked,
-    CrewboardError,
-    StorageError,
-    Task,
-    TaskStatus,
-    TryLaterError,
-    UsageError,
-)
+from crewboard.errors import BadDataError, CrewboardError, StorageError, TryLaterError, UsageError
+from crewboard.names import LEAD, OPERATOR
+from crewboard.records.team import Checked, Task, TaskStatus
 from crewboard.store import json_records, roster
 from crewboard.store.json_records import cached_folder
 from crewboard.store.layout import TeamDirectory, under_lock

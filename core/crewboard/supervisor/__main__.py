@@ -13,21 +13,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from crewboard import env, linux, protocol, store
-from crewboard.records import (
+from crewboard import env
+from crewboard.errors import (
     BadDataError,
     CrewboardError,
     ExitCode,
-    Host,
-    Lease,
     LostLeaseError,
     StorageError,
     TryLaterError,
     UntrustedError,
     UsageError,
 )
-from crewboard.records import Supervisor as SupervisorInfo
-from crewboard.store import TeamDirectory
+from crewboard.linux import process
+from crewboard.protocol import supervisor_client
+from crewboard.records.processes import Host, Lease
+from crewboard.records.processes import Supervisor as SupervisorInfo
+from crewboard.store import files, leases, roster
+from crewboard.store import hosts as store_hosts
+from crewboard.store.interface import Held
+from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import host as hosts
 from crewboard.supervisor import server as control_server
 from crewboard.supervisor.host import HostSupervisor, LocalHost, Outage
@@ -49,9 +53,7 @@ _MOST_ROUNDS = 20
 """Rounds of killing what a host started, because processes may be started meanwhile."""
 
 
-async def supervise(
-    team: TeamDirectory, lock: store.Held, host: LocalHost | None = None, held: store.Held | None = None
-) -> None:
+async def supervise(team: TeamDirectory, lock: Held, host: LocalHost | None = None, held: Held | None = None) -> None:
     """Listen, write the address into the lock, and reconcile until there is nothing left to do.
 
     A `host` holds its lease `held`.
@@ -60,14 +62,14 @@ async def supervise(
     me = SupervisorInfo(
         pid=os.getpid(),
         socket=str(path),
-        boot_id=linux.process.boot_id(),
-        start_ticks=linux.process.start_ticks(os.getpid()),
+        boot_id=process.boot_id(),
+        start_ticks=process.start_ticks(os.getpid()),
     )
 
     def stay_reachable() -> None:
-        protocol.supervisor_client.show_life(path)
-        if store.leases.holder(team.supervisor_lock, SupervisorInfo) != me:
-            store.leases.sign(lock, me)
+        supervisor_client.show_life(path)
+        if leases.holder(team.supervisor_lock, SupervisorInfo) != me:
+            leases.sign(lock, me)
 
     launcher = PreforkLauncher(team)
     model = OfflineModel(team, launcher)
@@ -75,7 +77,7 @@ async def supervise(
         supervisor = Supervisor(team, launcher, model, lock, stay_reachable)
     else:
         supervisor = HostSupervisor(team, launcher, model, lock, stay_reachable, host)
-        store.leases.fence(held, None, b"", lambda: _begin_again("it lost its lease", host.outage, supervisor))
+        leases.fence(held, None, b"", lambda: _begin_again("it lost its lease", host.outage, supervisor))
     server = await control_server.listen(path, supervisor.on_request)
     stay_reachable()
     try:
@@ -90,7 +92,7 @@ async def supervise(
         server.close()
         # The lock of a lost directory may name the model server of its successor. Workers that a supervisor leaves
         # behind need theirs.
-        if store.leases.has(lock) and not supervisor.has_workers:
+        if leases.has(lock) and not supervisor.has_workers:
             model.end()
         path.unlink(missing_ok=True)
         # asyncio closes the descriptor before it takes its handlers away. The prefork server ends just then, and Python
@@ -120,16 +122,16 @@ def run(team: TeamDirectory) -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     os.umask(0o077)
     # Start requests carry the API key.
-    linux.process.keep_memory_private()
+    process.keep_memory_private()
     try:
         team.require_adopted()
-        store.roster.require_own_agents(team)
-        lock = store.leases.take(team.supervisor_lock)
+        roster.require_own_agents(team)
+        lock = leases.take(team.supervisor_lock)
         if lock is None:
             return 0
-        store.files.require_before_writing(lambda: store.leases.require(lock))
-        linux.process.adopt_orphans()
-        store.files.remove_stale_files(team.path)
+        files.require_before_writing(lambda: leases.require(lock))
+        process.adopt_orphans()
+        files.remove_stale_files(team.path)
         asyncio.run(supervise(team, lock))
     except (BadDataError, UntrustedError) as error:
         log.error("%s", error)  # noqa: TRY400  an expected error: the message is enough
@@ -146,7 +148,7 @@ def run_host(team: TeamDirectory, record: Host) -> int:
     outage = _inherited_outage()
     os.umask(0o077)
     # The environment contains the API key.
-    linux.process.keep_memory_private()
+    process.keep_memory_private()
     # The first process of a container has no default for this signal. Once it is up, the host drains instead.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     if not team.path.is_dir():
@@ -158,19 +160,19 @@ def run_host(team: TeamDirectory, record: Host) -> int:
         was_away = _wait_for_store(team, outage)
         if not team.config.exists():
             raise UsageError(f"the team {team.path.name} was removed from its database; the host ends")
-        store.roster.require_own_agents(team)
+        roster.require_own_agents(team)
         lock = _take_folder(team)
-        store.files.require_before_writing(lambda: store.leases.require(lock))
-        linux.process.adopt_orphans()
-        store.files.remove_stale_files(team.path)
-        store.hosts.make(team, record.name)
+        files.require_before_writing(lambda: leases.require(lock))
+        process.adopt_orphans()
+        files.remove_stale_files(team.path)
+        store_hosts.make(team, record.name)
         held = _take_name(team, record)
         me = Lease(pid=record.pid, boot_id=record.boot_id, start_ticks=record.start_ticks, host=record.name)
-        store.leases.sign(held, me)
-        before = store.hosts.load(team, record.name)
+        leases.sign(held, me)
+        before = store_hosts.load(team, record.name)
         host = LocalHost(team, record, before, os.environ, was_away=was_away, outage=outage)
         asyncio.run(supervise(team, lock, host, held))
-        store.leases.release(held)
+        leases.release(held)
     except (StorageError, LostLeaseError) as error:
         _begin_again(str(error), outage)
     except CrewboardError as error:
@@ -187,7 +189,7 @@ def run_host(team: TeamDirectory, record: Host) -> int:
 
 def _log_to(team: TeamDirectory) -> None:
     """Write the log to stderr, and into the team's folder."""
-    kept = open(team.supervisor_log, "a", encoding="utf-8", opener=store.files.open_private)  # noqa: SIM115  for good
+    kept = open(team.supervisor_log, "a", encoding="utf-8", opener=files.open_private)  # noqa: SIM115  for good
     handlers: list[logging.Handler] = [logging.StreamHandler(), logging.StreamHandler(kept)]
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, handlers=handlers)
 
@@ -220,36 +222,36 @@ def _wait_for_store(team: TeamDirectory, outage: Outage) -> bool:
             return was_away
 
 
-def _take_folder(team: TeamDirectory) -> store.Held:
+def _take_folder(team: TeamDirectory) -> Held:
     """Take the lock of this machine's folder of the team.
 
     Raises:
         TryLaterError: Another supervisor or host has it.
     """
-    lock = store.leases.take(team.supervisor_lock)
+    lock = leases.take(team.supervisor_lock)
     if lock is None:
-        holder = store.leases.holder(team.supervisor_lock, SupervisorInfo)
+        holder = leases.holder(team.supervisor_lock, SupervisorInfo)
         who = f"process {holder.pid}" if holder is not None else "another process"
         raise TryLaterError(f"{who} is the supervisor or a host of {team.path} already; use another --root, or stop it")
     return lock
 
 
-def _take_name(team: TeamDirectory, record: Host) -> store.Held:
+def _take_name(team: TeamDirectory, record: Host) -> Held:
     """Take the lease of a host. Wait until that of one that was killed is over.
 
     Raises:
         UsageError: A living host has this name.
     """
-    place = store.hosts.lease(team, record.name)
+    place = store_hosts.lease(team, record.name)
     first = None
-    while (held := store.leases.take(place)) is None:
-        holder, known = store.leases.holder(place, Lease), store.hosts.load(team, record.name)
+    while (held := leases.take(place)) is None:
+        holder, known = leases.holder(place, Lease), store_hosts.load(team, record.name)
         is_here = holder is not None and holder.boot_id == record.boot_id and known is not None
         if holder is not None and known is not None and is_here and known.machine == record.machine:
             # After it lost its lease, this process began again.
             is_me = (holder.pid, holder.start_ticks) == (record.pid, record.start_ticks)
-            if is_me or not linux.process.is_same(holder.pid, holder.boot_id, holder.start_ticks):
-                store.leases.free(place, holder.pid, holder.start_ticks)
+            if is_me or not process.is_same(holder.pid, holder.boot_id, holder.start_ticks):
+                leases.free(place, holder.pid, holder.start_ticks)
                 continue
             first = 0.0
         until = place.changed_at()
@@ -273,11 +275,11 @@ def _begin_again(why: str, outage: Outage, supervisor: HostSupervisor | None = N
     if supervisor is not None:
         supervisor.lose_workers()
     for _ in range(_MOST_ROUNDS):
-        living = [pid for pid in linux.process.descendants(os.getpid()) if not linux.process.is_ending(pid)]
+        living = [pid for pid in process.descendants(os.getpid()) if not process.is_ending(pid)]
         if not living:
             break
         for pid in living:
-            linux.process.send_signal(pid, signal.SIGKILL)
+            process.send_signal(pid, signal.SIGKILL)
     if ends:
         os._exit(ExitCode.IO)
     time.sleep(_REACH_INTERVAL)

@@ -7,10 +7,16 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from crewboard import env, linux, protocol, store
-from crewboard.records import SYSTEM, Exit, ExitCode, Spec, Status, describe_exit, ended_by_shutdown
+from crewboard import env
+from crewboard.errors import ExitCode
+from crewboard.linux import process
+from crewboard.names import SYSTEM
+from crewboard.protocol import requests
+from crewboard.records.agents import Spec, Status
+from crewboard.records.processes import Exit, describe_exit, ended_by_shutdown
 from crewboard.sandbox import scratch
-from crewboard.store import AgentDirectory, TeamDirectory
+from crewboard.store import agents, hosts, json_records, leases, mailbox, roster, tasks
+from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.supervisor.launcher import Ended, kill_marked
 
 log = logging.getLogger(__name__)
@@ -44,24 +50,24 @@ def record_exit(
     `seen_at`, because a worker at rest writes nothing.
     """
     spec, status = (
-        store.json_records.load_or_none(agent.spec, Spec),
-        store.json_records.load_or_none(agent.status, Status),
+        json_records.load_or_none(agent.spec, Spec),
+        json_records.load_or_none(agent.status, Status),
     )
     unobserved = ended == Ended() and status is not None and status.run == run
     reason = reason or _reason(agent, run, ended, spec, status)
     at = max(status.beat, seen_at) or now if unobserved and status is not None else now
     record = Exit(run=run, code=ended.code, signal=ended.signal, reason=reason, at=at, evidence=evidence)
-    return store.agents.write_exit(agent, record)
+    return agents.write_exit(agent, record)
 
 
 def _reason(agent: AgentDirectory, run: int, ended: Ended, spec: Spec | None, status: Status | None) -> str:
     if spec is not None and spec.run == run and spec.want in ("killed", "stopped"):
         return "killed" if spec.want == "killed" else "shutdown"
     is_here = status is not None and status.host in ("", env.host())
-    if status is not None and is_here and status.run == run and status.boot_id not in ("", linux.process.boot_id()):
+    if status is not None and is_here and status.run == run and status.boot_id not in ("", process.boot_id()):
         return "reboot"
     # A worker that lost its lease says so in it, unless the file was removed.
-    lease = store.leases.last_holder(agent.lease)
+    lease = leases.last_holder(agent.lease)
     if ended.code == ExitCode.IO if lease is None else lease.lost and lease.run == run:
         return "lost"
     return "died"
@@ -85,7 +91,7 @@ def finalize_lost(lost: Sequence[LostRun], now: float) -> None:
     def work() -> None:
         ended = []
         for each in lost:
-            if store.leases.is_held(each.agent.lease) or store.hosts.is_up(team, each.host):
+            if leases.is_held(each.agent.lease) or hosts.is_up(team, each.host):
                 continue
             record = record_exit(each.agent, each.run, Ended(), now, each.reason, each.evidence, each.seen_at)
             if record.run == each.run and not record.buried:
@@ -101,14 +107,14 @@ def kill_leftovers(ended: Sequence[tuple[AgentDirectory, Exit]]) -> list[Exit]:
     """Kill what ended runs left. Return their records, with the reason `reboot` for those that the machine ended."""
     marks, records = [], []
     for agent, record in ended:
-        status = store.json_records.load_or_none(agent.status, Status)
+        status = json_records.load_or_none(agent.status, Status)
         records.append(record)
         if status is None or status.run != record.run:
             continue
-        if ended_by_shutdown(record, status.boot_id, linux.process.boot_id()):
+        if ended_by_shutdown(record, status.boot_id, process.boot_id()):
             records[-1] = record.replace(reason="reboot")
         if status.start_ticks and not _lives_elsewhere(status):
-            marks.append(f"{env.WORKER}={linux.process.mark(status.pid, status.start_ticks)}")
+            marks.append(f"{env.WORKER}={process.mark(status.pid, status.start_ticks)}")
     if marks:
         kill_marked(marks)
     scratch.sweep()
@@ -117,8 +123,8 @@ def kill_leftovers(ended: Sequence[tuple[AgentDirectory, Exit]]) -> list[Exit]:
 
 def release(agent: AgentDirectory, now: float) -> None:
     """Release the task of an agent whose run ended, and cancel its requests."""
-    store.tasks.release(agent.team, agent.name, now)
-    protocol.requests.cancel_requests_of(agent.team, agent.name, now)
+    tasks.release(agent.team, agent.name, now)
+    requests.cancel_requests_of(agent.team, agent.name, now)
 
 
 def announce(
@@ -135,11 +141,11 @@ def announce(
             (parts, left) for parts, runs in notices.items() if (left := [run for run in runs if run[0].name != name])
         ]
         for number, (parts, runs) in enumerate(told, 1):
-            ident = store.mailbox.derived_id("terminated", *parts, name)
-            message = store.mailbox.compose(SYSTEM, name, "teammate_terminated", _tell(runs), ident=ident, ts=now)
-            store.mailbox.send(team, message, durable=number == len(told))
+            ident = mailbox.derived_id("terminated", *parts, name)
+            message = mailbox.compose(SYSTEM, name, "teammate_terminated", _tell(runs), ident=ident, ts=now)
+            mailbox.send(team, message, durable=number == len(told))
     for agent, record in ended:
-        store.agents.mark_finalized(agent, record)
+        agents.mark_finalized(agent, record)
         log.info("%s run %d ended: %s", agent.name, record.run, describe_exit(record))
 
 
@@ -162,9 +168,9 @@ def _notices(
             found[agent.name, record.run] = [(agent, record)]
     for runs in lost.values():
         [(first, record), *others] = runs
-        notice = store.mailbox.new_id() if others else ""
+        notice = mailbox.new_id() if others else ""
         for agent, each in runs if others else ():
-            store.agents.share_notice(agent, each, notice)
+            agents.share_notice(agent, each, notice)
         found[(notice,) if others else (first.name, record.run)] = runs
     return found
 
@@ -179,7 +185,7 @@ def _tell(runs: Sequence[tuple[AgentDirectory, Exit]]) -> str:
 
 
 def _host_of(agent: AgentDirectory) -> str:
-    status = store.json_records.load_or_none(agent.status, Status)
+    status = json_records.load_or_none(agent.status, Status)
     return status.host if status is not None else ""
 
 
@@ -188,14 +194,12 @@ def _lives_elsewhere(status: Status) -> bool:
 
     Then this directory is a copy of the worker's own, and what the worker started is none of this team's business.
     """
-    return linux.process.is_same(status.pid, status.boot_id, status.start_ticks) and not linux.process.is_ending(
-        status.pid
-    )
+    return process.is_same(status.pid, status.boot_id, status.start_ticks) and not process.is_ending(status.pid)
 
 
 def _recipients(team: TeamDirectory, leaving: Callable[[str], bool]) -> list[str]:
     """Return the lead's mailbox, which the operator reads if there is no lead, and every living teammate that stays."""
-    config = store.roster.load(team)
+    config = roster.load(team)
     names = [member.name for member in config.members if not leaving(member.name)]
-    living = [name for name in names if store.leases.is_held(team.agent(name).lease)]
+    living = [name for name in names if leases.is_held(team.agent(name).lease)]
     return list(dict.fromkeys([config.lead, *living]))

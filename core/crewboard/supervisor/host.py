@@ -14,26 +14,26 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from crewboard import env, linux, protocol, store
-from crewboard.protocol import ControlRequest
-from crewboard.records import (
-    OPERATOR,
-    Config,
-    Exit,
-    Host,
-    JsonValue,
-    Lease,
-    Spec,
-    Status,
-    StorageError,
-    Usage,
-    WantedRun,
-    is_name,
-)
-from crewboard.store import START_TIMEOUT, AgentDirectory, TeamDirectory
+from crewboard import env
+from crewboard.errors import StorageError
+from crewboard.linux import process
+from crewboard.names import OPERATOR, is_name
+from crewboard.protocol import approvals
+from crewboard.protocol.approvals import SHUTDOWN_TIMEOUT
+from crewboard.protocol.supervisor_client import ControlRequest
+from crewboard.records.agents import Spec, Status
+from crewboard.records.base import JsonValue
+from crewboard.records.processes import Exit, Host, Lease, Usage, WantedRun
+from crewboard.records.team import Config
+from crewboard.store import agents as store_agents
+from crewboard.store import hosts as store_hosts
+from crewboard.store import json_records, leases, mailbox, roster
+from crewboard.store.agents import START_TIMEOUT
+from crewboard.store.interface import Held
+from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.finalizer import LostRun
-from crewboard.supervisor.reconciler import Supervisor, Watched, is_over, last_run
+from crewboard.supervisor.reconciler import Supervisor, Watched, is_finalized, last_run
 
 if TYPE_CHECKING:
     from crewboard.supervisor.launcher import Ref
@@ -121,7 +121,7 @@ class LocalHost:
         self._team = team
         self._before = before
         self._was_away = was_away
-        self._began_at = store.hosts.now(team)
+        self._began_at = store_hosts.now(team)
         self._seen_at = team.host(record.name).below("host.json").changed_at()
         self._looked: dict[str, Looked] = {}
         self._clock_at = float("-inf")
@@ -142,7 +142,7 @@ class LocalHost:
 
     def has_killed(self, worker: Lease) -> bool:
         """Return True if this process killed a worker when it lost its lease, before it began again."""
-        return self.began_again and linux.process.started_at(worker.start_ticks) < self.record.since
+        return self.began_again and process.started_at(worker.start_ticks) < self.record.since
 
     # What it runs.
 
@@ -151,16 +151,18 @@ class LocalHost:
         found = set()
         for name in self._team.agent_names():
             agent = self._team.agent(name)
-            status = store.json_records.load_or_none(agent.status, Status)
-            holder = store.leases.last_holder(agent.lease)
-            is_here = holder is not None and holder.host == self.name and store.leases.is_held(agent.lease)
-            if is_here or (status is not None and status.host in (self.name, "") and not _is_finalized(agent, status)):
+            status = json_records.load_or_none(agent.status, Status)
+            holder = leases.last_holder(agent.lease)
+            ended = json_records.load_or_none(agent.exit, Exit)
+            is_here = holder is not None and holder.host == self.name and leases.is_held(agent.lease)
+            was_here = status is not None and status.host in (self.name, "") and not is_finalized(ended, status)
+            if is_here or was_here:
                 found.add(name)
         return found
 
     def claimed(self) -> dict[str, WantedRun]:
         """Return the runs that this host claimed and that have not begun, by agent."""
-        return {run.agent: run for run in store.hosts.claimed(self._team, self.name)}
+        return {run.agent: run for run in store_hosts.claimed(self._team, self.name)}
 
     def claim(self, used: int) -> bool:
         """Claim a part of the runs that can begin here, `used` slots are taken. Return True if more may be claimed."""
@@ -168,20 +170,20 @@ class LocalHost:
         free = self.record.slots - used
         if self.record.draining or free <= 0:
             return False
-        config, share = store.roster.load(self._team), max(1, free // _SHARE)
-        if not store.roster.has_caps(config):
-            return bool(store.hosts.claim(self._team, self.record, share))
-        wanted = store.hosts.wanted(self._team)
+        config, share = roster.load(self._team), max(1, free // _SHARE)
+        if not roster.has_caps(config):
+            return bool(store_hosts.claim(self._team, self.record, share))
+        wanted = store_hosts.wanted(self._team)
         return bool(wanted) and self._team.lock("claims").locked(lambda: self._claim_below_caps(config, share))
 
     def _claim_below_caps(self, config: Config, most: int) -> bool:
         """Claim runs one by one until a cap of the team is reached over all hosts. Return as `claim`."""
         hosts = self._team.hosts.names()
-        living = {run.agent for host in hosts for run in store.hosts.claimed(self._team, host)}
-        living |= {name for name in self._team.agent_names() if store.leases.is_held(self._team.agent(name).lease)}
+        living = {run.agent for host in hosts for run in store_hosts.claimed(self._team, host)}
+        living |= {name for name in self._team.agent_names() if leases.is_held(self._team.agent(name).lease)}
         for _ in range(most):
-            self.cap = store.roster.cap_reached(config, store.roster.load_of(self._team, living)) or ""
-            claimed = [] if self.cap else store.hosts.claim(self._team, self.record, 1)
+            self.cap = roster.cap_reached(config, roster.load_of(self._team, living)) or ""
+            claimed = [] if self.cap else store_hosts.claim(self._team, self.record, 1)
             if not claimed:
                 return False
             living.update(claimed)
@@ -199,30 +201,31 @@ class LocalHost:
         for name in self._team.hosts.names():
             if name == self.name or not is_name(name):
                 continue
-            if store.hosts.is_up(self._team, name):
+            if store_hosts.is_up(self._team, name):
                 self._looked.pop(name, None)
             else:
                 found += self._lost_with(name, now)
         return found
 
     def _lost_with(self, host: str, now: float) -> list[LostRun]:
-        for run in store.hosts.claimed(self._team, host):
-            if store.agents.last_run(self._team.agent(run.agent)) >= run.run:
-                store.hosts.begun(self._team, host, run.agent)
-        store.hosts.give_back(self._team, host)
+        for run in store_hosts.claimed(self._team, host):
+            if store_agents.last_run(self._team.agent(run.agent)) >= run.run:
+                store_hosts.begun(self._team, host, run.agent)
+        store_hosts.give_back(self._team, host)
         looked = self._looked.get(host)
         if looked is None or now - looked.at > _LOOK_AGAIN:
             looked = Looked(self._team.agent_names(), now)
         left, found = [], []
         for name in looked.agents:
             agent = self._team.agent(name)
-            status = store.json_records.load_or_none(agent.status, Status)
-            if status is None or status.host != host or _is_finalized(agent, status):
+            status = json_records.load_or_none(agent.status, Status)
+            ended = json_records.load_or_none(agent.exit, Exit)
+            if status is None or status.host != host or is_finalized(ended, status):
                 continue
             left.append(name)
-            if not store.leases.is_held(agent.lease):
+            if not leases.is_held(agent.lease):
                 seen_at = self._last_seen(host)
-                reason, evidence = self._why(status, store.hosts.load(self._team, host), seen_at)
+                reason, evidence = self._why(status, store_hosts.load(self._team, host), seen_at)
                 found.append(LostRun(agent, status.run, host, reason, evidence, seen_at))
         self._looked[host] = Looked(left, looked.at)
         return found
@@ -248,7 +251,7 @@ class LocalHost:
         if host == self.name and self.began_again:
             silent = f"{max(0, self._began_at - seen_at):.0f} s"
             return f"{host} could not reach the database for {silent}" if self._was_away else _silent(host, silent)
-        why = _silent(host, f"{max(0, store.hosts.now(self._team) - seen_at):.0f} s")
+        why = _silent(host, f"{max(0, store_hosts.now(self._team) - seen_at):.0f} s")
         return (
             f"{why}; {self.name} could not reach the database" if self._was_away and seen_at < self._began_at else why
         )
@@ -267,7 +270,7 @@ class LocalHost:
         """
         ahead = self.record.clock_offset
         if time.monotonic() - self._clock_at > _CLOCK_INTERVAL:
-            ahead = round(store.hosts.compare_clocks(self._team).ahead, 3)
+            ahead = round(store_hosts.compare_clocks(self._team).ahead, 3)
             self._clock_at = time.monotonic()
         self.record = self.record.replace(
             load=round(os.getloadavg()[0], 2),
@@ -275,7 +278,7 @@ class LocalHost:
             at=time.time(),
             usage=self._meter.measure(workers),
         )
-        store.hosts.save(self._team, self.record)
+        store_hosts.save(self._team, self.record)
         self.outage.end()
 
 
@@ -289,8 +292,8 @@ def describe(name: str, slots: int, labels: list[str]) -> Host:
         machine=os.uname().nodename,
         version=metadata.version("crewboard"),
         pid=me,
-        boot_id=linux.process.boot_id(),
-        start_ticks=linux.process.start_ticks(me),
+        boot_id=process.boot_id(),
+        start_ticks=process.start_ticks(me),
         cores=len(os.sched_getaffinity(0)),
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         since=time.time(),
@@ -300,11 +303,6 @@ def describe(name: str, slots: int, labels: list[str]) -> Host:
 
 def _silent(host: str, duration: str) -> str:
     return f"{host} was silent for {duration}, and lost its lease"
-
-
-def _is_finalized(agent: AgentDirectory, status: Status) -> bool:
-    record = store.json_records.load_or_none(agent.exit, Exit)
-    return record is not None and record.run >= status.run and record.buried
 
 
 @dataclass
@@ -320,11 +318,11 @@ class UsageMeter:
         if not workers:
             return {}
         now, used = time.monotonic(), dict[tuple[int, int], float]()
-        children = linux.process.children_of(linux.process.parents())
+        children = process.children_of(process.parents())
         found = {}
         for name, ref in workers.items():
-            below = linux.process.below(ref.pid, children)
-            readings = [each for pid in (ref.pid, *below) if (each := linux.process.measure(pid)) is not None]
+            below = process.below(ref.pid, children)
+            readings = [each for pid in (ref.pid, *below) if (each := process.measure(pid)) is not None]
             spent = 0.0
             for each in readings:
                 key = each.pid, each.start_ticks
@@ -347,12 +345,12 @@ class HostSupervisor(Supervisor):
         team: TeamDirectory,
         launcher: "PreforkLauncher",
         model: "OfflineModel",
-        lock: store.Held,
+        lock: Held,
         stay_reachable: Callable[[], None],
         host: LocalHost,
     ) -> None:
         super().__init__(
-            team, launcher, model, lock, stay_reachable, store.hosts.held(team, host.name),
+            team, launcher, model, lock, stay_reachable, store_hosts.held(team, host.name),
             wake_one=self._wake_named, on_spec=self._look_at, on_start=self._claim_soon,
         )  # fmt: skip
         self._host = host
@@ -412,7 +410,7 @@ class HostSupervisor(Supervisor):
         self._claims = self._host.claimed()
         for name in list(self._claims):
             if self._is_claim_over(name):
-                store.hosts.begun(self._team, self._host.name, name)
+                store_hosts.begun(self._team, self._host.name, name)
                 del self._claims[name]
         self._claim_soon()
         if self._claims:
@@ -430,7 +428,7 @@ class HostSupervisor(Supervisor):
         spec = watched.spec.get()
         if spec is None or claim.run > spec.run:
             # The spec follows a claim at once.
-            return store.hosts.now(self._team) - claim.at > START_TIMEOUT
+            return store_hosts.now(self._team) - claim.at > START_TIMEOUT
         return claim.run < spec.run or claim.run <= last_run(watched) or spec.want in ("stopped", "killed")
 
     def _claim_soon(self) -> None:
@@ -470,9 +468,9 @@ class HostSupervisor(Supervisor):
 
     def _note_restart(self, name: str, run: int, spec: Spec, now: float) -> None:
         """Claim the run with which an agent is restarted: if this host is lost meanwhile, another one begins it."""
-        needs = store.hosts.needs_of(spec.flags.host, spec.flags.needs)
+        needs = store_hosts.needs_of(spec.flags.host, spec.flags.needs)
         claim = WantedRun(agent=name, run=run, needs=needs, at=now)
-        store.hosts.keep(self._team, self._host.name, claim)
+        store_hosts.keep(self._team, self._host.name, claim)
         self._claims[name] = claim
 
     def _cap_reached(self, living: set[str]) -> str | None:  # noqa: ARG002  it was looked at with the claim
@@ -480,7 +478,7 @@ class HostSupervisor(Supervisor):
 
     def _hold(self, waiting: list["Candidate"], reason: str | None, _: Sequence[WantedRun] = ()) -> None:
         """Note also the runs in the queue, if a cap of the team keeps them there."""
-        wanted = store.hosts.wanted(self._team) if self._host.cap else []
+        wanted = store_hosts.wanted(self._team) if self._host.cap else []
         super()._hold(waiting, self._host.cap or reason, wanted)
 
     # What ends here.
@@ -493,21 +491,27 @@ class HostSupervisor(Supervisor):
 
     def _is_elsewhere(self, watched: Watched) -> bool:
         """Return True if an earlier run of an agent lives on another host, or that one has to finalize its end."""
-        holder = store.leases.holder(watched.agent.lease, Lease)
+        holder = leases.holder(watched.agent.lease, Lease)
         if holder is not None:
             return holder.host != self._host.name
         status = watched.status.get()
-        return status is not None and status.host not in (self._host.name, "") and not is_over(watched, status)
+        return (
+            status is not None
+            and status.host not in (self._host.name, "")
+            and not is_finalized(watched.exit.get(), status)
+        )
 
     def _has_own_end(self, watched: Watched) -> bool:
         """Return True if this host has to finalize the last run of an agent, or its worker lives."""
         status = watched.status.get()
-        return status is not None and status.host in (self._host.name, "") and not is_over(watched, status)
+        return (
+            status is not None and status.host in (self._host.name, "") and not is_finalized(watched.exit.get(), status)
+        )
 
     def _adopt(self, watched: Watched) -> None:
         """Watch a worker that lives. Why a dead one of this host ended is found from the host: see `reason_of_own`."""
         lease = watched.agent.lease
-        holder = store.leases.holder(lease, Lease)
+        holder = leases.holder(lease, Lease)
         if holder is None or holder.host != self._host.name:
             super()._adopt(watched)
         elif not self._host.has_killed(holder):
@@ -515,9 +519,9 @@ class HostSupervisor(Supervisor):
                 super()._adopt(watched)
         elif _lives(holder):
             # On a busy machine, that takes its time.
-            linux.process.send_signal(holder.pid, signal.SIGKILL, holder.start_ticks)
+            process.send_signal(holder.pid, signal.SIGKILL, holder.start_ticks)
         else:
-            store.leases.free(lease, holder.pid, holder.start_ticks)
+            leases.free(lease, holder.pid, holder.start_ticks)
 
     def _record_observed(self, watched: Watched) -> None:
         # The host that begins again, or another one, records that the run was lost.
@@ -550,7 +554,7 @@ class HostSupervisor(Supervisor):
             return
         if self._holds_lease(watched):
             watched.has_lease = True
-        elif watched.has_lease and self._is_replaced(watched) and not linux.process.is_ending(watched.ref.pid):
+        elif watched.has_lease and self._is_replaced(watched) and not process.is_ending(watched.ref.pid):
             log.error("%s run %d lost its lease, so it is killed", watched.agent.name, watched.run)
             self._launcher.signal(watched.ref, signal.SIGKILL, tree=True)
 
@@ -558,7 +562,7 @@ class HostSupervisor(Supervisor):
     def _is_replaced(watched: Watched) -> bool:
         """Return True if the lease of a worker that is not its holder is free or another's, and can be read."""
         lease = watched.agent.lease
-        return not store.leases.is_held(lease) or store.leases.holder(lease, Lease) is not None
+        return not leases.is_held(lease) or leases.holder(lease, Lease) is not None
 
     # What it says of itself, and its end.
 
@@ -579,7 +583,7 @@ class HostSupervisor(Supervisor):
                 delay = max(next_end, _LOOK_INTERVAL)
                 self._look_timer = asyncio.get_running_loop().call_later(delay, self._look_for_lost)
             if lost:
-                finalizer.finalize_lost(lost, store.hosts.now(self._team))
+                finalizer.finalize_lost(lost, store_hosts.now(self._team))
                 # What is wanted in their place may wait for that.
                 self._wake.set()
         # A host that was lost or is full leaves runs to others, of which no hint tells.
@@ -612,7 +616,7 @@ class HostSupervisor(Supervisor):
             self._drained |= {(name, each.run) for name, each in self._watched.items() if each.ref is not None}
             self.kill_workers()
         else:
-            self._drain_until = time.monotonic() + protocol.SHUTDOWN_TIMEOUT
+            self._drain_until = time.monotonic() + SHUTDOWN_TIMEOUT
             running = {name: each for name, each in self._watched.items() if each.ref is not None}
             statuses: dict[str, Status | None] = dict.fromkeys(running)
             # Without the database, each may be at work.
@@ -626,18 +630,16 @@ class HostSupervisor(Supervisor):
     def _continue_drain(self, until: float) -> None:
         """Give back what has not begun; ask each worker once to shut down, and end those that are left in the end."""
         running = {name: each for name, each in self._watched.items() if each.ref is not None}
-        store.hosts.give_back(self._team, self._host.name, but=running)
+        store_hosts.give_back(self._team, self._host.name, but=running)
         for name in self._claims.keys() - running.keys():
             self._watched[name].start = None
         self._claims = {name: run for name, run in self._claims.items() if name in running}
         for name, watched in running.items():
             if name not in self._asked:
                 self._asked.add(name)
-                ident = f"shutdown-{store.mailbox.new_id()[:12]}"
+                ident = f"shutdown-{mailbox.new_id()[:12]}"
                 payload: dict[str, JsonValue] = {"reason": f"because the host {self._host.name} ends"}
-                protocol.approvals.ask(
-                    self._team, ident, "shutdown", OPERATOR, name, payload, store.hosts.now(self._team)
-                )
+                approvals.ask(self._team, ident, "shutdown", OPERATOR, name, payload, store_hosts.now(self._team))
                 self._wake_worker(watched)
             if time.monotonic() >= until and watched.term_at is None and watched.ref is not None:
                 watched.term_at = time.monotonic()
@@ -670,11 +672,11 @@ def _describe_drain(workers: Mapping[str, Status | None]) -> str:
     busy = sorted(name for name, status in workers.items() if status is None or status.is_at_work)
     if not busy:
         return text
-    most = f"{protocol.SHUTDOWN_TIMEOUT:g} s"
+    most = f"{SHUTDOWN_TIMEOUT:g} s"
     return f"{text}; waits {most} at most for what is at work: {', '.join(busy)}; Ctrl-C or SIGTERM ends all at once"
 
 
 def _lives(holder: Lease) -> bool:
     """Return True if the process that holds a lease lives on this machine."""
-    is_here = linux.process.is_same(holder.pid, holder.boot_id, holder.start_ticks)
-    return is_here and not linux.process.is_ending(holder.pid)
+    is_here = process.is_same(holder.pid, holder.boot_id, holder.start_ticks)
+    return is_here and not process.is_ending(holder.pid)

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from crewboard import linux, store
-from crewboard.store import AgentDirectory, TeamDirectory
+from crewboard.linux import process
+from crewboard.store import files
+from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class PopenLauncher:
 
     def start_worker(self, agent: AgentDirectory, environment: Mapping[str, str]) -> Ref:
         """Start the agent's worker as a new interpreter. Its output goes to `worker.log`."""
-        with open(agent.log, "ab", opener=store.files.open_private) as log:
+        with open(agent.log, "ab", opener=files.open_private) as log:
             return self.start(["crewboard.worker", str(agent.path)], environment, log.fileno())
 
     def start(
@@ -74,20 +75,20 @@ class PopenLauncher:
             start_new_session=True,
         )
         self._children[child.pid] = child
-        return Ref(child.pid, linux.process.start_ticks(child.pid))
+        return Ref(child.pid, process.start_ticks(child.pid))
 
     def adopt(self, pid: int) -> Ref:
         """Register a process that is, or is about to become, a child of this one."""
         self._children[pid] = None
-        return Ref(pid, linux.process.start_ticks(pid))
+        return Ref(pid, process.start_ticks(pid))
 
     @staticmethod
     def signal(ref: Ref, number: int, *, tree: bool = False) -> None:
         """Send a signal to a worker and, with `tree`, to all its descendants."""
-        below = linux.process.descendants(ref.pid) if tree else []
-        linux.process.send_signal(ref.pid, number, ref.ticks)
+        below = process.descendants(ref.pid) if tree else []
+        process.send_signal(ref.pid, number, ref.ticks)
         for pid in below:
-            linux.process.send_signal(pid, number)
+            process.send_signal(pid, number)
 
     def reap(self) -> dict[int, Ended]:
         """Return how children ended since the last call, by pid. Kill the processes that they left behind."""
@@ -111,21 +112,21 @@ class PopenLauncher:
     def _kill_orphans(self) -> None:
         """Kill the unknown children of this process. As a subreaper, it inherits them only from ended children."""
         me = os.getpid()
-        parents = linux.process.parents()
+        parents = process.parents()
         for pid, parent in parents.items():
             if parent == me and pid not in self._children:
-                for orphan in [pid, *linux.process.descendants(pid, parents)]:
-                    linux.process.send_signal(orphan, signal.SIGKILL)
+                for orphan in [pid, *process.descendants(pid, parents)]:
+                    process.send_signal(orphan, signal.SIGKILL)
 
 
 def kill_marked(marks: Sequence[str]) -> None:
     """Kill each process with one of `marks` in its environment: processes of workers that were not inherited here."""
     needles = [mark.encode() for mark in marks]
-    for pid in linux.process.parents():
+    for pid in process.parents():
         with contextlib.suppress(OSError):
-            environment = linux.process.environment(pid)
+            environment = process.environment(pid)
             if any(needle in environment for needle in needles):
-                linux.process.send_signal(pid, signal.SIGKILL)
+                process.send_signal(pid, signal.SIGKILL)
 
 
 class MemoryGroups:
@@ -135,9 +136,9 @@ class MemoryGroups:
     """
 
     def __init__(self, team: TeamDirectory) -> None:
-        self._parent = linux.process.find_memory_cgroup()
+        self._parent = process.find_memory_cgroup()
         digest = hashlib.sha256(os.fsencode(team.path)).hexdigest()[:12]
-        self._prefix = f"{linux.process.MEMORY_CGROUP_PREFIX}{digest}-"
+        self._prefix = f"{process.MEMORY_CGROUP_PREFIX}{digest}-"
         self._groups: dict[tuple[str, int], Path] = {}
         self._limits: dict[tuple[str, int], int | None] = {}
         self._exceeded: set[tuple[str, int]] = set()
@@ -153,7 +154,7 @@ class MemoryGroups:
             return
         group = self._parent / f"{self._prefix}{name}-{run}"
         try:
-            linux.process.make_memory_cgroup(group, limit, pid)
+            process.make_memory_cgroup(group, limit, pid)
         except OSError as error:
             log.warning("the memory of %s is watched, because its cgroup failed: %s", name, error)
             with contextlib.suppress(OSError):
@@ -164,7 +165,7 @@ class MemoryGroups:
 
     def adopt(self, name: str, run: int, pid: int) -> None:
         """Find the cgroup of a worker that an earlier supervisor started, perhaps below another cgroup."""
-        group = linux.process.cgroup(pid)
+        group = process.cgroup(pid)
         if group is not None and group.name == f"{self._prefix}{name}-{run}":
             self._groups[name, run] = group
 
@@ -176,7 +177,7 @@ class MemoryGroups:
         # Each write above the limit makes the kernel look for processes to kill.
         if key not in self._limits or self._limits[key] != limit:
             try:
-                linux.process.set_memory_limit(self._groups[key], limit)
+                process.set_memory_limit(self._groups[key], limit)
             except OSError:
                 return False
             self._limits[key] = limit
@@ -190,7 +191,7 @@ class MemoryGroups:
     def sweep(self) -> None:
         """Remove the cgroups whose processes have all ended, and remember which of them reached their limit."""
         for key, group in list(self._groups.items()):
-            if linux.process.exceeded_memory(group):
+            if process.exceeded_memory(group):
                 self._exceeded.add(key)
             # Refused while a process is in it.
             with contextlib.suppress(OSError):

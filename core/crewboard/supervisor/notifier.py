@@ -20,15 +20,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crewboard import env, linux, store
-from crewboard.protocol import wake_worker
-from crewboard.records import StorageError, ToldNeed, ToldNeeds
+from crewboard import env
+from crewboard.errors import StorageError
+from crewboard.linux import process, programs
+from crewboard.protocol.supervisor_client import wake_worker
+from crewboard.records.team import ToldNeed, ToldNeeds
 from crewboard.redaction import is_secret, redact_values
-from crewboard.store import CachedFile, TeamDirectory
+from crewboard.store import files, hosts, json_records, leases, tasks
+from crewboard.store.interface import Held, Key, Listener
+from crewboard.store.json_records import CachedFile
+from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor.launcher import PopenLauncher, Ref
 
 if TYPE_CHECKING:
-    from crewboard.readmodel import TeamReader
+    from crewboard.readmodel.reader import TeamReader
 
 RETRY_INTERVAL = 30.0
 """Seconds between two attempts to get hints that were refused."""
@@ -76,8 +81,8 @@ class ChangeNotifier:
         self._loop: asyncio.AbstractEventLoop | None = None
         # The thread of the hints puts names in, the event loop takes them out. "" means that anything may be changed.
         self._changed: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._listener: store.Listener | None = None
-        self._lease: store.Held | None = None
+        self._listener: Listener | None = None
+        self._lease: Held | None = None
         self._tried = 0.0
         self._settings: dict[str, Any] = {}
 
@@ -92,7 +97,7 @@ class ChangeNotifier:
         self._settings = self._read_settings()
         try:
             self._listener = self._team.listen(self._note)
-            self._lease = store.leases.take(self._team.notifier_lock)
+            self._lease = leases.take(self._team.notifier_lock)
         except StorageError as error:
             log.warning("no file events, so workers look for mail themselves: %s", error)
             self.stop()
@@ -103,7 +108,7 @@ class ChangeNotifier:
         if listener is not None:
             listener.stop()
         if lease is not None:
-            store.leases.release(lease)
+            leases.release(lease)
             self._wake_all()
 
     def check(self) -> None:
@@ -195,7 +200,7 @@ class ChangeNotifier:
             return {str(record[key]) for key in ("from", "to") if record.get(key)}
         found = self._concerned_by_task(record)
         if record.get("status") == "completed":
-            for task in store.tasks.load_all(self._team):
+            for task in tasks.load_all(self._team):
                 if record.get("id") in task.blocked_by:
                     found |= self._concerned_by_task({"status": task.status, "owner": task.owner})
         return found
@@ -207,7 +212,7 @@ class ChangeNotifier:
         return named | {name for name in self._team.agent_names() if self._claims(name)}
 
 
-def _read_object(record: store.Key) -> dict[str, Any] | None:
+def _read_object(record: Key) -> dict[str, Any] | None:
     """Return the JSON object in a record without further checks, so that a damaged record still wakes its agents."""
     try:
         value = json.loads(record.get() or b"")
@@ -265,7 +270,7 @@ def read_hook(path: Path) -> Hook | None:
         return None
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from error
-    if not linux.programs.is_own(path):
+    if not programs.is_own(path):
         raise ValueError(f"{path} is not used: it is in a workspace, or other users can change it")
     try:
         given = tomllib.loads(text)
@@ -274,9 +279,9 @@ def read_hook(path: Path) -> Hook | None:
     command = given.get("command")
     if not (isinstance(command, list) and command and all(isinstance(part, str) for part in command)):
         raise ValueError(f"{path}: command must be a list of strings, the program first")
-    program = linux.programs.find_user_program(command[0])
+    program = programs.find_user_program(command[0])
     inside = [part for part in command[1:] if part.startswith("/") and Path(part).exists()]
-    if program is None or not all(map(linux.programs.is_own, map(Path, inside))):
+    if program is None or not all(map(programs.is_own, map(Path, inside))):
         raise ValueError(f"{path}: {' '.join(command)} is not there, is in a workspace, or other users can change it")
     return Hook(
         (str(program), *command[1:]),
@@ -340,7 +345,7 @@ class HookRunner:
     def __init__(self, team: TeamDirectory, launcher: PopenLauncher, clock: Callable[[], float] | None = None) -> None:
         self._team = team
         self._launcher = launcher
-        self._clock = clock if clock is not None else partial(store.hosts.now, team)
+        self._clock = clock if clock is not None else partial(hosts.now, team)
         self._path = env.config_home(os.environ) / HOOK_FILE
         self._told = CachedFile(team.told, ToldNeeds)
         self._reader: TeamReader | None = None
@@ -371,7 +376,7 @@ class HookRunner:
         told = self._told.get() or ToldNeeds()
         events, after = events_due(told, needs, hook, self._clock())
         if events:
-            store.json_records.save(self._team.told, after)
+            json_records.save(self._team.told, after)
             self._run(hook, events)
         known = after.needs
         reminds = hook.remind_after and not all(each.reminded for each in known.values())
@@ -391,23 +396,25 @@ class HookRunner:
     def _needs(self) -> dict[str, dict[str, Any]] | None:
         """Return the present needs by what identifies each; None if they cannot be read reliably."""
         # Loaded here, because most supervisors need no read model.
-        from crewboard import readmodel
+        from crewboard.readmodel import as_json
+        from crewboard.readmodel.processes import NoUsageProbe
+        from crewboard.readmodel.reader import TeamReader
 
-        probe = readmodel.NoUsageProbe()
-        self._reader = self._reader or readmodel.TeamReader(self._team, clock=self._clock, probe=probe)
+        probe = NoUsageProbe()
+        self._reader = self._reader or TeamReader(self._team, clock=self._clock, probe=probe)
         view = self._reader.read()
         if view.problem is not None:
             return None
         where = {"team": view.name, "root": str(view.root)}
         with self._team.store.glance():
-            told = {need.key: readmodel.as_json.need(need, self._team) for need in view.needs}
+            told = {need.key: as_json.need(need, self._team) for need in view.needs}
         return {key: {**where, **redact_values(need)} for key, need in told.items()}
 
     def _run(self, hook: Hook, events: list[dict[str, Any]]) -> None:
         environment = {name: value for name, value in os.environ.items() if not is_secret(name)}
         with (
             tempfile.TemporaryFile() as given,
-            open(self._team.supervisor_log, "ab", opener=store.files.open_private) as out,
+            open(self._team.supervisor_log, "ab", opener=files.open_private) as out,
         ):
             given.write(b"".join(json.dumps(event).encode() + b"\n" for event in events))
             given.seek(0)
@@ -423,7 +430,7 @@ class HookRunner:
         ref = self._running
         if ref is None:
             return
-        if linux.process.start_ticks(ref.pid) != ref.ticks:
+        if process.start_ticks(ref.pid) != ref.ticks:
             self._running = None
         elif now - self._started > timeout:
             log.warning("the hook was killed: it took more than %g s", timeout)

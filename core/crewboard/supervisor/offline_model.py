@@ -6,9 +6,11 @@ import signal
 import time
 from collections.abc import Mapping
 
-from crewboard import env, linux, store
-from crewboard.records import ModelServerInfo
-from crewboard.store import TeamDirectory
+from crewboard import env
+from crewboard.linux import process
+from crewboard.records.processes import ModelServerInfo
+from crewboard.store import files, leases
+from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor.launcher import PopenLauncher
 
 START_TIMEOUT = 15.0
@@ -41,13 +43,13 @@ class OfflineModel:
         return {**env.without_api(environment), "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "offline"}
 
     def _url(self, environment: Mapping[str, str]) -> str | None:
-        holder = store.leases.holder(self._team.model_lock, ModelServerInfo)
+        holder = leases.holder(self._team.model_lock, ModelServerInfo)
         if holder is not None and holder.url:
             self._started_at = None
             return holder.url
         if self._started_at is None:
             self._started_at = time.monotonic()
-            if not store.leases.is_held(self._team.model_lock):
+            if not leases.is_held(self._team.model_lock):
                 self._start(environment)
         if time.monotonic() - self._started_at < START_TIMEOUT:
             return None
@@ -56,12 +58,12 @@ class OfflineModel:
         return _UNREACHABLE
 
     def _start(self, environment: Mapping[str, str]) -> None:
-        with open(self._team.model_log, "ab", opener=store.files.open_private) as output:
+        with open(self._team.model_log, "ab", opener=files.open_private) as output:
             settings = {**os.environ, **env.offline_settings(environment)}
             self._launcher.start(["crewboard.offline", str(self._team.path)], settings, output.fileno())
 
     def end(self) -> None:
         """End the team's server if there is one."""
-        holder = store.leases.holder(self._team.model_lock, ModelServerInfo)
+        holder = leases.holder(self._team.model_lock, ModelServerInfo)
         if holder is not None:
-            linux.process.send_signal(holder.pid, signal.SIGTERM)
+            process.send_signal(holder.pid, signal.SIGTERM)

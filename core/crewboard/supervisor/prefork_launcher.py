@@ -13,10 +13,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from crewboard import env, linux, store
+from crewboard import env
+from crewboard.linux import process
 from crewboard.protocol.prefork import FORK, READY, SERVER_MODULE, SpawnRequest
 from crewboard.sandbox.host_paths import TOOL_VARIABLES
-from crewboard.store import AgentDirectory, TeamDirectory
+from crewboard.store import files
+from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.supervisor.launcher import PopenLauncher, Ref
 
 FORK_TIMEOUT = 2.0
@@ -91,7 +93,7 @@ class PreforkClient:
         self._cpu_ticks = 0
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         arguments = [SERVER_MODULE, str(team.path), _ARGUMENT_ROOM]
-        with theirs, open(team.supervisor_log, "ab", opener=store.files.open_private) as output:
+        with theirs, open(team.supervisor_log, "ab", opener=files.open_private) as output:
             self.ref = launcher.start(arguments, _server_environment(), output.fileno(), theirs.fileno())
 
     def receive(self) -> bool:
@@ -108,7 +110,7 @@ class PreforkClient:
 
         Both have the same work to do, whatever else the machine does, and the server began earlier.
         """
-        now, ticks = time.monotonic(), linux.process.cpu_ticks(self.ref.pid)
+        now, ticks = time.monotonic(), process.cpu_ticks(self.ref.pid)
         if ticks != self._cpu_ticks:
             self._cpu_ticks, self._progress_at = ticks, now
         in_time = now - self._progress_at < STUCK_TIMEOUT and now - self.started_at < _LOAD_TIMEOUT
@@ -134,7 +136,7 @@ class PreforkClient:
     def end(self) -> None:
         """Kill the server. Its workers are children of the supervisor, and stay."""
         self.control.close()
-        linux.process.send_signal(self.ref.pid, signal.SIGKILL, self.ref.ticks)
+        process.send_signal(self.ref.pid, signal.SIGKILL, self.ref.ticks)
 
 
 class PreforkLauncher(PopenLauncher):

@@ -11,22 +11,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crewboard import linux, protocol, store
-from crewboard.protocol import ControlRequest
-from crewboard.records import (
+from crewboard.errors import CrewboardError, StorageError
+from crewboard.linux import process
+from crewboard.protocol import reviews, supervisor_client
+from crewboard.protocol.supervisor_client import ControlRequest
+from crewboard.records.agents import Spec, Status
+from crewboard.records.processes import (
     MOST_RESTARTS,
-    CrewboardError,
     Exit,
     Lease,
-    Spec,
-    Status,
-    StorageError,
     SupervisorFailure,
     WantedRun,
     describe_exit,
     is_orderly,
 )
-from crewboard.store import AgentDirectory, CachedFile, TeamDirectory
+from crewboard.store import agents, hosts, json_records, leases
+from crewboard.store.interface import Held, Key
+from crewboard.store.json_records import CachedFile
+from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.launcher import Ended, MemoryGroups, Ref
 from crewboard.supervisor.notifier import ChangeNotifier, HookRunner
@@ -113,9 +115,8 @@ def last_run(watched: Watched) -> int:
     return max(status.run if status else 0, ended.run if ended else 0)
 
 
-def is_over(watched: Watched, status: Status) -> bool:
-    """Return True if the run of a status was finalized."""
-    record = watched.exit.get()
+def is_finalized(record: Exit | None, status: Status) -> bool:
+    """Return True if the record of an agent's last end says that the run of a status was finalized."""
     return record is not None and record.run >= status.run and record.buried
 
 
@@ -144,7 +145,7 @@ def note_failure(team: TeamDirectory, error: Exception, agent: str = "") -> None
 
     with contextlib.suppress(CrewboardError):
         lock = team.lock("supervisor-failure")
-        store.json_records.change(team.supervisor_failure, lock, SupervisorFailure, edit, replace_damaged=True)
+        json_records.change(team.supervisor_failure, lock, SupervisorFailure, edit, replace_damaged=True)
 
 
 class Supervisor:
@@ -160,9 +161,9 @@ class Supervisor:
         team: TeamDirectory,
         launcher: PreforkLauncher,
         model: OfflineModel,
-        lock: store.Held,
+        lock: Held,
         stay_reachable: Callable[[], None],
-        held: store.Key | None = None,
+        held: Key | None = None,
         **wake: Callable[..., None],
     ) -> None:
         self._team = team
@@ -213,7 +214,7 @@ class Supervisor:
                     await self._wake.wait()
             self._wake.clear()
             self._notifier.check()
-            if not store.leases.has(self._lock):
+            if not leases.has(self._lock):
                 await self._end_lost_workers()
                 break
             if not self._is_reachable():
@@ -251,7 +252,7 @@ class Supervisor:
 
     def _wake_worker(self, watched: Watched) -> None:
         if watched.ref is not None:
-            self._launcher.signal(watched.ref, protocol.supervisor_client.WAKE_SIGNAL)
+            self._launcher.signal(watched.ref, supervisor_client.WAKE_SIGNAL)
 
     def _claims_tasks(self, name: str) -> bool:
         """Return True if an agent claims tasks by itself, or that is unknown."""
@@ -269,13 +270,13 @@ class Supervisor:
             self._launcher.signal(ref, signal.SIGTERM)
         deadline = time.monotonic() + KILL_GRACE
         # A worker that was adopted is no child, so no event tells that it ended.
-        while time.monotonic() < deadline and any(linux.process.start_ticks(r.pid) == r.ticks for r in lost):  # noqa: ASYNC110
+        while time.monotonic() < deadline and any(process.start_ticks(r.pid) == r.ticks for r in lost):  # noqa: ASYNC110
             await asyncio.sleep(_LOST_POLL)
         for ref, lease in workers:
             self._launcher.signal(ref, signal.SIGKILL, tree=True)
             # Else it ends by itself.
             with contextlib.suppress(StorageError):
-                store.leases.free(lease, ref.pid, ref.ticks)
+                leases.free(lease, ref.pid, ref.ticks)
 
     @staticmethod
     def _holds_lease(watched: Watched) -> bool:
@@ -285,7 +286,7 @@ class Supervisor:
         """
         if not watched.agent.path.exists():
             return False
-        holder = store.leases.holder(watched.agent.lease, Lease)
+        holder = leases.holder(watched.agent.lease, Lease)
         return holder is not None and watched.ref == Ref(holder.pid, holder.start_ticks)
 
     @property
@@ -314,7 +315,7 @@ class Supervisor:
             await self._start_in_turn(sorted(candidates))
         self._memory_groups.sweep()
         with self._noting_failures(""):
-            protocol.reviews.reconcile(self._team, store.hosts.now(self._team))
+            reviews.reconcile(self._team, hosts.now(self._team))
         with self._noting_failures(""):
             self._hook.tick()
 
@@ -339,7 +340,7 @@ class Supervisor:
 
     def _look_around(self) -> None:
         """Leave once no worker is left if the team has hosts now: they run its agents."""
-        self._leaving = self._leaving or store.hosts.exist(self._team)
+        self._leaving = self._leaving or hosts.exist(self._team)
 
     @contextlib.contextmanager
     def _noting_failures(self, agent: str) -> Iterator[None]:
@@ -366,7 +367,7 @@ class Supervisor:
         reason: str | None = None
         for each in candidates:
             if each.attempt:
-                self._pass_again_in(each.due - store.hosts.now(self._team))
+                self._pass_again_in(each.due - hosts.now(self._team))
                 waiting.append(each)
                 continue
             reason = reason or (self._cap_reached(living) if each.provided else None)
@@ -445,7 +446,7 @@ class Supervisor:
             with contextlib.suppress(CrewboardError):
                 # First: for another process, a run without lease and record is one that no process saw end.
                 self._record_observed(watched)
-                store.leases.free(watched.agent.lease, watched.ref.pid, watched.ref.ticks)
+                leases.free(watched.agent.lease, watched.ref.pid, watched.ref.ticks)
         watched.ref = None
         watched.term_at = None
         watched.has_lease = False
@@ -458,14 +459,14 @@ class Supervisor:
         spec = watched.spec.get()
         if spec is None:
             return None
-        if watched.ref is None and store.leases.is_held(watched.agent.lease):
+        if watched.ref is None and leases.is_held(watched.agent.lease):
             self._adopt(watched)
         if watched.ref is not None:
             self._limit_memory(watched, spec)
             self._end_if_wanted(watched, spec)
             self._wake_if_changed(watched, spec)
             return None
-        if store.leases.is_held(watched.agent.lease):
+        if leases.is_held(watched.agent.lease):
             # A worker that has not signed its lease yet.
             self._pass_again_in(0.1)
             return None
@@ -483,7 +484,7 @@ class Supervisor:
         return (
             status is not None
             and status.host != ""
-            and not is_over(watched, status)
+            and not is_finalized(watched.exit.get(), status)
             and status.host in self._team.hosts.names()
         )
 
@@ -493,14 +494,14 @@ class Supervisor:
         Without its lease it must end within 10 s, and by itself it looks every 15 s while it rests.
         """
         watched.status.get()
-        if watched.told is not spec or watched.status.damaged or not store.leases.is_held(watched.agent.lease):
+        if watched.told is not spec or watched.status.damaged or not leases.is_held(watched.agent.lease):
             self._wake_worker(watched)
         watched.told = spec
 
     def _adopt(self, watched: Watched) -> None:
         """Watch a living worker that an earlier supervisor started."""
-        holder = store.leases.holder(watched.agent.lease, Lease) or self._holder_by_status(watched)
-        if holder is None or holder.boot_id not in ("", linux.process.boot_id()):
+        holder = leases.holder(watched.agent.lease, Lease) or self._holder_by_status(watched)
+        if holder is None or holder.boot_id not in ("", process.boot_id()):
             return
         try:
             watched.pidfd = os.pidfd_open(holder.pid)
@@ -516,7 +517,7 @@ class Supervisor:
     def _holder_by_status(watched: Watched) -> Lease | None:
         """Return the holder of an unsigned lease, as far as the status names it."""
         status = watched.status.get()
-        if status is None or not linux.process.is_same(status.pid, status.boot_id, status.start_ticks):
+        if status is None or not process.is_same(status.pid, status.boot_id, status.start_ticks):
             return None
         return Lease(
             pid=status.pid, run=status.run, boot_id=status.boot_id, start_ticks=status.start_ticks, host=status.host
@@ -529,7 +530,7 @@ class Supervisor:
         deadline = loop.time() + EXIT_STATUS_TIMEOUT
 
         def check() -> None:
-            status = linux.process.exit_status(pidfd)
+            status = process.exit_status(pidfd)
             if status is None and loop.time() < deadline:
                 loop.call_later(0.05, check)
                 return
@@ -549,13 +550,13 @@ class Supervisor:
         held = self._queue.find(watched.agent.name, spec.run)
         if held is None:
             return Candidate(spec.at, watched.agent.name, spec.run) if provided else None
-        is_put_off = held.due > store.hosts.now(self._team)
+        is_put_off = held.due > hosts.now(self._team)
         due, attempt = (held.due, held.attempt) if is_put_off else (0, 0)
         return Candidate(spec.at, watched.agent.name, spec.run, provided, due, attempt)
 
     def _restart_if_wanted(self, watched: Watched, record: Exit) -> None:
         """Request another run after a crash, if the agent was hired with `--restart` and did not crash too often."""
-        name, now = watched.agent.name, store.hosts.now(self._team)
+        name, now = watched.agent.name, hosts.now(self._team)
         spec = watched.spec.get()
         if spec is None or not spec.flags.restart or (spec.run, spec.want) != (record.run, "running"):
             return
@@ -572,7 +573,7 @@ class Supervisor:
                 return old or spec
             return old.replace(run=record.run + 1, at=now)
 
-        if store.agents.change_spec(watched.agent, edit).run == record.run + 1 and watched.environment:
+        if agents.change_spec(watched.agent, edit).run == record.run + 1 and watched.environment:
             watched.start = ControlRequest("start", name, record.run + 1, watched.environment)
         self._pass_again_in(0)
 
@@ -608,7 +609,7 @@ class Supervisor:
         if watched.ref is None or spec.flags.max_memory is None or in_cgroup:
             return
         self._pass_again_in(MEMORY_INTERVAL)
-        used = linux.process.resident_bytes(watched.ref.pid)
+        used = process.resident_bytes(watched.ref.pid)
         if used > spec.flags.max_memory:
             log.warning("%s uses %d bytes, more than its limit of %d", watched.agent.name, used, spec.flags.max_memory)
             watched.over_memory = watched.run
@@ -631,19 +632,19 @@ class Supervisor:
     def _record_end(self, watched: Watched) -> Exit | None:
         """Record how the newest run ended if that is not done yet; return the record of a run to be finalized."""
         self._record_observed(watched)
-        now = store.hosts.now(self._team)
+        now = hosts.now(self._team)
         status, record = watched.status.get(), watched.exit.get()
         if status is not None and (record is None or record.run < status.run):
             reason, evidence, seen_at = self._unobserved_reason(status)
             if memory := self._reason(watched, status.run):
                 reason, evidence = memory, ""
             record = finalizer.record_exit(watched.agent, status.run, Ended(), now, reason, evidence, seen_at)
-        is_due = record is not None and not record.buried and not store.leases.is_held(watched.agent.lease)
+        is_due = record is not None and not record.buried and not leases.is_held(watched.agent.lease)
         return record if is_due else None
 
     def _record_observed(self, watched: Watched) -> None:
         """Record how runs ended of which this process saw the end."""
-        now = store.hosts.now(self._team)
+        now = hosts.now(self._team)
         for run, ended in sorted(watched.ended.items()):
             finalizer.record_exit(watched.agent, run, ended, now, self._reason(watched, run))
         watched.ended.clear()
@@ -663,7 +664,7 @@ class Supervisor:
         if left > 0:
             self._pass_again_in(left)
             return []
-        now, ended, self._ended = store.hosts.now(self._team), self._ended, []
+        now, ended, self._ended = hosts.now(self._team), self._ended, []
         records = finalizer.kill_leftovers([(watched.agent, record) for watched, record in ended])
         released, announced, candidates = [], [], []
         for (watched, old), record in zip(ended, records, strict=True):

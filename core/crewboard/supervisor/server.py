@@ -9,16 +9,16 @@ import select
 from collections.abc import Callable
 from pathlib import Path
 
-from crewboard import protocol
-from crewboard.protocol import ControlRequest, peer_of
-from crewboard.store import TeamDirectory
+from crewboard.protocol import supervisor_client
+from crewboard.protocol.supervisor_client import ControlRequest, peer_of
+from crewboard.store.layout import TeamDirectory
 
 _MAX_REQUEST = 4 * 1024 * 1024
 
 
 def choose_path(team: TeamDirectory) -> Path:
     """Return a new socket path. Remove the sockets of this team's earlier supervisors, which are dead."""
-    folder = protocol.supervisor_client.make_socket_folder(os.environ)
+    folder = supervisor_client.make_socket_folder(os.environ)
     stem = hashlib.sha256(str(team.path).encode()).hexdigest()[:16]
     for old in folder.glob(f"{stem}-*.sock"):
         old.unlink(missing_ok=True)
@@ -45,7 +45,7 @@ async def listen(path: Path, on_request: Callable[[ControlRequest], None]) -> as
 
     server = await asyncio.start_unix_server(serve, path=str(path), limit=_MAX_REQUEST)
     path.chmod(0o600)
-    protocol.supervisor_client.show_life(path)
+    supervisor_client.show_life(path)
     return server
 
 

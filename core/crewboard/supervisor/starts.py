@@ -3,9 +3,12 @@
 import logging
 from dataclasses import dataclass
 
-from crewboard import store
-from crewboard.records import MOST_RESTARTS, CrewboardError, HeldStart, HeldStarts
-from crewboard.store import CachedFile, TeamDirectory
+from crewboard.errors import CrewboardError
+from crewboard.records.processes import MOST_RESTARTS, HeldStart, HeldStarts
+from crewboard.store import json_records, roster
+from crewboard.store.interface import Key
+from crewboard.store.json_records import CachedFile
+from crewboard.store.layout import TeamDirectory
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +59,7 @@ class Candidate:
 class StartQueue:
     """The queue of one team, or of one of its hosts. It is loaded when the supervisor starts, for its record lasts."""
 
-    def __init__(self, team: TeamDirectory, place: store.Key | None = None) -> None:
+    def __init__(self, team: TeamDirectory, place: Key | None = None) -> None:
         self._team = team
         self._place = place if place is not None else team.starts
         self._held = CachedFile(self._place, HeldStarts)
@@ -78,17 +81,13 @@ class StartQueue:
             return False
         held = HeldStart(name=name, run=run, since=now, reason=reason, due=now + delay, attempt=attempt)
         restarts = {**before.restarts, name: [*times, now][-_KNOWN_RESTARTS:]}
-        store.json_records.save(self._place, HeldStarts(held=[*before.held, held], restarts=restarts))
+        json_records.save(self._place, HeldStarts(held=[*before.held, held], restarts=restarts))
         return True
 
     def cap_reached(self, living: set[str]) -> str | None:
         """Return in words why no agent may start in addition to the `living`; None if one may."""
-        config = store.roster.load(self._team)
-        return (
-            store.roster.cap_reached(config, store.roster.load_of(self._team, living))
-            if store.roster.has_caps(config)
-            else None
-        )
+        config = roster.load(self._team)
+        return roster.cap_reached(config, roster.load_of(self._team, living)) if roster.has_caps(config) else None
 
     def hold(self, candidates: list[Candidate], reason: str | None) -> None:
         """Record which runs wait, in this order, and why; the reason of those that only lack their environment stays.
@@ -107,7 +106,7 @@ class StartQueue:
         if held == before.held:
             return
         try:
-            store.json_records.save(self._place, before.replace(held=held))
+            json_records.save(self._place, before.replace(held=held))
         except CrewboardError as error:
             log.warning("the queue is not recorded: %s", error)
 

@@ -15,27 +15,23 @@ import traceback
 from pathlib import Path
 from typing import TextIO, cast
 
-from crewboard import env, linux, redaction, store
-from crewboard.records import (
-    SANDBOX_OFF,
-    CrewboardError,
-    Exit,
-    ExitCode,
-    Lease,
-    LostLeaseError,
-    RunStarted,
-    Spec,
-    StorageError,
-)
+from crewboard import env, redaction
+from crewboard.errors import CrewboardError, ExitCode, LostLeaseError, StorageError
+from crewboard.linux import process
+from crewboard.records.agents import SANDBOX_OFF, Spec
+from crewboard.records.events import RunStarted
+from crewboard.records.processes import Exit, Lease
 from crewboard.sandbox.level import UNSAFE_WARNING
 from crewboard.sandbox.sandbox import Sandbox, harden, open_sandbox
-from crewboard.store import AgentDirectory
+from crewboard.store import agents, json_records, leases
+from crewboard.store.interface import Held
+from crewboard.store.layout import AgentDirectory
 from crewboard.worker.run_state import RunState
 
 _REASONS = {ExitCode.IO: "storage", ExitCode.CREDENTIALS: "credentials", ExitCode.NO_SANDBOX: "no_sandbox"}
 
 
-def _begin(agent: AgentDirectory) -> tuple[Spec, store.Held, Lease, bytes] | None:
+def _begin(agent: AgentDirectory) -> tuple[Spec, Held, Lease, bytes] | None:
     """Take the lease for the wanted run. Return None if another process has that run, or had it.
 
     A signal that ends this worker waits until the lease is signed: in a database, an unsigned lease of a process that
@@ -48,20 +44,20 @@ def _begin(agent: AgentDirectory) -> tuple[Spec, store.Held, Lease, bytes] | Non
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _take_run(agent: AgentDirectory) -> tuple[Spec, store.Held, Lease, bytes] | None:
-    held = store.leases.take(agent.lease)
+def _take_run(agent: AgentDirectory) -> tuple[Spec, Held, Lease, bytes] | None:
+    held = leases.take(agent.lease)
     if held is None:
         return None
-    spec = store.agents.spec(agent)
-    if spec is None or store.agents.last_run(agent) >= spec.run:
-        store.leases.release(held)
+    spec = agents.spec(agent)
+    if spec is None or agents.last_run(agent) >= spec.run:
+        leases.release(held)
         return None
     me = os.getpid()
     lease = Lease(
-        pid=me, run=spec.run, boot_id=linux.process.boot_id(), start_ticks=linux.process.start_ticks(me),
+        pid=me, run=spec.run, boot_id=process.boot_id(), start_ticks=process.start_ticks(me),
         host=env.host(),
     )  # fmt: skip
-    signed = store.leases.sign(held, lease)
+    signed = leases.sign(held, lease)
     return spec, held, lease, signed
 
 
@@ -108,8 +104,7 @@ def _prepare_checkout(run_state: RunState, before: int) -> None:
     try:
         workspaces.prepare(run_state.team, run_state.name, run_state.spec, before)
     except CrewboardError as error:
-        sys.stderr.write(f"{run_state.name}: its checkout could not be made\n")
-        run_state.show("starting", last_error=f"its checkout could not be made: {error}")
+        error.args = (f"its checkout could not be made: {error}",)
         raise
 
 
@@ -128,6 +123,8 @@ def _run(run_state: RunState, before: int) -> tuple[int, str]:
         return end.code, end.reason
     except CrewboardError as error:
         sys.stderr.write(f"{run_state.name}: {error}\n")
+        # Written by `finish`, so that the need of the death names the cause.
+        run_state.note_error(str(error))
         return error.exit_code, _REASONS.get(error.exit_code, "failed")
     except Exception:  # noqa: BLE001  a bug: the log shows where, the exit code that
         traceback.print_exc()
@@ -137,7 +134,7 @@ def _run(run_state: RunState, before: int) -> tuple[int, str]:
 
 def _unrecorded_end(run_state: RunState) -> Exit | None:
     """Return how the previous run ended, if its worker could not write that to the journal."""
-    record = store.json_records.load_or_none(run_state.agent.exit, Exit)
+    record = json_records.load_or_none(run_state.agent.exit, Exit)
     return None if record is None or record.run == run_state.conversation.ended_run else record
 
 
@@ -158,17 +155,17 @@ def _record_start(agent: AgentDirectory, spec: Spec) -> RunState:
 
 def _end_at_once() -> None:
     """End this process and all that it started at once, and write nothing: another worker may soon have its run."""
-    for pid in linux.process.descendants(os.getpid()):
+    for pid in process.descendants(os.getpid()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     os._exit(ExitCode.IO)
 
 
-def _note_lost(held: store.Held, lease: Lease) -> None:
+def _note_lost(held: Held, lease: Lease) -> None:
     """Write into the held lease that it was lost: the supervisor at the new place of a moved directory reads it."""
-    if not store.leases.has(held):
+    if not leases.has(held):
         with contextlib.suppress(StorageError):
-            store.leases.sign(held, lease.replace(lost=True))
+            leases.sign(held, lease.replace(lost=True))
 
 
 def main(path: Path) -> int:
@@ -180,9 +177,9 @@ def main(path: Path) -> int:
         if begun is None:
             return ExitCode.DONE
         spec, held, lease, signed = begun
-        store.leases.fence(held, lease, signed, _end_at_once)
+        leases.fence(held, lease, signed, _end_at_once)
         _harden()
-        before = store.agents.last_run(agent)
+        before = agents.last_run(agent)
         run_state = _record_start(agent, spec)
         # The conversation stays for the whole run, so the collector need not look at it again.
         gc.freeze()

@@ -1,8 +1,13 @@
 """The starts of assignments: the hire prompt, mail, a task left in progress, a task claimed from the board."""
 
-from crewboard import protocol, store
-from crewboard.records import CrewboardError, ExitCode, Intake, Message, Spec, Status, StorageError, Task
-from crewboard.store import is_starting
+from crewboard.errors import CrewboardError, ExitCode, StorageError
+from crewboard.protocol import approvals, requests, reviews
+from crewboard.records.agents import Spec, Status
+from crewboard.records.events import Intake
+from crewboard.records.messages import Message
+from crewboard.records.team import Task
+from crewboard.store import json_records, mailbox, tasks
+from crewboard.store.agents import is_starting
 from crewboard.worker import inbox
 from crewboard.worker.limits import Limits
 from crewboard.worker.results import Results
@@ -32,7 +37,7 @@ class Assignments:
         self.is_timed = False
         # Before the mail: a reviewer that gives a task back sends its feedback first. With a task that came back only
         # after the mail was read, that feedback is found by the next look.
-        own = store.tasks.in_progress(self._team, self._name)
+        own = tasks.in_progress(self._team, self._name)
         if self._start_with_prompt() or self._continue() or self._start_with_mail():
             return True
         # What is unread may say otherwise.
@@ -68,17 +73,17 @@ class Assignments:
         """
         asked = [
             each
-            for each in protocol.requests.pending(self._team)
+            for each in requests.pending(self._team)
             if each.type in ("plan_approval", "task_review") and each.to == self._name
         ]
-        return [store.mailbox.fit(self._team, protocol.approvals.mail_of(each, each.created_at)) for each in asked]
+        return [mailbox.fit(self._team, approvals.mail_of(each, each.created_at)) for each in asked]
 
     def _start_with_mail(self) -> bool:
         """Begin with mail that starts work. Put the task that it assigns in progress first."""
         arrived = inbox.look(self._run_state, self._is_blocked_task)
         if arrived.first is None:
             inbox.pick_up(self._run_state, arrived)
-            left = store.mailbox.size(self._team, self._name) - arrived.batch.offset
+            left = mailbox.size(self._team, self._name) - arrived.batch.offset
             self.unread = left if arrived.batch.more else 0
             return False
         self.unread = 0
@@ -94,15 +99,15 @@ class Assignments:
         task_id = message.metadata.get("task_id")
         if message.type != "task_assignment" or not isinstance(task_id, int):
             return False
-        board = {task.id: task for task in store.tasks.load_all(self._team)}
+        board = {task.id: task for task in tasks.load_all(self._team)}
         task = board.get(task_id)
         if task is None or task.status != "pending" or task.owner != self._name:
             return False
-        return bool(store.tasks.blockers(task, board))
+        return bool(tasks.blockers(task, board))
 
     def _claim(self, task_id: int) -> Task:
         run_state = self._run_state
-        task = store.tasks.claim(self._team, task_id, self._name, run_state.spec.type, run_state.now())
+        task = tasks.claim(self._team, task_id, self._name, run_state.spec.type, run_state.now())
         run_state.set_task(task)
         return task
 
@@ -117,7 +122,7 @@ class Assignments:
             return [f"task {task_id} could not be put in progress: {error}"]
 
     def _task_notice(self, task: Task) -> str:
-        board = {other.id: other for other in store.tasks.load_all(self._team)}
+        board = {other.id: other for other in tasks.load_all(self._team)}
         body = f"\n\n{task.description}" if task.description else ""
         report = f"Report with task_update when it is completed or failed.{describe_proof(self._team, task)}"
         return f"Your task is {describe(task, board)}. {report}{body}"
@@ -129,18 +134,18 @@ class Assignments:
         run is killed here, the next one tries again, because the journal still says that the task was this agent's.
         """
         run_state = self._run_state
-        own = store.tasks.in_progress(self._team, self._name)
+        own = tasks.in_progress(self._team, self._name)
         run_state.set_task(own)
         return None if run_state.had_task in (None, run_state.task) else self._reclaim(run_state.had_task)
 
     def _reclaim(self, task_id: int) -> str | None:
         """Claim a task again unless it is closed or was given to another agent. Return why that fails."""
         try:
-            task = store.tasks.load(self._team, task_id)
-            if task.owner == self._name and (task.status in store.tasks.CLOSED or task.in_review is not None):
+            task = tasks.load(self._team, task_id)
+            if task.owner == self._name and (task.status in tasks.CLOSED or task.in_review is not None):
                 return None
             if self._name not in (task.owner, task.last_owner):
-                return describe(task, {each.id: each for each in store.tasks.load_all(self._team)})
+                return describe(task, {each.id: each for each in tasks.load_all(self._team)})
             self._claim(task_id)
         except StorageError:
             raise
@@ -160,7 +165,7 @@ class Assignments:
         `before` is what was in progress before the mail was read.
         """
         run_state, conversation = self._run_state, self._run_state.conversation
-        task = store.tasks.in_progress(self._team, self._name)
+        task = tasks.in_progress(self._team, self._name)
         run_state.set_task(task)
         last = conversation.last_answer
         if task is None or last is None or before is None or before.id != task.id:
@@ -174,22 +179,22 @@ class Assignments:
             self._begin(f"reminder-{task.id}-{task.rev}", notice + "Report its outcome with task_update.", task.id)
             return True
         if run_state.spec.flags.autoclaim:
-            store.tasks.update(self._team, task.id, self._name, run_state.now(), status="failed")
+            tasks.update(self._team, task.id, self._name, run_state.now(), status="failed")
             run_state.set_task(None)
         return False
 
     def _remind_of_review(self) -> bool:
         """Remind the agent once of a review that it was asked for. Without an answer, the operator is asked instead."""
         conversation = self._run_state.conversation
-        request = protocol.reviews.asked_of(self._team, self._name)
+        request = reviews.asked_of(self._team, self._name)
         if request is None or conversation.last_answer is None or conversation.held is not None:
             return False
-        if protocol.approvals.ask_id(request) not in conversation.known:
+        if approvals.ask_id(request) not in conversation.known:
             # Its mail is on the way.
             return False
         ident = f"reminder-{request.id}"
         if conversation.last_answer.assignment == ident:
-            protocol.reviews.ask_operator(self._team, request, self._run_state.now())
+            reviews.ask_operator(self._team, request, self._run_state.now())
             return False
         task_id = request.payload.get("task")
         self._begin(ident, f"You did not answer the review of task {task_id}. Approve or reject with review_task.")
@@ -225,7 +230,7 @@ class Assignments:
             except CrewboardError:
                 # Another agent claimed it just now.
                 continue
-            ident = store.mailbox.derived_id(self._name, "claimed", claimed.id, claimed.rev)
+            ident = mailbox.derived_id(self._name, "claimed", claimed.id, claimed.rev)
             text = f"took task {claimed.id}: {claimed.subject}"
             self._results.send("task_claimed", text, ident=ident, metadata={"task_id": claimed.id})
             self._begin(f"task-{claimed.id}-{claimed.rev}", self._task_notice(claimed))
@@ -234,7 +239,7 @@ class Assignments:
 
     def _suitable_tasks(self) -> list[Task]:
         """Return the open tasks that this agent may claim: first its own, then by priority, then the oldest."""
-        board = {task.id: task for task in store.tasks.load_all(self._team)}
+        board = {task.id: task for task in tasks.load_all(self._team)}
         suitable = [
             task
             for task in board.values()
@@ -242,12 +247,12 @@ class Assignments:
             and task.owner in (None, self._name)
             and task.review != self._name
             and task.required_type in (None, self._run_state.spec.type)
-            and not store.tasks.blockers(task, board)
+            and not tasks.blockers(task, board)
             and not self._last_owner_returns(task)
         ]
         return sorted(
             suitable,
-            key=lambda task: (self._name not in (task.owner, task.last_owner), *store.tasks.order_of_work(task)),
+            key=lambda task: (self._name not in (task.owner, task.last_owner), *tasks.order_of_work(task)),
         )
 
     def _last_owner_returns(self, task: Task) -> bool:
@@ -257,8 +262,8 @@ class Assignments:
             return False
         agent = self._team.agent(last)
         spec, status = (
-            store.json_records.load_or_none(agent.spec, Spec),
-            store.json_records.load_or_none(agent.status, Status),
+            json_records.load_or_none(agent.spec, Spec),
+            json_records.load_or_none(agent.status, Status),
         )
         # A run that has its lease but is not in its loop yet has not begun for this purpose.
         begun = 0 if status is None else status.run - (status.state == "starting")

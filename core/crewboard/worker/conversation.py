@@ -11,43 +11,38 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 from crewboard import media, web
-from crewboard.records import (
-    ASKS_FOR_REVIEW,
-    SYSTEM,
+from crewboard.names import SYSTEM
+from crewboard.records.agents import Deviations, Terms, TermsInForce, TodoList, Tokens, Work  # fmt: skip
+from crewboard.records.events import (
+    CUT_OFF,
+    NOT_RUN,
     Answer,
+    BrokenReply,
     Cleared,
-    Deviations,
     Event,
     FileKept,
     Gate,
     Intake,
-    Media,
-    Message,
+    Opening,
     Reply,
     RunEnded,
     RunStarted,
     Sent,
     Summary,
-    Terms,
-    TermsInForce,
-    TodoList,
-    Tokens,
     ToolResult,
     ToolStart,
-    Work,
     describe_call,
-)  # fmt: skip
+)
+from crewboard.records.messages import ASKS_FOR_REVIEW, Media, Message
 from crewboard.redaction import redact
 from crewboard.untrusted import delimit, delimit_data, elide_middle
 
 Block = dict[str, Any]
 """One content block of the Messages API."""
 
-CLEARED = "(left out to save room; call the tool again if you need it)"
+LOST = "(lost: the journal of this conversation is damaged here)"
 
-WINDOW_FULL = "model_context_window_exceeded"
-CUT_OFF = frozenset({"max_tokens", "pause_turn", WINDOW_FULL})
-"""Stop reasons of a reply that must be continued. A notice asks for it: not every model continues its own text."""
+CLEARED = "(left out to save room; call the tool again if you need it)"
 
 _MOST_DEVIATIONS = 20
 """Calls beyond the plan that are kept; the journal has all."""
@@ -55,14 +50,26 @@ _MOST_DEVIATIONS = 20
 _MOST_FILES = 300
 """Files that file tools changed in one assignment that are kept, the newest."""
 
+_MEDIA_CHARACTERS = 4
+"""Characters that stand for one token of an image or a document, at most."""
+
 _MOST_FOREIGN = 2000
 """Characters of a block of a tool that runs in the API, in a transcript: much of it is encrypted."""
 
 _MOST_CALL = 200
 """Characters of a call beyond the plan that are kept."""
 
+_WRITES = frozenset({"write_file", "edit_file"})
+
+_LEAST_CLEARED = 500
+"""Characters of a result below which its removal saves nothing."""
+
 _ASKED_INPUT = {"submit_plan": "plan", "ask_operator": "question"}
 """Tools that ask a person, and the input that holds what they ask. A summary keeps both question and answer."""
+
+
+_POLLS = frozenset({"bash_output"})
+"""Tools whose equal outcomes are no loop: the next one may be another by itself."""
 
 
 def text_of(*replies: Reply) -> str:
@@ -105,24 +112,94 @@ def _body_of(message: Message) -> str:
     return message.content if message.content.strip() else f"({message.type})"
 
 
-def _sent_back(blocks: list[Block], other_model: int, *, ended: bool) -> list[Block]:
-    """Return what the API takes back of a turn of the model. The first `other_model` blocks are another model's.
+_UNSIGNED = "crewboard_unsigned"
+"""Marks thinking of a whole reply that came without a signature, in `entries` alone."""
 
-    Blocks go back as they came. The API accepts no thinking of another model, none that was cut off before its
-    signature, and none at the end of a turn; and in a turn that `ended`, no call of its own tools without a result,
-    unless a call of ours interrupts it.
+
+def _sent_back(blocks: list[Block], stale: int, *, ended: bool, unsigned: bool) -> list[Block]:
+    """Return what the API takes back of a turn of the model. The thinking in the first `stale` blocks is not valid.
+
+    Blocks go back as they came, but for citations. The API accepts no thinking of another model or behind a text that
+    has changed, none that was cut off before its signature, and none at the end of a turn; and in a turn that `ended`,
+    no call of its own tools without a result, unless a call of ours interrupts it. A server that sends thinking of
+    whole replies without a signature may want it back (`unsigned`), and it is not bound to what stands before it.
     """
     sent = [
-        block
+        {name: value for name, value in block.items() if name != _UNSIGNED}
         for place, block in enumerate(blocks)
-        if not is_thinking(block) or (place >= other_model and (block.get("signature") or block.get("data")))
+        if not is_thinking(block)
+        or (place >= stale and (block.get("signature") or block.get("data")))
+        or (unsigned and _UNSIGNED in block)
     ]
     if ended and not any(block.get("type") == "tool_use" for block in sent):
-        done = {block.get("tool_use_id") for block in sent}
-        sent = [block for block in sent if block.get("type") != "server_tool_use" or block.get("id") in done]
+        waiting = _waiting_calls(sent)
+        sent = [block for block in sent if block.get("id") not in waiting]
     while sent and is_thinking(sent[-1]):
         sent.pop()
-    return sent
+    return [_with_citations_as_taken(block) for block in sent]
+
+
+def _with_citations_as_taken(block: Block) -> Block:
+    """Return a block without the `file_id` of its citations, which the API sends and refuses when it comes back."""
+    cited = block.get("citations")
+    if not isinstance(cited, list):
+        return block
+    kept = [{k: v for k, v in each.items() if k != "file_id"} if isinstance(each, dict) else each for each in cited]
+    return {**block, "citations": kept}
+
+
+def _waiting_calls(blocks: Iterable[Block]) -> set[str]:
+    """Return the ids of the calls of the API's own tools that have no result among these blocks of a turn."""
+    blocks = list(blocks)
+    done = {block.get("tool_use_id") for block in blocks}
+    calls = {str(block.get("id")) for block in blocks if block.get("type") == "server_tool_use"}
+    return calls - done
+
+
+def _drop_given_up(turns: list[dict[str, Any]]) -> None:
+    """Remove calls of the API's own tools that were given up, because an interrupt entered beside the results of ours.
+
+    While such a call waits, the API takes nothing beside these results: page `server-tools` of its documents.
+    """
+    for turn, after in itertools.pairwise(turns):
+        if turn["role"] == "assistant" and any(block["type"] != "tool_result" for block in after["content"]):
+            waiting = _waiting_calls(turn["content"])
+            turn["content"] = [block for block in turn["content"] if block.get("id") not in waiting]
+
+
+def _restore_pairs(turns: list[dict[str, Any]]) -> None:
+    """Let the user begin, and give each call one result and each result its call: a line of the journal can be lost.
+
+    The API refuses anything else, at each attempt, so that one lost line would end the agent.
+    """
+    lost = {"type": "text", "text": LOST}
+    if turns and turns[0]["role"] == "assistant":
+        turns.insert(0, {"role": "user", "content": [dict(lost)]})
+    seen: set[str] = set()
+    called: set[str] = set()
+    waiting: list[str] = []
+    for turn in turns:
+        kept = []
+        if turn["role"] == "user":
+            given = {block["tool_use_id"] for block in turn["content"] if block.get("type") == "tool_result"}
+            kept = [
+                {"type": "tool_result", "tool_use_id": ident, "content": LOST, "is_error": True}
+                for ident in waiting
+                if ident not in given
+            ]
+            called, waiting = {*waiting}, []
+        for block in turn["content"]:
+            if block.get("type") == "tool_use":
+                if block["id"] in seen:
+                    continue
+                seen.add(block["id"])
+                waiting.append(block["id"])
+            elif block.get("type") == "tool_result":
+                if block["tool_use_id"] not in called:
+                    continue
+                called.discard(block["tool_use_id"])
+            kept.append(block)
+        turn["content"] = kept or [dict(lost)]
 
 
 @dataclass(frozen=True)
@@ -145,6 +222,10 @@ class Assignment:
     """A message of this assignment asks for a plan, or a plan of it was rejected."""
     gate_open: bool = False
     calls: int = 0
+    cut_offs: int = 0
+    """Replies in a row that were cut off and brought nothing on: no text alone that is continued."""
+    silent: int = 0
+    """Replies in a row that had neither a text nor a call."""
     granted: int = 0
     """Calls before the last resume after a limit; the limit of calls counts from there."""
     continued: bool = False
@@ -185,8 +266,10 @@ class Conversation:
     """(role, block) in order."""
     key: str = ""
     """The key of the marks around untrusted text, in this run."""
-    preface: list[str] = field(default_factory=list)
-    """Delimited texts that stand before the conversation and are in no journal: the project's file, the role."""
+    opening: Opening | None = None
+    """What requests begin with; None if the next request must begin anew."""
+    preface: dict[str, str] = field(default_factory=dict)
+    """The delimited texts of the opening as they are now, with those that replaced one later."""
     cursor: int = 0
     damaged: int = 0
     known: set[str] = field(default_factory=set)
@@ -199,12 +282,16 @@ class Conversation:
     assignment: Assignment | None = None
     held: Assignment | None = None
     """The assignment that a limit stopped, to be continued."""
+    pause: float = 0
+    """Seconds that the last assignment waited: after the answer before it, or for a call, whichever is longer."""
     pending: list[Block] = field(default_factory=list)
     """Tool calls of the last reply that have no result yet."""
     refused: dict[str, str] = field(default_factory=dict)
     """The reasons why some of those tool calls must not be run, by id."""
     started: dict[str, float] = field(default_factory=dict)
     """When those tool calls began, by id."""
+    call_ids: set[str] = field(default_factory=set)
+    """The ids of all tool calls so far."""
     _plan_wanted: bool = False
     """The last assignment needed a plan."""
     unsent: Answer | None = None
@@ -226,12 +313,16 @@ class Conversation:
     """True if the model was warned, in this conversation, that a budget is nearly used up."""
     cleared: set[str] = field(default_factory=set)
     """Ids of tool calls whose results were removed."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Images and documents that are not sent, by SHA-256, with the reason."""
     assignment_texts: list[str] = field(default_factory=list)
     """The delimited texts of the assignment, its approved plan, and the operator's answers with their questions."""
     last_usage: Tokens = field(default_factory=Tokens)
     model: str = ""
-    other_model: int = 0
-    """Number of entries from a time with another model: the present one does not take the thinking in them."""
+    sends_unsigned: bool = False
+    """True if the server is one of others: thinking that it did not sign is sent back."""
+    stale: int = 0
+    """Number of entries whose thinking is not sent back: it is another model's, or what stood before it has changed."""
     run: int = 0
     ended_run: int = 0
     """The last run whose worker recorded its own end."""
@@ -246,6 +337,8 @@ class Conversation:
     """Ids of mail whose content a tool result already showed."""
     repeats: int = 0
     """Number of times in a row that the last tool call came with the same input and outcome."""
+    loop_was_told: bool = False
+    """True if the model was told that it repeats this call."""
     _continued: list[Reply] = field(default_factory=list)
     """The last reply, after the cut-off replies that it continues."""
     _last_reply: Reply | None = None
@@ -298,21 +391,31 @@ class Conversation:
 
     def _clear(self, event: Cleared) -> None:
         self.cleared.update(event.tool_use_ids)
+        self.left_out.update(event.media)
+        self.stale = len(self.entries)
+
+    def _open(self, event: Opening) -> None:
+        self.opening = event
+        self.preface = dict(event.preface)
+        self.stale = len(self.entries)
 
     def _end(self, event: RunEnded) -> None:
         self.ended_run = event.run
 
     def _begin(self, event: RunStarted) -> None:
         self.run, self.results = event.run, 0
+        self._end_loop()
         self.key = event.fence_key
         self.cursor = max(self.cursor, event.mail_from)
         self._continue_held()
         if self.model and self.model != event.model:
-            self.other_model = len(self.entries)
+            self.opening, self.stale = None, len(self.entries)
+            for _, block in self.entries:
+                block.pop(_UNSIGNED, None)
         self.model = event.model
         if event.fresh:
             self.entries.clear()
-            self.other_model = 0
+            self.opening, self.stale = None, 0
             self.pending.clear()
             self.started.clear()
             self.assignment = None
@@ -359,6 +462,9 @@ class Conversation:
         for message in event.messages:
             self._defer(message)
         entering = [self.deferred[ident] for ident in event.entered if ident in self.deferred]
+        if entering:
+            self._end_loop()
+        self._note_told(event)
         if event.prompt is not None and event.assignment is not None:
             self.prompts.add(event.assignment)
             self._add_text(delimit(event.prompt_from, "prompt", event.assignment, event.prompt, self.key))
@@ -368,26 +474,38 @@ class Conversation:
             self.entries += [("user", _block_of(each)) for each in message.attachments]
         for number, notice in enumerate(event.notices):
             self._add_text(delimit(SYSTEM, "notice", f"{event.ts:.3f}-{number}", notice, self.key))
-        self.warned = self.warned or event.warned
-        self.shutdowns_told.update(event.shutdowns)
-        if event.reminds is not None:
-            self.reminded.add(event.reminds)
-        if event.assignment is not None and self.held is not None and event.assignment == self.held.id:
-            self._continue_held()
-        elif event.assignment is not None:
-            # A reminder, or work after an outage, continues the work that needed a plan.
-            continues = event.assignment.startswith(("reminder-", "again-"))
-            self.assignment, self.held = Assignment(event.assignment, [], continues and self._plan_wanted), None
-            self.deviations = None
-            self.todo = self.todo if continues else []
-            self.work = self.work.replace(ended=None) if continues and self.work else Work()
-            self.repeats, self._last_call = 0, None
-            self.assignment_texts = self._newest_texts()
+        for text in filter(None, event.updates.values()):
+            self._add_text(text)
+        self.preface.update(event.updates)
+        if event.assignment is not None:
+            self._begin_assignment(event.assignment, event.ts)
         if self.assignment is not None:
             if any(message.wants_plan for message in entering):
                 self.assignment.plan_wanted, self.assignment.gate_open = True, False
             prompt = [event.assignment] if event.prompt is not None and event.assignment else []
             self.assignment.answers += [*prompt, *event.entered]
+
+    def _note_told(self, event: Intake) -> None:
+        """Note what the notices of an intake told the model, so that it is told once."""
+        self.warned = self.warned or event.warned
+        self.loop_was_told = self.loop_was_told or event.looping
+        self.shutdowns_told.update(event.shutdowns)
+        if event.reminds is not None:
+            self.reminded.add(event.reminds)
+
+    def _begin_assignment(self, ident: str, now: float) -> None:
+        self.pause = now - self.last_answer.ts if self.last_answer is not None else 0
+        if self.held is not None and ident == self.held.id:
+            self._continue_held()
+            return
+        # A reminder, or work after an outage, continues the work that needed a plan.
+        continues = ident.startswith(("reminder-", "again-"))
+        self.assignment, self.held = Assignment(ident, [], continues and self._plan_wanted), None
+        self.deviations = None
+        self.todo = self.todo if continues else []
+        self.work = self.work.replace(ended=None) if continues and self.work else Work()
+        self._end_loop()
+        self.assignment_texts = self._newest_texts()
 
     def _turn_gate(self, event: Gate) -> None:
         if self.assignment is None:
@@ -452,12 +570,11 @@ class Conversation:
         return texts
 
     def _summarise(self, event: Summary) -> None:
-        self.entries = self.entries[event.covers :]
-        self.other_model = max(0, self.other_model - event.covers)
         text = f"Summary of the conversation so far:\n\n{event.text}"
-        self.entries.insert(
-            0, ("user", {"type": "text", "text": delimit(SYSTEM, "notice", f"{event.ts:.3f}", text, self.key)})
-        )
+        summary = {"type": "text", "text": delimit(SYSTEM, "notice", f"{event.ts:.3f}", text, self.key)}
+        self.entries = [("user", summary), *self.entries[event.covers :]]
+        # The thinking in what stays was bound to what is gone: it goes with the opening that the next request gets.
+        self.opening, self.stale = None, 0
         self._add_usage(event.usage, event.cost_usd)
         self.last_usage = Tokens()
 
@@ -496,9 +613,9 @@ class Conversation:
         reply = self._last_reply
         if reply is None or self.assignment is None:
             return None
-        if reply.stop_reason == "tool_use":
-            return None if self.pending or not self._model_spoke_last else reply
-        return reply if self.pending or self._model_spoke_last else None
+        if reply.stop_reason in NOT_RUN:
+            return reply if self.pending or self._model_spoke_last else None
+        return reply if self._model_spoke_last and not self.pending else None
 
     @property
     def is_cut_off(self) -> bool:
@@ -516,6 +633,14 @@ class Conversation:
         return paused and self._model_spoke_last and self.entries[-1][1].get("type") not in _OWN_BLOCKS
 
     @property
+    def takes_only_results(self) -> bool:
+        """Return True if the API waits for results of our tools to run its own, and takes nothing beside them."""
+        reply = self._last_reply
+        if reply is None or self.assignment is None or not any(b.get("type") == "tool_use" for b in reply.content):
+            return False
+        return bool(_waiting_calls(reply.content))
+
+    @property
     def _model_spoke_last(self) -> bool:
         return bool(self.entries) and self.entries[-1][0] == "assistant"
 
@@ -525,9 +650,14 @@ class Conversation:
         self.pending = []
         for block in event.content:
             if block.get("type") == "tool_use":
+                # A reply of an earlier version may lack it.
+                block = block if "input" in block else {**block, "input": {}}  # noqa: PLW2901
                 self.pending.append(block)
+                self.call_ids.add(block["id"])
             elif _is_blank(block):
                 continue
+            elif block.get("type") == "thinking" and not block.get("signature") and event.stop_reason not in CUT_OFF:
+                block = {**block, _UNSIGNED: True}  # noqa: PLW2901
             self.entries.append(("assistant", block))
         self.refused = event.refused
         self.started.clear()
@@ -535,9 +665,26 @@ class Conversation:
         self.last_usage = event.usage
         if self.assignment:
             self.assignment.calls += 1
+            self.assignment.silent = self.assignment.silent + 1 if self.is_silent else 0
+            is_stuck = event.stop_reason in CUT_OFF - {"pause_turn"} and (
+                bool(self.pending) or not text_of(event).strip()
+            )
+            self.assignment.cut_offs = self.assignment.cut_offs + 1 if is_stuck else 0
+
+    def _count_broken(self, event: BrokenReply) -> None:
+        self._add_usage(event.usage, event.cost_usd)
+
+    @property
+    def is_silent(self) -> bool:
+        """Return True if the last reply ended without a text or without the call that it announced."""
+        reply = self._last_reply
+        if reply is None or self.pending or reply.stop_reason in NOT_RUN:
+            return False
+        return reply.stop_reason == "tool_use" or not self.said.strip()
 
     def _result(self, event: ToolResult) -> None:
         self.pending = [block for block in self.pending if block["id"] != event.tool_use_id]
+        self.pause = max(self.pause, event.seconds or 0)
         self.task = event.task
         if self._deviating:
             self._note_deviation(event)
@@ -563,36 +710,68 @@ class Conversation:
         if name == "todo" and not event.is_error and isinstance(listed := (arguments or {}).get("items"), list):
             self.todo = [{"status": "pending", **each} for each in listed]
         last, self._last_call = self._last_call, _Call(name, arguments, event.content)
-        self.repeats = self.repeats + 1 if last is not None and self._last_call.is_same(last) else 1
+        if last is not None and name not in _POLLS and self._last_call.is_same(last):
+            self.repeats += 1
+        else:
+            self.repeats, self.loop_was_told = 1, False
 
-    def messages(self) -> list[dict[str, Any]]:
-        """Return the conversation for the Messages API: roles alternate, tool results come before other text."""
+    def _end_loop(self) -> None:
+        """Begin to count anew: something else than a result came."""
+        self.repeats, self.loop_was_told, self._last_call = 0, False, None
+
+    def messages(self, until: int | None = None, ask: str = "") -> list[dict[str, Any]]:
+        """Return the conversation for the Messages API: roles alternate, tool results come before other text.
+
+        With an `ask`, return its first `until` entries, and behind them that, which asks for a summary.
+        """
         turns: list[dict[str, Any]] = []
         place = 0
-        for role, group in itertools.groupby(self.entries, key=lambda entry: entry[0]):
+        entries = self.entries[:until]
+        if ask:
+            entries.append(("user", {"type": "text", "text": delimit(SYSTEM, "summary", "summary", ask, self.key)}))
+        for role, group in itertools.groupby(entries, key=lambda entry: entry[0]):
             blocks = [self._without_cleared(block) for _, block in group]
             place += len(blocks)
             if role == "assistant":
-                blocks = _sent_back(blocks, self.other_model - place + len(blocks), ended=place < len(self.entries))
+                blocks = _sent_back(
+                    blocks,
+                    self.stale - place + len(blocks),
+                    ended=place < len(entries),
+                    unsigned=self.sends_unsigned,
+                )
             if blocks and turns and turns[-1]["role"] == role:
                 turns[-1]["content"] += blocks
             elif blocks:
                 turns.append({"role": role, "content": blocks})
-        if turns:
-            turns[0]["content"][:0] = [{"type": "text", "text": text} for text in self.preface]
+        _restore_pairs(turns)
+        if turns and self.opening is not None:
+            turns[0]["content"][:0] = [{"type": "text", "text": text} for text in self.opening.preface.values()]
         for turn in turns:
             if turn["role"] == "user":
                 turn["content"].sort(key=lambda block: block["type"] != "tool_result")
+        _drop_given_up(turns)
         return turns
 
     def _without_cleared(self, block: Block) -> Block:
-        return {**block, "content": CLEARED} if block.get("tool_use_id") in self.cleared else block
+        if block.get("tool_use_id") in self.cleared:
+            return {**block, "content": CLEARED}
+        return media.without(block, self.left_out) if self.left_out else block
 
     @property
-    def clearable(self) -> list[str]:
-        """Return the tool calls whose results may be removed, oldest first. Answers of people are kept."""
-        results = (block["tool_use_id"] for _, block in self.entries if block["type"] == "tool_result")
-        return [ident for ident in results if ident not in self.cleared and ident not in self._asked]
+    def clearable(self) -> dict[str, Block]:
+        """Return the results that may be removed, by tool call, oldest first.
+
+        Answers of people are kept, what was written, and short results, whose removal would save nothing.
+        """
+        blocks = [block for _, block in self.entries]
+        kept = {*self.cleared, *self._asked}
+        kept |= {block["id"] for block in blocks if block["type"] == "tool_use" and block["name"] in _WRITES}
+        results = [block for block in blocks if block["type"] == "tool_result"]
+        return {
+            block["tool_use_id"]: block
+            for block in results
+            if block["tool_use_id"] not in kept and len(str(block["content"])) >= _LEAST_CLEARED
+        }
 
     @property
     def shown(self) -> int:
@@ -601,6 +780,22 @@ class Conversation:
         while count and self.entries[count - 1][0] == "user" and self.entries[count - 1][1]["type"] in _NEW_BLOCKS:
             count -= 1
         return count
+
+    def newest_turns(self, most: int) -> int:
+        """Return where the newest turns that the model has seen begin, of at most `most` characters in all.
+
+        They begin with a reply. Without such turns, return where new mail begins; also if no reply comes before them,
+        as behind a summary that did not make enough room: another one that keeps them would make none.
+        """
+        shown = start = self.shown
+        for place in range(shown - 1, 0, -1):
+            role, block = self.entries[place]
+            most -= len(json.dumps(block)) + media.tokens_in([{"content": [block]}]) * _MEDIA_CHARACTERS
+            if most < 0:
+                break
+            if role == "assistant" and self.entries[place - 1][0] == "user":
+                start = place
+        return start if any(role == "assistant" for role, _ in self.entries[:start]) else shown
 
     def transcript(self, until: int | None = None) -> str:
         """Return the conversation, or its first `until` entries, as plain text."""
@@ -626,8 +821,10 @@ class Conversation:
 
     _APPLY: ClassVar[Mapping[type[Any], Callable[[Any, Any], None]]] = {
         RunStarted: _begin,
+        Opening: _open,
         Intake: _take_in,
         Reply: _reply,
+        BrokenReply: _count_broken,
         ToolStart: _tool_start,
         FileKept: _keep_file,
         ToolResult: _result,

@@ -5,8 +5,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from crewboard import store
-from crewboard.records import CrewboardError, Intake, Message
+from crewboard.errors import CrewboardError
+from crewboard.records.events import Intake
+from crewboard.records.messages import Message
+from crewboard.store import mailbox, tasks
 from crewboard.worker.run_state import RunState
 
 MAIL_SHARE = 0.15
@@ -27,7 +29,7 @@ MIN_WINDOW = 50_000
 class PendingMail:
     """Mail that was read but not picked up. `first` is the message that starts an assignment, if there is one."""
 
-    batch: store.mailbox.Batch
+    batch: mailbox.Batch
     first: Message | None
 
 
@@ -36,6 +38,7 @@ def take_in(
     *,
     notices: Sequence[str] = (),
     shutdowns: Sequence[str] = (),
+    looping: bool = False,
 ) -> int:
     """Let new mail enter the conversation during an assignment. Task assignments wait until it is done.
 
@@ -55,20 +58,21 @@ def take_in(
             entered=entering,
             notices=list(notices),
             shutdowns=list(shutdowns),
+            looping=looping,
         )
     )
     return len(entering)
 
 
-def _read(run_state: RunState, limit: int) -> store.mailbox.Batch:
+def _read(run_state: RunState, limit: int) -> mailbox.Batch:
     """Read about `limit` bytes of mail."""
     conversation, agent = run_state.conversation, run_state.agent
-    return store.mailbox.read(agent.team, agent.name, conversation.cursor, known=conversation.known, limit=limit)
+    return mailbox.read(agent.team, agent.name, conversation.cursor, known=conversation.known, limit=limit)
 
 
 def _share(run_state: RunState) -> int:
     """Return how many bytes of mail one turn may take."""
-    return min(int((run_state.window or MIN_WINDOW) * MAIL_SHARE * BYTES_PER_TOKEN), store.mailbox.MAX_BATCH)
+    return min(int((run_state.window or MIN_WINDOW) * MAIL_SHARE * BYTES_PER_TOKEN), mailbox.MAX_BATCH)
 
 
 def look(run_state: RunState, is_put_off: Callable[[Message], bool]) -> PendingMail:
@@ -80,7 +84,7 @@ def look(run_state: RunState, is_put_off: Callable[[Message], bool]) -> PendingM
     conversation = run_state.conversation
     candidates = list(conversation.put_off.values())
     limit = share = _share(run_state)
-    most = store.mailbox.MAX_BATCH
+    most = mailbox.MAX_BATCH
     while True:
         batch = _read(run_state, limit)
         candidates += [m for m in batch.messages if m.starts_work and m.id not in conversation.consumed]
@@ -128,7 +132,7 @@ def start(run_state: RunState, arrived: PendingMail, notices: Sequence[str] = ()
     )
 
 
-def _entering(run_state: RunState, batch: store.mailbox.Batch, first: Message | None = None) -> list[str]:
+def _entering(run_state: RunState, batch: mailbox.Batch, first: Message | None = None) -> list[str]:
     """Return the ids of the mail that enters now, in the order of the mailbox.
 
     Task assignments other than `first` wait for an assignment of their own, unless the task is closed by then. Notices
@@ -156,8 +160,8 @@ def _assigns_closed_task(run_state: RunState, message: Message) -> bool:
     if message.type != "task_assignment" or not isinstance(task_id, int):
         return False
     try:
-        task = store.tasks.load(run_state.team, task_id)
+        task = tasks.load(run_state.team, task_id)
     except CrewboardError:
         # The assignment starts and says what is wrong with the task.
         return False
-    return task.status in store.tasks.CLOSED or task.owner not in (None, run_state.name)
+    return task.status in tasks.CLOSED or task.owner not in (None, run_state.name)

@@ -10,9 +10,14 @@ import signal
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from crewboard import protocol, store
-from crewboard.records import LEAD, OPERATOR, BadDataError, ExitCode, Message, Spec, StorageError, Supervisor
-from crewboard.store import CachedFile
+from crewboard.errors import BadDataError, ExitCode, StorageError
+from crewboard.names import LEAD, OPERATOR
+from crewboard.protocol import approvals, supervisor_client
+from crewboard.records.agents import Spec
+from crewboard.records.messages import Message
+from crewboard.records.processes import Supervisor
+from crewboard.store import files, leases, mailbox, roster
+from crewboard.store.json_records import CachedFile
 from crewboard.worker import inbox
 from crewboard.worker.run_state import RunState
 
@@ -89,17 +94,17 @@ class Interrupts:
         """Return True if a supervisor lives, does not hang, and sees the changes of files."""
         team = self._run_state.team
         try:
-            if not store.leases.is_held(team.notifier_lock):
+            if not leases.is_held(team.notifier_lock):
                 return False
         except StorageError:
             return False
         if self._supervisor is None:
             self._supervisor = self._find_supervisor()
-        return self._supervisor is not None and protocol.supervisor_client.silent_for(self._supervisor) is None
+        return self._supervisor is not None and supervisor_client.silent_for(self._supervisor) is None
 
     def _find_supervisor(self) -> Supervisor | None:
         """Return the team's supervisor, and wake up when it ends; None if there is none."""
-        found = protocol.supervisor_client.open_supervisor(self._run_state.team)
+        found = supervisor_client.open_supervisor(self._run_state.team)
         if found is None:
             return None
         holder, pidfd = found
@@ -119,7 +124,7 @@ class Interrupts:
             WorkerExit: It was.
             LostLeaseError: The directory of this run was removed, moved or replaced.
         """
-        store.files.require_ownership()
+        files.require_ownership()
         wanted = self._wanted()
         if self._terminated:
             raise WorkerExit("killed" if wanted == "killed" else "terminated", ExitCode.TERMINATED)
@@ -143,15 +148,15 @@ class Interrupts:
             WorkerExit: There was one.
         """
         team, name, now = self._run_state.team, self._run_state.name, self._run_state.now()
-        request = protocol.approvals.pending_shutdown(team, name, now)
+        request = approvals.pending_shutdown(team, name, now)
         if request is None:
             return
         try:
-            protocol.approvals.respond(team, request.id, "approved", name, now)
+            approvals.respond(team, request.id, "approved", name, now)
         except BadDataError:
             # The request was closed by another process just now.
             return
-        await self._pick_up(protocol.approvals.ask_id(request))
+        await self._pick_up(approvals.ask_id(request))
         raise WorkerExit("shutdown", 0)
 
     async def _pick_up(self, ident: str) -> None:
@@ -174,16 +179,16 @@ class Interrupts:
         """Return unread interrupts of the operator and the lead; those of a teammate are ordinary mail."""
         run_state = self._run_state
         conversation = run_state.conversation
-        if store.mailbox.size(run_state.team, run_state.name) < self._scanned:
+        if mailbox.size(run_state.team, run_state.name) < self._scanned:
             # Another program replaced the mailbox.
             self._scanned, self._interrupts = 0, []
         start = max(self._scanned, conversation.cursor)
-        batch = store.mailbox.read(run_state.team, run_state.name, start, known=conversation.known, kind="interrupt")
+        batch = mailbox.read(run_state.team, run_state.name, start, known=conversation.known, kind="interrupt")
         self._scanned = batch.offset
         found = [*self._interrupts, *batch.messages]
         heard = {OPERATOR, LEAD}
         if any(message.from_ not in heard for message in found):
-            heard.add(store.roster.load(run_state.team).lead)
+            heard.add(roster.load(run_state.team).lead)
         self._interrupts = [
             message for message in found if message.id not in conversation.known and message.from_ in heard
         ]

@@ -10,46 +10,43 @@ import sys
 import time
 from collections.abc import Mapping
 
-from crewboard import env, protocol, store
+from crewboard import env, skill_files
 from crewboard.agent_types import type_of
-from crewboard.records import (
-    PROJECT_FILES,
-    CrewboardError,
-    ExitCode,
-    Intake,
-    Reply,
-    State,
-    StorageError,
-    describe_stop,
-)
+from crewboard.errors import CrewboardError, ExitCode, StorageError
+from crewboard.names import PROJECT_FILES
+from crewboard.protocol import approvals
+from crewboard.records.agents import HELD_REPEATS, TOLD_REPEATS, State
+from crewboard.records.events import CUT_OFF, NOT_RUN, NOT_UNDERSTOOD, Intake, Opening, Reply, describe_stop
 from crewboard.sandbox import shell
+from crewboard.store import files, roster
 from crewboard.web import with_sources
 from crewboard.worker import inbox
 from crewboard.worker.assignments import Assignments
-from crewboard.worker.conversation import CUT_OFF
+from crewboard.worker.conversation import text_of
 from crewboard.worker.interrupts import SWEEP_INTERVAL, Interrupted, Interrupts, WorkerExit
 from crewboard.worker.limits import Limits
-from crewboard.worker.llm import (
-    DEFAULT_WINDOW,
+from crewboard.worker.llm.context_window import ContextWindow
+from crewboard.worker.llm.model import (
     FIRST_DELAY,
     MAX_DELAY,
     RETRY_BUDGET,
-    ContextWindow,
+    MediaRefusedError,
     Model,
     ModelError,
+    StaleThinkingError,
     TooLongError,
-    preface,
-    system_prompt,
+    UnknownModelError,
 )
+from crewboard.worker.llm.prompt import changed_texts, preface, surroundings, system_prompt
 from crewboard.worker.results import Results
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools import skills
 from crewboard.worker.tools.base import FileToolClient, Outcome
 from crewboard.worker.tools.executor import ToolExecutor
 from crewboard.worker.tools.mcp import McpServers
-from crewboard.worker.tools.registry import ToolRegistry
+from crewboard.worker.tools.registry import ToolRegistry, covers
 
-WINDOW_TIMEOUT = 3.0
+WINDOW_TIMEOUT = 10.0
 """Seconds that the first model call waits until the API tells how large the window is."""
 
 STORAGE_CALM = 60.0
@@ -59,6 +56,34 @@ _AT_ONCE = 0.001
 """Seconds to wait while more mail is left: signals are handled meanwhile."""
 
 _PAUSED = "paused by the operator"
+
+_CUT_IN_TEXT = "Your reply was cut off. Continue exactly where it ended; the parts are joined."
+_CUT_IN_CALL = (
+    "Your reply was cut off within a tool call, which was not run. Call it again with less in it: write a long file in "
+    "parts, and change one with several small edits."
+)
+_CUT_IN_THOUGHT = (
+    "Your reply was cut off before it had a text or a call. Think less, and take one small step at a time."
+)
+
+_MOST_CUT_OFFS = 3
+"""Replies in a row that were cut off without progress, before an assignment fails. Each is paid for in full."""
+
+_STUCK = (
+    "{} replies in a row were cut off without any progress: a reply may have {} tokens. Give smaller tasks, a lower "
+    "effort, or a larger `--max-reply` where the model takes one"
+)
+
+_LOOPING = (
+    "You made the same call {} times in a row, and it had the same outcome each time. Do something else: use what you "
+    "know, try another way, or say what is missing."
+)
+
+_SILENT = (
+    "Your reply had no text and no tool call. Please continue: call the next tool, or if all is done, say what the "
+    "result is."
+)
+"""What the model is told once. Some end a turn like this after tool results, with work left."""
 
 
 class StorageWait:
@@ -98,7 +123,7 @@ class StorageWait:
                 return
 
     def _show(self, error: StorageError, delay: float) -> None:
-        text = f"{store.files.trouble(error) or 'storage error'}: {error}"
+        text = f"{files.trouble(error) or 'storage error'}: {error}"
         sys.stderr.write(f"{self._run_state.name}: {text}; trying again in {delay:g} s\n")
         # The status is on the same disk.
         with contextlib.suppress(StorageError):
@@ -136,8 +161,9 @@ class Loop:
         self._context_window = ContextWindow(run_state, model)
         self._executor = ToolExecutor(run_state, interrupts, self._registry, file_tools, environment)
         self._results = Results(run_state)
-        self._limits = Limits(run_state, self._results)
+        self._limits = Limits(run_state, self._results, is_priced=model.is_priced)
         self._assignments = Assignments(run_state, self._results, self._limits)
+        self._skills_of: tuple[str, str, dict[str, str]] | None = None
 
     async def run(self) -> None:
         """Work until there is a reason to exit.
@@ -195,7 +221,7 @@ class Loop:
         run_state, mark = self._run_state, self._team.worktree_ready(self._name)
         if run_state.spec.worktree is None or mark.exists():
             return
-        config = store.roster.load(self._team)
+        config = roster.load(self._team)
         lacking = [path for path in config.worktree_copy or () if not os.path.lexists(run_state.workspace / path)]
         problem = f"worktree_copy: the root has no {', '.join(lacking)}" if lacking else ""
         command, tail = config.worktree_setup, ""
@@ -208,7 +234,7 @@ class Loop:
             self._tell(f"Your checkout was not set up as it should be. {problem}{tail}")
         run_state.show_setup_error(problem or None)
         if command is not None:
-            store.files.replace_file(mark, command.encode("utf-8", "replace"))
+            files.replace_file(mark, command.encode("utf-8", "replace"))
 
     def _tell(self, notice: str) -> None:
         run_state = self._run_state
@@ -248,7 +274,7 @@ class Loop:
 
     async def _learn_window(self) -> None:
         """Ask the API how much the model's window holds."""
-        self._run_state.set_window(await self._model.window())
+        await self._model.learn_size()
 
     async def _await_window(self, learning: asyncio.Future[None]) -> None:
         """Wait a short time for the window's size. Assume the usual size until it comes."""
@@ -256,7 +282,7 @@ class Loop:
             async with asyncio.timeout(WINDOW_TIMEOUT):
                 await asyncio.shield(learning)
         except TimeoutError:
-            self._run_state.set_window(DEFAULT_WINDOW)
+            self._model.settle_window()
 
     async def _idle(self) -> None:
         """Wait until something starts an assignment."""
@@ -278,7 +304,7 @@ class Loop:
                 # An agent that waits for work needs no server; the next call of a file tool starts one.
                 await self._file_tools.end()
             first = False
-            self._run_state.repair_status()
+            self._run_state.refresh_status()
             await self._interrupts.wait(self._until_next_look())
 
     def _until_next_look(self) -> float | None:
@@ -310,16 +336,21 @@ class Loop:
                     code = ExitCode.FAILED if reached.by_terms else ExitCode.LIMIT
                     self._results.fail(reached.text, code, budget=reached.is_budget)
                     return
-                if conversation.is_paused_turn and not self._interrupts.pending_interrupts():
-                    # Mail would end the turn that the API paused.
+                is_closed = conversation.is_paused_turn or conversation.takes_only_results
+                if is_closed and not self._interrupts.pending_interrupts():
+                    # Mail would end the turn that the API goes on with.
                     self._interrupts.check_leave()
                 else:
+                    was_told = conversation.loop_was_told
                     self._take_in_mail()
+                    if was_told:
+                        await self._wait_while_looping()
                 self._take_reply(await self._call())
             except Interrupted:
                 await self._executor.drop_pending()
             except ModelError as error:
-                self._results.fail(str(error), error.code)
+                model = self._run_state.spec.model if isinstance(error, UnknownModelError) else None
+                self._results.fail(str(error), error.code, refused_by=model)
 
     async def _wait_while_paused(self) -> None:
         """Wait, without a model call, while the operator pauses the agent."""
@@ -333,84 +364,161 @@ class Loop:
 
         await self._interrupts.run_interruptibly(released(), waiting=True, interruptible=False)
 
+    async def _wait_while_looping(self) -> None:
+        """Wait, without a model call, for mail that ends a loop of equal calls. The loop is a need of the user."""
+        run_state = self._run_state
+        if run_state.conversation.repeats < HELD_REPEATS:
+            return
+        run_state.show("working", "waits for mail, because it repeats the same call")
+
+        async def until_mail() -> None:
+            while run_state.conversation.repeats >= HELD_REPEATS:
+                await self._interrupts.wait()
+                if not self._interrupts.paused:
+                    inbox.take_in(run_state)
+
+        await self._interrupts.run_interruptibly(until_mail(), waiting=True)
+
     def _take_in_mail(self) -> None:
         """Let new mail enter before a model call. Tell the model about a shutdown request, and commands that ended."""
         self._interrupts.check_leave()
         run_state = self._run_state
         ended = self._file_tools.ended_commands()
         notices, shutdowns = list(ended.values()), []
-        request = protocol.approvals.pending_shutdown(self._team, self._name, run_state.now())
+        request = approvals.pending_shutdown(self._team, self._name, run_state.now())
         if request is not None and request.id not in run_state.conversation.shutdowns_told:
             reason = str(request.payload.get("reason") or "no reason given")
             notices.append(f"{request.from_} asks you to shut down ({reason}). Answer with shutdown_response.")
             shutdowns.append(request.id)
-        inbox.take_in(run_state, notices=notices, shutdowns=shutdowns)
+        is_looping = run_state.conversation.repeats >= TOLD_REPEATS and not run_state.conversation.loop_was_told
+        if is_looping:
+            notices.append(_LOOPING.format(run_state.conversation.repeats))
+        inbox.take_in(run_state, notices=notices, shutdowns=shutdowns, looping=is_looping)
         for handle in ended:
             self._file_tools.background[handle].end_was_told = True
 
     async def _call(self) -> Reply:
-        """Call the model. If the API finds the request too long, make it shorter and call again."""
-        spec, conversation = self._run_state.spec, self._run_state.conversation
-        system = system_prompt(self._name, spec, store.roster.load(self._team))
-        project, key = await self._project(), conversation.key
-        conversation.preface = preface(spec, *project, key, await self._skills(), await self._loaded_skills())
-        await self._mcp.refresh()
-        tools, window = self._registry.definitions(), self._context_window
+        """Call the model. If the API does not take the request as it is, change what it refuses and call again."""
+        conversation, window, is_repaired = self._run_state.conversation, self._context_window, False
         while True:
+            opening = await self._bring_up_to_date()
             try:
-                await window.make_room(system, tools)
-                messages = self._run_state.with_media(self._run_state.conversation.messages())
-                reply = await self._model.reply(system, tools, messages, window.max_reply)
-            except TooLongError as refused:
-                window.shrink_estimate(refused)
+                await window.make_room()
+                if conversation.opening is None:
+                    continue
+                messages = self._run_state.request_messages()
+                reply = await self._model.reply(opening.system, opening.tools, messages, window.max_reply)
+            except (TooLongError, MediaRefusedError) as refused:
+                window.make_fit(refused)
+                continue
+            except StaleThinkingError:
+                if is_repaired:
+                    raise
+                is_repaired = True
+                self._begin_anew(opening)
                 continue
             window.learn(reply)
+            await self._model.ask_again()
             return reply
 
-    async def _skills(self) -> str:
-        return await skills.listing(self._file_tools, self._run_state.workspace)
+    async def _bring_up_to_date(self) -> Opening:
+        """Return what the next request begins with: what the last one began with, as long as that can stay.
 
-    async def _loaded_skills(self) -> dict[str, str]:
-        """Return the texts of the skills that the agent's type names, which it has from the beginning."""
-        definition = self._run_state.spec.definition
-        names = definition.skills if definition is not None else []
-        return {name: await skills.load_text(self._file_tools, name) for name in names}
+        A text that has changed is told at the end of the conversation. A tool that the agent may not use any more
+        stays where it is, and is refused when it is called. Only for a rule or a tool that is new, or for a tool
+        of the API that must go, requests begin in another way from here on, and earlier thinking is not sent.
+        """
+        run_state, conversation = self._run_state, self._run_state.conversation
+        opening, spec = conversation.opening, run_state.spec
+        if opening is not None and (conversation.is_paused_turn or conversation.takes_only_results):
+            return opening
+        await self._mcp.refresh()
+        where = surroundings(spec, run_state.workspace, run_state.now())
+        texts = preface(spec, where, *await self._project(), conversation.key, *await self._skills())
+        wanted = Opening(
+            ts=run_state.now(), system=system_prompt(self._name, spec, roster.load(self._team)),
+            tools=self._registry.definitions(), preface=texts,
+        )  # fmt: skip
+        if opening is None or opening.system != wanted.system or not covers(opening.tools, wanted.tools):
+            return self._begin_anew(wanted)
+        if changed := changed_texts(conversation.preface, texts):
+            notices = [
+                f"{what[:1].upper()}{what[1:]} has changed; this is the new text, which replaces the one before."
+                if text
+                else f"{what[:1].upper()}{what[1:]} is gone, and applies no longer."
+                for what, text in changed.items()
+            ]
+            run_state.append(Intake(ts=run_state.now(), cursor=conversation.cursor, notices=notices, updates=changed))
+        return opening
+
+    def _begin_anew(self, opening: Opening) -> Opening:
+        """Begin requests with this opening from here on, without the thinking so far."""
+        self._run_state.append(opening.replace(ts=self._run_state.now()))
+        return opening
+
+    async def _skills(self) -> tuple[str, dict[str, str]]:
+        """Return the list of skills, and the texts of those that the agent's type names, as this assignment began."""
+        assignment = self._run_state.conversation.assignment
+        ident = assignment.id if assignment is not None else ""
+        if self._skills_of is None or self._skills_of[0] != ident:
+            definition = self._run_state.spec.definition
+            names = definition.skills if definition is not None else []
+            listed = await skills.listing(self._file_tools, self._run_state.team.root)
+            loaded = {name: await skills.load_text(self._file_tools, self._run_state.team.root, name) for name in names}
+            self._skills_of = ident, listed, loaded
+        return self._skills_of[1:]
 
     async def _project(self) -> tuple[str, str]:
         """Return name and text of the workspace's CLAUDE.md or AGENTS.md, with its imports, from the file-tool server.
 
         Without such a file, no server is started: one takes 70 ms of processor time and 7 MiB.
         """
+        accepted = skill_files.accepted_imports(self._run_state.team.root, os.environ)
         for name in PROJECT_FILES:
             if not os.path.lexists(self._run_state.workspace / name):
                 continue
-            outcome = await self._file_tools.ask("read_project_file", {"path": name})
+            outcome = await self._file_tools.ask("read_project_file", {"path": name, "accepted": accepted})
             if not outcome.is_error:
                 return name, outcome.content
         return "", ""
 
     def _take_reply(self, reply: Reply) -> None:
         self._run_state.append(reply)
+        if self._model.thinking_was_dropped and (opening := self._run_state.conversation.opening) is not None:
+            # Thinking behind what was dropped would be dropped each time, and read and paid for anew.
+            self._begin_anew(opening)
         self._run_state.clear_live()
         self._finish(reply)
 
     def _finish(self, reply: Reply) -> None:
         """Do what a committed reply requires, except running its tools."""
-        run_state, conversation = self._run_state, self._run_state.conversation
-        if reply.stop_reason == "tool_use" and conversation.pending:
+        conversation = self._run_state.conversation
+        if conversation.pending and reply.stop_reason not in NOT_RUN:
             return
+        assignment = conversation.assignment
+        in_call = bool(conversation.pending)
         for block in list(conversation.pending):
             self._executor.result(block, Outcome("not run: the reply was cut off", is_error=True))
         if conversation.is_paused_turn:
             return
         if reply.stop_reason in CUT_OFF:
-            notice = "Your reply was cut off. Continue exactly where it ended; the parts are joined."
-            run_state.append(Intake(ts=run_state.now(), cursor=conversation.cursor, notices=[notice]))
+            if assignment is not None and assignment.cut_offs >= _MOST_CUT_OFFS:
+                self._results.fail(_STUCK.format(_MOST_CUT_OFFS, self._context_window.max_reply), ExitCode.FAILED)
+            else:
+                self._tell(_CUT_IN_CALL if in_call else _CUT_IN_TEXT if text_of(reply).strip() else _CUT_IN_THOUGHT)
+            return
+        if conversation.is_silent and assignment is not None and assignment.silent == 1:
+            self._tell(_SILENT)
             return
         text = conversation.said
         if reply.stop_reason == "refusal":
-            self._results.fail(f"{describe_stop(reply)}. {text}".strip(), ExitCode.FAILED)
+            error = f"{describe_stop(reply).rstrip('.')}. {text}".strip()
+            self._results.fail(error, ExitCode.FAILED, refused_by=self._run_state.spec.model)
             return
         why = describe_stop(reply)
         silent = f"(the model ended its turn without text{f'; it {why}' if why else ''})"
-        self._results.answer(with_sources(text, conversation.sources) if text.strip() else silent)
+        understood = (reply.stop_details or {}).get("type") != NOT_UNDERSTOOD
+        self._results.answer(
+            with_sources(text, conversation.sources) if text.strip() else silent,
+            ExitCode.DONE if understood else ExitCode.FAILED,
+        )

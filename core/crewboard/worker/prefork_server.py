@@ -20,7 +20,7 @@ from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from crewboard import linux
+from crewboard.linux import process, syscalls
 
 if TYPE_CHECKING:
     from crewboard.protocol.prefork import SpawnRequest
@@ -153,16 +153,16 @@ def _become_worker(request: "SpawnRequest") -> None:
     tempfile.tempdir = None
     random.seed()
     sys.argv[1:] = [str(request.agent)]
-    linux.process.rename(request.agent.name, [sys.executable, "-I", "-m", "crewboard.worker", str(request.agent)])
+    process.rename(request.agent.name, [sys.executable, "-I", "-m", "crewboard.worker", str(request.agent)])
     gc.enable()
 
 
 def _has_one_thread() -> bool:
     """Return True if this process has one thread, so that a fork copies all of it."""
     deadline = time.monotonic() + _THREAD_EXIT_TIMEOUT
-    while linux.process.count_threads() > 1 and time.monotonic() < deadline:
+    while process.count_threads() > 1 and time.monotonic() < deadline:
         time.sleep(0.001)
-    return linux.process.count_threads() == 1
+    return process.count_threads() == 1
 
 
 async def _serve_reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -206,7 +206,8 @@ def preload() -> None:
     """
     import anthropic
 
-    from crewboard import pricing, store
+    from crewboard import pricing
+    from crewboard.store import codec
 
     for package in _PACKAGES:
         _import_modules(f"crewboard.{package}")
@@ -214,7 +215,7 @@ def preload() -> None:
 
     for tool in registry.TOOLS.values():
         tool.definition()
-    store.codec.prepare()
+    codec.prepare()
     pricing.load_shipped()
     # Without a loopback interface, each worker loads the rest by itself.
     with contextlib.suppress(OSError, anthropic.AnthropicError):
@@ -223,20 +224,20 @@ def preload() -> None:
 
 def _try_sandbox(team: Path) -> None:
     """Try the sandbox once for all workers."""
-    from crewboard.records import CrewboardError
+    from crewboard.errors import CrewboardError
     from crewboard.sandbox import bubblewrap
-    from crewboard.store import TeamDirectory
+    from crewboard.store.layout import TeamDirectory
 
     # With the same rights as a worker. A worker that needs another sandbox, or finds none, tries by itself.
-    linux.syscalls.no_new_privileges()
+    syscalls.no_new_privileges()
     with contextlib.suppress(OSError, CrewboardError):
         bubblewrap.try_for_forks(Path(os.path.realpath(TeamDirectory(team).root)))
 
 
 def _load_store(team: Path) -> None:
     """Load what opens the team's store. It is not contacted."""
-    from crewboard.records import CrewboardError
-    from crewboard.store import TeamDirectory
+    from crewboard.errors import CrewboardError
+    from crewboard.store.layout import TeamDirectory
 
     with contextlib.suppress(CrewboardError):
         _ = TeamDirectory(team).store
@@ -255,15 +256,15 @@ def _exit(code: int) -> NoReturn:
 
 def main() -> int:
     """Load the code and fork workers. Return in the server at its end; each worker exits here at its own."""
-    linux.process.end_with_parent()
+    process.end_with_parent()
     # Every worker inherits this, so its key and mail are protected from its first instruction.
-    linux.process.keep_memory_private()
+    process.keep_memory_private()
     # The collector would take a tenth of the import time and find no garbage.
     gc.disable()
     # Imported here, so that this process is bound to its parent and closed to others before anything slow.
     from crewboard.protocol.prefork import READY, SERVER_MODULE
 
-    linux.process.rename("crewboard", [sys.executable, "-I", "-m", SERVER_MODULE, sys.argv[1]])
+    process.rename("crewboard", [sys.executable, "-I", "-m", SERVER_MODULE, sys.argv[1]])
     control = _take_control_socket()
     from crewboard.worker import __main__ as worker
 

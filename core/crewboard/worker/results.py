@@ -5,9 +5,12 @@ In this order, so that the worker after a crash sends what was committed and nev
 
 from typing import Any
 
-from crewboard import protocol, store
 from crewboard.agent_types import describe_ended_terms
-from crewboard.records import Answer, ExitCode, Sent, Spec
+from crewboard.errors import ExitCode
+from crewboard.protocol import approvals, reviews
+from crewboard.records.agents import Spec
+from crewboard.records.events import Answer, Sent
+from crewboard.store import json_records, mailbox, roster
 from crewboard.worker.interrupts import WorkerExit
 from crewboard.worker.run_state import RunState
 
@@ -33,12 +36,12 @@ class Results:
         self._held_for: str | None = None
         """The request of the review for which the last result waits, empty if it is not known; None: it does not."""
 
-    def answer(self, text: str) -> None:
-        """End the assignment with its result."""
+    def answer(self, text: str, code: ExitCode = ExitCode.DONE) -> None:
+        """End the assignment with its result, for which commands in the foreground end with `code`."""
         run_state, assignment = self._run_state, self._run_state.conversation.assignment
         if assignment is None:
             return
-        if self._held_for is not None and protocol.reviews.feedback_id(self._held_for) not in assignment.answers:
+        if self._held_for is not None and reviews.feedback_id(self._held_for) not in assignment.answers:
             # This is other work. A result is dropped only if this one is of the same work, after feedback.
             self.send_unsent(held=False)
         continued = assignment.continued
@@ -48,14 +51,16 @@ class Results:
         run_state.append(
             Answer(
                 ts=run_state.now(), assignment=assignment.id, answers=[*assignment.answers], text=text, result=result,
-                continued=continued, ended_terms=run_state.conversation.terms,
+                code=code, continued=continued, ended_terms=run_state.conversation.terms,
             )
         )  # fmt: skip
         run_state.show("working", "sends its result", clear_error=True)
         self.send_unsent()
 
-    def fail(self, error: str, code: ExitCode, *, budget: bool = False) -> None:
+    def fail(self, error: str, code: ExitCode, *, budget: bool = False, refused_by: str | None = None) -> None:
         """End the assignment with an error. A limit and bad credentials only hold it: a resume continues it.
+
+        `refused_by` is the model that refused it.
 
         Raises:
             WorkerExit: Bad credentials and a used-up budget end the worker, and any failure does if it was hired with
@@ -68,6 +73,7 @@ class Results:
             Answer(
                 ts=run_state.now(), assignment=assignment.id, answers=[*assignment.answers], text="",
                 error=error, code=code, held=code in _HOLDING, continued=assignment.continued,
+                refused_by=refused_by,
             )
         )  # fmt: skip
         run_state.show("working", "reports an error", last_error=error)
@@ -84,7 +90,7 @@ class Results:
             WorkerExit: Always.
         """
         self._run_state.show("working", "reports an error", last_error=error)
-        self.send("error", error, ident=store.mailbox.derived_id(self._name, "refused", self._run_state.spec.run))
+        self.send("error", error, ident=mailbox.derived_id(self._name, "refused", self._run_state.spec.run))
         raise WorkerExit("budget", ExitCode.LIMIT)
 
     @property
@@ -104,16 +110,16 @@ class Results:
         if self._hirer_waits_for(answer):
             self.reported_idle = True
             return
-        task = protocol.reviews.awaited_by(self._team, self._name) if answer.error is None else None
+        task = reviews.awaited_by(self._team, self._name) if answer.error is None else None
         if task is not None and held:
             self._held_for = task.in_review or before or ""
             return
-        note = f"{protocol.reviews.describe(task)}\n\n" if task is not None else ""
+        note = f"{reviews.describe(task)}\n\n" if task is not None else ""
         note += f"{ended}\n\n" if (ended := describe_ended_terms(answer)) else ""
         self.send(
             "error" if answer.error is not None else "result",
             answer.error or note + answer.text,
-            ident=protocol.approvals.answer_id(self._name, answer),
+            ident=approvals.answer_id(self._name, answer),
             metadata={"result": answer.result, "answers": list(answer.answers)},
         )
 
@@ -123,7 +129,7 @@ class Results:
         Call it after the answer is committed. A hirer that stops waiting first clears `foreground` and then looks for
         the answer, so one of both sees the other. If unsure, send: a duplicate is better than a lost result.
         """
-        spec = store.json_records.load_or_none(self._run_state.agent.spec, Spec)
+        spec = json_records.load_or_none(self._run_state.agent.spec, Spec)
         waited_for = spec is not None and spec.foreground and answer.assignment == spec.prompt_id
         # The hirer took the error of the limit for the answer.
         return waited_for and not answer.continued
@@ -134,13 +140,13 @@ class Results:
         if self.reported_idle or not conversation.results:
             return
         self.reported_idle = True
-        ident = store.mailbox.derived_id(self._name, "idle", self._run_state.spec.run, conversation.results)
+        ident = mailbox.derived_id(self._name, "idle", self._run_state.spec.run, conversation.results)
         self.send("idle_notification", "free for work", ident=ident)
 
     def send(self, kind: str, text: str, *, ident: str, metadata: dict[str, Any] | None = None) -> None:
         """Send mail to the agent, or the operator, that this agent reports to."""
         run_state = self._run_state
-        to = store.roster.load(self._team).reports_to(self._name)
-        message = store.mailbox.compose(self._name, to, kind, text, ident=ident, ts=run_state.now(), metadata=metadata)
-        sent = store.mailbox.send(self._team, message, durable=True)
+        to = roster.load(self._team).reports_to(self._name)
+        message = mailbox.compose(self._name, to, kind, text, ident=ident, ts=run_state.now(), metadata=metadata)
+        sent = mailbox.send(self._team, message, durable=True)
         run_state.append(Sent(ts=run_state.now(), message=sent))

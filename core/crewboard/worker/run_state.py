@@ -10,27 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from crewboard import env, linux, media, store
+from crewboard import env, media
+from crewboard.linux import process
 from crewboard.models import Capabilities
-from crewboard.records import (
-    Context,
-    Cursor,
-    Effort,
-    Event,
-    Exit,
-    Intake,
-    McpState,
-    RunEnded,
-    RunStarted,
-    Spec,
-    State,
-    Status,
-    Task,
-    Thinking,
-    ToolResult,
-)
+from crewboard.records.agents import Context, Cursor, Effort, McpState, Spec, State, Status, Thinking
+from crewboard.records.events import Cleared, Event, Intake, RunEnded, RunStarted, ToolResult
+from crewboard.records.processes import Exit
+from crewboard.records.team import Task
 from crewboard.redaction import redact
-from crewboard.store import AgentDirectory
+from crewboard.store import agents, files, hosts, journal, json_records, roster
+from crewboard.store.layout import AgentDirectory
 from crewboard.worker.conversation import Conversation, replay
 
 LIVE_INTERVAL = 0.05
@@ -38,6 +27,12 @@ LIVE_INTERVAL = 0.05
 
 MAX_LIVE = 256 * 1024
 """Bytes of this preview, after which only its end is kept."""
+
+MEMORY_INTERVAL = 60.0
+"""Seconds between two readings of the worker's private memory, which take two milliseconds."""
+
+MEMORY_STEP = 1 << 20
+"""Bytes by which it must have changed to be told: an agent at rest writes nothing."""
 
 KEPT_LIVE = 32 * 1024
 """Bytes of that end; readers show less."""
@@ -63,30 +58,35 @@ class RunState:
         self.spec = spec
         self.team = agent.team
         self.name = agent.name
-        self.now = clock if clock is not None else partial(store.hosts.now, agent.team)
+        self.now = clock if clock is not None else partial(hosts.now, agent.team)
         self.damaged_events = 0
-        store.json_records.quarantine_if_damaged(agent.status, Status)
-        store.json_records.quarantine_if_damaged(agent.cursor, Cursor)
-        before = store.json_records.load_or_none(agent.status, Status)
+        json_records.quarantine_if_damaged(agent.status, Status)
+        json_records.quarantine_if_damaged(agent.cursor, Cursor)
+        before = json_records.load_or_none(agent.status, Status)
         with _without_gc():
             self.conversation: Conversation = replay(self._history())
         self._unsaved: Event | None = None
         """The event that could not be written last."""
         self._task: int | None = None
         self._window = 0
+        self.window_is_assumed = False
+        """True if neither the user nor the server said how large it is."""
         self.capabilities: Capabilities | None = None
         """The input that the model takes, as the API says; None if it did not say."""
+        self.takes: dict[str, bool] = {}
+        """Whether it takes images and documents, by the type of block, as the project or a refusal says."""
         self._last_tool = ""
         self._sandbox = ""
         # The journal of an older version does not name the task. The status does.
         self.had_task = None if self.fresh else self.conversation.task or (before.task if before else None)
         """The task that was in progress when the previous run ended."""
-        self._shown = store.json_records.CachedFile(agent.status, Status)
+        self._shown = json_records.CachedFile(agent.status, Status)
         self._live = b""
         self._live_at = 0.0
         self._live_size = 0
         """Bytes of the preview's file."""
         self._live_tail = b""
+        self._memory_read_at = float("-inf")
         self._journal_end: int | None = None
         """Size of the journal after this run's last event; None before the first one."""
         me = os.getpid()
@@ -96,8 +96,8 @@ class RunState:
             state="starting",
             since=self.now(),
             model=spec.model,
-            boot_id=linux.process.boot_id(),
-            start_ticks=linux.process.start_ticks(me),
+            boot_id=process.boot_id(),
+            start_ticks=process.start_ticks(me),
             host=env.host(),
             last_error=None,
         )
@@ -127,9 +127,9 @@ class RunState:
         """Return how many tokens the model's window holds; 0 while that is unknown."""
         return self._window
 
-    def set_window(self, tokens: int) -> None:
-        """Note how many tokens the model's window holds."""
-        self._window = tokens
+    def set_window(self, tokens: int, *, assumed: bool = False) -> None:
+        """Note how many tokens the model's window holds, as it was told or is `assumed`."""
+        self._window, self.window_is_assumed = tokens, assumed
 
     def note_settings(self, effort: Effort | None, thinking: Thinking | None) -> None:
         """Note what the requests of this run ask for, for the status."""
@@ -137,32 +137,39 @@ class RunState:
 
     def refuses_media(self, kinds: list[str]) -> str | None:
         """Return why the model does not take images or documents of some of these types; None if it does."""
-        can = self.capabilities
-        wrong = [kind for kind in kinds if can is not None and not (can.pdf if kind == media.PDF else can.images)]
+        wrong = [kind for kind in kinds if not self._takes("document" if kind == media.PDF else "image")]
         return f"the model {self.spec.model} takes no {wrong[0]}" if wrong else None
 
-    def with_media(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return a conversation with the bytes of its images and documents."""
-        can = self.capabilities
-        return media.with_bytes(
-            messages,
-            lambda sha256: store.agents.kept_content(self.agent, sha256),
-            images=can is None or can.images,
-            pdf=can is None or can.pdf,
+    def request_messages(self, until: int | None = None, ask: str = "") -> list[dict[str, Any]]:
+        """Return `Conversation.messages` with the bytes of images and documents. Leave out for good which must go."""
+        messages, lost = media.with_bytes(
+            self.conversation.messages(until, ask),
+            lambda sha256: agents.kept_content(self.agent, sha256),
+            images=self._takes("image"),
+            pdf=self._takes("document"),
         )
+        if not lost:
+            return messages
+        self.append(Cleared(ts=self.now(), tool_use_ids=[], media=lost))
+        return self.request_messages(until, ask)
 
-    def used(self) -> store.roster.Used:
+    def _takes(self, block: str) -> bool:
+        """Return True unless it is known that the model takes no blocks of this type."""
+        can = self.capabilities
+        return self.takes.get(block, can is None or (can.pdf if block == "document" else can.images))
+
+    def used(self) -> roster.Used:
         """Return what the agent used in all runs, and the terms of the assignment in progress."""
         known = self.conversation
         terms = known.assignment.terms if known.assignment is not None else None
-        return store.roster.Used(known.tokens, known.cost_usd or 0.0, terms)
+        return roster.Used(known.tokens, known.cost_usd or 0.0, terms)
 
     def set_sandbox(self, level: str) -> None:
         """Note the level of the sandbox, for the status."""
         self._sandbox = level
 
     def _history(self) -> Iterator[Event | None]:
-        for event in store.journal.history(self.agent.journal):
+        for event in journal.history(self.agent.journal):
             self.damaged_events += event is None
             yield event
 
@@ -177,7 +184,7 @@ class RunState:
         if isinstance(event, (Intake, ToolResult)):
             event.task = self._task
         self._unsaved = event
-        self._journal_end = store.journal.append(self.agent.journal, event, self._journal_end)
+        self._journal_end = journal.append(self.agent.journal, event, self._journal_end)
         self._unsaved = None
         self.conversation.apply(event)
         if isinstance(event, Intake) and event.assignment is not None:
@@ -187,7 +194,7 @@ class RunState:
         if isinstance(event, (Intake, RunStarted)):
             damaged = self.conversation.damaged + self.damaged_events
             cursor = Cursor(offset=self.conversation.cursor, damaged=damaged)
-            store.json_records.save(self.agent.cursor, cursor)
+            json_records.save(self.agent.cursor, cursor)
 
     def append_unsaved(self) -> None:
         """Write the event that could not be written when the storage failed, so that its action is not repeated.
@@ -216,6 +223,9 @@ class RunState:
 
         Unless it is written again within `timeout` seconds, the agent counts as stuck.
         """
+        # Not at the start, which is waited for; but at the end of each assignment.
+        if state != "starting":
+            self._read_memory(at_once=state == "idle" and self.status.state != "idle")
         now = self.now()
         conversation = self.conversation
         same = (state, doing) == (self.status.state, self.status.doing)
@@ -230,10 +240,11 @@ class RunState:
             task=self._task,
             tokens=conversation.tokens,
             cost_usd=conversation.cost_usd,
-            context=Context(used=conversation.context_used, limit=self._window),
+            context=Context(used=conversation.context_used, limit=self._window, assumed=self.window_is_assumed),
             last_error=kept_error,
             failed=failure.code if failure is not None else None,
             failed_at=failure.ts if failure is not None else 0,
+            refused_by=failure.refused_by if failure is not None else None,
             retry_at=retry_at,
             outage_since=outage_since,
             deadline=None if timeout is None else now + timeout,
@@ -247,32 +258,49 @@ class RunState:
             work=conversation.work,
             last_tool=redact(self._last_tool[:200]),
         )
-        store.json_records.save(self.agent.status, self.status)
+        json_records.save(self.agent.status, self.status)
+
+    def note_error(self, text: str) -> None:
+        """Keep the error that ends the run for the next status."""
+        self.status = self.status.replace(last_error=redact(text))
 
     def show_setup_error(self, text: str | None) -> None:
         """Show until the next setup what the checkout lacks; None if it lacks nothing."""
         text = redact(text) if text else None
         if text != self.status.setup_error:
             self.status = self.status.replace(setup_error=text)
-            store.json_records.save(self.agent.status, self.status)
+            json_records.save(self.agent.status, self.status)
 
     def show_mcp(self, servers: list[McpState]) -> None:
         """Show which MCP servers the agent has, and why others are missing."""
         if servers != self.status.mcp:
             self.status = self.status.replace(mcp=servers)
-            store.json_records.save(self.agent.status, self.status)
+            json_records.save(self.agent.status, self.status)
 
     def show_tool(self, call: str, timeout: float | None, others: int = 0) -> None:
         """Show a tool call that begins, with how many `others` begin at the same time."""
         self._last_tool = call
         self.show("working", f"{call} and {others} more" if others else call, timeout=timeout)
 
-    def repair_status(self) -> None:
-        """Write the status again if it was damaged: an idle agent may not write it by itself for days."""
+    def _read_memory(self, *, at_once: bool = False) -> bool:
+        """Read the worker's private memory for the status if that is due. Return True if it has changed."""
+        if not at_once and time.monotonic() - self._memory_read_at < MEMORY_INTERVAL:
+            return False
+        self._memory_read_at = time.monotonic()
+        found = process.private_bytes()
+        if abs(found - self.status.private_bytes) < MEMORY_STEP:
+            return False
+        self.status = self.status.replace(private_bytes=found)
+        return True
+
+    def refresh_status(self) -> None:
+        """Write the status again if it was damaged or the memory changed: an idle agent may not write it for days."""
         self._shown.get()
+        if self._read_memory() and not self._shown.damaged:
+            json_records.save(self.agent.status, self.status)
         if self._shown.damaged:
-            store.json_records.quarantine_if_damaged(self.agent.status, Status)
-            store.json_records.save(self.agent.status, self.status)
+            json_records.quarantine_if_damaged(self.agent.status, Status)
+            json_records.save(self.agent.status, self.status)
 
     def stream(self, text: str) -> None:
         """Show readers the next piece of the reply that is being streamed, or of a command's output."""
@@ -290,16 +318,16 @@ class RunState:
         if self._live_size > MAX_LIVE:
             mode, piece, self._live_size = "wb", self._live_tail, len(self._live_tail)
         # This text is a preview only: a full disk must not end the run because of it.
-        store.files.require_ownership()
-        with contextlib.suppress(OSError), open(self.agent.live, mode, opener=store.files.open_private) as file:
+        files.require_ownership()
+        with contextlib.suppress(OSError), open(self.agent.live, mode, opener=files.open_private) as file:
             file.write(piece)
 
     def clear_live(self) -> None:
         """Remove the preview of the last reply or command."""
         self._live = self._live_tail = b""
         self._live_size = 0
-        store.files.require_ownership()
-        with contextlib.suppress(OSError), open(self.agent.live, "wb", opener=store.files.open_private):
+        files.require_ownership()
+        with contextlib.suppress(OSError), open(self.agent.live, "wb", opener=files.open_private):
             pass
 
     def finish(self, code: int, reason: str) -> None:
@@ -312,4 +340,4 @@ class RunState:
         self.show("stopping", reason)
         self.append(RunEnded(ts=self.now(), code=code, reason=reason))
         record = Exit(run=self.spec.run, code=code, reason=reason, at=self.now(), unfinished=unfinished)
-        store.agents.write_exit(self.agent, record)
+        agents.write_exit(self.agent, record)

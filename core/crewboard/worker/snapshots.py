@@ -9,7 +9,8 @@ import sys
 from typing import TYPE_CHECKING, Literal
 
 from crewboard.agent_types import is_gated
-from crewboard.records import CrewboardError, LostLeaseError, SnapshotTaken, StorageError
+from crewboard.errors import CrewboardError, LostLeaseError, StorageError
+from crewboard.records.events import SnapshotTaken
 from crewboard.worker.run_state import RunState
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from crewboard.records import BadDataError, Bundle, StorageError, UsageError
-from crewboard.store import TeamDirectory
+from crewboard.errors import BadDataError, StorageError, UsageError
+from crewboard.records.team import Bundle
+from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees.repository import TIMEOUT, GitFailedError, Repository
 
 PART = 4 << 20

@@ -5,17 +5,22 @@ File names need not be UTF-8: other bytes are surrogates, as in `os.fsdecode`.
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
-from crewboard.records import Checked, CrewboardError, Spec
+from crewboard.errors import CrewboardError
+from crewboard.executed_files import runs_on_your_machine
+from crewboard.records.agents import Spec
+from crewboard.records.team import Checked
+from crewboard.redaction import hidden_lines
 from crewboard.worktrees.repository import GitFailedError, Repository, open_repository, repository_of
 from crewboard.worktrees.snapshot import Snapshot, ref_of, take
 
 if TYPE_CHECKING:
-    from crewboard.store import TeamDirectory
+    from crewboard.store.layout import TeamDirectory
 
 FileStatus = Literal["added", "modified", "deleted", "renamed", "type"]
 
@@ -30,6 +35,10 @@ LINK = "120000"
 
 _NAMED = 5
 """Files that a refusal names."""
+
+_HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_ESCAPE = re.compile(rb'\\([0-7]{3}|[abtnvfr"\\])')
+_ESCAPED = dict(zip(b'abtnvfr"\\', b'\a\b\t\n\v\f\r"\\', strict=True))
 
 _CONFLICT = 1
 """Exit code of `git merge-tree` for a merge with conflicts."""
@@ -86,7 +95,7 @@ class Changes:
     are the files in which the changes and `head` do not merge; `applies` is True if there are none. `is_merged`:
     a merge would change nothing, because `head` has all of it, for example from a merge in another clone. `missing`
     describes what the snapshot could not take in. `collides_with` are the other agents whose work does not
-    merge with this one's. `check` is the agent's last check.
+    merge with this one's. `check` is the agent's last check. `sha256` is that of the snapshot: a yes names it.
     """
 
     agent: str
@@ -102,11 +111,17 @@ class Changes:
     collides_with: tuple[str, ...] = ()
     check: LastCheck | None = None
     is_merged: bool = False
+    sha256: str = ""
 
     @property
     def added(self) -> int:
         """Return the number of added lines in all text files."""
         return sum(each.added or 0 for each in self.files)
+
+    @property
+    def run_by_user(self) -> list[str]:
+        """Return the files that the user's own shell, editor, build or CI may run."""
+        return [each.path for each in self.files if runs_on_your_machine(each.path)]
 
     @property
     def removed(self) -> int:
@@ -156,6 +171,7 @@ def changes_of(
         conflicts=merge.conflicts,
         missing=snapshot.missing,
         is_merged=not merge.conflicts and merge.tree == repository.git("rev-parse", f"{head}^{{tree}}"),
+        sha256=snapshot.sha256,
     )
 
 
@@ -201,6 +217,66 @@ def diff_between(repository: Repository, old: str, new: str, names: Iterable[str
     return repository.git(
         "diff-tree", "-p", "-r", "-M", *options, old, new, "--", *names, environment={"GIT_LITERAL_PATHSPECS": "1"}
     )
+
+
+def unquoted(name: str) -> str:
+    """Return a file name that git may have put in quotation marks."""
+    if not (name.startswith('"') and name.endswith('"')):
+        return name
+
+    def character(found: re.Match[bytes]) -> bytes:
+        code = found[1]
+        return bytes([int(code, 8) if len(code) > 1 else _ESCAPED[code[0]]])
+
+    return _ESCAPE.sub(character, name[1:-1].encode(errors="surrogateescape")).decode(errors="surrogateescape")
+
+
+@dataclass(frozen=True)
+class KeyLine:
+    """A line that changes add and that holds what looks like a key: its file and number, as it is, and as redacted."""
+
+    path: str
+    line: int
+    text: str
+    redacted: str
+
+
+def added_keys(repository: Repository, changes: Changes) -> tuple[KeyLine, ...]:
+    """Return the lines that an agent added and that hold what looks like a key. Binary files are not read.
+
+    Raises:
+        GitFailedError: An object is missing.
+    """
+    return tuple(_added_keys(diff_of(repository, changes)))
+
+
+def _added_keys(diff: str) -> Iterator[KeyLine]:
+    path = ""
+    lines = iter(diff.split("\n"))
+    for raw in lines:
+        if raw.startswith("+++ "):
+            # Behind a name with blanks git writes a tab.
+            path = unquoted(raw.removeprefix("+++ ").removesuffix("\t")).removeprefix("b/")
+        elif head := _HUNK.match(raw):
+            new = list(_new_lines(lines, head))
+            # Together, because a key may have several lines.
+            for at, redacted in hidden_lines("\n".join(line[1:] for line in new)).items():
+                if new[at].startswith("+"):
+                    yield KeyLine(path, int(head[2]) + at, new[at][1:], redacted)
+
+
+def _new_lines(lines: Iterator[str], head: re.Match[str]) -> Iterator[str]:
+    """Read a hunk; yield its lines that are in the file now, each behind its sign."""
+    old, new = (int(count or 1) for count in (head[1], head[3]))
+    while old > 0 or new > 0:
+        line = next(lines, None)
+        if line is None:
+            return
+        kind = line[:1] or " "
+        old -= kind in " -"
+        new -= kind in " +"
+        if kind in " +":
+            yield line
 
 
 def diff_since(team: "TeamDirectory", name: str, spec: Spec, since: str | None) -> str:

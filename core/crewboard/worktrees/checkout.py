@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from crewboard import store
-from crewboard.records import StorageError, UsageError, Worktree, counted
+from crewboard.errors import StorageError, UsageError
+from crewboard.records.agents import Worktree
+from crewboard.records.base import counted
 from crewboard.sandbox import scratch
-from crewboard.store import TeamDirectory
+from crewboard.store import files as store_files
+from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees.repository import (
     UNTOUCHED,
     NoRepositoryError,
@@ -140,8 +142,8 @@ def make_of(
     """
     target = Path(os.path.realpath(team.path)) / team.worktrees.name / name
     try:
-        store.files.make_folder(target.parent)
-        with store.files.locked(team.local_lock(f"worktree-{name}")):
+        store_files.make_folder(target.parent)
+        with store_files.locked(team.local_lock(f"worktree-{name}")):
             if target.exists():
                 raise UsageError(f"there is a worktree in {target} already")
             remove_unfinished(target)
@@ -161,7 +163,7 @@ def make_of(
             finally:
                 shutil.rmtree(new, ignore_errors=True)
     except OSError as error:
-        raise StorageError(f"cannot make the worktree {target}: {store.files.reason(error)}") from error
+        raise StorageError(f"cannot make the worktree {target}: {store_files.reason(error)}") from error
     return objects
 
 
@@ -172,7 +174,7 @@ def remove(team: TeamDirectory, name: str) -> None:
         StorageError: A part of it cannot be removed.
     """
     try:
-        with store.files.locked(team.local_lock(f"worktree-{name}")):
+        with store_files.locked(team.local_lock(f"worktree-{name}")):
             for each in (index_of, exclude_of, missing_of):
                 each(team, name).unlink(missing_ok=True)
             team.worktree_ready(name).unlink(missing_ok=True)
@@ -182,7 +184,7 @@ def remove(team: TeamDirectory, name: str) -> None:
                 team.worktree(name).rename(team.worktrees / f".{name}.{secrets.token_hex(4)}")
             remove_unfinished(team.worktree(name))
     except OSError as error:
-        raise StorageError(f"cannot remove the worktree of {name}: {store.files.reason(error)}") from error
+        raise StorageError(f"cannot remove the worktree of {name}: {store_files.reason(error)}") from error
 
 
 def remove_unfinished(target: Path) -> None:

@@ -9,9 +9,11 @@ import contextlib
 import os
 from itertools import combinations
 
-from crewboard import store
-from crewboard.records import Acceptance, Collisions, ComparedPair, Spec, Unmerged, Worktree
-from crewboard.store import TeamDirectory
+from crewboard.records.agents import Spec, Worktree
+from crewboard.records.team import Acceptance, Collisions, ComparedPair, Unmerged
+from crewboard.store import files as store_files
+from crewboard.store import json_records, roster
+from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees import merging, snapshot
 from crewboard.worktrees.changes import begin_of, merge_base, merged, merged_ref_of
 from crewboard.worktrees.repository import Repository, open_repository
@@ -31,11 +33,11 @@ def update(team: TeamDirectory, now: float) -> Collisions:
     with contextlib.ExitStack() as held:
         writable = not team.is_foreign()
         if writable:
-            held.enter_context(store.files.locked(team.local_lock("collisions")))
-        known = store.json_records.load_or_none(team.collisions, Collisions) or Collisions()
+            held.enter_context(store_files.locked(team.local_lock("collisions")))
+        known = json_records.load_or_none(team.collisions, Collisions) or Collisions()
         found = _compare(team, repository, known, now)
         if writable and found != known:
-            store.json_records.save(team.collisions, found)
+            json_records.save(team.collisions, found)
     return found
 
 
@@ -76,9 +78,7 @@ def _compare(team: TeamDirectory, repository: Repository, known: Collisions, now
 
 
 def _worktrees(team: TeamDirectory) -> dict[str, Worktree]:
-    specs = {
-        name: store.json_records.load_or_none(team.agent(name).spec, Spec) for name in store.roster.load(team).names
-    }
+    specs = {name: json_records.load_or_none(team.agent(name).spec, Spec) for name in roster.load(team).names}
     return {name: spec.worktree for name, spec in specs.items() if spec is not None and spec.worktree is not None}
 
 

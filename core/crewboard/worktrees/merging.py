@@ -22,19 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crewboard import store
-from crewboard.records import (
-    Acceptance,
-    Acceptances,
-    BadDataError,
-    CrewboardError,
-    How,
-    Move,
-    StorageError,
-    TryLaterError,
-    UsageError,
-)
-from crewboard.store import TeamDirectory
+from crewboard.errors import BadDataError, CrewboardError, StorageError, TryLaterError, UsageError
+from crewboard.records.team import Acceptance, Acceptances, How, Move
+from crewboard.store import json_records, leases
+from crewboard.store.interface import Held, Key
+from crewboard.store.layout import HOME, TeamDirectory
 from crewboard.worktrees.changes import (
     ABSENT,
     SUBMODULE,
@@ -63,7 +55,19 @@ _UNDER_WAY = {
 _MOMENT = 0.1
 """Seconds after which the lock of HEAD that another git holds is gone."""
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]|[\ud800-\udfff]")
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
+    r"|[\ud800-\udfff\U000e0000-\U000e0fff]"
+)
+"""Characters that show nothing, break lines, or change the direction of a text."""
+
+_TRAILER = re.compile(r"(?<=\n)[ \t]*(?=[a-z0-9]+(?:-[a-z0-9]+)+[ \t]*:)", re.IGNORECASE)
+_ACTS = re.compile(
+    r"(?P<mention>(?<![\w`])@\w[\w/-]*|<!--|-->)"
+    r"|(?P<word>\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?)[ \t:]+)(?P<issue>[\w./-]*#\d+|https?://\S+/issues/\d+)",
+    re.IGNORECASE,
+)
+"""Texts on which GitHub and others act: a mention, the mark of a comment, an issue behind a word that closes it."""
 
 
 @dataclass(frozen=True)
@@ -87,15 +91,15 @@ def load(team: TeamDirectory) -> Acceptances:
         BadDataError: The file is damaged.
         StorageError: It cannot be read.
     """
-    record = store.json_records.load(team.acceptances, Acceptances) or Acceptances()
+    record = json_records.load(team.acceptances, Acceptances) or Acceptances()
     if team.store == team.local:
         return record
     # A move of another machine is in a clone that this one cannot reach.
-    own = store.json_records.load(_place_of_move(team), Acceptances) or Acceptances()
+    own = json_records.load(_place_of_move(team), Acceptances) or Acceptances()
     return record.replace(move=own.move)
 
 
-def _place_of_move(team: TeamDirectory) -> store.Key:
+def _place_of_move(team: TeamDirectory) -> Key:
     """Return the record with the move of this machine's clone. On a team in files it is the one with all merges."""
     return team.local_key(team.acceptances.name)
 
@@ -150,6 +154,15 @@ def merges_of(team: TeamDirectory, name: str) -> tuple[tuple[str, str], ...]:
     )
 
 
+def full_name(repository: "Repository", branch: str) -> str:
+    """Return the full name of a branch; where it is a symbolic ref, that of the ref which it stands for."""
+    ref = f"refs/heads/{branch}"
+    try:
+        return repository.git("symbolic-ref", "--quiet", ref)
+    except CrewboardError:
+        return ref
+
+
 def find_target(repository: "Repository", into: str | None) -> Target:
     """Return the branch called `into`, or what is checked out.
 
@@ -158,7 +171,9 @@ def find_target(repository: "Repository", into: str | None) -> Target:
     """
     branch = repository.branch()
     current = f"refs/heads/{branch}" if branch is not None else "HEAD"
-    ref = f"refs/heads/{into}" if into is not None else current
+    ref = full_name(repository, into) if into is not None else current
+    if not ref.startswith("refs/heads/") and ref != "HEAD":
+        raise UsageError(f"{into} stands for {ref}, which is no branch; name a branch")
     if ref == current:
         return Target(ref, repository.commit("HEAD"), checked_out=True)
     try:
@@ -251,7 +266,7 @@ def _replayed(
                 f"{name_some(new.conflicts)}, although all of its work together does not; use --squash or --merge"
             )
         if new.tree != repository.git("rev-parse", f"{target.tip}^{{tree}}"):
-            said = message or _clean(repository.git("log", "-1", "--format=%B", commit))
+            said = message or quoted(repository.git("log", "-1", "--format=%B", commit))
             target = Target(target.ref, _commit(repository, new.tree, [target.tip], said, by), target.checked_out)
     if tree != repository.git("rev-parse", f"{target.tip}^{{tree}}"):
         said = message or f"Uncommitted work of {changes.agent}"
@@ -282,8 +297,8 @@ def _subject_of(repository: "Repository", target: Target, changes: Changes, snap
     known = [f"^{target.tip}", f"^{changes.base}", f"^{snapshot.base}"]
     commits = repository.git("rev-list", "--reverse", "--topo-order", "--no-merges", snapshot.head, *known).split()
     if len(commits) == 1:
-        return _clean(repository.git("log", "-1", "--format=%B", commits[0]))
-    subjects = [_clean(repository.git("log", "-1", "--format=%s", commit)) for commit in commits]
+        return quoted(repository.git("log", "-1", "--format=%B", commits[0]))
+    subjects = [quoted(repository.git("log", "-1", "--format=%s", commit)) for commit in commits]
     return "\n".join([f"Add the work of {changes.agent}", *([""] if subjects else []), *(f"* {s}" for s in subjects)])
 
 
@@ -297,8 +312,17 @@ def _commit(repository: "Repository", tree: str, parents: list[str], message: st
         raise BadDataError(f"git cannot commit: {error}; set user.name and user.email with `git config`") from error
 
 
+def quoted(text: str) -> str:
+    """Return a message of an agent without what git or a forge would take for the user's word: that is quoted."""
+
+    def quote(found: re.Match[str]) -> str:
+        return f"{found['word'] or ''}`{found['issue'] or found['mention']}`"
+
+    return _ACTS.sub(quote, _TRAILER.sub("> ", _clean(text)))
+
+
 def _clean(text: str) -> str:
-    """Return a message of an agent without control characters."""
+    """Return a message without control characters and invisible ones."""
     return _CONTROL.sub("?", text.replace("\r\n", "\n")).strip() or "No message"
 
 
@@ -309,9 +333,9 @@ def _locked(repository: "Repository", lock: Path) -> str:
 
 def _require_allowed(agent: str, paths: Iterable[str]) -> None:
     """Refuse changes in the folder of teams, which no agent may write to."""
-    bad = list(dict.fromkeys(path for path in paths if store.HOME in path.lower().split("/")))
+    bad = list(dict.fromkeys(path for path in paths if HOME in path.lower().split("/")))
     if bad:
-        raise BadDataError(f"{agent} changed {name_some(bad)}; agents may not change {store.HOME}")
+        raise BadDataError(f"{agent} changed {name_some(bad)}; agents may not change {HOME}")
 
 
 @contextmanager
@@ -322,7 +346,7 @@ def open_mover(team: TeamDirectory, repository: "Repository") -> Iterator["Mover
         TryLaterError: Another process does so at the moment.
         BadDataError: The record of acceptances is damaged.
     """
-    lease = store.leases.take(team.lease("acceptance"))
+    lease = leases.take(team.lease("acceptance"))
     if lease is None:
         raise TryLaterError("another merge or undo is under way; try again when it is done")
     try:
@@ -330,13 +354,13 @@ def open_mover(team: TeamDirectory, repository: "Repository") -> Iterator["Mover
         mover.recover()
         yield mover
     finally:
-        store.leases.release(lease)
+        leases.release(lease)
 
 
 class Mover:
     """Moves a branch from one commit to another, with the working tree and the index if it is checked out."""
 
-    def __init__(self, team: TeamDirectory, repository: "Repository", lease: store.Held) -> None:
+    def __init__(self, team: TeamDirectory, repository: "Repository", lease: Held) -> None:
         self._team = team
         self._repository = repository
         self._lease = lease
@@ -515,7 +539,7 @@ class Mover:
 
     def _record(self, acceptance: Acceptance) -> None:
         """Record a merge or what became of it. Users on other machines may do so at the same time."""
-        changed = store.json_records.change(
+        changed = json_records.change(
             self._team.acceptances, self._team.lock("acceptances"), Acceptances,
             lambda old: (old or Acceptances()).replace(
                 acceptances=_with(old.acceptances if old is not None else [], acceptance)
@@ -527,7 +551,7 @@ class Mover:
     def _save(self, *, move: Move | None) -> None:
         self.record = self.record.replace(move=move)
         place = _place_of_move(self._team)
-        store.json_records.change(
+        json_records.change(
             place, self._team.local_key(self._team.lock("acceptances").name), Acceptances,
             lambda old: (old or Acceptances()).replace(move=move), durable=True,
         )  # fmt: skip

@@ -18,7 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from crewboard.records import BadDataError, StorageError, UsageError, counted
+from crewboard.errors import BadDataError, StorageError, UsageError
+from crewboard.records.base import counted
 from crewboard.worktrees.changes import (
     ABSENT,
     SUBMODULE,
@@ -34,7 +35,7 @@ from crewboard.worktrees.checkout import remove_unfinished
 from crewboard.worktrees.repository import UNTOUCHED, Repository, copy_settings, initialize
 
 if TYPE_CHECKING:
-    from crewboard.store import TeamDirectory
+    from crewboard.store.layout import TeamDirectory
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

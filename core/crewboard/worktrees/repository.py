@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -13,15 +14,19 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
-from crewboard import linux
-from crewboard.records import BadDataError, CrewboardError, ExitCode, UsageError, Worktree
-from crewboard.store import TeamDirectory
+from crewboard.errors import BadDataError, CrewboardError, ExitCode, UsageError
+from crewboard.linux import programs
+from crewboard.records.agents import Worktree
+from crewboard.store.layout import TeamDirectory
 
 OLDEST = (2, 38)
 """The first version of git with `merge-tree --write-tree`, which merges without touching a working tree."""
 
 TIMEOUT = 600.0
 """Seconds that one call of git may take. A checkout of a huge repository takes minutes."""
+
+MAX_MEMORY = 2 << 30
+"""Bytes of memory that git may use to check and unpack what an agent made. It reads files over 512 MiB in parts."""
 
 _OPTIONS = (
     "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
@@ -174,7 +179,7 @@ class Repository:
         """
         kept = {name: value for name, value in environment.items() if name not in _OF_GIT}
         # Programs that it starts, such as ssh, must not come from a place where agents write.
-        kept["PATH"] = linux.programs.path_outside_workspaces()
+        kept["PATH"] = programs.path_outside_workspaces()
         what = f"{program.name} {arguments[0]}"
         try:
             done = subprocess.run(
@@ -230,6 +235,9 @@ class Repository:
 
     def _receive(self, *arguments: str, stdin: int, deadline: float) -> None:
         receiver = self.start(*arguments, stdin=stdin)
+        # A pack of some kilobytes can describe objects of any size, which git makes in memory.
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(receiver.pid, resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))
         try:
             _, said = receiver.communicate(timeout=max(deadline - time.monotonic(), 0))
         except subprocess.TimeoutExpired:
@@ -264,21 +272,21 @@ def find_gh(root: Path) -> Path:
     Raises:
         UsageError: It is not installed, or other users or agents can change it.
     """
-    found = linux.programs.find_program("gh", root)
+    found = programs.find_program("gh", root)
     if found is None:
-        raise UsageError(linux.programs.passed_over("gh") or "gh is not installed; a pull request needs it")
+        raise UsageError(programs.passed_over("gh") or "gh is not installed; a pull request needs it")
     return found
 
 
 def git_environment() -> dict[str, str]:
     """Return the environment of git outside every sandbox."""
-    return {**linux.programs.clean_environment(*_VARIABLES), "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
+    return {**programs.clean_environment(*_VARIABLES), "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
 
 
 def _find_git(root: Path) -> Path:
-    program = linux.programs.find_program("git", root)
+    program = programs.find_program("git", root)
     if program is None:
-        raise NoRepositoryError(linux.programs.passed_over("git") or "git is not installed")
+        raise NoRepositoryError(programs.passed_over("git") or "git is not installed")
     found = _version(program)
     if found < OLDEST:
         raise NoRepositoryError(

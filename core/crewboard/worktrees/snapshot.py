@@ -7,6 +7,7 @@ come out as a pack, which the user's git checks as it would those of a foreign h
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import select
 import shutil
@@ -20,10 +21,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from crewboard import linux, store
-from crewboard.records import BadDataError, Spec, StorageError, UsageError, Worktree
+from crewboard.errors import BadDataError, StorageError, UsageError
+from crewboard.linux import programs
+from crewboard.records.agents import Spec, Worktree
 from crewboard.sandbox.sandbox import Sandbox, open_reader
-from crewboard.store import DEFAULT_TEAM, TeamDirectory
+from crewboard.store import files
+from crewboard.store.layout import DEFAULT_TEAM, TeamDirectory
 from crewboard.worktrees.repository import GitFailedError, Repository, copy_settings, initialize, repository_of
 
 if TYPE_CHECKING:
@@ -75,6 +78,11 @@ class Snapshot:
     tree: str
     base: str
     missing: tuple[str, ...] = ()
+
+    @property
+    def sha256(self) -> str:
+        """Return the SHA-256 that a yes to this work names: of all files, and of the agent's commits."""
+        return hashlib.sha256(f"{self.head} {self.tree}".encode()).hexdigest()
 
 
 def branch_of(team: TeamDirectory, name: str) -> str:
@@ -141,7 +149,7 @@ def take(team: TeamDirectory, name: str, spec: Spec) -> Snapshot:
         BadDataError: git refused the checkout or its objects.
         StorageError: The checkout is gone, or there is no room.
     """
-    with store.files.locked(team.local_lock(f"worktree-{name}")):
+    with files.locked(team.local_lock(f"worktree-{name}")):
         return take_locked(team, name, spec)
 
 
@@ -196,7 +204,7 @@ class _Taking:
         borrowed = [self._sandbox.policy.root / ".git/objects", *self._sandbox.policy.borrowed]
         no_git = self._scratch / "no-git"
         no_git.mkdir()
-        (no_git / "git").symlink_to(linux.programs.system_program("true", self._sandbox.policy.root))
+        (no_git / "git").symlink_to(programs.system_program("true", self._sandbox.policy.root))
         (own.objects / "info/alternates").write_bytes(b"".join(os.fsencode(path) + b"\n" for path in borrowed))
         with contextlib.suppress(FileNotFoundError):
             shutil.copyfile(self._exclude, own.directory / "info/exclude")
@@ -210,7 +218,7 @@ class _Taking:
         _copy_index(own.directory / "index", self._index)
         missing = (*missing, *_nested(self._repository, found.base, found.tree))
         if missing:
-            store.files.replace_file(self._missing, os.fsencode("\0".join(missing)))
+            files.replace_file(self._missing, os.fsencode("\0".join(missing)))
         else:
             self._missing.unlink(missing_ok=True)
         return replace(found, missing=missing)
@@ -220,7 +228,7 @@ class _Taking:
         """Run the script; its output can be read from the descriptor. End it at last."""
         before = self._before
         arguments = [
-            linux.programs.system_program("bash", self._sandbox.policy.root), "-c", _SCRIPT, "snapshot",
+            programs.system_program("bash", self._sandbox.policy.root), "-c", _SCRIPT, "snapshot",
             str(self._sandbox.policy.root), self._worktree.base, before.commit if before else self._worktree.base,
             f"{before.tree} {before.head}" if before else "", self._name,
         ]  # fmt: skip

@@ -17,19 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from crewboard import env, store
-from crewboard.records import (
-    BadDataError,
-    Bundle,
-    Carried,
-    Spec,
-    StorageError,
-    TryLaterError,
-    UsageError,
-    Workspace,
-    Worktree,
-)
-from crewboard.store import HOME, TeamDirectory
+from crewboard import env
+from crewboard.errors import BadDataError, StorageError, TryLaterError, UsageError
+from crewboard.records.agents import Spec, Worktree
+from crewboard.records.team import Bundle, Carried, Workspace
+from crewboard.store import agents, files, json_records, leases, roster
+from crewboard.store.layout import HOME, TeamDirectory
 from crewboard.worktrees import bundles, checkout
 from crewboard.worktrees.changes import is_ancestor, merge_base
 from crewboard.worktrees.repository import (
@@ -80,7 +73,7 @@ def load(team: TeamDirectory) -> Workspace | None:
         BadDataError: The record is damaged.
         StorageError: It cannot be read.
     """
-    return store.json_records.load(team.workspace, Workspace)
+    return json_records.load(team.workspace, Workspace)
 
 
 def newest(team: TeamDirectory, name: str) -> Carried | None:
@@ -90,7 +83,7 @@ def newest(team: TeamDirectory, name: str) -> Carried | None:
         BadDataError: The record is damaged.
         StorageError: It cannot be read.
     """
-    return store.json_records.load(team.carried(name), Carried)
+    return json_records.load(team.carried(name), Carried)
 
 
 def worktree_on_hosts(team: TeamDirectory, name: str, pushed: Workspace) -> Worktree:
@@ -161,7 +154,7 @@ def push(team: TeamDirectory, by: str, now: float, url: str | None = None, *, fo
         raise UsageError(f"there is no workspace to push: {error}") from None
     if url is None and repository.git("rev-parse", "--is-shallow-repository") == "true":
         raise UsageError(f"{repository.top} is a shallow clone: `git fetch --unshallow`, or push with --git URL")
-    lease = store.leases.take(team.key(".locks/workspace"))
+    lease = leases.take(team.key(".locks/workspace"))
     if lease is None:
         raise TryLaterError("another process pushes a workspace; try again when it is done")
     try:
@@ -169,7 +162,7 @@ def push(team: TeamDirectory, by: str, now: float, url: str | None = None, *, fo
             _require_related(team, repository)
         return _push(team, repository, by, now, url)
     finally:
-        store.leases.release(lease)
+        leases.release(lease)
 
 
 def _require_related(team: TeamDirectory, repository: Repository) -> None:
@@ -209,14 +202,14 @@ def _push(team: TeamDirectory, repository: Repository, by: str, now: float, url:
         commit=commit, head=head, branch=repository.branch() or "", folder=_folder_of(team, repository),
         hash_name=repository.hash_name, url=url or "", bundles=[*listed, *([made] if made else [])], by=by, at=now,
     )  # fmt: skip
-    store.json_records.save(team.workspace, pushed, durable=True)
+    json_records.save(team.workspace, pushed, durable=True)
     if made is not None:
         bundles.sweep(team, _OWNER, pushed.bundles)
     return pushed
 
 
 def _needed_bases(team: TeamDirectory) -> set[str]:
-    specs = (store.json_records.load_or_none(team.agent(name).spec, Spec) for name in store.roster.load(team).names)
+    specs = (json_records.load_or_none(team.agent(name).spec, Spec) for name in roster.load(team).names)
     return {spec.worktree.base for spec in specs if spec and spec.worktree is not None and spec.worktree.carried}
 
 
@@ -287,10 +280,10 @@ def fetch(team: TeamDirectory, repository: Repository, name: str, worktree: Work
     found = newest(team, name)
     if found is None:
         return None
-    with store.files.locked(team.local_lock(f"worktree-{name}")):
+    with files.locked(team.local_lock(f"worktree-{name}")):
         before = repository.ref(ref_of(team, name))
         is_on_host = repository.common.name == team.workspace_repository.name
-        if is_on_host and _is_here(team, name, store.agents.last_run(team.agent(name))):
+        if is_on_host and _is_here(team, name, agents.last_run(team.agent(name))):
             return Fetched(before or found.commit, tuple(found.missing), found.at, changed=False)
         found = _bring_work(team, repository, name, found)
         if repository.ref(base_ref_of(team, name)) != worktree.base:
@@ -302,8 +295,8 @@ def fetch(team: TeamDirectory, repository: Repository, name: str, worktree: Work
 def _write_missing(team: TeamDirectory, name: str, missing: Sequence[str]) -> None:
     path = missing_of(team, name)
     if missing:
-        store.files.make_folder(path.parent)
-        store.files.replace_file(path, os.fsencode("\0".join(missing)))
+        files.make_folder(path.parent)
+        files.replace_file(path, os.fsencode("\0".join(missing)))
     else:
         path.unlink(missing_ok=True)
 
@@ -459,7 +452,7 @@ def prepare(team: TeamDirectory, name: str, spec: Spec, before: int) -> None:
     if worktree is None or not worktree.carried:
         return
     try:
-        with store.files.locked(team.local_lock("workspace")):
+        with files.locked(team.local_lock("workspace")):
             repository = _open(team)
             _bring_base(team, repository, worktree.base)
             repository.git("update-ref", "refs/heads/base", worktree.base)
@@ -469,9 +462,9 @@ def prepare(team: TeamDirectory, name: str, spec: Spec, before: int) -> None:
                 _bring_work(team, repository, name, found)
         if found is None or not mine:
             _make(team, repository, name, spec, found)
-        store.files.replace_file(team.worktree_run(name), str(spec.run).encode())
+        files.replace_file(team.worktree_run(name), str(spec.run).encode())
     except OSError as error:
-        raise StorageError(f"cannot make the checkout of {name}: {store.files.reason(error)}") from error
+        raise StorageError(f"cannot make the checkout of {name}: {files.reason(error)}") from error
 
 
 def _open(team: TeamDirectory) -> Repository:
@@ -487,9 +480,9 @@ def _tidy(team: TeamDirectory, repository: Repository) -> None:
 
     Nothing that a checkout borrows goes away: objects that no ref keeps stay.
     """
-    known = set(store.roster.load(team).names)
+    known = set(roster.load(team).names)
     for mark in team.worktrees.glob("*.run"):
-        if mark.stem not in known and not store.leases.is_held(team.agent(mark.stem).lease):
+        if mark.stem not in known and not leases.is_held(team.agent(mark.stem).lease):
             checkout.remove(team, mark.stem)
             _forget_refs(team, repository, mark.stem)
     # One of 256 folders, as git estimates.
@@ -504,7 +497,7 @@ def _forget_refs(team: TeamDirectory, repository: Repository, name: str) -> None
 
 
 def _is_here(team: TeamDirectory, name: str, before: int) -> bool:
-    return store.files.read_file(team.worktree_run(name)) == str(before).encode() and team.worktree(name).is_dir()
+    return files.read_file(team.worktree_run(name)) == str(before).encode() and team.worktree(name).is_dir()
 
 
 def _make(team: TeamDirectory, repository: Repository, name: str, spec: Spec, found: Carried | None) -> None:
@@ -521,7 +514,7 @@ def _make(team: TeamDirectory, repository: Repository, name: str, spec: Spec, fo
 
 def _check_out(team: TeamDirectory, repository: Repository, name: str, worktree: Worktree, saved: Snapshot) -> None:
     place = checkout.Place(saved.head, saved.tree, Path(worktree.folder))
-    copy = store.roster.load(team).worktree_copy or ()
+    copy = roster.load(team).worktree_copy or ()
     checkout.make_of(team, repository, name, place, copy, first=False)
 
 
@@ -543,7 +536,7 @@ def bring_newest_base(team: TeamDirectory) -> None:
     """
     pushed = load(team)
     if pushed is not None:
-        with store.files.locked(team.local_lock("workspace")):
+        with files.locked(team.local_lock("workspace")):
             _bring_base(team, _open(team), pushed.commit)
 
 
@@ -573,7 +566,7 @@ def start_again(team: TeamDirectory, name: str, spec: Spec) -> str:
     worktree, source = spec.worktree, spec.flags.start_from
     if worktree is None or not worktree.carried or source is None:
         return ""
-    with store.files.locked(team.local_lock("workspace")):
+    with files.locked(team.local_lock("workspace")):
         repository = _open(team)
         found = newest(team, source)
         began = repository.ref(setup_ref_of(team, name)) or worktree.base
@@ -591,7 +584,7 @@ def start_again(team: TeamDirectory, name: str, spec: Spec) -> str:
         repository.git("update-ref", "-d", ref_of(team, name))
         saved = _beginning(team, repository, name, spec)
     _check_out(team, repository, name, worktree, saved)
-    store.files.replace_file(team.worktree_run(name), str(spec.run).encode())
+    files.replace_file(team.worktree_run(name), str(spec.run).encode())
     return f"Your checkout was replaced by the newest state of {source}."
 
 
@@ -639,7 +632,7 @@ class Carrier:
             commit=taken.commit, base=self._worktree.base, setup=setup, run=run, at=now,
             bundles=[*listed, *([made] if made else [])], missing=list(taken.missing),
         )  # fmt: skip
-        store.json_records.save(self._team.carried(self._name), new, durable=True)
+        json_records.save(self._team.carried(self._name), new, durable=True)
         self._known, self._is_known = new, True
         if not listed:
             bundles.sweep(self._team, self._name, new.bundles)

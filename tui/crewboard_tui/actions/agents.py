@@ -7,15 +7,22 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-import crewboard as core
-from crewboard import LEAD, AgentView, HireOptions, Need, Request, Team, TeamView, TryLaterError
+from crewboard import LEAD, AgentView, HireOptions, Need, Request, Team, TeamView, TryLaterError, models, pricing
+from crewboard.commands import answers, control, hosts, messages
+from crewboard.commands import hire as commands_hire
+from crewboard.commands import stop as commands_stop
+from crewboard.commands import undo as commands_undo
+from crewboard.commands.context import command_for
+from crewboard.readmodel.needs import to_acknowledge
+from crewboard.store.tasks import CLOSED
 from crewboard_tui.actions.registry import Action, Selection, aimed, either, for_fitting, not_for
 from crewboard_tui.actions.tasks import TaskActions
 from crewboard_tui.background import run_for_each
-from crewboard_tui.compose import PromptLine
-from crewboard_tui.context import AppContext
-from crewboard_tui.keymap import BY_ID
-from crewboard_tui.render import clip_middle, format_path, one_line
+from crewboard_tui.compose.composer import PromptLine
+from crewboard_tui.context import AGAIN_WITHIN, AppContext
+from crewboard_tui.keymap.bindings import BY_ID
+from crewboard_tui.render.formats import format_path
+from crewboard_tui.render.lines import clip_middle, one_line
 
 if TYPE_CHECKING:
     from crewboard.commands.undo import PutBack
@@ -25,9 +32,6 @@ _NAMED = 3
 
 _PATH = 28
 """Characters of each of their paths: the question has two lines on a screen of 80 cells."""
-
-AGAIN_WITHIN = 2.0
-"""Seconds within which `X` must be pressed a second time."""
 
 
 class AgentActions:
@@ -93,11 +97,11 @@ class AgentActions:
             self._for_all("unpausing", [agent.name for agent in living], self._unpause_one, "continue", selection)
 
     def _pause_one(self, name: str) -> str:
-        core.commands.control.pause(self._context.team, name)
+        control.pause(self._context.team, name)
         return f"{name} pauses at its next safe point; {self._context.key('agent.pause')} again lets it continue"
 
     def _unpause_one(self, name: str) -> str:
-        core.commands.control.unpause(self._context.team, name)
+        control.unpause(self._context.team, name)
         return f"{name} continues"
 
     def _why_no_pause_all(self, _: Selection) -> str | None:
@@ -113,12 +117,12 @@ class AgentActions:
             self._context.do("pausing all agents", self._pause_everyone)
 
     def _pause_everyone(self) -> str:
-        held, again = core.commands.control.pause_all(self._context.team), self._context.key("agent.pause_all")
+        held, again = control.pause_all(self._context.team), self._context.key("agent.pause_all")
         paused = f"{held[0]} pauses at its" if len(held) == 1 else f"{len(held)} agents pause at their"
         return f"{paused} next safe point; {again} again lets {'it' if len(held) == 1 else 'them'} continue"
 
     def _unpause_everyone(self) -> str:
-        names = core.commands.control.unpause_all(self._context.team)
+        names = control.unpause_all(self._context.team)
         return f"{names[0]} continues" if len(names) == 1 else f"{len(names)} agents continue"
 
     # ----------------------------------------------------------------------------------------------------- ending
@@ -128,7 +132,7 @@ class AgentActions:
         self._for_all("asking to shut down:", living, self._stop_one, "have shut down", selection)
 
     def _stop_one(self, name: str) -> str:
-        core.commands.stop.stop(self._context.team, name)
+        commands_stop.stop(self._context.team, name)
         return f"{name} has shut down"
 
     def _end(self, selection: Selection) -> None:
@@ -147,7 +151,7 @@ class AgentActions:
         self._for_all("ending", sorted(names), self._end_one, "and everything they started are ended", selection)
 
     def _end_one(self, name: str) -> str:
-        core.commands.stop.stop_now(self._context.team, name)
+        commands_stop.stop_now(self._context.team, name)
         return f"{name} and everything it started is ended"
 
     def _remove(self, selection: Selection) -> None:
@@ -176,9 +180,7 @@ class AgentActions:
     def _loss(self, agents: list[AgentView]) -> str:
         """Return what is lost when these agents are removed."""
         view, names = self._context.snapshot.view, {agent.name for agent in agents}
-        open_tasks = [
-            f"#{task.id}" for task in view.tasks if task.owner in names and task.status not in core.store.CLOSED
-        ]
+        open_tasks = [f"#{task.id}" for task in view.tasks if task.owner in names and task.status not in CLOSED]
         unread = sum(agent.unread for agent in agents)
         lost = ["its memory ends" if len(agents) == 1 else "their memories end"]
         lost += [f"{', '.join(open_tasks)} lose{'s' * (len(open_tasks) == 1)} the owner"] if open_tasks else []
@@ -186,12 +188,18 @@ class AgentActions:
         return f"{', '.join(lost)}; the files are kept"
 
     def _remove_one(self, name: str) -> str:
-        return f"{name} is removed; its files are in {format_path(core.commands.stop.remove(self._context.team, name))}"
+        return f"{name} is removed; its files are in {format_path(commands_stop.remove(self._context.team, name))}"
 
     # --------------------------------------------------------------------------------------------------- resuming
 
     def _resume(self, selection: Selection) -> None:
-        """Resume agents that have ended; let running agents retry an assignment that failed."""
+        """Resume agents that have ended; let running agents retry an assignment that failed.
+
+        For one whose model refused, ask for another model.
+        """
+        if _needs_model(selection):
+            self._ask_for_model(selection.agents[0], selection)
+            return
         failed = [agent.name for agent in selection.agents if _can_retry(agent)]
         self._for_all("letting try again", failed, self._retry_one, "try again", selection)
         over = [agent.name for agent in selection.agents if _is_over(agent)]
@@ -199,8 +207,26 @@ class AgentActions:
             self._context.do(f"resuming {', '.join(over)}", partial(self._resume_all, over))
             selection.unmark(over)
 
+    def _ask_for_model(self, agent: AgentView, selection: Selection) -> None:
+        def done(model: str | None) -> None:
+            if model is not None:
+                self._context.do(f"starting {agent.name} again", partial(self._retry_with, agent.name, model.strip()))
+                selection.unmark([agent.name])
+
+        def check(text: str) -> str | None:
+            return None if text.strip() else "name a model, such as opus"
+
+        text = models.instead_of(agent.refused_by or "", self._context.team.worker_environment) or agent.model
+        prompt = PromptLine(f"{agent.name}: model", text, check=check, hint="the model that tries again")
+        prompt.pressed = self._context.key
+        self._context.navigator.ask(prompt, done)
+
+    def _retry_with(self, name: str, model: str) -> str:
+        control.retry_with(self._context.team, name, model=model)
+        return f"{name} tries again with {model}"
+
     def _retry_one(self, name: str) -> str:
-        core.commands.control.retry(self._context.team, name)
+        control.retry(self._context.team, name)
         return f"{name} tries again"
 
     def _resume_all(self, names: list[str]) -> str:
@@ -208,8 +234,8 @@ class AgentActions:
         waiting: dict[str, list[str]] = {}
 
         def resume(name: str) -> str:
-            run = core.commands.hire.resume(self._context.team, name)
-            if waits := core.commands.hosts.queued(self._context.team, name, run):
+            run = commands_hire.resume(self._context.team, name)
+            if waits := hosts.queued(self._context.team, name, run):
                 waiting.setdefault(waits, []).append(name)
             return f"{name} is up again: run {run}, with its memory"
 
@@ -231,11 +257,11 @@ class AgentActions:
         if spec is None:
             return f"{agent.name} has no usable spec; hire it anew"
         flags = spec.flags.replace(task=None)
-        hire = core.commands.hire.Hire(
+        hire = commands_hire.Hire(
             agent.name, spec.type, spec.prompt, role=spec.role, model=spec.model or None, flags=flags
         )
-        run = core.commands.hire.spawn(self._context.team, hire).run
-        waits = core.commands.hosts.queued(self._context.team, agent.name, run)
+        run = commands_hire.spawn(self._context.team, hire).run
+        waits = hosts.queued(self._context.team, agent.name, run)
         return f"{agent.name} is {waits}" if waits else f"{agent.name} is up again: run {run}, without memory"
 
     def _raise_limit(self, selection: Selection) -> None:
@@ -261,12 +287,12 @@ class AgentActions:
     def _raised(self, agent: AgentView, limit: str) -> str:
         team, name = self._context.team, agent.name
         if agent.limit == "team_budget":
-            resumed = core.commands.control.raise_team_budget(team, limit)
+            resumed = control.raise_team_budget(team, limit)
             return f"the team may use {limit}" + (f"; {', '.join(resumed)} continue" if resumed else "")
         if agent.limit == "turns":
-            core.commands.control.raise_limits(team, name, max_turns=int(limit))
+            control.raise_limits(team, name, max_turns=int(limit))
             return f"{name} continues: it may call the model {limit} times"
-        run = core.commands.control.raise_limits(team, name, budget=limit)
+        run = control.raise_limits(team, name, budget=limit)
         return (
             f"{name} continues: it may use {limit}" if run is not None else f"{name} may use {limit}, which is used up"
         )
@@ -275,7 +301,7 @@ class AgentActions:
         """Return the selected needs that can be acknowledged, else those of the selected agents."""
         view = self._context.snapshot.view
         needs = selection.needs or tuple(
-            need for agent in selection.agents for need in core.readmodel.to_acknowledge(view, agent.name)
+            need for agent in selection.agents for need in to_acknowledge(view, agent.name)
         )
         # All agents that were lost with one host have the same need.
         return [need for need in dict.fromkeys(needs) if need.is_acknowledgeable]
@@ -383,11 +409,11 @@ class PuttingBack:
         made = self._undo(agent, part, dry_run=False)
         if made.snapshot is None:
             return f"put back {_files_of(made)}"
-        before = core.commands.command_for(self._context.team, f"undo {agent.name} --snapshot {made.snapshot[:12]}")
+        before = command_for(self._context.team, f"undo {agent.name} --snapshot {made.snapshot[:12]}")
         return f"put back {_files_of(made)}; `{before}` brings it back"
 
     def _undo(self, agent: AgentView, part: Part | None, *, dry_run: bool) -> "PutBack":
-        team, undo = self._context.team, core.commands.undo
+        team, undo = self._context.team, commands_undo
         if agent.spec is None or agent.spec.worktree is None:
             return undo.undo_file_tools(team, agent.name, dry_run=dry_run)
         if part is None:
@@ -484,11 +510,11 @@ class MarkedPermissions:
         self._context.navigator.ask(PromptLine(f"Why deny {count}?", hint=f"sent to {asking}", check=check), done)
 
     def _approve_one(self, request: Request) -> str:
-        core.commands.answers.approve(self._context.team, request.id, sha256=request.sha256)
+        answers.approve(self._context.team, request.id, sha256=request.sha256)
         return f"approved: {request.from_} goes on"
 
     def _deny_one(self, reason: str, request: Request) -> str:
-        core.commands.answers.reject(self._context.team, request.id, reason, sha256=request.sha256)
+        answers.reject(self._context.team, request.id, reason, sha256=request.sha256)
         return f"denied: {request.from_} reads why"
 
     def _answer(
@@ -504,10 +530,10 @@ class MarkedPermissions:
 def _acknowledge_need(team: Team, need: Need) -> None:
     """Record that the operator has seen a need that can be acknowledged."""
     if need.marks:
-        core.commands.messages.acknowledge_marks(team, dict(need.marks), f"#{need.task}" if need.task else need.agent)
+        messages.acknowledge_marks(team, dict(need.marks), f"#{need.task}" if need.task else need.agent)
     else:
         for name in need.agents or (need.agent,):
-            core.commands.messages.acknowledge(team, name)
+            messages.acknowledge(team, name)
 
 
 def _is_alive(agent: AgentView) -> bool:
@@ -543,7 +569,14 @@ def _is_resumable(agent: AgentView) -> bool:
     return _is_over(agent) or _can_retry(agent)
 
 
+def _needs_model(selection: Selection) -> bool:
+    """Return True if one agent is selected, and its model refused its last assignment."""
+    return len(selection.agents) == 1 and selection.agents[0].refused_by is not None
+
+
 def _resume_label(selection: Selection) -> str | None:
+    if _needs_model(selection):
+        return "other model"
     found = [agent for agent in selection.agents if _is_resumable(agent)]
     return "retry" if found and all(map(_can_retry, found)) else None
 
@@ -553,12 +586,12 @@ def _check_turns(text: str) -> str | None:
 
 
 def _check_budget(text: str) -> str | None:
-    return None if core.pricing.budget_or_none(text) is not None else "give money as $5 or tokens as 200k"
+    return None if pricing.budget_or_none(text) is not None else "give money as $5 or tokens as 200k"
 
 
 def _doubled(amount: str | None) -> str:
     """Return twice a budget, as a suggestion."""
-    budget = core.pricing.budget_or_none(amount)
+    budget = pricing.budget_or_none(amount)
     if budget is None:
         return ""
     return f"${2 * budget.usd:g}" if budget.usd is not None else str(2 * (budget.tokens or 0))

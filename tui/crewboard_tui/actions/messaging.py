@@ -3,27 +3,16 @@
 from collections.abc import Callable, Iterable
 from functools import partial
 
-import crewboard as core
 from crewboard import LEAD, CrewboardError
+from crewboard.commands import control, hire, messages
+from crewboard.records.base import counted
 from crewboard_tui.actions.registry import Action, Selection, aimed, for_fitting, not_for
 from crewboard_tui.background import Then
-from crewboard_tui.compose import (
-    ALL_AGENTS,
-    COMMANDS,
-    TALK,
-    Composer,
-    ComposeTarget,
-    Note,
-    PromptLine,
-    Visit,
-    interrupting,
-    openings,
-    parse_line,
-    split_attachments,
-    to_agents,
-)
+from crewboard_tui.compose.composer import Composer, ComposeTarget, PromptLine
+from crewboard_tui.compose.parser import COMMANDS, Note, Visit, openings, parse_line, split_attachments
 from crewboard_tui.context import AppContext
-from crewboard_tui.keymap import BY_ID
+from crewboard_tui.drafts import ALL_AGENTS, TALK, interrupting, to_agents
+from crewboard_tui.keymap.bindings import BY_ID
 
 Unmark = Callable[[Iterable[str]], None]
 
@@ -66,7 +55,7 @@ class Messaging:
         if composer is not None and composer.line is not None and not line:
             composer.begin(target)
             return
-        from crewboard_tui.compose import Prose
+        from crewboard_tui.compose.draft_input import Prose
 
         def done(text: str | None) -> None:
             if text is not None and target.is_sent(text):
@@ -107,7 +96,7 @@ class Messaging:
 
     @property
     def _openings(self) -> list[str]:
-        return openings(self._names, core.commands.messages.slash_commands(self._context.team))
+        return openings(self._names, messages.slash_commands(self._context.team))
 
     def _write_out(self, text: str) -> str | None:
         """Return the text for which a slash command of the project stands; None for every other text.
@@ -115,7 +104,7 @@ class Messaging:
         Raises:
             UsageError: Its file cannot be used.
         """
-        return None if _opens_view(text) else core.commands.messages.write_out(self._context.team, text)
+        return None if _opens_view(text) else messages.write_out(self._context.team, text)
 
     def _why_not(self, names: list[str], text: str, *, hires: bool = False) -> str | None:
         """Return why a text cannot be sent. `hires` says that a text for the lead hires it if there is none."""
@@ -123,19 +112,19 @@ class Messaging:
             said = parse_line(text, names, self._names)
             if isinstance(said, Note) and not (hires and said.names == (LEAD,)):
                 # Now, while the text is still in the line: after a refusal, writing goes on there.
-                core.commands.messages.read_attachments(self._context.team, said.names, split_attachments(said.text)[1])
+                messages.read_attachments(self._context.team, said.names, split_attachments(said.text)[1])
         except CrewboardError as error:
             return str(error)
         return self._why_no_command(text)
 
     def _why_no_command(self, text: str) -> str | None:
         """Return that a text is no slash command, if it looks like one; None if it was refused just before."""
-        name = None if _opens_view(text) else core.commands.messages.unknown_command(self._context.team, text)
+        name = None if _opens_view(text) else messages.unknown_command(self._context.team, text)
         held, self._held = self._held, text
         if name is None or held == text:
             self._held = ""
             return None
-        known = core.commands.messages.slash_commands(self._context.team)
+        known = messages.slash_commands(self._context.team)
         there = f"there are {', '.join(f'/{each}' for each in known)}" if known else ".claude/commands has none"
         return f"no command /{name}: {self._context.key('draft.send')} again sends it as text; {there}"
 
@@ -154,11 +143,10 @@ class Messaging:
         said, attached = split_attachments(text)
 
         def send() -> str:
-            core.commands.messages.send_to_each(
-                left, lambda name: core.commands.messages.send(self._context.team, name, said, attached)
-            )
-            asleep = [name for name in names if not core.commands.messages.is_listening(self._context.team, name)]
-            later = f"; {', '.join(asleep)} reads it when resumed" if asleep else ""
+            messages.send_to_each(left, lambda name: messages.send(self._context.team, name, said, attached))
+            asleep = [name for name in names if not messages.is_listening(self._context.team, name)]
+            how = "is not running" if self._context.snapshot.view.attached is not None else "reads it when resumed"
+            later = f"; {', '.join(asleep)} {how}" if asleep else ""
             return f"sent to {', '.join(names)}{later}"
 
         keep = keep_unsent(self._context, lambda: to_agents(left), text)
@@ -187,8 +175,8 @@ class Messaging:
         unmark(names)
 
         def send() -> str:
-            told = len(core.commands.messages.broadcast(self._context.team, text, left))
-            return f"sent to {core.records.counted(told, 'agent')}"
+            told = len(messages.broadcast(self._context.team, text, left))
+            return f"sent to {counted(told, 'agent')}"
 
         def draft() -> str:
             return kept_as if left == names else to_agents(left)
@@ -209,9 +197,7 @@ class Messaging:
         unmark(names)
 
         def interrupt() -> str:
-            core.commands.messages.send_to_each(
-                left, lambda name: core.commands.control.interrupt(self._context.team, name, text)
-            )
+            messages.send_to_each(left, lambda name: control.interrupt(self._context.team, name, text))
             return f"interrupted: {', '.join(names)} reads it now"
 
         keep = keep_unsent(self._context, lambda: interrupting(left), text)
@@ -242,7 +228,7 @@ class Messaging:
 
     def _tell_lead(self, text: str) -> None:
         def tell() -> str:
-            told = core.commands.hire.tell_lead(self._context.team, text)
+            told = hire.tell_lead(self._context.team, text)
             return "a lead is hired and reads it" if told.fresh else "sent to the lead"
 
         self._context.do("telling the lead", tell, settle=keep_unsent(self._context, lambda: TALK, text))

@@ -7,8 +7,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from crewboard import AgentView, Need, Task, TeamView
-from crewboard_tui.keymap import BY_ID
-from crewboard_tui.render import clip, one_line
+from crewboard_tui.keymap.bindings import BY_ID
+from crewboard_tui.render.lines import clip, one_line
 
 NOT_NOW = "not now"
 """The reason why a key does nothing, if there is no better one."""

@@ -1,11 +1,13 @@
 """Answer a request, and describe what happened to it after its page was opened."""
 
-import crewboard as core
 from crewboard import Request, TeamView
-from crewboard_tui.actions.registry import NOT_NOW, Action, Selection
+from crewboard.commands import answers
+from crewboard.readmodel.mail import question_in
+from crewboard.records.agents import Terms
+from crewboard_tui.actions.registry import Action, Selection
 from crewboard_tui.context import AppContext
-from crewboard_tui.keymap import Pressed, default_key
-from crewboard_tui.render import format_clock
+from crewboard_tui.keymap.bindings import Pressed, default_key
+from crewboard_tui.render.formats import format_clock
 
 
 class RequestActions:
@@ -19,10 +21,10 @@ class RequestActions:
         self.request = request
         self.actions = (Action("request.next", self._open_next, self._why_no_next),)
 
-    def approve(self, feedback: str | None, edited: str | None, terms: core.records.Terms | None = None) -> str:
+    def approve(self, feedback: str | None, edited: str | None, terms: Terms | None = None) -> str:
         """Say yes, to the plan as it is `edited` if that is given, and with `terms`."""
         request = self.request
-        core.commands.answers.approve(
+        answers.approve(
             self._context.team, request.id, feedback=feedback, sha256=request.sha256, edited=edited, terms=terms
         )
         if edited is not None and self._context.snapshot.view.attached is not None:
@@ -34,22 +36,22 @@ class RequestActions:
         how += " with terms" if terms is not None and not terms.is_empty else ""
         return f"approved{how}: {then}"
 
-    def approve_with_rule(self, covers: str, rule_for: core.commands.answers.RuleFor) -> str:
+    def approve_with_rule(self, covers: str, rule_for: answers.RuleFor) -> str:
         """Say yes, and from now on to everything that the rule `covers`."""
-        _, rule = core.commands.answers.approve_with_rule(
+        _, rule = answers.approve_with_rule(
             self._context.team, self.request.id, sha256=self.request.sha256, rule_for=rule_for
         )
         return f"approved, and from now on {covers}; {self._context.key('app.rules')} lists and revokes {rule.id}"
 
     def reject(self, feedback: str) -> str:
         """Say no, or no for now with a question."""
-        core.commands.answers.reject(self._context.team, self.request.id, feedback, sha256=self.request.sha256)
-        asks = core.readmodel.question_in(feedback) is not None
+        answers.reject(self._context.team, self.request.id, feedback, sha256=self.request.sha256)
+        asks = question_in(feedback) is not None
         return f"asked back: {self.request.from_} reads it" if asks else f"denied: {self.request.from_} reads why"
 
     def answer(self, text: str) -> str:
         """Answer a question."""
-        core.commands.answers.answer(self._context.team, self.request.id, text)
+        answers.answer(self._context.team, self.request.id, text)
         return f"answered: {self.request.from_} continues"
 
     # ------------------------------------------------------------------------------------------------------- next
@@ -62,7 +64,7 @@ class RequestActions:
 
     def _why_no_next(self, _: Selection) -> str | None:
         others = any(need.request_id != self.request.id for need in self._context.snapshot.view.needs)
-        return None if self._waits_instead or others else NOT_NOW
+        return None if self._waits_instead or others else "nothing else needs you"
 
     async def _open_next(self, _: Selection) -> None:
         if (newest := self._waits_instead) is not None:

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable
 
-import crewboard as core
 from crewboard import AgentView, Message, Need, Task, TeamView
-from crewboard_tui.actions.registry import NOT_NOW, Action, Layer, Selection
-from crewboard_tui.compose import PromptLine
+from crewboard.readmodel.reader import blocked
+from crewboard_tui.actions.registry import Action, Layer, Selection
+from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.context import AppContext
-from crewboard_tui.render import look_of, task_look
+from crewboard_tui.render.looks import look_of, task_look
 
 ALL = "all"
 
@@ -55,7 +55,7 @@ def in_group(agent: AgentView, group: str) -> bool:
 
 def task_in_group(task: Task, view: TeamView, group: str) -> bool:
     """Return True if a task is in a group of states; every task is in `ALL`."""
-    return group == ALL or task_look(task, core.readmodel.blocked(task, view.tasks)).word in TASK_GROUPS[group]
+    return group == ALL or task_look(task, blocked(task, view.tasks)).word in TASK_GROUPS[group]
 
 
 def need_in_group(need: Need, group: str) -> bool:
@@ -121,7 +121,9 @@ class Search:
         self.words = ""
         self.group = ALL
         filter_ = Action("view.filter", self._ask)
-        turn = Action("view.group", self._turn_group, lambda _: None if len(self._groups) > 1 else NOT_NOW)
+        turn = Action(
+            "view.group", self._turn_group, lambda _: None if len(self._groups) > 1 else "only one group here"
+        )
         self.actions = (filter_,) if groups is None else (filter_, turn)
         self.layer = Layer(lambda: self.is_narrowed, self.clear)
         """The layer of the narrowing, which Esc closes."""

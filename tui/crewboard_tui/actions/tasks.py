@@ -5,14 +5,18 @@ from functools import partial
 
 from msgspec.structs import replace
 
-import crewboard as core
 from crewboard import Task, TeamView, UsageError
+from crewboard.commands import tasks
+from crewboard.store import tasks as store_tasks
+from crewboard.store.tasks import CLOSED
 from crewboard_tui.actions.messaging import keep_unsent
-from crewboard_tui.actions.registry import NOT_NOW, Action, Selection, aimed
+from crewboard_tui.actions.registry import Action, Selection, aimed
 from crewboard_tui.background import run_for_each
-from crewboard_tui.compose import TASK, PromptLine, edit_of_task, resolve_prefix
+from crewboard_tui.compose.composer import PromptLine
+from crewboard_tui.compose.parser import resolve_prefix
 from crewboard_tui.context import AppContext
-from crewboard_tui.keymap import BY_ID
+from crewboard_tui.drafts import TASK, edit_of_task
+from crewboard_tui.keymap.bindings import BY_ID
 
 _TO_DO = frozenset({"pending", "in_progress", "failed"})
 """Statuses of tasks whose priority matters: a failed task may be tried again."""
@@ -23,7 +27,7 @@ class TaskActions:
 
     def __init__(self, context: AppContext) -> None:
         self._context = context
-        self.reopen = _on_tasks("task.reopen", self._reopen, lambda task: task.status in core.store.CLOSED)
+        self.reopen = _on_tasks("task.reopen", self._reopen, lambda task: task.status in CLOSED)
         self.actions = (
             Action("task.new", self._new),
             _on_tasks("task.assign", self._assign, lambda task: _is_open(task) or task.status == "failed"),
@@ -38,7 +42,7 @@ class TaskActions:
         """Reopens a failed task for the agent that had it. Needs-you offers it in the place of `agent.resume`."""
 
     def _new(self, selection: Selection) -> None:
-        from crewboard_tui.compose import Prose
+        from crewboard_tui.compose.draft_input import Prose
 
         def done(text: str | None) -> None:
             if text is not None and text.strip():
@@ -58,7 +62,7 @@ class TaskActions:
         subject, description = split_text(text)
 
         def add() -> str:
-            made.append(core.commands.tasks.add_task(self._context.team, subject, description=description).id)
+            made.append(tasks.add_task(self._context.team, subject, description=description).id)
             assign, block = self._context.key("task.assign"), self._context.key("task.block")
             return f"task {made[0]} is on the board: {assign} assigns it, {block} lets it wait for others"
 
@@ -98,23 +102,19 @@ class TaskActions:
 
     def _give(self, ident: int, name: str) -> str:
         found = next((task for task in self._context.snapshot.view.tasks if task.id == ident), None)
-        reopens = found is not None and found.status in core.store.CLOSED
-        task = core.commands.tasks.update_task(
-            self._context.team, ident, owner=name, status="pending" if reopens else None
-        )
+        reopens = found is not None and found.status in CLOSED
+        task = tasks.update_task(self._context.team, ident, owner=name, status="pending" if reopens else None)
         if hindrances := self._hindrances(task):
             return f"task {ident} is {name}'s: {'; '.join(hindrances)}"
-        waiting = core.store.tasks.blockers(
-            task, {each.id: each for each in core.store.tasks.load_all(self._context.team.directory)}
+        waiting = store_tasks.blockers(
+            task, {each.id: each for each in store_tasks.load_all(self._context.team.directory)}
         )
         begins = f"who begins after {', '.join(f'#{other}' for other in waiting)}" if waiting else "who is told"
         return f"task {ident} is {name}'s, {begins}"
 
     def _hindrances(self, task: Task) -> list[str]:
         owner = self._context.snapshot.view.agent(task.owner) if task.owner else None
-        return core.commands.tasks.blocking_reasons(
-            self._context.team, task, owner_lives=owner is not None and owner.alive
-        )
+        return tasks.blocking_reasons(self._context.team, task, owner_lives=owner is not None and owner.alive)
 
     def _block(self, chosen: list[Task], _: Selection) -> None:
         task = chosen[0]
@@ -131,7 +131,7 @@ class TaskActions:
         self._context.navigator.ask(PromptLine(f"#{task.id} waits for", kept, check=check, hint=hint), done)
 
     def _wait_for(self, ident: int, blocked_by: list[int]) -> str:
-        task = core.commands.tasks.block_task(self._context.team, ident, blocked_by)
+        task = tasks.block_task(self._context.team, ident, blocked_by)
         others = ", ".join(f"#{other}" for other in blocked_by)
         if hindrances := self._hindrances(task):
             return f"task {ident} waits: {'; '.join(hindrances)}"
@@ -139,7 +139,7 @@ class TaskActions:
 
     def _edit(self, chosen: list[Task], _: Selection) -> None:
         task, drafts = chosen[0], self._context.drafts
-        from crewboard_tui.compose import Prose
+        from crewboard_tui.compose.draft_input import Prose
 
         name, shown = edit_of_task(task.id), as_text(task.subject, task.description)
 
@@ -173,7 +173,7 @@ class TaskActions:
         (old_subject, old_description), (subject, description) = split_text(shown), split_text(text)
         if (subject, description) == (old_subject, old_description):
             return f"task {task_id} is as it was"
-        changed = core.commands.tasks.update_task(
+        changed = tasks.update_task(
             self._context.team,
             task_id,
             subject=subject if subject != old_subject else None,
@@ -184,8 +184,8 @@ class TaskActions:
 
     def _reprioritise(self, chosen: list[Task], selection: Selection, change: int) -> None:
         def reprioritise(task: Task) -> str:
-            changed = core.commands.tasks.raise_priority(self._context.team, task.id, change)
-            return f"task {task.id}: {core.commands.tasks.describe_priority(changed.priority)}"
+            changed = tasks.raise_priority(self._context.team, task.id, change)
+            return f"task {task.id}: {tasks.describe_priority(changed.priority)}"
 
         # The marks stay: the key may be pressed several times.
         doing, done = ("raising", "raised") if change > 0 else ("lowering", "lowered")
@@ -193,7 +193,7 @@ class TaskActions:
 
     def _cancel(self, chosen: list[Task], selection: Selection) -> None:
         def cancel(task: Task) -> str:
-            core.commands.tasks.update_task(self._context.team, task.id, status="cancelled")
+            tasks.update_task(self._context.team, task.id, status="cancelled")
             said = f"task {task.id} is cancelled: {self._context.key('task.reopen')} opens it again"
             if task.status == "in_progress":
                 said += f"; {task.owner} is not told: {self._context.key('agent.message')} writes to it"
@@ -203,7 +203,7 @@ class TaskActions:
 
     def _reopen(self, chosen: list[Task], selection: Selection) -> None:
         def reopen(task: Task) -> str:
-            core.commands.tasks.reopen_task(self._context.team, task.id)
+            tasks.reopen_task(self._context.team, task.id)
             assign = self._context.key("task.assign")
             return f"task {task.id} is open again, for any agent to take; {assign} assigns it"
 
@@ -211,7 +211,7 @@ class TaskActions:
 
     def _retry(self, chosen: list[Task], selection: Selection) -> None:
         def retry(task: Task) -> str:
-            owner = core.commands.tasks.retry_task(self._context.team, task.id).owner
+            owner = tasks.retry_task(self._context.team, task.id).owner
             return f"task {task.id} is open again, " + (f"{owner} is told" if owner else "for any agent to take")
 
         self._for_each("retrying", chosen, retry, "open again", selection)
@@ -233,7 +233,11 @@ def _on_tasks(
     def available(selection: Selection) -> str | None:
         if one and len(selection.tasks) > 1:
             return "one task at a time"
-        return None if fitting(selection) else NOT_NOW
+        if fitting(selection):
+            return None
+        chosen = selection.tasks or ((selection.task,) if selection.task is not None else ())
+        states = dict.fromkeys(task.status.replace("_", " ") for task in chosen)
+        return f"not while it is {' or '.join(states)}" if states else "select a task first"
 
     def label(selection: Selection) -> str | None:
         found = [f"#{task.id}" for task in fitting(selection)]
@@ -244,7 +248,7 @@ def _on_tasks(
 
 def as_text(subject: str, description: str) -> str:
     """Return a task as one text to edit: the subject is the first line."""
-    from crewboard_tui.compose import clean
+    from crewboard_tui.compose.draft_input import clean
 
     return "\n".join(filter(None, (clean(subject, one_line=True).strip(), clean(description).strip())))
 
@@ -256,7 +260,7 @@ def split_text(text: str) -> tuple[str, str]:
 
 
 def _is_open(task: Task) -> bool:
-    return task.status not in core.store.CLOSED
+    return task.status not in CLOSED
 
 
 def _misfit(task: Task, kind: str) -> bool:
@@ -287,7 +291,7 @@ def ids(text: str) -> list[int]:
 def cannot_wait(view: TeamView, task_id: int, text: str) -> str | None:
     """Return why a task cannot wait for those that `text` names; None if it can."""
     try:
-        core.store.tasks.check_blockers(task_id, ids(text), {task.id: task for task in view.tasks})
+        store_tasks.check_blockers(task_id, ids(text), {task.id: task for task in view.tasks})
     except ValueError:
         return "give the numbers of tasks, such as 9 11"
     except UsageError as error:

@@ -1,19 +1,27 @@
 """The commands that answer what needs the user: a need or a request."""
 
+import os
 from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-import crewboard as core
-from crewboard import ExitCode, Need, NeedKind, Request
+from crewboard import ExitCode, Need, NeedKind, Request, models
+from crewboard.commands.context import CommandLine
+from crewboard.names import SYSTEM
+from crewboard.readmodel.needs import NEED_OF_REQUEST, ways_to_begin
+from crewboard.readmodel.team import Limit
+from crewboard.records.requests import SHA256_DIGITS
 
 READ = "read it"
+
+_READ = (READ, "requests")
+_APPROVE = ("approve", "approve {id} --sha256 {sha256}")
 
 _ACKNOWLEDGE = ("acknowledge", "ack {agent}")
 
 _SEE_HOSTS = ("see the hosts", "hosts")
 
-_RAISES: dict[core.readmodel.Limit, str] = {
+_RAISES: dict[Limit, str] = {
     "turns": "limit {agent} --turns N",
     "budget": "budget {agent} AMOUNT",
     "team_budget": "budget AMOUNT",
@@ -22,10 +30,10 @@ _RAISES: dict[core.readmodel.Limit, str] = {
 
 _ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
     "death": (("resume", "resume {agent}"), ("acknowledge", "ack {agent}")),
-    "plan": ((READ, "requests"), ("approve", "approve {id}"), ("refuse", "reject {id} --feedback TEXT")),
-    "permission": (("approve", "approve {id}"), ("refuse", "reject {id} --feedback TEXT")),
+    "plan": (_READ, _APPROVE, ("refuse", "reject {id} --feedback TEXT")),
+    "permission": (_READ, _APPROVE, ("refuse", "reject {id} --feedback TEXT")),
     "question": (("answer", "answer {id} TEXT"),),
-    "review": ((READ, "requests"), ("approve", "approve {id}"), ("send back", "reject {id} --feedback TEXT")),
+    "review": (_READ, _APPROVE, ("send back", "reject {id} --feedback TEXT")),
     "stuck": (("see why", "journal {agent}"), ("stop it", "stop {agent} --now")),
     "looping": (("tell it", "send {agent} TEXT"), ("stop it", "stop {agent}")),
     "failed": (("try again", "send {agent} TEXT"), _ACKNOWLEDGE),
@@ -57,24 +65,25 @@ _ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
 }
 
 
-def answers(need: Need | Request, typed: core.commands.CommandLine) -> Iterator[tuple[str, str]]:
+def answers(need: Need | Request, typed: CommandLine) -> Iterator[tuple[str, str]]:
     """Return each possible answer to a need or request, with the command that gives it."""
     if need.answered_in is not None:
         return iter([("answer it", "answer in Claude Code's own terminal")])
     return _commands(need, typed)
 
 
-def _commands(need: Need | Request, typed: core.commands.CommandLine) -> Iterator[tuple[str, str]]:
+def _commands(need: Need | Request, typed: CommandLine) -> Iterator[tuple[str, str]]:
     words: dict[str, str | int | None]
     if isinstance(need, Need):
         known = _known(need)
         words = {
             "agent": need.agent, "id": need.request_id, "task": need.task, "mailbox": need.mailbox,
-            "server": need.server,
+            "server": need.server, "sha256": need.sha256[:SHA256_DIGITS],
+            "model": models.instead_of(need.refused_by or "", os.environ) or "M",
         }  # fmt: skip
-    elif need.type in core.readmodel.NEED_OF_REQUEST:
-        known = _ANSWERS[core.readmodel.NEED_OF_REQUEST[need.type]]
-        words = {"agent": need.from_, "id": need.id}
+    elif need.type in NEED_OF_REQUEST:
+        known = _ANSWERS[NEED_OF_REQUEST[need.type]]
+        words = {"agent": need.from_, "id": need.id, "sha256": need.sha256[:SHA256_DIGITS]}
     # A shutdown request is answered by the agent that it asks.
     else:
         return
@@ -89,6 +98,8 @@ def _known(need: Need) -> tuple[tuple[str, str], ...]:
     known = _ANSWERS[need.kind]
     if need.host is not None or need.kind == "no_host":
         known = _about_host(need)
+    elif need.refused_by is not None:
+        known = (("try another model", "resume {agent} --model {model}"), *known)
     elif need.limit is not None:
         known = (("raise the limit", _RAISES[need.limit]), _ACKNOWLEDGE)
     elif need.kind == "failed" and need.code == ExitCode.TRY_LATER:
@@ -96,9 +107,9 @@ def _known(need: Need) -> tuple[tuple[str, str], ...]:
     # Restarting does not help against a failure that repeats.
     elif need.kind == "failed" and need.code == ExitCode.INTERNAL:
         known = ()
-    elif need.kind == "task_failed" and need.agent == core.records.SYSTEM:
+    elif need.kind == "task_failed" and need.agent == SYSTEM:
         known = known[1:]
-    elif need.kind == "check_failed" and need.agent == core.records.SYSTEM:
+    elif need.kind == "check_failed" and need.agent == SYSTEM:
         known = known[2:]
     elif need.kind == "collision" and not need.in_worktrees:
         known = (("see what it did", "journal {agent}"), *known[1:])
@@ -109,7 +120,7 @@ def _known(need: Need) -> tuple[tuple[str, str], ...]:
 
 def _about_host(need: Need) -> tuple[tuple[str, str], ...]:
     """Return the answers to a need for a host, or about one that was lost."""
-    ways = core.readmodel.ways_to_begin(need)
+    ways = ways_to_begin(need)
     if need.kind == "no_host":
         # Agents that outlived their host run: there is nothing to cancel.
         return (*ways, _SEE_HOSTS) if need.host is not None else (*ways, *_ANSWERS["no_host"])
@@ -122,7 +133,7 @@ _STEERS = frozenset({"resume", "send", "stop", "remove", "pause", "limit", "budg
 """Commands that are refused for agents of another program."""
 
 
-def _possible(known: tuple[tuple[str, str], ...], typed: core.commands.CommandLine) -> list[tuple[str, str]]:
+def _possible(known: tuple[tuple[str, str], ...], typed: CommandLine) -> list[tuple[str, str]]:
     return [each for each in known if not (typed.attached and each[1].partition(" ")[0] in _STEERS)]
 
 

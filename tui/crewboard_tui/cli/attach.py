@@ -6,9 +6,14 @@ from pathlib import Path
 
 import click
 
-import crewboard as core
 from crewboard import Team, TryLaterError, UsageError, read_team
-from crewboard.attach import hooks, install
+from crewboard.attach import delivery, formats, hooks, install, places
+from crewboard.attach import follow as attach_follow
+from crewboard.attach import teams as attach_teams
+from crewboard.commands.context import CommandLine
+from crewboard.readmodel.team import describe_runner
+from crewboard.store import roster
+from crewboard.store.layout import team_directories
 from crewboard_tui.cli.common import Session, note, say, table
 
 POLL = 0.5
@@ -41,22 +46,22 @@ def attach(session: Session, team: str | None, action: str | None, letters: bool
         change_hooks(project_of(session), action)
 
 
-def choose(session: Session, name: str | None) -> core.attach.teams.FoundTeam:
+def choose(session: Session, name: str | None) -> attach_teams.FoundTeam:
     """Return the team called `name`, else the only one that works in the workspace; else list all, and end.
 
     Raises:
         UsageError: There is no team of that name.
         TryLaterError: There is none at all.
     """
-    config = core.attach.places.config_dir()
-    found = core.attach.teams.find_teams(config)
+    config = places.config_dir()
+    found = attach_teams.find_teams(config)
     if name is not None:
         named = [each for each in found if name in (each.name, each.directory_name)]
         if not named:
             known = ", ".join(each.name for each in found) or "none"
             raise UsageError(f"Claude Code has no team {name!r} in {config} (teams: {known})")
         return named[0]
-    teams = core.attach.teams.find_teams_below(session.root)
+    teams = attach_teams.find_teams_below(session.root)
     if len(teams) == 1:
         return teams[0]
     shown = [each for each in found if len(each.roster.members) > 1] or teams
@@ -75,21 +80,21 @@ def is_inside(folder: str, root: Path) -> bool:
     return bool(folder) and Path(folder).resolve().is_relative_to(root)
 
 
-def follow(session: Session, found: core.attach.teams.FoundTeam, letters: bool | None) -> None:
+def follow(session: Session, found: attach_teams.FoundTeam, letters: bool | None) -> None:
     """Mirror a team in the foreground until it ends."""
     elsewhere = session.root_option is None and not is_inside(found.cwd, session.root)
     root = Path(found.cwd) if elsewhere and Path(found.cwd).is_dir() else session.root
-    directory = core.attach.teams.attach(root, found, time.time())
+    directory = attach_teams.attach(root, found, time.time())
     if letters is not None:
-        core.attach.delivery.allow(directory, letters=letters)
-    thread = core.attach.follow.MirrorThread(directory, on_error=note)
+        delivery.allow(directory, letters=letters)
+    thread = attach_follow.MirrorThread(directory, on_error=note)
     thread.refresh()
-    typed = core.commands.CommandLine.of(Team(directory))
+    typed = CommandLine.of(Team(directory))
     say(f"attached to {found.name} as {directory.path.name}: `{typed()}` opens the board, Ctrl-C ends the mirror")
     view = read_team(directory)
-    note(core.readmodel.describe_runner(view))
+    note(describe_runner(view))
     if view.attached is not None and not view.attached.tested:
-        oldest, *_, newest = core.attach.formats.TESTED
+        oldest, *_, newest = formats.TESTED
         note(f"warning: this version is outside of those tested, {oldest} to {newest}; something may be missing")
     if not thread.mirror.is_active:
         note("another process mirrors it; this one takes over when that ends")
@@ -103,8 +108,8 @@ def follow(session: Session, found: core.attach.teams.FoundTeam, letters: bool |
 def project_of(session: Session) -> Path:
     """Return where the sessions of the attached team of the workspace are started; the root if there is none."""
     # A team that came with a repository must not name another project.
-    for team in (each for each in core.store.team_directories(session.root) if not each.is_foreign()):
-        attached = core.store.roster.load(team).attached if core.store.roster.is_attached(team) else None
+    for team in (each for each in team_directories(session.root) if not each.is_foreign()):
+        attached = roster.load(team).attached if roster.is_attached(team) else None
         if attached is not None and attached.cwd and session.team_option in (None, team.path.name, attached.team):
             return Path(attached.cwd)
     return session.root

@@ -3,19 +3,21 @@
 import asyncio
 import ipaddress
 import os
-import secrets
 import select
 import sys
 from collections.abc import Iterator
 
 import click
 
-import crewboard as core
-from crewboard import Need, NeedKind, Request, StorageError, Task, Team, TeamReader, TeamView, UsageError
+from crewboard import Need, NeedKind, Request, StorageError, Task, Team, TeamReader, TeamView, UsageError, env
+from crewboard.commands.context import CommandLine
+from crewboard.readmodel import watcher
+from crewboard.readmodel.needs import waiting_behind
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, keep_mirrored, note, say, say_json
 from crewboard_tui.notifications import NeedsDiff
-from crewboard_tui.render import format_long_age, safe_line
+from crewboard_tui.render.formats import format_long_age
+from crewboard_tui.render.sanitize import safe_line
 
 
 @click.command()
@@ -32,7 +34,7 @@ def board(session: Session, plain_glyphs: bool, plain: bool, read_only: bool) ->
         keep_mirrored(team.directory)
         follow(team)
         return
-    typed = core.commands.CommandLine.of(team)
+    typed = CommandLine.of(team)
     check_terminal(f"`{typed('board --plain')}`, `{typed('status')}` and `{typed('watch')}` do not")
     from crewboard_tui.session import run
 
@@ -60,7 +62,7 @@ def check_terminal(instead: str) -> None:
     Raises:
         UsageError: There is no such terminal.
     """
-    if core.env.is_in_browser():
+    if env.is_in_browser():
         return
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(f"the dashboard needs a terminal; {instead}")
@@ -89,7 +91,7 @@ def serve(session: Session, host: str, port: int, read_only: bool) -> None:
     except ModuleNotFoundError as error:
         raise UsageError(f"`crewboard serve` needs {error.name}: pip install 'crewboard[serve]'") from error
 
-    token, team = _serve_token(host), session.team
+    token, team = _own_token(host), session.team
     if not _is_loopback(host):
         note(f"{host} can be reached from other machines, and the connection is not encrypted: put TLS in front of it")
     try:
@@ -103,15 +105,13 @@ def _print_link(link: str) -> None:
     note("open the link in a browser; Ctrl-C ends, the agents keep running")
 
 
-def _serve_token(host: str) -> str:
-    token = os.environ.pop(core.env.SERVE_TOKEN, None) or None  # dashboards and agents do not get it
+def _own_token(host: str) -> str | None:
+    token = os.environ.pop(env.SERVE_TOKEN, None) or None  # dashboards and agents do not get it
     if token is not None and len(token) < SHORTEST_TOKEN:
-        raise UsageError(f"{core.env.SERVE_TOKEN} is too short: at least {SHORTEST_TOKEN} characters")
+        raise UsageError(f"{env.SERVE_TOKEN} is too short: at least {SHORTEST_TOKEN} characters")
     if token is None and not _is_loopback(host):
-        raise UsageError(
-            f"--host {host} can be reached from other machines: set {core.env.SERVE_TOKEN} to a long secret"
-        )
-    return token or secrets.token_urlsafe(32)
+        raise UsageError(f"--host {host} can be reached from other machines: set {env.SERVE_TOKEN} to a long secret")
+    return token
 
 
 def _is_loopback(host: str) -> bool:
@@ -132,7 +132,7 @@ def follow(team: Team) -> None:
     """Print the open needs, then each new and each settled one, until stdout is closed."""
     from crewboard_tui.cli.watching import hints
 
-    directory, typed = team.directory, core.commands.CommandLine.of(team)
+    directory, typed = team.directory, CommandLine.of(team)
     with hints(directory) as wake:
         reader, arrivals = TeamReader(directory), NeedsDiff()
         note(f"what needs you on the team {directory.path.name} in {directory.root}; Ctrl-C ends")
@@ -142,10 +142,10 @@ def follow(team: Team) -> None:
             wake.clear()
             for line in news(reader.read(), arrivals, typed):
                 say(line)
-            wake.wait(core.readmodel.watcher.SWEEP)
+            wake.wait(watcher.SWEEP)
 
 
-def news(view: TeamView, arrivals: NeedsDiff, typed: core.commands.CommandLine) -> Iterator[str]:
+def news(view: TeamView, arrivals: NeedsDiff, typed: CommandLine) -> Iterator[str]:
     """Yield sentences about needs that are new or settled since the last reading."""
     found = arrivals.read(view)
     for need in found.went:
@@ -156,7 +156,7 @@ def news(view: TeamView, arrivals: NeedsDiff, typed: core.commands.CommandLine) 
         yield NOTHING
 
 
-def sentence(need: Need, view: TeamView, typed: core.commands.CommandLine) -> str:
+def sentence(need: Need, view: TeamView, typed: CommandLine) -> str:
     """Describe a need: since when, what it blocks, and the commands that answer it."""
     from crewboard_tui.cli.answers import answers
 
@@ -183,7 +183,7 @@ def is_closed() -> bool:
 
 
 def _holds(need: Need, view: TeamView) -> str:
-    waiting = core.readmodel.waiting_behind(view, need)
+    waiting = waiting_behind(view, need)
     agents, tasks = waiting.agents, waiting.tasks
     behind = f"{', '.join(agents)} {'waits' if len(agents) == 1 else 'wait'}" if agents else ""
     return "; ".join(part for part in (_tasks_behind(need, tasks), behind) if part)
@@ -233,7 +233,8 @@ def keys(as_json: bool) -> None:
 
     Example: crewboard keys > ~/.config/crewboard/keys.toml
     """
-    from crewboard_tui.keymap import KEYS, keymap_template
+    from crewboard_tui.keymap.bindings import KEYS
+    from crewboard_tui.keymap.user_file import keymap_template
 
     if as_json:
         say_json([{"id": key.id, "keys": key.keys, "says": key.says} for key in KEYS if key.keys])

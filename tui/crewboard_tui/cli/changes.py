@@ -1,23 +1,35 @@
 """The commands about the worktrees of agents: what changed, and how it comes into the user's branch."""
 
 import contextlib
+import os
+import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-import crewboard as core
-from crewboard import BadDataError, CrewboardError, Team, UsageError
+from crewboard import BadDataError, CrewboardError, Team, UsageError, redaction
+from crewboard.commands import changes as commands_changes
+from crewboard.commands import messages
+from crewboard.commands import undo as commands_undo
+from crewboard.commands.context import command_for
+from crewboard.records.base import counted
+from crewboard.records.requests import bound_to
+from crewboard.records.team import Acceptance, Checked, How
+from crewboard.store import roster, tasks
+from crewboard.worktrees import repository
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import LazyGroup, Session, as_json, columns, cut, note, say, say_json, table
-from crewboard_tui.render import describe_check, safe_line
+from crewboard_tui.render.looks import describe_check
+from crewboard_tui.render.sanitize import is_revealing, revealing, safe_line
 
 if TYPE_CHECKING:
     from crewboard.commands.changes import Merge, PullRequest
     from crewboard.commands.undo import PutBack
-    from crewboard.worktrees.changes import Changes, LastCheck
+    from crewboard.worktrees.changes import Changes, KeyLine, LastCheck
 
 _LAST = "last"
 """The value of `--assignment` without an id (`commands.undo.LAST`)."""
@@ -32,32 +44,76 @@ _LONGEST_CHECK = 12
 @click.argument("name", required=False, shell_complete=common.complete_agent)
 @click.option("--stat", is_flag=True, help="List the files of each agent.")
 @click.option("--diff", is_flag=True, help="Print the changes as a patch for `git apply`, binary files included.")
+@click.option("--reveal", is_flag=True, help="Show the keys in the diff, too.")
 @as_json
 @click.pass_obj
-def changes(session: Session, name: str | None, stat: bool, diff: bool, as_json: bool) -> None:
+def changes(session: Session, name: str | None, stat: bool, diff: bool, reveal: bool, as_json: bool) -> None:
     """Show what agents with a worktree changed, committed or not.
 
     Without NAME, one line for each agent; with NAME, the files of that agent. Takes a snapshot of each checkout first,
     and finishes or takes back a merge that was interrupted.
 
+    On a terminal, --diff shows control characters as marks; into a file or a pipe it writes the patch as it is. stderr
+    names the command that merges exactly what is shown. Where --diff hides what looks like a key, stderr says so, and
+    `git apply` refuses the patch as a whole; with --reveal it applies.
+
     Example: crewboard changes fixer --diff
     """
     if [stat, diff, as_json].count(True) > 1:
         raise UsageError("use one of --stat, --diff and --json")
+    if reveal and not diff:
+        raise UsageError("--reveal is for --diff")
     team = session.team
     found = _read(team, name)
     if as_json:
         say_json([describe(each) for each in found])
     elif diff:
+        patches = [commands_changes.read_diff(team, each, binary=True) for each in found]
+        with revealing(wanted=reveal):
+            _say_patches(patches, command_for(team, f"changes {name or ''}".rstrip() + " --diff --reveal"))
+        _note_what_runs(found)
         for each in found:
-            say(core.commands.changes.read_diff(team, each.agent, binary=True))
+            if each.files and not each.is_merged:
+                _note_yes(each, command_for(team, f"merge {each.agent}"))
     elif not found:
-        _note_none(name)
+        _note_none(team, name)
     elif stat or name is not None:
         for each in found:
             _say_files(each)
     else:
         _say_table(found)
+
+
+_REFUSED = """\
+--- {} hidden here because it looks like a key
++++ this is no patch for `git apply`; --reveal prints one
+@@ -1 +1 @@"""
+"""The head of a patch that must not be applied: a hunk without lines. git and patch(1) refuse it before they write."""
+
+
+def _say_patches(patches: list[str], reveals: str) -> None:
+    """Print diffs as one patch. Make it unusable if something is hidden in it, which the command `reveals` shows."""
+    hiding = sum(len(redaction.hidden_lines(each)) for each in patches) if not is_revealing() else 0
+    if hiding:
+        say(_REFUSED.format(f"{counted(hiding, 'line')} {'is' if hiding == 1 else 'are'}"))
+    for each in patches:
+        _say_patch(each)
+    if hiding:
+        hold = commands_changes.count_with_key(hiding)
+        note(f"{hold}, which is hidden: `git apply` refuses this patch; `{reveals}` shows it")
+
+
+def _say_patch(patch: str) -> None:
+    """Print a patch: on a terminal with marks for control characters, else byte by byte, as `git apply` needs it."""
+    if sys.stdout.isatty():
+        say(patch)
+    else:
+        click.echo(os.fsencode(patch if is_revealing() else redaction.redact(patch)))
+
+
+def _note_yes(each: "Changes", merges: str) -> None:
+    """Name the command that merges exactly the work that was shown."""
+    note(f"`{merges} {bound_to(each.sha256)}` merges exactly this")
 
 
 def _say_table(found: "list[Changes]") -> None:
@@ -67,36 +123,42 @@ def _say_table(found: "list[Changes]") -> None:
         _note_missing(each)
 
 
-def _note_none(name: str | None) -> None:
+def _no_worktree(team: Team) -> str:
+    if roster.is_attached(team.directory):
+        return "Claude Code keeps the checkouts of its agents itself: use git to see what they changed"
+    return "no agent has a worktree; `crewboard spawn NAME --worktree` gives one"
+
+
+def _note_none(team: Team, name: str | None) -> None:
     if name is not None:
         note(f"{name} has no checkout: it was discarded; `crewboard resume {name}` makes a new one")
     else:
-        note("no agent has a worktree; `crewboard spawn NAME --worktree` gives one")
+        note(_no_worktree(team))
 
 
 def _read(team: Team, name: str | None) -> "list[Changes]":
     """Return the changes of one agent or of all, as they are now. What cannot be read is as of the last snapshot."""
     if name is not None:
-        core.commands.changes.require_worktree(team, name)
+        commands_changes.require_worktree(team, name)
     with team.directory.store.glance():
         known = [name] if name is not None else team.config.names
-        names = [each for each in known if core.commands.changes.worktree_of(team, each) is not None]
+        names = [each for each in known if commands_changes.worktree_of(team, each) is not None]
     if not team.directory.is_foreign():
         _recover(team)
     for each in names if not team.directory.is_foreign() else []:
         try:
-            core.commands.changes.take_snapshot(team, each)
-        except core.worktrees.repository.NoRepositoryError:
+            commands_changes.take_snapshot(team, each)
+        except repository.NoRepositoryError:
             # There is none for the other agents either.
             raise
         except CrewboardError as error:
             note(f"{each} as of its last snapshot: {error}")
-    return core.commands.changes.list_changes(team, names)
+    return commands_changes.list_changes(team, names)
 
 
 def _recover(team: Team) -> None:
     try:
-        if core.commands.changes.recover(team):
+        if commands_changes.recover(team):
             note("a merge or undo was interrupted; it is finished or taken back now")
     except CrewboardError as error:
         note(f"a merge or undo is under way or was interrupted: {error}")
@@ -134,7 +196,15 @@ def _say_files(each: "Changes") -> None:
         name += f" → {file.target}" if file.target is not None else ""
         name += f" (mode {file.new_mode})" if file.new_mode is not None else ""
         say(f"  {_LETTERS[file.status]} {lines:>12}  {safe_line(name)}")
+    _note_what_runs([each])
     _note_missing(each)
+
+
+def _note_what_runs(found: "list[Changes]") -> None:
+    """Say which of the changed files the user's hooks, build or CI run: a merge or a push may be enough for that."""
+    for each in found:
+        if runs := each.run_by_user:
+            note(safe_line(f"{each.agent} changed what runs on your machine or in your CI: {', '.join(runs)}"))
 
 
 def _note_missing(each: "Changes") -> None:
@@ -167,6 +237,7 @@ def describe(each: "Changes") -> dict[str, Any]:
         "behind": each.behind,
         "applies": each.applies,
         "merged": each.is_merged,
+        "sha256": each.sha256,
         "conflicts": list(each.conflicts),
         "missing": list(each.missing),
         "collides_with": list(each.collides_with),
@@ -175,20 +246,20 @@ def describe(each: "Changes") -> dict[str, Any]:
 
 
 def _ask_to_resolve(team: Team, name: str, as_json: bool) -> None:
-    sent = core.commands.changes.ask_to_resolve(team, name)
+    sent = commands_changes.ask_to_resolve(team, name)
     if as_json:
         say_json(sent.as_dict())
     else:
         say(f"asked {name} to resolve its conflicts")
     common.revive(team.directory)
-    if not core.commands.messages.is_listening(team, name):
-        resume = core.commands.command_for(team, f"resume {name}")
+    if not messages.is_listening(team, name):
+        resume = command_for(team, f"resume {name}")
         note(f"{name} is not running: the message is kept; `{resume}` resumes it")
 
 
 def _describe_last(last: "LastCheck") -> dict[str, Any]:
     """Return the state of a check as JSON. While the first one runs, only the state is known."""
-    unknown = dict.fromkeys(core.records.Checked.__struct_fields__)
+    unknown = dict.fromkeys(Checked.__struct_fields__)
     return {"state": last.state, **(last.checked.as_dict() if last.checked is not None else unknown)}
 
 
@@ -204,12 +275,13 @@ def _describe_last(last: "LastCheck") -> dict[str, Any]:
 @click.option("--unchecked", is_flag=True, help="Merge it although its last check failed.")
 @click.option("--resolve", is_flag=True, help="Merge nothing: ask the agent to resolve its conflicts with your branch.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@common.sha256
 @as_json
 @click.pass_obj
 def merge(
     session: Session,
     name: str,
-    how: core.records.How,
+    how: How,
     pr: bool,
     into: str | None,
     message: str | None,
@@ -217,13 +289,17 @@ def merge(
     unchecked: bool,
     resolve: bool,
     dry_run: bool,
+    sha256: str | None,
     as_json: bool,
 ) -> None:
     """Bring the work of the agent NAME into your branch, committed or not.
 
     You are the author of the commit, the agent its co-author. Nothing is changed unless all of it merges cleanly:
     conflicts and files that you did not commit are named, and so is a check that failed (exit 65). Exits 75 while the
-    agent is at work. `undo` takes it back.
+    agent is at work. `undo` takes it back. Lines that hold what looks like a key are named on stderr before the merge.
+
+    `changes NAME --diff` and --dry-run print the command with the --sha256 of the work that they show: other work is
+    refused (exit 65). Without it, a terminal shows the diff and asks, and a script is refused.
 
     With --pr, the work is pushed to the remote of your branch as `crew/NAME`, with your settings and hooks of git, and
     gh opens a pull request. Where one is open, it gets the new commit.
@@ -233,38 +309,87 @@ def merge(
     if resolve:
         _ask_to_resolve(session.team, name, as_json)
         return
+
+    team = session.team
+    options = [*([f"--{how}"] if how != "squash" else []), *(["--pr"] if pr else [])]
+    options += [
+        *(["--into", into] if into is not None else []),
+        *(["--message", message] if message is not None else []),
+    ]
+    options += [*(["--now"] if now else []), *(["--unchecked"] if unchecked else [])]
+    accept = command_for(team, shlex.join(["merge", name, *options]))
+
+    def warn(keys: str) -> None:
+        reveals = command_for(team, f"changes {name} --diff --reveal")
+        note(safe_line(f"{keys}; `{reveals}` shows it"))
+
+    def agree(work: "Changes", question: str) -> None:
+        _note_what_runs([work])
+        look = f"look at it with `{command_for(team, f'changes {name} --diff')}`"
+        seen = common.Shown(f"the work of {name}", work.sha256, look, lambda: _lines_of_work(team, work), question)
+        common.require_yes(sha256, seen, accept, asks=not as_json)
+
     if pr:
         if how != "squash" or dry_run:
             raise UsageError("--pr pushes one commit: use it without --merge, --rebase and --dry-run")
-        with _resolve_hint(session.team, name, unchecked=unchecked):
-            opened = core.commands.changes.open_pull_request(
-                session.team, name, into=into, message=message, now=now, unchecked=unchecked
-            )
+        with _resolve_hint(team, name, unchecked=unchecked):
+            opened = commands_changes.open_pull_request(
+                team, name, into=into, message=message, now=now, unchecked=unchecked, warn=warn,
+                agree=partial(agree, question=f"Push the work of {name} as shown, for a pull request?"),
+            )  # fmt: skip
         _tell_pull_request(name, opened, as_json)
         return
-    with _resolve_hint(session.team, name, unchecked=unchecked):
-        done = core.commands.changes.merge(
-            session.team, name, how=how, into=into, message=message, now=now, dry_run=dry_run, unchecked=unchecked
-        )
+    act = partial(commands_changes.merge, team, name, how=how, into=into, message=message, now=now)
+    with _resolve_hint(team, name, unchecked=unchecked):
+        if sha256 is None and not dry_run:
+            done = act(dry_run=True, unchecked=unchecked, warn=warn)
+            if done is not None:
+                agree(done.changes, f"Merge the work of {name} as shown into {_branch(done.acceptance)}?")
+                done = act(unchecked=unchecked, sha256=done.changes.sha256)
+        else:
+            done = act(dry_run=dry_run, unchecked=unchecked, sha256=sha256, warn=warn)
+            if done is not None:
+                _note_what_runs([done.changes])
+    _tell_merged(team, name, done, accept if dry_run else None, as_json=as_json)
+
+
+def _tell_merged(team: Team, name: str, done: "Merge | None", accept: str | None, *, as_json: bool) -> None:
+    """Print what was merged, or would be with the command `accept`."""
+    dry_run = accept is not None
     if as_json:
-        say_json({**_describe_merge(done.acceptance), "dry_run": dry_run} if done else None)
+        more = {"dry_run": dry_run, "keys": _places(done.keys), "sha256": done.changes.sha256} if done else {}
+        say_json({**_describe_merge(done.acceptance), **more} if done else None)
     elif done is None:
         say(f"nothing to merge: all of the work of {name} is there already")
     else:
-        _say_merged(session.team, name, done, dry_run=dry_run)
+        _say_merged(team, name, done, dry_run=dry_run)
+        if accept is not None:
+            _note_yes(done.changes, accept)
+    for each in done.background if done is not None else ():
+        note(safe_line(f"{name} still runs {each}: what it writes from now on is not in this"))
+
+
+def _lines_of_work(team: Team, work: "Changes") -> Iterator[str]:
+    yield common.quoted(commands_changes.read_diff(team, work))
+    yield f"{work.agent}: +{work.added} -{work.removed} in {counted(len(work.files), 'file')}"
 
 
 def _say_merged(team: Team, name: str, done: "Merge", *, dry_run: bool) -> None:
     made, files = done.acceptance, len(done.changes.files)
-    counts = f"+{done.changes.added} -{done.changes.removed} in {core.records.counted(files, 'file')}"
+    counts = f"+{done.changes.added} -{done.changes.removed} in {counted(files, 'file')}"
     say(safe_line(f"{'would merge' if dry_run else 'merged'} {name} into {_branch(made)}: {counts}"))
     if made.ref == "HEAD":
-        note(core.commands.changes.DETACHED)
-    for task in core.store.tasks.load_all(team.directory):
+        note(commands_changes.DETACHED)
+    for task in tasks.load_all(team.directory):
         if task.owner == name and task.in_review is not None:
             note(f"task {task.id} waits for the review of {task.review}: {safe_line(task.subject)}")
     if not dry_run:
-        note(f"commit {made.result[:12]}; `{core.commands.command_for(team, 'undo')}` takes it back")
+        note(f"commit {made.result[:12]}; `{command_for(team, 'undo')}` takes it back")
+
+
+def _places(keys: "Iterable[KeyLine]") -> list[dict[str, Any]]:
+    """Return as JSON where lines with keys are, without what they hold."""
+    return [{"path": each.path, "line": each.line} for each in keys]
 
 
 @contextlib.contextmanager
@@ -273,17 +398,17 @@ def _resolve_hint(team: Team, name: str, *, unchecked: bool) -> Iterator[None]:
     try:
         yield
     except BadDataError as error:
-        for each in core.commands.changes.list_changes(team, [name]):
+        for each in commands_changes.list_changes(team, [name]):
             failed = each.check is not None and each.check.state == "failed" and not unchecked
             if each.conflicts and not failed:
-                ask = core.commands.command_for(team, f"merge {name} --resolve")
+                ask = command_for(team, f"merge {name} --resolve")
                 raise BadDataError(f"{error}; `{ask}` asks {name} to resolve it") from error
         raise
 
 
 def _tell_pull_request(name: str, made: "PullRequest | None", as_json: bool) -> None:
     if as_json:
-        say_json(asdict(made) if made is not None else None)
+        say_json({**asdict(made), "keys": _places(made.keys)} if made is not None else None)
     elif made is None:
         say(f"nothing to merge: all of the work of {name} is there already")
     else:
@@ -325,13 +450,13 @@ def undo(session: Session, /, name: str | None, dry_run: bool, as_json: bool, **
     Examples: crewboard undo fixer --assignment; crewboard undo fixer --file api.py --hunk 2
     """  # fmt: skip
     team = session.team
-    if name is not None and core.commands.changes.works_in_shared_tree(team, name):
+    if name is not None and commands_changes.works_in_shared_tree(team, name):
         _say_put_back(team, _undo_shared(team, name, dry_run=dry_run, **chosen), dry_run=dry_run, as_json=as_json)
         return
     if any(value is not None for value in chosen.values()):
         _say_put_back(team, _undo_checkout(team, name, dry_run=dry_run, **chosen), dry_run=dry_run, as_json=as_json)
         return
-    undone = core.commands.changes.undo(team, name, dry_run=dry_run)
+    undone = commands_changes.undo(team, name, dry_run=dry_run)
     if as_json:
         say_json({**_describe_merge(undone), "dry_run": dry_run})
     else:
@@ -346,7 +471,7 @@ def _undo_shared(
 ) -> "PutBack":  # fmt: skip
     if hunk is not None or snapshot is not None:
         raise UsageError(f"--hunk and --snapshot need an agent with a worktree; {name} works in the shared tree")
-    return core.commands.undo.undo_file_tools(team, name, assignment=assignment, path=path, dry_run=dry_run)
+    return commands_undo.undo_file_tools(team, name, assignment=assignment, path=path, dry_run=dry_run)
 
 
 def _undo_checkout(
@@ -359,7 +484,7 @@ def _undo_checkout(
         raise UsageError("--hunk needs --file, which has the hunk")
     if snapshot is not None and (assignment is not None or path is not None):
         raise UsageError("--snapshot puts the whole checkout back; use it without --assignment and --file")
-    return core.commands.undo.undo_in_checkout(
+    return commands_undo.undo_in_checkout(
         team, name, assignment=assignment, path=path, hunk=hunk, commit=snapshot, dry_run=dry_run
     )
 
@@ -378,15 +503,15 @@ def _say_put_back(team: Team, done: "PutBack", *, dry_run: bool, as_json: bool) 
     if done.snapshot is None:
         note("what its commands changed stays; git can undo that")
     elif not dry_run:
-        again = core.commands.command_for(team, f"undo {done.agent} --snapshot {done.snapshot[:12]}")
+        again = command_for(team, f"undo {done.agent} --snapshot {done.snapshot[:12]}")
         note(f"`{again}` brings it back")
 
 
-def _branch(made: core.records.Acceptance) -> str:
+def _branch(made: Acceptance) -> str:
     return made.ref.removeprefix("refs/heads/")
 
 
-def _describe_merge(made: core.records.Acceptance) -> dict[str, Any]:
+def _describe_merge(made: Acceptance) -> dict[str, Any]:
     return {
         "agent": made.agent,
         "how": made.how,
@@ -408,11 +533,11 @@ def discard(session: Session, name: str, yes: bool, as_json: bool) -> None:
     The agent must not be running. Without --yes, you type its name if work is unmerged.
     """
     team = session.team
-    core.commands.changes.require_discardable(team, name)
+    commands_changes.require_discardable(team, name)
     if not yes:
         _confirm_discard(team, name)
-    had_work = core.commands.changes.has_work(team, name)
-    last = core.commands.changes.discard(team, name)
+    had_work = commands_changes.has_work(team, name)
+    last = commands_changes.discard(team, name)
     if as_json:
         say_json({"agent": name, "commit": last})
     elif not had_work:
@@ -426,13 +551,13 @@ def discard(session: Session, name: str, yes: bool, as_json: bool) -> None:
 
 def _confirm_discard(team: Team, name: str) -> None:
     try:
-        left = core.commands.changes.unmerged(team, name)
+        left = commands_changes.unmerged(team, name)
     except CrewboardError as error:
         what = safe_line(f"it is unknown whether {name} has unmerged work: {error}")
     else:
         if left is None:
             return
-        files = core.records.counted(len(left.files), "file")
+        files = counted(len(left.files), "file")
         what = f"{name} has unmerged work in {files} (+{left.added} -{left.removed})"
     if not sys.stdin.isatty():
         raise UsageError(f"{what}; use --yes to throw it away")
@@ -459,7 +584,7 @@ def worktree() -> None:
 @click.pass_obj
 def list_(session: Session, as_json: bool) -> None:
     """List the worktrees of agents, and what is left of removed ones."""
-    found = core.commands.changes.list_worktrees(session.team)
+    found = commands_changes.list_worktrees(session.team)
     if as_json:
         say_json([
             {
@@ -473,7 +598,7 @@ def list_(session: Session, as_json: bool) -> None:
         ])  # fmt: skip
         return
     if not found:
-        note("no agent has a worktree; `crewboard spawn NAME --worktree` gives one")
+        note(_no_worktree(session.team))
         return
     rows = [
         (
@@ -495,12 +620,12 @@ def prune(session: Session, as_json: bool) -> None:
 
     These are checkouts and refs; gone is work that was thrown away.
     """
-    gone, kept = core.commands.changes.prune(session.team)
+    gone, kept = commands_changes.prune(session.team)
     if as_json:
         say_json({"pruned": gone, "kept": kept})
         return
     say(f"pruned: {', '.join(gone) or 'nothing'}")
     common.note_left_branches(session.team, gone)
     for name in kept:
-        drop = core.commands.command_for(session.team, f"discard {name} --yes")
+        drop = command_for(session.team, f"discard {name} --yes")
         note(f"{name} has unmerged work; `{drop}` throws it away")

@@ -14,22 +14,24 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, get_args
 
 import click
 from click.shell_completion import CompletionItem
 
 import crewboard as core
-from crewboard import BadDataError, CrewboardError, StorageError, UntrustedError, UsageError
+from crewboard import BadDataError, CrewboardError, StorageError, UntrustedError, UsageError, env, redaction
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from crewboard import Team
-    from crewboard.store import TeamDirectory
+    from crewboard.store.layout import TeamDirectory
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+BOARD_OPTIONS = ("--ascii", "--plain", "--read-only")
 
 BOARD = (
     click.option("--ascii", "plain_glyphs", is_flag=True, help="Draw with ASCII characters only."),
@@ -81,8 +83,24 @@ def seconds(value: str) -> float:
 
 
 def memory(value: str | int) -> int:
-    """Parse a size in memory, such as 2G."""
-    return value if isinstance(value, int) else core.store.roster.parse_size(value)
+    """Parse a limit in memory, such as 2G."""
+    from crewboard.store import roster
+
+    return value if isinstance(value, int) else roster.parse_memory_limit(value)
+
+
+def tokens(value: str | int) -> int:
+    """Parse a number of tokens, such as 16k."""
+    from crewboard import models
+
+    return value if isinstance(value, int) else models.parse_tokens(value)
+
+
+def window(value: str | int) -> int:
+    """Parse the tokens of a window, such as 16k."""
+    from crewboard import models
+
+    return value if isinstance(value, int) else models.parse_window(value)
 
 
 def read_text(path: str) -> str:
@@ -116,10 +134,12 @@ def completer(list_words: Callable[[TeamDirectory], Iterable[str]], *, separator
     """
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from crewboard.store.layout import find_root
+
         options = ctx.find_root().params
         before, mark, last = incomplete.rpartition(separator) if separator else ("", "", incomplete)
         try:
-            words = list(list_words(core.choose_team(core.store.find_root(options.get("root")), options.get("team"))))
+            words = list(list_words(core.choose_team(find_root(options.get("root")), options.get("team"))))
         except (CrewboardError, OSError):
             return []
         return [CompletionItem(f"{before}{mark}{word}") for word in words if word.startswith(last)]
@@ -128,30 +148,53 @@ def completer(list_words: Callable[[TeamDirectory], Iterable[str]], *, separator
 
 
 def _agents(team: TeamDirectory) -> list[str]:
-    return [member.name for member in core.store.roster.load(team).members]
+    from crewboard.store import roster
+
+    return [member.name for member in roster.load(team).members]
 
 
 def _states(_: TeamDirectory) -> list[str]:
-    return list(dict.fromkeys([*get_args(core.records.State), *get_args(core.readmodel.Shown)]))
+    from crewboard.readmodel.states import Shown
+    from crewboard.records.agents import State
+
+    return list(dict.fromkeys([*get_args(State), *get_args(Shown)]))
 
 
 def _agent_types(team: TeamDirectory) -> list[str]:
-    return list(core.type_files.find_all(team.root)[0])
+    from crewboard import type_files
+
+    return list(type_files.find_all(team.root)[0])
 
 
 def _settings(_: TeamDirectory) -> list[str]:
-    return list(core.commands.answers.SETTINGS)
+    from crewboard.commands import answers
+
+    return list(answers.SETTINGS)
 
 
 def _profiles(_: TeamDirectory) -> list[str]:
-    return list(core.commands.profiles.load(core.commands.profiles.folder(os.environ)).profiles)
+    from crewboard.commands import profiles
+
+    return list(profiles.load(profiles.folder(os.environ)).profiles)
+
+
+def _requests(team: TeamDirectory) -> list[str]:
+    from crewboard.protocol import requests
+
+    return [request.id for request in requests.pending(team)]
+
+
+def _tasks(team: TeamDirectory) -> list[str]:
+    from crewboard.store import tasks
+
+    return [str(task_id) for task_id in tasks.ids(team)]
 
 
 complete_agent = completer(_agents)
 complete_setting = completer(_settings)
 complete_states = completer(_states, separator=",")
-complete_request = completer(lambda team: [request.id for request in core.protocol.requests.pending(team)])
-complete_task = completer(lambda team: [str(task_id) for task_id in core.store.tasks.ids(team)])
+complete_request = completer(_requests)
+complete_task = completer(_tasks)
 complete_agent_type = completer(_agent_types)
 complete_profile = completer(_profiles)
 
@@ -236,6 +279,7 @@ class Session:
         self.store_option = store
         self.offline = offline
         self.reads = reads
+        self._new: TeamDirectory | None = None
 
     @property
     def root(self) -> Path:
@@ -244,7 +288,9 @@ class Session:
         Raises:
             UsageError: The named one is not a directory.
         """
-        return core.store.find_root(self.root_option)
+        from crewboard.store.layout import find_root
+
+        return find_root(self.root_option)
 
     @property
     def team(self) -> Team:
@@ -255,8 +301,10 @@ class Session:
             UntrustedError: It is foreign, and the command does more than read.
         """
         if self.store_option is not None:
-            name = self.team_option or core.env.team()
-            return self.open(core.commands.hosts.join(self.root, name, self.store_option))
+            from crewboard.commands import hosts
+
+            name = self.team_option or env.team()
+            return self.open(hosts.join(self.root, name, self.store_option))
         return self.open(core.choose_team(self.root, self.team_option))
 
     def open(self, directory: TeamDirectory) -> Team:
@@ -267,7 +315,7 @@ class Session:
         """
         environment = dict(os.environ)
         if self.offline:
-            environment[core.env.OFFLINE] = "1"
+            environment[env.OFFLINE] = "1"
         if not self.reads:
             directory.require_adopted()
         if directory.address is not None and directory.is_foreign():
@@ -276,32 +324,65 @@ class Session:
                 "records: `crewboard team adopt` makes it yours"
             )
         _mirror_once(directory)
-        return core.Team(directory, environment=environment)
+        if self.reads:
+            return core.Team(directory, environment=environment)
+        if not directory.exists():
+            self._new = directory
+        return core.Team(directory, environment=environment, tell=note)
+
+    def prepare_new(self) -> None:
+        """Prepare the team for its first agent, if this command has made it."""
+        if self._new is not None and self._new.exists():
+            prepare(self._new)
 
 
 def _mirror_once(team: TeamDirectory) -> None:
     """Bring a team that mirrors one of another program up to date, unless another process does so."""
+    from crewboard.store import roster
+
     try:
-        is_mirror = core.store.roster.is_attached(team) and not team.is_foreign()
+        is_mirror = roster.is_attached(team) and not team.is_foreign()
     except StorageError:
         # The command says so when it reads.
         return
     if is_mirror:
-        mirror = core.attach.follow.MirrorThread(team, on_error=note)
+        from crewboard.attach import follow
+
+        mirror = follow.MirrorThread(team, on_error=note)
         mirror.refresh()
         mirror.mirror.close()
 
 
 def keep_mirrored(team: TeamDirectory) -> None:
     """Keep a team that mirrors one of another program up to date until this process ends."""
-    if core.store.roster.is_attached(team) and not team.is_foreign():
-        core.attach.follow.MirrorThread(team, on_error=note).start()
+    from crewboard.attach import follow
+    from crewboard.store import roster
+
+    if roster.is_attached(team) and not team.is_foreign():
+        follow.MirrorThread(team, on_error=note).start()
+
+
+def prepare(team: TeamDirectory) -> None:
+    """Start the supervisor of a new team in files: its prefork server is ready then before the first agent is hired.
+
+    If that fails, report it and continue. A team in a database may get hosts instead.
+    """
+    from crewboard.protocol import supervisor_client
+
+    if team.address is not None:
+        return
+    try:
+        supervisor_client.wake_supervisor(team)
+    except (CrewboardError, OSError) as error:
+        note(f"no supervisor can be started: {error}")
 
 
 def revive(team: TeamDirectory) -> None:
     """Start a supervisor if none is running. If that fails, report it and continue."""
+    from crewboard.protocol import supervisor_client
+
     try:
-        core.protocol.supervisor_client.ensure_running(team)
+        supervisor_client.ensure_running(team)
     except (CrewboardError, OSError) as error:
         note(f"no supervisor can be started: {error}")
 
@@ -322,8 +403,10 @@ def on_network(team: TeamDirectory, kind: str) -> str:
 
 def warn_of_network(team: TeamDirectory) -> None:
     """Report on stderr that a team in files is on a network file system."""
-    kind = core.linux.mounts.file_system(team.path)
-    if kind in core.linux.mounts.NETWORK:
+    from crewboard.linux import mounts
+
+    kind = mounts.file_system(team.path)
+    if kind in mounts.NETWORK:
         note(f"{on_network(team, kind)}; {OFF_NETWORK}")
 
 
@@ -331,6 +414,44 @@ NARROWEST = 40
 """Terminal width below which lines are no longer cut."""
 
 _DAY = 24 * 60 * 60
+
+sha256 = click.option(
+    "--sha256", metavar="S", help="SHA-256 of what you looked at, or its first 16 digits; refused if it changed."
+)
+
+
+class Shown(NamedTuple):
+    """A thing that a command asks a yes for: its name, its SHA-256, how to look at it, and its lines of text.
+
+    `question` is what a terminal asks, if it is another one than to accept it.
+    """
+
+    what: str
+    sha256: str
+    look: str
+    lines: Callable[[], Iterable[str]]
+    question: str = ""
+
+
+def require_yes(given: str | None, seen: Shown, accept: str, *, asks: bool = True) -> None:
+    """Return if the user says yes to exactly this: with its SHA-256 `given`, or asked in a terminal that shows it.
+
+    `accept` is the command line that says so. Without `asks`, it is refused as in a script.
+
+    Raises:
+        BadDataError: There is something else now than what `given` is of.
+        UsageError: Nothing is given, and there is no terminal.
+    """
+    from crewboard.records.requests import bound_to, require_shown
+
+    if given is not None:
+        require_shown(given, seen.sha256, seen.what)
+        return
+    if not (asks and sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(f"{seen.look}, then `{accept} {bound_to(seen.sha256)}` accepts exactly that")
+    for line in seen.lines():
+        say(line)
+    click.confirm(seen.question or f"Accept {seen.what} as shown?", abort=True)
 
 
 # click decorates any kind of callable.
@@ -341,34 +462,40 @@ def as_json(command: Any) -> Any:  # noqa: ANN401
 
 def say(text: str) -> None:
     """Print text on stdout, made safe for a terminal."""
-    from crewboard_tui.render import safe_text
+    from crewboard_tui.render.sanitize import safe_text
 
     click.echo(safe_text(text))
 
 
 def note(text: str) -> None:
     """Print progress on stderr."""
-    from crewboard_tui.render import safe_text
+    from crewboard_tui.render.sanitize import safe_text
 
     click.echo(safe_text(text), err=True)
 
 
 def note_left_branches(team: Team, names: Sequence[str]) -> None:
     """Report on stderr which branches are left of agents whose work is gone."""
-    for text in core.commands.workspace.left_branches(team, names):
+    from crewboard.commands import workspace
+
+    for text in workspace.left_branches(team, names):
         note(text)
 
 
 def note_budget(text: str | None) -> None:
     """Report on stderr a budget that is too small for one call."""
-    if (doubt := core.pricing.doubt(text)) is not None:
+    from crewboard import pricing
+
+    if (doubt := pricing.doubt(text)) is not None:
         note(doubt)
 
 
 def note_damage(count: int, where: str) -> None:
     """Report on stderr how many lines of a file could not be read, if any."""
+    from crewboard.records.base import counted
+
     if count:
-        note(f"{core.records.counted(count, 'damaged line')} of the {where} skipped")
+        note(f"{counted(count, 'damaged line')} of the {where} skipped")
 
 
 def say_json(value: object) -> None:
@@ -384,7 +511,7 @@ def say_json_line(value: object) -> None:
 def _dump(value: object, indent: int | None = None) -> str:
     import json
 
-    text = json.dumps(core.redaction.redact_values(value), ensure_ascii=True, allow_nan=False, indent=indent)
+    text = json.dumps(redaction.redact_values(value), ensure_ascii=True, allow_nan=False, indent=indent)
     return text.replace("\x7f", "\\u007f")
 
 
@@ -419,7 +546,8 @@ def age(seconds: float) -> str:
 
 def cut(text: str, room: int) -> str:
     """Return `text` made safe, on one line of at most `room` columns."""
-    from crewboard_tui.render import clip, safe_line
+    from crewboard_tui.render.lines import clip
+    from crewboard_tui.render.sanitize import safe_line
 
     return clip(safe_line(text), room)
 
@@ -428,7 +556,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, indent: str =
     """Lay out rows under a header in columns; the last column takes the remaining width."""
     from rich.cells import cell_len
 
-    from crewboard_tui.render import clip, safe_line
+    from crewboard_tui.render.lines import clip
+    from crewboard_tui.render.sanitize import safe_line
 
     cells = [list(header), *([safe_line(cell) for cell in row] for row in rows)]
     widths = [max(cell_len(row[place]) for row in cells) for place in range(len(header) - 1)]
@@ -436,14 +565,34 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, indent: str =
 
 
 def _row(row: Sequence[str], widths: Sequence[int]) -> str:
-    from crewboard_tui.render import pad
+    from crewboard_tui.render.lines import pad
 
     cells = [pad(cell, size) for cell, size in zip(row, widths, strict=False)]
     return "  ".join([*cells, row[-1]]).rstrip()
 
 
+def quoted(text: str) -> str:
+    """Return a text of another with a mark before each line, so that none looks like a line of ours.
+
+    A line that is wider than the terminal goes on behind another mark.
+    """
+    from rich.cells import cell_len, chop_cells
+
+    from crewboard_tui.render.sanitize import safe_text
+
+    room = columns() - len(_QUOTE)
+    lines: list[str] = []
+    for line in safe_text(text).replace("\t", "    ").split("\n"):
+        first, *rest = [line] if cell_len(line) <= room else chop_cells(line, room)
+        lines += [_QUOTE + first, *(_QUOTE_ON + piece for piece in rest)]
+    return "\n".join(lines)
+
+
+_QUOTE, _QUOTE_ON = "    │ ", "    ┊ "
+
+
 def indented(text: str, by: str = "    ") -> str:
     """Indent a block of text under a line."""
-    from crewboard_tui.render import safe_text
+    from crewboard_tui.render.sanitize import safe_text
 
     return "\n".join(by + line if line else "" for line in safe_text(text).splitlines())

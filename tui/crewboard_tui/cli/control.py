@@ -3,20 +3,49 @@
 import click
 from msgspec.structs import asdict
 
-import crewboard as core
-from crewboard import ExitCode, HireOptions, Status, Team, TeamView, TryLaterError, UsageError, read_team
+from crewboard import (
+    CrewboardError,
+    ExitCode,
+    HireOptions,
+    Status,
+    Team,
+    TeamView,
+    TryLaterError,
+    UsageError,
+    pricing,
+    read_team,
+    type_files,
+)
+from crewboard.commands import answers, control, hire, hosts, messages
+from crewboard.commands import stop as commands_stop
+from crewboard.linux import process as linux_process
+from crewboard.names import SYSTEM
+from crewboard.protocol import supervisor_client
+from crewboard.protocol.approvals import SHUTDOWN_TIMEOUT
+from crewboard.readmodel.needs import to_acknowledge
+from crewboard.readmodel.usage import bill_team
+from crewboard.records.agents import Spec
+from crewboard.records.base import counted
+from crewboard.records.processes import Lease
+from crewboard.records.team import RuleEffect, task_mark
+from crewboard.store import agents, journal, json_records, leases, roster, tasks
+from crewboard.store.layout import AgentDirectory
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, clock, note, say, say_json
 from crewboard_tui.cli.status import used
-from crewboard_tui.render import format_percent, safe_line
+from crewboard_tui.render.formats import format_percent
+from crewboard_tui.render.sanitize import safe_line
 
 
 @click.command()
 @click.argument("text", type=common.text)
+@click.option(
+    "--model", metavar="M", help="The model of the lead, and of those that it hires, unless it is Anthropic's."
+)
 @click.option("--unsafe-no-sandbox", is_flag=True, help="Run it without a sandbox where none works.")
 @as_json
 @click.pass_context
-def lead(context: click.Context, text: str, unsafe_no_sandbox: bool, as_json: bool) -> None:
+def lead(context: click.Context, text: str, model: str | None, unsafe_no_sandbox: bool, as_json: bool) -> None:
     """Send TEXT to the lead, wait for its answer and print it.
 
     The lead is an agent that runs the team for you: it hires, assigns, reviews and ends agents. If there is none of
@@ -24,15 +53,13 @@ def lead(context: click.Context, text: str, unsafe_no_sandbox: bool, as_json: bo
 
     Example: crewboard lead "have one agent list all Python files and another one run the tests"
     """
-    from crewboard_tui.cli.hiring import follow, tell_unused_key
+    from crewboard_tui.cli.hiring import follow, tell_of_server
 
     team = context.obj.team
-    tell_unused_key(team)
+    tell_of_server(team)
     flags = HireOptions(unsafe_no_sandbox=unsafe_no_sandbox)
     name = team.ensure().config.lead
-    context.exit(
-        follow(team, name, lambda: core.commands.hire.tell_lead(team, text, flags), once=False, as_json=as_json)
-    )
+    context.exit(follow(team, name, lambda: hire.tell_lead(team, text, flags, model), once=False, as_json=as_json))
 
 
 @click.command()
@@ -46,8 +73,8 @@ def interrupt(session: Session, name: str, text: str, as_json: bool) -> None:
     The agent keeps its assignment. Without TEXT it is asked to report where it stands.
     """
     team = session.team
-    was = core.store.json_records.load_or_none(team.agent(name).status, Status)
-    message = core.commands.control.interrupt(team, name, text)
+    was = json_records.load_or_none(team.agent(name).status, Status)
+    message = control.interrupt(team, name, text)
     if as_json:
         say_json(message.as_dict())
     elif was is not None and was.state == "idle":
@@ -62,9 +89,9 @@ def interrupt(session: Session, name: str, text: str, as_json: bool) -> None:
 @click.pass_obj
 def pause(session: Session, name: str | None, all_agents: bool) -> None:
     """Pause the agent NAME at its next safe point; no model calls until `unpause`."""
-    held = core.commands.control.pause_all(session.team) if _all(name, all_agents) else [name or ""]
+    held = control.pause_all(session.team) if _all(name, all_agents) else [name or ""]
     if not all_agents:
-        core.commands.control.pause(session.team, held[0])
+        control.pause(session.team, held[0])
     say("paused: " + (", ".join(held) or "no agent is running"))
 
 
@@ -74,9 +101,9 @@ def pause(session: Session, name: str | None, all_agents: bool) -> None:
 @click.pass_obj
 def unpause(session: Session, name: str | None, all_agents: bool) -> None:
     """Let the paused agent NAME continue."""
-    freed = core.commands.control.unpause_all(session.team) if _all(name, all_agents) else [name or ""]
+    freed = control.unpause_all(session.team) if _all(name, all_agents) else [name or ""]
     if not all_agents:
-        core.commands.control.unpause(session.team, freed[0])
+        control.unpause(session.team, freed[0])
     say("continues: " + (", ".join(freed) or "no agent is running"))
 
 
@@ -96,7 +123,7 @@ def _all(name: str | None, all_agents: bool) -> bool:
 @click.pass_obj
 def approver(session: Session, who: str) -> None:
     """Set who reviews plans: you (`operator`) or the `lead`. You may always answer."""
-    core.commands.answers.set_approver(session.team.ensure(), who)
+    answers.set_approver(session.team.ensure(), who)
     say("you review plans" if who == "operator" else "the lead reviews plans; you still may")
     config = session.team.config
     if who == "lead" and config.member(config.lead) is None:
@@ -111,19 +138,21 @@ def approver(session: Session, who: str) -> None:
 def budget(session: Session, words: tuple[str, ...], lift: bool, as_json: bool) -> None:
     """Show or set the budget of the team or of an agent.
 
-    AMOUNT is money ('$20') or tokens (2m). Without NAME the budget is the team's. At the limit workers end (79). A
-    raised limit continues the assignments that it stopped.
+    AMOUNT is money ('$20'), tokens (2m) or `none`. Without NAME the budget is the team's. At the limit workers end
+    (79). A raised limit continues the assignments that it stopped.
 
     Example: crewboard budget fixer 400k
     """
     name, amount = _whose_budget(session.team, words)
-    if lift and amount is not None:
+    if amount == control.NO_BUDGET:
+        lift, amount = True, None
+    elif lift and amount is not None:
         raise UsageError("give an amount or --none, not both")
     common.note_budget(amount)
     if name is None:
         _team_budget(session, amount, lift=lift, as_json=as_json)
     else:
-        _agent_budget(session.team, name, core.commands.control.NO_BUDGET if lift else amount, as_json=as_json)
+        _agent_budget(session.team, name, control.NO_BUDGET if lift else amount, as_json=as_json)
 
 
 def _whose_budget(team: Team, words: tuple[str, ...]) -> tuple[str | None, str | None]:
@@ -131,9 +160,7 @@ def _whose_budget(team: Team, words: tuple[str, ...]) -> tuple[str | None, str |
     match words:
         case ():
             return None, None
-        case (word,) if (
-            core.pricing.budget_or_none(word) is None and team.directory.exists() and team.config.member(word)
-        ):
+        case (word,) if pricing.budget_or_none(word) is None and team.directory.exists() and team.config.member(word):
             return word, None
         case (word,):
             return None, word
@@ -145,15 +172,15 @@ def _whose_budget(team: Team, words: tuple[str, ...]) -> tuple[str | None, str |
 
 def _agent_budget(team: Team, name: str, amount: str | None, *, as_json: bool) -> None:
     team.member(name)
-    run = core.commands.control.raise_limits(team, name, budget=amount) if amount is not None else None
+    run = control.raise_limits(team, name, budget=amount) if amount is not None else None
     seen = read_team(team.directory).agent(name)
     limit = seen.spec.flags.budget if seen is not None and seen.spec is not None else None
     if as_json:
         used = {"tokens": seen.tokens.total, "cost_usd": seen.cost_usd} if seen is not None else None
         say_json({"name": name, "budget": limit, "used": used, "run": run})
         return
-    say(f"{name} may use {core.pricing.parse_budget(limit)}" if limit else f"{name} has no budget of its own")
-    for share in core.store.roster.budgets(team.directory, name):
+    say(f"{name} may use {pricing.parse_budget(limit)}" if limit else f"{name} has no budget of its own")
+    for share in roster.budgets(team.directory, name):
         if share.by_terms:
             say(f"its approved plan may use {share.budget}; {format_percent(share.share)} used")
     if run is not None:
@@ -162,7 +189,7 @@ def _agent_budget(team: Team, name: str, amount: str | None, *, as_json: bool) -
 
 def _memory(value: str | int) -> int:
     """Parse a size; `none` is 0."""
-    return 0 if value == core.commands.answers.NONE else common.memory(value)
+    return 0 if value == answers.NONE else common.memory(value)
 
 
 @click.command()
@@ -191,17 +218,22 @@ def settings(session: Session, name: str | None, value: str | None, as_json: boo
 
     check: command that must pass before an agent's task is completed, if the task has no check of its own.
 
+    model: the model of new agents, with exceptions for types ('qwen3-coder explore=qwen3:8b'). --model and the
+    variables CREWBOARD_MODEL and ANTHROPIC_MODEL go before it.
+    server: address of a server on this machine or its network that new agents use without a key
+    ('http://127.0.0.1:11434'); a shell with ANTHROPIC_BASE_URL goes before it.
+
     Example: crewboard settings max_agents 8
 
     Example: crewboard settings check "make test"
     """
     team = session.team
-    if name is not None and value is None and name not in core.commands.answers.SETTINGS:
-        raise UsageError(f"there is no setting {name!r}; settings: {', '.join(core.commands.answers.SETTINGS)}")
+    if name is not None and value is None and name not in answers.SETTINGS:
+        raise UsageError(f"there is no setting {name!r}; settings: {', '.join(answers.SETTINGS)}")
     if name is not None and value is not None:
-        core.commands.answers.change_setting(team.ensure(), name, value)
+        answers.change_setting(team.ensure(), name, value)
     config = team.config
-    shown = {each: getattr(config, each) for each in core.commands.answers.SETTINGS if name in (None, each)}
+    shown = {each: getattr(config, each) for each in answers.SETTINGS if name in (None, each)}
     if as_json:
         say_json(shown)
         return
@@ -214,10 +246,10 @@ def _setting_as_typed(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, int) and name == "min_free_memory":
-        return core.store.roster.format_size(value)
+        return roster.format_size(value)
     if isinstance(value, list):
         return " ".join(value)
-    return core.commands.answers.NONE if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    return answers.NONE if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @click.command()
@@ -238,9 +270,9 @@ def limit(session: Session, name: str, turns: int | None, memory: int | None, as
     team = session.team
     agent = team.agent(name)
     if memory is not None:
-        core.commands.control.limit_memory(team, name, memory or None)
-    run = core.commands.control.raise_limits(team, name, max_turns=turns) if turns is not None else None
-    spec = core.store.agents.spec(agent)
+        control.limit_memory(team, name, memory or None)
+    run = control.raise_limits(team, name, max_turns=turns) if turns is not None else None
+    spec = agents.spec(agent)
     if spec is None:
         raise UsageError(f"{name} has no spec file; spawn it again")
     if as_json:
@@ -248,16 +280,16 @@ def limit(session: Session, name: str, turns: int | None, memory: int | None, as
         return
     say(f"{name} may call the model {spec.flags.max_turns} times for one assignment")
     if spec.flags.max_memory is not None:
-        size = core.store.roster.format_size(spec.flags.max_memory)
+        size = roster.format_size(spec.flags.max_memory)
         say(f"{name} may use {size} of memory ({_memory_limit_kept_by(agent)})")
     if run is not None:
         say(f"{name} continues: run {run}")
 
 
-def _memory_limit_kept_by(agent: core.store.AgentDirectory) -> str:
+def _memory_limit_kept_by(agent: AgentDirectory) -> str:
     """Return how the memory limit of an agent is kept; while it does not run, of its next run."""
-    holder = core.store.leases.holder(agent.lease, core.records.Lease)
-    process = core.linux.process
+    holder = leases.holder(agent.lease, Lease)
+    process = linux_process
     kept = process.has_memory_cgroup(holder.pid) if holder is not None else process.find_memory_cgroup() is not None
     return "cgroup" if kept else "watched"
 
@@ -265,8 +297,8 @@ def _memory_limit_kept_by(agent: core.store.AgentDirectory) -> str:
 def _team_budget(session: Session, amount: str | None, *, lift: bool, as_json: bool) -> None:
     team = session.team
     if amount is not None or lift:
-        limit = None if amount is None else str(core.pricing.parse_budget(amount))
-        resumed = core.commands.control.raise_team_budget(team.ensure(), amount)
+        limit = None if amount is None else str(pricing.parse_budget(amount))
+        resumed = control.raise_team_budget(team.ensure(), amount)
         if not as_json:
             say("the team has no budget now" if lift else f"the team may use {limit}")
             if resumed:
@@ -274,12 +306,10 @@ def _team_budget(session: Session, amount: str | None, *, lift: bool, as_json: b
             return
     view = read_team(team.directory)
     if as_json:
-        bill = core.readmodel.bill_team(view)
+        bill = bill_team(view)
         say_json({"budget": view.budget, "used": {"tokens": bill.tokens.total, "cost_usd": bill.usd}})
     else:
-        limit = (
-            f"the team may use {core.pricing.parse_budget(view.budget)}" if view.budget else "the team has no budget"
-        )
+        limit = f"the team may use {pricing.parse_budget(view.budget)}" if view.budget else "the team has no budget"
         say(f"{limit}; {used(view)}")
 
 
@@ -296,17 +326,17 @@ def rules(context: click.Context, as_json: bool) -> None:
         return
     session: Session = context.obj
     directory = session.team.directory
-    found = core.store.roster.load(directory).rules if directory.exists() else []
-    usage = core.store.journal.RuleUsageReader(directory).read() if found else {}
-    used = [(rule, usage.get(rule.id, core.store.journal.RuleUsage())) for rule in found]
+    found = roster.load(directory).rules if directory.exists() else []
+    usage = journal.RuleUsageReader(directory).read() if found else {}
+    used = [(rule, usage.get(rule.id, journal.RuleUsage())) for rule in found]
     if as_json:
         say_json([{**rule.as_dict(), **asdict(each)} for rule, each in used])
         return
     for rule, each in used:
         last = f", last {clock(each.last_hit)}" if each.last_hit is not None else ""
-        hits = f"{core.records.counted(each.hits, 'hit')}{last}"
+        hits = f"{counted(each.hits, 'hit')}{last}"
         added = f" · by {rule.by} {clock(rule.at)}" if rule.by else ""
-        say(safe_line(f"{rule.id} · {core.commands.answers.describe_rule(rule)} · {hits}{added}"))
+        say(safe_line(f"{rule.id} · {answers.describe_rule(rule)} · {hits}{added}"))
     if not found:
         note("no permission rules")
 
@@ -324,7 +354,7 @@ def rules(context: click.Context, as_json: bool) -> None:
 @click.pass_obj
 def add(
     session: Session,
-    effect: core.records.RuleEffect,
+    effect: RuleEffect,
     tool: str,
     pattern: str,
     agent: str | None,
@@ -347,14 +377,12 @@ def add(
     if [agent is not None, agent_type is not None, all_agents].count(True) != 1:
         raise UsageError("say for which agents it is: --agent NAME, --type T or --all")
     if agent_type is not None:
-        core.type_files.find(session.root, agent_type)
-    rule = core.commands.answers.add_rule(
-        session.team.ensure(), effect, tool, pattern, agent=agent, agent_type=agent_type
-    )
+        type_files.find(session.root, agent_type)
+    rule = answers.add_rule(session.team.ensure(), effect, tool, pattern, agent=agent, agent_type=agent_type)
     if as_json:
         say_json(rule.as_dict())
     else:
-        say(safe_line(f"{rule.id}: {core.commands.answers.describe_rule(rule)}"))
+        say(safe_line(f"{rule.id}: {answers.describe_rule(rule)}"))
 
 
 @rules.command()
@@ -362,7 +390,7 @@ def add(
 @click.pass_obj
 def revoke(session: Session, ident: str) -> None:
     """Remove the rule with this ID. `remove` and `revoke` are the same."""
-    core.commands.answers.revoke(session.team, ident)
+    answers.revoke(session.team, ident)
     say(f"{ident} is revoked")
 
 
@@ -370,30 +398,60 @@ rules.add_command(revoke, "remove")
 
 
 @click.command()
-@common.agent_name
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=common.complete_agent)
 @click.option("--now", is_flag=True, help="Do not ask: end it and everything that it started.")
 @as_json
 @click.pass_obj
-def stop(session: Session, name: str, now: bool, as_json: bool) -> None:
-    """Ask the agent NAME to shut down, and wait until it is gone.
+def stop(session: Session, names: tuple[str, ...], now: bool, as_json: bool) -> None:
+    """Ask the agents NAME... to shut down, and wait until they are gone.
 
     A working agent may refuse. If it does, or does not answer within 30 s, it keeps running (exit 75).
     """
     team = session.team
+    # All of them, so that a name that is unknown ends none of the others.
+    found = {name: _why_it_ends(team, name) for name in names}
+    ended: dict[str, str] = {}
+    refused: dict[str, CrewboardError] = {}
+
+    def end(name: str) -> None:
+        try:
+            if now:
+                commands_stop.stop_now(team, name)
+            else:
+                if found[name] == _LIVED:
+                    note(f"asked {name} to shut down; it has {SHUTDOWN_TIMEOUT:.0f} s to answer")
+                commands_stop.stop(team, name)
+        except CrewboardError as error:
+            refused[name] = error
+        else:
+            ended[name] = found[name]
+
+    try:
+        hire.at_once(list(found), end)
+    finally:
+        said = [{"name": name, "was_alive": ended[name] == _LIVED, "alive": False} for name in found if name in ended]
+        if as_json and (said or len(found) > 1):
+            say_json(said if len(found) > 1 else said[0])
+        for name in [] if as_json else [name for name in found if name in ended]:
+            say(f"{name} {ended[name]}")
+    errors = [refused[name] for name in found if name in refused]
+    for error in errors[1:]:
+        note(f"crewboard: {error}")
+    if errors:
+        raise errors[0]
+
+
+_LIVED = "has ended"
+
+
+def _why_it_ends(team: Team, name: str) -> str:
+    """Return the words for what a stop does to an agent."""
     agent = team.agent(name)
-    lived = core.store.leases.is_held(agent.lease)
-    spec = core.store.json_records.load_or_none(agent.spec, core.records.Spec)
-    waited = not lived and spec is not None and core.commands.hosts.queued(team, name, spec.run)
-    if now:
-        core.commands.stop.stop_now(team, name)
-    else:
-        if lived:
-            note(f"asked {name} to shut down; it has {core.protocol.SHUTDOWN_TIMEOUT:.0f} s to answer")
-        core.commands.stop.stop(team, name)
-    if as_json:
-        say_json({"name": name, "was_alive": lived, "alive": False})
-    else:
-        say(f"{name} " + ("has ended" if lived else "was taken out of the queue" if waited else "is not running"))
+    if leases.is_held(agent.lease):
+        return _LIVED
+    spec = json_records.load_or_none(agent.spec, Spec)
+    queued = spec is not None and hosts.queued(team, name, spec.run)
+    return "was taken out of the queue" if queued else "is not running"
 
 
 @click.command()
@@ -419,26 +477,26 @@ def ack(session: Session, what: str, as_json: bool) -> None:
 def _acknowledge(team: Team, what: str) -> str:
     """Acknowledge a task, an agent, or what concerns no agent; return in words what was acknowledged."""
     if what.isdecimal():
-        task = core.store.tasks.load(team.directory, int(what))
+        task = tasks.load(team.directory, int(what))
         about = [need for need in read_team(team.directory).needs if need.task == task.id]
         if check := next((need for need in about if need.kind == "check_failed"), None):
-            core.commands.messages.acknowledge_marks(team, dict(check.marks), f"#{task.id}")
+            messages.acknowledge_marks(team, dict(check.marks), f"#{task.id}")
             return f"that the check of task {what} fails"
         if task.status != "failed":
             raise TryLaterError(f"task {what} is {task.status.replace('_', ' ')}: there is nothing to acknowledge")
-        core.commands.messages.acknowledge_marks(team, {core.records.task_mark(task.id): task.rev}, f"#{task.id}")
+        messages.acknowledge_marks(team, {task_mark(task.id): task.rev}, f"#{task.id}")
         return f"that task {what} failed"
     view = read_team(team.directory) if team.directory.exists() else None
-    needs = core.readmodel.to_acknowledge(view, what) if view is not None else ()
-    core.commands.messages.acknowledge_marks(team, dict(mark for need in needs for mark in need.marks), what)
+    needs = to_acknowledge(view, what) if view is not None else ()
+    messages.acknowledge_marks(team, dict(mark for need in needs for mark in need.marks), what)
     kinds = {need.kind for need in needs if need.marks}
-    if what == core.records.SYSTEM or (kinds and not _has_ended(view, what)):
+    if what == SYSTEM or (kinds and not _has_ended(view, what)):
         if not kinds:
             raise TryLaterError("there is nothing to acknowledge that concerns no agent")
         return f"the results of {what}" if kinds == {"result"} else f"what needed you about {what}"
     lost = next((need.agents for need in needs if need.kind == "death" and need.host is not None), ())
     for name in lost or (what,):
-        core.commands.messages.acknowledge(team, name)
+        messages.acknowledge(team, name)
     return f"how {', '.join(lost) or what} ended"
 
 
@@ -457,7 +515,7 @@ def remove(session: Session, name: str, as_json: bool) -> None:
 
     Its worktree is removed, too. If that has unmerged work, nothing is removed: merge or discard it first.
     """
-    kept = core.commands.stop.remove(session.team, name)
+    kept = commands_stop.remove(session.team, name)
     if as_json:
         say_json({"name": name, "kept": str(kept)})
     else:
@@ -478,7 +536,7 @@ def supervisor(session: Session, restart: bool, as_json: bool) -> None:
     directory = session.team.directory
     if restart:
         directory.require_adopted()
-        core.protocol.supervisor_client.restart(directory)
+        supervisor_client.restart(directory)
     found = read_team(directory).supervisor
     if as_json:
         say_json(asdict(found))

@@ -2,23 +2,56 @@
 
 import importlib.metadata
 import importlib.util
-import locale
+import json
 import os
 import platform
+import shlex
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import click
 
 import crewboard as core
-from crewboard import BadDataError, CredentialsError, StorageError, UsageError
+from crewboard import (
+    BadDataError,
+    CredentialsError,
+    StorageError,
+    Team,
+    UsageError,
+    agent_types,
+    endpoint,
+    env,
+    mcp_servers,
+    models,
+    pricing,
+    redaction,
+    skill_files,
+)
+from crewboard import local_servers as crewboard_local_servers
+from crewboard.attach import formats
+from crewboard.commands import hire
+from crewboard.commands.context import check_credentials, command_for
+from crewboard.linux import mounts, process, programs
+from crewboard.readmodel import watcher as readmodel_watcher
+from crewboard.readmodel.needs import ways_to_begin
+from crewboard.readmodel.processes import NoUsageProbe
+from crewboard.records.agents import Tokens
+from crewboard.records.base import convert, counted
+from crewboard.sandbox import git as sandbox_git
+from crewboard.sandbox import level, policy
+from crewboard.store import hosts, roster
+from crewboard.store.interface import SCHEMA_VERSION
+from crewboard.store.layout import TeamDirectory, team_directories
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, say, say_json
 
@@ -29,6 +62,25 @@ HINT_WITHIN = 2.0
 
 _CLOCK_MAY_DIFFER = 2.0
 """Seconds by which the clock of this machine may differ from the store's."""
+
+_LOOK_TIMEOUT = 1.0
+"""Seconds that a server on this machine or its network may take to answer."""
+
+_TRY_TIMEOUT = 10.0
+"""Seconds that a server may take to say which models it has, before an agent's call is tried."""
+
+_SLOW = 0.25
+"""Share of the time in which a part of a reply must come, above which a small call counts as slow."""
+
+_MORE_TIME = f"`export {env.PROGRESS_TIMEOUT}=600` gives a slow server more time"
+
+_NAMED = 5
+"""Models that are named; a gateway may have hundreds."""
+
+_UNAUTHORIZED = (401, 403)
+_OK = 200
+
+_SERVER_FAILED = 500
 
 _OLDEST_PYTHON = (3, 11)
 _SMALLEST = (60, 12)
@@ -48,12 +100,19 @@ class Check:
         return asdict(self)
 
 
-def all_checks(session: Session) -> list[Check]:
-    """Run all checks, the most important first."""
+def all_checks(session: Session, *, try_model: str | None = None) -> list[Check]:
+    """Run all checks, the most important first. With `try_model`, make a call to that model."""
     environment = session.team.worker_environment
+    offline = env.is_offline(environment)
     return [
         python(),
-        model(core.env.is_offline(environment), dict(environment), has_hosts=has_hosts(session.team.directory)),
+        bytecode(package_folders()),
+        *(
+            [model(offline, dict(environment), has_hosts=has_hosts(session.team.directory))]
+            if try_model is None or offline
+            else tried(session.team, dict(environment), try_model)
+        ),
+        *local_servers(session, environment),
         sandbox(session.root, environment),
         *root_user(),
         memory(),
@@ -66,7 +125,26 @@ def all_checks(session: Session) -> list[Check]:
         git(session.root),
         *plans(session.root),
         *mcp(session.root, environment),
+        *skills(session.root, environment),
+        *tables(session.root),
     ]
+
+
+def local_servers(session: Session, environment: Mapping[str, str]) -> list[Check]:
+    """If there is no key, look for servers of this machine that the team could use."""
+    if env.is_offline(environment) or endpoint.credential(environment) is not None:
+        return []
+    if environment.get(endpoint.BASE_URL) or has_hosts(session.team.directory):
+        return []
+    commands = partial(command_for, session.team)
+    return [
+        Check(
+            "local", "note", f"{found} ({found.url})",
+            f"`{commands(f'settings server {found.url}')} && {commands(f'settings model {shlex.quote(found.best)}')}` "
+            "lets this team use it; then `crewboard doctor --try`",
+        )
+        for found in crewboard_local_servers.find()
+    ]  # fmt: skip
 
 
 def python() -> Check:
@@ -81,23 +159,65 @@ def python() -> Check:
     return Check("python", "ok", f"{version}, anthropic {sdk}")
 
 
+def package_folders() -> list[Path]:
+    """Return the folders of the packages that most of a start's time goes into: the SDK and crewboard itself."""
+    found = (importlib.util.find_spec(name) for name in ("anthropic", "crewboard", "crewboard_tui"))
+    return [Path(each.origin).parent for each in found if each is not None and each.origin is not None]
+
+
+def bytecode(packages: Sequence[Path]) -> Check:
+    """Check that packages are compiled: where the user cannot write, each supervisor would compile them again."""
+    # The demo's project is copied, and never imported.
+    modules = [file for folder in packages for file in folder.rglob("*.py") if "sample" not in file.parts]
+    missing = sum(not _is_compiled(module) for module in modules)
+    if not missing:
+        return Check("bytecode", "ok", f"{len(modules)} modules are compiled")
+    remedy = f"`{shlex.join([sys.executable, '-m', 'compileall', '-q', *map(str, packages)])}` compiles them"
+    owner = "" if all(os.access(folder, os.W_OK) for folder in packages) else ", for the user who installed them"
+    return Check(
+        "bytecode", "note", f"{missing} of {len(modules)} modules are not compiled, so agents start later",
+        remedy + owner,
+    )  # fmt: skip
+
+
+def _is_compiled(module: Path) -> bool:
+    """Return True if there is bytecode of a module as it is now, where an isolated interpreter looks for it."""
+    compiled = module.parent / "__pycache__" / f"{module.stem}.{sys.implementation.cache_tag}.pyc"
+    try:
+        with compiled.open("rb") as file:
+            magic, flags, changed_at, size = struct.unpack("<4s3I", file.read(16))
+        found = module.stat()
+    except (OSError, struct.error):
+        return False
+    # With flags, a hash of the source stands in the place of its time and size.
+    is_current = flags or (changed_at, size) == (int(found.st_mtime) & 0xFFFFFFFF, found.st_size & 0xFFFFFFFF)
+    return magic == importlib.util.MAGIC_NUMBER and bool(is_current)
+
+
+def skills(root: Path, environment: Mapping[str, str]) -> list[Check]:
+    """Check that agents are told of the project's skills."""
+    new = skill_files.not_accepted(root, environment)
+    if not new:
+        return []
+    detail = f"not accepted as they are now, so agents are not told of them: {', '.join(new)}"
+    return [Check("skills", "note", detail, "`crewboard skills` lists them with the command that accepts each")]
+
+
 def mcp(root: Path, environment: Mapping[str, str]) -> list[Check]:
     """Check that the MCP servers of the project can be used."""
     try:
-        found = core.mcp_servers.read(root)
+        found = mcp_servers.read(root)
     except BadDataError as error:
         return [
-            Check(
-                "mcp", "bad", str(error), f"correct {core.mcp_servers.FILE}; until then agents work without its servers"
-            )
+            Check("mcp", "bad", str(error), f"correct {mcp_servers.FILE}; until then agents work without its servers")
         ]
     names = [*found.servers, *found.invalid]
     if not names:
         return []
-    detail = f"{core.mcp_servers.FILE} names {', '.join(names)}"
+    detail = f"{mcp_servers.FILE} names {', '.join(names)}"
     if importlib.util.find_spec("mcp") is None:
         return [Check("mcp", "bad", f"{detail}; the package mcp is missing", "pip install 'crewboard[mcp]'")]
-    new = [name for name, each in found.servers.items() if not core.mcp_servers.is_accepted(each, root, environment)]
+    new = [name for name, each in found.servers.items() if not mcp_servers.is_accepted(each, root, environment)]
     if new or found.invalid:
         return [
             Check("mcp", "note", f"{detail}; not used: {', '.join([*new, *found.invalid])}", "`crewboard mcp` says why")
@@ -105,47 +225,220 @@ def mcp(root: Path, environment: Mapping[str, str]) -> list[Check]:
     return [Check("mcp", "ok", detail)]
 
 
-def has_hosts(team: core.store.TeamDirectory) -> bool:
+def tables(root: Path) -> list[Check]:
+    """Check the project's descriptions and prices of models, if there are any."""
+    folder = root / ".crewboard"
+    names = [name for name in ("models.toml", "prices.toml") if os.path.lexists(folder / name)]
+    if not names:
+        return []
+    try:
+        pricing.load(root)
+    except BadDataError as error:
+        damaged = next((name for name in names if str(folder / name) in str(error)), names[0])
+        return [Check(damaged, "bad", str(error), "correct or remove the file; until then no agent starts")]
+    return [Check(name, "ok", str(folder / name)) for name in names]
+
+
+def has_hosts(team: TeamDirectory) -> bool:
     """Return True if agents of a team run on hosts. If that is unknown, say so elsewhere."""
     try:
-        return team.exists() and core.store.hosts.exist(team)
+        return team.exists() and hosts.exist(team)
     except core.CrewboardError:
         return False
 
 
 def model(offline: bool, environment: dict[str, str], *, has_hosts: bool = False) -> Check:
-    """Check which model workers would use, without sending a request."""
+    """Check which model workers would use, without calling it. Look whether a server nearby answers at all."""
     if offline:
         return Check("model", "ok", "the offline model: no key, no network, no language model")
     try:
-        core.commands.check_credentials(environment)
+        check_credentials(environment)
     except CredentialsError as error:
         if has_hosts:
             return Check("model", "ok", "no API key here; agents get that of their hosts")
-        return Check("model", "bad", "no API key", str(error).partition(": ")[2])
-    which = "ANTHROPIC_API_KEY" if environment.get("ANTHROPIC_API_KEY") else "ANTHROPIC_AUTH_TOKEN"
-    where = environment.get("ANTHROPIC_BASE_URL") or "the SDK's own address"
-    return Check("model", "ok", f"{which} is set (not tried), for {where}")
+        what, _, remedy = str(error).partition(": ")
+        return Check("model", "bad", what, remedy)
+    url = endpoint.base_url(environment)
+    if endpoint.is_private(url) and (found := answer(environment, _LOOK_TIMEOUT)).mark == "bad":
+        return Check("model", "bad", found.detail, found.remedy)
+    shadowed = endpoint.shadowed_key(environment)
+    detail = f"{endpoint.credential(environment)} for {url} (not tried: `crewboard doctor --try` does)"
+    return Check("model", "note" if shadowed else "ok", detail, shadowed)
+
+
+@dataclass(frozen=True)
+class Answer(Check):
+    """The check of a server's address, with what it said of its models, if it answered."""
+
+    status: int = 0
+    said: Any = None
+
+
+def answer(environment: Mapping[str, str], timeout: float) -> Answer:
+    """Ask a server for its list of models. Any answer shows that there is a server."""
+    url = endpoint.base_url(environment)
+    through = endpoint.proxy(environment, url)
+    way = f" through the proxy {endpoint.host_and_port(through)}" if through else ""
+    began = time.monotonic()
+    try:
+        status, said = endpoint.get(environment, "/v1/models?limit=1000", timeout)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "reason", None) or error
+        words = "no answer in time" if isinstance(why, TimeoutError) else getattr(why, "strerror", None) or str(why)
+        remedy = (
+            "look at HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
+            if through
+            else "look at your network"
+            if endpoint.is_anthropic(url)
+            else "start the server, or set ANTHROPIC_BASE_URL to the address that it listens on"
+        )
+        return Answer("address", "bad", f"{url} cannot be reached{way}: {words}", remedy)
+    took = 1000 * (time.monotonic() - began)
+    return Answer("address", "ok", f"{url} answered in {took:.0f} ms{way}", status=status, said=said)
+
+
+def tried(team: Team, environment: dict[str, str], name: str) -> list[Check]:
+    """Try address, key, list of models and one call to the model `name`, in this order, up to what fails."""
+    unset = endpoint.credential(environment) is None
+    if unset and not endpoint.is_anthropic(endpoint.base_url(environment)):
+        # A server that asks for no key takes any.
+        environment = {**environment, **dict([endpoint.ANY_TEXT.split("=")])}
+    try:
+        check_credentials(environment)
+    except CredentialsError as error:
+        what, _, remedy = str(error).partition(": ")
+        return [Check("model", "bad", what, remedy)]
+    reached = answer(environment, _TRY_TIMEOUT)
+    if reached.mark == "bad":
+        return [reached]
+    key = key_of(environment, reached, unset=unset)
+    if key.mark == "bad":
+        return [reached, key]
+    found = [reached, key, models_of(reached, name), *called(team.directory.root, environment, name)]
+    advice = hire.advice_on_caps(team)
+    return found if advice is None else [*found, Check("caps", "note", "the server is nearby", advice)]
+
+
+def key_of(environment: Mapping[str, str], reached: Answer, *, unset: bool) -> Check:
+    """Check whether a server took the key. If it was `unset`, say what to set."""
+    shadowed = endpoint.shadowed_key(environment)
+    source = endpoint.credential(environment)
+    # Access tokens that the SDK fetches are not sent with this question.
+    if reached.status in _UNAUTHORIZED and endpoint.keys(environment):
+        if unset:
+            return Check(
+                "key", "bad", "the server asks for a key", "set ANTHROPIC_AUTH_TOKEN to the key of that server"
+            )
+        remedy = shadowed or f"set {source} to a key of this server"
+        return Check("key", "bad", f"the server refused {source} ({reached.status})", remedy)
+    if unset:
+        return Check("key", "note", "the server takes any key", f"export {endpoint.ANY_TEXT}")
+    detail = f"{source} was taken" if reached.status == _OK else f"{source}; the server has not said if it takes it"
+    return Check("key", "note" if shadowed else "ok", detail, shadowed)
+
+
+def models_of(reached: Answer, name: str) -> Check:
+    """Check that a server lists the model `name`."""
+    names = models.listed(reached.said)
+    if reached.status != _OK or not names:
+        return Check("models", "note", f"the server does not list its models ({reached.status})")
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    detail = f"{counted(len(names), 'model')}: {', '.join(names[:_NAMED])}{more}"
+    # It may be listed with a date or a tag.
+    if any(each.startswith(name) for each in names):
+        return Check("models", "ok", detail)
+    remedy = f"`crewboard settings model {names[0]}` lets all new agents of the team use that one"
+    return Check("models", "note", f"{name} is not listed; {detail}", remedy)
+
+
+def called(root: Path, environment: Mapping[str, str], name: str) -> list[Check]:
+    """Let a worker's own code call the model `name` once, and check what came."""
+    if sys.stderr.isatty():
+        common.note(f"calling {name} once, as an agent does: about 3000 tokens in, 100 out")
+    done = subprocess.run(
+        [sys.executable, "-I", "-m", "crewboard.worker.probe", name],
+        env={**environment, env.RETRY_BUDGET: "0"},
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    try:
+        found = json.loads(done.stdout)
+    except ValueError:
+        last = redaction.redact((done.stderr.strip().splitlines() or ["no output"])[-1])
+        return [Check("call", "bad", f"an error in crewboard: {last}", "please report it, with the whole line")]
+    known = "" if found["window_known"] else ", assumed: the server does not say"
+    window = Check("window", "ok" if found["window_known"] else "note", f"{found['window']} tokens{known}")
+    if found["error"] is not None:
+        remedy = _MORE_TIME if "no progress" in found["error"] else _remedy(found["status"], is_page=found["page"])
+        return [window, Check("call", "bad", found["error"], remedy)]
+    used = convert(found["usage"], Tokens)
+    paid = endpoint.is_anthropic(endpoint.base_url(environment))
+    cost = pricing.load(root).cost(name, used) if paid else None
+    return [window, _call(name, found, cost), _usage(used)]
+
+
+_OTHER_KEY = "set ANTHROPIC_API_KEY, or ANTHROPIC_AUTH_TOKEN, to a key of this server"
+
+_REMEDIES = {
+    401: _OTHER_KEY,
+    402: "look at the account of this key",
+    403: _OTHER_KEY,
+    404: "name a model that the server has with --model; if it has this one, check ANTHROPIC_BASE_URL",
+    429: "the server takes no more calls for now: wait, or look at the limits of this key",
+}
+"""What to do about a call that failed, by its HTTP status."""
+
+
+def _remedy(status: int | None, *, is_page: bool) -> str:
+    """Return what to do about a call that failed with an HTTP status, None if there was no reply."""
+    if status is None:
+        return "this is no reply of the Messages API: check ANTHROPIC_BASE_URL, and look at the server's log"
+    if status >= _SERVER_FAILED:
+        return "the server is down or busy: look at its log, or try again later"
+    if is_page:
+        return "this address serves a web page, no API: check ANTHROPIC_BASE_URL"
+    return _REMEDIES.get(status, "the server does not take what agents send: try another model with --model")
+
+
+def _call(name: str, found: dict[str, Any], cost: float | None) -> Check:
+    other = f" (the server names {found['model']})" if found["model"] != name else ""
+    took = f"streamed in {found['seconds']:.1f} s" + (f", ${cost:.4f}" if cost is not None else "")
+    if not found["calls"]:
+        remedy = "agents work by calling tools: use a model, and on a local server a chat template, that can call them"
+        return Check("call", "bad", f"{name}{other} called no tool ({found['stop_reason']}), {took}", remedy)
+    if found["seconds"] > _SLOW * found["timeout"]:
+        limit = f"a reply that does not go on within {found['timeout']:g} s is cancelled"
+        return Check("call", "note", f"{name}{other} called a tool, {took}; {limit}", _MORE_TIME)
+    return Check("call", "ok", f"{name}{other} called a tool, {took}")
+
+
+def _usage(used: Tokens) -> Check:
+    # A worker estimates what the server does not report.
+    if used.estimated or not used.total:
+        remedy = "budgets of its agents are kept by an estimate (`~`): four characters are a token"
+        return Check("usage", "note", "the server reports no tokens", remedy)
+    return Check("usage", "ok", f"{used.prompt} tokens in, {used.output} out")
 
 
 def sandbox(root: Path, environment: Mapping[str, str]) -> Check:
     """Try which sandbox works here."""
     try:
-        found = core.sandbox.level.find(core.sandbox.policy.Policy(root.resolve(), writes=True), environment)
+        found = level.find(policy.Policy(root.resolve(), writes=True), environment)
     except UsageError as error:
         return Check("sandbox", "bad", str(error), "unset it, or set it to auto")
-    detail = f"{found.level}: {core.sandbox.level.MEANING[found.level]}"
+    detail = f"{found.level}: {level.MEANING[found.level]}"
     if found.level == "bubblewrap":
         return Check("sandbox", "ok", detail)
     why = "; ".join(found.reasons)
-    return Check(
-        "sandbox", "note" if found.level == "landlock" else "bad", f"{detail} ({why})", core.sandbox.level.REMEDY
-    )
+    return Check("sandbox", "note" if found.level == "landlock" else "bad", f"{detail} ({why})", level.REMEDY)
 
 
 def root_user() -> list[Check]:
     """Check that crewboard does not run as root."""
-    if not core.linux.process.runs_as_root():
+    if not process.runs_as_root():
         return []
     remedy = "run crewboard as an ordinary user: a hole in the sandbox would be a hole in the machine"
     return [Check("user", "note", "crewboard and its agents run as root", remedy)]
@@ -153,7 +446,7 @@ def root_user() -> list[Check]:
 
 def memory() -> Check:
     """Check how the memory limits of agents are kept."""
-    group = core.linux.process.find_memory_cgroup()
+    group = process.find_memory_cgroup()
     if group is not None:
         return Check("memory", "ok", f"memory limits: cgroup, below {group}")
     remedy = "with systemd, `systemd-run --user --scope bash` opens a shell whose teams get cgroups"
@@ -164,7 +457,7 @@ def watcher() -> Check:
     """Check that file events arrive."""
     with tempfile.TemporaryDirectory(prefix="crewboard-doctor-") as folder:
         seen = threading.Semaphore(0)
-        watching = core.readmodel.watcher.Watcher(Path(folder), seen.release)
+        watching = readmodel_watcher.Watcher(Path(folder), seen.release)
         watching.start()
         try:
             seen.acquire(timeout=HINT_WITHIN)
@@ -179,16 +472,16 @@ def watcher() -> Check:
     return Check("watcher", "note", f"no file events{why}; the view is read once a second", remedy)
 
 
-def files(team: core.store.TeamDirectory) -> Check:
+def files(team: TeamDirectory) -> Check:
     """Check that the workspace can hold a team."""
     root = team.root
     if not os.access(root, os.W_OK):
         return Check("root", "bad", f"{root} cannot be written to", "choose another with --root")
-    kind = core.linux.mounts.file_system(team.path)
-    if kind in core.linux.mounts.OF_THE_HOST:
+    kind = mounts.file_system(team.path)
+    if kind in mounts.OF_THE_HOST:
         remedy = "use the team from this side alone; changes made on the other side are seen late"
         return Check("root", "note", f"{root} is on {kind}, a folder of another machine", remedy)
-    if kind not in core.linux.mounts.NETWORK:
+    if kind not in mounts.NETWORK:
         return Check("root", "ok", str(root))
     if is_in_files(team):
         return Check("root", "bad", common.on_network(team, kind), common.OFF_NETWORK)
@@ -196,7 +489,7 @@ def files(team: core.store.TeamDirectory) -> Check:
     return Check("root", "note", f"{root} is on {kind}", remedy)
 
 
-def is_in_files(team: core.store.TeamDirectory) -> bool:
+def is_in_files(team: TeamDirectory) -> bool:
     """Return True if the records of a team are in its folder, or will be. If that is unknown, say so elsewhere."""
     try:
         return team.address is None
@@ -204,24 +497,24 @@ def is_in_files(team: core.store.TeamDirectory) -> bool:
         return False
 
 
-def database(team: core.store.TeamDirectory) -> list[Check]:
+def database(team: TeamDirectory) -> list[Check]:
     """Check the database of a team that is not kept in files: that it answers, its clock, and the team's hosts."""
     try:
         address = team.address
         if address is None:
             return []
         _ = team.config.get()
-        clock = core.store.hosts.compare_clocks(team)
-        view = core.TeamReader(team, probe=core.readmodel.NoUsageProbe()).read()
+        clock = hosts.compare_clocks(team)
+        view = core.TeamReader(team, probe=NoUsageProbe()).read()
     except core.CrewboardError as error:
         remedy = "start the server, or see PGPASSFILE and PGSERVICE for how to name a password"
         return [Check("store", "bad", str(error), remedy)]
     answered = f"{address.partition('?')[0]} answered in {1000 * clock.round_trip:.2g} ms"
-    found = [Check("store", "ok", f"{answered}, tables of version {core.store.SCHEMA_VERSION}"), time_of(clock)]
+    found = [Check("store", "ok", f"{answered}, tables of version {SCHEMA_VERSION}"), time_of(clock)]
     return [*found, hosts_of(view)] if view.hosts else found
 
 
-def time_of(clock: core.store.hosts.Clock) -> Check:
+def time_of(clock: hosts.Clock) -> Check:
     """Check the clock of this machine against the store's."""
     certain = abs(clock.ahead) - clock.round_trip / 2
     detail = f"{abs(clock.ahead):.1f} s {'ahead of' if clock.ahead > 0 else 'behind'} the store's"
@@ -238,7 +531,7 @@ def hosts_of(view: core.TeamView) -> Check:
     gone = [host.name for host in view.hosts if host.state == "lost" and host.name not in alone]
     detail = f"up: {up or 'none'}" + (f"; lost: {', '.join(gone)}" if gone else "")
     detail = "; ".join([detail, *(need.summary for need in alone.values())])
-    starts = [command for need in alone.values() for _, command in core.readmodel.ways_to_begin(need)]
+    starts = [command for need in alone.values() for _, command in ways_to_begin(need)]
     remedies = [f"`crewboard {command}` there" for command in starts]
     if not up:
         remedies.append("no agent starts before a host is up: `crewboard host` on each machine")
@@ -254,10 +547,10 @@ def terminal() -> Check:
         return Check("terminal", "note", "stdout is not a terminal", "run `crewboard` in one for the dashboard")
     size = shutil.get_terminal_size()
     colours = "no colours" if os.environ.get("NO_COLOR") else _colours()
-    encoding = locale.getpreferredencoding(do_setlocale=False)
-    detail = f"{os.environ.get('TERM', 'no TERM')}, {size.columns} × {size.lines}, {colours}, {encoding}"
-    if encoding.lower().replace("-", "") != "utf8":
-        return Check("terminal", "note", detail, "`crewboard board --ascii`, or a UTF-8 locale")
+    glyphs = "UTF-8" if env.speaks_utf8() else "ASCII"
+    detail = f"{os.environ.get('TERM', 'no TERM')}, {size.columns} × {size.lines}, {colours}, {glyphs}"
+    if glyphs == "ASCII":
+        return Check("terminal", "note", detail, "the dashboard draws with ASCII; for more, set a UTF-8 locale")
     if size < _SMALLEST:
         return Check("terminal", "note", detail, "60 × 12 or more shows everything that matters")
     return Check("terminal", "ok", detail)
@@ -265,7 +558,7 @@ def terminal() -> Check:
 
 def keymap() -> list[Check]:
     """Check the user's key file, if there is one."""
-    from crewboard_tui.keymap import keymap_path, read_keymap
+    from crewboard_tui.keymap.user_file import keymap_path, read_keymap
 
     file = keymap_path()
     found = read_keymap(file)
@@ -281,7 +574,7 @@ def hook() -> list[Check]:
     """Check the user's hook, if there is one, without running it."""
     from crewboard.supervisor.notifier import HOOK_FILE, read_hook
 
-    path = core.env.config_home(os.environ) / HOOK_FILE
+    path = env.config_home(os.environ) / HOOK_FILE
     try:
         found = read_hook(path)
     except ValueError as error:
@@ -302,15 +595,15 @@ def _colours() -> str:
 
 def git(root: Path) -> Check:
     """Check that git is installed and that the workspace is in a repository."""
-    program = core.linux.programs.find_program("git", root)
+    program = programs.find_program("git", root)
     if program is None:
-        why = core.linux.programs.passed_over("git") or "not installed"
+        why = programs.passed_over("git") or "not installed"
         return Check("git", "note", why, "install git to review what agents change")
     version = _output([str(program), "--version"]).removeprefix("git version ")
     # Do not run git in the workspace: it would obey settings that an agent may have written.
     if any((folder / ".git").exists() for folder in (root, *root.parents)):
-        if unprotected := core.sandbox.git.git_files(Path(os.path.realpath(root))).unprotected:
-            remedy = "an agent's programs could run with your rights when you use git here; see SECURITY.md"
+        if unprotected := sandbox_git.git_files(Path(os.path.realpath(root))).unprotected:
+            remedy = "an agent's programs could run with your rights when git runs here; see docs/reference/sandbox.md"
             return Check("git", "note", f"{version}; {'; '.join(unprotected)}", remedy)
         return Check("git", "ok", f"{version}, and the root is in a repository")
     return Check("git", "note", f"{version}; the root is in no repository", "run `git init` to see and undo changes")
@@ -320,12 +613,12 @@ def plans(root: Path) -> list[Check]:
     """Check who approves the plans of the attached teams of the workspace."""
     from crewboard.attach.install import missing_reason
 
-    teams = [team for team in core.store.team_directories(root) if not team.is_foreign()]
-    attached = [core.store.roster.load(team).attached for team in teams if core.store.roster.is_attached(team)]
+    teams = [team for team in team_directories(root) if not team.is_foreign()]
+    attached = [roster.load(team).attached for team in teams if roster.is_attached(team)]
     found = []
-    oldest, *_, newest = core.attach.formats.TESTED
+    oldest, *_, newest = formats.TESTED
     for version in dict.fromkeys(each.version for each in attached if each is not None and each.version):
-        fine = core.attach.formats.is_tested(version)
+        fine = formats.is_tested(version)
         says = f"{version}, within the tested range" if fine else f"{version}, outside of the tested range"
         remedy = "what it writes may be read wrongly; look for a newer crewboard" if not fine else ""
         found.append(Check("claude code", "ok" if fine else "note", f"{says} {oldest} to {newest}", remedy))
@@ -348,7 +641,7 @@ def _output(command: list[str]) -> str:
             timeout=10,
             check=False,
             cwd="/",
-            env=core.linux.programs.clean_environment(),
+            env=programs.clean_environment(),
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
@@ -356,16 +649,27 @@ def _output(command: list[str]) -> str:
 
 
 @click.command()
+@click.option("--try", "try_", is_flag=True, help="Also call the model once, as an agent does; costs about a cent.")
+@click.option(
+    "--model", "model_name", metavar="M", help="With --try: the model to call; else that of a cheap new agent."
+)
 @as_json
 @click.pass_obj
-def doctor(session: Session, as_json: bool) -> None:
+def doctor(session: Session, try_: bool, model_name: str | None, as_json: bool) -> None:
     """Check the setup and suggest fixes.
 
     Looks at Python, the API key, the sandbox, memory limits, file events, the workspace and its disk, the team's
-    database, clock and hosts, the terminal, your keys, your hook, git, and who approves plans of attached teams. The
-    exit code is 0 whatever it finds; in --json, `mark` is ok, note or bad.
+    database, clock and hosts, the terminal, your keys, your hook, git, who approves plans of attached teams, and the
+    project's models.toml and prices.toml. The exit code is 0 whatever it finds; in --json, `mark` is ok, note or bad.
+
+    With --try, also the server of the model: address, proxy, key, models, window, and one streamed call with tools,
+    made by the code of a worker. On Anthropic's API that costs less than a cent with the cheapest model.
+
+    Example: crewboard doctor --try --model qwen3-coder
     """
-    found = all_checks(session)
+    if model_name is not None and not try_:
+        raise UsageError("--model is for --try")
+    found = all_checks(session, try_model=_model_to_try(session, model_name) if try_ else None)
     if as_json:
         say_json([check.as_json() for check in found])
         return
@@ -373,3 +677,9 @@ def doctor(session: Session, as_json: bool) -> None:
         say(f"{check.mark:<5} {check.name:<9} {check.detail}")
         if check.remedy:
             say(f"{'':<15} → {check.remedy}")
+
+
+def _model_to_try(session: Session, explicit: str | None) -> str:
+    """Return the model to call: what a new agent of the cheapest type would use."""
+    team, cheapest = session.team, agent_types.TYPES["explore"]
+    return hire.choose_model(cheapest, explicit, team.worker_environment, team.config)

@@ -3,8 +3,8 @@
 import contextlib
 import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,47 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-import crewboard as core
-from crewboard import Assignment, BadDataError, CrewboardError, ExitCode, Hire, HireOptions, Team, UsageError
+from crewboard import (
+    Assignment,
+    BadDataError,
+    CrewboardError,
+    ExitCode,
+    Hire,
+    HireOptions,
+    Team,
+    UsageError,
+    agent_types,
+    endpoint,
+    env,
+    mcp_servers,
+    models,
+    pricing,
+    skill_files,
+    type_files,
+)
+from crewboard import web as crewboard_web
+from crewboard.commands import context as commands_context
+from crewboard.commands import control, hosts, messages
+from crewboard.commands import hire as commands_hire
+from crewboard.commands import profiles as commands_profiles
+from crewboard.commands.context import POLL_INTERVAL, CommandLine, command_for, create_command, wait_until
+from crewboard.names import check_agent
+from crewboard.protocol import requests, reviews, supervisor_client
+from crewboard.protocol.addressing import only_operator_answers
+from crewboard.protocol.results import Follower
+from crewboard.readmodel.activity import Activity, describe
+from crewboard.readmodel.needs import summarise
+from crewboard.records.agents import Profile
+from crewboard.records.events import Answer, Event, Sent
+from crewboard.records.processes import Exit, HeldStart, describe_exit
+from crewboard.records.requests import bound_to
+from crewboard.store import agents, leases, roster
+from crewboard.store.layout import AgentDirectory
 from crewboard_tui.cli import common
 from crewboard_tui.cli.answers import answers, in_a_row
 from crewboard_tui.cli.common import Session, as_json, clock, columns, cut, note, say, say_json
-from crewboard_tui.render import safe_line
+from crewboard_tui.cli.skills import tell_new_skills
+from crewboard_tui.render.sanitize import safe_line
 
 _FLAGS = frozenset(HireOptions.__struct_fields__) - {"task"}
 """Options that are fixed at hiring: an idle agent keeps those that it was hired with."""
@@ -30,12 +65,15 @@ _OPTIONS = (
     ),
     click.option("--prompt", type=common.text, metavar="P", help="What to do."),
     click.option("--prompt-file", metavar="F", help="Read the prompt from a file; `-` is standard input."),
-    click.option("--effort", type=click.Choice(core.models.EFFORTS),
+    click.option("--effort", type=click.Choice(models.EFFORTS),
                  help="How hard its model works; else the type's."),
-    click.option("--thinking", type=click.Choice(core.models.THINKING),
+    click.option("--thinking", type=click.Choice(models.THINKING),
                  help="Whether its model thinks; else the type's."),
+    click.option("--window", type=common.window, metavar="T",
+                 help="Tokens that its model takes in all (16k), where the server does not say."),
+    click.option("--max-reply", type=common.tokens, metavar="T", help="Tokens that one reply may have (2k)."),
     click.option("--role", type=common.text, default="", metavar="R", help="Its role, in a few words."),
-    click.option("--model", metavar="M", help="Default: $CREWBOARD_MODEL, $ANTHROPIC_MODEL, the type's."),
+    click.option("--model", metavar="M", help="Default: $CREWBOARD_MODEL, $ANTHROPIC_MODEL, the team's, the type's."),
     click.option("--once", is_flag=True, help="Exit after the result instead of idling."),
     click.option("--plan", is_flag=True, help="Require an approved plan before it writes or runs anything."),
     click.option("--strict-plan", is_flag=True,
@@ -82,7 +120,7 @@ def _hire_options(command: Callable[..., Any]) -> Callable[..., Any]:
     type=common.task_id,
     metavar="ID",
     shell_complete=common.complete_task,
-    help="Assign this task to the agent.",
+    help="Assign this task to the agent; it needs no prompt then.",
 )
 @click.option("--base", metavar="REF", help="Begin that checkout at this commit, branch or tag, and not at HEAD.")
 @click.option("--no-wait", is_flag=True, help="Refuse (75) where a cap of the team would make it wait.")
@@ -114,47 +152,86 @@ def spawn(
 
     Example: crewboard spawn fixer2 --profile fixer --task 4
     """
-    saved = core.commands.profiles.find(_profiles_folder(), profile) if profile is not None else None
+    saved = commands_profiles.find(_profiles_folder(), profile) if profile is not None else None
+    # First, because no option that is missing would help there.
+    roster.require_own_agents(context.obj.team.directory)
     hire = _hire(context, name, saved, wait=not no_wait, **options)
     if not hire.prompt and (options["prompt"], options["prompt_file"]) == (None, None):
-        raise UsageError("give the task with either --prompt or --prompt-file")
+        if hire.flags.task is None:
+            raise UsageError("give the task with either --prompt or --prompt-file, or with --task")
+        # The worker tells the agent what that task is.
+        hire = replace(hire, prompt=f"Work on task {hire.flags.task}.")
     team = context.obj.team
     if not team.directory.exists():
         common.warn_of_network(team.directory)
-    tell_unused_key(team)
+    tell_of_server(team)
     if background:
         _spawn_in_background(team, hire, as_json=as_json)
     else:
         context.exit(spawn_and_follow(team, hire, as_json=as_json))
 
 
-def tell_unused_key(team: Team) -> None:
-    """Print that a team on the offline model does not use the key of this shell, unless `--offline` says the same."""
-    said = core.env.is_offline(team.environment)
-    if team.offline and not said and core.commands.context.has_key(team.environment):
-        another = core.commands.create_command(team.directory.root)
+def tell_of_server(team: Team) -> None:
+    """Print which key of this shell is not used, because the team has its own model or server, or another key is sent.
+
+    If `--offline` says the same, nothing is printed.
+    """
+    said = env.is_offline(team.environment)
+    if team.offline and not said and commands_context.has_key(team.environment):
+        another = create_command(team.directory.root)
         note(f"this team stays on the offline model and does not use your API key; `{another}` makes one that does")
+    elif not team.offline and (shadowed := endpoint.shadowed_key(team.worker_environment)) is not None:
+        note(shadowed)
+    elif not team.offline and endpoint.keys(team.environment) and _uses_own_server(team):
+        other = command_for(team, "settings server none")
+        note(f"this team uses {team.config.server} and not your API key; `{other}` changes that")
+
+
+def _uses_own_server(team: Team) -> bool:
+    return endpoint.base_url(team.worker_environment) != endpoint.base_url(team.environment)
 
 
 def tell_new_servers(team: Team, name: str) -> None:
     """Print which MCP servers of the project an agent lacks because the user has not accepted them."""
     root = team.directory.root
-    spec = core.store.agents.spec(team.directory.agent(name))
+    spec = agents.spec(team.directory.agent(name))
     if spec is None or not os.path.lexists(root / ".mcp.json"):
         return
-    kind = core.agent_types.type_of(spec.type, spec.definition)
+    kind = agent_types.type_of(spec.type, spec.definition)
     if not kind.mcp:
         return
-    may_use = partial(core.agent_types.may_use_server, kind.mcp)
+    may_use = partial(agent_types.may_use_server, kind.mcp)
     try:
-        found = core.mcp_servers.read(root).servers.values()
+        found = mcp_servers.read(root).servers.values()
     except BadDataError as error:
         note(str(error))
         return
-    accepted = partial(core.mcp_servers.is_accepted, root=root, environment=team.environment)
+    accepted = partial(mcp_servers.is_accepted, root=root, environment=team.environment)
     if new := [each.name for each in found if may_use(each.name) and not accepted(each)]:
-        show = core.commands.command_for(team, "mcp")
+        show = command_for(team, "mcp")
         note(f".mcp.json names MCP servers that you have not accepted: {', '.join(new)}; `{show}` shows them")
+
+
+def tell_of_model(team: Team, name: str) -> None:
+    """Print what the user should know of the server of a new agent, if it is not Anthropic's own.
+
+    It may list other models than that of the agent; and if the agent is the first, that it may serve few calls at once.
+    """
+    spec, environment = agents.spec(team.directory.agent(name)), team.worker_environment
+    url = endpoint.base_url(environment)
+    if spec is None or team.offline or endpoint.is_anthropic(url):
+        return
+    is_first = spec.run == 1 and team.config.names == [name]
+    if is_first and (advice := commands_hire.advice_on_caps(team)) is not None:
+        note(advice)
+    if known := models.without(spec.model, environment):
+        more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
+        where = endpoint.host_and_port(url)
+        note(
+            safe_line(
+                f"{where} does not list the model {spec.model} of {name}: it lists {', '.join(known[:_NAMED])}{more}"
+            )
+        )
 
 
 def _was_given(context: click.Context, name: str) -> bool:
@@ -164,7 +241,7 @@ def _was_given(context: click.Context, name: str) -> bool:
 def _hire(
     context: click.Context,
     name: str,
-    profile: core.records.Profile | None,
+    profile: Profile | None,
     *,
     wait: bool = True,
     agent_type: str,
@@ -176,20 +253,20 @@ def _hire(
 ) -> Hire:
     """Return the hire that the options of a command describe; each other option is a field of `HireOptions`."""
     given = frozenset(flag for flag in _FLAGS if _was_given(context, flag))
-    domains = core.web.parse_domains(flags["allowed_domains"] or "")
+    domains = crewboard_web.parse_domains(flags["allowed_domains"] or "")
     if flags["allowed_domains"] is not None and not domains:
         raise UsageError("--allowed-domains names no domain: name one, or leave the option out for the whole web")
     if domains and "web" in given and not flags["web"]:
         raise UsageError("give either --no-web or --allowed-domains")
     given |= {"web"} if domains else set()
     implied = {"worktree": flags["worktree"] or flags.get("base") is not None, "web": flags["web"] or bool(domains)}
-    if (budget := core.pricing.budget_or_none(flags["budget"])) is not None:
-        note(core.pricing.doubt(flags["budget"]) or f"budget: {budget}")
+    if (budget := pricing.budget_or_none(flags["budget"])) is not None:
+        note(pricing.doubt(flags["budget"]) or f"budget: {budget}")
     options = HireOptions(**{**flags, **implied, "allowed_domains": domains, "needs": [*flags["needs"]]})
     said = _prompt(prompt, prompt_file)
     hire = Hire(name, agent_type, said or "", role, model, options, given, wait=wait)
     if profile is not None:
-        hire = core.commands.profiles.fill(hire, profile)
+        hire = commands_profiles.fill(hire, profile)
     if not hire.type:
         raise UsageError("name the type with --type")
     return hire
@@ -202,7 +279,7 @@ def _prompt(prompt: str | None, prompt_file: str | None) -> str | None:
 
 
 def _profiles_folder() -> Path:
-    return core.commands.profiles.folder(os.environ)
+    return commands_profiles.folder(os.environ)
 
 
 @click.group(invoke_without_command=True)
@@ -215,7 +292,7 @@ def profiles(context: click.Context, as_json: bool) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    saved = core.commands.profiles.load(_profiles_folder())
+    saved = commands_profiles.load(_profiles_folder())
     for file in saved.damaged:
         note(f"skipped {_profiles_folder() / file}: it cannot be read; correct it, save it again or remove it")
     if as_json:
@@ -224,7 +301,7 @@ def profiles(context: click.Context, as_json: bool) -> None:
     if not saved.profiles:
         note("no profile is saved yet; `crewboard profiles save NAME --type T` saves one")
     for name, each in saved.profiles.items():
-        say(f"{name}: {core.commands.profiles.describe(each)}")
+        say(f"{name}: {commands_profiles.describe(each)}")
         if each.prompt.strip():
             say(f"    {cut(each.prompt.strip(), columns() - 4)}")
 
@@ -244,40 +321,42 @@ def save(context: click.Context, /, name: str, like: str | None, **options: Any)
     Example: crewboard profiles save fixer --type code --plan --budget '$5'
     """
     session: Session = context.obj
-    base = core.records.Profile(type="")
+    base = Profile(type="")
     if like is not None:
-        spec = core.store.agents.spec(session.team.agent(like))
+        spec = agents.spec(session.team.agent(like))
         if spec is None:
             raise UsageError(f"{like} has no spec file; name another agent")
-        base = core.commands.profiles.of_agent(spec)
+        base = commands_profiles.of_agent(spec)
     hire = _hire(context, name, base, **options)
-    profile = core.commands.profiles.of_hire(hire)
-    core.type_files.find(session.root, profile.type)
+    profile = commands_profiles.of_hire(hire)
+    type_files.find(session.root, profile.type)
     was_there = os.path.lexists(_profiles_folder() / f"{name}.json")
-    path = core.commands.profiles.save(_profiles_folder(), name, profile)
-    say(f"{'replaced' if was_there else 'saved'} {name} ({core.commands.profiles.describe(profile)}) in {path}")
+    path = commands_profiles.save(_profiles_folder(), name, profile)
+    say(f"{'replaced' if was_there else 'saved'} {name} ({commands_profiles.describe(profile)}) in {path}")
 
 
 @profiles.command("remove")
 @click.argument("name", shell_complete=common.complete_profile)
 def remove_profile(name: str) -> None:
     """Remove the profile NAME."""
-    say(f"removed {core.commands.profiles.remove(_profiles_folder(), name)}")
+    say(f"removed {commands_profiles.remove(_profiles_folder(), name)}")
 
 
 def _spawn_in_background(team: Team, hire: Hire, *, as_json: bool) -> None:
-    assignment = core.commands.hire.spawn(team, hire)
+    assignment = commands_hire.spawn(team, hire)
     tell_new_servers(team, hire.name)
+    tell_new_skills(team)
+    tell_of_model(team, hire.name)
     agent = team.directory.agent(hire.name)
     if assignment.note:
         note(assignment.note)
     code = _early_end(team, agent, assignment)
-    status = core.store.agents.status(agent)
+    status = agents.status(agent)
     pid = status.pid if status else None
     if as_json:
         known = {"name": hire.name, "run": assignment.run, "pid": pid, "assignment": assignment.id}
         say_json({**known, "fresh": assignment.fresh, "queued": _place(team, hire.name, assignment.run)})
-    elif waits := core.commands.hosts.queued(team, hire.name, assignment.run):
+    elif waits := hosts.queued(team, hire.name, assignment.run):
         say(f"{hire.name} is {waits}")
     elif not code:
         say(f"{hire.name} is running: run {assignment.run}, pid {pid}")
@@ -287,19 +366,21 @@ def _spawn_in_background(team: Team, hire: Hire, *, as_json: bool) -> None:
 
 def _place(team: Team, name: str, run: int) -> int | None:
     """Return the place of a run in the queue, None if it does not wait."""
-    return core.store.agents.held_starts(team.directory).place(name, run) or None
+    return agents.held_starts(team.directory).place(name, run) or None
 
 
-def _early_end(team: Team, agent: core.store.AgentDirectory, assignment: Assignment) -> int:
+def _early_end(team: Team, agent: AgentDirectory, assignment: Assignment) -> int:
     """Return the exit code of a run that failed before it was up, and print why; else return 0."""
-    ended = core.store.agents.exit_record(agent)
+    ended = agents.exit_record(agent)
     if ended is None or ended.run < assignment.run:
         return 0
     if ended.code == 0 and not ended.signal:
         return 0
 
-    log = core.commands.command_for(team, f"log {agent.name}")
-    note(f"{agent.name} did not start: {core.records.describe_exit(ended)}; `{log}` may show why")
+    log = command_for(team, f"log {agent.name}")
+    status = agents.status(agent)
+    why = f": {status.last_error}" if status is not None and status.last_error else f"; `{log}` may show why"
+    note(f"{agent.name} did not start: {describe_exit(ended)}{why}")
     return ended.code or 1
 
 
@@ -312,6 +393,8 @@ def _early_end(team: Team, agent: core.store.AgentDirectory, assignment: Assignm
 @click.option("--host", metavar="H", help="Run it on this host of the team from now on.")
 @click.option("--budget", metavar="B", help="Change its limit in money ('$5') or tokens (200k).")
 @click.option("--max-turns", type=click.IntRange(min=1), metavar="N", help="Change its limit of model calls.")
+@click.option("--window", type=common.window, metavar="T", help="Tokens that its model takes in all (16k).")
+@click.option("--max-reply", type=common.tokens, metavar="T", help="Tokens that one reply may have (2k).")
 @as_json
 @click.pass_obj
 def resume(
@@ -324,32 +407,34 @@ def resume(
     host: str | None,
     budget: str | None,
     max_turns: int | None,
+    window: int | None,
+    max_reply: int | None,
     as_json: bool,
 ) -> None:
     """Start the stopped or dead agents NAME... again.
 
-    They keep their conversations and continue their assignments, also after a limit. Returns when they are up or
-    queued.
+    They keep their conversations and continue their assignments, also after a limit. If its model refused the
+    assignment of NAME, --model lets NAME try again with another one. Returns when they are up or queued.
 
     Example: crewboard resume --all
     """
     team = session.team
     if all_agents == bool(names):
         raise UsageError("name the agents to resume, or use --all")
-    if len(names) != 1 and (budget is not None or max_turns is not None):
-        raise UsageError("--budget and --max-turns are for one agent: name it")
-    tell_unused_key(team)
+    if len(names) != 1 and any(each is not None for each in (budget, max_turns, window, max_reply)):
+        raise UsageError("--budget, --max-turns, --window and --max-reply are for one agent: name it")
+    tell_of_server(team)
     if len(names) == 1:
         [name] = names
-        core.commands.control.change_limits(team, name, budget=budget, max_turns=max_turns)
+        control.change_limits(team, name, budget=budget, max_turns=max_turns, window=window, max_reply=max_reply)
         common.note_budget(budget)
         _resume_one(team, name, model, network=network, web=web, host=host, as_json=as_json)
         return
-    resumed = core.commands.hire.resume_all(team, names, model=model, network=network, web=web, host=host)
+    resumed = commands_hire.resume_all(team, names, model=model, network=network, web=web, host=host)
     if as_json:
         say_json([_where(team.directory.agent(each)) for each in resumed])
         return
-    held = core.store.agents.held_starts(team.directory)
+    held = agents.held_starts(team.directory)
     waits = {each.name: held.describe(each.name, each.run, team.now()) for each in held.held if each.name in resumed}
     up = [each for each in resumed if each not in waits]
     if up or not resumed:
@@ -360,7 +445,7 @@ def resume(
 
 def _say_queued(team: Team, name: str, how: str) -> None:
     """Print that a resumed agent waits, with the command that moves it if its host is not up and another one is."""
-    move = core.commands.hosts.how_to_move(team, name)
+    move = hosts.how_to_move(team, name)
     say(f"{name} is {how}" + (f"; `{move}` moves it" if move else ""))
 
 
@@ -368,31 +453,34 @@ def _resume_one(
     team: Team, name: str, model: str | None, *, network: bool, web: bool, host: str | None, as_json: bool
 ) -> None:
     agent = team.agent(name)
-    before = core.store.agents.last_run(agent)
-    run = core.commands.hire.resume(team, name, model=model, network=network, web=web, host=host)
+    before = agents.last_run(agent)
+    if model is not None and messages.is_refused(team, name):
+        run = control.retry_with(team, name, model=model, network=network, web=web, host=host)
+    else:
+        run = commands_hire.resume(team, name, model=model, network=network, web=web, host=host)
     code = _early_end(team, agent, Assignment(name, "", run, fresh=False)) if run > before else 0
     if code:
         raise click.exceptions.Exit(code)
     if as_json:
         say_json(_where(agent))
-    elif waits := core.commands.hosts.queued(team, name, run):
+    elif waits := hosts.queued(team, name, run):
         _say_queued(team, name, waits)
     else:
         say(f"{name} is running: run {run}" if run > before else f"{name} is already running: run {run}")
 
 
-def _where(agent: core.store.AgentDirectory) -> dict[str, str | int | None]:
-    status = core.store.agents.status(agent)
+def _where(agent: AgentDirectory) -> dict[str, str | int | None]:
+    status = agents.status(agent)
     return {
         "name": agent.name,
-        "run": status.run if status else core.store.agents.last_run(agent),
+        "run": status.run if status else agents.last_run(agent),
         "pid": status.pid if status else None,
         "queued": next((at for at, each in enumerate(_held(agent), 1) if each.name == agent.name), None),
     }
 
 
-def _held(agent: core.store.AgentDirectory) -> list[core.records.HeldStart]:
-    return core.store.agents.held_starts(agent.team).held
+def _held(agent: AgentDirectory) -> list[HeldStart]:
+    return agents.held_starts(agent.team).held
 
 
 @click.group(invoke_without_command=True)
@@ -407,8 +495,8 @@ def types(context: click.Context, as_json: bool) -> None:
     if context.invoked_subcommand is not None:
         return
     session: Session = context.obj
-    trusted = partial(core.type_files.is_trusted, environment=os.environ)
-    known, broken = core.type_files.find_all(session.root)
+    trusted = partial(type_files.is_trusted, environment=os.environ)
+    known, broken = type_files.find_all(session.root)
     for file in broken:
         note(f"skipped {file.path}: {file.why}; correct the file or remove it")
     if as_json:
@@ -417,19 +505,19 @@ def types(context: click.Context, as_json: bool) -> None:
     for each in known.values():
         _say_type(each)
         if not trusted(each):
-            accept = core.commands.command_for(session.team, f"types trust {each.name}")
+            accept = command_for(session.team, f"types trust {each.name} {bound_to(each.sha256)}")
             say(f"         not accepted: read {each.file}, then `{accept}`")
-    say(f"all types also have: {' '.join(core.agent_types.TEAM_TOOLS)}")
+    say(f"all types also have: {' '.join(agent_types.TEAM_TOOLS)}")
 
 
-def _describe_type(kind: core.agent_types.AgentType, *, trusted: bool) -> dict[str, Any]:
+def _describe_type(kind: agent_types.AgentType, *, trusted: bool) -> dict[str, Any]:
     """Return a type as JSON."""
     return {
         "name": kind.name,
         "summary": kind.summary,
         "tools": list(kind.tools),
         "mcp": list(kind.mcp),
-        "team_tools": list(core.agent_types.TEAM_TOOLS),
+        "team_tools": list(agent_types.TEAM_TOOLS),
         "writes": kind.writes,
         "executes": kind.executes,
         "model": kind.model,
@@ -447,11 +535,12 @@ def _describe_type(kind: core.agent_types.AgentType, *, trusted: bool) -> dict[s
         "left_out": list(kind.left_out),
         "not_understood": list(kind.not_understood),
         "file": kind.file or None,
+        "sha256": kind.sha256 or None,
         "trusted": trusted,
     }
 
 
-def _say_type(kind: core.agent_types.AgentType) -> None:
+def _say_type(kind: agent_types.AgentType) -> None:
     """Print what agents of a type may do."""
     say(f"{kind.name:<8} {kind.summary}")
     say(f"         tools: {' '.join((*kind.tools, *kind.mcp))}")
@@ -460,23 +549,40 @@ def _say_type(kind: core.agent_types.AgentType) -> None:
         say(f"         left out: {', '.join(kind.left_out)} ({why})")
     for problem in kind.not_understood:
         say(f"         not understood: {problem}")
-    if limits := core.agent_types.describe_limits(kind):
+    if limits := agent_types.describe_limits(kind):
         say(f"         limits: {'; '.join(limits)}")
     on_the_web = kind.web and (" ".join(kind.allowed_domains) or "any domain")
     how = {"model": kind.model, "effort": kind.effort, "thinking": kind.thinking, "web": on_the_web}
     say(f"         {', '.join(f'{what}: {value}' for what, value in how.items() if value)}")
+    if new := sorted({*kind.skills} & {*skill_files.not_accepted(Path(kind.root), os.environ)}):
+        say(f"         skills that are not accepted, so not loaded: {', '.join(new)} (`crewboard skills`)")
+
+
+def _lines_of_type(kind: agent_types.AgentType) -> Iterator[str]:
+    """Yield all that a yes to a type allows, and the instructions of its agents."""
+    yield f"{kind.name} ({kind.file}): {agent_types.describe_powers(kind)}"
+    for server in mcp_servers.of_type(kind).servers.values():
+        yield from (f"server {server.name}: {server.shown}", *server.settings)
+    yield common.quoted(kind.prompt)
 
 
 @types.command()
 @click.argument("name")
+@common.sha256
 @click.pass_obj
-def trust(session: Session, name: str) -> None:
-    """Accept the project's own type NAME, until its file changes."""
-    kind = core.type_files.find(session.root, name)
+def trust(session: Session, name: str, sha256: str | None) -> None:
+    """Accept the project's own type NAME, until its file changes.
+
+    `crewboard types` prints the command with the --sha256 of the file. Without it, a terminal shows what agents of the
+    type may do and their instructions, and asks; a script is refused.
+    """
+    kind = type_files.find(session.root, name)
     if not kind.file:
         raise UsageError(f"{name} is a built-in type; there is nothing to accept")
-    core.commands.hire.trust(session.team, kind)
-    say(f"{name} ({kind.file}) is accepted until its file changes: {core.agent_types.describe_powers(kind)}")
+    seen = common.Shown(f"{name} ({kind.file})", kind.sha256, f"read {kind.file}", lambda: _lines_of_type(kind))
+    common.require_yes(sha256, seen, command_for(session.team, f"types trust {name}"))
+    commands_hire.trust(session.team, kind)
+    say(f"{name} ({kind.file}) is accepted until its file changes: {agent_types.describe_powers(kind)}")
     for problem in kind.not_understood:
         note(f"not understood: {problem}")
 
@@ -501,14 +607,17 @@ def new(session: Session, name: str, like: str, description: str | None) -> None
 
     Example: crewboard types new reviewer --from explore --description "reviews a diff"
     """
-    kind = core.type_files.find(session.root, like)
-    path = core.type_files.write_new(session.root, name, kind, description or kind.summary)
+    kind = type_files.find(session.root, like)
+    path = type_files.write_new(session.root, name, kind, description or kind.summary)
     say(str(path))
-    note(f"edit it, then `{core.commands.command_for(session.team, f'types trust {name}')}` accepts it")
+    note(f"edit it, then `{command_for(session.team, f'types trust {name}')}` accepts it")
 
 
 ASK_EVERY = 0.25
 """Seconds between two checks for pending requests."""
+
+WORTH_SAYING = 5.0
+"""Seconds that a wait for the API must last to be printed; shorter ones are over before it is read."""
 
 PROVIDE_EVERY = 1.0
 """Seconds between two requests to start a queued agent, which a supervisor that was killed forgets."""
@@ -518,6 +627,9 @@ BURIED_WITHIN = 15.0
 
 MAILED_WITHIN = 5.0
 """Seconds for a worker to mail the answer that is already in its journal."""
+
+_NAMED = 5
+"""Models of a server that are named."""
 
 _QUIET = frozenset({"mail", "answer", "error"})
 """Kinds of activity that are shown elsewhere: the caller wrote the prompt, the answer goes to stdout."""
@@ -529,13 +641,14 @@ class Following:
 
     team: Team
     assignment: Assignment
-    follower: core.protocol.Follower
-    typed: core.commands.CommandLine
+    follower: Follower
+    typed: CommandLine
     told: set[str] = field(default_factory=set)
     look_again: float = 0
     place: str = ""
+    waits_until: float = 0
 
-    def run(self) -> core.records.Answer | core.records.Exit | None:
+    def run(self) -> Answer | Exit | None:
         """Wait for the answer, or for the run to end without one. Return None if the worker vanished."""
         gone_at: float | None = None
         while True:
@@ -546,18 +659,18 @@ class Following:
                 return self.follower.answer
             if ended is not None:
                 return ended
-            if core.store.leases.is_held(self.follower.agent.lease):
+            if leases.is_held(self.follower.agent.lease):
                 gone_at = None
                 self._tell_what_it_asks()
-            elif waits := core.commands.hosts.queued(self.team, self.assignment.agent, self.assignment.run):
+            elif waits := hosts.queued(self.team, self.assignment.agent, self.assignment.run):
                 gone_at = None
                 self._stay_queued(waits)
             elif gone_at is None:
                 gone_at = time.monotonic()
-                core.protocol.supervisor_client.wake_supervisor(self.team.directory)
+                supervisor_client.wake_supervisor(self.team.directory)
             elif time.monotonic() - gone_at > BURIED_WITHIN:
                 return None
-            time.sleep(core.commands.POLL_INTERVAL)
+            time.sleep(POLL_INTERVAL)
 
     def _stay_queued(self, waits: str) -> None:
         """Print the place in the queue when it changes, and send the environment to a supervisor that lost it."""
@@ -566,82 +679,94 @@ class Following:
             note(f"{self.assignment.agent} is {waits}")
         if time.monotonic() > self.look_again:
             self.look_again = time.monotonic() + PROVIDE_EVERY
-            core.protocol.supervisor_client.request_start(
+            supervisor_client.request_start(
                 self.team.directory, self.assignment.agent, self.assignment.run, self.team.worker_environment
             )
 
-    def _read(self) -> list[core.records.Event]:
+    def _read(self) -> list[Event]:
         events = self.follower.read()
         for event in events:
             _show(self.assignment.agent, event)
         return events
 
-    def _wait_for_its_mail(self, events: list[core.records.Event]) -> None:
+    def _wait_for_its_mail(self, events: list[Event]) -> None:
         """Wait until the result is mailed too: the caller may look for it in the mailbox next."""
         deadline = time.monotonic() + MAILED_WITHIN
         while not any(map(_tells_result, events)) and time.monotonic() < deadline:
             if self.follower.ended():
                 return
-            time.sleep(core.commands.POLL_INTERVAL)
+            time.sleep(POLL_INTERVAL)
             events = self._read()
 
     def _tell_what_it_asks(self) -> None:
         if time.monotonic() < self.look_again:
             return
         self.look_again = time.monotonic() + ASK_EVERY
+        self._tell_wait()
         config = self.team.config
         lead = self.team.directory.agent(config.lead)
-        mine = core.protocol.only_operator_answers(config, lambda: core.store.leases.is_held(lead.lease))
-        for request in core.protocol.requests.pending(self.team.directory):
+        mine = only_operator_answers(config, lambda: leases.is_held(lead.lease))
+        for request in requests.pending(self.team.directory):
             if request.from_ != self.assignment.agent or request.to not in mine or request.id in self.told:
                 continue
             self.told.add(request.id)
-            note(f"{request.from_} waits for you: {cut(core.readmodel.summarise(request), columns())}")
+            note(f"{request.from_} waits for you: {cut(summarise(request), columns())}")
             note(f"  {in_a_row(how for _, how in answers(request, self.typed))}")
 
+    def _tell_wait(self) -> None:
+        """Print until when the agent waits for the API, if that is long."""
+        status = agents.status(self.follower.agent)
+        until = status.retry_at if status is not None and status.state == "retrying" else None
+        if until is None or until - max(self.waits_until, self.team.now()) < WORTH_SAYING:
+            return
+        self.waits_until = until
+        note(safe_line(f"{self.assignment.agent} waits until {clock(until)}: {status.doing if status else ''}"))
 
-def _tells_result(event: core.records.Event) -> bool:
-    return isinstance(event, core.records.Sent) and event.message.type in ("result", "error")
+
+def _tells_result(event: Event) -> bool:
+    return isinstance(event, Sent) and event.message.type in ("result", "error")
 
 
 def spawn_and_follow(team: Team, hire: Hire, *, as_json: bool) -> int:
     """Hire an agent, wait for its answer, print it and return the exit code."""
     # Before any file path is built from the name.
-    core.records.check_agent(hire.name, hire.type)
-    return follow(team, hire.name, lambda: core.commands.hire.spawn(team, hire), once=hire.flags.once, as_json=as_json)
+    check_agent(hire.name, hire.type)
+    return follow(team, hire.name, lambda: commands_hire.spawn(team, hire), once=hire.flags.once, as_json=as_json)
 
 
 def follow(team: Team, name: str, start: Callable[[], Assignment], *, once: bool, as_json: bool) -> int:
     """Call `start` to give the agent `name` work, wait for the answer, print it and return the exit code."""
-    follower, typed = core.protocol.Follower(team.directory.agent(name), "", 0), core.commands.CommandLine.of(team)
+    follower, typed = Follower(team.directory.agent(name), "", 0), CommandLine.of(team)
     try:
         assignment = start()
         if assignment.note:
             note(assignment.note)
         tell_new_servers(team, name)
+        tell_new_skills(team)
+        tell_of_model(team, name)
         follower.ident, follower.run = assignment.id, assignment.run
         outcome = Following(team, assignment, follower, typed).run()
-        if once and isinstance(outcome, core.records.Answer):
-            core.commands.wait_until(lambda: not core.store.leases.is_held(follower.agent.lease), BURIED_WITHIN)
+        if once and isinstance(outcome, Answer):
+            wait_until(lambda: not leases.is_held(follower.agent.lease), BURIED_WITHIN)
     except KeyboardInterrupt:
         note(f"\ndetached: {name} keeps working; `{typed(f'journal {name} --follow')}` shows its progress")
         return ExitCode.INTERRUPTED
     tell_lacking_servers(follower.agent)
     code = _report(assignment, outcome, team, as_json=as_json)
-    if (task := core.protocol.reviews.awaited_by(team.directory, name)) is not None:
-        note(core.protocol.reviews.describe(task))
-    if isinstance(outcome, core.records.Answer) and (ended := core.agent_types.describe_ended_terms(outcome)):
+    if (task := reviews.awaited_by(team.directory, name)) is not None:
+        note(reviews.describe(task))
+    if isinstance(outcome, Answer) and (ended := agent_types.describe_ended_terms(outcome)):
         note(ended)
-    if isinstance(outcome, core.records.Answer) and outcome.error is None:
+    if isinstance(outcome, Answer) and outcome.error is None:
         # The result was printed already. A mark that cannot be written must not fail the command.
         with contextlib.suppress(CrewboardError):
-            core.commands.messages.acknowledge_results(team, name)
+            messages.acknowledge_results(team, name)
     return code
 
 
-def tell_lacking_servers(agent: core.store.AgentDirectory) -> None:
+def tell_lacking_servers(agent: AgentDirectory) -> None:
     """Print which MCP servers the agent worked without; those that are new were named when it was hired."""
-    status = core.store.agents.status(agent)
+    status = agents.status(agent)
     for state in status.mcp if status is not None else ():
         if state.problem and not state.new:
             note(safe_line(f"{agent.name} worked without the MCP server {state.name}: {state.problem}"))
@@ -649,12 +774,12 @@ def tell_lacking_servers(agent: core.store.AgentDirectory) -> None:
 
 def _report(
     assignment: Assignment,
-    outcome: core.records.Answer | core.records.Exit | None,
+    outcome: Answer | Exit | None,
     team: Team,
     *,
     as_json: bool,
 ) -> int:
-    answer = outcome if isinstance(outcome, core.records.Answer) else None
+    answer = outcome if isinstance(outcome, Answer) else None
     code, why = _judge(assignment.agent, outcome, team)
     if as_json:
         say_json(
@@ -675,28 +800,28 @@ def _report(
     return code
 
 
-def _judge(name: str, outcome: core.records.Answer | core.records.Exit | None, team: Team) -> tuple[int, str | None]:
+def _judge(name: str, outcome: Answer | Exit | None, team: Team) -> tuple[int, str | None]:
     """Return the exit code of an assignment and, if it failed, a sentence that explains why."""
-    if isinstance(outcome, core.records.Answer):
+    if isinstance(outcome, Answer):
         if outcome.error is None:
-            return ExitCode.DONE, None
-        raises = core.commands.hire.how_to_raise(team, name) if outcome.code == ExitCode.LIMIT else None
+            return outcome.code, None
+        raises = commands_hire.how_to_raise(team, name) if outcome.code == ExitCode.LIMIT else None
         why = f"{name} could not finish: {outcome.error}" + (f"; {raises}" if raises else "")
         return outcome.code or ExitCode.FAILED, why
-    again = core.commands.hire.how_to_resume(team, name)
+    again = commands_hire.how_to_resume(team, name)
     if outcome is None:
         return ExitCode.FAILED, f"{name} vanished without a result; {again}"
-    how = core.records.describe_exit(outcome)
+    how = describe_exit(outcome)
     return outcome.code or ExitCode.FAILED, f"{name} ended without an answer: {how}; {again}"
 
 
-def _show(name: str, event: core.records.Event) -> None:
-    for activity in core.readmodel.describe(event):
+def _show(name: str, event: Event) -> None:
+    for activity in describe(event):
         if activity.kind not in _QUIET and activity.text:
             note(_line(name, activity))
 
 
-def _line(name: str, activity: core.readmodel.Activity) -> str:
+def _line(name: str, activity: Activity) -> str:
     seconds = f" ({activity.seconds:.1f}s)" if activity.seconds and activity.kind == "done" else ""
     head = f"{clock(activity.ts)} {name} {activity.kind:<5} "
     return head + cut(activity.text, columns() - len(head) - len(seconds)) + seconds

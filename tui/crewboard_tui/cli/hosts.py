@@ -5,9 +5,12 @@ import os
 import click
 
 import crewboard as core
-from crewboard import TeamView
+from crewboard import TeamView, env
+from crewboard.readmodel.hosts import no_hosts
+from crewboard.readmodel.processes import NoUsageProbe
+from crewboard.readmodel.team import HostView
 from crewboard_tui.cli.common import LazyGroup, Session, age, as_json, note, say, say_json, table
-from crewboard_tui.render import format_load, format_size
+from crewboard_tui.render.formats import format_load, format_size
 
 
 @click.group(
@@ -28,16 +31,18 @@ def hosts(context: click.Context, as_json: bool) -> None:
     A host is `crewboard host` on a machine that runs agents of the team. LOAD is for each core; the SLOTS of a host are
     how many agents it runs at most.
     """
+    from crewboard.readmodel import as_json as readmodel_as_json
+
     if context.invoked_subcommand is not None:
         return
     session: Session = context.obj
     directory = session.team.directory
-    view = core.TeamReader(directory, probe=core.readmodel.NoUsageProbe()).read()
+    view = core.TeamReader(directory, probe=NoUsageProbe()).read()
     if as_json:
-        say_json([core.readmodel.as_json.host(each) for each in view.hosts])
+        say_json([readmodel_as_json.host(each) for each in view.hosts])
         return
     if not view.hosts:
-        note(core.readmodel.no_hosts(directory))
+        note(no_hosts(directory))
     for line in describe(view):
         say(line)
 
@@ -50,7 +55,7 @@ def describe(view: TeamView, indent: str = "") -> list[str]:
     return table(head, [_row(host, view.now) for host in view.hosts], indent=indent)
 
 
-def _row(host: core.readmodel.HostView, now: float) -> tuple[str, ...]:
+def _row(host: HostView, now: float) -> tuple[str, ...]:
     clock = f"clock {host.clock}" if host.clock else ""
     lost = f"lost: {', '.join(host.lost)}" if host.lost else ""
     return (
@@ -79,12 +84,14 @@ def host(session: Session, url: str | None, name: str | None, slots: int | None,
     shut down, and ends them after 30 s; a second Ctrl-C or SIGTERM ends them at once. `nohup` keeps it without a
     terminal.
     """
+    from crewboard.commands import hosts as commands_hosts
+
     url = url or session.store_option
-    team = session.open(core.commands.hosts.choose(session.root, session.team_option or core.env.team(), url))
-    command = core.commands.hosts.command(
+    team = session.open(commands_hosts.choose(session.root, session.team_option or env.team(), url))
+    command = commands_hosts.command(
         team,
-        name or core.commands.hosts.default_name(),
-        slots or core.commands.hosts.default_slots(),
+        name or commands_hosts.default_name(),
+        slots or commands_hosts.default_slots(),
         sorted(set(labels)),
         url,
     )

@@ -3,18 +3,41 @@
 Looking into a mailbox marks nothing as read.
 """
 
+import re
 import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-import crewboard as core
-from crewboard import Message, Request, Team, UsageError
+from crewboard import Message, Request, Team, UsageError, agent_types, redaction
+from crewboard.commands import answers as commands_answers
+from crewboard.commands import messages as commands_messages
+from crewboard.commands.context import CommandLine, command_for
+from crewboard.protocol import addressing, approvals, collisions
+from crewboard.protocol import requests as protocol_requests
+from crewboard.readmodel.mail import MailReader, MessageView
+from crewboard.records.agents import Terms
+from crewboard.records.base import JsonValue
+from crewboard.records.requests import SHA256_DIGITS
+from crewboard.store import roster
 from crewboard_tui.cli import common
-from crewboard_tui.cli.answers import READ, answers, in_a_row
-from crewboard_tui.cli.common import Session, age, as_json, clock, indented, note, note_damage, revive, say, say_json
-from crewboard_tui.render import safe_line
+from crewboard_tui.cli.answers import READ, answers
+from crewboard_tui.cli.common import (
+    Session,
+    age,
+    as_json,
+    clock,
+    indented,
+    note,
+    note_damage,
+    quoted,
+    revive,
+    say,
+    say_json,
+)
+from crewboard_tui.render.sanitize import revealing, safe_line
 
 
 @click.command()
@@ -42,10 +65,10 @@ def send(session: Session, name: str, text: str | None, attach: tuple[Path, ...]
     if text is None and not attach:
         raise click.UsageError("Missing argument 'TEXT'; only with --attach it can be left out.")
     team, text = session.team, text or ""
-    core.protocol.addressing.require_recipient(name, team.config.names)
+    addressing.require_recipient(name, team.config.names)
     if text.strip() or attach:
         team.ensure()
-    message = core.commands.messages.send(team, name, text, attach)
+    message = commands_messages.send(team, name, text, attach)
     _report_sent(team, [message], as_json)
 
 
@@ -59,7 +82,7 @@ def broadcast(session: Session, text: str, as_json: bool) -> None:
     Example: crewboard broadcast "freeze main in 20 minutes"
     """
     team = session.team
-    _report_sent(team, core.commands.messages.broadcast(team, text), as_json, many=True)
+    _report_sent(team, commands_messages.broadcast(team, text), as_json, many=True)
 
 
 def _report_sent(team: Team, messages: list[Message], as_json: bool, *, many: bool = False) -> None:
@@ -70,10 +93,13 @@ def _report_sent(team: Team, messages: list[Message], as_json: bool, *, many: bo
         say("sent to " + ", ".join(message.to for message in messages))
     revive(team.directory)
     with team.directory.store.glance():
-        asleep = [message.to for message in messages if not core.commands.messages.is_listening(team, message.to)]
-        typed = core.commands.CommandLine.of(team)
+        asleep = [message.to for message in messages if not commands_messages.is_listening(team, message.to)]
+        typed = CommandLine.of(team)
     for name in asleep:
-        note(f"{name} is not running: the message is kept; `{typed(f'resume {name}')}` resumes it")
+        if typed.attached:
+            note(f"{name} is not running: the letter is in its inbox, and only Claude Code can start it again")
+        else:
+            note(f"{name} is not running: the message is kept; `{typed(f'resume {name}')}` resumes it")
 
 
 _PAGE = 200
@@ -90,28 +116,33 @@ _PAGE = 200
 def inbox(session: Session, name: str, limit: int | None, before: str | None, everything: bool, as_json: bool) -> None:
     """Show the mailbox of NAME; nothing is marked as read.
 
-    NAME is an agent, `operator` (you) or `lead`. Each message has three times: sent, picked up by its reader,
-    entered a turn. Of a long mailbox the newest messages are shown, and how to see older ones.
+    NAME is an agent, `operator` (you) or `lead`: if that mailbox is empty, that of the agent that is the lead. Each
+    message has three times: sent, picked up by its reader, entered a turn. Of a long mailbox the newest messages are
+    shown, and how to see older ones.
     """
     if everything and limit is not None:
         raise UsageError("use --all or --limit, not both")
     team = session.team
-    core.protocol.addressing.require_recipient(name, team.config.names)
+    lead = addressing.recipient(name, team.config)
+    if lead != name and not team.directory.inbox(name).size():
+        # Mail to `lead` goes to this agent, and there is none from before it was the lead.
+        note(f"{name} is {lead}")
+        name = lead
     most = None if everything or (as_json and limit is None) else limit or _PAGE
     letters = _page(team, name, most, before)
-    asked = {request.id: request for request in core.protocol.requests.load_all(team.directory)}
+    asked = {request.id: request for request in protocol_requests.load_all(team.directory)}
 
     def void(message: Message) -> str | None:
-        return core.protocol.approvals.ineffective_reason(message, asked.get(str(message.metadata.get("request_id"))))
+        return approvals.ineffective_reason(message, asked.get(str(message.metadata.get("request_id"))))
 
     if as_json:
         say_json([_as_json(letter, void(letter.message)) for letter in letters])
         return
     if not letters:
         note(f"the mailbox of {name} is empty")
-    person_reads = core.protocol.addressing.is_operator_mailbox(name, team.config.names)
+    person_reads = addressing.is_operator_mailbox(name, team.config.names)
 
-    def show(letter: "core.readmodel.MessageView") -> None:
+    def show(letter: MessageView) -> None:
         message = letter.message
         times = f"sent {clock(message.ts)}"
         if not person_reads:
@@ -125,13 +156,13 @@ def inbox(session: Session, name: str, limit: int | None, before: str | None, ev
         show(letter)
 
 
-def _page(team: Team, name: str, most: int | None, before: str | None) -> "list[core.readmodel.MessageView]":
+def _page(team: Team, name: str, most: int | None, before: str | None) -> Sequence[MessageView]:
     """Return the newest messages of a mailbox, at most `most`, and say on stderr if there are older ones."""
     # The end of the files is enough for the newest page, unless the pickup of a message is recorded further up.
-    reader = core.readmodel.MailReader(team.directory, name, tail=most is not None and before is None)
+    reader = MailReader(team.directory, name, tail=most is not None and before is None)
     letters = reader.read()
     if reader.tail and not reader.is_enough_for(letters[-(most or 0) :], most or 0):
-        reader = core.readmodel.MailReader(team.directory, name, tail=False)
+        reader = MailReader(team.directory, name, tail=False)
         letters = reader.read()
     note_damage(reader.damaged, "mailbox")
     if before is not None:
@@ -140,8 +171,8 @@ def _page(team: Team, name: str, most: int | None, before: str | None) -> "list[
             raise UsageError(f"there is no message {before!r} in the mailbox of {name}")
         letters = letters[: places[0]]
     shown = letters if most is None else letters[-most:]
-    if shown and (len(shown) < len(letters) or not reader.is_whole):
-        older = core.commands.command_for(team, f"inbox {name} --before {shlex.quote(shown[0].message.id)}")
+    if shown and (len(shown) < len(letters) or reader.has_older):
+        older = command_for(team, f"inbox {name} --before {shlex.quote(shown[0].message.id)}")
         note(f"the newest {len(shown)} messages; `{older}` shows older ones, --all all")
     return shown
 
@@ -160,74 +191,104 @@ _BODY = {"plan_approval": "plan", "question": "question", "shutdown": "reason", 
 _BESIDE = ("options", "files", "commands", "risk", "file")
 """Fields of a payload that are printed in addition to its body."""
 
-_PLAIN = frozenset({"command", "path"})
 _IN_DIFF = frozenset({"content", "old_text", "new_text", "replace_all", "edits", "diff"})
+_LABEL = re.compile(r"\w{1,40}", re.ASCII)
 
 
 @click.command()
 @click.option("--all", "everything", is_flag=True, help="Include requests that were answered or closed.")
+@click.option("--reveal", is_flag=True, help="Show the keys in what is asked, too; not in JSON.")
 @as_json
 @click.pass_obj
-def requests(session: Session, everything: bool, as_json: bool) -> None:
-    """List the requests that wait for an answer, in full."""
+def requests(session: Session, everything: bool, reveal: bool, as_json: bool) -> None:
+    """List the requests that wait for an answer, in full.
+
+    Each line of an agent's text begins with `│`, or with `┊` where a line is wider than the terminal. All other lines
+    are crewboard's; commands stand alone on theirs.
+    """
     team = session.team
-    found = (
-        core.protocol.requests.load_all(team.directory)
-        if everything
-        else core.protocol.requests.pending(team.directory)
-    )
+    found = protocol_requests.load_all(team.directory) if everything else protocol_requests.pending(team.directory)
     if as_json:
         say_json([request.as_dict() for request in found])
         return
     if not found:
         note("there are no requests" if everything else "no request waits for an answer")
-    typed = core.commands.CommandLine.of(team)
+    typed = CommandLine.of(team)
+    for number, request in enumerate(found):
+        if number:
+            say("")
+        with revealing(wanted=reveal):
+            _show(request, typed, session.team.now())
+    if not reveal:
+        _note_hidden(found, typed(f"requests{' --all' if everything else ''} --reveal"))
+
+
+def _note_hidden(found: list[Request], reveals: str) -> None:
+    """Report on stderr which requests are not shown as a whole, and the command that `reveals` them."""
     for request in found:
-        _show(request, typed, session.team.now())
+        if redaction.redact_values(request.payload) != request.payload:
+            note(f"{request.id}: what looks like a key is hidden; `{reveals}` shows it")
 
 
-def _show(request: Request, typed: core.commands.CommandLine, now: float) -> None:
+def _show(request: Request, typed: CommandLine, now: float) -> None:
+    """Print a request. Each line of another's text is marked; commands have a line of their own, to be copied."""
     closed = f" {clock(request.decided_at)} by {request.decided_by}" if request.decided_at else ""
     waiting = f" for {age(now - request.created_at)}" if request.status == "pending" else ""
     say(f"{request.id} · {request.type} · {request.from_} → {request.to} · {request.status}{waiting}{closed}")
-    say(indented(_call(request) if request.type == "permission" else _body(request)))
-    for name in _BESIDE:
-        if value := request.payload.get(name):
-            say(indented(f"{name}: " + (", ".join(map(str, value)) if isinstance(value, list) else str(value))))
+    for label, text in _call(request) if request.type == "permission" else _parts(request):
+        if label:
+            say(f"    {label}:")
+        say(quoted(text))
     if request.feedback:
-        say(indented(f"answer: {request.feedback}"))
+        say("    answer:")
+        say(quoted(request.feedback))
     if request.terms is not None:
-        say(indented(f"terms: {core.agent_types.describe_terms(request.terms, None)}"))
-    if request.status == "pending" and (ways := [how for what, how in answers(request, typed) if what != READ]):
-        say(f"    → {in_a_row(ways)}")
-        if (scope := core.commands.answers.scope_of(request)) is not None:
-            allows = safe_line(core.commands.answers.covers(request, scope))
-            say(f"    → {typed(f'approve {request.id} --rule')}   also allows {allows}")
+        say(f"    {safe_line(f'terms: {agent_types.describe_terms(request.terms, None)}')}")
+    if request.status == "pending":
+        for what, how in answers(request, typed):
+            if what != READ:
+                say(how)
+        if (scope := commands_answers.scope_of(request)) is not None:
+            say("    with --rule, it also allows:")
+            say(quoted(commands_answers.covers(request, scope)))
+            say(typed(f"approve {request.id} --sha256 {request.sha256[:SHA256_DIGITS]} --rule"))
 
 
-def _body(request: Request) -> str:
-    text = str(request.payload.get(_BODY[request.type], ""))
-    return f"{text}\n\n{request.payload.get('diff', '')}" if request.type == "task_review" else text
-
-
-def _call(request: Request) -> str:
-    """Return what a call collides with, and the call itself, as a diff or as the exact command."""
+def _parts(request: Request) -> Iterator[tuple[str, str]]:
+    """Yield the texts of a request, each with its label."""
     payload = request.payload
+    yield "", str(payload.get(_BODY[request.type], ""))
+    if request.type == "task_review":
+        yield "diff", str(payload.get("diff", ""))
+    for name in _BESIDE:
+        if value := collisions.shown_files(payload) if name == "files" else payload.get(name):
+            yield name, _items(value) if isinstance(value, list) else str(value)
+
+
+def _items(values: Sequence[JsonValue]) -> str:
+    return "\n".join("- " + str(each).replace("\n", "\n  ") for each in values)
+
+
+def _call(request: Request) -> Iterator[tuple[str, str]]:
+    """Yield what a call collides with, and the call itself, as a diff or as the exact command, each with its label."""
+    payload = request.payload
+    for name in ("collision", "why", "tool"):
+        if value := payload.get(name):
+            yield name, str(value)
     given = payload.get("input")
-    call = dict(given) if isinstance(given, dict) else {"command": payload.get("summary", "")}
+    call = given if isinstance(given, dict) else {"summary": payload.get("summary", "")}
     diff = payload.get("diff")
+    for name, value in call.items():
+        if not (diff and name in _IN_DIFF):
+            yield (name, str(value)) if _LABEL.fullmatch(name) else ("argument", f"{name}: {value}")
     if diff:
-        call = {name: value for name, value in call.items() if name not in _IN_DIFF}
-    lines = [str(value) if name in _PLAIN else f"{name}: {value}" for name, value in call.items()]
-    collision = [str(payload["collision"])] if payload.get("collision") else []
-    why = [str(payload["why"])] if payload.get("why") else []
-    return "\n".join([*collision, *why, f"tool: {payload.get('tool', '')}", *lines, *([str(diff)] if diff else [])])
+        yield "diff", str(diff)
 
 
 @click.command()
 @common.request_id
 @click.option("--feedback", type=common.text, help="Comment that goes with the approval.")
-@click.option("--sha256", help="SHA-256 of what you reviewed; refused if the request has changed since.")
+@click.option("--sha256", help="SHA-256 of what you reviewed, or its first 16 digits; refused if the request changed.")
 @click.option("--edited-file", metavar="F", help="Approve this edited plan instead; `-` is standard input.")
 @click.option("--rule", is_flag=True, help="Also approve later calls that the rule covers; see `crewboard rules`.")
 @click.option(
@@ -249,7 +310,7 @@ def approve(
     sha256: str | None,
     edited_file: str | None,
     rule: bool,
-    rule_for: core.commands.answers.RuleFor | None,
+    rule_for: commands_answers.RuleFor | None,
     ask: bool,
     tools: str | None,
     network: bool,
@@ -266,7 +327,7 @@ def approve(
 
     Example: crewboard approve plan-1f3a --ask --budget '$2' --hold 5
     """
-    terms = core.records.Terms(
+    terms = Terms(
         ask=ask,
         tools=_listed(tools) if tools is not None else None,
         network=network,
@@ -279,13 +340,14 @@ def approve(
     if rule or rule_for is not None:
         if not terms.is_empty:
             raise UsageError("terms are for a plan, and --rule is for a permission; use one of both")
-        decided, standing = core.commands.answers.approve_with_rule(
+        decided, standing = commands_answers.approve_with_rule(
             session.team, ident, sha256=sha256, rule_for=rule_for or "agent"
         )
-        note(safe_line(f"{standing.id}: {core.commands.answers.describe_rule(standing)}"))
+        note(safe_line(f"{standing.id}: {commands_answers.describe_rule(standing)}"))
+        _note_hidden([decided], command_for(session.team, "requests --all --reveal"))
         _report_answer(decided, as_json)
         return
-    decided = core.commands.answers.approve(
+    decided = commands_answers.approve(
         session.team, ident, feedback=feedback, sha256=sha256, edited=edited, terms=terms
     )
     common.note_budget(budget)
@@ -295,13 +357,14 @@ def approve(
 
 def _note_approved(team: Team, decided: Request, *, edited: bool) -> None:
     """Report on stderr what an approval means: plans that overlap, tools that are lacking, terms until the result."""
-    if edited and core.store.roster.is_attached(team.directory):
+    if edited and roster.is_attached(team.directory):
         note(f"Claude Code takes plans from teammates alone: {decided.from_} reads your version and submits it again")
-    for overlap in core.commands.answers.plan_overlaps(team, decided):
+    for overlap in commands_answers.plan_overlaps(team, decided):
         note(safe_line(overlap))
-    if lacking := core.commands.answers.tools_lacking(team, decided):
+    if lacking := commands_answers.tools_lacking(team, decided):
         note(f"warning: {lacking}")
-    if words := core.commands.answers.words_of_terms(team, decided):
+    _note_hidden([decided], command_for(team, "requests --all --reveal"))
+    if words := commands_answers.words_of_terms(team, decided):
         note(safe_line(f"until its result: {words}"))
 
 
@@ -323,12 +386,12 @@ _MOST_DIGITS = 4
 @click.command()
 @common.request_id
 @click.option("--feedback", type=common.text, required=True, help="Reason; the agent revises its plan accordingly.")
-@click.option("--sha256", help="SHA-256 of what you reviewed; refused if the request has changed since.")
+@click.option("--sha256", help="SHA-256 of what you reviewed, or its first 16 digits; refused if the request changed.")
 @as_json
 @click.pass_obj
 def reject(session: Session, ident: str, feedback: str, sha256: str | None, as_json: bool) -> None:
     """Reject the plan or permission with this ID, and say why."""
-    _report_answer(core.commands.answers.reject(session.team, ident, feedback, sha256=sha256), as_json)
+    _report_answer(commands_answers.reject(session.team, ident, feedback, sha256=sha256), as_json)
 
 
 @click.command()
@@ -341,7 +404,7 @@ def answer(session: Session, ident: str, text: str, as_json: bool) -> None:
 
     Example: crewboard answer question-77c0 "keep the 1.x pages"
     """
-    _report_answer(core.commands.answers.answer(session.team, ident, text), as_json)
+    _report_answer(commands_answers.answer(session.team, ident, text), as_json)
 
 
 def _report_answer(request: Request, as_json: bool) -> None:

@@ -1,15 +1,21 @@
 """The command `mcp`: the MCP servers of a project, and which of them the user accepted."""
 
 import os
+import shlex
 import shutil
 from typing import Any
 
 import click
 
 import crewboard as core
-from crewboard import BadDataError, Team, UsageError, read_team
+from crewboard import BadDataError, Team, UsageError, mcp_servers, read_team, type_files
+from crewboard.commands import hire
+from crewboard.commands.context import command_for
+from crewboard.records.base import JsonValue
+from crewboard.records.requests import bound_to, payload_sha256
+from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, note, say, say_json
-from crewboard_tui.render import safe_line
+from crewboard_tui.render.sanitize import safe_line
 
 
 @click.group(invoke_without_command=True)
@@ -32,7 +38,7 @@ def mcp(context: click.Context, as_json: bool) -> None:
     for each in found:
         _say_server(session.team, each)
     if not found:
-        note(f"no MCP servers; name them in {core.mcp_servers.FILE}")
+        note(f"no MCP servers; name them in {mcp_servers.FILE}")
 
 
 def _say_server(team: Team, each: dict[str, Any]) -> None:
@@ -40,17 +46,18 @@ def _say_server(team: Team, each: dict[str, Any]) -> None:
     say(f"{safe_line(name):<12} {each['state']:<8} {safe_line(each['command'] or each['url'])}")
     lines = [f"env {variable}={value}" for variable, value in each["env"].items()]
     lines += [f"header {header}: {value}" for header, value in each["headers"].items()]
-    if each["source"] != core.mcp_servers.FILE:
+    if each["source"] != mcp_servers.FILE:
         lines.append(f"from: {each['source']}")
     if each["variables"]:
         lines.append(f"gets the values of: {', '.join(each['variables'])}")
     if each["changed"]:
         lines.append(f"changed since you accepted it: {', '.join(each['changed'])}")
     if each["state"] == "new":
-        lines.append(f"not accepted: `{core.commands.command_for(team, f'mcp approve {name}')}`")
+        accept = command_for(team, f"mcp approve {name}")
+        lines.append(f"not accepted: `{accept} {bound_to(each['sha256'])}`")
     if each["state"] == "gone":
-        revoke = core.commands.command_for(team, f"mcp revoke {name}")
-        lines.append(f"accepted, but not in {core.mcp_servers.FILE}: `{revoke}` takes that back")
+        revoke = command_for(team, f"mcp revoke {name}")
+        lines.append(f"accepted, but not in {mcp_servers.FILE}: `{revoke}` takes that back")
     if each["why"]:
         lines.append(f"cannot be used: {each['why']}")
     if each["tools"]:
@@ -58,21 +65,21 @@ def _say_server(team: Team, each: dict[str, Any]) -> None:
     lines += [f"left out: {text}" for text in each["left_out"]]
     lines += [f"{agent} works without it: {problem}" for agent, problem in each["problems"].items()]
     for line in lines:
-        say(f"             {safe_line(line)}")
+        say(f"             {safe_line(mcp_servers.on_one_line(line))}")
 
 
 def _listed(session: Session) -> list[dict[str, Any]]:
     """Return all servers, as `mcp --json` prints them."""
     root = session.root
     try:
-        project = core.mcp_servers.read(root)
+        project = mcp_servers.read(root)
     except BadDataError as error:
-        project = core.mcp_servers.Found({}, {core.mcp_servers.FILE: str(error)})
+        project = mcp_servers.Found({}, {mcp_servers.FILE: str(error)})
     servers = list(project.servers.values())
-    invalid = dict.fromkeys(project.invalid, core.mcp_servers.FILE)
+    invalid = dict.fromkeys(project.invalid, mcp_servers.FILE)
     reasons = dict(project.invalid)
-    for kind in core.type_files.find_all(root)[0].values():
-        of_type = core.mcp_servers.of_type(kind)
+    for kind in type_files.find_all(root)[0].values():
+        of_type = mcp_servers.of_type(kind)
         servers += of_type.servers.values()
         invalid |= dict.fromkeys(of_type.invalid, kind.file)
         reasons |= of_type.invalid
@@ -81,17 +88,15 @@ def _listed(session: Session) -> list[dict[str, Any]]:
         *(_as_json(session, server, agents) for server in servers),
         *(_row(name, source, "invalid", why=reasons[name]) for name, source in invalid.items()),
         *(
-            _row(name, core.mcp_servers.FILE, "gone")
-            for name in core.mcp_servers.accepted_names(root, os.environ)
+            _row(name, mcp_servers.FILE, "gone")
+            for name in mcp_servers.accepted_names(root, os.environ)
             if name not in project.servers and name not in project.invalid
         ),
     ]
 
 
-def _as_json(
-    session: Session, server: core.mcp_servers.McpServer, agents: tuple[core.AgentView, ...]
-) -> dict[str, Any]:
-    accepted = core.mcp_servers.is_accepted(server, session.root, os.environ)
+def _as_json(session: Session, server: mcp_servers.McpServer, agents: tuple[core.AgentView, ...]) -> dict[str, Any]:
+    accepted = mcp_servers.is_accepted(server, session.root, os.environ)
     states = [
         (agent.name, state)
         for agent in agents
@@ -106,8 +111,9 @@ def _as_json(
         url=server.url,
         env=server.shown_env,
         headers=server.shown_headers,
+        sha256=server.sha256(session.root),
         variables=server.variables,
-        changed=[] if accepted else core.mcp_servers.changes(server, session.root, os.environ),
+        changed=[] if accepted else mcp_servers.changes(server, session.root, os.environ),
         tools=sorted({tool for _, state in states for tool in state.tools}),
         left_out=sorted({text for _, state in states for text in state.left_out}),
         problems={name: state.problem for name, state in states if state.problem and state.new != accepted},
@@ -117,7 +123,7 @@ def _as_json(
 def _row(name: str, source: str, state: str, **known: object) -> dict[str, Any]:
     return {
         "name": name, "source": source, "state": state, "command": "", "url": "", "env": {}, "headers": {},
-        "variables": [], "changed": [], "why": None,
+        "variables": [], "changed": [], "why": None, "sha256": None,
         "tools": [], "left_out": [], "problems": {}, **known,
     }  # fmt: skip
 
@@ -125,25 +131,51 @@ def _row(name: str, source: str, state: str, **known: object) -> dict[str, Any]:
 @mcp.command()
 @click.argument("names", metavar="NAME...", nargs=-1)
 @click.option("--all", "all_servers", is_flag=True, help="All servers of .mcp.json.")
+@common.sha256
 @click.pass_obj
-def approve(session: Session, names: tuple[str, ...], all_servers: bool) -> None:
+def approve(session: Session, names: tuple[str, ...], all_servers: bool, sha256: str | None) -> None:
     """Accept servers of .mcp.json, until their entries change.
+
+    `crewboard mcp` prints the command with the --sha256 of what it shows; of several servers it is that of all. Without
+    it, a terminal shows the entries and asks, and a script is refused.
 
     A server runs in the sandbox of its agent; one with an address is reached by agents hired with --network. Agents
     that run use it from their next assignment on.
     """
     if bool(names) == all_servers:
         raise UsageError("name the servers to accept, or use --all")
-    chosen = core.mcp_servers.read(session.root).servers if all_servers else names
-    for server in [core.mcp_servers.find(session.root, name) for name in chosen]:
-        core.commands.hire.accept_server(session.team, server)
-        gets = f", with the values of {', '.join(server.variables)}" if server.variables else ""
-        say(safe_line(f"{server.name} is accepted until its entry changes: {server.shown}{gets}"))
-        for line in server.settings:
-            say(f"  {safe_line(line)}")
+    root = session.root
+    chosen = mcp_servers.read(root).servers if all_servers else names
+    servers = [mcp_servers.find(root, name) for name in sorted(set(chosen))]
+    if not servers:
+        raise UsageError(f"there is no server in {mcp_servers.FILE} to accept")
+    accept = command_for(session.team, shlex.join(["mcp", "approve", *(["--all"] if all_servers else names)]))
+    common.require_yes(sha256, _shown(servers, session), accept)
+    for server in servers:
+        hire.accept_server(session.team, server)
+        for line in _lines(server, " is accepted until its entry changes"):
+            say(line)
         if server.command and "${" not in server.command and not _is_found(server.command, session):
             what = f"{server.command} is not found: install it where the agent's commands find it"
             note(f"{server.name}: {safe_line(what)}")
+
+
+def _shown(servers: list[mcp_servers.McpServer], session: Session) -> common.Shown:
+    digests: list[JsonValue] = [server.sha256(session.root) for server in servers]
+    # Of several servers, the digest of their digests.
+    sha256 = servers[0].sha256(session.root) if len(servers) == 1 else payload_sha256({"servers": digests})
+    what = f"{', '.join(server.name for server in servers)} of {mcp_servers.FILE}"
+    look = f"look at it with `{command_for(session.team, 'mcp')}`"
+    return common.Shown(what, sha256, look, lambda: [line for server in servers for line in _lines(server)])
+
+
+def _lines(server: mcp_servers.McpServer, accepted: str = "") -> list[str]:
+    """Return what a yes to a server allows."""
+    gets = f", with the values of {', '.join(server.variables)}" if server.variables else ""
+    return [
+        safe_line(f"{server.name}{accepted}: {server.shown}{gets}"),
+        *(f"  {safe_line(x)}" for x in server.settings),
+    ]
 
 
 def _is_found(command: str, session: Session) -> bool:
@@ -161,5 +193,5 @@ def revoke(session: Session, name: str) -> None:
 
     It can also be one that .mcp.json no longer names. Agents that run lose it with their next assignment.
     """
-    core.commands.hire.revoke_server(session.team, name)
+    hire.revoke_server(session.team, name)
     say(f"{name} is no longer accepted")

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import shell_complete
 
-import crewboard as core
-from crewboard import CrewboardError, ExitCode, StorageError, __version__
+from crewboard import CrewboardError, ExitCode, StorageError, __version__, env, redaction
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import LazyGroup, Session, note
 
@@ -64,7 +63,7 @@ SECTIONS = {
         "worktree": ("changes:worktree", "List the worktrees of agents, or remove what is left of removed agents."),
     },
     "End": {
-        "stop": ("control:stop", "Ask the agent NAME to shut down, and wait until it is gone."),
+        "stop": ("control:stop", "Ask the agents NAME... to shut down, and wait until they are gone."),
         "remove": ("control:remove", "Remove the stopped agent NAME from the roster; its files are kept."),
         "team": ("teams:team", "Create, join, list, adopt and delete teams."),
     },
@@ -72,6 +71,7 @@ SECTIONS = {
         "demo": ("board:demo", "Show a team at work on a scratch copy of a small project."),
         "profiles": ("hiring:profiles", "List the hires that you saved, for `spawn --profile` and the hire form."),
         "types": ("hiring:types", "List the agent types and what each may do."),
+        "skills": ("skills:skills", "List the skills of the project, and which of them you accepted."),
         "mcp": (
             "mcp:mcp",
             "List the MCP servers of the project, their tools and which you accepted.",
@@ -93,9 +93,11 @@ SECTIONS = {
 """Each command's module and function, and what the help says about it without importing it, in the help's order."""
 
 
+_FOR_DASHBOARD = f"{', '.join(common.BOARD_OPTIONS[:-1])} and {common.BOARD_OPTIONS[-1]} are for the dashboard"
+
 READING = frozenset({
     None, "board", "serve", "status", "watch", "wait", "inbox", "requests", "tasks", "changes", "journal", "log",
-    "audit", "away", "export", "team", "types", "mcp", "profiles", "keys", "doctor", "demo", "supervisor",
+    "audit", "away", "export", "team", "types", "skills", "mcp", "profiles", "keys", "doctor", "demo", "supervisor",
     "attach", "hosts",
 })  # fmt: skip
 """Commands that can be used on a foreign team. The dashboard is read-only there."""
@@ -128,7 +130,7 @@ def crewboard(
     if context.invoked_subcommand not in QUICK:
         gc.enable()
     reads = context.invoked_subcommand in READING
-    context.obj = Session(root, team, store, offline=offline or core.env.is_offline(), reads=reads)
+    context.obj = Session(root, team, store, offline=offline or env.is_offline(), reads=reads)
     if context.invoked_subcommand is None:
         board = crewboard.get_command(context, "board")
         if board is not None:
@@ -136,18 +138,19 @@ def crewboard(
     elif context.invoked_subcommand == "board":
         context.default_map = {"board": {name: True for name, given in look.items() if given}}
     elif any(look.values()):
-        raise click.UsageError("--ascii, --plain and --read-only are for the dashboard, not for a command", context)
+        raise click.UsageError(f"{_FOR_DASHBOARD}, not for a command", context)
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; print an error as one sentence on stderr."""
     _never_fail_to_print()
-    core.redaction.register_secrets(os.environ)
-    if instruction := os.environ.get(core.env.COMPLETE):
-        return shell_complete(crewboard, {}, "crewboard", core.env.COMPLETE, instruction)
+    redaction.register_secrets(os.environ)
+    if instruction := os.environ.get(env.COMPLETE):
+        return shell_complete(crewboard, {}, "crewboard", env.COMPLETE, instruction)
     try:
         with crewboard.make_context("crewboard", list(arguments)) as context:
             crewboard.invoke(context)
+            context.obj.prepare_new()
         sys.stdout.flush()
     except click.exceptions.Exit as ending:
         return ending.exit_code
@@ -177,9 +180,9 @@ def _drop_unwritten() -> None:
 
 
 def _tell(error: Exception) -> int:
-    from crewboard_tui.render import safe_line
+    from crewboard_tui.render.sanitize import safe_line
 
-    if core.env.is_debugging():
+    if env.is_debugging():
         import traceback
 
         traceback.print_exception(error)
@@ -200,13 +203,15 @@ def _tell(error: Exception) -> int:
             where = f" {error.filename}" if error.filename else ""
             sentence, code = f"the system refused:{where} {error.strerror or error}", int(ExitCode.IO)
         case _:
-            sentence = f"internal error: {type(error).__name__}: {error}; {core.env.DEBUG}=1 shows where"
+            sentence = f"internal error: {type(error).__name__}: {error}; {env.DEBUG}=1 shows where"
             code = int(ExitCode.INTERNAL)
     note(f"crewboard: {safe_line(sentence)}")
     return code
 
 
 def _usage(error: click.UsageError) -> str:
+    if isinstance(error, click.NoSuchOption) and error.option_name in common.BOARD_OPTIONS:
+        return f"{_FOR_DASHBOARD}: `crewboard {error.option_name}`"
     before = [option for param in crewboard.params for option in param.opts]
     if isinstance(error, click.NoSuchOption) and error.option_name in before:
         return f"{error.option_name} stands before the command, as in `crewboard {error.option_name} … COMMAND`"

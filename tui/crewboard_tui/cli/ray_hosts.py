@@ -22,8 +22,10 @@ from typing import Any
 
 import click
 
-import crewboard as core
 from crewboard import ExitCode, UsageError
+from crewboard.commands import context as commands_context
+from crewboard.store import hosts
+from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli.common import Session, as_json, note, say, say_json
 
 FOLDER = "~/crewboard-hosts"
@@ -184,7 +186,7 @@ class Started:
 class Cluster:
     """The actors of one team in a Ray cluster."""
 
-    def __init__(self, ray: Any, directory: core.store.TeamDirectory, address: str) -> None:  # noqa: ANN401  untyped
+    def __init__(self, ray: Any, directory: TeamDirectory, address: str) -> None:  # noqa: ANN401  untyped
         self._ray = ray
         self._team = directory.path.name
         url = directory.address
@@ -352,7 +354,7 @@ def _start_all(session: Session, cluster: Cluster, options: Sequence[str], folde
         if report is not None and report["code"] is not None:
             # Its host has ended, and the actor only tells how.
             cluster.end(known)
-            core.commands.context.wait_until(partial(cluster.is_free, node.host), _ASK_TIMEOUT)
+            commands_context.wait_until(partial(cluster.is_free, node.host), _ASK_TIMEOUT)
             known = None
         arguments = [*before, "--name", node.host, *options]
         actor = known if known is not None else cluster.start(node, arguments, f"{folder}/{node.host}")
@@ -363,12 +365,12 @@ def _start_all(session: Session, cluster: Cluster, options: Sequence[str], folde
         found = [_is_settled(team.directory, cluster, each, actor, began) for each, actor in begun]
         return all(found)
 
-    core.commands.context.wait_until(are_settled, UP_TIMEOUT)
+    commands_context.wait_until(are_settled, UP_TIMEOUT)
     return [each for each, _ in begun]
 
 
 def _is_settled(
-    directory: core.store.TeamDirectory,
+    directory: TeamDirectory,
     cluster: Cluster,
     started: Started,
     actor: Any,  # noqa: ANN401  Ray's handle
@@ -383,9 +385,9 @@ def _is_settled(
         started.failure = "the node has left the cluster" if is_gone else ""
         return is_gone
     started.failure, started.code = report["failure"], report["code"]
-    record = core.store.hosts.load(directory, started.host)
+    record = hosts.load(directory, started.host)
     # The lease of one that was killed lasts for some seconds.
-    if record is not None and record.pid == report["pid"] and core.store.hosts.is_up(directory, started.host):
+    if record is not None and record.pid == report["pid"] and hosts.is_up(directory, started.host):
         started.state, started.seconds, started.failure = "up", round(time.monotonic() - began, 1), ""
         return True
     return started.code is not None

@@ -2,11 +2,16 @@
 
 import click
 
-import crewboard as core
 from crewboard import AgentView, ExitCode, Need, Team, TeamReader, TeamView
+from crewboard.commands.context import CommandLine
+from crewboard.readmodel.needs import waiting_behind
+from crewboard.readmodel.processes import NoUsageProbe
+from crewboard.readmodel.team import describe_runner, describe_storage
+from crewboard.readmodel.usage import bill_team
 from crewboard_tui.cli.common import Session, age, as_json, columns, cut, note, revive, say, say_json, table
 from crewboard_tui.cli.hosts import describe as describe_hosts
-from crewboard_tui.render import clip_middle, format_bill, format_count, format_percent, format_places
+from crewboard_tui.render.formats import format_bill, format_percent, format_places, format_tokens
+from crewboard_tui.render.lines import clip_middle
 
 
 @click.command()
@@ -14,14 +19,16 @@ from crewboard_tui.render import clip_middle, format_bill, format_count, format_
 @click.pass_obj
 def status(session: Session, as_json: bool) -> None:
     """Show the team: what needs you, its agents, requests and tasks."""
+    from crewboard.readmodel import as_json as readmodel_as_json
+
     team = session.team
     directory = team.directory
     revive(directory)
     # Only JSON tells CPU and memory.
-    view = TeamReader(directory, probe=None if as_json else core.readmodel.NoUsageProbe()).read()
+    view = TeamReader(directory, probe=None if as_json else NoUsageProbe()).read()
     if as_json:
         with directory.store.glance():
-            found = core.readmodel.as_json.status(view)
+            found = readmodel_as_json.status(view)
         say_json(found)
     else:
         for line in describe(view, team):
@@ -33,7 +40,7 @@ def status(session: Session, as_json: bool) -> None:
 
 def describe(view: TeamView, team: Team) -> list[str]:
     """Describe the team in lines that fit the terminal; only commands are never cut."""
-    typed = core.commands.CommandLine.of(team)
+    typed = CommandLine.of(team)
     return [
         *_head(view, typed),
         *_section("needs you", [line for need in view.needs for line in _need(need, view, typed)]),
@@ -44,9 +51,9 @@ def describe(view: TeamView, team: Team) -> list[str]:
     ]
 
 
-def _head(view: TeamView, typed: core.commands.CommandLine) -> list[str]:
+def _head(view: TeamView, typed: CommandLine) -> list[str]:
     model = "offline model (no language model)" if view.model_backend == "offline" else "Messages API"
-    runs = core.readmodel.describe_runner(view)
+    runs = describe_runner(view)
     named = f"team {view.name} · {used(view)}"
     lines = [
         *(cut(each, columns()) for each in ([named, runs] if view.attached else [f"{named} · {runs} · {model}"])),
@@ -59,7 +66,7 @@ def _head(view: TeamView, typed: core.commands.CommandLine) -> list[str]:
         lines.append(cut(view.description, columns()))
     if view.damaged:
         lines.append(cut(f"damaged: {format_places(view.damage)}", columns()))
-    if storage := core.readmodel.describe_storage(view):
+    if storage := describe_storage(view):
         lines.append(storage)
     if not view.agents:
         hire = typed('spawn NAME --type explore --prompt "…"')
@@ -69,10 +76,10 @@ def _head(view: TeamView, typed: core.commands.CommandLine) -> list[str]:
 
 def used(view: TeamView) -> str:
     """Describe what the team has used, removed agents included, and of which budget."""
-    bill = core.readmodel.bill_team(view)
+    bill = bill_team(view)
     if not bill.tokens.total:
         return "nothing used yet"
-    amount = f"{format_count(bill.tokens.total)} tokens" if bill.usd is None else format_bill(bill)
+    amount = f"{format_tokens(bill.tokens)} tokens" if bill.usd is None else format_bill(bill)
     if bill.budget is None:
         return f"{amount} used"
     return f"{amount} of {bill.budget} used" + (f" ({format_percent(bill.share)})" if bill.share is not None else "")
@@ -90,10 +97,10 @@ def _tasks(view: TeamView, team: Team) -> list[str]:
     return describe_tasks(team, list(view.tasks), "  ")
 
 
-def _need(need: Need, view: TeamView, typed: core.commands.CommandLine) -> list[str]:
+def _need(need: Need, view: TeamView, typed: CommandLine) -> list[str]:
     from crewboard_tui.cli.answers import answers, in_a_row
 
-    waiting = core.readmodel.waiting_behind(view, need).describe()
+    waiting = waiting_behind(view, need).describe()
     facts = (need.agent, need.kind, age(view.now - need.since), f"holds up {waiting}" if waiting else "", need.summary)
     return [
         "  " + cut(" · ".join(fact for fact in facts if fact), columns() - 2),
@@ -118,10 +125,12 @@ def _agents(view: TeamView) -> list[str]:
 
 def _terms(agent: AgentView) -> list[str]:
     """Return the line below an agent that works under the terms of an approval."""
+    from crewboard import agent_types
+
     if agent.terms is None or agent.spec is None:
         return []
-    kind = core.agent_types.type_of(agent.spec.type, agent.spec.definition)
-    return ["      " + cut(f"terms: {core.agent_types.describe_terms(agent.terms.given, kind)}", columns() - 6)]
+    kind = agent_types.known_type(agent.spec.type, agent.spec.definition)
+    return ["      " + cut(f"terms: {agent_types.describe_terms(agent.terms.given, kind)}", columns() - 6)]
 
 
 _HOST_AT = 4

@@ -4,11 +4,16 @@ from typing import get_args
 
 import click
 
-import crewboard as core
 from crewboard import ExitCode, Task, Team, UsageError
+from crewboard.commands import tasks as commands_tasks
+from crewboard.commands.context import command_for
+from crewboard.records.team import TaskStatus
+from crewboard.store import tasks as store_tasks
+from crewboard.store.tasks import CLOSED, blockers, terminal_state
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import LazyGroup, Session, as_json, note, say, say_json, table
-from crewboard_tui.render import describe_checked, safe_line, safe_text
+from crewboard_tui.render.looks import describe_checked
+from crewboard_tui.render.sanitize import safe_line, safe_text
 
 
 @click.command()
@@ -17,11 +22,11 @@ from crewboard_tui.render import describe_checked, safe_line, safe_text
 def tasks(session: Session, as_json: bool) -> None:
     """Show the task board."""
     team = session.team
-    found = core.store.tasks.load_all(team.directory)
+    found = store_tasks.load_all(team.directory)
     if as_json:
         say_json([task.as_dict() for task in found])
     elif not found:
-        note("the task board is empty; " + core.commands.command_for(team, 'task add "SUBJECT"'))
+        note("the task board is empty; " + command_for(team, 'task add "SUBJECT"'))
     else:
         for line in describe(team, found):
             say(line)
@@ -32,20 +37,16 @@ def describe(team: Team, found: list[Task], indent: str = "") -> list[str]:
     board_by_id = {task.id: task for task in found}
     rows = []
     for task in found:
-        waits = core.store.blockers(task, board_by_id) if task.status == "pending" else []
-        fates = {ident: core.store.terminal_state(ident, board_by_id) for ident in waits}
+        waits = blockers(task, board_by_id) if task.status == "pending" else []
+        fates = {ident: terminal_state(ident, board_by_id) for ident in waits}
         after = ", ".join(str(ident) + (f" {fates[ident]}" if fates[ident] else "") for ident in waits)
         word = "cannot start, " if any(fates.values()) else ""
         notes = [f"{word}after {after}" if waits else ""]
         notes += [f"for {task.required_type}" if task.required_type else ""]
-        notes += [core.commands.tasks.describe_priority(task.priority) if task.priority else ""]
+        notes += [commands_tasks.describe_priority(task.priority) if task.priority else ""]
         notes += [describe_checked(task), f"in review by {task.review}" if task.in_review is not None else ""]
         rest = f" ({'; '.join(part for part in notes if part)})" if any(notes) else ""
-        plight = (
-            core.commands.tasks.owner_problem(team, task.owner)
-            if task.owner and task.status not in core.store.CLOSED
-            else None
-        )
+        plight = commands_tasks.owner_problem(team, task.owner) if task.owner and task.status not in CLOSED else None
         owner = (
             f"{task.owner} ({plight})" if plight else task.owner or (f"({task.last_owner})" if task.last_owner else "–")
         )
@@ -53,8 +54,8 @@ def describe(team: Team, found: list[Task], indent: str = "") -> list[str]:
     return table(("ID", "STATUS", "OWNER", "SUBJECT"), rows, indent=indent)
 
 
-_CHECK = f"Command that must pass before it is completed; `{core.store.tasks.NO_CHECK}` for no check."
-_MAX = core.store.tasks.MAX_PRIORITY
+_CHECK = f"Command that must pass before it is completed; `{store_tasks.NO_CHECK}` for no check."
+_MAX = store_tasks.MAX_PRIORITY
 _PRIORITY = f"From -{_MAX} to {_MAX}; 0 is normal, a higher one is claimed first."
 
 
@@ -105,7 +106,7 @@ def add(
     Example: crewboard task add "fix the parser" --check "make test"
     """
     team = session.team
-    new = core.commands.tasks.add_task(
+    new = commands_tasks.add_task(
         team,
         subject,
         description=description,
@@ -121,7 +122,7 @@ def add(
 
 @click.command()
 @click.argument("task_id", metavar="ID", type=common.task_id, shell_complete=common.complete_task)
-@click.option("--status", type=click.Choice(get_args(core.records.TaskStatus)), help="New status.")
+@click.option("--status", type=click.Choice(get_args(TaskStatus)), help="New status.")
 @click.option("--owner", help="New owner; it gets a message.")
 @click.option("--blocked-by", type=common.ids, metavar="1,2", help="Tasks that must be completed first; '' for none.")
 @click.option("--subject", type=common.text, help="New subject.")
@@ -134,7 +135,7 @@ def add(
 def update(
     session: Session,
     task_id: int,
-    status: core.records.TaskStatus | None,
+    status: TaskStatus | None,
     owner: str | None,
     blocked_by: list[int] | None,
     subject: str | None,
@@ -157,7 +158,7 @@ def update(
             "nothing to change: use --status, --owner, --blocked-by, --subject, --description, --priority, --check or "
             "--review"
         )
-    changed = core.commands.tasks.update_task(
+    changed = commands_tasks.update_task(
         session.team, task_id, status=status, owner=owner, blocked_by=blocked_by,
         subject=subject, description=description, priority=priority, check=check, review=review,
     )  # fmt: skip
@@ -173,7 +174,7 @@ def reopen(session: Session, task_id: int, as_json: bool) -> None:
 
     Example: crewboard task reopen 3
     """
-    _tell(session.team, core.commands.tasks.reopen_task(session.team, task_id), as_json)
+    _tell(session.team, commands_tasks.reopen_task(session.team, task_id), as_json)
 
 
 @click.command()
@@ -188,7 +189,7 @@ def check(session: Session, name: str, as_json: bool) -> None:
 
     Example: crewboard check api
     """
-    checked, task = core.commands.tasks.check_agent(
+    checked, task = commands_tasks.check_agent(
         session.team, name, lambda text: click.echo(safe_text(text), nl=False, err=as_json)
     )
     if as_json:
@@ -205,7 +206,7 @@ def _tell(team: Team, changed: Task, as_json: bool) -> None:
     else:
         owner = f", {changed.owner}" if changed.owner else ""
         say(safe_line(f"task {changed.id}: {changed.status.replace('_', ' ')}{owner} · {changed.subject}"))
-    if (command := core.commands.tasks.passed_over(team, changed)) is not None:
+    if (command := commands_tasks.passed_over(team, changed)) is not None:
         note(safe_line(f"task {changed.id} is completed, but its check has not passed: {command}"))
-    for hindrance in core.commands.tasks.blocking_reasons(team, changed):
+    for hindrance in commands_tasks.blocking_reasons(team, changed):
         note(f"task {changed.id}: {hindrance}")

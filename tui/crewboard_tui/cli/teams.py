@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,15 @@ import click
 
 import crewboard as core
 from crewboard import BadDataError, StorageError, Team, UsageError
+from crewboard.commands import context, hosts, stop, transfer
+from crewboard.names import check_team
+from crewboard.protocol import requests
+from crewboard.records.agents import HireOptions
+from crewboard.records.base import JsonValue, counted
+from crewboard.records.requests import payload_sha256
+from crewboard.store import agents, leases, roster
+from crewboard.store.layout import TeamDirectory, team_directories
+from crewboard.store.roster import find_team
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import LazyGroup, Session, as_json, note, say, say_json, table
 
@@ -44,13 +54,15 @@ def team() -> None:
 def create(session: Session, name: str, description: str, url: str | None, as_json: bool) -> None:
     """Create the team NAME in the workspace."""
     url = url or session.store_option
-    made = core.commands.context.create(session.root, name, description, url)
+    made = context.create(session.root, name, description, url)
     if url is None:
         common.warn_of_network(made.directory)
     if as_json:
         say_json(_describe(made.directory))
     else:
         say(f"created the team {name} in {made.directory.path}")
+    sys.stdout.flush()
+    common.prepare(made.directory)
 
 
 @click.command()
@@ -63,7 +75,7 @@ def join(session: Session, name: str, url: str, as_json: bool) -> None:
 
     Creates a folder in the workspace that says where the team is kept. `crewboard host` runs agents here.
     """
-    joined = core.commands.hosts.join(session.root, name, url)
+    joined = hosts.join(session.root, name, url)
     if as_json:
         say_json(_describe(joined))
     else:
@@ -75,12 +87,12 @@ def join(session: Session, name: str, url: str, as_json: bool) -> None:
 @click.pass_obj
 def list_(session: Session, as_json: bool) -> None:
     """List the teams of the workspace."""
-    found = [_describe(each) for each in core.store.team_directories(session.root)]
+    found = [_describe(each) for each in team_directories(session.root)]
     if as_json:
         say_json(found)
         return
     if not found:
-        note(f"no teams below {session.root} yet; {core.commands.context.create_command(session.root)}")
+        note(f"no teams below {session.root} yet; {context.create_command(session.root)}")
         return
     rows = [
         (each["name"], str(each["agents"]), str(each["alive"]), each["problem"] or each["description"])
@@ -90,14 +102,14 @@ def list_(session: Session, as_json: bool) -> None:
         say(line)
 
 
-def _describe(directory: core.store.TeamDirectory) -> dict[str, Any]:
+def _describe(directory: TeamDirectory) -> dict[str, Any]:
     known: dict[str, Any] = {"name": directory.path.name, "description": "", "agents": 0}
     alive = 0
     try:
-        names = core.commands.stop.all_agents(Team(directory))
+        names = stop.all_agents(Team(directory))
         known["agents"] = len(names)
-        alive = sum(core.store.leases.is_held(directory.agent(name).lease) for name in names)
-        config = core.store.roster.load(directory)
+        alive = sum(leases.is_held(directory.agent(name).lease) for name in names)
+        config = roster.load(directory)
         known |= {"name": config.name, "description": config.description, "agents": len(config.members)}
         problem = None
     except (BadDataError, StorageError) as error:
@@ -106,44 +118,56 @@ def _describe(directory: core.store.TeamDirectory) -> dict[str, Any]:
 
 
 @click.command()
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Without effect: --sha256 says what you looked at.")
+@common.sha256
 @as_json
 @click.pass_obj
-def adopt(session: Session, yes: bool, as_json: bool) -> None:
+def adopt(session: Session, yes: bool, sha256: str | None, as_json: bool) -> None:  # noqa: ARG001  scripts give --yes
     """Use a team that you did not make, or that was copied.
 
     Such a team is foreign: it can be read, but nothing is started, resumed or sent. Shows first what the team contains
-    that acts for you. Teams of version 0.1.0 need this once.
+    that acts for you, and asks in a terminal; a script needs the --sha256 of that. Teams of version 0.1.0 need this
+    once.
     """
     # Not `session.team`, which refuses a foreign team whose records are in a database.
     directory = core.choose_team(session.root, session.team_option)
     if directory.address is None and not directory.exists():
         raise UsageError(f"there is no team in {session.root}")
     was_foreign = directory.is_foreign()
-    if was_foreign and not as_json:
-        for line in _contents(directory):
-            say(line)
-    if was_foreign and not yes:
-        if as_json or not sys.stdin.isatty():
-            raise UsageError("look at what it contains, then use --yes")
-        click.confirm("Adopt this team?", abort=True)
-    core.commands.context.adopt(Team(directory, environment=dict(os.environ)))
+    if was_foreign:
+        _require_yes(session, directory, sha256, as_json=as_json)
+    context.adopt(Team(directory, environment=dict(os.environ)))
     if as_json:
         say_json({**_describe(directory), "adopted": was_foreign})
     else:
         say(f"the team {directory.path.name} {'is yours now' if was_foreign else 'was yours already'}")
 
 
-def _contents(directory: core.store.TeamDirectory) -> list[str]:
+def _require_yes(session: Session, directory: TeamDirectory, sha256: str | None, *, as_json: bool) -> None:
+    """Show what a foreign team contains, and return if the user says yes to exactly that."""
+    contents = _contents(directory)
+    for line in contents if not as_json else ():
+        say(line)
+    shown: list[JsonValue] = [*contents]
+    digest = payload_sha256({"contents": shown})
+    seen = common.Shown(f"the team {directory.path.name}", digest, "look at what it contains", lambda: ())
+    root, team = str(session.root), directory.path.name
+    accept = f"crewboard {shlex.join(['--root', root, '--team', team, 'team', 'adopt'])}"
+    common.require_yes(sha256, seen, accept, asks=not as_json)
+    if _contents(directory) != contents:
+        raise BadDataError(f"the team {team} changed while it was shown; look at it again")
+
+
+def _contents(directory: TeamDirectory) -> list[str]:
     """Return what of a foreign team would act for its user. A database is not asked: any user may have named it."""
     if directory.address is not None:
         return [f"team {directory.path.name} in {directory.path}, with its records in {directory.address}"]
-    config = core.store.roster.load(directory)
+    config = roster.load(directory)
     lines = [f"team {config.name} in {directory.path}, plans approved by {config.plan_approver}"]
-    usual = core.records.HireOptions().as_dict()
-    for name in core.commands.stop.all_agents(Team(directory)):
+    usual = HireOptions().as_dict()
+    for name in stop.all_agents(Team(directory)):
         try:
-            spec = core.store.agents.spec(directory.agent(name))
+            spec = agents.spec(directory.agent(name))
         except BadDataError as error:
             lines.append(f"agent {name}: {error}")
             continue
@@ -151,10 +175,13 @@ def _contents(directory: core.store.TeamDirectory) -> list[str]:
         options = ", ".join(f"{key}={value}" for key, value in given if usual.get(key) != value) or "no options"
         lines.append(f"agent {name}: {spec.type if spec else 'no spec'}, {options}")
     lines += [f"standing rule: {json.dumps(rule.as_dict())}" for rule in config.rules]
-    pending = sum(request.status == "pending" for request in core.protocol.requests.load_all(directory))
+    pending = sum(request.status == "pending" for request in requests.load_all(directory))
     lines.append(f"budget {config.budget or 'none'}, {pending} pending requests")
-    if (directory.path.parent / "prices.toml").exists():
-        lines.append("prices.toml: prices of its own, which budgets are reckoned with")
+    if config.server is not None:
+        lines.append(f"server {config.server}: conversations of its agents go there")
+    for name in ("prices.toml", "models.toml"):
+        if (directory.path.parent / name).exists():
+            lines.append(f"{name}: prices of its own, which budgets are reckoned with")
     return lines
 
 
@@ -170,18 +197,18 @@ def delete(session: Session, name: str, now: bool, purge: bool, as_json: bool) -
     All are asked at once; those still running after 10 s are ended with everything that they started. The files
     stay unless you use --purge.
     """
-    directory = core.store.find_team(session.root, core.records.check_team(name))
+    directory = find_team(session.root, check_team(name))
     if directory is None:
         raise UsageError(f"there is no team {name!r} in {session.root}")
     directory.require_adopted()
     team = Team(directory)
     if purge:
-        core.commands.stop.require_purgeable(team)
+        stop.require_purgeable(team)
     alive = _describe(directory)["alive"]
     if alive:
-        note(f"ends {core.records.counted(alive, 'worker')} of the team {name}")
-    names = core.commands.stop.all_agents(team) if purge else []
-    core.commands.stop.delete(team, now=now, purge=purge)
+        note(f"ends {counted(alive, 'worker')} of the team {name}")
+    names = stop.all_agents(team) if purge else []
+    stop.delete(team, now=now, purge=purge)
     common.note_left_branches(team, names)
     if as_json:
         say_json({"name": name, "ended": alive, "purged": purge})
@@ -204,7 +231,7 @@ def export(session: Session, folder: Path, as_json: bool) -> None:
     The files are the same, byte by byte, whether the team is kept in files or in PostgreSQL. They contain the mail and
     the conversations of the agents.
     """
-    count = core.commands.transfer.export(session.team, folder)
+    count = transfer.export(session.team, folder)
     _say_files("exported", folder, count, as_json=as_json)
 
 
@@ -218,7 +245,7 @@ def import_(session: Session, folder: Path, as_json: bool) -> None:
     The team must have no agents. Make it with `team create`, and name it with --team: it keeps that name. Runs that
     were under way end there.
     """
-    count = core.commands.transfer.import_(session.team, folder)
+    count = transfer.import_(session.team, folder)
     _say_files("imported", folder, count, as_json=as_json)
 
 
@@ -226,4 +253,4 @@ def _say_files(done: str, folder: Path, count: int, *, as_json: bool) -> None:
     if as_json:
         say_json({"folder": str(folder), "files": count})
     else:
-        say(f"{done} {core.records.counted(count, 'file')} {'to' if done == 'exported' else 'from'} {folder}")
+        say(f"{done} {counted(count, 'file')} {'to' if done == 'exported' else 'from'} {folder}")

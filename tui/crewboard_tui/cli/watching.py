@@ -12,7 +12,21 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 import crewboard as core
-from crewboard import AgentView, Team, TeamReader, TeamView, TryLaterError, UsageError
+from crewboard import AgentView, Team, TeamReader, TeamView, TryLaterError, UsageError, env
+from crewboard.commands import hire
+from crewboard.commands.context import command_for
+from crewboard.readmodel import as_json as readmodel_as_json
+from crewboard.readmodel import watcher as readmodel_watcher
+from crewboard.readmodel.activity import describe as activity_describe
+from crewboard.readmodel.changes import Absence, Change, ChangeReader, read_absence
+from crewboard.readmodel.crash_report import host_of_log
+from crewboard.readmodel.states import Shown
+from crewboard.records.agents import State
+from crewboard.records.events import Event
+from crewboard.records.messages import LastVisit
+from crewboard.store import files, json_records, operators
+from crewboard.store import journal as store_journal
+from crewboard.store.layout import TeamDirectory, key_of
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import (
     Session,
@@ -28,7 +42,7 @@ from crewboard_tui.cli.common import (
     say_json_line,
     table,
 )
-from crewboard_tui.render import safe_line
+from crewboard_tui.render.sanitize import safe_line
 
 SETTLED = 5.0
 """Seconds after which a state counts despite contradicting evidence.
@@ -39,10 +53,10 @@ process then counts as ended although no exit is recorded.
 
 
 @contextmanager
-def hints(team: core.store.TeamDirectory) -> Iterator[threading.Event]:
+def hints(team: TeamDirectory) -> Iterator[threading.Event]:
     """Yield an event that is set whenever the team may have changed."""
     wake = threading.Event()
-    watcher = core.readmodel.watcher.Watcher(team.path, wake.set)
+    watcher = readmodel_watcher.Watcher(team.path, wake.set)
     watcher.start()
     try:
         yield wake
@@ -62,7 +76,7 @@ def watch(session: Session, as_json: bool) -> None:
     team = session.team
     keep_mirrored(team.directory)
     with hints(team.directory) as wake:
-        reader = core.readmodel.ChangeReader(team.directory)
+        reader = ChangeReader(team.directory)
         note(f"watching the team {team.directory.path.name} in {team.directory.root}; Ctrl-C ends")
         while True:
             wake.clear()
@@ -71,16 +85,16 @@ def watch(session: Session, as_json: bool) -> None:
                     say_json_line(change.as_json())
                 else:
                     say(describe(change))
-            wake.wait(core.readmodel.watcher.SWEEP)
+            wake.wait(readmodel_watcher.SWEEP)
 
 
-def describe(change: core.readmodel.Change) -> str:
+def describe(change: Change) -> str:
     """Describe a change on one line."""
     head = f"{clock(change.ts)}  {change.kind:<7}  {change.agent or '–'}  "
     return head + cut(_words(change), max(20, columns() - len(head)))
 
 
-def _words(change: core.readmodel.Change) -> str:
+def _words(change: Change) -> str:
     what = change.what
     if change.kind == "roster":
         return f"{what['change']} ({what['type']}{', ' + what['role'] if what['role'] else ''})"
@@ -140,7 +154,7 @@ def wait(
         if names or until is not None or every or first:
             raise UsageError("--needs takes no agent and no state: it is about the whole team")
         view = _wait_for_need(team, timeout)
-        say_json(core.readmodel.as_json.need_in_view(view.needs[0], view))
+        say_json(readmodel_as_json.need_in_view(view.needs[0], view))
         return
     if until is None:
         raise UsageError("say what to wait for: --until STATE or --needs")
@@ -170,10 +184,10 @@ def _wait_for_need(team: Team, timeout: float | None) -> TeamView:
             view = reader.read()
             if view.needs:
                 return view
-            left = core.readmodel.watcher.SWEEP if timeout is None else started + timeout - time.monotonic()
+            left = readmodel_watcher.SWEEP if timeout is None else started + timeout - time.monotonic()
             if left <= 0:
                 raise TryLaterError(f"nothing needs you after {timeout:g} s")
-            wake.wait(min(left, core.readmodel.watcher.SWEEP))
+            wake.wait(min(left, readmodel_watcher.SWEEP))
 
 
 def _waited_for(team: Team, names: tuple[str, ...], *, every: bool, first: bool) -> tuple[str, ...]:
@@ -198,7 +212,7 @@ def _waited_for(team: Team, names: tuple[str, ...], *, every: bool, first: bool)
 
 def _states(text: str) -> frozenset[str]:
     words = frozenset(word.strip() for word in text.split(",") if word.strip())
-    known = dict.fromkeys([*get_args(core.records.State), *get_args(core.readmodel.Shown)])
+    known = dict.fromkeys([*get_args(State), *get_args(Shown)])
     if not words or not words <= known.keys():
         wrong = ", ".join(sorted(words - known.keys())) or "nothing"
         raise UsageError(f"--until: unknown state: {wrong}; the states are {', '.join(known)}")
@@ -266,14 +280,14 @@ def _wait(
                 each.look(view)
             if needed(each.done for each in waiting):
                 return [each.agent for each in waiting if each.done and each.agent is not None]
-            left = core.readmodel.watcher.SWEEP if timeout is None else started + timeout - time.monotonic()
+            left = readmodel_watcher.SWEEP if timeout is None else started + timeout - time.monotonic()
             if timeout is None and hopeless(each.ended for each in waiting):
                 ended = [each.agent for each in waiting if each.ended and each.agent is not None]
                 raise TryLaterError("; ".join(_why_never(team, agent) for agent in ended))
             if left <= 0:
                 late = ", ".join(each.describe() for each in waiting if not each.done)
                 raise TryLaterError(f"{late} after {timeout:g} s, not {' or '.join(sorted(wanted))}")
-            wake.wait(min(left, core.readmodel.watcher.SWEEP))
+            wake.wait(min(left, readmodel_watcher.SWEEP))
 
 
 def _words_for(agent: AgentView) -> set[str]:
@@ -292,7 +306,7 @@ def _is_over(agent: AgentView) -> bool:
 
 def _why_never(team: Team, agent: AgentView) -> str:
     reason = f": {agent.reason}" if agent.reason else ""
-    return f"{agent.name} is {agent.state}{reason}; {core.commands.hire.how_to_resume(team, agent.name)}"
+    return f"{agent.name} is {agent.state}{reason}; {hire.how_to_resume(team, agent.name)}"
 
 
 POLL = 0.1
@@ -313,10 +327,10 @@ def log(session: Session, name: str, follow: bool, as_json: bool) -> None:
     """
     agent = session.team.agent(name)
     path = agent.log
-    if (host := core.readmodel.host_of_log(agent)) is not None:
+    if (host := host_of_log(agent)) is not None:
         raise UsageError(f"the log of {name} is on the host {host}, where its last run was: look at worker.log there")
     if not path.exists() or not path.stat().st_size:
-        journal = core.commands.command_for(session.team, f"journal {name}")
+        journal = command_for(session.team, f"journal {name}")
         note(f"the worker of {name} wrote nothing; `{journal}` says what {name} did")
     for line in _lines(path, follow=follow):
         if as_json:
@@ -341,7 +355,7 @@ def _lines(path: Path, *, follow: bool) -> Iterator[str]:
 
 def _from(path: Path, offset: int) -> bytes:
     try:
-        with open(path, "rb", opener=core.store.files.open_existing) as file:
+        with open(path, "rb", opener=files.open_existing) as file:
             file.seek(offset)
             return file.read()
     except FileNotFoundError:
@@ -363,7 +377,7 @@ def journal(session: Session, name: str, follow: bool, as_json: bool) -> None:
     if written.changed() is None:
         note(f"{name} has done nothing yet")
     while True:
-        for event, end in core.store.journal.read(written, offset):
+        for event, end in store_journal.read(written, offset):
             offset = end
             if event is None:
                 damaged += 1
@@ -386,7 +400,7 @@ def audit(session: Session, as_json: bool) -> None:
     Each command counts, also one given in the dashboard: hires, answers, messages, budgets, stops. The name is
     $CREWBOARD_OPERATOR, else $USER; anyone with your account can set it.
     """
-    acts, damaged = core.store.operators.acts(session.team.directory)
+    acts, damaged = operators.acts(session.team.directory)
     if as_json:
         say_json([act.as_dict() for act in acts])
     elif acts:
@@ -407,20 +421,14 @@ def away(session: Session, as_json: bool) -> None:
     The same list as `0` in the dashboard: results, deaths, failures, requests, tasks, acts of other users, the cost.
     """
     team = session.team
-    visits = core.env.visits_folder(team.environment)
-    file = core.store.operators.file_for(visits, team.directory.path, team.operator)
-    found_visit = (
-        core.store.json_records.load_or_none(core.store.key_of(file), core.records.LastVisit)
-        if file is not None
-        else None
-    )
-    visit = found_visit or core.records.LastVisit()
-    found = core.readmodel.Absence(visit.at)
+    visits = env.visits_folder(team.environment)
+    file = operators.file_for(visits, team.directory.path, team.operator)
+    found_visit = json_records.load_or_none(key_of(file), LastVisit) if file is not None else None
+    visit = found_visit or LastVisit()
+    found = Absence(visit.at)
     if visit.at:
         view = core.read_team(team.directory)
-        found = core.readmodel.read_absence(
-            team.directory, view, visit.at, cost_usd=visit.cost_usd, operator=team.operator
-        )
+        found = read_absence(team.directory, view, visit.at, cost_usd=visit.cost_usd, operator=team.operator)
     if as_json:
         happenings = [asdict(each) for each in found.happenings]
         say_json({"since": visit.at or None, "cost_usd": found.cost_usd, "happenings": happenings})
@@ -436,9 +444,9 @@ def away(session: Session, as_json: bool) -> None:
             say(line)
 
 
-def _show(event: core.records.Event) -> None:
+def _show(event: Event) -> None:
 
-    for activity in core.readmodel.describe(event):
+    for activity in activity_describe(event):
         seconds = f" ({activity.seconds:.1f}s)" if activity.seconds else ""
         first, *more = activity.text.splitlines() or [""]
         say(f"{clock(activity.ts)}  {activity.kind:<6}  {first}{seconds}")

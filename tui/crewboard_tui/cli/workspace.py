@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-import crewboard as core
 from crewboard import UsageError
-from crewboard.records import Workspace
+from crewboard.commands import workspace as commands_workspace
+from crewboard.records.team import Workspace
+from crewboard.store import roster
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import LazyGroup, Session, as_json, note, say, say_json
-from crewboard_tui.render import format_moment, safe_line
+from crewboard_tui.render.formats import format_moment
+from crewboard_tui.render.sanitize import safe_line
 
 if TYPE_CHECKING:
     from crewboard.commands.workspace import Fetched
@@ -29,14 +31,14 @@ def workspace(context: click.Context, as_json: bool) -> None:
     if context.invoked_subcommand is not None:
         return
     session: Session = context.obj
-    found = core.commands.workspace.pushed(session.team)
+    found = commands_workspace.pushed(session.team)
     if as_json:
         say_json(_describe(found) if found is not None else None)
     elif found is None:
         note("no workspace was pushed: agents on hosts work in the roots of these; `crewboard workspace push`")
     else:
         _say(found)
-        if stale := core.commands.workspace.describe_unpushed(session.team, found):
+        if stale := commands_workspace.describe_unpushed(session.team, found):
             note(stale)
 
 
@@ -56,7 +58,7 @@ def push(session: Session, url: str | None, force: bool, as_json: bool) -> None:
 
     A repository that shares no history with what was pushed before is refused without --force.
     """
-    made = core.commands.workspace.push(session.team, url, force=force)
+    made = commands_workspace.push(session.team, url, force=force)
     if as_json:
         say_json(_describe(made))
     else:
@@ -71,7 +73,7 @@ def _describe(found: Workspace) -> dict[str, Any]:
 
 
 def _say(found: Workspace) -> None:
-    size = core.store.roster.format_size(sum(each.size for each in found.bundles))
+    size = roster.format_size(sum(each.size for each in found.bundles))
     # A number alone is bytes.
     size += " bytes" if size.isdecimal() else ""
     uncommitted = " and uncommitted files" if found.commit != found.head else ""
@@ -97,8 +99,8 @@ def fetch(session: Session, name: str | None, everyone: bool, as_json: bool) -> 
     if (name is None) != everyone:
         raise UsageError("name an agent, or use --all")
     team = session.team
-    one = core.commands.workspace.fetch(team, name) if name is not None else None
-    found = core.commands.workspace.fetch_all(team) if name is None else [one] if one is not None else []
+    one = commands_workspace.fetch(team, name) if name is not None else None
+    found = commands_workspace.fetch_all(team) if name is None else [one] if one is not None else []
     if as_json:
         say_json([asdict(each) for each in found])
         return

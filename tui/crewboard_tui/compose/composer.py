@@ -14,8 +14,8 @@ from textual.widgets import Label
 
 from crewboard import UsageError
 from crewboard_tui.context import AppContext
-from crewboard_tui.keymap import Pressed, bindings_of, default_key
-from crewboard_tui.render import one_line
+from crewboard_tui.keymap.bindings import Pressed, bindings_of, default_key
+from crewboard_tui.render.lines import one_line
 
 # Textual's text area takes a twentieth of a start to load and to mount: the first picture does without.
 if TYPE_CHECKING:

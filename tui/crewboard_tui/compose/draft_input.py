@@ -24,12 +24,12 @@ from textual.keys import REPLACED_KEYS
 from textual.message import Message
 from textual.widgets import TextArea
 
-import crewboard as core
-from crewboard import CrewboardError, StorageError, UsageError
+from crewboard import CrewboardError, StorageError, UsageError, media, redaction
+from crewboard.linux import programs
 from crewboard_tui.compose.parser import ATTACHMENT
 from crewboard_tui.context import AppContext
 from crewboard_tui.history import SentTexts
-from crewboard_tui.keymap import bindings_of
+from crewboard_tui.keymap.bindings import bindings_of
 
 
 def complete(text: str, names: Sequence[str]) -> str:
@@ -214,7 +214,7 @@ def _why_no_mark(path: Path) -> str | None:
         if not path.is_file():
             return f"{name} is no file"
         with path.open("rb") as file:
-            kind = core.media.type_of(file.read(16))
+            kind = media.type_of(file.read(16))
     except PermissionError:
         return f"{name} may not be read"
     except (OSError, ValueError):
@@ -465,7 +465,7 @@ def edit_in_editor(app: App[Any], text: str) -> str:
 
 
 def _run_editor(app: App[Any], words: list[str]) -> None:
-    program = core.linux.programs.find_user_program(words[0])
+    program = programs.find_user_program(words[0])
     if program is None:
         raise UsageError(_no_editor(words[0]))
     try:
@@ -485,5 +485,5 @@ def _no_editor(name: str) -> str:
 
 def _editor_environment() -> dict[str, str]:
     """Return the user's environment without credentials; programs of a workspace are not found by their name."""
-    kept = {name: value for name, value in os.environ.items() if not core.redaction.is_secret(name)}
-    return {**kept, "PATH": core.linux.programs.path_outside_workspaces()}
+    kept = {name: value for name, value in os.environ.items() if not redaction.is_secret(name)}
+    return {**kept, "PATH": programs.path_outside_workspaces()}

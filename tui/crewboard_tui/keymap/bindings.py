@@ -58,13 +58,14 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "mail": ("inbox",),
     "a list": ("rules", "list", "marks", "sort", "wide"),
     "a text": ("log", "folds"),
-    "this view": ("tabs", "view", "copy", "back", "help", "teams"),
+    "this view": ("tabs", "view", "copy", "reveal", "back", "help", "teams"),
     "everywhere": ("app",),
 }
 """The headings of the help, in order, and the scopes under each."""
 
 WHERE = {
     "request": "on the page of a request",
+    "reveal": "on the page of a request, a diff or a merge",
     "question": "on the page of a question",
     "tasks": "on the task board",
     "agents": "in views of agents",
@@ -102,6 +103,8 @@ KEYS: tuple[Key, ...] = (
     Key("agent.broadcast", "b", "", "all", "write to the marked agents, else to all", "agents", 48,
         changes=True),
     Key("agent.hire", "n", "", "new", "hire an agent", "agents", 42, changes=True),
+    Key("agent.local_model", "M", "", "use local model", "let the team use a model of this machine that was found",
+        "agents", 41, changes=True),
     Key("agent.clone", "N", "", "clone", "hire another agent like the selected one", "agents",
         changes=True),
     Key("agent.stop", "x", "", "stop", "ask it to shut down", "agents", 44, changes=True),
@@ -128,6 +131,7 @@ KEYS: tuple[Key, ...] = (
         9, changes=True),
     Key("request.compare", "=", "", "changes", "show changes since the previous revision", "request", 7),
     Key("request.terms", "o", "", "terms", "choose what its agent may do until the result", "request", 8, changes=True),
+    Key("request.reveal", "K", "", "show keys", "show what is hidden because it looks like a key", "reveal", 7),
     Key("request.ask_back", "c", "", "ask back", "ask a question; the plan is revised",
         "request", 8, changes=True),
     Key("request.next", "]", "", "next", "open the next need", "request", 73),
@@ -238,6 +242,7 @@ KEYS: tuple[Key, ...] = (
     Key("app.help", "?", "app.help", "help", "show the keys of this pane", "app", 64),
     Key("app.theme", "T", "app.turn_theme", "", "change the colours: dark, light, high contrast", "app"),
     Key("app.leave", "q", "app.leave", "leave", "leave; agents keep running, a demo ends", "app", 66),
+    Key("app.suspend", "ctrl+z", "app.suspend", "", "suspend the dashboard; the shell's `fg` continues it", "app"),
     Key("app.notify", "", "turn_notify", "notify", "set notifications: off, bell, desktop", "app"),
     Key("app.restart_supervisor", "", "restart_supervisor", "restart supervisor",
         "replace a supervisor that hangs; agents keep working", "app", changes=True),
@@ -272,6 +277,7 @@ KEYS_OF_NEED: dict[str, tuple[tuple[str, str], ...]] = {
     "no_host": (("agent.stop", "stop"),),
     "failed": (("agent.resume", "retry"), ("agent.acknowledge", "seen")),
     "limit": (("agent.limit", "raise limit"), ("agent.acknowledge", "seen")),
+    "refusal": (("agent.resume", "other model"), ("agent.acknowledge", "seen")),
     "collision": (
         ("list.open", "look"),
         ("agent.message", "msg"),
@@ -294,7 +300,8 @@ KEYS_OF_NEED: dict[str, tuple[tuple[str, str], ...]] = {
     "mcp": (("agent.message", "msg"), ("agent.acknowledge", "seen")),
     "result": (("list.open", "read"), ("agent.acknowledge", "seen")),
 }
-"""The keys that answer each kind of need in Needs-you, with their labels there; `limit`: a need that a limit made."""
+"""The keys that answer each kind of need in Needs-you, with their labels there; `limit` and `refusal`: a need that a
+limit or a model's refusal made."""
 
 KEY_NAMES = {
     "enter": "⏎", "escape": "Esc", "space": "Space", "down": "↓", "up": "↑", "pagedown": "PgDn", "pageup": "PgUp",

@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import Struct
 from textual.keys import _character_to_key
 
-import crewboard as core
+from crewboard import env
 from crewboard_tui.keymap.bindings import BY_ID, KEYS, Key, show_key
 
 NAME = "keys.toml"
@@ -23,8 +23,11 @@ _TOGETHER: tuple[frozenset[str], ...] = (
     frozenset({"app", "view", "copy", "back", "tasks", "list", "marks", "sort"}),
     frozenset({"app", "view", "copy", "back", "agents", "tabs", "log"}),
     frozenset({"app", "view", "copy", "back", "agents", "tabs", "list", "folds"}),
-    frozenset({"app", "view", "copy", "back", "request", "question", "choices", "list"}),
-    frozenset({"app", "view", "copy", "back", "request", "edit", "log"}),
+    frozenset({"app", "view", "copy", "back", "request", "reveal", "question", "choices", "list"}),
+    frozenset({"app", "view", "copy", "back", "request", "reveal", "edit", "log"}),
+    frozenset({"reveal", "accept"}),
+    frozenset({"reveal", "changes"}),
+    frozenset({"reveal", "diff"}),
     frozenset({"hire", "form", "choice"}),
     frozenset({"hire", "form", "tick"}),
     frozenset({"hire", "prompt"}),
@@ -49,7 +52,7 @@ class Keymap(Struct, frozen=True):
 
 def keymap_path() -> Path:
     """Return the path of the file; it need not exist."""
-    return core.env.config_home(os.environ) / NAME
+    return env.config_home(os.environ) / NAME
 
 
 def read_keymap(file: Path) -> Keymap:

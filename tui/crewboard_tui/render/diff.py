@@ -8,8 +8,9 @@ from typing import NamedTuple
 from msgspec import Struct, field
 from rich.cells import cell_len, chop_cells
 
+from crewboard.worktrees.changes import unquoted
 from crewboard_tui.render.lines import Line, Span, exact_lines
-from crewboard_tui.render.sanitize import safe_lines
+from crewboard_tui.render.sanitize import safe_hunk, safe_lines
 
 MOST_LINES = 40_000
 """Lines of a whole diff that are kept; the rest is only counted."""
@@ -31,8 +32,6 @@ _HEAD = 2
 
 _TOKEN = re.compile(r"\w+|\s+|.")
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
-_ESCAPE = re.compile(rb'\\([0-7]{3}|[abtnvfr"\\])')
-_ESCAPED = dict(zip(b'abtnvfr"\\', b'\a\b\t\n\v\f\r"\\', strict=True))
 
 Mark = tuple[int, int]
 """The offsets at which changed words begin and end in a line's text."""
@@ -144,7 +143,7 @@ def _read_hunk(lines: Iterator[str], head: re.Match[str], room: int) -> tuple[li
             texts.append(raw[1:])
         else:
             left_out += kind != "\\"
-    return list(_numbered(kinds, _safe_texts(texts), int(head[1]), int(head[3]))), left_out
+    return list(_numbered(kinds, safe_hunk(kinds, texts), int(head[1]), int(head[3]))), left_out
 
 
 def _numbered(kinds: Iterable[str], texts: Iterable[str], old: int, new: int) -> Iterator[DiffLine]:
@@ -159,44 +158,20 @@ def _safe(text: str) -> str:
     return " ".join(safe_lines(text))
 
 
-def _safe_texts(texts: list[str]) -> list[str]:
-    """Make lines safe together: a secret may have several lines. Each of those is hidden then."""
-    safe = safe_lines("\n".join(texts)) if texts else []
-    if len(safe) == len(texts):
-        return safe
-    alone = [_safe(text) for text in texts]
-    first = next((at for at, (one, other) in enumerate(zip(alone, safe, strict=False)) if one != other), 0)
-    hidden = safe[first] if first < len(safe) else ""
-    rest = len(safe) - first - 1
-    return [*safe[:first], *[hidden] * (len(texts) - first - rest), *safe[len(safe) - rest :]]
-
-
 def _path_in_head(raw: str) -> str:
     """Return the path in `diff --git a/PATH b/PATH`; a renamed file has two, of which lines below tell."""
     names = raw.removeprefix("diff --git ")
-    return _unquoted(names[: len(names) // 2])[2:]
-
-
-def _unquoted(name: str) -> str:
-    """Return a file name that git may have put in quotation marks."""
-    if not (name.startswith('"') and name.endswith('"')):
-        return name
-
-    def character(found: re.Match[bytes]) -> bytes:
-        code = found[1]
-        return bytes([int(code, 8) if len(code) > 1 else _ESCAPED[code[0]]])
-
-    return _ESCAPE.sub(character, name[1:-1].encode(errors="surrogateescape")).decode(errors="surrogateescape")
+    return unquoted(names[: len(names) // 2])[2:]
 
 
 def _read_fact(draft: _Draft, raw: str) -> None:
     """Read a line between the name of a file and its first hunk."""
     word, _, rest = raw.partition(" to ") if raw.startswith(("rename to ", "copy to ")) else (raw, "", "")
     if rest:
-        draft.path = _unquoted(rest)
+        draft.path = unquoted(rest)
         draft.facts.append(f"{'renamed' if word == 'rename' else 'copied'} from {draft.mode}")
     elif raw.startswith(("rename from ", "copy from ")):
-        draft.mode = _safe(_unquoted(raw.partition(" from ")[2]))
+        draft.mode = _safe(unquoted(raw.partition(" from ")[2]))
     elif raw.startswith("old mode "):
         draft.mode = raw.removeprefix("old mode ")
     elif raw.startswith("new mode "):
@@ -341,7 +316,7 @@ def diff_lines(diff: str, width: int) -> list[Line]:
 
 def changed(before: str, after: str, names: tuple[str, str]) -> str:
     """Return a unified diff; empty if nothing changed."""
-    return "\n".join(difflib.unified_diff(before.splitlines(), after.splitlines(), *names, lineterm=""))
+    return "\n".join(difflib.unified_diff(before.split("\n"), after.split("\n"), *names, lineterm=""))
 
 
 def _tone(at: int, line: str) -> str:

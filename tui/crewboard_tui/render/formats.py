@@ -7,8 +7,10 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import crewboard as core
 from crewboard import TeamView
+from crewboard.readmodel import usage
+from crewboard.readmodel.usage import Bill, bill_team
+from crewboard.records.agents import Context, Tokens
 from crewboard_tui.render.lines import Line, Span
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
@@ -124,11 +126,16 @@ NEARLY = 0.8
 """A limit counts as near from this share on."""
 
 
-def format_bill(bill: core.readmodel.Bill) -> str:
-    """Format a cost; `+` means that some tokens have no price, a dash that none has."""
+def format_bill(bill: Bill) -> str:
+    """Format a cost; `+` means that some tokens have no price, a dash that none has, `~` that some are an estimate."""
     if bill.usd is None:
         return "—"
-    return format_money(bill.usd) + ("+" if bill.partial else "")
+    return ("~" if bill.tokens.estimated else "") + format_money(bill.usd) + ("+" if bill.partial else "")
+
+
+def format_tokens(tokens: Tokens) -> str:
+    """Format the number of all tokens; `~` means that some are an estimate."""
+    return ("~" if tokens.estimated else "") + format_count(tokens.total)
 
 
 def why_no_money(view: TeamView) -> str:
@@ -140,14 +147,14 @@ def why_no_money(view: TeamView) -> str:
 
 def format_spending(view: TeamView, rate: float | None) -> str:
     """Format what the team has used, its limit, and its rate in dollars per hour."""
-    bill = core.readmodel.bill_team(view)
+    bill = bill_team(view)
     parts = ["Cost"]
     if bill.usd is not None:
         parts.append(format_bill(bill))
     if bill.budget is not None:
         parts.append(f"{format_percent(bill.share)} of the team's {bill.budget}")
     if rate is not None:
-        parts.append(f"{format_money(rate)}/h over the last {core.readmodel.usage.WINDOW / 60:.0f} min")
+        parts.append(f"{format_money(rate)}/h over the last {usage.WINDOW / 60:.0f} min")
     if bill.partial:
         parts.append(why_no_money(view) if bill.usd is None else "+ no price for some of the tokens")
     return " · ".join(parts)
@@ -177,6 +184,6 @@ def share_bar(share: float | None, width: int) -> Line:
     return (Span(" " + "▮" * full, limit_tone(share)), Span("▯" * (width - full), "dim"))
 
 
-def context_share(context: core.records.Context) -> float | None:
+def context_share(context: Context) -> float | None:
     """Return the used share of the model's context window, 0 to 1."""
     return context.used / context.limit if context.limit else None

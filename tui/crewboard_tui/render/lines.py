@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 
-from crewboard_tui.render.sanitize import safe_line, safe_lines
+from crewboard_tui.render.sanitize import is_revealing, safe_line, safe_lines
 
 ELLIPSIS = "…"
 _MOST_SHOWN = 2000
@@ -110,9 +110,13 @@ def spread(left: Line, right: Line, width: int) -> Line:
     return crop((*left, Span(" " * (width - width_of(left) - width_of(right))), *right), width)
 
 
-@lru_cache(maxsize=2048)
 def wrap(text: str, width: int, indent: str = "") -> tuple[str, ...]:
     """Break text, made safe, into lines of at most `width` cells; continuation lines start with `indent`."""
+    return _wrapped(text, width, indent, is_revealing())
+
+
+@lru_cache(maxsize=2048)
+def _wrapped(text: str, width: int, indent: str, reveals: bool) -> tuple[str, ...]:  # noqa: ARG001, FBT001  for the cache
     wrapped: list[str] = []
     for raw in safe_lines(text):
         wrapped += _wrap_one(raw.rstrip(), max(width, 1), indent if width > 2 * len(indent) else "")

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from rich.cells import cell_len
 
-import crewboard as core
 from crewboard import AgentView, Task
+from crewboard.readmodel.needs import format_minute
+from crewboard.readmodel.states import Shown
 
 if TYPE_CHECKING:
     from crewboard.worktrees.changes import LastCheck
@@ -25,7 +26,7 @@ class Look(Struct, frozen=True):
     word: str
 
 
-LOOKS: dict[core.readmodel.Shown, Look] = {
+LOOKS: dict[Shown, Look] = {
     "dead": Look("✖", "X", "error bold", "dead"),
     "ask": Look("▲", "A", "warning bold", "ask"),
     "stuck": Look("◆", "!", "warning", "stuck"),
@@ -43,7 +44,7 @@ LOOKS: dict[core.readmodel.Shown, Look] = {
 SEEN_DEATH = Look("✖", "X", "dim", "died")
 """A crash that was acknowledged: it needs no action, but was not an orderly exit."""
 
-URGENT: tuple[core.readmodel.Shown, ...] = ("ask", "dead", "stuck", "loop", "limit")
+URGENT: tuple[Shown, ...] = ("ask", "dead", "stuck", "loop", "limit")
 """States that need the user, in the order of the status bar."""
 
 TASK_LOOKS: dict[str, Look] = {
@@ -105,7 +106,7 @@ def describe_checked(task: Task, command: str | None = None) -> str:
         return ""
     times = f" ({task.check_failures})" if task.check_failures > 1 else ""
     glyph = "✓" if last.passed else NEED_LOOKS["check_failed"].glyph
-    return f"{glyph} {core.readmodel.format_minute(last.at)} {last.command if command is None else command}{times}"
+    return f"{glyph} {format_minute(last.at)} {last.command if command is None else command}{times}"
 
 
 _CHECK_LOOKS = {
@@ -131,7 +132,7 @@ def describe_check(last: "LastCheck", command: str | None = None) -> str:
     if last.state == "running" or checked is None:
         return f"{glyph} check runs"
     old = "old, " if last.state == "old" else ""
-    return f"{glyph} {old}{core.readmodel.format_minute(checked.at)} {checked.command if command is None else command}"
+    return f"{glyph} {old}{format_minute(checked.at)} {checked.command if command is None else command}"
 
 
 def tally(tasks: Sequence[Task], word: str = "") -> str:
@@ -151,7 +152,7 @@ _CHROME = {
     "▎": "|", "▊": "|", "▔": "-", "▁": "_", "▮": "#", "▯": ".", "✓": "+", "☑": "x", "☐": " ", "✉": "@",
     "“": '"', "”": '"', "‘": "'", "’": "'", "¢": "c", "†": "/", "⚠": "!", "␛": "?", "•": "*", "⌄": "v",
     "⏳": "W:", "▂": ".", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "%", "↵": "|", "⇥": ">", "␡": "?", "✎": "n",
-    "▾": "v", "▹": ">",
+    "▾": "v", "▹": ">", "␊": "|", "┊": ":",
 }  # fmt: skip
 GLYPHS = _CHROME | {
     look.glyph: look.ascii for look in (*TASK_LOOKS.values(), *LOOKS.values(), NEED_LOOKS["check_failed"])

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
+from time import localtime
 from typing import TYPE_CHECKING
 
-import crewboard as core
-from crewboard_tui.render import (
+from crewboard import executed_files, web
+from crewboard_tui.render.diff import diff_lines
+from crewboard_tui.render.formats import format_age, format_clock, format_duration, format_moment
+from crewboard_tui.render.lines import (
     Line,
     Span,
     clip,
-    diff_lines,
     exact_lines,
-    format_age,
-    format_clock,
-    format_duration,
-    format_moment,
     line,
     one_line,
     pad,
@@ -26,9 +24,11 @@ from crewboard_tui.render import (
     width_of,
     wrap,
 )
-from crewboard_tui.widgets import MARK, CollapsibleRow
+from crewboard_tui.widgets.collapsible_list import MARK, CollapsibleRow
 
 if TYPE_CHECKING:
+    from crewboard.readmodel.activity import Activity
+    from crewboard.readmodel.file_activity import FileAccess, FileActivity
     from crewboard_tui.queries import FeedLine, Work
 
 _TONES = {
@@ -56,33 +56,21 @@ def activity_lines(work: Work, width: int, *, recent: int = 0, most: int = 3, ca
     return [*lines, *live_lines(work, width, most, caret=caret)]
 
 
-def _source(activity: Sequence[core.readmodel.Activity]) -> str:
+def _source(activity: Sequence[Activity]) -> str:
     """Return what prints the text that is being streamed: a command, if one runs, else the model."""
     return "out" if activity and activity[-1].kind == "tool" else "says"
 
 
-def shown(
-    what: core.readmodel.Activity, outcome: core.readmodel.Activity | None, width: int, most: int
-) -> tuple[Line, ...]:
+def shown(what: Activity, outcome: Activity | None, width: int, most: int) -> tuple[Line, ...]:
     """Return one action with its outcome, if any; talk takes at most `most` lines, 0 means no limit."""
-    return _activity(what, outcome, width, most, format_clock(what.ts))
-
-
-def feed_lines(feed: Sequence[FeedLine], now: float, width: int) -> list[Line]:
-    """Return what all agents did, newest last, one line each; older lines have their date."""
-    names = max((len(each.agent) for each in feed), default=0)
-    return [
-        line
-        for each in feed
-        for line in _activity(each.what, None, width, 1, format_moment(each.what.ts, now), each.agent.ljust(names))
-    ]
+    return _kept_activity(what, outcome, width, most, format_clock(what.ts))
 
 
 def paired(
-    activity: Sequence[core.readmodel.Activity],
-) -> Iterable[tuple[core.readmodel.Activity, core.readmodel.Activity | None]]:
+    activity: Sequence[Activity],
+) -> Iterable[tuple[Activity, Activity | None]]:
     """Yield each activity, a tool call together with its outcome, even if several calls ran at once."""
-    outcomes: dict[int, core.readmodel.Activity] = {}
+    outcomes: dict[int, Activity] = {}
     begun: dict[str, int] = {}
     told: set[int] = set()
     for at, what in enumerate(activity):
@@ -96,18 +84,17 @@ def paired(
             yield what, outcomes.get(at)
 
 
-def _said_again(run: Sequence[core.readmodel.Activity]) -> bool:
+def _said_again(run: Sequence[Activity]) -> bool:
     """Return True if the next line repeats the first: a message sent by a tool, or the last reply as the answer."""
     kinds = [what.kind for what in run]
     if kinds[:2] == ["say", "answer"]:
-        return core.web.repeats(run[1].text, run[0].text)
+        return web.repeats(run[1].text, run[0].text)
     return kinds[:2] == ["tool", "sent"] and run[0].tool == "send_message"
 
 
-@lru_cache(maxsize=4096)
 def _activity(
-    what: core.readmodel.Activity,
-    outcome: core.readmodel.Activity | None,
+    what: Activity,
+    outcome: Activity | None,
     width: int,
     most: int,
     moment: str,
@@ -128,7 +115,10 @@ def _activity(
     return (spread(left, (Span(seconds, "dim"),), width),)
 
 
-def _outcome(outcome: core.readmodel.Activity) -> str:
+_kept_activity = lru_cache(maxsize=1024)(_activity)
+
+
+def _outcome(outcome: Activity) -> str:
     """Return a tool's outcome without the tool's name, which the call already shows."""
     return one_line(outcome.text.partition(" ")[2]) or "done"
 
@@ -184,15 +174,29 @@ def transcript_rows(work: Work, now: float, width: int, *, alive: bool, caret: b
     return [*folds, *_live(work, width, caret=caret)]
 
 
-def feed_rows(feed: Sequence[FeedLine], now: float, width: int) -> list[CollapsibleRow]:
-    """Return what all agents did, newest last, one line each, unfolding to the full text."""
-    width -= MARK
-    return [_fed(each, head, width) for each, head in zip(feed, feed_lines(feed, now, width), strict=True)]
+class FeedRows:
+    """The rows of the Feed: what all agents did, newest last, one line each, unfolding to the full text.
+
+    Rows of lines that were shown before are kept while they look the same.
+    """
+
+    def __init__(self) -> None:
+        self._looks: tuple[object, ...] = ()
+        self._made: dict[FeedLine, CollapsibleRow] = {}
+
+    def read(self, feed: Sequence[FeedLine], now: float, width: int) -> list[CollapsibleRow]:
+        """Return the rows at the time `now`; older lines have their date."""
+        names = max((len(each.agent) for each in feed), default=0)
+        looks = (localtime(now)[:3], width, names)
+        known = self._made if looks == self._looks else {}
+        self._looks = looks
+        self._made = {each: known.get(each) or _fed(each, now, width - MARK, names) for each in feed}
+        return [self._made[each] for each in feed]
 
 
-@lru_cache(maxsize=4096)
-def _fed(each: FeedLine, head: Line, width: int) -> CollapsibleRow:
+def _fed(each: FeedLine, now: float, width: int, names: int) -> CollapsibleRow:
     what = each.what
+    (head,) = _activity(what, None, width, 1, format_moment(what.ts, now), each.agent.ljust(names))
     cut = _is_cut(what, head)
     body = partial(_whole_line, what, width, cut=cut) if cut or what.detail else None
     return CollapsibleRow(
@@ -200,24 +204,22 @@ def _fed(each: FeedLine, head: Line, width: int) -> CollapsibleRow:
     )
 
 
-def _whole_line(what: core.readmodel.Activity, width: int, *, cut: bool) -> list[Line]:
+def _whole_line(what: Activity, width: int, *, cut: bool) -> list[Line]:
     """Return the full text if the line was `cut`, and what a call was given and returned."""
     said = _wrapped(what.text, width) if cut else []
     return [*said, *(_indented(what.detail, width, "dim") if what.detail else [])]
 
 
-def _is_cut(what: core.readmodel.Activity, head: Line) -> bool:
+def _is_cut(what: Activity, head: Line) -> bool:
     """Return True if the line does not show the full text."""
     return one_line(what.text) not in plain(head)
 
 
-def _key(what: core.readmodel.Activity) -> str:
+def _key(what: Activity) -> str:
     return f"{what.ts} {what.kind} {what.call or hash(what.text)}"
 
 
-def _call(
-    what: core.readmodel.Activity, outcome: core.readmodel.Activity | None, open_since: float | None, width: int
-) -> CollapsibleRow:
+def _call(what: Activity, outcome: Activity | None, open_since: float | None, width: int) -> CollapsibleRow:
     (head,) = shown(what, outcome, width, 1)
     if outcome is None:
         head = spread(head, (_unfinished(open_since),), width)
@@ -233,7 +235,7 @@ def _unfinished(open_since: float | None) -> Span:
     return Span(f"  {format_duration(open_since)} …", "info")
 
 
-def _whole_call(what: core.readmodel.Activity, outcome: core.readmodel.Activity | None, width: int) -> list[Line]:
+def _whole_call(what: Activity, outcome: Activity | None, width: int) -> list[Line]:
     """Return what a call was given and what it returned."""
     lines = _indented(what.detail, width, "dim")
     if outcome is None:
@@ -249,7 +251,7 @@ def _indented(text: str, width: int, tone: str) -> list[Line]:
     return [(Span(_INDENT), *each) for each in exact_lines(text, width - len(_INDENT), tone)]
 
 
-def _said(what: core.readmodel.Activity, width: int) -> CollapsibleRow:
+def _said(what: Activity, width: int) -> CollapsibleRow:
     """Return talk in full; anything else, and what the model thought, on one line that unfolds if it was cut."""
     head, *rest = shown(what, None, width, 1 if what.kind == "think" else 0)
     cut = not rest and _is_cut(what, head)
@@ -271,7 +273,7 @@ def _live(work: Work, width: int, *, caret: bool) -> list[CollapsibleRow]:
 _COUNTS = 10
 
 
-def file_rows(touches: core.readmodel.FileActivity, name: str, now: float, width: int) -> list[CollapsibleRow]:
+def file_rows(touches: FileActivity, name: str, now: float, width: int) -> list[CollapsibleRow]:
     """Return a row for each change of `name`; it unfolds to the diff."""
     mine = [touch for touch in reversed(touches.all) if touch.agent == name and touch.changed]
     return [_fold(touch, touches, now, width - MARK) for touch in mine]
@@ -283,9 +285,7 @@ def file_head(width: int) -> Line:
     return spread(left, (Span("ALSO OPEN BY", "dim"),), width - MARK)
 
 
-def _fold(
-    touch: core.readmodel.FileAccess, touches: core.readmodel.FileActivity, now: float, width: int
-) -> CollapsibleRow:
+def _fold(touch: FileAccess, touches: FileActivity, now: float, width: int) -> CollapsibleRow:
     shared = touches.others(touch.path, touch.agent, now)
     left = (Span(format_clock(touch.ts) + " ", "dim"), Span(f"{touch.kind:<6}"), *_counts(touch), say(touch.path))
     # The key stays the same when newer accesses are added.
@@ -296,21 +296,21 @@ def _fold(
     )
 
 
-def _counts(touch: core.readmodel.FileAccess) -> Line:
+def _counts(touch: FileAccess) -> Line:
     """Return the number of lines added and removed; omit the removed ones if unknown."""
     added, removed = f"+{touch.added}", "" if touch.removed is None else f" −{touch.removed}"
     rest = pad("", _COUNTS - len(added) - len(removed))
     return (Span(added, "success"), Span(removed, "error"), Span(rest))
 
 
-def file_marks(path: str, shared: Sequence[core.readmodel.FileAccess]) -> Line:
+def file_marks(path: str, shared: Sequence[FileAccess]) -> Line:
     """Return whether a file runs on the user's machine, and who else has it open."""
-    runs = (Span(RUNS, "warning"),) if core.readmodel.runs_on_your_machine(path) else ()
+    runs = (Span(RUNS, "warning"),) if executed_files.runs_on_your_machine(path) else ()
     both = (Span("  "),) if runs and shared else ()
     return (*runs, *both, *open_by(shared))
 
 
-def open_by(shared: Sequence[core.readmodel.FileAccess]) -> Line:
+def open_by(shared: Sequence[FileAccess]) -> Line:
     """Return who else has a file open, with a warning if they changed it."""
     if not shared:
         return ()
@@ -319,16 +319,14 @@ def open_by(shared: Sequence[core.readmodel.FileAccess]) -> Line:
     return (Span(f"⚠ {names}" if clash else names, "warning" if clash else "dim"),)
 
 
-def _body(
-    touch: core.readmodel.FileAccess, shared: Sequence[core.readmodel.FileAccess], now: float, width: int
-) -> list[Line]:
+def _body(touch: FileAccess, shared: Sequence[FileAccess], now: float, width: int) -> list[Line]:
     lines = [shared_line(each, now) for each in shared]
     if touch.removed is None:
         lines.append((Span("whole file written; its previous content is unknown", "dim"),))
     return [*lines, *diff_lines(touch.diff, width)]
 
 
-def shared_line(touch: core.readmodel.FileAccess, now: float) -> Line:
+def shared_line(touch: FileAccess, now: float) -> Line:
     """Return what an agent did with a file, and how long ago."""
     did = "changed it" if touch.changed else "read it"
     return (Span(f"{touch.agent} {did} {format_age(now - touch.ts)} ago", "warning" if touch.changed else "dim"),)

@@ -6,24 +6,24 @@ from functools import partial
 from textual import events, on
 from textual.widget import Widget
 
-import crewboard as core
 from crewboard import LEAD, AgentView
-from crewboard_tui.actions import NOT_NOW, Action, AgentActions, Messaging, Search, Selection, select
-from crewboard_tui.compose import Composer, shown_composer
+from crewboard.commands.context import CommandLine
+from crewboard.records.processes import describe_exit
+from crewboard_tui.actions.agents import AgentActions
+from crewboard_tui.actions.messaging import Messaging
+from crewboard_tui.actions.registry import Action, Selection, select
+from crewboard_tui.actions.search import Search
+from crewboard_tui.compose.composer import Composer, shown_composer
 from crewboard_tui.queries import Query, Snapshot, WorkOf
-from crewboard_tui.render import Line, Span, format_age, line, look_of, matches, plain, say, width_of
+from crewboard_tui.render.formats import format_age
+from crewboard_tui.render.lines import Line, Span, line, matches, plain, say, width_of
+from crewboard_tui.render.looks import look_of
 from crewboard_tui.views.agent_tabs import NAMES, TABS, Page, Tab, lead_mail
 from crewboard_tui.views.base import AppContext, BaseScreen
-from crewboard_tui.widgets import (
-    CollapsibleList,
-    CollapsibleRow,
-    LineList,
-    LineView,
-    StaticLines,
-    crumbs_line,
-    follow_words,
-    title,
-)
+from crewboard_tui.widgets.bars import StaticLines, crumbs_line, follow_words, title
+from crewboard_tui.widgets.collapsible_list import CollapsibleList, CollapsibleRow
+from crewboard_tui.widgets.line_list import LineList
+from crewboard_tui.widgets.line_view import LineView
 
 _TAB = "tab:"
 """The prefix of the value of a click on a tab; the name of the tab follows."""
@@ -66,9 +66,7 @@ class Foreground:
                 return
         agent = snapshot.view.agent(self._name)
         if agent is not None and agent.exit is not None and not agent.alive and agent.exit.at >= self._since:
-            self.outcome = line(
-                say(f" it ended without a result: {core.records.describe_exit(agent.exit)}", "error bold")
-            )
+            self.outcome = line(say(f" it ended without a result: {describe_exit(agent.exit)}", "error bold"))
 
 
 class AgentPage(BaseScreen):
@@ -170,7 +168,7 @@ class AgentPage(BaseScreen):
             self._fill(pane, [], [], "")
             return
         width = pane.row_width if isinstance(pane, CollapsibleList) else pane.line_width
-        typed = core.commands.CommandLine.of(self.context.team)
+        typed = CommandLine.of(self.context.team)
         page = Page(agent, snapshot, self.context.now, width, typed, caret=not self.context.reduced_motion)
         self._fill(pane, tab.lines(page) if tab.lines else [], tab.folds(page) if tab.folds else [], self._nothing)
 
@@ -250,7 +248,7 @@ class AgentPage(BaseScreen):
     # ---------------------------------------------------------------------------------------------- foreground
 
     def _why_no_background(self, _: Selection) -> str | None:
-        return None if self._foreground is not None and self._foreground.outcome is None else NOT_NOW
+        return None if self._foreground is not None and self._foreground.outcome is None else "no hire waits here"
 
     def _to_background(self, _: Selection) -> None:
         self.leave()

@@ -5,8 +5,19 @@ from functools import partial
 
 from msgspec import Struct
 
-import crewboard as core
-from crewboard import LEAD, OPERATOR, AgentView, HireOptions, Request, TeamView
+from crewboard import LEAD, OPERATOR, AgentView, HireOptions, Request, TeamView, agent_types, pricing
+from crewboard.commands.context import CommandLine
+from crewboard.protocol.addressing import operator_mailboxes
+from crewboard.readmodel import mail
+from crewboard.readmodel.crash_report import CrashReport
+from crewboard.readmodel.file_activity import FileActivity
+from crewboard.readmodel.mail import MessageView, describe_message, display_name, headline
+from crewboard.readmodel.processes import ProcessNode
+from crewboard.readmodel.usage import Bill, Call, bill_agent, hit_rate
+from crewboard.records.agents import Tokens
+from crewboard.records.base import counted
+from crewboard.records.processes import Exit
+from crewboard.records.requests import steps_of
 from crewboard_tui.queries import (
     HISTORY_KEPT,
     CallsOf,
@@ -22,11 +33,8 @@ from crewboard_tui.queries import (
     Work,
     WorkOf,
 )
-from crewboard_tui.render import (
-    Line,
-    Span,
+from crewboard_tui.render.formats import (
     context_share,
-    crop,
     format_bill,
     format_clock,
     format_count,
@@ -35,16 +43,11 @@ from crewboard_tui.render import (
     format_percent,
     format_size,
     limit_tone,
-    one_line,
-    pad,
-    pad_name,
-    say,
     share_bar,
     sparkline,
-    spread,
     why_no_money,
-    wrap,
 )
+from crewboard_tui.render.lines import Line, Span, crop, one_line, pad, pad_name, say, spread, wrap
 from crewboard_tui.views.activity import activity_lines, file_head, file_rows, transcript_rows
 from crewboard_tui.views.message_list import (
     AUTHOR,
@@ -58,7 +61,7 @@ from crewboard_tui.views.message_list import (
     void_of,
 )
 from crewboard_tui.views.rows import WHAT_HELPS_LOST, crash_lines, fact_lines, host_facts, task_line
-from crewboard_tui.widgets import MARK, CollapsibleRow
+from crewboard_tui.widgets.collapsible_list import MARK, CollapsibleRow
 
 _RECENT = 40
 _LABEL = 11
@@ -80,7 +83,7 @@ class Page(Struct, frozen=True):
     snapshot: Snapshot
     now: float
     width: int
-    typed: core.commands.CommandLine
+    typed: CommandLine
     caret: bool = True
 
 
@@ -139,18 +142,16 @@ def _mail(page: Page) -> list[CollapsibleRow]:
     box = MailboxInfo(agent.name, unread=agent.unread, now=page.now)
     mailbox, sent = snapshot.get(MailTo(agent.name)) or Mailbox(), snapshot.get(MailFrom(agent.name)) or ()
     received = [*mailbox.prompts, *mailbox.letters]
-    yours, lead = core.protocol.operator_mailboxes(snapshot.view.names), snapshot.view.lead
+    yours, lead = operator_mailboxes(snapshot.view.names), snapshot.view.lead
     return mail_rows(received, sent, box, yours, page.width, snapshot.view.asked, lead=lead)
 
 
 def lead_mail(snapshot: Snapshot, width: int) -> list[CollapsibleRow]:
     """Return the mail for the lead while there is no lead."""
-    unread = snapshot.view.unread.get(LEAD, 0)
-    box = MailboxInfo(LEAD, operators=True, unread=unread, now=snapshot.view.now)
+    view = snapshot.view
+    box = MailboxInfo(LEAD, operators=True, unread=view.unread.get(LEAD, 0), now=view.now, answered=view.answered)
     mailbox, sent = snapshot.get(MailTo(LEAD)) or Mailbox(), snapshot.get(MailFrom(LEAD)) or ()
-    return mail_rows(
-        mailbox.letters, sent, box, core.protocol.operator_mailboxes(snapshot.view.names), width, snapshot.view.asked
-    )
+    return mail_rows(mailbox.letters, sent, box, operator_mailboxes(snapshot.view.names), width, snapshot.view.asked)
 
 
 def _transcript(page: Page) -> list[CollapsibleRow]:
@@ -170,9 +171,7 @@ def _process(page: Page) -> list[Line]:
 
 
 def _files(page: Page) -> list[CollapsibleRow]:
-    return file_rows(
-        page.snapshot.get(TouchedFiles()) or core.readmodel.FileActivity(), page.agent.name, page.now, page.width
-    )
+    return file_rows(page.snapshot.get(TouchedFiles()) or FileActivity(), page.agent.name, page.now, page.width)
 
 
 def _cost(page: Page) -> list[Line]:
@@ -185,6 +184,7 @@ def _facts(agent: AgentView, view: TeamView) -> list[tuple[str, str]]:
     context = ""
     if agent.context.limit:
         context = f"{100 * agent.context.used // agent.context.limit}% of {format_count(agent.context.limit)}"
+        context += " (assumed; say it with resume --window)" if agent.context.assumed else ""
     return [
         ("role", agent.role),
         ("host", agent.host),
@@ -211,14 +211,14 @@ def _web(agent: AgentView) -> str:
 
 def mcp_servers_of(agent: AgentView) -> str:
     """Return the MCP servers of an agent, with the number of their tools, or why it has none."""
-    tools = {each.name: core.records.counted(len(each.tools), "tool") for each in agent.mcp}
+    tools = {each.name: counted(len(each.tools), "tool") for each in agent.mcp}
     return " · ".join(f"{each.name}: {each.problem or tools[each.name]}" for each in agent.mcp)
 
 
-def _uses(used: core.records.Tokens) -> str:
+def _uses(used: Tokens) -> str:
     searches, pages = used.web_searches, used.web_fetches
     words = [f"{searches} {'search' if searches == 1 else 'searches'}"] if searches else []
-    return " and ".join([*words, *([core.records.counted(pages, "page")] if pages else [])])
+    return " and ".join([*words, *([counted(pages, "page")] if pages else [])])
 
 
 def _model(agent: AgentView) -> str:
@@ -243,10 +243,10 @@ def _terms(agent: AgentView, view: TeamView) -> str:
     if agent.terms is None or agent.spec is None:
         return ""
     given = agent.terms.given
-    words = core.agent_types.describe_terms(given, core.agent_types.type_of(agent.spec.type, agent.spec.definition))
+    words = agent_types.describe_terms(given, agent_types.known_type(agent.spec.type, agent.spec.definition))
     request = next((each for each in view.asked if each.id == agent.terms.request), None)
     plan = (request.edited or str(request.payload.get("plan", ""))) if request is not None else ""
-    steps = core.records.steps_of(plan)
+    steps = steps_of(plan)
     held = "; ".join(f"{number}. {steps[number]}" for number in given.hold if number in steps)
     return f"{words} until its result{f'; held: {held}' if held else ''}"
 
@@ -261,12 +261,12 @@ def process_lines(agent: AgentView, snapshot: Snapshot, now: float, width: int) 
     return [*lines, *_log(past.log_lines, width)]
 
 
-def _ended(agent: AgentView, report: core.readmodel.CrashReport, now: float, width: int) -> list[Line]:
+def _ended(agent: AgentView, report: CrashReport, now: float, width: int) -> list[Line]:
     lines = crash_lines(report, now, width)
     return [*lines, *fact_lines([("exit", _record(agent.exit))], width)]
 
 
-def _record(record: core.records.Exit | None) -> str:
+def _record(record: Exit | None) -> str:
     """Return the content of `exit.json` in short form."""
     if record is None:
         return "none: no supervisor saw it end"
@@ -295,7 +295,7 @@ def _history(past: ProcessHistory, width: int) -> list[Line]:
     if not past.history:
         return []
     cpu = [usage.cpu_percent for usage in past.history]
-    memory = [float(usage.rss_bytes) for usage in past.history]
+    memory = [float(usage.memory) for usage in past.history]
     return [
         _course("CPU", f"{cpu[-1]:.0f}%", cpu, max(_A_CORE, *cpu), f"peak {max(cpu):.0f}%", width),
         _course(
@@ -320,14 +320,14 @@ def _course(name: str, value: str, values: list[float], top: float, peak: str, w
     )
 
 
-def _tree(relatives: tuple[core.readmodel.ProcessNode, ...], width: int) -> list[Line]:
+def _tree(relatives: tuple[ProcessNode, ...], width: int) -> list[Line]:
     if not relatives:
         return []
     head = "".join(f"{name:<{size}}" for name, size in _TREE) + "COMMAND"
     return [(), (Span(head, "dim"),), *(crop(_relative(each), width) for each in relatives)]
 
 
-def _relative(each: core.readmodel.ProcessNode) -> Line:
+def _relative(each: ProcessNode) -> Line:
     numbers = (str(each.pid), f"{each.cpu_seconds:.1f}s", format_size(each.rss_bytes))
     text = "".join(f"{cell:<{size}}" for cell, (_, size) in zip(numbers, _TREE, strict=True))
     branch = "  " * (each.depth - 1) + "└ " if each.depth else ""
@@ -340,9 +340,9 @@ def _log(lines: tuple[str, ...], width: int) -> list[Line]:
     return [(), (Span("the end of its log", "dim"),), *(crop((say(line),), width) for line in lines)]
 
 
-def cost_lines(agent: AgentView, view: TeamView, calls: Sequence[core.readmodel.Call], width: int) -> list[Line]:
+def cost_lines(agent: AgentView, view: TeamView, calls: Sequence[Call], width: int) -> list[Line]:
     """Return the lines of the Cost tab; calls newest first."""
-    lines = [*_summary(agent, view), (), *_token_lines(core.readmodel.bill_agent(agent))]
+    lines = [*_summary(agent, view), (), *_token_lines(bill_agent(agent))]
     if calls:
         head = "".join(pad(name, size, "right") for name, size in _CALL)
         lines += [(), (Span(head, "dim"),), *map(_call_line, reversed(calls))]
@@ -350,7 +350,7 @@ def cost_lines(agent: AgentView, view: TeamView, calls: Sequence[core.readmodel.
 
 
 def _summary(agent: AgentView, view: TeamView) -> list[Line]:
-    bill = core.readmodel.bill_agent(agent)
+    bill = bill_agent(agent)
     filled = context_share(agent.context)
     window = f"{format_percent(filled)} of {format_count(agent.context.limit)}" if filled is not None else "—"
     return [
@@ -362,13 +362,13 @@ def _summary(agent: AgentView, view: TeamView) -> list[Line]:
     ]
 
 
-def _money(bill: core.readmodel.Bill, view: TeamView) -> Line:
+def _money(bill: Bill, view: TeamView) -> Line:
     if bill.partial:
         return (Span(why_no_money(view), "dim"),)
     return (Span(format_bill(bill), "bold"),)
 
 
-def _budget(bill: core.readmodel.Bill) -> Line:
+def _budget(bill: Bill) -> Line:
     if bill.budget is None:
         return (Span("none", "dim"),)
     if bill.share is None:
@@ -381,11 +381,11 @@ def _budget(bill: core.readmodel.Bill) -> Line:
 
 def _plan_budget(agent: AgentView) -> list[Line]:
     """Return the line about the budget of the plan that it carries out, if that has one."""
-    amount = core.pricing.budget_or_none(agent.terms.given.budget) if agent.terms is not None else None
+    amount = pricing.budget_or_none(agent.terms.given.budget) if agent.terms is not None else None
     return [(_label("plan"), Span(f"{amount} from its approval on"))] if amount is not None else []
 
 
-def _token_lines(bill: core.readmodel.Bill) -> list[Line]:
+def _token_lines(bill: Bill) -> list[Line]:
     lines: list[Line] = [
         (
             _label("tokens" if not at else ""),
@@ -394,7 +394,11 @@ def _token_lines(bill: core.readmodel.Bill) -> list[Line]:
         )
         for at, (kind, words) in enumerate(_KINDS)
     ]
-    hits = format_percent(core.readmodel.hit_rate(bill.tokens))
+    hits = format_percent(hit_rate(bill.tokens))
+    if bill.tokens.estimated:
+        lines.append(
+            (_label(""), Span(f"{'~' + format_count(bill.tokens.estimated):>7}  "), Span("of these estimated", "dim"))
+        )
     lines.append((_label("cache hits"), Span(f"{hits:>7}  "), Span("of all prompts", "dim")))
     if bill.tokens.web_uses:
         lines.append((_label("web"), Span(f"{bill.tokens.web_searches:>7}  "), Span("searches", "dim")))
@@ -402,12 +406,12 @@ def _token_lines(bill: core.readmodel.Bill) -> list[Line]:
     return lines
 
 
-def _call_line(call: core.readmodel.Call) -> Line:
+def _call_line(call: Call) -> Line:
     used = call.usage
     cells = (
         format_clock(call.ts), format_duration(call.seconds) or "—",
         *(format_count(getattr(used, kind)) for kind, _ in _KINDS),
-        format_percent(core.readmodel.hit_rate(used)), format_money(call.usd) if call.usd is not None else "—",
+        format_percent(hit_rate(used)), format_money(call.usd) if call.usd is not None else "—",
     )  # fmt: skip
     text = "".join(pad(cell, size, "right") for cell, (_, size) in zip(cells, _CALL, strict=True))
     note = "  summary" if call.summary else f"  web {used.web_uses}" if used.web_uses else ""
@@ -424,8 +428,8 @@ _RULE = "unread"
 
 
 def mail_rows(
-    letters: Sequence[core.readmodel.MessageView],
-    sent: Sequence[core.readmodel.MessageView],
+    letters: Sequence[MessageView],
+    sent: Sequence[MessageView],
     box: MailboxInfo,
     yours: Container[str],
     width: int,
@@ -460,37 +464,33 @@ def mail_head(width: int) -> Line:
 
 
 def _folded(
-    letter: core.readmodel.MessageView, box: MailboxInfo, yours: Container[str], width: int, void: str | None
+    letter: MessageView, box: MailboxInfo, yours: Container[str], width: int, void: str | None
 ) -> CollapsibleRow:
     message = letter.message
     left = (
         Span(format_sent(message.ts, box.now, _SENT) + " ", "dim"), _who(letter, box.name), *void_mark(void),
-        Span(core.readmodel.mail.verb(message), "dim"), say(core.readmodel.headline(message)),
+        Span(mail.verb(message), "dim"), say(headline(message)),
     )  # fmt: skip
     times = (Span(" " * (2 * clock_width(width) + 2)),) if message.to in yours else times_line(letter, width)
     body = partial(message_body, letter, box.now, width, void)
     return CollapsibleRow(f"{message.to} {message.id}", spread(left, times, width), body=body, text=message.content)
 
 
-def _who(letter: core.readmodel.MessageView, name: str) -> Span:
+def _who(letter: MessageView, name: str) -> Span:
     """Return the author; for mail of `name`, an arrow and the recipient."""
     message = letter.message
-    who = (
-        f"→ {core.readmodel.display_name(message.to)}"
-        if message.from_ == name
-        else core.readmodel.display_name(message.from_)
-    )
+    who = f"→ {display_name(message.to)}" if message.from_ == name else display_name(message.from_)
     return Span(pad_name(one_line(who), AUTHOR) + " ", "info" if message.from_ == name else "accent")
 
 
-def _spoken(letter: core.readmodel.MessageView, box: MailboxInfo, width: int) -> CollapsibleRow:
+def _spoken(letter: MessageView, box: MailboxInfo, width: int) -> CollapsibleRow:
     """Return a message of the talk with the lead, in full."""
     message = letter.message
-    words = message.content if message.type == "result" else core.readmodel.describe_message(message)
+    words = message.content if message.type == "result" else describe_message(message)
     times = times_line(letter, width) if message.to == box.name else ()
     room = width - _BEGIN - 2 * (clock_width(width) + 1) - 1
     first, *more = wrap(words.strip(), max(1, room)) or ("",)
-    author = Span(pad_name(one_line(core.readmodel.display_name(message.from_)), AUTHOR) + " ", "accent bold")
+    author = Span(pad_name(one_line(display_name(message.from_)), AUTHOR) + " ", "accent bold")
     sent = Span(format_sent(message.ts, box.now, _SENT) + " ", "dim")
     head = spread((sent, author, Span(first)), times, width)
     rest = tuple((Span(" " * _BEGIN + piece),) for piece in more)

@@ -11,34 +11,23 @@ from textual.containers import Container
 from textual.screen import Screen
 from textual.widget import Widget
 
-import crewboard as core
-from crewboard import Need, Request, TeamView
-from crewboard_tui.actions import NOT_NOW, Action, Layer, Search, Selection
-from crewboard_tui.compose import PromptLine
+from crewboard import Need, Request, TeamView, env
+from crewboard.linux import process
+from crewboard.readmodel.team import describe_runner
+from crewboard.records.base import counted
+from crewboard_tui.actions.registry import NOT_NOW, Action, Layer, Selection
+from crewboard_tui.actions.search import Search
+from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.context import AppContext
-from crewboard_tui.keymap import BY_ID, GROUPS, KEYS, WHERE, Key, bindings_of, command_name
+from crewboard_tui.keymap.bindings import BY_ID, GROUPS, KEYS, WHERE, Key, bindings_of, command_name
 from crewboard_tui.queries import Query, Snapshot
-from crewboard_tui.render import (
-    Line,
-    Span,
-    clip,
-    format_path,
-    format_places,
-    line,
-    safe_text,
-    say,
-    spread,
-    width_of,
-    wrap,
-)
+from crewboard_tui.render.formats import format_path, format_places
+from crewboard_tui.render.lines import Line, Span, clip, line, say, spread, width_of, wrap
+from crewboard_tui.render.sanitize import safe_text
 from crewboard_tui.views.rows import HUGE, MEDIUM, SHORT, TALL, WIDE
-from crewboard_tui.widgets import (
+from crewboard_tui.widgets.bars import (
     VIEWS,
     Badges,
-    CollapsibleList,
-    LineList,
-    LineView,
-    Row,
     StaticLines,
     alert_line,
     away_for,
@@ -46,7 +35,11 @@ from crewboard_tui.widgets import (
     strip_line,
     tabs_line,
 )
+from crewboard_tui.widgets.collapsible_list import CollapsibleList
+from crewboard_tui.widgets.line_list import LineList, Row
+from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.painter import binding_of, painted_lightly
+from crewboard_tui.widgets.reading import ReadText
 
 __all__ = [
     "ONLY_LOOKING",
@@ -116,7 +109,6 @@ class BaseScreen(Screen[None]):
     def __init__(self, context: AppContext) -> None:
         super().__init__()
         self.context = context
-        self.after_paint = context.reading.keys.note_paint
         self.subject: Subject | None = None
         """The request that its keys answer."""
         self.actions: Mapping[str, Action] = {}
@@ -127,6 +119,8 @@ class BaseScreen(Screen[None]):
         """The filter of the view's list."""
         self.panes = Panes(self)
         """The panes of the body, one of which may fill the screen."""
+        self.texts: Sequence[ReadText] = ()
+        """The texts of which it counts what was on the screen."""
         self._judged: Selection | None = None
         """The selection while all keys are judged."""
         self._strip_shows: tuple[TeamView | None, tuple[object, ...]] = (None, ())
@@ -137,16 +131,31 @@ class BaseScreen(Screen[None]):
 
     def offer(self, *groups: Iterable[Action]) -> None:
         """Offer these actions, with their keys; of two that share a key, only the first."""
-        own = (
+        own: tuple[Action, ...] = (
             Action("view.copy", self._copy, self._why_no_copy),
             Action("view.back", lambda _: self.back(), self._why_no_back, self._back_label),
         )
+        if self.texts:
+            own += (Action("request.reveal", lambda _: self._reveal(), self._why_no_reveal, self._reveal_label),)
         by_key: dict[str, Action] = {}
         for action in itertools.chain(*groups, own):
             by_key.setdefault(BY_ID[action.id].keys, action)
         self.actions = {action.id: action for action in by_key.values()}
         bound = BindingsMap(BY_ID[ident].binding for ident in self.actions)
         self._bindings.key_to_bindings.update(bound.key_to_bindings)
+
+    def _why_no_reveal(self, _: Selection) -> str | None:
+        return None if any(text.hides or text.reveals for text in self.texts) else "nothing is hidden"
+
+    def _reveal_label(self, _: Selection) -> str | None:
+        return "hide keys" if any(text.reveals for text in self.texts) else None
+
+    def _reveal(self) -> None:
+        """Show what is redacted in the texts of this screen, or hide it again."""
+        for text in self.texts:
+            text.reveals = not text.reveals
+        self.paint(self.context.snapshot)
+        self.refresh_bindings()
 
     # ------------------------------------------------------------------------------------ what a screen fills in
 
@@ -180,6 +189,13 @@ class BaseScreen(Screen[None]):
 
     def paint(self, snapshot: Snapshot) -> None:
         """Show a snapshot in the body."""
+
+    def after_paint(self) -> None:
+        """Note that the answer to a key is painted, and which lines stand on the screen now."""
+        self.context.reading.keys.note_paint()
+        if self.texts and self.is_current and self.is_ready:
+            for text in self.texts:
+                text.note_shown()
 
     def tick(self) -> None:
         """Show the same snapshot a second later: ages."""
@@ -291,9 +307,9 @@ class BaseScreen(Screen[None]):
         """Paint the status bar, heading, alert and status line."""
         badges = Badges(
             read_only=self.context.read_only,
-            root=core.linux.process.runs_as_root(),
+            root=process.runs_as_root(),
             foreign=self.context.read_only and self.context.team.directory.is_foreign(),
-            offline=core.env.is_offline(self.context.team.environment) and snapshot.view.attached is None,
+            offline=env.is_offline(self.context.team.environment) and snapshot.view.attached is None,
             others=tuple(dict.fromkeys(each.who for each in self.context.others)),
         )
         view, shown = snapshot.view, (snapshot.hinted, snapshot.away_since, badges, self.size.width)
@@ -390,9 +406,9 @@ class BaseScreen(Screen[None]):
             shows = (Span(self.context.key("app.absence"), "key", "app.absence"), Span(" lists it ", "", "app.absence"))
             said = clip(self.context.absence.describe(self.context.now), self.size.width - width_of(shows) - 2)
             return spread((Span(f" {said}", "info"),), shows, self.size.width)
-        team = core.records.counted(len(view.agents), "agent")
+        team = counted(len(view.agents), "agent")
         damage = (say(f"damaged: {format_places(view.damage)}", "error"), Span(" · ", "dim")) if view.damage else ()
-        runner = core.readmodel.describe_runner(view, away_for(self.context.snapshot))
+        runner = describe_runner(view, away_for(self.context.snapshot))
         root = format_path(view.root)
         # Who approves the plans of an attached team must not be cut.
         facts = (root, runner, team) if view.attached is None else (runner, team, root)
@@ -545,7 +561,7 @@ class BaseScreen(Screen[None]):
         return layer.label if layer is not None else None
 
     def _why_no_back(self, _: Selection) -> str | None:
-        return None if self.MODE != "board" or self._open_layer is not None else NOT_NOW
+        return None if self.MODE != "board" or self._open_layer is not None else "nothing is open on the Board"
 
     def back(self) -> None:
         """Close what is open on this screen, else leave it."""

@@ -10,55 +10,28 @@ from textual import events, on
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
-import crewboard as core
-from crewboard import AgentView, CredentialsError, TeamView
-from crewboard_tui.actions import (
-    AGENT_GROUPS,
-    ALL,
-    FINDS_AGENTS,
-    Layer,
-    Messaging,
-    NeedActions,
-    Search,
-    Selection,
-    in_group,
-    matches_agent,
-    select,
-    select_in,
-    select_needs,
-)
-from crewboard_tui.compose import Composer, shown_composer
-from crewboard_tui.keymap import Pressed
+from crewboard import AgentView, CredentialsError, TeamView, endpoint, local_servers
+from crewboard.commands import answers
+from crewboard.commands.context import check_credentials, command_for
+from crewboard.records.base import counted
+from crewboard_tui.actions.agents import NeedActions
+from crewboard_tui.actions.messaging import Messaging
+from crewboard_tui.actions.registry import Action, Layer, Selection, select, select_in, select_needs
+from crewboard_tui.actions.search import AGENT_GROUPS, ALL, FINDS_AGENTS, Search, in_group, matches_agent
+from crewboard_tui.compose.composer import Composer, shown_composer
+from crewboard_tui.keymap.bindings import Pressed
 from crewboard_tui.queries import MailTo, Query, Snapshot, SpendingRate, WorkOf
-from crewboard_tui.render import (
-    Line,
-    Span,
-    format_age,
-    format_clock,
-    format_path,
-    format_spending,
-    hang,
-    one_line,
-    say,
-    spread,
-    tally,
-)
+from crewboard_tui.render.formats import format_age, format_clock, format_path, format_spending
+from crewboard_tui.render.lines import Line, Span, hang, one_line, say, spread
+from crewboard_tui.render.looks import tally
 from crewboard_tui.views.activity import activity_lines
 from crewboard_tui.views.base import AppContext, BaseScreen, why_gone
 from crewboard_tui.views.cost import CostRows
 from crewboard_tui.views.message_list import MailboxInfo, MessageList
 from crewboard_tui.views.rows import HIGH, HUGE, MEDIUM, SHORT, WIDE, Layout, doing, lay_out, need_rows, task_rows
-from crewboard_tui.widgets import (
-    LazyRows,
-    LineList,
-    LineView,
-    Row,
-    follow_words,
-    keep_order,
-    marks_of,
-    tabs_line,
-    title,
-)
+from crewboard_tui.widgets.bars import follow_words, tabs_line, title
+from crewboard_tui.widgets.line_list import LazyRows, LineList, Row, keep_order, marks_of
+from crewboard_tui.widgets.line_view import LineView
 
 _WELCOME = (
     "No agents hired yet.",
@@ -94,7 +67,11 @@ class BoardScreen(BaseScreen):
         marks = Layer(lambda: bool(self._marked), lambda: self.query_one(Roster).unmark(self._marked), "unmark")
         away = Layer(lambda: bool(context.absence) and not context.absence_seen, self._forget_absence, "seen")
         self.back_layers = (marks, self.panes.layer, self.search.layer, away)
-        self.offer(NeedActions(context).actions, self._messaging.actions, self.search.actions, self.panes.actions)
+        self._local_server: local_servers.LocalServer | None = None
+        """A server of models that runs on this machine, if there is no key."""
+        local = Action("agent.local_model", self._use_local_server, self._why_no_local_server)
+        own = NeedActions(context).actions, self._messaging.actions
+        self.offer(*own, [local], self.search.actions, self.panes.actions)
 
     def begin(self) -> None:
         self.panes.begin()
@@ -147,21 +124,61 @@ class BoardScreen(BaseScreen):
         lines.append((Span(" " * _INDENT), say(spawn)))
         # Hosts have keys of their own.
         if no_key and not snapshot.view.hosts:
+            if (found := self._local_server) is not None:
+                key = self.context.key("agent.local_model")
+                no_key = f"no API key, but {found}: {key} lets this team use it"
             lines[:0] = [(say(no_key, "warning"),), ()]
         return [piece for each in lines for piece in hang(each, width, _INDENT, _MOST_OF_ONE)]
 
     @cached_property
     def _first_steps(self) -> tuple[str, str]:
-        """Return the command that hires, and why there is no key for it, if so.
+        """Return the command that hires, and why there is no key for it, if so. Then look for a server of this machine.
 
         Read once, because the screen waits for the store.
         """
-        spawn = core.commands.command_for(self.context.team, _SPAWN)
+        spawn = command_for(self.context.team, _SPAWN)
         try:
-            core.commands.check_credentials(self.context.team.worker_environment)
+            check_credentials(self.context.team.worker_environment)
         except CredentialsError as error:
+            if not self.context.team.environment.get(endpoint.BASE_URL):
+                self.context.jobs.start("looking for models on this machine", self._find_servers, self._found_servers)
             return spawn, str(error)
         return spawn, ""
+
+    def _find_servers(self) -> str:
+        """Look for servers of this machine, in a thread."""
+        self._local_server = next(iter(local_servers.find()), None)
+        return ""
+
+    def _found_servers(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
+        if self.is_mounted and self._local_server is not None:
+            self._paint_peek(self.context.snapshot)
+            self.refresh_bindings()
+
+    def _why_no_local_server(self, _: Selection) -> str | None:
+        no_key = not self.context.snapshot.view.agents and self._first_steps[1]
+        return None if no_key and self._local_server is not None else "no model was found on this machine"
+
+    def _use_local_server(self, _: Selection) -> None:
+        """Let the team use the server that was found."""
+        found, team = self._local_server, self.context.team
+        if found is None:
+            return
+
+        def use() -> str:
+            answers.use_server(team.ensure(), found)
+            return f"new agents use {found.best} of {found.name}: `crewboard doctor --try` tries it"
+
+        self.context.do("choosing the model", use, self._chose_server)
+
+    def _chose_server(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
+        # There may be no key any more that is missing.
+        del self._first_steps
+        if worked:
+            self._local_server = None
+        if self.is_mounted:
+            self._paint_peek(self.context.snapshot)
+            self.refresh_bindings()
 
     @property
     def _selected(self) -> str | None:
@@ -247,7 +264,7 @@ class BoardScreen(BaseScreen):
         roster.read(snapshot.view, self.context.now)
         count = len(snapshot.view.agents)
         shown = f"{sum(map(bool, roster.keys))} of " if self.search.is_narrowed else ""
-        parts = [f"{shown}{core.records.counted(count, 'agent')}"]
+        parts = [f"{shown}{counted(count, 'agent')}"]
         parts += [marks_of(roster).removeprefix(" · ")] if roster.marked else []
         order = "" if self.size.width >= WIDE else f" · {self._sorted()}"
         title(roster, f"Team{order}{self.search.narrowed_to}", " · ".join(parts))
@@ -386,7 +403,7 @@ SORTS: dict[str, tuple[str, Callable[[AgentView], Any]]] = {
     "name": ("AGENT", lambda agent: agent.name),
     "age": ("AGE", lambda agent: (agent.since, agent.name)),
     "cpu": ("CPU", lambda agent: (-agent.usage.cpu_percent if agent.usage else 0, agent.name)),
-    "memory": ("RSS", lambda agent: (-agent.usage.rss_bytes if agent.usage else 0, agent.name)),
+    "memory": ("MEM", lambda agent: (-agent.usage.memory if agent.usage else 0, agent.name)),
     "mail": ("✉", lambda agent: (-agent.unread, agent.name)),
 }
 """Sort orders: the column that shows each, and its key; equal agents are ordered by urgency."""

@@ -8,39 +8,27 @@ from msgspec.structs import replace
 from textual import on
 from textual.widget import Widget
 
-import crewboard as core
-from crewboard import AgentView, BadDataError, TeamView
-from crewboard_tui.actions import (
-    AGENT_GROUPS,
-    ALL,
-    FINDS_AGENTS,
-    AgentActions,
-    Messaging,
-    Search,
-    Selection,
-    in_group,
-    marks_layer,
-    matches_agent,
-    select_in,
-)
+from crewboard import AgentView, BadDataError, TeamView, pricing
+from crewboard.readmodel.usage import Bill, bill_agent, bill_team, hit_rate
+from crewboard.records.agents import Context
+from crewboard_tui.actions.agents import AgentActions
+from crewboard_tui.actions.messaging import Messaging
+from crewboard_tui.actions.registry import Selection, marks_layer, select_in
+from crewboard_tui.actions.search import AGENT_GROUPS, ALL, FINDS_AGENTS, Search, in_group, matches_agent
 from crewboard_tui.queries import Query, Snapshot, SpendingRate
-from crewboard_tui.render import (
-    Align,
-    Line,
-    Span,
-    clip_middle,
+from crewboard_tui.render.formats import (
     context_share,
     format_bill,
     format_count,
     format_percent,
     format_spending,
     limit_tone,
-    look_of,
-    one_line,
-    pad,
 )
+from crewboard_tui.render.lines import Align, Line, Span, clip_middle, one_line, pad
+from crewboard_tui.render.looks import look_of
 from crewboard_tui.views.base import AppContext, BaseScreen
-from crewboard_tui.widgets import LineList, Row, title
+from crewboard_tui.widgets.bars import title
+from crewboard_tui.widgets.line_list import LineList, Row
 
 
 class Account(Struct, frozen=True):
@@ -48,8 +36,8 @@ class Account(Struct, frozen=True):
 
     name: str
     model: str
-    bill: core.readmodel.Bill
-    context: core.records.Context
+    bill: Bill
+    context: Context
     shape: Span
 
 
@@ -78,7 +66,7 @@ def _share_cell(share: float | None) -> Span:
 
 
 def _hits(account: Account) -> Span:
-    hits = core.readmodel.hit_rate(account.bill.tokens)
+    hits = hit_rate(account.bill.tokens)
     return Span(format_percent(hits), "dim" if hits is None else "")
 
 
@@ -98,7 +86,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("CACHED", 6, _tokens("cache_read"), _most_of("cache_read"), rank=6),
     Column("WRITTEN", 7, _tokens("cache_write"), _most_of("cache_write"), rank=8),
     Column("WEB", 4, _tokens("web_uses"), _most_of("web_uses"), rank=4, has=lambda a: a.bill.tokens.web_uses > 0),
-    Column("HIT", 4, _hits, lambda a: -(core.readmodel.hit_rate(a.bill.tokens) or 0), rank=5),
+    Column("HIT", 4, _hits, lambda a: -(hit_rate(a.bill.tokens) or 0), rank=5),
     Column("COST", 7, _money, lambda a: -(a.bill.usd or 0)),
     Column("BUDGET", 7, _budget, lambda a: a.bill.budget is None, rank=1, has=lambda a: a.bill.budget is not None),
     Column("USED", 5, lambda a: _share_cell(a.bill.share), lambda a: -(a.bill.share or 0),
@@ -117,10 +105,7 @@ _ORDER = {column.title: column.order for column in COLUMNS}
 
 def accounts(agents: Sequence[AgentView]) -> list[Account]:
     """Return a row for each agent."""
-    return [
-        Account(a.name, a.model, core.readmodel.bill_agent(a), a.context, Span(look_of(a).glyph, look_of(a).tone))
-        for a in agents
-    ]
+    return [Account(a.name, a.model, bill_agent(a), a.context, Span(look_of(a).glyph, look_of(a).tone)) for a in agents]
 
 
 def lay_out(rows: Sequence[Account], width: int) -> list[Column]:
@@ -158,7 +143,7 @@ class CostRows(LineList):
         self.marked &= set(view.names)
         shown = [agent for agent in view.agents if matches_agent(agent, words) and in_group(agent, group)]
         rows = self.in_order(accounts(shown), lambda row: row.name, lambda row: (_ORDER[by](row), row.name))
-        team = Account(_TEAM, "", core.readmodel.bill_team(view), core.records.Context(), Span(" "))
+        team = Account(_TEAM, "", bill_team(view), Context(), Span(" "))
         columns = lay_out([*rows, team], self.row_width)
         lines = [Row(row.name, account_line(row, columns, marked=row.name in self.marked)) for row in rows]
         last = Row("", account_line(team, columns, "bold"))
@@ -217,6 +202,6 @@ class CostScreen(BaseScreen):
 def _price_date(context: AppContext) -> str:
     """Return the date of the price table that workers use."""
     try:
-        return f"price table of {core.pricing.load(context.snapshot.view.root).as_of}"
+        return f"price table of {pricing.load(context.snapshot.view.root).as_of}"
     except BadDataError:
         return "this project's price table cannot be used"

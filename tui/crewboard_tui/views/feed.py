@@ -5,24 +5,20 @@ from collections.abc import Iterable, Mapping
 from textual import on
 from textual.widget import Widget
 
-import crewboard as core
-from crewboard_tui.actions import AgentActions, Messaging, Search, Selection, select
+from crewboard.readmodel.changes import Absence, Happening, HappeningKind
+from crewboard_tui.actions.agents import AgentActions
+from crewboard_tui.actions.messaging import Messaging
+from crewboard_tui.actions.registry import Selection, select
+from crewboard_tui.actions.search import Search
 from crewboard_tui.queries import Feed, FeedLine, Query, Snapshot
-from crewboard_tui.render import (
-    NEED_LOOKS,
-    TASK_LOOKS,
-    Line,
-    Look,
-    Span,
-    clip_middle,
-    format_moment,
-    matches,
-    pad,
-    say,
-)
-from crewboard_tui.views.activity import feed_rows
+from crewboard_tui.render.formats import format_moment
+from crewboard_tui.render.lines import Line, Span, clip_middle, matches, pad, say
+from crewboard_tui.render.looks import NEED_LOOKS, TASK_LOOKS, Look
+from crewboard_tui.views.activity import FeedRows
 from crewboard_tui.views.base import AppContext, BaseScreen, first_hire, nothing_row
-from crewboard_tui.widgets import CollapsibleList, CollapsibleRow, LineList, Row, crumbs_line, follow_words, title
+from crewboard_tui.widgets.bars import crumbs_line, follow_words, title
+from crewboard_tui.widgets.collapsible_list import CollapsibleList, CollapsibleRow
+from crewboard_tui.widgets.line_list import LineList, Row
 
 PAGE = 400
 """Lines of the feed that are loaded at once."""
@@ -41,6 +37,7 @@ class FeedScreen(BaseScreen):
         super().__init__(context)
         self._most = PAGE
         self._read: tuple[tuple[FeedLine, ...], int] = ((), 0)
+        self._rows = FeedRows()
         self.search = Search(context, self.narrow, groups=())
         self.back_layers = (self.panes.layer, self.search.layer)
         self.offer(AgentActions(context).actions, Messaging(context).actions, self.search.actions, self.panes.actions)
@@ -66,7 +63,7 @@ class FeedScreen(BaseScreen):
             each for each in lines if matches(f"{each.agent} {each.what.kind} {each.what.text}", self.search.words)
         ]
         nothing = "nothing yet; what agents do will appear here" if snapshot.view.agents else first_hire(self.context)
-        rows = feed_rows(shown, self.context.now, pane.row_width)
+        rows = self._rows.read(shown, self.context.now, pane.row_width)
         if older:
             words = f"{older} older lines are not loaded · {self.context.key('list.top')} loads {min(older, PAGE)}"
             rows.insert(0, CollapsibleRow(_OLDER, (Span(words, "warning"),)))
@@ -99,7 +96,7 @@ class FeedScreen(BaseScreen):
         self.paint_keys()
 
 
-_LOOKS: Mapping[core.readmodel.HappeningKind, Look] = {
+_LOOKS: Mapping[HappeningKind, Look] = {
     "result": NEED_LOOKS["result"],
     "death": NEED_LOOKS["death"],
     "failure": NEED_LOOKS["failed"],
@@ -123,7 +120,7 @@ class AbsencePage(BaseScreen):
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
-        self._absence = context.absence or core.readmodel.Absence(context.now)
+        self._absence = context.absence or Absence(context.now)
         self.search = Search(context, self.narrow)
         self.back_layers = (self.search.layer,)
         self.offer(AgentActions(context).actions, Messaging(context).actions, self.search.actions)
@@ -135,7 +132,7 @@ class AbsencePage(BaseScreen):
         yield LineList(id="absence", classes="pane")
 
     @property
-    def _selected(self) -> core.readmodel.Happening | None:
+    def _selected(self) -> Happening | None:
         """Return the row under the cursor."""
         key = self.query_one("#absence", LineList).selected if self.is_mounted else None
         return self._absence.happenings[int(key)] if key else None
@@ -155,7 +152,7 @@ class AbsencePage(BaseScreen):
         said = self._absence.describe(self.context.now)
         title(rows, f"{said[:1].upper()}{said[1:]}", self.search.narrowed_to.removeprefix(" · "))
 
-    def _line(self, each: core.readmodel.Happening) -> Line:
+    def _line(self, each: Happening) -> Line:
         look = _LOOKS[each.kind]
         return (
             Span(f"{format_moment(each.ts, self.context.now)} ", "dim"),

@@ -6,9 +6,11 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.screen import ModalScreen, Screen
 
-from crewboard_tui.keymap import GROUPS, Pressed, bindings_of, palette_commands
-from crewboard_tui.render import LOOKS, SEEN_DEATH, Line, Span, hang
-from crewboard_tui.widgets import LineView, working_keys
+from crewboard_tui.keymap.bindings import GROUPS, Pressed, bindings_of, palette_commands
+from crewboard_tui.render.lines import Line, Span, hang
+from crewboard_tui.render.looks import LOOKS, SEEN_DEATH
+from crewboard_tui.widgets.bars import working_keys
+from crewboard_tui.widgets.line_view import LineView
 
 _WORDS = {
     "dead": "killed or crashed, until you acknowledge it",

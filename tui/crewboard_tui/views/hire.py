@@ -8,15 +8,22 @@ from textual import events, on
 from textual.widget import Widget
 from textual.widgets import Input, TextArea
 
-import crewboard as core
-from crewboard import AgentView, CrewboardError, HireOptions, UsageError
-from crewboard_tui.actions import NOT_NOW, Action, Selection
-from crewboard_tui.compose import HIRE, PromptLine
-from crewboard_tui.render import Line, Span, format_path, hang, say
+from crewboard import AgentView, CrewboardError, HireOptions, UsageError, agent_types, env, models, type_files
+from crewboard.commands import context as commands_context
+from crewboard.commands import hire as commands_hire
+from crewboard.commands import hosts, profiles
+from crewboard.commands.context import CommandLine
+from crewboard.records.agents import Profile
+from crewboard_tui.actions.registry import NOT_NOW, Action, Selection
+from crewboard_tui.compose.composer import PromptLine
+from crewboard_tui.drafts import HIRE
+from crewboard_tui.render.formats import format_path
+from crewboard_tui.render.lines import Line, Span, hang, say
 from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot, why_gone
 from crewboard_tui.views.hire_form import HireForm, Problem, free_name, problems, shell_line, spawn_words
 from crewboard_tui.views.rows import TALL
-from crewboard_tui.widgets import Checkbox, Select, StaticLines, crumbs_line
+from crewboard_tui.widgets.bars import StaticLines, crumbs_line
+from crewboard_tui.widgets.form import Checkbox, Select
 
 
 class HireScreen(BaseScreen):
@@ -35,24 +42,24 @@ class HireScreen(BaseScreen):
         self._hired = hired
         kept = context.drafts.claim(HIRE)
         spec = like.spec if like is not None else None
-        name, terms = context.unsent_hire or ("", core.records.Profile(type="code"))
+        name, terms = context.unsent_hire or ("", Profile(type="code"))
         if host:
             terms = terms.replace(flags=terms.flags.replace(host=host))
-        profile = terms.replace(prompt=kept) if spec is None else core.commands.profiles.of_agent(spec)
+        profile = terms.replace(prompt=kept) if spec is None else profiles.of_agent(spec)
         name = like.name if like is not None else name or "agent1"
         self._first = free_name(context.snapshot.view, name), profile
         self._is_clone = like is not None
         self._is_new = like is None and context.unsent_hire is None
         self._kept_elsewhere = "" if spec is None else kept
         """An unsent prompt that is stored but not shown in this form."""
-        self._types, self._skipped = core.type_files.find_all(context.team.directory.root)
+        self._types, self._skipped = type_files.find_all(context.team.directory.root)
         self._shown_type = ""
         """The hash of the project's own type of which the user saw all that it may do; sending again accepts it."""
         self._busy = False
         self._is_sent = False
         self._refused: str | None = None
-        self._typed = core.commands.CommandLine.of(context.team)
-        self._profiles_folder = core.commands.profiles.folder(os.environ)
+        self._typed = CommandLine.of(context.team)
+        self._profiles_folder = profiles.folder(os.environ)
         self.offer(
             (
                 Action("hire.send", lambda _: self._send(), self._why_no_send),
@@ -150,15 +157,15 @@ class HireScreen(BaseScreen):
         model, environment, known = self.form.model, self.context.team.worker_environment, self.form.capabilities
         if model in known:
             return
-        if core.env.is_offline(environment):
-            known[model] = core.models.ask(model, environment)
+        if env.is_offline(environment):
+            known[model] = models.ask(model, environment)
             self.paint(self.context.snapshot)
-        elif core.commands.context.has_key(environment):
+        elif commands_context.has_key(environment):
             known[model] = None
 
             def ask() -> str:
                 """Ask in a thread. Without an answer, all is offered."""
-                known[model] = core.models.ask(model, environment)
+                known[model] = models.ask(model, environment)
                 return ""
 
             self.context.jobs.start(f"asking what {model} takes", ask, self._learned)
@@ -225,9 +232,9 @@ class HireScreen(BaseScreen):
             self.context.unsent_hire = None
             self._keep(self._kept_elsewhere)
 
-    def _must_show(self, kind: core.agent_types.AgentType) -> bool:
+    def _must_show(self, kind: agent_types.AgentType) -> bool:
         """Return True, and show what the type may do, if the user must accept it and did not see all of it yet."""
-        if core.type_files.is_trusted(kind, self.context.team.environment):
+        if type_files.is_trusted(kind, self.context.team.environment):
             return False
         if kind.sha256 == self._shown_type and self.form.is_warning_visible:
             return False
@@ -238,7 +245,7 @@ class HireScreen(BaseScreen):
         self.call_after_refresh(self._count_as_shown, kind)
         return True
 
-    def _count_as_shown(self, kind: core.agent_types.AgentType) -> None:
+    def _count_as_shown(self, kind: agent_types.AgentType) -> None:
         """Let sending again accept a type, if all that it may do is on the screen."""
         if kind == self.form.kind and self.form.is_warning_visible:
             self._shown_type, self._refused = kind.sha256, None
@@ -250,7 +257,7 @@ class HireScreen(BaseScreen):
     def _send(self) -> None:
         hire = self.form.hire()
         # Read again: what is accepted is the file as it is now.
-        kind = core.type_files.find_all(self.context.team.directory.root)[0].get(hire.type)
+        kind = type_files.find_all(self.context.team.directory.root)[0].get(hire.type)
         if kind is not None and self._must_show(kind):
             return
         self._busy = True
@@ -260,9 +267,9 @@ class HireScreen(BaseScreen):
         def spawn() -> str:
             """Runs in a thread."""
             if kind is not None and kind.sha256 == self._shown_type != "":
-                core.commands.hire.trust(self.context.team, kind)
-            assignment = core.commands.hire.spawn(self.context.team, hire)
-            waits = core.commands.hosts.queued(self.context.team, assignment.agent, assignment.run)
+                commands_hire.trust(self.context.team, kind)
+            assignment = commands_hire.spawn(self.context.team, hire)
+            waits = hosts.queued(self.context.team, assignment.agent, assignment.run)
             return f"hired {assignment.agent}: {waits or f'run {assignment.run} is up'}"
 
         came_back = partial(self._came_back, hire.name, since)
@@ -302,20 +309,20 @@ class HireScreen(BaseScreen):
                 self.context.do(f"keeping the profile {name}", partial(self._save, name.strip(), profile))
 
         def check(name: str) -> str | None:
-            return core.commands.profiles.why_not(name.strip(), profile)
+            return profiles.why_not(name.strip(), profile)
 
-        names = list(core.commands.profiles.load(self._profiles_folder).profiles)
+        names = list(profiles.load(self._profiles_folder).profiles)
         hint = f"{self.context.key('draft.send')} keeps it"
         ask = PromptLine("keep as profile", check=check, names=names, hint=hint)
         ask.pressed = self.context.key
         self.context.navigator.ask(ask, done)
 
-    def _save(self, name: str, profile: core.records.Profile) -> str:
-        path = core.commands.profiles.save(self._profiles_folder, name, profile)
+    def _save(self, name: str, profile: Profile) -> str:
+        path = profiles.save(self._profiles_folder, name, profile)
         return f"kept as {name}, without a key, in {format_path(path)}"
 
     def _load_profile(self) -> None:
-        kept = core.commands.profiles.load(self._profiles_folder)
+        kept = profiles.load(self._profiles_folder)
         damaged = f"damaged, left out: {', '.join(kept.damaged)}" if kept.damaged else ""
         if not kept.profiles:
             self.context.say(
@@ -336,13 +343,13 @@ class HireScreen(BaseScreen):
         ask.pressed = self.context.key
         self.context.navigator.ask(ask, done)
 
-    def _load(self, name: str, profile: core.records.Profile) -> None:
+    def _load(self, name: str, profile: Profile) -> None:
         chosen = self.form.agent_name
         untouched = chosen in ("", self._first[0])
         self.context.say(f"filled from the profile {name}")
         self._fill(free_name(self.context.snapshot.view, name) if untouched else chosen, profile)
 
-    def _fill(self, name: str, profile: core.records.Profile, *, is_new: bool = False) -> None:
+    def _fill(self, name: str, profile: Profile, *, is_new: bool = False) -> None:
         self.form.fill(name, profile, is_new=is_new)
         if profile.type not in self._types:
             self.context.say(f"there is no type {profile.type} in this project: choose another", "error")

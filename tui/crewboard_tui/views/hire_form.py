@@ -12,11 +12,18 @@ from textual.suggester import Suggester
 from textual.widget import Widget
 from textual.widgets import Input, Label, TextArea
 
-import crewboard as core
-from crewboard import Hire, HireOptions, TeamView, UsageError
-from crewboard_tui.keymap import Pressed, bindings_of, default_key
-from crewboard_tui.render import one_line, safe_text
-from crewboard_tui.widgets import Checkbox, Radio, SegmentedControl, Select
+from crewboard import Hire, HireOptions, TeamView, UsageError, agent_types, env, models, pricing, type_files, web
+from crewboard.commands import hire as commands_hire
+from crewboard.commands.context import CommandLine, Team
+from crewboard.names import check_agent
+from crewboard.readmodel.states import why_no_host
+from crewboard.records.agents import Effort, Profile, Thinking
+from crewboard.store import hosts, roster
+from crewboard.store.tasks import CLOSED, blockers, check_type
+from crewboard_tui.keymap.bindings import Pressed, bindings_of, default_key
+from crewboard_tui.render.lines import one_line
+from crewboard_tui.render.sanitize import safe_text
+from crewboard_tui.widgets.form import Checkbox, Radio, SegmentedControl, Select
 
 _FOREGROUND = "foreground"
 _MOST_DIGITS = 9
@@ -79,9 +86,9 @@ class HireForm(Vertical):
     def __init__(
         self,
         name: str,
-        types: Mapping[str, core.agent_types.AgentType],
+        types: Mapping[str, agent_types.AgentType],
         view: TeamView,
-        team: core.commands.Team,
+        team: Team,
         pressed: Pressed,
     ) -> None:
         super().__init__(id="form", classes="pane")
@@ -95,7 +102,9 @@ class HireForm(Vertical):
         """The team has or had hosts, which start its agents."""
         self._host = ""
         """The host that the form was filled with, which may not be up."""
-        self.capabilities: dict[str, core.models.Capabilities | None] = {}
+        self._stated_size: tuple[int | None, int | None] = (None, None)
+        """The window and the longest reply of what the form was filled from. It has no fields for them."""
+        self.capabilities: dict[str, models.Capabilities | None] = {}
         """The capabilities of the models that the API was asked about."""
         self._had = {"worktree": False, "web": False}
         """The defaults of the type that was painted last, for the ticks that the user did not change."""
@@ -172,20 +181,20 @@ class HireForm(Vertical):
             self.call_after_refresh(focused.scroll_visible, animate=False)
 
     @property
-    def kind(self) -> core.agent_types.AgentType:
+    def kind(self) -> agent_types.AgentType:
         """Return the chosen type."""
         return self._types[self.query_one("#hire-type", Select).value]
 
     @property
     def model(self) -> str:
         """Return the model that the agent would have."""
-        return core.commands.hire.choose_model(self.kind, self._text("model") or None, self._environment)
+        return commands_hire.choose_model(self.kind, self._text("model") or None, self._environment, self._config)
 
     @property
     def refused_effort(self) -> str | None:
         """Return why the model does not take the chosen effort or thinking; None if it does, or that is unknown."""
         can = self.capabilities.get(self.model)
-        return core.models.refusal(self.model, can, self._chosen("effort"), self._chosen("thinking"))
+        return models.refusal(self.model, can, self._chosen("effort"), self._chosen("thinking"))
 
     @property
     def agent_name(self) -> str:
@@ -208,7 +217,7 @@ class HireForm(Vertical):
         self._view = view
         self._show_places()
         # What the user must accept has all of the limits.
-        limits = core.agent_types.describe_limits(kind) if self.is_accepted else []
+        limits = agent_types.describe_limits(kind) if self.is_accepted else []
         self.query_one("#hire-may", Label).update(Content(one_line(" · ".join([kind.summary, *limits]))))
         self._warn_of_type()
         self.query_one("#hire-network").display = kind.executes
@@ -233,7 +242,7 @@ class HireForm(Vertical):
             chosen = self.query_one("#hire-host", Select)
             chosen.offer(_host_options(self._view, chosen.value, self._host))
             flags = HireOptions(host=self._chosen("host"), needs=self._labels()[0])
-            waits = core.readmodel.why_no_host(flags, {host.name: host.found for host in self._view.hosts})
+            waits = why_no_host(flags, {host.name: host.found for host in self._view.hosts})
         row = self.query_one("#row-waits")
         row.display = waits is not None and self._labels()[1] is None
         row.query_one(".waits", Label).update(Content(one_line(waits or "")))
@@ -243,7 +252,7 @@ class HireForm(Vertical):
     @property
     def is_accepted(self) -> bool:
         """Return True if the user need not accept the chosen type."""
-        return core.type_files.is_trusted(self.kind, self._environment)
+        return type_files.is_trusted(self.kind, self._environment)
 
     def _warn_of_type(self) -> None:
         """Show all that a type may do which the user must accept."""
@@ -251,7 +260,7 @@ class HireForm(Vertical):
         self.query_one("#row-unaccepted").display = not self.is_accepted
         if not self.is_accepted:
             ignored = "".join(f"; not understood: {each}" for each in kind.not_understood)
-            powers = core.agent_types.describe_powers(kind)
+            powers = agent_types.describe_powers(kind)
             text = Content(one_line(f"{kind.file} is not accepted yet: {powers}{ignored}"))
             self.query_one("#hire-unaccepted", Label).update(text)
 
@@ -268,8 +277,8 @@ class HireForm(Vertical):
     def _offer_what_the_model_takes(self) -> None:
         """Offer the effort and thinking that the model takes, and the chosen ones, whose refusal is shown."""
         can = self.capabilities.get(self.model)
-        refused = {way for way in core.models.EFFORTS if core.models.refusal("", can, way)}
-        refused |= {way for way in core.models.THINKING if core.models.refusal("", can, thinking=way)}
+        refused = {way for way in models.EFFORTS if models.refusal("", can, way)}
+        refused |= {way for way in models.THINKING if models.refusal("", can, thinking=way)}
         for ident, ways in _EFFORT_FIELDS.items():
             field = self.query_one(f"#hire-{ident}", Select)
             field.offer(_or_usual(way for way in ways if way not in refused or way == field.value))
@@ -278,13 +287,13 @@ class HireForm(Vertical):
     def _usual(self) -> dict[str, bool]:
         """Return what the chosen type gets unless the user says otherwise: a checkout of its own, the web."""
         kind = self.kind
-        return {"worktree": core.commands.hire.has_worktree_by_default(self._config, kind), "web": kind.web}
+        return {"worktree": commands_hire.has_worktree_by_default(self._config, kind), "web": kind.web}
 
-    def _usual_model(self, kind: core.agent_types.AgentType) -> str:
+    def _usual_model(self, kind: agent_types.AgentType) -> str:
         """Return the model that is used if the form names none."""
-        if core.env.is_offline(self._environment) or (self._on_hosts and self._view.model_backend == "offline"):
+        if env.is_offline(self._environment) or (self._on_hosts and self._view.model_backend == "offline"):
             return "offline model"
-        return one_line(core.commands.hire.choose_model(kind, None, self._environment))
+        return one_line(commands_hire.choose_model(kind, None, self._environment, self._config))
 
     def mark(self, problems: Sequence[Problem]) -> list[str]:
         """Show errors below their fields; return the fields that have space for one."""
@@ -300,7 +309,7 @@ class HireForm(Vertical):
 
     # ----------------------------------------------------------------------------------------- filled and read
 
-    def fill(self, name: str, profile: core.records.Profile, *, is_new: bool = False) -> None:
+    def fill(self, name: str, profile: Profile, *, is_new: bool = False) -> None:
         """Fill the fields from `profile`; an unknown type leaves the type unchanged.
 
         If it is `is_new`, no user chose the options, and the box for an own checkout shows what is usual.
@@ -311,10 +320,11 @@ class HireForm(Vertical):
         prompt.text = safe_text(profile.prompt)
         prompt.move_cursor(prompt.document.end)
         flags = profile.flags
+        self._stated_size = (flags.window, flags.max_reply)
         for ident, text in (("role", profile.role), ("model", profile.model), ("budget", flags.budget)):
             self.query_one(f"#hire-{ident}", Input).value = one_line(text or "")
         self.query_one("#hire-turns", Input).value = str(flags.max_turns)
-        memory = core.store.roster.format_size(flags.max_memory) if flags.max_memory else ""
+        memory = roster.format_size(flags.max_memory) if flags.max_memory else ""
         self.query_one("#hire-memory", Input).value = memory
         self.query_one("#hire-domains", Input).value = one_line(" ".join(flags.allowed_domains))
         for ident in ("plan", "strict_plan", "ask", "network", "autoclaim", "once", "restart"):
@@ -333,14 +343,14 @@ class HireForm(Vertical):
             self.query_one(f"#hire-{ident}", Checkbox).value = usual if is_fixed else getattr(flags, ident)
         self.query_one("#hire-mode", Radio).choose(_FOREGROUND if profile.foreground else "")
 
-    def profile(self, max_turns: int | None = None) -> core.records.Profile:
+    def profile(self, max_turns: int | None = None) -> Profile:
         """Return the fields without name and task as a profile; `max_turns` replaces an invalid turn limit.
 
         Raises:
             UsageError: The turn limit is not a number.
         """
         hire = self.hire(max_turns)
-        return core.records.Profile(
+        return Profile(
             type=hire.type,
             role=hire.role,
             prompt=hire.prompt,
@@ -349,7 +359,7 @@ class HireForm(Vertical):
             foreground=self.foreground,
         )
 
-    def hire(self, max_turns: int | None = None) -> core.commands.hire.Hire:
+    def hire(self, max_turns: int | None = None) -> commands_hire.Hire:
         """Return the hiring that the form describes; `max_turns` replaces an invalid turn limit.
 
         Raises:
@@ -368,8 +378,10 @@ class HireForm(Vertical):
             once=self._ticked("once"),
             restart=self._ticked("restart"),
             worktree=self._ticked("worktree"),
-            effort=cast("core.records.Effort | None", self._chosen("effort")),
-            thinking=cast("core.records.Thinking | None", self._chosen("thinking")),
+            effort=cast("Effort | None", self._chosen("effort")),
+            thinking=cast("Thinking | None", self._chosen("thinking")),
+            window=self._stated_size[0],
+            max_reply=self._stated_size[1],
             max_memory=self._memory()[0],
             budget=self._text("budget") or None,
             max_turns=max_turns or self._turns(),
@@ -383,7 +395,7 @@ class HireForm(Vertical):
         left_out |= {"web"} if flags.web == usual["web"] else set()
         left_out |= {name for name in ("host", "needs") if not getattr(flags, name)}
         given = frozenset(HireOptions.__struct_fields__) - left_out
-        return core.commands.hire.Hire(
+        return commands_hire.Hire(
             self.agent_name, kind.name, self.prompt, self._text("role"), self._text("model") or None, flags, given
         )
 
@@ -395,14 +407,14 @@ class HireForm(Vertical):
 
     def _domains(self) -> tuple[list[str], str | None]:
         try:
-            return core.web.parse_domains(self._text("domains")), None
+            return web.parse_domains(self._text("domains")), None
         except UsageError as error:
             return [], str(error)
 
     def _labels(self) -> tuple[list[str], str | None]:
         labels = list(dict.fromkeys(self._text("labels").replace(",", " ").split())) if self._on_hosts else []
         try:
-            core.store.hosts.check_labels(labels)
+            hosts.check_labels(labels)
         except UsageError as error:
             return [], str(error)
         return labels, None
@@ -410,7 +422,7 @@ class HireForm(Vertical):
     def _memory(self) -> tuple[int | None, str | None]:
         text = self._text("memory")
         try:
-            return core.store.roster.parse_size(text) if text else None, None
+            return roster.parse_memory_limit(text) if text else None, None
         except UsageError as error:
             return None, str(error)
 
@@ -430,7 +442,7 @@ class HireForm(Vertical):
         return self.query_one(f"#hire-{ident}", Checkbox).value
 
 
-_EFFORT_FIELDS = {"effort": core.models.EFFORTS, "thinking": core.models.THINKING}
+_EFFORT_FIELDS = {"effort": models.EFFORTS, "thinking": models.THINKING}
 
 
 def _or_usual(ways: Iterable[str]) -> list[tuple[str, str]]:
@@ -448,9 +460,7 @@ def _host_options(view: TeamView, *chosen: str) -> list[tuple[str, str]]:
 def _task_options(view: TeamView) -> list[tuple[str, str]]:
     board = {task.id: task for task in view.tasks}
     free = [
-        task
-        for task in view.tasks
-        if task.status not in core.store.CLOSED and task.owner is None and not core.store.blockers(task, board)
+        task for task in view.tasks if task.status not in CLOSED and task.owner is None and not blockers(task, board)
     ]
     return [("", "none"), *((str(task.id), f"#{task.id} {task.subject}") for task in free)]
 
@@ -459,7 +469,7 @@ def _row(label: str, *fields: Widget, classes: str = "", id: str | None = None) 
     return Horizontal(Label(label, classes="field-label"), *fields, classes=f"field-row {classes}", id=id)
 
 
-def spawn_words(hire: Hire, typed: core.commands.CommandLine, *, foreground: bool = False) -> list[str]:
+def spawn_words(hire: Hire, typed: CommandLine, *, foreground: bool = False) -> list[str]:
     """Return the command line that hires the same agent."""
     flags = hire.flags
     terms: list[tuple[str, object]] = [
@@ -467,6 +477,8 @@ def spawn_words(hire: Hire, typed: core.commands.CommandLine, *, foreground: boo
         ("--model", hire.model),
         ("--effort", flags.effort),
         ("--thinking", flags.thinking),
+        ("--window", flags.window),
+        ("--max-reply", flags.max_reply),
         ("--plan", flags.plan and not flags.strict_plan),
         ("--strict-plan", flags.strict_plan),
         ("--ask", flags.ask),
@@ -477,7 +489,7 @@ def spawn_words(hire: Hire, typed: core.commands.CommandLine, *, foreground: boo
         ("--once", flags.once),
         ("--restart", flags.restart),
         ("--worktree" if flags.worktree else "--no-worktree", hire.given is None or "worktree" in hire.given),
-        ("--max-memory", core.store.roster.format_size(flags.max_memory) if flags.max_memory else None),
+        ("--max-memory", roster.format_size(flags.max_memory) if flags.max_memory else None),
         ("--max-turns", flags.max_turns if flags.max_turns != HireOptions().max_turns else None),
         ("--budget", flags.budget),
         ("--task", flags.task),
@@ -518,7 +530,7 @@ def problems(hire: Hire, view: TeamView, pressed: Pressed = default_key) -> list
 
 def _wrong_name(hire: Hire, view: TeamView, pressed: Pressed) -> str | None:
     try:
-        core.records.check_agent(hire.name, hire.type)
+        check_agent(hire.name, hire.type)
     except UsageError as error:
         return str(error)
     member = view.agent(hire.name)
@@ -533,7 +545,7 @@ def _wrong_task(hire: Hire, view: TeamView) -> str | None:
     task = next((task for task in view.tasks if task.id == hire.flags.task), None)
     try:
         if task is not None:
-            core.store.check_type(f"task {task.id}", task.required_type, hire.name, hire.type)
+            check_type(f"task {task.id}", task.required_type, hire.name, hire.type)
     except UsageError as error:
         return str(error)
     return None
@@ -542,7 +554,7 @@ def _wrong_task(hire: Hire, view: TeamView) -> str | None:
 def _wrong_budget(budget: str | None) -> str | None:
     try:
         if budget is not None:
-            core.pricing.parse_budget(budget)
+            pricing.parse_budget(budget)
     except UsageError as error:
         return str(error)
     return None

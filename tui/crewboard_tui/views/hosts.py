@@ -7,30 +7,21 @@ from msgspec.structs import replace
 from textual import on
 from textual.widget import Widget
 
-import crewboard as core
 from crewboard import AgentView, StorageError, TeamView
-from crewboard_tui.actions import Action, AgentActions, Search, Selection
-from crewboard_tui.render import (
-    LOOKS,
-    Align,
-    Line,
-    Look,
-    Span,
-    crop,
-    format_age,
-    format_clock,
-    format_load,
-    format_long_age,
-    format_size,
-    look_of,
-    matches,
-    pad,
-    pad_name,
-    say,
-)
+from crewboard.readmodel.hosts import no_hosts
+from crewboard.readmodel.team import HostView, describe_hosts
+from crewboard.records.base import counted
+from crewboard_tui.actions.agents import AgentActions
+from crewboard_tui.actions.registry import Action, Selection
+from crewboard_tui.actions.search import Search
+from crewboard_tui.render.formats import format_age, format_clock, format_load, format_long_age, format_size
+from crewboard_tui.render.lines import Align, Line, Span, crop, matches, pad, pad_name, say
+from crewboard_tui.render.looks import LOOKS, Look, look_of
 from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot, nothing_row
 from crewboard_tui.views.rows import doing, fact_lines, would_wait
-from crewboard_tui.widgets import LineList, LineView, Row, away_for, crumbs_line, title
+from crewboard_tui.widgets.bars import away_for, crumbs_line, title
+from crewboard_tui.widgets.line_list import LineList, Row
+from crewboard_tui.widgets.line_view import LineView
 
 _LOOKS: dict[str, Look] = {
     "up": LOOKS["run"],
@@ -53,42 +44,42 @@ class Column(Struct, frozen=True):
 
     title: str
     width: int
-    cell: Callable[[core.readmodel.HostView, TeamView], Span]
+    cell: Callable[[HostView, TeamView], Span]
     align: Align = "left"
     rank: int = 0
 
 
-def _state(host: core.readmodel.HostView, view: TeamView) -> Span:  # noqa: ARG001
+def _state(host: HostView, view: TeamView) -> Span:  # noqa: ARG001
     return Span(host.state, _LOOKS[host.state].tone)
 
 
-def _slots(host: core.readmodel.HostView, view: TeamView) -> Span:  # noqa: ARG001
+def _slots(host: HostView, view: TeamView) -> Span:  # noqa: ARG001
     return Span(f"{host.used}/{host.record.slots}", "warning" if host.is_up and host.used >= host.record.slots else "")
 
 
-def _load(host: core.readmodel.HostView, view: TeamView) -> Span:  # noqa: ARG001
+def _load(host: HostView, view: TeamView) -> Span:  # noqa: ARG001
     load, cores = host.record.load, host.record.cores
     if not host.is_up or not cores:
         return Span("—", "dim")
     return Span(format_load(load, cores), "warning" if load > cores else "")
 
 
-def _memory(host: core.readmodel.HostView, view: TeamView) -> Span:
+def _memory(host: HostView, view: TeamView) -> Span:
     """Return what the agents use of the memory of the machine."""
     if not host.is_up or not host.record.memory:
         return Span("—", "dim")
     agents = (view.agent(name) for name in host.agents)
-    used = sum(agent.usage.rss_bytes for agent in agents if agent is not None and agent.usage is not None)
+    used = sum(agent.usage.memory for agent in agents if agent is not None and agent.usage is not None)
     return Span(f"{format_size(used)}/{format_size(host.record.memory)}")
 
 
-def _seen(host: core.readmodel.HostView, view: TeamView) -> Span:
+def _seen(host: HostView, view: TeamView) -> Span:
     ago = max(0, view.now - host.seen)
     calm = "warning" if ago > _SILENT else "dim"
     return Span(format_age(ago), calm if host.is_up else _LOOKS[host.state].tone)
 
 
-def _labels(host: core.readmodel.HostView, view: TeamView) -> Span:  # noqa: ARG001
+def _labels(host: HostView, view: TeamView) -> Span:  # noqa: ARG001
     return Span(" ".join(host.record.labels) or "—", "" if host.record.labels else "dim")
 
 
@@ -120,7 +111,7 @@ def head_line(columns: Sequence[Column]) -> Line:
     return (Span("  " + " ".join([*cells, "AGENTS"]), "dim"),)
 
 
-def host_line(host: core.readmodel.HostView, view: TeamView, columns: Sequence[Column]) -> Line:
+def host_line(host: HostView, view: TeamView, columns: Sequence[Column]) -> Line:
     """Return the row of one host."""
     look = _LOOKS[host.state]
     spans = [Span(f"{look.glyph} ", look.tone)]
@@ -158,7 +149,7 @@ class HostsPage(BaseScreen):
         return self.query_one("#hosts", LineList)
 
     @property
-    def _selected(self) -> core.readmodel.HostView | None:
+    def _selected(self) -> HostView | None:
         """Return the host under the cursor."""
         return self.context.snapshot.view.host(self._rows.selected) if self.is_mounted else None
 
@@ -182,18 +173,18 @@ class HostsPage(BaseScreen):
         title(
             rows,
             f"Hosts · {len(found)}{self.search.narrowed_to}",
-            core.readmodel.describe_hosts(view.hosts, away_for(snapshot)),
+            describe_hosts(view.hosts, away_for(snapshot)),
         )
         self._paint_host(snapshot)
 
-    def _matches(self, host: core.readmodel.HostView) -> bool:
+    def _matches(self, host: HostView) -> bool:
         parts = (host.name, host.state, host.record.machine, *host.record.labels, *host.agents, *host.lost)
         return matches(" ".join(parts), self.search.words)
 
     @property
     def _nothing(self) -> str:
         try:
-            return core.readmodel.no_hosts(self.context.team.directory)
+            return no_hosts(self.context.team.directory)
         except StorageError as error:
             return str(error)
 
@@ -203,14 +194,14 @@ class HostsPage(BaseScreen):
         title(pane, host.name if host is not None else "Host", shows)
         pane.show(self._host_lines(host, snapshot, pane.line_width) if host is not None else [])
 
-    def _host_lines(self, host: core.readmodel.HostView, snapshot: Snapshot, width: int) -> list[Line]:
+    def _host_lines(self, host: HostView, snapshot: Snapshot, width: int) -> list[Line]:
         now, record, view = self.context.now, host.record, snapshot.view
         resume = self.context.key("agent.resume")
         machine = ", ".join(
             part
             for part in (
                 record.machine,
-                core.records.counted(record.cores, "core") if record.cores else "",
+                counted(record.cores, "core") if record.cores else "",
                 format_size(record.memory) if record.memory else "",
                 f"crewboard {record.version}" if record.version else "",
                 f"pid {record.pid}" if record.pid else "",
@@ -251,7 +242,7 @@ class HostsPage(BaseScreen):
         navigator.call_later(navigator.open_view, "board", find=f"h:{event.key}")
 
 
-def _describe(host: core.readmodel.HostView, now: float, away: str) -> str:
+def _describe(host: HostView, now: float, away: str) -> str:
     """Return in words how a host is, and since when; or how it was when the database was there, `away` ago."""
     if host.is_up:
         is_so = f"was {host.state} {away} ago" if away else f"{host.state} since {format_clock(host.since)}"
@@ -262,9 +253,7 @@ def _describe(host: core.readmodel.HostView, now: float, away: str) -> str:
 def _agent_line(agent: AgentView, now: float, width: int) -> Line:
     """Return an agent with its state, what it uses, and what it does."""
     look, usage = look_of(agent), agent.usage
-    used = (
-        f"{usage.cpu_percent:>4.0f}% {format_size(usage.rss_bytes):>5}" if usage is not None else f"{'—':>5} {'—':>5}"
-    )
+    used = f"{usage.cpu_percent:>4.0f}% {format_size(usage.memory):>5}" if usage is not None else f"{'—':>5} {'—':>5}"
     return crop(
         (
             Span(f"{look.glyph} ", look.tone),

@@ -1,33 +1,39 @@
 """`2` Inbox: every mailbox, and what lies in the selected one. Looking never moves a worker's cursor."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from time import monotonic
 
+from msgspec.structs import replace
 from textual import events, on
 from textual.containers import Horizontal
 from textual.widget import Widget
 
-import crewboard as core
 from crewboard import LEAD, OPERATOR, TeamView
-from crewboard_tui.actions import (
-    MAIL_GROUPS,
-    NOT_NOW,
-    Action,
-    AgentActions,
-    Layer,
-    Messaging,
-    Search,
-    Selection,
-    mail_in_group,
-    marks_layer,
-    select,
-)
+from crewboard.commands import messages
+from crewboard.protocol.addressing import is_operator_mailbox, mailboxes, operator_mailboxes
+from crewboard.readmodel import mail as readmodel_mail
+from crewboard.readmodel.mail import MessageView, is_notice
+from crewboard_tui.actions.agents import AgentActions
+from crewboard_tui.actions.messaging import Messaging
+from crewboard_tui.actions.registry import Action, Layer, Selection, marks_layer, select
+from crewboard_tui.actions.search import MAIL_GROUPS, Search, mail_in_group
 from crewboard_tui.queries import Mailbox, MailTo, Query, Snapshot
-from crewboard_tui.render import Span, clip_middle, look_of, spread, width_of
+from crewboard_tui.render.lines import Span, clip_middle, spread, width_of
+from crewboard_tui.render.looks import look_of
 from crewboard_tui.views.base import AppContext, BaseScreen
-from crewboard_tui.views.message_list import SORTS, MailboxInfo, MessageList, message_body, story_lines, unread_of
-from crewboard_tui.widgets import LineList, LineView, Row, follow_words, title
+from crewboard_tui.views.message_list import (
+    OLDER,
+    SORTS,
+    MailboxInfo,
+    MessageList,
+    message_body,
+    story_lines,
+    unread_of,
+)
+from crewboard_tui.widgets.bars import follow_words, title
+from crewboard_tui.widgets.line_list import LineList, Row
+from crewboard_tui.widgets.line_view import LineView
 
 LOOKED_AT = 1.5
 """Seconds on the screen after which what was in sight of the operator's own mail is read, once that is left."""
@@ -42,6 +48,10 @@ class InboxScreen(BaseScreen):
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
         self._unread_only = False
+        self._most = readmodel_mail.MOST
+        """The messages of the open mailbox that are loaded at most: more once the user has scrolled to the first."""
+        self._read: tuple[str, Mailbox] = ("", Mailbox())
+        self._shown_of: tuple[object, list[MessageView]] = (None, [])
         self._seen: dict[str, int] = {}
         self._came_at = monotonic()
         self.search = Search(context, self.narrow, "words of a message, its author or its type", MAIL_GROUPS)
@@ -67,7 +77,7 @@ class InboxScreen(BaseScreen):
 
     def queries(self) -> Iterable[Query[object]]:
         name = self._box_name()
-        return (MailTo(name),) if name else ()
+        return (MailTo(name, self._most),) if name else ()
 
     @property
     def orders(self) -> dict[str, str]:
@@ -89,24 +99,34 @@ class InboxScreen(BaseScreen):
 
     def paint(self, snapshot: Snapshot) -> None:
         boxes = self.query_one("#boxes", LineList)
-        boxes.show(
-            [_box_row(name, snapshot.view, boxes.row_width) for name in core.protocol.mailboxes(snapshot.view.names)]
-        )
+        boxes.show([_box_row(name, snapshot.view, boxes.row_width) for name in mailboxes(snapshot.view.names)])
         title(boxes, "Mailboxes")
         self._paint_mail(snapshot)
 
     def _box(self, view: TeamView) -> MailboxInfo:
         name = self._box_name() or OPERATOR
-        mine = core.protocol.is_operator_mailbox(name, view.names)
-        return MailboxInfo(name, operators=mine, unread=view.unread.get(name, 0), now=self.context.now)
+        mine = is_operator_mailbox(name, view.names)
+        unread = view.unread.get(name, 0)
+        return MailboxInfo(name, operators=mine, unread=unread, now=self.context.now, answered=view.answered)
 
-    def _shown(self, snapshot: Snapshot) -> list[core.readmodel.MessageView]:
-        box = self._box(snapshot.view)
-        mailbox = snapshot.get(MailTo(box.name)) or Mailbox()
-        letters = unread_of(mailbox.letters, box) if self._unread_only else list(mailbox.letters)
+    def _mailbox(self, snapshot: Snapshot) -> Mailbox:
+        """Return the open mailbox. While more of it is loaded, what was loaded before stays."""
+        name = self._box_name() or OPERATOR
+        found = snapshot.get(MailTo(name, self._most)) or (self._read[1] if self._read[0] == name else Mailbox())
+        self._read = name, found
+        return found
+
+    def _shown(self, mailbox: Mailbox, box: MailboxInfo) -> list[MessageView]:
+        made_of = (mailbox.letters, replace(box, now=0), self._unread_only, self.search.words, self.search.group)
+        if made_of != self._shown_of[0]:
+            self._shown_of = made_of, self._narrow(mailbox.letters, box)
+        return self._shown_of[1]
+
+    def _narrow(self, found: Sequence[MessageView], box: MailboxInfo) -> list[MessageView]:
+        letters = unread_of(found, box) if self._unread_only else list(found)
         if box.operators:
             # That an agent is idle is its state, which the Board shows.
-            letters = [each for each in letters if not core.readmodel.is_notice(each.message)]
+            letters = [each for each in letters if not is_notice(each.message)]
         words = self.search.words.lower().split()
         return [
             each
@@ -120,7 +140,10 @@ class InboxScreen(BaseScreen):
         if self.query_one("#letter") in (self.focused, self.panes.zoomed):
             # A message that is being read stays.
             pane.follow = False
-        pane.read(self._shown(snapshot), box, self._nothing(box), snapshot.view.asked)
+        mailbox = self._mailbox(snapshot)
+        words = f"older messages are not loaded · {self.context.key('list.top')} loads more"
+        older = words if mailbox.has_older else ""
+        pane.read(self._shown(mailbox, box), box, self._nothing(box), snapshot.view.asked, older)
         title(pane, f"{_whose(box, pane.size.width - 2, snapshot.view.lead)}{pane.state}", self._below(pane))
         self._note_seen()
         self._paint_letter()
@@ -132,16 +155,11 @@ class InboxScreen(BaseScreen):
         in_sight = (
             self.is_current and self.panes.zoomed in (None, pane) and not self.search.is_narrowed and not pane.is_sorted
         )
-        mailbox = snapshot.get(MailTo(name)) if name else None
-        if (
-            not in_sight
-            or not name
-            or name not in core.protocol.operator_mailboxes(snapshot.view.names)
-            or mailbox is None
-        ):
+        mailbox = snapshot.get(MailTo(name, self._most)) if name else None
+        if not in_sight or not name or name not in operator_mailboxes(snapshot.view.names) or mailbox is None:
             return
         seen = pane.shown_to(self._seen.get(name, 0))
-        last = max((each.end for each in mailbox.letters if not core.readmodel.is_notice(each.message)), default=0)
+        last = next((each.end for each in reversed(mailbox.letters) if not is_notice(each.message)), 0)
         # What is damaged behind the last message can never be in sight.
         self._seen[name] = seen if seen < last else mailbox.end
 
@@ -182,12 +200,29 @@ class InboxScreen(BaseScreen):
         self._note_read(keep=self._box_name())
         self._came_at = monotonic()
         self.query_one("#mail", MessageList).restart()
+        self._load_newest()
         self.context.look_at(self.queries())
         self._paint_mail(self.context.snapshot)
         self.paint_keys()
 
+    def _load_newest(self) -> None:
+        self._most = readmodel_mail.MOST
+        self._read, self._shown_of = ("", Mailbox()), (None, [])
+
+    def _load_older(self, pane: MessageList) -> None:
+        """Load twice as many messages; the cursor stays where they begin."""
+        mailbox = self.context.snapshot.get(MailTo(self._box_name() or OPERATOR, self._most))
+        pane.select(next((key for key in pane.keys if key != OLDER), None))
+        # Else those before are not there yet.
+        if mailbox is not None and mailbox.has_older:
+            self._most *= 2
+            self.context.look_at(self.queries())
+
     @on(LineList.Moved, "#mail")
     def _other_letter(self) -> None:
+        mail = self.query_one("#mail", MessageList)
+        if mail.selected == OLDER:
+            self._load_older(mail)
         self.query_one("#letter", LineView).restart()
         self._paint_mail(self.context.snapshot)
 
@@ -207,6 +242,7 @@ class InboxScreen(BaseScreen):
         # A palette or a help page on top still shows the mail behind it.
         if isinstance(self.app.screen, BaseScreen):
             self._note_read(keep=None)
+            self._load_newest()
 
     def on_unmount(self) -> None:
         self._note_read(keep=None)
@@ -221,7 +257,7 @@ class InboxScreen(BaseScreen):
 
     def _mark_read(self, name: str, offset: int) -> str:
         """Record how far the operator has read. Call it in a thread: another process may hold the lock."""
-        core.commands.messages.mark_read(self.context.team, name, offset)
+        messages.mark_read(self.context.team, name, offset)
         return ""
 
     def _toggle_unread(self, _: Selection) -> None:
@@ -240,7 +276,7 @@ class InboxScreen(BaseScreen):
         return [name for name in dict.fromkeys(authors) if self.context.snapshot.view.agent(name)]
 
     def _why_no_reply(self, _: Selection) -> str | None:
-        return None if self._writes_to() else NOT_NOW
+        return None if self._writes_to() else "its author is no agent of the team"
 
     def _reply(self, _: Selection) -> None:
         mail = self.query_one("#mail", MessageList)
@@ -279,7 +315,7 @@ def _whose(box: MailboxInfo, width: int, lead: str) -> str:
 def _box_row(name: str, view: TeamView, width: int) -> Row:
     agent = view.agent(name)
     count = view.unread.get(name, 0)
-    mine = core.protocol.is_operator_mailbox(name, view.names)
+    mine = is_operator_mailbox(name, view.names)
     shape = Span(f" {look_of(agent).glyph}", look_of(agent).tone) if agent else Span("")
     words = (f"{count} new" if mine else f"{count} unread") if count else "0"
     if len(name) + width_of((shape,)) + len(words) >= width:
@@ -289,6 +325,6 @@ def _box_row(name: str, view: TeamView, width: int) -> Row:
     return Row(name, spread(left, (right,), width))
 
 
-def _haystack(letter: core.readmodel.MessageView) -> str:
+def _haystack(letter: MessageView) -> str:
     message = letter.message
     return f"{message.from_} {message.to} {message.type} {message.content}".lower()

@@ -8,28 +8,22 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-import crewboard as core
-from crewboard import Request
-from crewboard_tui.render import (
-    Line,
-    Span,
-    clip,
-    format_age,
-    format_clock,
-    format_moment,
-    is_same_day,
-    one_line,
-    pad_name,
-    say,
-    spread,
-    wrap,
-)
+from crewboard import Message, Request
+from crewboard.protocol.approvals import ineffective_reason
+from crewboard.readmodel import mail
+from crewboard.readmodel.mail import MessageView, display_name, headline, is_notice, question_in, request_announced
+from crewboard.readmodel.needs import summarise
+from crewboard_tui.render.formats import format_age, format_clock, format_moment, is_same_day
+from crewboard_tui.render.lines import Line, Span, clip, one_line, pad_name, say, spread, wrap
 from crewboard_tui.views.rows import mark_span
-from crewboard_tui.widgets import LazyRows, LineList, Row
+from crewboard_tui.widgets.line_list import LazyRows, LineList, Row
 
 _ABSOLUTE_FROM = 72
 _TIMES_FROM = 46
 """Below this width a line shows no times; the opened message has them."""
+OLDER = "older"
+"""The key of the row that stands for the messages that are not loaded."""
+
 AUTHOR = 10
 """Cells for the author of a message."""
 
@@ -44,7 +38,7 @@ class Thread(Struct, frozen=True):
     """A request with its earlier revisions, oldest first, and its messages in a mailbox."""
 
     requests: tuple[Request, ...]
-    letters: tuple[core.readmodel.MessageView, ...]
+    letters: tuple[MessageView, ...]
 
     @property
     def key(self) -> str:
@@ -52,26 +46,26 @@ class Thread(Struct, frozen=True):
         return f"thread {self.requests[0].id}"
 
     @property
-    def newest(self) -> core.readmodel.MessageView:
+    def newest(self) -> MessageView:
         """Return its latest message in the mailbox."""
         return self.letters[-1]
 
 
 def find_threads(
-    letters: Sequence[core.readmodel.MessageView], asked: Sequence[Request], apart: Container[str] = ()
-) -> list[core.readmodel.MessageView | Thread]:
+    letters: Sequence[MessageView], asked: Sequence[Request], apart: Container[str] = ()
+) -> list[MessageView | Thread]:
     """Return mail in order, each thread at the place of its newest message; single messages stay as they are.
 
     The messages with an id in `apart` belong to no thread.
     """
     chains = {request.id: chain for chain in _chains(asked) for request in chain}
-    gathered: dict[str, list[core.readmodel.MessageView]] = {}
+    gathered: dict[str, list[MessageView]] = {}
     chain_of = {each.message.id: chains.get(_request_of(each)) for each in letters if each.message.id not in apart}
     for letter in letters:
         chain = chain_of.get(letter.message.id)
         if chain is not None and len(_steps(chain)) > 1:
             gathered.setdefault(chain[0].id, []).append(letter)
-    found: list[core.readmodel.MessageView | Thread] = []
+    found: list[MessageView | Thread] = []
     for letter in letters:
         chain = chain_of.get(letter.message.id)
         inside = gathered.get(chain[0].id) if chain is not None else None
@@ -82,7 +76,7 @@ def find_threads(
     return found
 
 
-def _request_of(letter: core.readmodel.MessageView) -> str:
+def _request_of(letter: MessageView) -> str:
     return str(letter.message.metadata.get("request_id", ""))
 
 
@@ -103,7 +97,7 @@ def _steps(chain: tuple[Request, ...]) -> list[str]:
     for request in chain:
         steps.append(_NOUNS[request.type])
         if request.status == "rejected":
-            steps.append("refusal" if core.readmodel.question_in(request.feedback) is None else "asked back")
+            steps.append("refusal" if question_in(request.feedback) is None else "asked back")
         elif request.status == "cancelled":
             steps += [] if request is not chain[-1] else ["withdrawn"]
         elif request.status == "expired":
@@ -126,16 +120,16 @@ def story_lines(thread: Thread, now: float, width: int) -> list[Line]:
     lines: list[Line] = []
     for request in thread.requests:
         asked_at = format_moment(request.created_at, now)
-        lines += _said(asked_at, core.readmodel.display_name(request.from_), core.readmodel.summarise(request), width)
+        lines += _said(asked_at, display_name(request.from_), summarise(request), width)
         replaced = request.status == "cancelled" and request is not thread.requests[-1]
         if not replaced and request.decided_at is not None and request.decided_by is not None:
             words, decided_at = _decision(request), format_moment(request.decided_at, now)
-            lines += _said(decided_at, core.readmodel.display_name(request.decided_by), words, width)
+            lines += _said(decided_at, display_name(request.decided_by), words, width)
     return lines
 
 
 def _decision(request: Request) -> str:
-    asked = core.readmodel.question_in(request.feedback) if request.status == "rejected" else None
+    asked = question_in(request.feedback) if request.status == "rejected" else None
     if asked is not None:
         return f"asked back: {asked}"
     return f"{request.status}{': ' + request.feedback if request.feedback else ''}"
@@ -150,14 +144,14 @@ def _said(moment: str, who: str, words: str, width: int) -> list[Line]:
 
 def subject(thread: Thread) -> str:
     """Return the subject."""
-    return core.readmodel.summarise(thread.requests[-1]).partition(": ")[2]
+    return summarise(thread.requests[-1]).partition(": ")[2]
 
 
 class MailboxInfo(Struct, frozen=True):
     """The mailbox that is shown at the time `now`.
 
     `operators` means that the user reads it, so that the user's read position counts. `dated` means that some of its
-    mail is of an earlier day.
+    mail is of an earlier day. Mail about requests that the user has `answered` does not count.
     """
 
     name: str
@@ -165,11 +159,18 @@ class MailboxInfo(Struct, frozen=True):
     unread: int = 0
     now: float = 0
     dated: bool = False
+    answered: frozenset[str] = frozenset()
+
+    def counts(self, message: Message) -> bool:
+        """Return True if a message counts as unread until it is read."""
+        if not self.operators:
+            return True
+        return not (is_notice(message) or request_announced(message) in self.answered)
 
 
-def unread_of(letters: Sequence[core.readmodel.MessageView], box: MailboxInfo) -> list[core.readmodel.MessageView]:
+def unread_of(letters: Sequence[MessageView], box: MailboxInfo) -> list[MessageView]:
     """Return the unread messages of a mailbox."""
-    counted = [each for each in letters if not (box.operators and core.readmodel.is_notice(each.message))]
+    counted = [each for each in letters if box.counts(each.message)]
     return counted[len(counted) - min(box.unread, len(counted)) :]
 
 
@@ -199,13 +200,11 @@ def _sent(at: float, box: MailboxInfo, width: int) -> str:
     return format_sent(at, box.now, _sent_width(box, width))
 
 
-def void_of(letters: Sequence[core.readmodel.MessageView], asked: Sequence[Request]) -> dict[str, str]:
+def void_of(letters: Sequence[MessageView], asked: Sequence[Request]) -> dict[str, str]:
     """Return the messages that answer a request without effect, by id, with the reason."""
     requests = {request.id: request for request in asked}
     found = {
-        each.message.id: core.protocol.ineffective_reason(
-            each.message, requests.get(str(each.message.metadata.get("request_id")))
-        )
+        each.message.id: ineffective_reason(each.message, requests.get(str(each.message.metadata.get("request_id"))))
         for each in letters
     }
     return {ident: why for ident, why in found.items() if why is not None}
@@ -217,7 +216,7 @@ def void_mark(void: str | None) -> Line:
 
 
 def message_line(
-    letter: core.readmodel.MessageView,
+    letter: MessageView,
     box: MailboxInfo,
     width: int,
     *,
@@ -230,10 +229,10 @@ def message_line(
     left = (
         Span(_sent(message.ts, box, width), "dim"),
         mark_span(marked=marked),
-        Span(pad_name(one_line(core.readmodel.display_name(message.from_)), AUTHOR) + " ", "accent"),
+        Span(pad_name(one_line(display_name(message.from_)), AUTHOR) + " ", "accent"),
         *void_mark(void),
-        Span(core.readmodel.mail.verb(message), "dim"),
-        say(core.readmodel.headline(message)),
+        Span(mail.verb(message), "dim"),
+        say(headline(message)),
     )
     return spread(left, _right(letter, box, width, fresh=fresh), width)
 
@@ -246,7 +245,7 @@ def thread_line(
     left = (
         Span(_sent(message.ts, box, width), "dim"),
         mark_span(marked=marked),
-        Span(pad_name(one_line(core.readmodel.display_name(message.from_)), AUTHOR) + " ", "accent"),
+        Span(pad_name(one_line(display_name(message.from_)), AUTHOR) + " ", "accent"),
         Span("− " if unfolded else "+ ", "key"),
         Span(standing(thread)),
         Span(" · ", "dim"),
@@ -255,7 +254,7 @@ def thread_line(
     return spread(left, _right(thread.newest, box, width, fresh=fresh), width)
 
 
-def _right(letter: core.readmodel.MessageView, box: MailboxInfo, width: int, *, fresh: bool) -> Line:
+def _right(letter: MessageView, box: MailboxInfo, width: int, *, fresh: bool) -> Line:
     """Return the state of a message: for the user whether it is new, for a worker its other two times."""
     if box.operators:
         return (Span(" new" if fresh else "", "warning"),)
@@ -267,7 +266,7 @@ def clock_width(width: int) -> int:
     return 8 if width >= _ABSOLUTE_FROM else 6
 
 
-def times_line(letter: core.readmodel.MessageView, width: int) -> Line:
+def times_line(letter: MessageView, width: int) -> Line:
     """Return when a message was picked up and entered a turn; relative times if space is short."""
     return tuple(
         _time(at, letter.message.ts, clock_width(width)) for at in (letter.picked_up_at, letter.entered_turn_at)
@@ -282,11 +281,11 @@ def _time(at: float | None, sent: float, width: int) -> Span:
     return Span(f" {text:>{width}}", "dim")
 
 
-def message_body(letter: core.readmodel.MessageView, now: float, width: int, void: str | None = None) -> list[Line]:
+def message_body(letter: MessageView, now: float, width: int, void: str | None = None) -> list[Line]:
     """Return one message in full, with its head and, if it has no effect, the reason."""
     message = letter.message
-    kind = core.readmodel.mail.verb(message).rstrip(" :")
-    sender, recipient = map(core.readmodel.display_name, (message.from_, message.to))
+    kind = mail.verb(message).rstrip(" :")
+    sender, recipient = map(display_name, (message.from_, message.to))
     head = f"{sender} → {recipient}{' · ' if kind else ''}{kind}"
     times = [f"sent {format_moment(message.ts, now)}"]
     if letter.picked_up_at is not None:
@@ -300,7 +299,7 @@ def message_body(letter: core.readmodel.MessageView, now: float, width: int, voi
     return [*lines, (), (say(f"in full: {result}", "dim"),)] if result else lines
 
 
-SORTS: dict[str, Callable[[core.readmodel.MessageView], Any]] = {
+SORTS: dict[str, Callable[[MessageView], Any]] = {
     "time": lambda _: 0,
     "author": lambda letter: letter.message.from_,
     "kind": lambda letter: letter.message.type,
@@ -317,7 +316,7 @@ class MessageList(LineList):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._follows = True
-        self._entries: list[core.readmodel.MessageView | Thread] = []
+        self._entries: list[MessageView | Thread] = []
         self._unfolded: set[str] = set()
         self._fresh: frozenset[str] = frozenset()
         self._void: dict[str, str] = {}
@@ -327,18 +326,33 @@ class MessageList(LineList):
         self._ends: list[int] = []
         self._row_is_fresh: list[bool] = []
         self._width = 0
+        self._older = ""
+        self._is_fresh_above = False
+        self._read_of: tuple[object, ...] = ()
+        """The input of the last `read` that did its work: with the same one, nothing is gone through again."""
+        self._own_rows: Sequence[Row] = ()
         self._made: dict[str, tuple[object, Line]] = {}
         """The lines of the rows that were looked at, by message, with their inputs: few change."""
 
     def read(
         self,
-        letters: Sequence[core.readmodel.MessageView],
+        letters: Sequence[MessageView],
         box: MailboxInfo,
         nothing: str = "no mail yet",
         asked: Sequence[Request] = (),
+        older: str = "",
     ) -> None:
-        """Show these messages; those of one request among `asked` form a thread."""
-        opens = not self.selected
+        """Show these messages; those of one request among `asked` form a thread.
+
+        If messages before them are not loaded, `older` says so, in a row above.
+        """
+        opens, day = not self.selected, time.localtime(box.now)[:3]
+        looks = (day, self.row_width, self.size, self.order, frozenset(self.marked), frozenset(self._unfolded))
+        read_of = (letters, replace(box, now=0), nothing, asked, older, looks)
+        # While the user moves in a sorted list, another order may be due.
+        if read_of == self._read_of and self._rows is self._own_rows and not opens and not self.is_sorted:
+            return
+        self._read_of = read_of
         self._void = void_of(letters, asked)
         self._entries = find_threads(letters, asked, self._void)
         self.marked &= {*map(_key_of, self._entries), *(each.message.id for each in letters)}
@@ -348,8 +362,9 @@ class MessageList(LineList):
             )
         oldest = min((each.message.ts for each in letters), default=box.now)
         self._box, self._nothing = replace(box, dated=not is_same_day(oldest, box.now)), nothing
-        self._day = time.localtime(box.now)[:3]
+        self._day, self._older = day, older
         self._fresh = frozenset(each.message.id for each in unread_of(letters, box))
+        self._is_fresh_above = bool(older) and box.unread > len(self._fresh)
         self._stay_in_thread()
         self._show_entries()
         if opens:
@@ -377,16 +392,16 @@ class MessageList(LineList):
         top = self.scroll_offset.y
         shown = self._ends[top : top + self.size.height - self._top]
         passed = zip(self._row_is_fresh[:top], self._ends, strict=False)
-        if not shown or any(fresh and end > known for fresh, end in passed):
+        if self._is_fresh_above or not shown or any(fresh and end > known for fresh, end in passed):
             return known
         return max(known, *shown)
 
-    def void_of(self, letter: core.readmodel.MessageView) -> str | None:
+    def void_of(self, letter: MessageView) -> str | None:
         """Return why a message has no effect; None if it has one."""
         return self._void.get(letter.message.id)
 
     @property
-    def letter(self) -> core.readmodel.MessageView | None:
+    def letter(self) -> MessageView | None:
         """Return the message under the cursor; for a thread, its newest."""
         if self.thread is not None:
             return self.thread.newest
@@ -400,7 +415,7 @@ class MessageList(LineList):
         return "\n\n".join(letter.message.content for letter in letters)
 
     @property
-    def marked_letters(self) -> list[core.readmodel.MessageView]:
+    def marked_letters(self) -> list[MessageView]:
         """Return the marked messages that are shown; a marked thread counts with its newest."""
         shown = set(self.shown_marks)
         return [
@@ -416,6 +431,10 @@ class MessageList(LineList):
         threads = (entry for entry in self._entries if isinstance(entry, Thread))
         return next((thread for thread in threads if thread.key == self.selected), None)
 
+    def marks_changed(self) -> None:
+        self.marked.discard(OLDER)
+        super().marks_changed()
+
     def action_open(self) -> None:
         if self.thread is None:
             super().action_open()
@@ -425,20 +444,28 @@ class MessageList(LineList):
 
     def _show_entries(self) -> None:
         self._width = self.row_width
-        parts = [(entry, letter) for entry in self._entries for letter in self._parts_of(entry)]
-        self._ends = [entry.newest.end if isinstance(entry, Thread) else entry.end for entry, _ in parts]
-        self._row_is_fresh = [self._is_fresh(entry) for entry, _ in parts]
-        keys = [_key_of(entry) if letter is None else letter.message.id for entry, letter in parts]
+        parts: list[tuple[MessageView | Thread | None, MessageView | None]] = [
+            (entry, letter) for entry in self._entries for letter in self._parts_of(entry)
+        ]
+        if self._older:
+            parts.insert(0, (None, None))
+        self._ends = [_letters_of(entry)[-1].end if entry is not None else 0 for entry, _ in parts]
+        self._row_is_fresh = [entry is not None and self._is_fresh(entry) for entry, _ in parts]
+        keys = [
+            OLDER if entry is None else _key_of(entry) if letter is None else letter.message.id
+            for entry, letter in parts
+        ]
         # A mailbox may hold thousands of messages: lines are made of those that are seen.
         made, self._made = self._made, {}
-        rows = LazyRows(keys, lambda at: self._line(*parts[at], made))
-        head = letter_head(self._box, self._width) if parts else None
-        self.show(rows if parts else [Row("", (Span(self._nothing, "dim"),))], head)
+        self._own_rows = LazyRows(keys, lambda at: self._line(*parts[at], made))
+        if not self._entries:
+            self._own_rows = [*self._own_rows, Row("", (Span(self._nothing, "dim"),))]
+        self.show(self._own_rows, letter_head(self._box, self._width) if self._entries else None)
 
-    def _is_fresh(self, entry: core.readmodel.MessageView | Thread) -> bool:
+    def _is_fresh(self, entry: MessageView | Thread) -> bool:
         return any(letter.message.id in self._fresh for letter in _letters_of(entry))
 
-    def _parts_of(self, entry: core.readmodel.MessageView | Thread) -> tuple[core.readmodel.MessageView | None, ...]:
+    def _parts_of(self, entry: MessageView | Thread) -> tuple[MessageView | None, ...]:
         """Return the message of each row of an entry; None for the row of a thread."""
         if not isinstance(entry, Thread):
             return (entry,)
@@ -446,11 +473,13 @@ class MessageList(LineList):
 
     def _line(
         self,
-        entry: core.readmodel.MessageView | Thread,
-        letter: core.readmodel.MessageView | None,
+        entry: MessageView | Thread | None,
+        letter: MessageView | None,
         made: Mapping[str, tuple[object, Line]],
     ) -> Line:
         """Return the line of a row; reuse one from `made` if it is unchanged."""
+        if entry is None:
+            return (Span(self._older, "warning"),)
         if isinstance(entry, Thread):
             if letter is not None:
                 return self._line_of(letter, made, "  ")
@@ -459,9 +488,7 @@ class MessageList(LineList):
             return thread_line(entry, self._box, self._width, fresh=fresh, unfolded=unfolded, marked=marked)
         return self._line_of(entry, made)
 
-    def _line_of(
-        self, letter: core.readmodel.MessageView, made: Mapping[str, tuple[object, Line]], indent: str = ""
-    ) -> Line:
+    def _line_of(self, letter: MessageView, made: Mapping[str, tuple[object, Line]], indent: str = "") -> Line:
         ident, width = letter.message.id, self._width - len(indent)
         fresh, void = ident in self._fresh, self._void.get(ident)
         marked = ident in self.marked
@@ -474,9 +501,9 @@ class MessageList(LineList):
         return found
 
 
-def _key_of(entry: core.readmodel.MessageView | Thread) -> str:
+def _key_of(entry: MessageView | Thread) -> str:
     return entry.key if isinstance(entry, Thread) else entry.message.id
 
 
-def _letters_of(entry: core.readmodel.MessageView | Thread) -> tuple[core.readmodel.MessageView, ...]:
+def _letters_of(entry: MessageView | Thread) -> tuple[MessageView, ...]:
     return entry.letters if isinstance(entry, Thread) else (entry,)

@@ -1,49 +1,46 @@
 """`4` Needs-you: everything that waits for the operator, and why; and `9`, the page of the permission rules."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
 from typing import Any
 
 from textual import on
 from textual.widget import Widget
 
-import crewboard as core
 from crewboard import Need, TeamView
-from crewboard_tui.actions import (
-    NEED_GROUPS,
-    NOT_NOW,
-    Action,
-    MarkedPermissions,
-    Messaging,
-    NeedActions,
-    Search,
-    Selection,
-    marks_layer,
-    need_in_group,
-    select_in,
-    select_needs,
-)
+from crewboard.commands import answers, messages
+from crewboard.commands.context import CommandLine
+from crewboard.readmodel.needs import response_times_today, waiting_behind
+from crewboard.readmodel.team import NeedKind
+from crewboard.records.base import counted
+from crewboard.records.team import Rule, RuleEffect
+from crewboard.store import journal
+from crewboard_tui.actions.agents import MarkedPermissions, NeedActions
+from crewboard_tui.actions.messaging import Messaging
+from crewboard_tui.actions.registry import Action, Selection, marks_layer, select_in, select_needs
+from crewboard_tui.actions.search import NEED_GROUPS, Search, need_in_group
 from crewboard_tui.queries import CrashOf, MailTo, Query, Rules, Snapshot, WorkOf
-from crewboard_tui.render import Line, Span, format_long_age, format_moment, matches, pad, say
+from crewboard_tui.render.formats import format_long_age, format_moment
+from crewboard_tui.render.lines import Line, Span, hang, matches, pad, say
 from crewboard_tui.views.base import AppContext, BaseScreen, nothing_row
 from crewboard_tui.views.rows import explanation_lines, fact_lines, need_rows, permission_text
-from crewboard_tui.widgets import LineList, LineView, Row, crumbs_line, keep_order, title
+from crewboard_tui.widgets.bars import crumbs_line, title
+from crewboard_tui.widgets.line_list import LineList, Row, keep_order
+from crewboard_tui.widgets.line_view import LineView
+from crewboard_tui.widgets.reading import Passage, ReadText, named
 
 _NOTHING = "nothing needs you; plans to approve, questions and crashes appear here"
 
 
-_TABS: dict[core.readmodel.NeedKind, str] = {"result": "Mail", "collision": "Files"}
+_TABS: dict[NeedKind, str] = {"result": "Mail", "collision": "Files"}
 """The tab of an agent's page that tells most about a kind of need, if it is not the first one."""
-
-_WHOLE = 100
-"""Percent of a text that has been on the screen to its end."""
 
 SORTS: dict[str, Callable[[TeamView, Need], Any]] = {
     "urgency": lambda _, __: 0,
     "age": lambda _, need: need.since,
     "agent": lambda _, need: need.agent,
     "kind": lambda _, need: need.kind,
-    "unblocks": lambda view, need: -core.readmodel.waiting_behind(view, need).count,
+    "unblocks": lambda view, need: -waiting_behind(view, need).count,
 }
 """The sort keys; equal needs are ordered by urgency."""
 
@@ -59,11 +56,11 @@ class NeedsScreen(BaseScreen):
         self._order: list[str] = []
         self.search = Search(context, self.narrow, "words of a need, its agent or its kind", NEED_GROUPS)
         self.back_layers = (marks_layer(lambda: self._rows), self.panes.layer, self.search.layer)
-        self._permissions = MarkedPermissions(context, self._warn_unread)
-        self._seen: tuple[object, int] = None, 0
-        """The facts behind the text of the marked permissions, and the number of its lines that were on the screen."""
-        self._warned: object = None
-        """The text whose unread part the user was warned about."""
+        self._permissions = MarkedPermissions(context, self._holds_back)
+        self._marked = ReadText(context, self, "#why")
+        self.texts = (self._marked,)
+        self._marked_before: tuple[str, ...] = ()
+        """The marked permissions that were shown last, by their SHA-256."""
         self.offer(
             self._permissions.actions,
             NeedActions(context, self._permissions.approve).actions,
@@ -73,8 +70,8 @@ class NeedsScreen(BaseScreen):
         )
 
     @cached_property
-    def _typed(self) -> core.commands.CommandLine:
-        return core.commands.CommandLine.of(self.context.team)
+    def _typed(self) -> CommandLine:
+        return CommandLine.of(self.context.team)
 
     def begin(self) -> None:
         self.panes.begin()
@@ -154,9 +151,13 @@ class NeedsScreen(BaseScreen):
         pane = self.query_one("#why", LineView)
         need = self.selected_need()
         if marked := self._permissions.requests:
-            pane.show(self._marked_text(pane.line_width))
-            title(pane, f"{len(marked)} marked to approve or deny", f"{self._seen_percent()}% read")
+            before, self._marked_before = self._marked_before, tuple(request.sha256 for request in marked)
+            if before != self._marked_before:
+                pane.restart()
+            self._marked.show(self._marked_text(pane.line_width))
+            title(pane, f"{len(marked)} marked to approve or deny", self._marked.progress)
             return
+        self._marked_before = ()
         if need is None:
             title(pane, "Why")
             pane.show([])
@@ -196,55 +197,39 @@ class NeedsScreen(BaseScreen):
 
     # ------------------------------------------------------------------------------------------ marked permissions
 
-    def _marked_text(self, width: int) -> list[Line]:
-        """Return the whole text of all marked permissions."""
-        lines: list[Line] = []
-        for request in self._permissions.requests:
-            lines += [(say(request.from_, "bold"), Span(f" {request.id}", "dim")), *permission_text(request, width), ()]
-        return lines[:-1]
+    def _marked_text(self, width: int) -> Iterator[Passage]:
+        """Yield the whole text of all marked permissions."""
+        for at, request in enumerate(self._permissions.requests):
+            head: Line = (say(request.from_, "bold"), Span(f" {request.id}", "dim"))
+            yield Passage(named(request, "head"), [*([()] if at else []), *hang(head, width, 2, 9)])
+            yield Passage(named(request, "call"), permission_text(request, width))
 
     @on(LineView.Scrolled)
     def _scrolled(self) -> None:
         self._paint_why(self.context.snapshot)
 
-    def _seen_percent(self) -> int:
-        """Return how much of the text of the marked permissions was on the screen, in percent."""
-        pane = self.query_one("#why", LineView)
-        text = tuple(request.sha256 for request in self._permissions.requests), pane.line_width
-        before = self._seen[1]
-        if self._seen[0] != text:
-            before = 0
-            pane.restart()
-        shown = pane.lines == self._marked_text(pane.line_width)
-        bottom = pane.scroll_offset.y + pane.size.height if shown else 0
-        self._seen = text, max(before, bottom)
-        return pane.percent_of(self._seen[1]) if shown else 0
-
-    def _warn_unread(self, count: int) -> bool:
-        """Return True if part of the marked permissions was not on the screen yet; warn on the first press only."""
-        percent = self._seen_percent()
-        if percent >= _WHOLE or self._warned == self._seen[0]:
+    def _holds_back(self, count: int) -> bool:
+        """Return True if part of the marked permissions is unread, so that the key does not act yet."""
+        if not self._marked.holds_back("agent.answer", f"approves {count}"):
             return False
-        self._warned = self._seen[0]
-        approve = self.context.key("agent.answer")
-        self.context.say(f"not read to its end, press {approve} again to approve {count}", "warning")
+        self.panes.unzoom()
         return True
 
     def _note_read(self, need: Need) -> str:
         """Record that a result was read. Call it in a thread: another process may hold the lock."""
-        core.commands.messages.acknowledge_marks(self.context.team, dict(need.marks))
+        messages.acknowledge_marks(self.context.team, dict(need.marks))
         return ""
 
 
 def _record(view: TeamView, now: float) -> str:
     """Return how quickly today's requests were answered."""
-    found = core.readmodel.response_times_today(view.asked, now)
+    found = response_times_today(view.asked, now)
     return f"answered today {found.count} · median {format_long_age(found.median)}" if found else ""
 
 
 _RULE_HEAD = (("", 6), ("HITS", 6), ("LAST HIT", 12))
 
-_EFFECT_TONES: dict[core.records.RuleEffect, str] = {"allow": "success", "ask": "warning", "deny": "error"}
+_EFFECT_TONES: dict[RuleEffect, str] = {"allow": "success", "ask": "warning", "deny": "error"}
 
 
 class RulesPage(BaseScreen):
@@ -270,7 +255,7 @@ class RulesPage(BaseScreen):
         return (Rules(),)
 
     @property
-    def _selected(self) -> tuple[core.records.Rule, core.store.journal.RuleUsage] | None:
+    def _selected(self) -> tuple[Rule, journal.RuleUsage] | None:
         """Return the rule under the cursor, with its usage."""
         key = self.query_one("#rules", LineList).selected if self.is_mounted else None
         return next((each for each in self.context.snapshot.get(Rules()) or () if each[0].id == key), None)
@@ -283,7 +268,7 @@ class RulesPage(BaseScreen):
         found = [
             Row(rule.id, self._line(rule, used))
             for rule, used in rules
-            if matches(f"{rule.id} {core.commands.answers.describe_rule(rule)}", self.search.words)
+            if matches(f"{rule.id} {answers.describe_rule(rule)}", self.search.words)
         ]
         approve = self.context.key("request.rule")
         nothing = f"no permission rules; {approve} on a permission adds one, or `crewboard rules add`"
@@ -292,14 +277,14 @@ class RulesPage(BaseScreen):
         title(rows, f"Permission rules · {len(found)}{self.search.narrowed_to}", "deny wins, then ask")
         self._paint_rule()
 
-    def _line(self, rule: core.records.Rule, used: core.store.journal.RuleUsage) -> Line:
+    def _line(self, rule: Rule, used: journal.RuleUsage) -> Line:
         last = format_moment(used.last_hit, self.context.now) if used.last_hit is not None else ""
         (_, effect), (_, hits), (_, moment) = _RULE_HEAD
         return (
             Span(pad(rule.effect, effect), _EFFECT_TONES[rule.effect]),
             Span(f"{used.hits:>{hits - 2}}  ", "" if used.hits else "dim"),
             Span(pad(last, moment), "dim"),
-            say(core.commands.answers.describe_rule(rule)),
+            say(answers.describe_rule(rule)),
         )
 
     def _paint_rule(self) -> None:
@@ -309,10 +294,10 @@ class RulesPage(BaseScreen):
             pane.show([])
             return
         rule, used = here
-        hits = core.records.counted(used.hits, "call")
+        hits = counted(used.hits, "call")
         last = f", the last at {format_moment(used.last_hit, self.context.now)}" if used.last_hit is not None else ""
         facts = [
-            ("rule", say(core.commands.answers.describe_rule(rule)).text),
+            ("rule", say(answers.describe_rule(rule)).text),
             ("decided", hits + last),
             ("added", f"at {format_moment(rule.at, self.context.now)}" if rule.at else ""),
             ("by", say(rule.by).text),
@@ -320,15 +305,15 @@ class RulesPage(BaseScreen):
         pane.show(fact_lines(facts, pane.line_width))
 
     def _why_no_revoke(self, _: Selection) -> str | None:
-        return None if self._selected is not None else NOT_NOW
+        return None if self._selected is not None else "select a rule first"
 
     def _revoke(self, _: Selection) -> None:
         if self._selected is not None:
             self.context.do("revoking the rule", partial(self._revoke_one, self._selected[0]))
 
-    def _revoke_one(self, rule: core.records.Rule) -> str:
-        core.commands.answers.revoke(self.context.team, rule.id)
-        return f"revoked: {core.commands.answers.describe_rule(rule)}"
+    def _revoke_one(self, rule: Rule) -> str:
+        answers.revoke(self.context.team, rule.id)
+        return f"revoked: {answers.describe_rule(rule)}"
 
     def tick(self) -> None:
         """Nothing here has an age."""

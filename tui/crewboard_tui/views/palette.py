@@ -7,10 +7,10 @@ from msgspec import Struct
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
-from crewboard_tui.keymap import KEYS, WHERE, Key, command_name, palette_commands
-from crewboard_tui.render import pad
+from crewboard_tui.keymap.bindings import KEYS, WHERE, Key, command_name, palette_commands
+from crewboard_tui.render.lines import pad
 from crewboard_tui.views.base import BaseScreen
-from crewboard_tui.widgets import press, working_keys
+from crewboard_tui.widgets.bars import press, working_keys
 
 _NOT_HERE = frozenset({"app.palette", "list.down", "list.up", "log.down", "log.up"})
 _LABEL = 14

@@ -6,27 +6,25 @@ from typing import Any
 from textual import on
 from textual.widget import Widget
 
-import crewboard as core
 from crewboard import AgentView
-from crewboard_tui.actions import (
-    AGENT_GROUPS,
-    FINDS_AGENTS,
-    AgentActions,
-    Messaging,
-    Search,
-    Selection,
-    in_group,
-    marks_layer,
-    matches_agent,
-    select_in,
-)
+from crewboard.readmodel.team import describe_runner
+from crewboard.records.base import counted
+from crewboard.records.processes import describe_exit
+from crewboard_tui.actions.agents import AgentActions
+from crewboard_tui.actions.messaging import Messaging
+from crewboard_tui.actions.registry import Selection, marks_layer, select_in
+from crewboard_tui.actions.search import AGENT_GROUPS, FINDS_AGENTS, Search, in_group, matches_agent
 from crewboard_tui.queries import CrashOf, ProcessOf, Query, Snapshot
-from crewboard_tui.render import Line, Span, clip_middle, format_size, look_of, pad, say
+from crewboard_tui.render.formats import format_size
+from crewboard_tui.render.lines import Line, Span, clip_middle, pad, say
+from crewboard_tui.render.looks import look_of
 from crewboard_tui.views.agent_tabs import process_lines
 from crewboard_tui.views.base import AppContext, BaseScreen, first_hire, nothing_row
-from crewboard_tui.widgets import LineList, LineView, Row, away_for, title
+from crewboard_tui.widgets.bars import away_for, title
+from crewboard_tui.widgets.line_list import LineList, Row
+from crewboard_tui.widgets.line_view import LineView
 
-_HEAD = (("", 2), ("AGENT", 15), ("PID", 8), ("RUN", 4), ("CPU", 6), ("RSS", 6), ("CHILDREN", 9), ("SANDBOX", 11))
+_HEAD = (("", 2), ("AGENT", 15), ("PID", 8), ("RUN", 4), ("CPU", 6), ("MEM", 6), ("CHILDREN", 9), ("SANDBOX", 11))
 
 
 _HOST = 10
@@ -38,7 +36,7 @@ SORTS: dict[str, Callable[[AgentView], Any]] = {
     "name": lambda agent: agent.name,
     "pid": lambda agent: agent.pid or 0,
     "cpu": lambda agent: -agent.usage.cpu_percent if agent.usage else 0,
-    "memory": lambda agent: -agent.usage.rss_bytes if agent.usage else 0,
+    "memory": lambda agent: -agent.usage.memory if agent.usage else 0,
     "children": lambda agent: -agent.usage.children if agent.usage else 0,
 }
 """The sort keys; the first is the order in which the agents were hired."""
@@ -95,10 +93,11 @@ class ProcessesScreen(BaseScreen):
             (Span(head, "dim"),) if shown else None,
         )
         living = sum(agent.alive for agent in snapshot.view.agents)
+        shared = snapshot.view.supervisor.shared_bytes
         title(
             rows,
-            f"Processes · {core.records.counted(living, 'worker')}{rows.state}{self.search.narrowed_to}",
-            core.readmodel.describe_runner(snapshot.view, away_for(snapshot)),
+            f"Processes · {counted(living, 'worker')}{rows.state}{self.search.narrowed_to}",
+            describe_runner(snapshot.view, away_for(snapshot)) + (f" · {format_size(shared)} shared" if shared else ""),
         )
         self._paint_process(snapshot)
 
@@ -140,11 +139,11 @@ def process_line(agent: AgentView, columns: tuple[tuple[str, int], ...] = _HEAD,
         "PID": str(agent.pid) if agent.alive and agent.pid else "—",
         "RUN": str(agent.run or "—"),
         "CPU": f"{usage.cpu_percent:.0f}%" if usage else "—",
-        "RSS": format_size(usage.rss_bytes) if usage else "—",
+        "MEM": format_size(usage.memory) if usage else "—",
         "CHILDREN": str(usage.children) if usage else "—",
         "SANDBOX": agent.sandbox if agent.alive and agent.sandbox else "—",
     }
     text = "".join(pad(cells[name], width - 1) + " " for name, width in columns if name)
-    how = core.records.describe_exit(agent.exit) if agent.exit and not agent.alive else agent.state
+    how = describe_exit(agent.exit) if agent.exit and not agent.alive else agent.state
     shape = (Span(look.glyph, look.tone), Span("✓" if marked else " ", "marked"))
     return (*shape, Span(text, "warning" if agent.unsafe else ""), say(how, look.tone))

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
-import crewboard as core
 from crewboard import AgentView, Request, TeamView
-from crewboard_tui.keymap import Pressed
+from crewboard.store.layout import TeamDirectory
+from crewboard_tui.keymap.bindings import Pressed
 from crewboard_tui.views.base import AppContext, BaseScreen
 
 if TYPE_CHECKING:
@@ -110,9 +110,9 @@ def help_screen(behind: Screen[Any], pressed: Pressed) -> Screen[None]:
 
 
 def teams_screen(
-    teams: list[core.store.TeamDirectory],
-    here: core.store.TeamDirectory,
-    look: Callable[[core.store.TeamDirectory], TeamView],
+    teams: list[TeamDirectory],
+    here: TeamDirectory,
+    look: Callable[[TeamDirectory], TeamView],
     pressed: Pressed,
     *,
     read_only: bool,

@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-import crewboard as core
 from crewboard import AgentView, Need, Request, Task, TeamView
+from crewboard.commands.context import CommandLine
+from crewboard.readmodel.needs import outage_end, summarise, tasks_blocked_by, waiting_behind, ways_to_begin
+from crewboard.readmodel.reader import blocked
+from crewboard.readmodel.states import why_no_host
+from crewboard.readmodel.team import describe_hosts
+from crewboard.records.base import counted
+from crewboard.records.processes import describe_exit
+from crewboard.store import tasks as store_tasks
+from crewboard.store.tasks import CLOSED, terminal_state
 from crewboard_tui.queries import CrashOf, MailTo, Snapshot, WorkOf
-from crewboard_tui.render import (
-    NEED_LOOKS,
-    TASK_LOOKS,
-    URGENT,
-    Align,
-    Line,
-    Look,
-    Span,
-    clip,
-    describe_checked,
-    diff_lines,
-    exact_lines,
+from crewboard_tui.render.diff import diff_lines
+from crewboard_tui.render.formats import (
     format_age,
     format_clock,
     format_count,
     format_long_age,
     format_money,
     format_size,
-    look_of,
+)
+from crewboard_tui.render.lines import (
+    Align,
+    Line,
+    Span,
+    clip,
+    exact_lines,
+    hang,
     markdown_lines,
     matches,
     one_line,
@@ -36,10 +42,14 @@ from crewboard_tui.render import (
     pad_name,
     say,
     spread,
-    task_look,
     wrap,
 )
-from crewboard_tui.widgets import LazyRows, Row, away_for
+from crewboard_tui.render.looks import NEED_LOOKS, TASK_LOOKS, URGENT, Look, describe_checked, look_of, task_look
+from crewboard_tui.widgets.bars import away_for
+from crewboard_tui.widgets.line_list import LazyRows, Row
+
+if TYPE_CHECKING:
+    from crewboard.readmodel.crash_report import CrashReport
 
 NARROW, MEDIUM, WIDE, HUGE = 0, 60, 100, 160
 """Terminal widths at which size classes begin (docs/reference/dashboard.md#sizes)."""
@@ -57,7 +67,7 @@ _SHORT_HOST = 8
 _SOME_ROOM = 16
 _ROOM_OF_DOING = 26
 """Cells for what an agent does, before longer names get the rest."""
-_SPARE = ("TYPE", "CHANGES", "STATE", "COST", "CTX", "AGE", "MODEL", "RSS", "HOST")
+_SPARE = ("TYPE", "CHANGES", "STATE", "COST", "CTX", "AGE", "MODEL", "MEM", "HOST")
 """Columns that are omitted when space is short, the first one first; peek and page show them too."""
 _SPARE_BUT_STATE = tuple(title for title in _SPARE if title != "STATE")
 """The same without STATE, for layouts that were not widened by the user."""
@@ -82,7 +92,7 @@ class Column(Struct, frozen=True):
 def doing(agent: AgentView, now: float) -> str:
     """Return what an agent does, or why it does nothing, on one line."""
     if agent.shown == "ask":
-        return one_line(core.readmodel.summarise(agent.asks[0]))
+        return one_line(summarise(agent.asks[0]))
     if agent.state == "retrying" and agent.retry_at is not None:
         error = f": {agent.last_error}" if agent.last_error else ""
         return one_line(f"again in {format_age(agent.retry_at - now)}{error}")
@@ -100,7 +110,7 @@ def doing(agent: AgentView, now: float) -> str:
 def _unread_words(agent: AgentView) -> str:
     """Return the number of messages unread by the agent, and of its results unread by the user, in words."""
     count = agent.unread_results
-    results = f"{core.records.counted(count, 'result')} to read" if count else ""
+    results = f"{counted(count, 'result')} to read" if count else ""
     return " · ".join(part for part in (f"{agent.unread} unread" if agent.unread else "", results) if part)
 
 
@@ -165,7 +175,7 @@ def _cpu(agent: AgentView, now: float) -> Span:  # noqa: ARG001
 
 
 def _memory(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    return Span(format_size(agent.usage.rss_bytes)) if agent.usage else Span("—", "dim")
+    return Span(format_size(agent.usage.memory)) if agent.usage else Span("—", "dim")
 
 
 def _context(agent: AgentView, now: float) -> Span:  # noqa: ARG001
@@ -229,7 +239,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("MODEL", 11, lambda agent, _: Span(one_line(agent.model).removeprefix("claude-"), "dim"), since=HUGE),
     Column("AGE", 4, lambda agent, now: Span(format_age(now - agent.since) if agent.since else "—", "dim"), "right"),
     Column("CPU", 4, _cpu, "right", WIDE, lambda agent: agent.usage is not None),
-    Column("RSS", 5, _memory, "right", WIDE, lambda agent: agent.usage is not None),
+    Column("MEM", 5, _memory, "right", WIDE, lambda agent: agent.usage is not None),
     Column("CTX", 4, _context, "right", has=lambda agent: agent.context.limit > 0),
     Column("COST", 6, _cost, "right", has=lambda agent: agent.cost_usd is not None),
     Column("✉", 3, _mail, "right", WIDE),
@@ -364,7 +374,7 @@ def _need_line(need: Need, frees: str, now: float, width: int, *, marked: bool) 
 
 def _frees(view: TeamView, need: Need, word: str) -> str:
     """Return what an answer unblocks, after `word`: `frees #14`, `frees 2 tasks, 1 agent`."""
-    waiting = core.readmodel.waiting_behind(view, need)
+    waiting = waiting_behind(view, need)
     # If there is no space for the word, show only the tasks.
     what = (waiting if word else replace(waiting, agents=())).describe()
     return f"{word}{what}" if what else ""
@@ -372,12 +382,10 @@ def _frees(view: TeamView, need: Need, word: str) -> str:
 
 def held_by(view: TeamView, need: Need) -> str:
     """Return the tasks that a need blocks, by number and subject."""
-    return ", ".join(f"#{task.id} {task.subject}" for task in core.readmodel.tasks_blocked_by(view, need))
+    return ", ".join(f"#{task.id} {task.subject}" for task in tasks_blocked_by(view, need))
 
 
-def explanation_lines(
-    need: Need, snapshot: Snapshot, now: float, width: int, typed: core.commands.CommandLine
-) -> list[Line]:
+def explanation_lines(need: Need, snapshot: Snapshot, now: float, width: int, typed: CommandLine) -> list[Line]:
     """Return the explanation of one need: its evidence, what waits behind it, and what the agent does.
 
     `typed` returns a command as it is to be typed.
@@ -391,7 +399,7 @@ def explanation_lines(
     request = view.request(need.request_id) if need.request_id else None
     if request is not None:
         return _request_lines(request, view, need, width)
-    behind = core.readmodel.waiting_behind(view, need).agents
+    behind = waiting_behind(view, need).agents
     facts = [
         ("what", need.summary),
         ("accept", f"crewboard mcp approve {need.server}" if need.is_new else ""),
@@ -417,7 +425,7 @@ def _lost_host_lines(need: Need, snapshot: Snapshot, now: float, width: int) -> 
         ("since", f"{format_clock(need.since)}, {format_long_age(now - need.since)} ago"),
         ("last seen", format_clock(host.seen) if host is not None and not host.is_up else ""),
         (_HOLDS_UP, held_by(view, need)),
-        ("now", core.readmodel.describe_hosts(view.hosts, away_for(snapshot))),
+        ("now", describe_hosts(view.hosts, away_for(snapshot))),
     ]
     return [*lines, *fact_lines(facts, width)]
 
@@ -427,23 +435,23 @@ def would_wait(names: Sequence[str], view: TeamView) -> str:
     hosts = {host.name: host.found for host in view.hosts}
     waiting: dict[str, list[str]] = {}
     for agent in filter(None, map(view.agent, names)):
-        why = core.readmodel.why_no_host(agent.spec.flags, hosts) if agent.spec is not None else None
+        why = why_no_host(agent.spec.flags, hosts) if agent.spec is not None else None
         if why is not None:
             waiting.setdefault(why, []).append(agent.name)
     return "\n".join(f"{', '.join(who)}: {why}" for why, who in waiting.items())
 
 
-def host_facts(need: Need, snapshot: Snapshot, typed: core.commands.CommandLine) -> list[tuple[str, str]]:
+def host_facts(need: Need, snapshot: Snapshot, typed: CommandLine) -> list[tuple[str, str]]:
     """Return which hosts there are for the agents of a need, which labels they lack, and what helps."""
     wanted = need.wanted
     if wanted is None:
         return []
     typed = replace(typed, offline_hosts=wanted.offline)
-    ways = [f"{what}: {typed(command)}" for what, command in core.readmodel.ways_to_begin(need)]
+    ways = [f"{what}: {typed(command)}" for what, command in ways_to_begin(need)]
     begins = "it begins by itself as soon as a host can take it"
     by_itself = "a host of this name takes its agents again" if need.host is not None else begins
     return [
-        ("hosts", core.readmodel.describe_hosts(snapshot.view.hosts, away_for(snapshot))),
+        ("hosts", describe_hosts(snapshot.view.hosts, away_for(snapshot))),
         ("labels", "; ".join(f"{label}: {_hosts_with(label, snapshot.view)}" for label in wanted.labels)),
         ("what helps", "\n".join([*ways, by_itself])),
     ]
@@ -459,7 +467,7 @@ def _hosts_with(label: str, view: TeamView) -> str:
 def _evidence(need: Need, snapshot: Snapshot) -> list[tuple[str, str]]:
     """Return the evidence that only some kinds of need have."""
     task = snapshot.view.task(need.task)
-    until = core.readmodel.outage_end(snapshot.view.agents) if need.kind == "outage" else None
+    until = outage_end(snapshot.view.agents) if need.kind == "outage" else None
     return [
         ("why", _why_failed(task, snapshot) if task is not None and need.kind == "task_failed" else ""),
         ("owner", need.agent if task is not None else ""),
@@ -489,7 +497,7 @@ def _result_lines(need: Need, snapshot: Snapshot, width: int) -> list[Line]:
     return [(), *markdown_lines(mine[-1].content, width)] if mine else []
 
 
-def crash_lines(report: core.readmodel.CrashReport, now: float, width: int) -> list[Line]:
+def crash_lines(report: CrashReport, now: float, width: int) -> list[Line]:
     """Return how an agent died and what it left."""
     lived = f", {format_long_age(report.at - report.began)} old" if report.began is not None else ""
     pid = f", pid {report.pid}" if report.pid else ""
@@ -515,7 +523,7 @@ def crash_lines(report: core.readmodel.CrashReport, now: float, width: int) -> l
     return lines
 
 
-def _last_steps(report: core.readmodel.CrashReport, width: int) -> str:
+def _last_steps(report: CrashReport, width: int) -> str:
     """Return its last actions, one per line: the only evidence if its log is empty."""
     lines = (f"{format_clock(step.ts)} {step.kind:<5} {one_line(step.text)}" for step in report.last_activity)
     return "\n".join(clip(line, max(1, width - _LABEL)) for line in lines) or "nothing; worker.log is empty too"
@@ -526,6 +534,8 @@ def _request_lines(request: Request, view: TeamView, need: Need, width: int) -> 
     lines = fact_lines([(_HOLDS_UP, held_by(view, need)), ("risk", str(payload.get("risk") or ""))], width)
     if request.type == "task_review":
         return lines + review_text(request, width)
+    if request.type == "permission":
+        return lines + permission_text(request, width)
     body = payload.get("plan") or payload.get("question") or payload.get("summary") or ""
     lines += markdown_lines(str(body), width)
     options = payload.get("options")
@@ -546,7 +556,7 @@ def review_text(request: Request, width: int) -> list[Line]:
     payload = request.payload
     lines = [*exact_lines(str(payload.get("summary", "")), width, "bold"), ()]
     lines += diff_lines(str(payload.get("diff", "")), width)
-    return [*lines, (), (say(str(payload.get("file", "")), "dim"),)]
+    return [*lines, (), *exact_lines(str(payload.get("file", "")), width, "dim")]
 
 
 def permission_text(request: Request, width: int) -> list[Line]:
@@ -554,9 +564,10 @@ def permission_text(request: Request, width: int) -> list[Line]:
     payload = request.payload
     given = payload.get("input")
     call = dict(given) if isinstance(given, dict) else {}
-    lines: list[Line] = [(Span("tool ", "dim"), say(str(payload.get("tool", "")), "bold"))]
+    lines = hang((Span("tool ", "dim"), say(str(payload.get("tool", "")), "bold")), width, 5, 9)
     if collision := payload.get("collision"):
-        lines.append((Span(f"{NEED_LOOKS['collision'].glyph} ", "warning"), say(str(collision), "warning")))
+        pieces = wrap(f"{NEED_LOOKS['collision'].glyph} {collision}", width, "  ")
+        lines += [(Span(piece, "warning"),) for piece in pieces]
     command, diff = call.pop("command", None), payload.get("diff")
     if isinstance(command, str):
         lines += [(), *exact_lines(command, width, "bold")]
@@ -566,12 +577,16 @@ def permission_text(request: Request, width: int) -> list[Line]:
     elif not isinstance(command, str) and payload.get("summary"):
         lines += [(), *exact_lines(str(payload["summary"]), width, "bold")]
     for name, value in [*call.items(), *((name, payload[name]) for name in payload if name not in _KNOWN)]:
-        lines += [(), (say(name, "dim"),), *exact_lines(value if isinstance(value, str) else str(value), width)]
+        lines += [
+            (),
+            *exact_lines(name, width, "dim"),
+            *exact_lines(value if isinstance(value, str) else str(value), width),
+        ]
     return lines
 
 
 def _agent_facts(agent: AgentView) -> list[tuple[str, str]]:
-    usage = f"{agent.usage.cpu_percent:.0f}% CPU, {format_size(agent.usage.rss_bytes)}" if agent.usage else ""
+    usage = f"{agent.usage.cpu_percent:.0f}% CPU, {format_size(agent.usage.memory)}" if agent.usage else ""
     return [
         ("doing", agent.doing),
         ("process", f"pid {agent.pid}, run {agent.run}{', ' + usage if usage else ''}" if agent.alive else "none"),
@@ -607,8 +622,8 @@ _WHY_FROM = 60
 
 def task_rank(task: Task) -> tuple[float, ...]:
     """Return the place of a task on the board: in progress first, closed last; open ones by priority."""
-    closed = task.status in core.store.CLOSED
-    return _ORDER[task.status], *((-task.updated_at,) if closed else core.store.tasks.order_of_work(task))
+    closed = task.status in CLOSED
+    return _ORDER[task.status], *((-task.updated_at,) if closed else store_tasks.order_of_work(task))
 
 
 def task_rows(view: TeamView, now: float, width: int) -> Sequence[Row]:
@@ -619,9 +634,9 @@ def task_rows(view: TeamView, now: float, width: int) -> Sequence[Row]:
 
 def task_line(task: Task, view: TeamView, now: float, width: int, *, marked: bool = False) -> Line:
     """Return one task: state, number, subject, owner or blockers, and the reason if there is space."""
-    waiting = core.readmodel.blocked(task, view.tasks) if task.status == "pending" else []
+    waiting = blocked(task, view.tasks) if task.status == "pending" else []
     look = task_look(task, waiting)
-    closed = task.status in core.store.CLOSED
+    closed = task.status in CLOSED
     left = (
         Span(look.glyph, look.tone),
         mark_span(marked=marked),
@@ -655,7 +670,7 @@ def is_orphan(task: Task) -> bool:
 
 
 def _whose(task: Task, view: TeamView, waiting: Sequence[int], now: float, *, why: bool) -> Line:
-    if task.status in core.store.CLOSED:
+    if task.status in CLOSED:
         by = task.owner or task.last_owner
         # The record does not say whether the operator or the lead cancelled it.
         words = "" if by is None else f", was {by}'s" if task.status == "cancelled" else f" by {by}"
@@ -688,7 +703,7 @@ def _end_of(task: Task, view: TeamView) -> str:
         return "who is gone"
     if agent.alive:
         return "who lives again"
-    return core.records.describe_exit(agent.exit) if agent.exit is not None else agent.reason
+    return describe_exit(agent.exit) if agent.exit is not None else agent.reason
 
 
 def _blockers(view: TeamView, waiting: Sequence[int]) -> list[Span]:
@@ -701,14 +716,14 @@ def _blockers(view: TeamView, waiting: Sequence[int]) -> list[Span]:
             spans.append(Span("gone ", "error"))
             continue
         look = _look(task, view)
-        spans.append(Span(f"{look.word if task.status in core.store.CLOSED else look.glyph} ", look.tone))
+        spans.append(Span(f"{look.word if task.status in CLOSED else look.glyph} ", look.tone))
     return spans
 
 
 def _is_hopeless(view: TeamView, waiting: Sequence[int]) -> bool:
     """Return True if a blocker cannot complete without help."""
     board = {task.id: task for task in view.tasks}
-    return any(core.store.terminal_state(other, board) for other in waiting)
+    return any(terminal_state(other, board) for other in waiting)
 
 
 def _find(view: TeamView, ident: int) -> Task | None:
@@ -716,7 +731,7 @@ def _find(view: TeamView, ident: int) -> Task | None:
 
 
 def _look(task: Task, view: TeamView) -> Look:
-    return task_look(task, core.readmodel.blocked(task, view.tasks) if task.status == "pending" else [])
+    return task_look(task, blocked(task, view.tasks) if task.status == "pending" else [])
 
 
 def _owner_state(owner: AgentView | None) -> Line:
@@ -730,7 +745,7 @@ def _owner_state(owner: AgentView | None) -> Line:
 def task_detail(task: Task, snapshot: Snapshot, now: float) -> list[tuple[str, str]]:
     """Return all fields of a task as names and values."""
     view = snapshot.view
-    waiting = core.readmodel.blocked(task, view.tasks)
+    waiting = blocked(task, view.tasks)
     unowned = f"{_UNOWNED}; {_orphaned(task, view)}" if is_orphan(task) else _UNOWNED
     facts = [
         ("task", f"#{task.id} {task.subject}"),
@@ -768,12 +783,14 @@ def _review_fact(task: Task) -> str:
 
 def _why_failed(task: Task, snapshot: Snapshot) -> str:
     """Return why a task failed, in its owner's words."""
+    from crewboard.readmodel.activity import why_failed
+
     if task.owner is None or snapshot.view.agent(task.owner) is None:
         return "nothing here says why"
     work = snapshot.get(WorkOf(task.owner))
     if work is None:
         return ""  # not read yet
-    said = core.readmodel.why_failed(task, work.activity)
+    said = why_failed(task, work.activity)
     return clip(one_line(said), _MOST_OF_WHY) if said else f"the journal of {task.owner} does not say"
 
 

@@ -8,25 +8,19 @@ from textual import on
 from textual.widget import Widget
 
 from crewboard import Task
-from crewboard_tui.actions import (
-    FINDS_TASKS,
-    TASK_GROUPS,
-    AgentActions,
-    Messaging,
-    Search,
-    Selection,
-    TaskActions,
-    marks_layer,
-    matches_task,
-    select_in,
-    task_in_group,
-    unavailable,
-)
+from crewboard_tui.actions.agents import AgentActions
+from crewboard_tui.actions.messaging import Messaging
+from crewboard_tui.actions.registry import Selection, marks_layer, select_in, unavailable
+from crewboard_tui.actions.search import FINDS_TASKS, TASK_GROUPS, Search, matches_task, task_in_group
+from crewboard_tui.actions.tasks import TaskActions
 from crewboard_tui.queries import Query, Snapshot, WorkOf
-from crewboard_tui.render import Line, tally
+from crewboard_tui.render.lines import Line
+from crewboard_tui.render.looks import tally
 from crewboard_tui.views.base import AppContext, BaseScreen, nothing_row
 from crewboard_tui.views.rows import fact_lines, is_orphan, task_detail, task_line, task_rank
-from crewboard_tui.widgets import LazyRows, LineList, LineView, title
+from crewboard_tui.widgets.bars import title
+from crewboard_tui.widgets.line_list import LazyRows, LineList
+from crewboard_tui.widgets.line_view import LineView
 
 _ABOUT_THE_OWNER = ("agent.answer", "agent.stop", "agent.end", "agent.pause", "agent.interrupt", "agent.fresh")
 """Keys about agents that could be pressed here and meant for the task."""

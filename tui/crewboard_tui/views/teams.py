@@ -12,15 +12,15 @@ from textual.content import Content
 from textual.message import Message
 from textual.screen import ModalScreen
 
-import crewboard as core
 from crewboard import CrewboardError, TeamView
-from crewboard_tui.keymap import Pressed, bindings_of
+from crewboard.store.layout import TeamDirectory
+from crewboard_tui.keymap.bindings import Pressed, bindings_of
 from crewboard_tui.notifications import waiting
-from crewboard_tui.render import Line, Span, pad, say, spread
+from crewboard_tui.render.lines import Line, Span, pad, say, spread
 from crewboard_tui.views.base import BaseScreen
-from crewboard_tui.widgets import LineList, Row
+from crewboard_tui.widgets.line_list import LineList, Row
 
-Look = Callable[[core.store.TeamDirectory], TeamView]
+Look = Callable[[TeamDirectory], TeamView]
 
 BADGE = "claude code"
 """Marks teams of that program, attached or not."""
@@ -30,7 +30,7 @@ class TeamChoice(Struct, frozen=True):
     """The user's choice: an action, and the team for it."""
 
     what: Literal["show", "attach", "create", "delete"]
-    team: core.store.TeamDirectory
+    team: TeamDirectory
 
 
 class TeamsScreen(ModalScreen[TeamChoice | None]):
@@ -48,8 +48,8 @@ class TeamsScreen(ModalScreen[TeamChoice | None]):
 
     def __init__(
         self,
-        teams: list[core.store.TeamDirectory],
-        here: core.store.TeamDirectory,
+        teams: list[TeamDirectory],
+        here: TeamDirectory,
         look: Look,
         pressed: Pressed,
         *,
@@ -59,7 +59,7 @@ class TeamsScreen(ModalScreen[TeamChoice | None]):
         """Show `teams`, and the teams of another program that can be attached: what they are, by directory name."""
         super().__init__()
         self._found = dict(found or {})
-        offered = [core.store.TeamDirectory(here.path.with_name(name)) for name in self._found]
+        offered = [TeamDirectory(here.path.with_name(name)) for name in self._found]
         self._teams = {team.path.name: team for team in (*teams, *offered)}
         self._here = here.path.name
         self._read_only = read_only

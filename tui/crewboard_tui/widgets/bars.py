@@ -17,32 +17,26 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
-import crewboard as core
 from crewboard import Need, TeamView
-from crewboard_tui.keymap import BY_ID, KEY_NAMES, KEYS_OF_NEED, Key, Pressed, default_key, known_keys, show_key
-from crewboard_tui.render import (
-    LOOKS,
-    NEARLY,
-    NEED_LOOKS,
-    SEEN_DEATH,
-    TASK_LOOKS,
-    URGENT,
-    Line,
-    Look,
-    Span,
-    clip,
-    crop,
-    flow,
-    format_age,
-    format_bill,
-    look_of,
-    one_line,
-    say,
-    share_bar,
-    spread,
-    tally,
-    width_of,
+from crewboard.names import SYSTEM
+from crewboard.protocol.addressing import operator_mailboxes
+from crewboard.readmodel.needs import format_minute, outage_end
+from crewboard.readmodel.states import URGENCY
+from crewboard.readmodel.team import describe_storage
+from crewboard.readmodel.usage import bill_team
+from crewboard_tui.keymap.bindings import (
+    BY_ID,
+    KEY_NAMES,
+    KEYS_OF_NEED,
+    Key,
+    Pressed,
+    default_key,
+    known_keys,
+    show_key,
 )
+from crewboard_tui.render.formats import NEARLY, format_age, format_bill, share_bar
+from crewboard_tui.render.lines import Line, Span, clip, crop, flow, one_line, say, spread, width_of
+from crewboard_tui.render.looks import LOOKS, NEED_LOOKS, SEEN_DEATH, TASK_LOOKS, URGENT, Look, look_of, tally
 from crewboard_tui.widgets.line_list import LineList
 from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.painter import Painter, set_subtitle, set_title
@@ -187,7 +181,7 @@ _SHORT = {"needs": "Needs"}
 
 def new_mail(view: TeamView) -> int:
     """Return the number of messages that the operator has not read."""
-    return sum(view.unread.get(name, 0) for name in core.protocol.operator_mailboxes(view.names))
+    return sum(view.unread.get(name, 0) for name in operator_mailboxes(view.names))
 
 
 def tabs_line(view: TeamView, current: str, width: int, pressed: Pressed = default_key) -> Line:
@@ -256,7 +250,7 @@ def alert_line(
     """
     view = snapshot.view
     # A full disk stops everything else, and explains why something could not be read.
-    if problem := core.readmodel.describe_storage(view) or _unread(snapshot, width):
+    if problem := describe_storage(view) or _unread(snapshot, width):
         return (Span(" "), say(problem, "error bold"))
     if view.needs:
         keys = (
@@ -308,12 +302,13 @@ def _worst(view: TeamView, now: float, width: int, pressed: Pressed, keys: Line,
 
 def _own_keys(need: Need, view: TeamView, pressed: Pressed, *, words: bool, acts: bool) -> Line:
     """Return the keys that answer a need. An arrow shows that the need must be opened before they work."""
-    if need.agent == core.records.SYSTEM and need.kind == "failed":
+    if need.agent == SYSTEM and need.kind == "failed":
         return ()  # a supervisor is not an agent: the need shows the command that replaces it
     spans = [] if acts else [Span(" ›", "dim")]
     if need.answered_in is not None:
         return (*spans, Span(" answer in its terminal"))
-    for ident, label in KEYS_OF_NEED["limit" if need.limit is not None else need.kind]:
+    made_by = "limit" if need.limit is not None else "refusal" if need.refused_by is not None else need.kind
+    for ident, label in KEYS_OF_NEED[made_by]:
         if view.attached is not None and BY_ID[ident].steers:
             continue
         # A click must act on this need and not on another row.
@@ -332,7 +327,7 @@ def _aftermath(view: TeamView, need: Need) -> Line:
 
 
 _URGENT = tuple(LOOKS[state] for state in URGENT)
-_REST = (*(LOOKS[state] for state in core.readmodel.URGENCY if state not in URGENT), SEEN_DEATH)
+_REST = (*(LOOKS[state] for state in URGENCY if state not in URGENT), SEEN_DEATH)
 _STATE_WORDS_FROM = 100
 _OPERATOR_WIDTH = 12
 _BAR = Span(" │ ", "dim")
@@ -407,12 +402,8 @@ def _states(counts: Counter[Look], looks: tuple[Look, ...], *, words: bool) -> L
 def _outage(view: TeamView) -> Line:
     """Return how many agents wait for the API, and when the first of them tries again: `⏳3 until 15:00`."""
     waiting = sum(agent.waits_for_api for agent in view.agents)
-    until = core.readmodel.outage_end(view.agents)
-    return (
-        (Span(f"⏳{waiting}{f' until {core.readmodel.format_minute(until)}' if until else ''}", "warning"),)
-        if waiting
-        else ()
-    )
+    until = outage_end(view.agents)
+    return (Span(f"⏳{waiting}{f' until {format_minute(until)}' if until else ''}", "warning"),) if waiting else ()
 
 
 def _tasks(view: TeamView) -> Line:
@@ -421,7 +412,7 @@ def _tasks(view: TeamView) -> Line:
 
 
 def _cost(view: TeamView) -> Line:
-    bill = core.readmodel.bill_team(view)
+    bill = bill_team(view)
     if bill.usd is None:
         return ()
     spent = format_bill(bill)

@@ -6,8 +6,8 @@ from typing import Any, ClassVar, NamedTuple
 from msgspec import Struct
 from textual.binding import BindingType
 
-from crewboard_tui.keymap import bindings_of
-from crewboard_tui.render import Line, Span, matches, plain
+from crewboard_tui.keymap.bindings import bindings_of
+from crewboard_tui.render.lines import Line, Span, matches, plain
 from crewboard_tui.widgets.line_list import LineList, Row
 
 MARK = 2

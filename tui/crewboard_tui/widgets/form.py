@@ -17,8 +17,8 @@ from textual.reactive import reactive
 from textual.strip import Strip
 from textual.widget import Widget
 
-from crewboard_tui.keymap import bindings_of
-from crewboard_tui.render import ELLIPSIS, Span, one_line, say
+from crewboard_tui.keymap.bindings import bindings_of
+from crewboard_tui.render.lines import ELLIPSIS, Span, one_line, say
 from crewboard_tui.widgets.painter import Painter
 
 

@@ -15,8 +15,9 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from crewboard_tui.keymap import bindings_of
-from crewboard_tui.render import LOOKS, SEEN_DEATH, Line, Span, plain, width_of
+from crewboard_tui.keymap.bindings import bindings_of
+from crewboard_tui.render.lines import Line, Span, plain, width_of
+from crewboard_tui.render.looks import LOOKS, SEEN_DEATH
 from crewboard_tui.widgets.painter import Painter, set_height
 
 BLIND_FOR = 0.3

@@ -8,8 +8,8 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from crewboard_tui.keymap import bindings_of
-from crewboard_tui.render import Line, plain
+from crewboard_tui.keymap.bindings import bindings_of
+from crewboard_tui.render.lines import Line, plain
 from crewboard_tui.widgets.painter import Painter, set_height
 
 
@@ -44,13 +44,14 @@ class LineView(ScrollView, can_focus=True):
         return self._can_follow
 
     @property
-    def read_percent(self) -> int:
-        """Return how much has been visible from the top to here, in percent."""
-        return self.percent_of(self.scroll_offset.y + self.size.height)
-
-    def percent_of(self, lines: int) -> int:
-        """Return how much of the text its first `lines` are, in percent."""
-        return min(100, 100 * lines // len(self._lines)) if self._lines else 100
+    def in_sight(self) -> range:
+        """Return the numbers, from 0, of the lines that stand on the screen."""
+        if not self.is_on_screen:
+            return range(0)
+        content = self.content_region
+        visible = self.screen.find_widget(self).visible_region.intersection(content)
+        top = self.scroll_offset.y + visible.y - content.y
+        return range(top, min(top + visible.height, len(self._lines)))
 
     def show(self, lines: list[Line]) -> None:
         """Show these lines."""

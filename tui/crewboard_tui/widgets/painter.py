@@ -25,7 +25,8 @@ from textual.strip import Strip
 from textual.timer import Timer
 from textual.widget import Widget
 
-from crewboard_tui.render import Line, crop, safe_text
+from crewboard_tui.render.lines import Line, crop
+from crewboard_tui.render.sanitize import safe_text
 
 S = TypeVar("S", bound=Any)
 """A screen that has `after_paint`."""
@@ -67,8 +68,8 @@ QUIET_ROUNDS = 4
 MOST_ROUNDS = 64
 """Rounds after which the screen is painted in any case."""
 
-_KEPT = 512
-"""Painted lines that are kept for each widget."""
+_KEPT_SCREENS = 3
+"""The painted lines that a widget keeps, in screens of its own height: each takes up to 10 kB with Textual's crops."""
 
 _FLAT = {ord("\n"): " ", ord("\t"): " "}
 
@@ -232,7 +233,7 @@ class Painter:
         self._base_style: Style | None = None
         self._base_key: tuple[int, ...] = ()
         self._known: dict[int, tuple[Line, Line, object, Strip]] = {}
-        """The strips of lines that were painted last, by the identity of the line, with all that they follow from."""
+        """The strips of lines by the identity of the line, with all that they follow from, in order of their use."""
 
     def strip(self, content: Line, width: int, *, under: str = "", before: Line = ()) -> Strip:
         """Paint one line in exactly `width` cells, with an ellipsis if it is longer, after the spans `before`.
@@ -241,13 +242,17 @@ class Painter:
         """
         base = self._base()
         follows_from = (base, width, under, self._widget.app.theme)
-        line, first, known, strip = self._known.get(id(content), ((), (), None, None))
+        line, first, known, strip = self._known.pop(id(content), ((), (), None, None))
         if strip is None or line is not content or first != before or known != follows_from:
             strip = self._paint((*before, *content), width, base + self._style(under))
-            if len(self._known) >= _KEPT:
-                self._known.clear()
-            self._known[id(content)] = content, before, follows_from, strip
+        self._known[id(content)] = content, before, follows_from, strip
+        while len(self._known) > _KEPT_SCREENS * self._height():
+            del self._known[next(iter(self._known))]
         return strip
+
+    def _height(self) -> int:
+        """Return how many lines of the widget can be on the screen at once; 1 before it is laid out."""
+        return max(1, min(self._widget.size.height, self._widget.app.size.height))
 
     def _paint(self, content: Line, width: int, base: Style) -> Strip:
         segments = [

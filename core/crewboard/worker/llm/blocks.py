@@ -1,54 +1,312 @@
-"""Blocks of the Messages API: breakpoints of the prompt cache in a request, and the pieces of a streamed reply."""
+"""Blocks of the Messages API: breakpoints of the prompt cache in a request, and the reply as it streams in.
+
+The API sends what its documents say. Other servers leave out usage, ids or inputs, send numbers as null, give an id
+twice, end a call with the reason of a text, or send one JSON text to a streaming request. All that is settled here, so
+that what is journalled can be run, shown and sent back.
+"""
 
 import json
-from collections.abc import AsyncIterator
+import math
+import uuid
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, cast
 
+import httpx2
 from anthropic import AsyncStream
-from anthropic.types import RawMessageStreamEvent
 
-from crewboard.records import check_depth
+from crewboard.records.agents import Tokens
+from crewboard.records.base import check_depth
+from crewboard.records.events import INCOMPLETE, NOT_RUN
 
 MAX_INPUT = 1024 * 1024
-"""Bytes that the input of one tool call may have: far more than a reply of `MAX_TOKENS` can hold."""
+"""Bytes that the input of one tool call may have: more than the longest reply can hold."""
+
+_MOST_TOKENS = 10**9
+"""Tokens of one reply beyond which a server's count is no count."""
+
+_MOST_QUOTED = 200
+"""Characters of a call's input that are quoted if it is no JSON."""
+
+_OTHER_NAMES = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
+"""Reasons to stop that gateways hand on in the words of the API behind them."""
+
+_TEXTS = {"text": "text", "thinking": "thinking"}
+"""The field that a block of this type must have as a text."""
 
 
 class InputError(Exception):
     """A tool input that cannot be stored; the text says why."""
 
 
+class BrokenInputError(InputError):
+    """A tool input that is no JSON, or has not all that its tool requires: another attempt may give a whole one."""
+
+
+class ServerError(Exception):
+    """A server sent an error where a reply was due, or in the middle of one. `body` is what it sent."""
+
+    def __init__(self, body: object) -> None:
+        super().__init__(str(body))
+        self.body = body
+
+
+class PageError(Exception):
+    """A server sent a web page where a reply was due."""
+
+
+class Finished(NamedTuple):
+    """A whole reply in the form that is kept. `malformed` says what is wrong with the input of a call, if any is."""
+
+    content: list[dict[str, Any]]
+    stop_reason: str
+    refused: dict[str, str]
+    malformed: str | None
+
+
 @dataclass
-class Events:
-    """The events of one reply, its blocks as they came, and the inputs of tool calls, which are taken out.
+class ReplyStream:
+    """One reply, from the response that carries it."""
 
-    The SDK's own blocks lose pieces of a type that it does not know. It parses an input again with each piece of it,
-    accepts the beginning of one as all of it, and fails at one that holds half of a surrogate pair.
-    """
-
-    raw: AsyncStream[RawMessageStreamEvent]
+    response: httpx2.Response
+    blocks: list[dict[str, Any]] = field(default_factory=list)
+    """Each block, without the input of a call that came in pieces."""
     inputs: dict[int, str] = field(default_factory=dict)
-    """The input of each tool call as JSON, by the index of its block. Of a long one, a little more than `MAX_INPUT`."""
+    """Those inputs as JSON, by the place of their block. Of a long one, a little more than `MAX_INPUT`."""
+    said: dict[str, Any] = field(default_factory=dict)
+    """What the server said of the whole message: `model`, `stop_reason`, `stop_details`, `input_transformations`."""
+    usage: dict[str, Any] = field(default_factory=dict)
+    """The newest counts: they are totals."""
+    ended: bool = False
+    """True if the server said that the message is whole."""
+    _places: dict[Any, int] = field(default_factory=dict)
+    """The place of the newest block with each index that the server gave."""
 
-    blocks: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """Each block, without such an input, by its index."""
+    async def pieces(self) -> AsyncIterator[tuple[str, str]]:
+        """Read the reply, and yield the type and the text of each piece: `text`, `thinking`, `ping`, or something else.
 
-    async def __aiter__(self) -> AsyncIterator[RawMessageStreamEvent]:
-        async for event in self.raw:
-            if event.type == "content_block_start":
-                self.blocks[event.index] = event.content_block.to_dict(mode="json", warnings=False)
-            if event.type == "content_block_delta" and event.delta.type == "input_json_delta":
-                text = self.inputs.get(event.index, "")
-                if len(text) <= MAX_INPUT:
-                    self.inputs[event.index] = text + event.delta.partial_json
-                event.delta.partial_json = ""
-            elif event.type == "content_block_delta":
-                _add_piece(self.blocks[event.index], event.delta.to_dict(mode="json", warnings=False))
+        Raises:
+            ValueError: What came is no reply.
+            ServerError: The server sent an error.
+            PageError: It sent a web page.
+        """
+        try:
+            async for event in _events(self.response):
+                yield self._take(event)
+        except (AttributeError, LookupError, TypeError, RecursionError, ArithmeticError) as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+
+    def _take(self, event: dict[str, Any]) -> tuple[str, str]:
+        match event.get("type"):
+            case "message_start":
+                self._note(_object(event.get("message")))
+            case "message_delta":
+                delta = _object(event.get("delta"))
+                self._note({**delta, "usage": event.get("usage") or delta.get("usage")})
+            case "message_stop":
+                self.ended = True
+            case "ping":
+                return "ping", ""
+            case "content_block_start" if isinstance(block := event.get("content_block"), dict):
+                self._begin(event.get("index"), block)
+            case "content_block_delta":
+                return self._add(event.get("index"), _object(event.get("delta")))
+            case "message":
+                self._note(event)
+                content = event.get("content")
+                for block in [{"type": "text", "text": content}] if isinstance(content, str) else content or ():
+                    self._begin(None, _object(block))
+                self.ended = True
+                return "text", "".join(str(block.get("text") or "") for block in self.blocks)
+        return "", ""
+
+    def _note(self, message: Mapping[str, Any]) -> None:
+        self.usage |= {name: value for name, value in _object(message.get("usage")).items() if value is not None}
+        for name in ("model", "stop_reason", "stop_details", "input_transformations"):
+            if message.get(name) is not None:
+                self.said[name] = message[name]
+
+    def _begin(self, index: object, block: dict[str, Any]) -> int:
+        # Some servers give all calls of a reply one index, one after the other.
+        self._places[index] = len(self.blocks)
+        self.blocks.append(dict(block))
+        return len(self.blocks) - 1
+
+    def _add(self, index: object, piece: dict[str, Any]) -> tuple[str, str]:
+        """Add a piece to its block, which is the newest one if the server does not say."""
+        kind = str(piece.get("type", "")).removesuffix("_delta")
+        place = self._places.get(index) if index is not None else len(self.blocks) - 1 if self.blocks else None
+        if place is None and kind == "input_json":
+            raise ValueError("an input of a call that did not begin")
+        if place is None and kind not in _TEXTS:
+            return "", ""
+        place = self._begin(index, {"type": kind}) if place is None else place
+        if kind == "input_json":
+            text, more = self.inputs.get(place, ""), piece.get("partial_json")
+            if len(text) <= MAX_INPUT:
+                self.inputs[place] = text + (
+                    more if isinstance(more, str) else "" if more is None else json.dumps(more)
+                )
+            return "", ""
+        _add_piece(self.blocks[place], piece)
+        return (kind, str(piece.get(kind) or "")) if kind in _TEXTS else ("", "")
+
+    @property
+    def used(self) -> Tokens:
+        """Return the tokens that the server counted so far, 0 where it says nothing that is a count."""
+        on_the_web = _object(self.usage.get("server_tool_use"))
+        written = _count(self.usage.get("cache_creation_input_tokens"))
+        an_hour = _count(_object(self.usage.get("cache_creation")).get("ephemeral_1h_input_tokens"))
+        return Tokens(
+            input=_count(self.usage.get("input_tokens")),
+            output=_count(self.usage.get("output_tokens")),
+            cache_read=_count(self.usage.get("cache_read_input_tokens")),
+            cache_write=written,
+            cache_write_1h=min(an_hour, written),
+            web_searches=_count(on_the_web.get("web_search_requests")),
+            web_fetches=_count(on_the_web.get("web_fetch_requests")),
+        )
+
+    @property
+    def _stop_reason(self) -> str | None:
+        """Return why the model stopped; None if the server neither says that nor that the message is whole."""
+        stop = self.said.get("stop_reason")
+        if isinstance(stop, str) and stop:
+            return _OTHER_NAMES.get(stop, stop)
+        return "end_turn" if self.ended else None
+
+    def finish(self, tools: list[dict[str, Any]], used_ids: Collection[str]) -> Finished | None:
+        """Return the reply in the form that is kept; None if it ended before it was whole.
+
+        `tools` are those of the request, `used_ids` the ids of calls that the conversation has already: a call with one
+        of these, with the id of another call of this reply, or without any, gets an id of ours.
+        """
+        if (stop := self._stop_reason) is None:
+            return None
+        content: list[dict[str, Any]] = []
+        failed: dict[str, InputError] = {}
+        ids = set(used_ids)
+        for place, raw in enumerate(self.blocks):
+            if not isinstance(raw.get("type"), str):
+                continue
+            content += without_lone_surrogates([_with_texts(raw)])
+            block = content[-1]
+            if (given := self._input(place, raw)) is None:
+                continue
+            if block["type"] == "tool_use":
+                _settle_names(block, ids)
+            block["input"] = {}
+            try:
+                block["input"] = read_input(given)
+                # A reply that breaks off in a call may be said to be whole.
+                if stop != "tool_use":
+                    _require_fields(block, tools)
+            except InputError as error:
+                failed[str(block.get("id"))] = error
+        broken = next((str(error) for error in failed.values() if isinstance(error, BrokenInputError)), None)
+        if broken and stop not in ("tool_use", *NOT_RUN):
+            stop = INCOMPLETE
+        refused = {ident: str(error) for ident, error in failed.items()}
+        return Finished(content, stop, refused, broken if stop == "tool_use" else None)
+
+    def _input(self, place: int, block: dict[str, Any]) -> str | None:
+        """Return the input of a call as JSON, however it came; None if the block is no call and none came."""
+        if (came := self.inputs.get(place)) or block["type"] != "tool_use":
+            return came or None
+        given = block.get("input")
+        return given if isinstance(given, str) else json.dumps({} if given is None else given)
+
+
+async def _events(response: httpx2.Response) -> AsyncIterator[dict[str, Any]]:
+    """Yield the events of a reply. A message that came as a whole is one event, after an empty one for each part.
+
+    Raises:
+        ValueError: It is neither.
+        ServerError: The server sent an error.
+        PageError: It sent a web page.
+    """
+    chunks, head = response.aiter_bytes(), b""
+    async for chunk in chunks:
+        head += chunk
+        if head.strip():
+            break
+    if head.lstrip()[:1] == b"{":
+        async for chunk in chunks:
+            head += chunk
+            yield {}
+        body = _parse(head)
+        if "content" not in body:
+            raise ServerError(body)
+        yield {**body, "type": "message"}
+        return
+    # The header is not asked: some gateways call each answer `text/html`.
+    if head.lstrip()[:1] == b"<":
+        raise PageError
+    is_reply = False
+    # The SDK's decoder reads nothing else of a response.
+    async for sent in AsyncStream.raw_events(cast("httpx2.Response", _Body(head, chunks))):
+        if (event := _event_of(sent.event, sent.data)) is not None:
+            is_reply = is_reply or event["type"] != "ping"
             yield event
+    if not is_reply:
+        kind = response.headers.get("content-type", "").partition(";")[0] or "a text"
+        raise ValueError(f"the server sent {kind}, and no reply: {_quote(head.decode('utf-8', 'replace').strip())}")
 
-    async def close(self) -> None:
-        """Close the response."""
-        await self.raw.close()
+
+def _event_of(name: str | None, data: str) -> dict[str, Any] | None:
+    """Return an event of a reply, or a ping; None for another one."""
+    if name == "ping":
+        return {"type": "ping"}
+    if not data or data.strip() == "[DONE]":
+        return None
+    if name == "error":
+        raise ServerError(_parse_or_text(data))
+    event = {"type": name, **_parse(data)}
+    kind = event["type"]
+    if kind == "error" or (kind is None and ("error" in event or "code" in event)):
+        raise ServerError(event)
+    return event if kind is not None else None
+
+
+@dataclass
+class _Body:
+    """A body of which the beginning was read."""
+
+    head: bytes
+    rest: AsyncIterator[bytes]
+
+    async def aiter_bytes(self) -> AsyncIterator[bytes]:
+        yield self.head
+        async for chunk in self.rest:
+            yield chunk
+
+
+def _parse(data: str | bytes) -> dict[str, Any]:
+    # NaN and Infinity are no JSON, and some servers send them.
+    return _object(json.loads(data, parse_constant=lambda _: None))
+
+
+def _parse_or_text(data: str) -> object:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return data
+
+
+def _quote(text: str) -> str:
+    """Return the beginning of a text, as it can be stored."""
+    return text[:_MOST_QUOTED].encode("utf-8", "replace").decode()
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _count(value: object) -> int:
+    """Return a number of tokens; 0 for what is none."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        return 0
+    return int(value) if 0 < value <= _MOST_TOKENS else 0
 
 
 def _add_piece(block: dict[str, Any], piece: dict[str, Any]) -> None:
@@ -56,51 +314,42 @@ def _add_piece(block: dict[str, Any], piece: dict[str, Any]) -> None:
     if piece.get("type") == "citations_delta":
         piece = {"citations": [piece["citation"]]}
     for name, value in piece.items():
-        old: Any = block.get(name)
-        if name in ("text", "thinking") and not isinstance(value, str):
+        if name == "type" or (name in _TEXTS and value is None):
+            continue
+        if name in _TEXTS and not isinstance(value, str):
             raise ValueError(f"a piece of {name} is no text")
+        old: Any = block.get(name)
         grows = type(value) is type(old) and isinstance(old, str | list) and name != "signature"
-        if name != "type":
-            block[name] = old + value if grows else value
+        block[name] = old + value if grows else value
 
 
-_CACHED_BLOCKS = frozenset({"text", "image", "document", "tool_use", "tool_result"})
-"""Types of blocks at which the prompt cache may have a breakpoint."""
+def _with_texts(block: dict[str, Any]) -> dict[str, Any]:
+    """Return a block whose text is one, if its type has one."""
+    name = _TEXTS.get(block["type"])
+    return block if name is None or isinstance(block.get(name), str) else {**block, name: ""}
 
-_BREAKPOINT = {"cache_control": {"type": "ephemeral"}}
+
+def _settle_names(call: dict[str, Any], ids: set[str]) -> None:
+    """Give a call a name and an id that no other call has, if it came without."""
+    if not isinstance(call.get("name"), str) or not call["name"]:
+        call["name"] = "unnamed"
+    if not isinstance(call.get("id"), str) or not call["id"] or call["id"] in ids:
+        call["id"] = f"toolu_{uuid.uuid4().hex}"
+    ids.add(call["id"])
 
 
-def with_breakpoints(
-    system: str, tools: list[dict[str, Any]], messages: list[dict[str, Any]]
-) -> dict[str, list[dict[str, Any]]]:
-    """Return the parts of a request with breakpoints for the prompt cache, of which the API takes four.
-
-    After the tools and after the system prompt, for when only what follows changes. In the conversation, after the
-    newest turn, and where the last request had its newest: the API itself looks only 20 blocks back for that, fewer
-    than the results of one reply may be.
-    """
-    marked = list(messages)
-    users = [place for place, message in enumerate(messages) if message["role"] == "user"]
-    # A turn that the API paused is the last one, and the model's.
-    newest = {len(messages) - 1, *users[-2:]}
-    for place in sorted(newest)[-2:]:
-        content = messages[place]["content"]
-        last = max((at for at, block in enumerate(content) if block.get("type") in _CACHED_BLOCKS), default=None)
-        if last is not None:
-            blocks = [*content[:last], {**content[last], **_BREAKPOINT}, *content[last + 1 :]]
-            marked[place] = {**messages[place], "content": blocks}
-    return {
-        "tools": [*tools[:-1], {**tools[-1], **_BREAKPOINT}],
-        "system": [{"type": "text", "text": system, **_BREAKPOINT}],
-        "messages": marked,
-    }
+def _require_fields(call: dict[str, Any], tools: list[dict[str, Any]]) -> None:
+    """Raise BrokenInputError if a call lacks inputs that its tool requires."""
+    schema = next((_object(tool.get("input_schema")) for tool in tools if tool.get("name") == call["name"]), {})
+    if lacking := [name for name in schema.get("required", ()) if name not in call["input"]]:
+        raise BrokenInputError(f"its input lacks {', '.join(lacking)}")
 
 
 def read_input(text: str) -> dict[str, Any]:
     """Return the input of a tool call.
 
     Raises:
-        ValueError: It is not JSON.
+        BrokenInputError: It is not JSON.
         InputError: It cannot be kept, so the call must be refused.
     """
     if len(text) > MAX_INPUT:
@@ -109,6 +358,8 @@ def read_input(text: str) -> dict[str, Any]:
         value = json.loads(text or "{}")
     except RecursionError:
         raise InputError("its input is nested too deeply") from None
+    except ValueError as error:
+        raise BrokenInputError(f"its input is no JSON: {error}: {_quote(text)}") from None
     if not isinstance(value, dict):
         raise InputError("its input is not an object")
     try:
@@ -129,3 +380,40 @@ def without_lone_surrogates(content: list[dict[str, Any]]) -> list[dict[str, Any
         replaced: list[dict[str, Any]] = json.loads(json.dumps(content, ensure_ascii=False).encode("utf-8", "replace"))
         return replaced
     return content
+
+
+_CACHED_BLOCKS = frozenset({"text", "image", "document", "tool_use", "tool_result"})
+"""Types of blocks at which the prompt cache may have a breakpoint."""
+
+CACHE_SECONDS = 300.0
+"""How long the prompt cache keeps an entry after its last use, unless it is asked for an hour."""
+
+
+def with_breakpoints(
+    system: str, tools: list[dict[str, Any]], messages: list[dict[str, Any]], *, an_hour: bool = False
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the parts of a request with breakpoints for the prompt cache, of which the API takes four.
+
+    It keeps what they mark for five minutes after its last use, or for `an_hour`. That is the same for all of them,
+    because the API refuses one of an hour behind one of five minutes.
+
+    After the tools and after the system prompt, for when only what follows changes. In the conversation, after the
+    newest turn, and where the last request had its newest: the API itself looks only 20 blocks back for that, fewer
+    than the results of one reply may be.
+    """
+    mark = {"cache_control": {"type": "ephemeral", **({"ttl": "1h"} if an_hour else {})}}
+    marked = list(messages)
+    users = [place for place, message in enumerate(messages) if message["role"] == "user"]
+    # A turn that the API paused is the last one, and the model's.
+    newest = {len(messages) - 1, *users[-2:]}
+    for place in sorted(newest)[-2:]:
+        content = messages[place]["content"]
+        last = max((at for at, block in enumerate(content) if block.get("type") in _CACHED_BLOCKS), default=None)
+        if last is not None:
+            blocks = [*content[:last], {**content[last], **mark}, *content[last + 1 :]]
+            marked[place] = {**messages[place], "content": blocks}
+    return {
+        "tools": [*tools[:-1], {**tools[-1], **mark}],
+        "system": [{"type": "text", "text": system, **mark}],
+        "messages": marked,
+    }

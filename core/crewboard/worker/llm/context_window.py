@@ -1,21 +1,26 @@
 """The context window: keep a long conversation within what the model takes.
 
 First it removes the results of old tool calls, then it summarises the conversation. Both are events of the journal, so
-a worker that was killed and resumed has the same conversation.
+a worker that was killed and resumed has the same conversation. The model is asked for a summary at the end of the
+conversation, so that it reads nearly all of it from the prompt cache.
 """
 
 import json
 from typing import Any
 
 from crewboard import media
-from crewboard.records import Cleared, ExitCode, Reply, Summary
+from crewboard.errors import ExitCode
+from crewboard.records.events import WINDOW_FULL, BrokenReply, Cleared, Reply, Summary
 from crewboard.untrusted import elide_middle
-from crewboard.worker.conversation import WINDOW_FULL, text_of
-from crewboard.worker.llm.model import MAX_TOKENS, Model, ModelError, TooLongError
+from crewboard.worker.conversation import text_of
+from crewboard.worker.llm.model import MediaRefusedError, Model, ModelError, TooLongError
 from crewboard.worker.run_state import RunState
 
 CHARACTERS_PER_TOKEN = 3.0
-"""A careful start: English prose has about four, code and JSON about three. Fewer are learned from replies."""
+"""A careful start: English prose has about four, code and JSON about three. The first reply tells; fewer are learned
+from later ones."""
+
+MAX_CHARACTERS_PER_TOKEN = 4.0
 
 MIN_CHARACTERS_PER_TOKEN = 1.0
 """No text has more tokens than characters. An API that reports more counts something else."""
@@ -28,22 +33,38 @@ CLEAR_AT = 0.5
 SUMMARISE_AT = 0.7
 """Shares of the room at which old results are removed, and at which the conversation is summarised."""
 
+KEPT_SHARE = 0.2
+"""Share of the room that the newest turns may take up which stay as they are behind a summary."""
+
+LONGEST_CONVERSATION = 350_000
+"""Tokens of a conversation that are room enough, however much the model takes in: each turn reads all of it again, and
+models work less well with more. Summaries begin at seven tenths of that."""
+
+CLEARED_SHARE = 0.2
+"""Share of the room that must become free for results to be removed. All behind the first one is read anew, without the
+cache, and the thinking behind it is lost."""
+
 KEPT_RESULTS = 2
 """Number of the newest tool results, which are never removed."""
 
 MAX_RESULT_SHARE = 0.1
 """Share of the window that one tool result may take."""
 
+_MOST_WHY = 200
+"""Characters of a server's words about an image that the agent is told."""
+
 _REPLY_SHARE = 4
 _TRANSCRIPT_SHARE = 0.6
 
 _INSTRUCTIONS = """\
-Summarise the work below for the agent that continues it and sees only your summary. Keep: what was asked, word for \
-word where that matters; the plan and which steps are done; findings, with files and lines; decisions and their \
-reasons; what is open, including questions that wait for an answer. Leave out greetings and old output.
-
-"""
+Summarise the work {} for the agent that continues it and sees little but your summary. Write, under a heading each: \
+what was asked, word for word where that matters; the plan, and which steps are done; the files that were changed, and \
+how; the commands that work, as they were run; the errors that came up, their causes, and what did not help; findings, \
+with files and lines, and decisions with their reasons; what is open, with questions that wait for an answer; the next \
+step. Leave out greetings and old output. Call no tool, and answer with the summary only."""
 _SYSTEM = "You summarise the work of an agent. Answer with the summary only."
+
+_TURNS_STAY = "\n\nThe last turns follow as they were."
 
 
 class ContextWindow:
@@ -52,20 +73,26 @@ class ContextWindow:
     def __init__(self, run_state: RunState, model: Model) -> None:
         self._run_state = run_state
         self._model = model
-        self._learned = CHARACTERS_PER_TOKEN
+        self._learned: float | None = None
         """Characters per token in the densest request so far."""
         self._shrink = 1.0
         self._characters = 0
         """Length of the last request."""
+        self._too_large: TooLongError | None = None
+        """The refusal of a request that had too many bytes, until it is shorter."""
+        self._part = 1.0
+        """The part of the conversation that a summary of it may be made of."""
+        self._accepted: set[str] = set()
+        """Images and documents that the server took in this run, by SHA-256."""
 
     @property
     def _characters_per_token(self) -> float:
-        return self._learned * self._shrink
+        return (self._learned or CHARACTERS_PER_TOKEN) * self._shrink
 
     @property
     def max_reply(self) -> int:
         """Return how many tokens a reply may have. Small windows keep room for the conversation."""
-        return min(MAX_TOKENS, self._run_state.window // _REPLY_SHARE)
+        return min(self._model.longest_reply, self._run_state.window // _REPLY_SHARE)
 
     @property
     def max_result(self) -> int:
@@ -76,19 +103,32 @@ class ContextWindow:
     def _room(self) -> int:
         return self._run_state.window - self.max_reply
 
-    async def make_room(self, system: str, tools: list[dict[str, Any]]) -> None:
-        """Compact the conversation if the next request would not fit.
+    @property
+    def _usual(self) -> int:
+        """Return how many tokens of the room are used before the conversation is summarised and while it is."""
+        return min(self._room, LONGEST_CONVERSATION)
+
+    async def make_room(self) -> None:
+        """Compact the conversation if the next request would not fit. A summary ends its opening.
 
         Raises:
             ModelError: Even the system prompt and the newest mail are too large.
             Interrupted: The agent must read its mail.
             WorkerExit: The run ends.
         """
-        if self._size(system, tools) > self._room * CLEAR_AT:
-            self._remove_old_results()
-        if self._size(system, tools) > self._room * SUMMARISE_AT:
-            await self._summarise()
-        if self._size(system, tools) > self._room:
+        if self._too_large is not None:
+            # The same bytes would be refused again.
+            if not (self._remove_old_results() or await self._summarise()):
+                raise ModelError(str(self._too_large), self._too_large.code)
+            self._too_large, self._part = None, 1.0
+            return
+        usual = self._usual
+        if (size := self._size()) > usual * CLEAR_AT:
+            # It pays only if it frees more than the cache that is written anew, which a summary would read.
+            self._remove_old_results(max(usual * CLEARED_SHARE, size - usual * SUMMARISE_AT))
+        if self._size() > usual * SUMMARISE_AT and await self._summarise():
+            return
+        if self._size() > self._room:
             raise ModelError(
                 f"the conversation does not fit into the window of {self._run_state.window} tokens",
                 ExitCode.FAILED,
@@ -97,51 +137,104 @@ class ContextWindow:
     def learn(self, reply: Reply) -> None:
         """Learn from a reply how many tokens the request had and, if it filled the window, how large that is."""
         self._shrink = 1.0
+        self._accepted.update(
+            each["source"]["sha256"] for each in media.kept_in(self._run_state.conversation.messages())
+        )
         usage = reply.usage
         if used := usage.prompt:
-            if not usage.web_uses:
-                # Otherwise the API itself added to the prompt.
-                self._learned = max(MIN_CHARACTERS_PER_TOKEN, min(self._learned, self._characters / used))
+            # Otherwise the API itself added to the prompt, or this only has the estimate back.
+            if not usage.web_uses and not usage.estimated:
+                most = self._learned or MAX_CHARACTERS_PER_TOKEN
+                self._learned = max(MIN_CHARACTERS_PER_TOKEN, min(most, self._characters / used))
             if reply.stop_reason == WINDOW_FULL:
                 self._run_state.set_window(min(self._run_state.window, used + usage.output))
 
-    def shrink_estimate(self, refused: TooLongError) -> None:
-        """Assume more tokens per character, because the API found the last request too long.
+    def make_fit(self, refused: TooLongError | MediaRefusedError) -> None:
+        """Change what the server refused of the last request, so that the next one fits.
 
         Raises:
-            TooLongError: The same refusal, once that cannot be the reason any more.
+            ModelError: The same refusal, once nothing is left that could be the reason.
         """
+        kept = media.kept_in(self._run_state.conversation.messages())
+        if isinstance(refused, MediaRefusedError):
+            self._leave_out_refused(refused)
+        elif refused.is_large and kept:
+            self._leave_out(kept[0], "left out, because the request was too large")
+        elif refused.is_large:
+            # That was the request for a summary.
+            self._part = self._part / 2 if self._too_large is not None else 1.0
+            self._too_large = refused
+            if self._part < MIN_SHRINK:
+                raise refused
+        else:
+            self._shrink_estimate(refused)
+
+    def _shrink_estimate(self, refused: TooLongError) -> None:
+        """Take the window for as small as the refusal of a long request says, else assume more tokens per character."""
+        if refused.window is not None and refused.window < self._run_state.window:
+            self._run_state.set_window(refused.window)
+            return
         self._shrink *= SHRINK_FACTOR
         if self._shrink < MIN_SHRINK:
             raise refused
 
-    def _size(self, system: str, tools: list[dict[str, Any]]) -> int:
+    def _leave_out_refused(self, refused: MediaRefusedError) -> None:
+        """Leave out the image or document that a server refused, or all of its kind if the model takes none."""
+        text = str(refused)
+        found = media.refused_by(text, self._run_state.conversation.messages(), self._accepted)
+        if found is None:
+            raise refused
+        if media.takes_none(text):
+            self._run_state.takes[found["type"]] = False
+        else:
+            self._leave_out(found, f"left out, because the server did not process it: {text[:_MOST_WHY]}")
+
+    def _leave_out(self, block: dict[str, Any], why: str) -> None:
+        """Leave out an image or a document from here on."""
+        run_state = self._run_state
+        run_state.append(Cleared(ts=run_state.now(), tool_use_ids=[], media={block["source"]["sha256"]: why}))
+
+    def _size(self) -> int:
         """Return how many tokens the next request has, at a careful estimate."""
-        messages = self._run_state.conversation.messages()
-        self._characters = len(system) + len(json.dumps(tools)) + len(json.dumps(messages))
-        # Of images and documents, only what they are is in the conversation.
-        self._characters += int(media.tokens_in(messages) * self._characters_per_token)
+        self._characters = self._length(self._run_state.conversation.messages())
         return int(self._characters / self._characters_per_token)
 
-    def _remove_old_results(self) -> None:
-        """Remove the results of all but the newest tool calls."""
-        run_state = self._run_state
-        old = run_state.conversation.clearable[:-KEPT_RESULTS]
-        if old:
-            run_state.append(Cleared(ts=run_state.now(), tool_use_ids=old))
+    def _length(self, messages: list[dict[str, Any]]) -> int:
+        """Return how many characters a request has."""
+        opening = self._run_state.conversation.opening
+        fixed = len(opening.system) + len(json.dumps(opening.tools)) if opening is not None else 0
+        # Of images and documents, only what they are is in the conversation.
+        return fixed + len(json.dumps(messages)) + int(media.tokens_in(messages) * self._characters_per_token)
 
-    async def _summarise(self) -> None:
-        """Replace what the model has seen by a summary. What it has not seen stays as it is."""
+    def _tokens(self, text: str) -> int:
+        return int(len(text) / self._characters_per_token)
+
+    def _remove_old_results(self, least: float = 0) -> bool:
+        """Remove the results of all but the newest tool calls if that frees so many tokens; return True if it did."""
+        run_state = self._run_state
+        old = dict([*run_state.conversation.clearable.items()][:-KEPT_RESULTS])
+        freed = media.tokens_in([{"content": [*old.values()]}]) + self._tokens(json.dumps([*old.values()]))
+        if not old or freed < least:
+            return False
+        run_state.append(Cleared(ts=run_state.now(), tool_use_ids=[*old]))
+        return True
+
+    async def _summarise(self) -> bool:
+        """Replace what the model has seen by a summary; return True if there was any.
+
+        The newest turns stay, and what the model has not seen.
+        """
         run_state, conversation = self._run_state, self._run_state.conversation
-        covers = conversation.shown
-        if not covers:
-            return
+        shown = covers = conversation.shown
+        if not shown:
+            return False
         run_state.show("working", "summarises the conversation")
-        most = int(self._room * _TRANSCRIPT_SHARE * self._characters_per_token)
-        transcript = elide_middle(conversation.transcript(covers), most, most // 3)
-        request = [{"role": "user", "content": [{"type": "text", "text": _INSTRUCTIONS + transcript}]}]
-        reply = await self._model.reply(_SYSTEM, [], request, self.max_reply)
-        text = text_of(reply)
+        most = int(self._usual * _TRANSCRIPT_SHARE * self._characters_per_token)
+        reply = await self._ask_in_conversation(shown) or await self._ask_about_transcript(shown, most)
+        # A reply that is continued is quoted, with all its parts.
+        if self._too_large is None and not conversation.is_cut_off:
+            covers = conversation.newest_turns(int(self._usual * KEPT_SHARE * self._characters_per_token))
+        text = elide_middle(text_of(reply).strip(), most // 3, most // 9) or "(nothing)"
         staying = {str(block.get("text")) for _, block in conversation.entries[covers:]}
         texts = [said for said in conversation.assignment_texts if said not in staying]
         kept = elide_middle("\n\n".join(texts), most // 3, most // 9)
@@ -154,8 +247,35 @@ class ContextWindow:
             Summary(
                 ts=run_state.now(),
                 covers=covers,
-                text=f"{text.strip() or '(nothing)'}\n\nYour assignment, word for word:\n\n{kept}{begun}",
+                text=f"{text}\n\nYour assignment, word for word:\n\n{kept}{begun}{_TURNS_STAY * (covers < shown)}",
                 usage=reply.usage,
                 cost_usd=reply.cost_usd,
             )
         )
+        return True
+
+    async def _ask_in_conversation(self, shown: int) -> Reply | None:
+        """Return a summary of the first `shown` entries, asked for at their end; None if that brings none.
+
+        All before the question is what the last request had, so it is in the prompt cache.
+        """
+        run_state, asks = self._run_state, _INSTRUCTIONS.format("above")
+        opening = run_state.conversation.opening
+        length = self._length(run_state.conversation.messages(shown, asks))
+        if opening is None or self._too_large is not None or length > self._room * self._characters_per_token:
+            return None
+        messages = run_state.request_messages(shown, asks)
+        reply = await self._model.reply(opening.system, opening.tools, messages, self.max_reply)
+        if text_of(reply).strip() and not any(block.get("type") == "tool_use" for block in reply.content):
+            return reply
+        # It went on with the work, which must not be kept: its calls are not run.
+        run_state.append(BrokenReply(ts=run_state.now(), usage=reply.usage, model=reply.model, cost_usd=reply.cost_usd))
+        return None
+
+    async def _ask_about_transcript(self, shown: int, most: int) -> Reply:
+        """Return a summary of the first `shown` entries as a text of at most `most` characters, without its middle."""
+        transcript = self._run_state.conversation.transcript(shown)
+        longest = min(most, int(len(transcript) * self._part))
+        text = f"{_INSTRUCTIONS.format('below')}\n\n{elide_middle(transcript, longest, longest // 3)}"
+        request = [{"role": "user", "content": [{"type": "text", "text": text}]}]
+        return await self._model.reply(_SYSTEM, [], request, self.max_reply)

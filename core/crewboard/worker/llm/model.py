@@ -7,45 +7,62 @@ import os
 import random
 import re
 import ssl
+import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
+from urllib.parse import quote
 
 import anthropic
 import httpx2
-from anthropic import AsyncAnthropic, AsyncStream, DefaultAsyncHttpxClient, NotGiven
-from anthropic.lib.streaming import AsyncMessageStream, ParsedMessageStreamEvent
-from anthropic.types import ParsedMessage, RawMessageStreamEvent
+from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
 
-from crewboard import env, models, pricing, store
+from crewboard import endpoint, env, models, pricing
 from crewboard.agent_types import type_of
+from crewboard.errors import BadDataError, ExitCode, StorageError
+from crewboard.names import LEAD
 from crewboard.protocol import cooldown
-from crewboard.records import BadDataError, Config, ExitCode, Reply, Retry, StorageError, Tokens
+from crewboard.records.agents import Tokens
+from crewboard.records.events import BrokenReply, Reply, Retry
+from crewboard.records.team import Config
 from crewboard.redaction import redact
-from crewboard.store import CachedFile
+from crewboard.store import codec, files
+from crewboard.store.json_records import CachedFile
 from crewboard.worker.interrupts import SWEEP_INTERVAL, Interrupted, Interrupts
-from crewboard.worker.llm.blocks import Events, InputError, read_input, with_breakpoints, without_lone_surrogates
+from crewboard.worker.llm.blocks import CACHE_SECONDS, PageError, ReplyStream, ServerError, with_breakpoints
 from crewboard.worker.run_state import RunState
 
-MAX_TOKENS = 16_000
-"""Longest reply: room for a whole source file, and short enough for the SDK."""
+LONGEST_REPLY = 32_000
+LONGEST_THOUGHT = 64_000
+"""Tokens that a reply may have, and one with a high effort: thinking counts, and `xhigh` and `max` begin at 64k in the
+API's page about effort. A model may allow less, and a small window leaves less.
+"""
 
-DEFAULT_WINDOW = 200_000
-"""Tokens that a model's window holds if the API does not tell."""
+_THINKS_LONG = frozenset({"high", "xhigh", "max"})
+
+_UNTOLD_REPLY = 16_000
+"""Tokens that a reply may have on a server of others that tells the window, and not the longest reply."""
+
+_USUAL = models.Size(200_000)
+_ASSUMED = models.Size(32_000, 4_000)
+"""The size of a model if the API does not tell, and if a server of others does not."""
 
 PROGRESS_TIMEOUT = 120.0
-"""Seconds without a part of the reply after which a call is cancelled and repeated; headers and pings are no part of
-it. The API sends pings while it reads a long conversation, which takes at most a minute.
+"""Seconds without anything from the server after which a call is cancelled and repeated.
 `CREWBOARD_PROGRESS_TIMEOUT` overrides it.
 """
 
-CALL_TIMEOUT = 600.0
-"""Seconds that one call may take in all: the SDK's own limit. The longest reply takes 530 s at 30 tokens a second.
+_ONLY_PINGS = 5
+"""Times as long that a server may send nothing but pings: it does while it reads a long conversation, and while a model
+thinks whose thinking is not shown."""
+
+CALL_TIMEOUT = 3600.0
+"""Seconds that one call may take in all. The longest reply takes that at 18 tokens a second.
 `CREWBOARD_CALL_TIMEOUT` overrides it.
 """
 
@@ -63,25 +80,68 @@ What lasts longer is an outage of the API.
 One retry is made in any case. `CREWBOARD_RETRY_BUDGET` overrides it.
 """
 
+_LONGEST_SPEND_LIMIT = 32 * 86_400.0
+"""Seconds after which a limit of spending is reset: it is that of a month."""
+
 _LONGEST_RESET = 7 * 86_400.0
 """Seconds after which no limit of the API is reset: a header that says so is wrong."""
 
+_CHARACTERS_PER_TOKEN = 4
+"""For an estimate, where a server counts no tokens."""
+
 _CONNECT_TIMEOUT = 15.0
+_ASK_TIMEOUT = 10.0
 _TRUST_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
 _OK = 200
+_NO_PAYMENT = 402
+_OF_ACCOUNT = re.compile(
+    "credit balance is too low|billing_error|API usage limits|spend(?:ing)? limit"
+    "|insufficient_quota|exceeded your current quota",
+    re.IGNORECASE,
+)
+"""Words for an account without credit, or at a limit of spending, of the API and of OpenAI behind a gateway. The API
+sends both as `invalid_request_error`, or as `billing_error` with 402."""
+_REGAIN = re.compile(r"regain access on (\d{4}-\d\d-\d\d) at (\d\d:\d\d) UTC")
 _TOO_LARGE = 413
-_TOO_LONG = ("prompt is too long", "exceed context limit")
-"""The API's words for a request that exceeds the window. It has no error type of its own."""
+_FAILED = 500
+_MAY_BE_TOO_LONG = frozenset({400, _TOO_LARGE, 422, _FAILED})
+"""Statuses of a request that exceeds the window; some gateways make a 500 of a server's 400."""
+_MAY_BE_MEDIA = frozenset({400, 404, 415, 422})
+"""Statuses of a request with an image that the model does not take; llama.cpp and gateways have a 500 for it."""
+_MAY_BE_UNKNOWN = frozenset({400, 404})
+_UNKNOWN_MODEL = re.compile(
+    r"^model: |invalid model name|model_not_found|\bmodel\b.*(?:not found|does not exist)", re.IGNORECASE
+)
+"""Words for a model that a server does not have: of the API, LiteLLM, OpenAI, and of Ollama and vLLM."""
+_STALE_THINKING = "Invalid `signature` in `thinking` block"
+"""The API's words for thinking that it does not accept, of another conversation, account or model."""
 _RETRIED_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 _SHARED = frozenset({429, 529})
 _UNAVAILABLE = frozenset({*_SHARED, 502, 503, 504})
+_NAMES_MEDIA = re.compile(r"\b(image|image_url|pdf|vision|multimodal|mmproj|document\.source)\b", re.IGNORECASE)
+"""Words by which a refusal of a request with images or documents names them as its reason."""
 _RATE_LIMITED = 429
 _RESET = re.compile(r"(anthropic-ratelimit-.+)-reset")
 """The headers that say when a limit of the API is reset."""
-_NO_CREDENTIALS = frozenset({"authentication_error", "permission_error"})
-_PARSED: object = ParsedMessage.__class_getitem__(AsyncMessageStream.__parameters__)  # type: ignore[attr-defined]
-"""The SDK names this class in each call, and pydantic, which holds it weakly, would build it anew: 5 ms."""
-_RETRIED_ERROR = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error"})
+_STATUS = {
+    "invalid_request_error": 400, "authentication_error": 401, "billing_error": 402, "permission_error": 403,
+    "not_found_error": 404, "request_too_large": 413, "rate_limit_error": 429, "api_error": 500, "timeout_error": 504,
+    "overloaded_error": 529,
+}  # fmt: skip
+"""The status that each type of error has. In a stream it has that of the stream."""
+
+_SAME_FAILURES = 3
+"""Times in a row that a server fails in the same way before more attempts are a waste. Each may be paid for."""
+
+_NO_CAUSE = re.compile(r"(an? )?(internal|unexpected|unknown|api|server)?[ _]*(server)?[ _]*error( occurred)?\W*")
+"""Words that name no cause, so that the next attempt may well do."""
+
+_MOST_SAID = 2000
+"""Characters of an error's text that are kept: some send a page."""
+
+
+_PAGE = "a web page"
+_MOST_TAG = 20
 
 
 class ModelError(Exception):
@@ -93,7 +153,23 @@ class ModelError(Exception):
 
 
 class TooLongError(ModelError):
-    """The request has more tokens than the model's window holds."""
+    """The request has more tokens than the model's window holds, which is `window` if the server says so."""
+
+    window: int | None = None
+    is_large: bool = False
+    """True if it has too many bytes, and not too many tokens."""
+
+
+class UnknownModelError(ModelError):
+    """The server does not have the model: each further call would fail as well."""
+
+
+class MediaRefusedError(ModelError):
+    """The server does not process an image or a document in the request."""
+
+
+class StaleThinkingError(ModelError):
+    """The API does not accept the thinking in the request, because of what stands before it, or who sent it."""
 
 
 @dataclass(frozen=True)
@@ -110,14 +186,35 @@ class _Refusal:
     """True if the whole team should pause its calls."""
     unavailable: bool = False
     """True if other calls would fail as well: an outage with this error is the whole team's."""
+    cause: str = ""
+    """The cause that the server named for a failure of its own, without numbers; another attempt may fail like this."""
+    of_account: bool = False
+    """True if the account may not call the API now: it has no credit, or has reached a limit of spending."""
     may_be_outage: bool = True
     """False if the API answered, and the reply was of no use: each further attempt costs as much."""
-    too_long: bool = False
-    """True if a shorter request may succeed."""
+    kind: type[ModelError] = ModelError
+    """The error to raise if it is not retried."""
+    window: int | None = None
+    """The tokens that the model's window holds, as a refusal of a long request says."""
+    is_large: bool = False
+    """True if the request had too many bytes."""
+    names_media: bool = False
+    """True if the server gave an image or a document as the reason."""
+    status: int | None = None
+    """The HTTP status of the answer, if there was one."""
+    is_page: bool = False
+    """True if the answer was a web page."""
 
     def __post_init__(self) -> None:
         # What an API or a gateway says may repeat the key. It is journalled, mailed and shown.
         object.__setattr__(self, "text", redact(self.text))
+
+    def error(self) -> ModelError:
+        """Return the error to raise."""
+        error = self.kind(self.text, self.code)
+        if isinstance(error, TooLongError):
+            error.window, error.is_large = self.window, self.is_large
+        return error
 
 
 @dataclass
@@ -133,12 +230,16 @@ class _Outage:
     error: str
     until: float = 0
     failures: int = 0
+    ends: float = 0
+    """When it ends, if the API said so: for that the agent waits also longer than the team's `outage_hours`."""
 
 
 def make_client(*, api_key: str | None = None, base_url: str | None = None) -> AsyncAnthropic:
     """Return a client without retries of its own. Key and address default to those of the environment."""
     timeout = anthropic.Timeout(PROGRESS_TIMEOUT, connect=_CONNECT_TIMEOUT)
-    http = DefaultAsyncHttpxClient(verify=_tls_context(), timeout=timeout)
+    # No proxy for this machine's own addresses: `endpoint.proxy` says the same.
+    direct = {f"all://{host}": None for host in ("127.0.0.0/8", "localhost", "*.localhost", "[::1]")}
+    http = DefaultAsyncHttpxClient(verify=_tls_context(), timeout=timeout, mounts=direct)
     return AsyncAnthropic(api_key=api_key, base_url=base_url, max_retries=0, timeout=timeout, http_client=http)
 
 
@@ -170,23 +271,91 @@ class Model:
         self._call_timeout = env.seconds(env.CALL_TIMEOUT, CALL_TIMEOUT)
         self._prices = None if env.is_offline() else pricing.load(run_state.team.root)
         self._client = make_client()
-        self._max_tokens = MAX_TOKENS
-        """Tokens that a reply of this model may have."""
+        self.is_api = env.is_offline() or self._client.base_url.host == endpoint.API_HOST
+        """True if the server is the API itself, or the offline model, and no server of others."""
+        run_state.conversation.sends_unsigned = not self.is_api
+        spec = run_state.spec
+        self._project = models.of_project(run_state.team.root).get(spec.model, models.ProjectModel())
+        """What the project's `models.toml` says of the model."""
+        self._stated = models.Size(spec.flags.window, spec.flags.max_reply).or_else(self._project.size)
+        """What the hire and the project say of its size."""
+        if self._project.images is not None:
+            run_state.takes = dict.fromkeys(("image", "document"), self._project.images)
+        self._told = models.Size()
+        """What the server says of it."""
+        self._was_asked_again = False
+        self._server = endpoint.host_and_port(str(self._client.base_url))
+        self._has_called = False
         self._config = CachedFile(run_state.team.config, Config)
         self._settings: dict[str, Any] | None = None
         """The effort and thinking of this run's requests, from the first one on: a change would cost the cache."""
+        self.thinking_was_dropped = False
+        """True if the API left out thinking of the last request, because something before it had changed."""
         self._outage: _Outage | None = None
         """The outage of the API, until a call succeeds."""
+        self._coming: ReplyStream | None = None
+        """The reply that is streamed now, or that broke off."""
+        self.refused_status: int | None = None
+        """The HTTP status of the last failed attempt; None if there was no answer."""
+        self.refused_with_page = False
+        """True if the answer to it was a web page."""
 
-    async def window(self) -> int:
-        """Return how many tokens the model's window holds."""
+    async def learn_size(self) -> None:
+        """Find out how many tokens the model takes, and what else it can do.
+
+        In this order: what the hire says, the project's `models.toml`, the model's description by the server, its list
+        of models, and the models that an Ollama has loaded.
+        """
+        model = self._run_state.spec.model
+        said = await self._get(f"/v1/models/{quote(model, safe='')}")
+        self._told = models.size_in(said)
+        self._run_state.capabilities = models.read(said)
+        for path in () if self.is_api else ("/v1/models", "/api/ps"):
+            if self._stated.window or self._told.window:
+                break
+            self._told = self._told.or_else(models.size_in(models.find_in_list(await self._get(path), model)))
+        self.settle_window()
+
+    async def ask_again(self) -> None:
+        """Ask an Ollama for the window of a model that it has loaded for the first reply."""
+        if self._run_state.window_is_assumed and not self._was_asked_again:
+            self._was_asked_again = True
+            self._told = models.size_in(models.find_in_list(await self._get("/api/ps"), self._run_state.spec.model))
+            if self._told.window:
+                self.settle_window()
+
+    def settle_window(self) -> None:
+        """Use the window that is known, else assume one, and say so once."""
+        known = self._stated.or_else(self._told)
+        run_state, usual = self._run_state, _USUAL if self.is_api else _ASSUMED
+        assumes = known.window is None and not self.is_api
+        if assumes and not run_state.window_is_assumed:
+            sys.stderr.write(
+                f"{run_state.name}: the server does not say how much {run_state.spec.model} takes in, so "
+                f"{_ASSUMED.window} tokens are assumed; say it with `--window`, or in .crewboard/models.toml\n"
+            )
+        run_state.set_window(known.window or usual.window or 0, assumed=assumes)
+
+    @property
+    def longest_reply(self) -> int:
+        """Return how many tokens a reply may have, if the window has room for it."""
+        if self._stated.reply is not None:
+            return self._stated.reply
+        if self._run_state.window_is_assumed:
+            return _ASSUMED.reply or 0
+        effort = self.settings().get("output_config", {}).get("effort")
+        longest = LONGEST_THOUGHT if effort in _THINKS_LONG else LONGEST_REPLY
+        return min(longest, self._told.reply or (longest if self.is_api else _UNTOLD_REPLY))
+
+    async def _get(self, path: str) -> Mapping[str, Any]:
+        """Return the object that a server sends for a path; an empty one if it sends none."""
         try:
-            info = await self._client.models.retrieve(self._run_state.spec.model, timeout=10.0)
-        except (anthropic.AnthropicError, httpx2.HTTPError, TypeError, ValueError):
-            return DEFAULT_WINDOW
-        self._run_state.capabilities = models.read(info.to_dict(mode="json", warnings=False))
-        self._max_tokens = min(info.max_tokens or MAX_TOKENS, MAX_TOKENS)
-        return info.max_input_tokens or DEFAULT_WINDOW
+            answer = await self._client.get(path, cast_to=httpx2.Response, options={"timeout": _ASK_TIMEOUT})
+            said = answer.json()
+        # A server that answers every path may send anything.
+        except (anthropic.AnthropicError, httpx2.HTTPError, TypeError, ValueError, RecursionError):
+            return {}
+        return said if isinstance(said, dict) else {}
 
     def settings(self) -> dict[str, Any]:
         """Return the effort and thinking of a request.
@@ -195,14 +364,30 @@ class Model:
             ModelError: The model does not take what the agent was hired with, the web included.
         """
         if self._settings is None:
-            spec, can = self._run_state.spec, self._run_state.capabilities
-            asked, kind = (spec.flags.effort, spec.flags.thinking), type_of(spec.type, spec.definition)
+            spec = self._run_state.spec
+            can = self._run_state.capabilities or (models.known(spec.model) if self.is_api else None)
+            asked = (spec.flags.effort, spec.flags.thinking or self._project.thinking)
+            kind = type_of(spec.type, spec.definition)
             if (why := models.refusal(spec.model, can, *asked, web=spec.flags.web)) is not None:
                 raise ModelError(why, ExitCode.USAGE)
             usual = kind.effort, kind.thinking
             self._settings = models.settings(can, asked, usual)
+            if self.is_api:
+                self._settings = models.with_binding(self._settings, spec.model, self._client.default_headers)
             self._run_state.note_settings(*models.chosen(can, asked, usual))
         return self._settings
+
+    @property
+    def _caches_an_hour(self) -> bool:
+        """Return True if the prompt cache is to keep the conversation for an hour.
+
+        Writing costs 2 in place of 1.25 times the input then, and a call after a pause of more than five minutes reads
+        for a tenth or less what it would write again. So that pays for agents that wait: a lead, and one that waited so
+        long before its present assignment or for a call in it, such as the approval of a plan. What was cached for five
+        minutes is gone then, so nothing is written twice because of the change.
+        """
+        waits = self._run_state.spec.type == LEAD or self._run_state.conversation.pause > CACHE_SECONDS
+        return self.is_api and waits
 
     async def reply(
         self, system: str, tools: list[dict[str, Any]], messages: list[dict[str, Any]], longest: int
@@ -217,30 +402,43 @@ class Model:
         """
         request: dict[str, Any] = {
             "model": self._run_state.spec.model,
-            "max_tokens": min(longest, self._max_tokens),
+            "max_tokens": longest,
             "system": system,
             "messages": messages,
             **self.settings(),
         }
+        contents = [message["content"] for message in messages if isinstance(message["content"], list)]
+        has_media = any(_is_media(block) for content in contents for block in content)
         if tools:
-            request.update(with_breakpoints(system, tools, messages))
+            request.update(with_breakpoints(system, tools, messages, an_hour=self._caches_an_hour))
         waited = 0.0
         attempt = 1
         failing_since = 0.0
+        causes: list[str] = []
         while True:
             paused = await self._wait_for_cooldown()
             waited += paused if failing_since else 0
+            self._has_called = True
             self._show("thinking")
-            outcome = await self._interrupts.run_interruptibly(self._attempt(request))
+            try:
+                outcome = await self._interrupts.run_interruptibly(self._attempt(request, is_first=attempt == 1))
+            finally:
+                self._count_broken()
             if isinstance(outcome, Reply):
                 self._end_outage()
                 return outcome
+            self.refused_status, self.refused_with_page = outcome.status, outcome.is_page
+            if outcome.names_media and has_media:
+                raise MediaRefusedError(outcome.text, ExitCode.FAILED)
             delay = max(outcome.wait, self._delay(attempt))
             if not outcome.retry:
-                raise (TooLongError if outcome.too_long else ModelError)(outcome.text, outcome.code)
+                raise outcome.error()
+            causes.append(outcome.cause)
+            if outcome.cause and causes[-_SAME_FAILURES:] == [outcome.cause] * _SAME_FAILURES:
+                raise ModelError(f"failed {_SAME_FAILURES} times in the same way: {outcome.text}", ExitCode.FAILED)
             waited += outcome.waited
             failing_since = failing_since or self._run_state.now()
-            is_used_up = waited + delay > self._budget and (attempt > 1 or not outcome.waited)
+            is_used_up = outcome.of_account or (waited + delay > self._budget and (attempt > 1 or not outcome.waited))
             if is_used_up and not outcome.may_be_outage:
                 raise ModelError(f"the API stayed unavailable: {outcome.text}", ExitCode.API_UNAVAILABLE)
             if is_used_up or (self._outage is not None and outcome.may_be_outage):
@@ -248,7 +446,7 @@ class Model:
                 attempt += 1
                 continue
             if outcome.shared:
-                cooldown.extend(self._run_state.agent, delay, outcome.text)
+                cooldown.extend(self._run_state.agent, self._server, delay, outcome.text)
             await self._wait_for_retry(outcome, attempt, delay)
             waited += delay
             attempt += 1
@@ -265,19 +463,22 @@ class Model:
     async def _wait_for_cooldown(self) -> float:
         """Wait while the team's calls are paused, or this worker's in an outage; return for how many seconds.
 
-        After a cooldown each worker tries again at a random time; after a pause in an outage, in its turn.
+        After a cooldown each worker tries again at a random time; after a pause in an outage, in its turn. The first
+        call of a run may try once before.
         """
         run_state, began = self._run_state, time.monotonic()
         if self._outage is not None and (own := self._outage.until - time.monotonic()) > 0:
             await self._wait_in_outage(self._outage, own)
-        while (pause := cooldown.current(run_state.agent)) is not None:
+        while (pause := cooldown.current(run_state.agent, self._server)) is not None:
             now = run_state.now()
             if (left := cooldown.left(pause, now)) <= 0:
                 break
             if cooldown.is_outage(pause, now):
                 if self._outage is None:
                     self._outage = _Outage(pause.since, time.monotonic(), pause.error)
-                await self._wait_in_outage(self._outage, left)
+                    if not self._has_called and cooldown.may_try(run_state.agent, self._server):
+                        break
+                await self._wait_in_outage(self._outage, left, until_it_ends=True)
                 await self._wait_in_outage(self._outage, cooldown.place_in_line(run_state.agent) * cooldown.WAKE_STEP)
             else:
                 seconds = left + self._rng() * COOLDOWN_SPREAD
@@ -299,8 +500,12 @@ class Model:
         outage = self._outage = self._outage or _Outage(since, now, refusal.text)
         outage.error = refusal.text
         self._check_outage(outage)
+        if refusal.of_account and refusal.wait:
+            outage.ends = now + refusal.wait + cooldown.MAX_OUTAGE_PAUSE
         if refusal.unavailable:
-            pause = cooldown.extend_outage(self._run_state.agent, refusal.wait, refusal.text, outage.since)
+            pause = cooldown.extend_outage(
+                self._run_state.agent, self._server, refusal.wait, refusal.text, outage.since
+            )
         else:
             outage.failures += 1
             pause = cooldown.outage_pause(outage.failures, refusal.wait) * (1 + 0.2 * self._rng())
@@ -320,7 +525,7 @@ class Model:
         hours = config.outage_hours
         if config.on_outage == "fail":
             why = "the API stayed unavailable"
-        elif time.monotonic() - outage.began >= hours * 3600:
+        elif time.monotonic() >= max(outage.began + hours * 3600, outage.ends):
             why = f"the API stayed unavailable for {hours:g} h"
         else:
             return
@@ -331,13 +536,21 @@ class Model:
         """Note that the API is available again, for the whole team."""
         if self._outage is not None:
             self._outage = None
-            cooldown.end_outage(self._run_state.agent)
+            cooldown.end_outage(self._run_state.agent, self._server)
 
-    async def _wait_in_outage(self, outage: _Outage, seconds: float) -> None:
+    async def _wait_in_outage(self, outage: _Outage, seconds: float, *, until_it_ends: bool = False) -> None:
+        """Wait; not longer than until another agent found the API available, if `until_it_ends`."""
         if seconds > 0:
-            await self._wait(f"the API is unavailable: {outage.error}", seconds, outage.error, outage)
+            doing = f"the API is unavailable: {outage.error}"
+            await self._wait(doing, seconds, outage.error, outage, until_it_ends=until_it_ends)
 
-    async def _wait(self, doing: str, seconds: float, error: str, outage: _Outage | None = None) -> None:
+    def _has_ended(self) -> bool:
+        pause = cooldown.current(self._run_state.agent, self._server)
+        return pause is not None and not pause.since
+
+    async def _wait(
+        self, doing: str, seconds: float, error: str, outage: _Outage | None = None, *, until_it_ends: bool = False
+    ) -> None:
         """Wait, and show that. An interrupt or a pause ends the wait, and a shutdown request is approved."""
         run_state = self._run_state
         since = outage.since if outage is not None else None
@@ -352,127 +565,166 @@ class Model:
                 # The loop then waits until the agent is unpaused, and calls again.
                 if self._interrupts.paused:
                     raise Interrupted
+                if until_it_ends and self._has_ended():
+                    return
                 await self._interrupts.wait(min(left, SWEEP_INTERVAL))
 
         await self._interrupts.run_interruptibly(until_then(), waiting=True)
 
-    async def _attempt(self, request: dict[str, Any]) -> Reply | _Refusal:
+    async def _attempt(self, request: dict[str, Any], *, is_first: bool) -> Reply | _Refusal:
         progress = asyncio.timeout(self._progress_timeout)
         try:
             async with asyncio.timeout(self._call_timeout), progress:
-                return await self._stream(request, progress)
+                return await self._stream(request, progress, is_first=is_first)
         except TimeoutError:
             if progress.expired():
-                text, waited = f"the reply made no progress for {self._progress_timeout:g} s", self._progress_timeout
+                more = f"; {env.PROGRESS_TIMEOUT} gives a slow server more time"
+                text = f"the reply made no progress for {self._progress_timeout:g} s{more}"
+                waited = self._progress_timeout
             else:
                 text, waited = f"the reply took longer than {self._call_timeout:g} s", self._call_timeout
             return _Refusal(text, retry=True, waited=waited)
-        except (anthropic.AnthropicError, httpx2.HTTPError, ValueError, TypeError) as error:
+        except (anthropic.AnthropicError, httpx2.HTTPError, ServerError, PageError, ValueError, TypeError) as error:
             return _judge(error)
 
-    async def _stream(self, request: dict[str, Any], progress: asyncio.Timeout) -> Reply | _Refusal:
+    async def _stream(self, request: dict[str, Any], progress: asyncio.Timeout, *, is_first: bool) -> Reply | _Refusal:
         run_state = self._run_state
         began = last_shown = time.monotonic()
         run_state.clear_live()
-        events = Events(await self._client.messages.create(**request, stream=True))
-        async with _stream_of(events) as stream:
-            async for event in _readable(stream):
-                progress.reschedule(asyncio.get_running_loop().time() + self._progress_timeout)
-                if event.type == "text":
-                    run_state.stream(event.text)
+        response = (await self._client.messages.create(**request, stream=True)).response
+        coming = self._coming = ReplyStream(response)
+        try:
+            now = asyncio.get_running_loop().time
+            heard = now()
+            async for kind, text in coming.pieces():
+                heard = heard if kind == "ping" else now()
+                progress.reschedule(
+                    min(now(), heard + self._progress_timeout * (_ONLY_PINGS - 1)) + self._progress_timeout
+                )
+                if kind == "text":
+                    run_state.stream(text)
                 if time.monotonic() - last_shown > 1:
                     last_shown = time.monotonic()
                     # A reply that is being paid for must not end because the disk is full just now.
                     with contextlib.suppress(StorageError):
-                        self._show("thinking" if event.type == "thinking" else "writing")
-            message = await stream.get_final_message()
+                        self._show("thinking" if kind == "thinking" else "writing")
+        finally:
+            await response.aclose()
         run_state.flush()
-        if message.stop_reason is None:
+        found = coming.finish(request.get("tools", []), run_state.conversation.call_ids)
+        if found is None:
             return _Refusal("the reply ended early", retry=True, may_be_outage=False)
-        refused = {}
-        for index, text in events.inputs.items():
-            try:
-                events.blocks[index]["input"] = read_input(text)
-            except InputError as error:
-                refused[str(events.blocks[index].get("id", index))] = str(error)
-            except ValueError:
-                # A reply that was cut off ends within an input; its calls are not run.
-                if message.stop_reason == "tool_use":
-                    raise
-        content = without_lone_surrogates([events.blocks[index] for index in sorted(events.blocks)])
-        usage = message.usage
-        on_the_web = usage.server_tool_use
-        used = Tokens(
-            input=usage.input_tokens,
-            output=usage.output_tokens,
-            cache_read=usage.cache_read_input_tokens or 0,
-            cache_write=usage.cache_creation_input_tokens or 0,
-            # Another endpoint than the API may leave one of them out.
-            web_searches=getattr(on_the_web, "web_search_requests", None) or 0,
-            web_fetches=getattr(on_the_web, "web_fetch_requests", None) or 0,
-        )
+        if found.malformed and is_first:
+            # By chance the next one may be whole. If not, the model is told.
+            return _Refusal(f"the reply was malformed: {found.malformed}", retry=True, may_be_outage=False)
+        self.thinking_was_dropped = _dropped_thinking(coming.said.get("input_transformations"))
+        said, details = coming.said.get("model"), coming.said.get("stop_details")
+        model = said if isinstance(said, str) and said else run_state.spec.model
+        # The API does not bill a refusal before it wrote anything.
+        used = Tokens() if found.stop_reason == "refusal" and not found.content else coming.used
+        if not used.total and found.content:
+            used = _estimate(request, found.content)
         reply = Reply(
             ts=run_state.now(),
-            content=content,
-            stop_reason=message.stop_reason,
+            content=found.content,
+            stop_reason=found.stop_reason,
             usage=used,
-            model=message.model,
+            model=model,
             seconds=round(time.monotonic() - began, 3),
-            cost_usd=self._prices.cost(message.model, used) if self._prices else None,
-            refused=refused,
-            stop_details=message.stop_details.to_dict(mode="json", warnings=False) if message.stop_details else None,
+            cost_usd=self._cost(model, used),
+            refused=found.refused,
+            stop_details=details if isinstance(details, dict) else None,
         )
-        return _unstorable(reply) or reply
+        if (refusal := _unstorable(reply)) is None:
+            self._coming = None
+        return refusal or reply
+
+    def _cost(self, model: str, used: Tokens) -> float | None:
+        """Return the cost of a reply: at the price of the model that was asked, if that of the reply has none."""
+        if self._prices is None:
+            return None
+        cost = self._prices.cost(model, used)
+        return self._prices.cost(self._run_state.spec.model, used) if cost is None else cost
+
+    @property
+    def is_priced(self) -> bool:
+        """Return True if a budget in money can be counted."""
+        return self._prices is None or self._cost(self._run_state.spec.model, Tokens()) is not None
+
+    def _count_broken(self) -> None:
+        """Journal what a reply used that broke off, or that was of no use: the API bills it."""
+        coming, self._coming = self._coming, None
+        if coming is None or (used := coming.used) == Tokens():
+            return
+        said = coming.said.get("model")
+        model = said if isinstance(said, str) and said else self._run_state.spec.model
+        cost = self._cost(model, used)
+        self._run_state.append(BrokenReply(ts=self._run_state.now(), usage=used, model=model, cost_usd=cost))
 
 
-def _stream_of(events: "Events") -> AsyncMessageStream[None]:
-    # The stream only iterates and closes what it is given.
-    return AsyncMessageStream(cast("AsyncStream[RawMessageStreamEvent]", events), output_format=NotGiven())
+def _estimate(request: Mapping[str, Any], content: list[dict[str, Any]]) -> Tokens:
+    """Return about how many tokens a request and its reply had."""
+    asked = _characters([request.get(part) for part in ("system", "tools", "messages")]) // _CHARACTERS_PER_TOKEN
+    given = _characters(content) // _CHARACTERS_PER_TOKEN + 1
+    return Tokens(input=asked, output=given, estimated=asked + given)
+
+
+def _characters(value: object) -> int:
+    """Return the length of all texts in a value, without images."""
+    if isinstance(value, dict):
+        return sum(len(name) + _characters(each) for name, each in value.items() if name != "data")
+    if isinstance(value, list):
+        return sum(map(_characters, value))
+    return len(value) if isinstance(value, str) else 1
+
+
+def _is_media(block: dict[str, Any]) -> bool:
+    """Return True for an image or a document, or a result that holds one."""
+    inner = block.get("content")
+    return block["type"] in ("image", "document") or (isinstance(inner, list) and any(map(_is_media, inner)))
+
+
+def _dropped_thinking(changes: object) -> bool:
+    """Return True if a reply says that thinking of the request was left out because of its prefix."""
+    return isinstance(changes, list) and any(
+        isinstance(change, dict) and change.get("reason") == "prefix_binding_mismatch" for change in changes
+    )
 
 
 async def rehearse(client: AsyncAnthropic) -> None:
     """Make the calls that a worker makes, so that the SDK has built what it builds on first use."""
-    await client.models.retrieve("m")
+    await client.get("/v1/models/m", cast_to=httpx2.Response)
     prompt = [{"role": "user", "content": "."}]
     request: dict[str, Any] = {"model": "m", "max_tokens": 1, "messages": prompt}
-    async with _stream_of(Events(await client.messages.create(**request, stream=True))) as stream:
-        async for _ in _readable(stream):
-            pass
-        message = await stream.get_final_message()
-    for block in message.content:
-        block.to_dict(mode="json")
-
-
-async def _readable(stream: AsyncMessageStream[None]) -> AsyncIterator["ParsedMessageStreamEvent[None]"]:
-    """Yield what the API sends, and check that it makes a whole message.
-
-    Raises:
-        ValueError: It does not. The SDK raises errors of many types in that case.
-    """
-    try:
-        async for event in stream:
-            yield event
-        _ = stream.current_message_snapshot
-    except (AssertionError, AttributeError, LookupError, TypeError) as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from error
+    stream = ReplyStream((await client.messages.create(**request, stream=True)).response)
+    async for _ in stream.pieces():
+        pass
+    await stream.response.aclose()
 
 
 def _unstorable(reply: Reply) -> _Refusal | None:
     """Return a refusal if the journal cannot hold a reply."""
     try:
-        if len(store.codec.encode(reply)) <= store.files.MAX_LINE:
+        if len(codec.encode(reply)) <= files.MAX_LINE:
             return None
-        reason = f"it is longer than {store.files.MAX_LINE} bytes"
+        reason = f"it is longer than {files.MAX_LINE} bytes"
     except BadDataError as error:
         reason = str(error)
     return _Refusal(f"the reply cannot be stored: {reason}", retry=False, code=ExitCode.FAILED)
 
 
-def _judge(error: Exception) -> _Refusal:
+def _judge(error: Exception) -> _Refusal:  # noqa: PLR0911  one for each kind of error
     """Return what a failed call means."""
     match error:
+        case PageError():
+            text = f"the address serves {_PAGE}, no API"
+            return _Refusal(text, retry=True, may_be_outage=False, cause=text, status=_OK, is_page=True)
+        case ServerError():
+            return _judge_status(_OK, error.body)
         case anthropic.APIStatusError():
-            return _judge_status(error)
+            found = _judge_status(error.status_code, error.body, _retry_after(error), error.message)
+            is_page = error.response.headers.get("content-type", "").startswith("text/html")
+            return replace(found, status=error.status_code, is_page=is_page)
         case anthropic.APIConnectionError():
             return _judge_connection(error)
         case httpx2.HTTPError():
@@ -481,7 +733,8 @@ def _judge(error: Exception) -> _Refusal:
             # Of the request: every attempt would fail.
             return _Refusal(f"the request cannot be encoded: {error}", retry=False, code=ExitCode.FAILED)
         case ValueError():
-            return _Refusal(f"the reply was malformed: {str(error)[:100]}", retry=True, may_be_outage=False)
+            text = f"the reply was malformed: {str(error)[:200]}"
+            return _Refusal(text, retry=True, may_be_outage=False, cause=_without_numbers(text))
         case _:
             return _Refusal(str(error), retry=False, code=ExitCode.CREDENTIALS)
 
@@ -494,35 +747,103 @@ def _judge_connection(error: anthropic.APIConnectionError) -> _Refusal:
         return _Refusal(text, retry=False, code=ExitCode.CREDENTIALS)
     if isinstance(error.__cause__, httpx2.UnsupportedProtocol):
         return _Refusal("the base URL starts with neither http:// nor https://", retry=False, code=ExitCode.FAILED)
-    return _Refusal(f"no connection: {error.__cause__ or error}", retry=True, unavailable=True)
+    url = str(error.request.url)
+    through = endpoint.proxy(os.environ, url)
+    way = f" through the proxy {endpoint.host_and_port(through)}" if through else ""
+    text = f"no connection to {endpoint.host_and_port(url)}{way}: {error.__cause__ or error}"
+    return _Refusal(text, retry=True, unavailable=True)
 
 
-def _judge_status(error: anthropic.APIStatusError) -> _Refusal:
-    """Return what an error of the API means. An error event in a stream has status 200; its type tells the reason."""
-    kind = str(getattr(error, "type", None) or "error")
-    said = error.body.get("error", {}) if isinstance(error.body, dict) else {}
-    text = str(said.get("message", "") if isinstance(said, dict) else "") or error.message
-    in_stream = error.status_code == _OK
-    if error.status_code in _RETRIED_STATUS or (in_stream and kind in _RETRIED_ERROR):
+def _judge_status(status: int, body: object, wait: float = 0, otherwise: str = "") -> _Refusal:
+    """Return what an error means. One in the middle of a stream has the status 200; its code or type tells the reason.
+
+    Servers of others put code, type and message beside each other, without an `error` around them.
+    """
+    said = body.get("error", body) if isinstance(body, dict) else body
+    said = said if isinstance(said, dict) else {"message": said if isinstance(said, str) else ""}
+    kind, text = str(said.get("type") or "error"), str(said.get("message") or "")
+    in_stream = status == _OK
+    if in_stream:
+        code = said.get("code")
+        status = code if isinstance(code, int) and 400 <= code < 600 else _STATUS.get(kind, 500)  # noqa: PLR2004
+    named = bool(text) and not isinstance(body, str)
+    # The tags of a page say nothing to a reader.
+    text = _PAGE if _is_page(body) else (text or otherwise or str(body))[:_MOST_SAID]
+    if status == _NO_PAYMENT or _OF_ACCOUNT.search(f"{kind} {text}"):
         return _Refusal(
-            f"during the reply, {kind}: {text}" if in_stream else f"{error.status_code} {kind}: {text}",
+            f"the account cannot be used: {text}",
             retry=True,
-            wait=_retry_after(error),
-            shared=error.status_code in _SHARED,
-            unavailable=error.status_code in _UNAVAILABLE,
+            wait=_seconds_until_reset(text) or wait,
+            unavailable=True,
+            of_account=True,
         )
-    if error.status_code in (401, 403) or (in_stream and kind in _NO_CREDENTIALS):
+    if status in _MAY_BE_TOO_LONG and models.is_too_long(f"{kind} {said.get('code')} {text}"):
         return _Refusal(
-            f"the API refused the credentials ({kind if in_stream else error.status_code}): {text}",
+            f"the API refused the request ({status} {kind}): {text}",
+            retry=False,
+            code=ExitCode.FAILED,
+            kind=TooLongError,
+            window=_window_of(said, text),
+        )
+    if status in _RETRIED_STATUS:
+        return _Refusal(
+            f"during the reply, {kind}: {text}" if in_stream else f"{status} {kind}: {text}",
+            retry=True,
+            wait=wait,
+            shared=not in_stream and status in _SHARED,
+            unavailable=not in_stream and status in _UNAVAILABLE,
+            cause=_cause(text) if named and status == _FAILED else "",
+            names_media=status == _FAILED and _NAMES_MEDIA.search(text) is not None,
+        )
+    if status in (401, 403):
+        return _Refusal(
+            f"the API refused the credentials ({kind if in_stream else status}): {text}",
             retry=False,
             code=ExitCode.CREDENTIALS,
         )
     return _Refusal(
-        f"the API refused the request ({error.status_code} {kind}): {text}",
+        f"the API refused the request ({kind if in_stream else f'{status} {kind}'}): {text}",
         retry=False,
         code=ExitCode.FAILED,
-        too_long=error.status_code == _TOO_LARGE or any(said in text for said in _TOO_LONG),
+        kind=_kind(status, text),
+        is_large=status == _TOO_LARGE,
+        names_media=status in _MAY_BE_MEDIA and _NAMES_MEDIA.search(text) is not None,
     )
+
+
+def _is_page(body: object) -> bool:
+    return isinstance(body, str) and body.lstrip()[:_MOST_TAG].lower().startswith(("<!doctype html", "<html"))
+
+
+def _seconds_until_reset(text: str) -> float:
+    """Return the seconds until the day on which an account may be used again; 0 if the text names none."""
+    if (match := _REGAIN.search(text)) is None:
+        return 0
+    at = _seconds(f"{match[1]}T{match[2]}:00+00:00")
+    return max(0.0, min(at - time.time(), _LONGEST_SPEND_LIMIT)) if at is not None else 0
+
+
+def _window_of(said: Mapping[str, Any], text: str) -> int | None:
+    window = said.get("n_ctx")
+    return window if isinstance(window, int) and window > 0 else models.window_in_text(text)
+
+
+def _cause(text: str) -> str:
+    """Return the cause that a text names, without its numbers; empty if it names none."""
+    return "" if _NO_CAUSE.fullmatch(text.strip().lower()) else _without_numbers(text)
+
+
+def _without_numbers(text: str) -> str:
+    return re.sub(r"\d+", "", text)
+
+
+def _kind(status: int, text: str) -> type[ModelError]:
+    """Return the error for a request that was refused, by which the loop knows what may help."""
+    if status == _TOO_LARGE:
+        return TooLongError
+    if status in _MAY_BE_UNKNOWN and _UNKNOWN_MODEL.search(text) is not None:
+        return UnknownModelError
+    return StaleThinkingError if _STALE_THINKING in text else ModelError
 
 
 def _retry_after(error: anthropic.APIStatusError) -> float:

@@ -10,17 +10,19 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
-from crewboard.records import Request
+from crewboard.records.requests import Request
 from crewboard.sandbox.process import Child
 from crewboard.sandbox.sandbox import Sandbox
 from crewboard.sandbox.shell import BackgroundCommand
-from crewboard.store import CachedFile, TeamDirectory
+from crewboard.store.json_records import CachedFile
+from crewboard.store.layout import TeamDirectory
 from crewboard.worker.interrupts import Interrupts
 from crewboard.worker.run_state import RunState
+from crewboard.worker.tools.schemas import simplify
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,6 @@ MAX_SERVERS = 4
 
 _BUSY_WAIT = 0.05
 """Seconds that a call waits for a server that is busy. Most calls take less than it takes to start another one."""
-
-_MOST_OF_COMMAND = 100
-"""Characters of a command that name it."""
 
 _ATTEMPTS = 3
 """Attempts to set up a sandbox. It fails if a file that it mounts is removed just then."""
@@ -241,8 +240,8 @@ class FileToolClient:
             result = command.result
             if result is not None and not command.end_was_told:
                 how = (result.ending or result.content).partition("\n")[0]
-                shown = " ".join(command.command.split())[:_MOST_OF_COMMAND]
-                told[handle] = f"{handle} has ended {how}: {shown}. bash_output shows what it printed."
+                # Without the command: the API fetches addresses that stand in the user's part of a request.
+                told[handle] = f"{handle} has ended {how}. bash_output shows what it printed."
         return told
 
     async def close(self) -> None:
@@ -275,6 +274,16 @@ class Input(BaseModel):
 class NoInput(Input):
     """The input of a tool that takes none."""
 
+
+def _require_text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("the text is blank")
+    return text
+
+
+# Not a pattern, which servers may refuse and models do not need.
+NonBlank = Annotated[str, AfterValidator(_require_text)]
+"""A text in an input that is not blank."""
 
 In = TypeVar("In", bound=Input)
 
@@ -362,7 +371,7 @@ class Tool(Generic[In]):
     seconds: Callable[[In], float] | None = None
     """After how many seconds the agent counts as stuck; None for the default."""
     schema: dict[str, Any] | None = None
-    """The JSON schema of the input, where another program chose it."""
+    """The JSON schema of the input as it is sent, where another program chose it."""
 
     def definition(self) -> dict[str, Any]:
         """Return the tool in the form of the Messages API."""
@@ -373,8 +382,7 @@ class Tool(Generic[In]):
 @cache
 def _schema(model: type[Input]) -> dict[str, Any]:
     """Return the JSON schema of an input. Cached: it takes 0.3 ms, for each tool of each model call."""
-    schema = model.model_json_schema()
+    schema = simplify(model.model_json_schema())
+    # That of the class is not for the model.
     schema.pop("description", None)
-    for part in (schema, *schema.get("properties", {}).values()):
-        part.pop("title", None)
     return schema

@@ -7,8 +7,10 @@ import traceback
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from crewboard import protocol, store
-from crewboard.records import CrewboardError, StorageError, ToolResult, ToolStart, describe_call
+from crewboard.errors import CrewboardError, StorageError
+from crewboard.protocol import requests
+from crewboard.records.events import ToolResult, ToolStart, describe_call
+from crewboard.store import agents
 from crewboard.untrusted import elide_middle, without_surrogates
 from crewboard.worker.conversation import Block
 from crewboard.worker.interrupts import Interrupts
@@ -185,7 +187,7 @@ class ToolExecutor:
         run_state = self._run_state
         if (why := run_state.refuses_media([kind for _, kind, _ in outcome.media])) is not None:
             outcome = Outcome(f"{block['name']} was not run: {why}", is_error=True)
-        media = [store.agents.keep_media(run_state.agent, *each) for each in outcome.media]
+        media = [agents.keep_media(run_state.agent, *each) for each in outcome.media]
         run_state.append(
             ToolResult(
                 ts=run_state.now(),
@@ -207,9 +209,7 @@ class ToolExecutor:
         """Cancel the request that was waited for, and give each pending call an error result, after an interrupt."""
         run_state = self._run_state
         if run_state.status.waiting_for is not None:
-            protocol.requests.close(
-                run_state.team, run_state.status.waiting_for, "cancelled", run_state.name, run_state.now()
-            )
+            requests.close(run_state.team, run_state.status.waiting_for, "cancelled", run_state.name, run_state.now())
         for block in list(run_state.conversation.pending):
             started = block["id"] in run_state.conversation.started
             reason = f"{'interrupted before it ended' if started else 'not run: interrupted'}; read your mail"

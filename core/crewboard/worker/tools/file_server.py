@@ -7,6 +7,7 @@ starts another one. It imports only the standard library, to start fast and use 
 """
 
 import fnmatch
+import hashlib
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crewboard import edits, media
+from crewboard.names import PROJECT_FILES, imports_of
 from crewboard.worker.tools.workspace import (
     HIDDEN,
     Change,
@@ -45,18 +47,19 @@ MAX_IMPORTS = 20
 MAX_IMPORT_DEPTH = 5
 """Number of imports that may lead from a project's file to another file."""
 
-_IMPORT = re.compile(r"(?<![\w.`@/])@((?:~?/)?[\w.][\w./-]*\w)")
-_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
-
-MAX_SKILLS = 100
-MAX_SKILL_FRONT = 20_000
-"""Bytes of a skill in which its description must be."""
+MAX_SKILL = 20 * 1024 * 1024
+MAX_SKILL_FILES = 500
+MAX_SKILL_TEXT = 100_000
+SKILL_LEAVES_OUT = "__pycache__"
+"""As in `skill_files`, which a process that starts fast does not import."""
 
 MAX_LINES = 2000
 MAX_MATCHES = 500
 MAX_PATHS = 1000
 MAX_LINE = 500
 """Characters of a line that grep shows."""
+MAX_READ_LINE = 2000
+"""Characters of a line that `read_file` shows: one line of generated code may be longer than a response."""
 
 RIPGREP = ("/usr/bin/rg", "/usr/local/bin/rg", "/bin/rg")
 """The places where ripgrep may be. Not the search path, which may contain folders that agents write."""
@@ -112,11 +115,20 @@ def read_file(workspace: Workspace, path: str, offset: int = 1, limit: int = MAX
         return Done(media.describe(name, kind, len(data)), media=found)
     lines = data.decode("utf-8", "replace").splitlines()
     first = max(offset, 1)
-    shown = [f"{number}\t{line}" for number, line in enumerate(lines[first - 1 :], first)]
-    if lines and not shown:
+    if lines and first > len(lines):
         last = f"read from a line between 1 and {len(lines)}"
         raise RefusedError(f"{path} has {len(lines)} lines; there is no line {first}: {last}")
-    return _bounded(shown, max(min(limit, MAX_LINES), 1), f"lines (of {len(lines)})") or "(an empty file)"
+    shown, room, end = list[str](), MAX_TEXT, first - 1 + max(min(limit, MAX_LINES), 1)
+    for number, line in enumerate(lines[first - 1 : end], first):
+        more = len(line) - MAX_READ_LINE
+        text = f"{number}\t{line[:MAX_READ_LINE]}" + (f" [{more} more characters left out]" if more > 0 else "")
+        room -= len(text) + 1
+        if room < 0:
+            break
+        shown.append(text)
+    if (following := first + len(shown)) <= len(lines):
+        shown.append(f"[go on with offset {following}; the file has {len(lines)} lines]")
+    return "\n".join(shown) or "(an empty file)"
 
 
 def read_text(workspace: Workspace, path: str) -> str:
@@ -127,14 +139,17 @@ def read_text(workspace: Workspace, path: str) -> str:
     return data.decode("utf-8", "replace")
 
 
-def read_project_file(workspace: Workspace, path: str) -> str:
-    """Return a project's file (`CLAUDE.md`), and behind it the files that it imports with `@path`, within limits."""
+def read_project_file(workspace: Workspace, path: str, accepted: dict[str, str] | None = None) -> str:
+    """Return a project's file (`CLAUDE.md`), and behind it the files that it imports with `@path`, within limits.
+
+    With `accepted`, a file that agents can write is left out unless its SHA-256 stands there.
+    """
     texts, found, left = list[str](), {path}, MAX_PROJECT_TEXT
     waiting = [(path, path, "", 0)]
     while waiting and left > 0 and len(texts) <= MAX_IMPORTS:
         name, written, by, depth = waiting.pop(0)
         try:
-            text = workspace.read(workspace.resolve(name)).decode("utf-8", "replace")
+            data = workspace.read(workspace.resolve(name))
         except RefusedError as refusal:
             if not by:
                 raise
@@ -142,36 +157,59 @@ def read_project_file(workspace: Workspace, path: str) -> str:
             if "/" in written:
                 texts.append(f"[{by} imports a file that was not read: {refusal}]")
             continue
+        if (
+            accepted is not None
+            and name not in PROJECT_FILES
+            and accepted.get(name) != hashlib.sha256(data).hexdigest()
+        ):
+            texts.append(f"[{by} imports {name}, which is left out: the user has not accepted it as it is now]")
+            continue
+        text = data.decode("utf-8", "replace")
         texts.append((f"[{name}, which {by} imports:]\n" if by else "") + text[:left])
         left -= len(text)
-        wanted = _imports(text, name) if depth < MAX_IMPORT_DEPTH else {}
+        wanted = imports_of(text, name) if depth < MAX_IMPORT_DEPTH else {}
         waiting += [(each, as_written, name, depth + 1) for each, as_written in wanted.items() if each not in found]
         found.update(wanted)
     return "\n\n".join(texts)
 
 
-def _imports(text: str, path: str) -> dict[str, str]:
-    """Return what a file imports, in order: the path from the root, and as it is written. Nothing that is in code."""
-    folder = path.rpartition("/")[0]
-    names = _IMPORT.findall(_CODE.sub("", text))
-    # A path that leads out stays as it is: it is refused with the reason.
-    return {
-        each if each.startswith(("/", "~")) else os.path.normpath(f"{folder or '.'}/{each}"): each for each in names
-    }
+def read_skills(workspace: Workspace, path: str, names: list[str], file: str) -> str:
+    """Return a file of each of these skills, and a SHA-256 of each file of its folder, by name, as JSON.
 
-
-def list_skills(workspace: Workspace, path: str) -> str:
-    """Return the beginning of `SKILL.md` in each folder of a folder, by name, as JSON."""
-    with workspace.open_folder(workspace.resolve(path)) as folder, os.scandir(folder) as listing:
-        names = sorted(entry.name for entry in listing)[:MAX_SKILLS]
-    found: dict[str, str] = {}
+    The text is of the same reading as the sums, so what they stand for is what is told.
+    """
+    found: dict[str, dict[str, Any]] = {}
     for name in names:
         try:
-            data = workspace.read(workspace.resolve(f"{path}/{name}/SKILL.md"))
-        except (RefusedError, OSError):
+            files = _files_of_skill(workspace, f"{path}/{name}")
+        except (RefusedError, OSError) as error:
+            found[name] = {"why": str(error)}
             continue
-        found[escape_name(name)] = data[:MAX_SKILL_FRONT].decode("utf-8", "replace")
+        sums = {each: hashlib.sha256(data).hexdigest() for each, data in files.items()}
+        found[name] = {"files": sums}
+        if file in files:
+            found[name]["text"] = files[file].decode("utf-8", "replace")[:MAX_SKILL_TEXT]
     return json.dumps(found)
+
+
+def _files_of_skill(workspace: Workspace, path: str) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    waiting, room = [""], MAX_SKILL
+    while waiting:
+        below = waiting.pop()
+        with workspace.open_folder(workspace.resolve(f"{path}/{below}")) as folder, os.scandir(folder) as listing:
+            entries = [(each.name, each.is_dir(follow_symlinks=False), each.is_symlink()) for each in listing]
+        for name, is_folder, is_link in entries:
+            if is_link:
+                raise RefusedError(f"{escape_name(below + name)} is a link")
+            if is_folder:
+                waiting += [f"{below}{name}/"] if name != SKILL_LEAVES_OUT else []
+                continue
+            data = files[below + name] = workspace.read(workspace.resolve(f"{path}/{below}{name}"), binary=True)
+            room -= len(data)
+            if room < 0 or len(files) > MAX_SKILL_FILES:
+                raise RefusedError(f"it has more than {MAX_SKILL} bytes or {MAX_SKILL_FILES} files")
+    return files
 
 
 def write_file(workspace: Workspace, path: str, content: str) -> Done:
@@ -209,14 +247,8 @@ def plan_edit(workspace: Workspace, path: str, **given: Any) -> Change:
         _encoded(text)
     data = workspace.read(place)
     text = data.decode("utf-8", "surrogateescape")
-    # `read_file` shows lines without their ends.
-    is_crlf = "\r\n" in text and text.count("\n") == text.count("\r\n")
-    before = text.replace("\r\n", "\n") if is_crlf else text
     try:
-        pieces = edits.replacements(given)
-        if is_crlf:
-            pieces = [each._replace(old=_with_lf(each.old), new=_with_lf(each.new)) for each in pieces]
-        after = edits.apply(before, pieces)
+        pieces, before, after, is_crlf = edits.edit(text, given)
     except edits.EditError as error:
         raise RefusedError(f"{path} was not changed: {error}") from None
     times = [before.count(each.old) if each.everywhere else 1 for each in pieces]
@@ -235,10 +267,6 @@ def _texts_of(given: dict[str, Any]) -> Iterator[str]:
         elif isinstance(value, list):
             for each in value:
                 yield from _texts_of(each)
-
-
-def _with_lf(text: str) -> str:
-    return text.replace("\r\n", "\n")
 
 
 def _make(workspace: Workspace, change: Change) -> Done:
@@ -473,7 +501,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 _OPERATIONS: dict[str, Callable[..., str | Done]] = {
-    "read_file": read_file, "read_text": read_text, "read_project_file": read_project_file, "list_skills": list_skills,
+    "read_file": read_file, "read_text": read_text, "read_project_file": read_project_file, "read_skills": read_skills,
     "write_file": write_file, "edit_file": edit_file, "make": make,
     "glob": glob, "grep": grep, "list_dir": list_dir,
 }  # fmt: skip

@@ -11,11 +11,13 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from crewboard import store
-from crewboard.records import PROJECT_FILES, FileKept, StorageError
+from crewboard.errors import StorageError
+from crewboard.names import PROJECT_FILES
+from crewboard.records.events import FileKept
 from crewboard.sandbox import shell
+from crewboard.store import agents, mailbox
 from crewboard.worker.run_state import KEPT_LIVE, LIVE_INTERVAL
-from crewboard.worker.tools.base import Context, In, Input, Outcome, PlannedChange, Tool
+from crewboard.worker.tools.base import Context, In, Input, NonBlank, Outcome, PlannedChange, Tool
 
 MAX_BACKGROUND = 8
 """Commands that an agent may have in the background at a time."""
@@ -147,12 +149,10 @@ def _was_given(context: Context, name: str) -> bool:
 
 def _keep(context: Context, change: PlannedChange) -> None:
     """Record what is in a file before it is changed. The content comes first, so that what is recorded can be found."""
-    before = (
-        None if change.before is None else store.agents.keep_content(context.run_state.agent, b64decode(change.before))
-    )
+    before = None if change.before is None else agents.keep_content(context.run_state.agent, b64decode(change.before))
     context.run_state.append(
         FileKept(
-            ts=context.now(), id=store.mailbox.new_id(), tool_use_id=context.tool_use_id, path=change.path,
+            ts=context.now(), id=mailbox.new_id(), tool_use_id=context.tool_use_id, path=change.path,
             before=before, after=change.after, lost=change.lost, folders=change.folders,
         )
     )  # fmt: skip
@@ -161,7 +161,8 @@ def _keep(context: Context, change: PlannedChange) -> None:
 READ_FILE: Tool[ReadFile] = Tool(
     "read_file",
     "Read a text file of the workspace, an image (PNG, JPEG, GIF, WebP) or a PDF. Each line of text is shown behind "
-    "its number and a tab; neither is part of the file. "
+    "its number and a tab; neither is part of the file. A line is cut after 2000 characters. If more lines follow, the "
+    "last line of the result says with which offset to go on. "
     "Paths are relative to the workspace's root. Give offset and limit for a part of a long file. Read a file before "
     "you change it.",
     ReadFile,
@@ -205,7 +206,7 @@ LIST_DIR: Tool[ListDir] = Tool(
 
 
 class Bash(Input):
-    command: str = Field(pattern=r"\S")
+    command: NonBlank
     timeout: float = Field(
         default=120, gt=0, le=shell.BACKGROUND_SECONDS, description="seconds; at most 3600 unless in the background"
     )

@@ -11,6 +11,7 @@ import itertools
 import json
 import logging
 import re
+import time
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from functools import partial
@@ -22,11 +23,14 @@ from pydantic import ConfigDict, model_validator
 
 from crewboard import mcp_servers, media, redaction
 from crewboard.agent_types import MCP_PREFIX, may_use_server, may_use_tool, type_of
+from crewboard.errors import BadDataError
 from crewboard.mcp_servers import McpServer, Resolved
-from crewboard.records import BadDataError, McpState, check_depth
+from crewboard.records.agents import McpState
+from crewboard.records.base import check_depth
 from crewboard.sandbox import shell
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.base import Context, FileToolClient, Input, Outcome, Tool
+from crewboard.worker.tools.schemas import MAX_SCHEMA, simplify
 
 if TYPE_CHECKING:
     from mcp import ClientSession
@@ -56,8 +60,8 @@ MAX_TOOLS = 128
 MAX_DESCRIPTION = 2_000
 """Characters of the description of a tool that the model is shown."""
 
-MAX_SCHEMA = 16_000
-"""Characters of the JSON schema of the input of a tool."""
+MOST_MESSAGES = 500
+"""Messages of a program that are read in a second. One that sends more has to wait, and its call ends in time."""
 
 MAX_MESSAGE = 16 * 1024 * 1024
 """Bytes of one message of a server."""
@@ -71,7 +75,7 @@ _LOG_LINES = 5
 _MOST_REFERENCES = 1_000
 """References that the check of one input follows. A short schema can contain more than there is time for."""
 
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 
@@ -322,8 +326,11 @@ class _Connection:
         from mcp.client.streamable_http import streamable_http_client
 
         timeout = httpx2.Timeout(30, read=CALL_TIMEOUT)
+        # How many bytes come out of packed ones is not known before.
+        headers = {"Accept-Encoding": "identity", **self._resolved.headers}
+        hooks = {"response": [_bound]}
         async with (
-            httpx2.AsyncClient(headers=self._resolved.headers, timeout=timeout) as client,
+            httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks=hooks) as client,
             streamable_http_client(self._resolved.url, http_client=client) as streams,
         ):
             yield streams
@@ -379,16 +386,16 @@ class _Connection:
         return tools, left_out
 
     def _tool(self, name: str, own: str, description: str, schema: Any) -> Tool[Any]:  # noqa: ANN401  of the server
-        taken = check_schema(schema)
+        sent = check_schema(schema)
         said = " ".join("".join(filter(str.isprintable, " ".join(description.split()))).split())
         limited = said if len(said) <= MAX_DESCRIPTION else f"{said[:MAX_DESCRIPTION]} …"
         return Tool(
             name,
             f"A tool of the MCP server {self.server.name}, which describes it as follows. {limited}",
-            input_of(taken),
+            input_of(schema),
             partial(self._call, own),
             seconds=lambda _: CALL_TIMEOUT + START_TIMEOUT + CLOSE_TIMEOUT,
-            schema=taken,
+            schema=sent,
         )
 
     async def _call(self, own: str, context: Context, given: Input) -> Outcome:
@@ -413,6 +420,9 @@ class _Connection:
             )
         # As in `_serve`.
         except Exception as error:  # noqa: BLE001
+            if _is_closed(error):
+                # The end of the program is noticed a moment later, and the next call may come before that.
+                self._session = None
             ended = self._printed() if self._service is not None and self._service.ending is not None else ""
             return Outcome(redaction.redact(f"{own} failed: {_describe(error)}{ended}"), is_error=True)
         return outcome_of(result)
@@ -457,6 +467,41 @@ class _Connection:
             await self._service.end()
 
 
+async def _bound(response: Any) -> None:  # noqa: ANN401  of httpx2, which is loaded when it is used
+    """Let a response end with an error after `MAX_MESSAGE` bytes, and at once if its bytes are packed.
+
+    Raises:
+        httpx2.ReadError: They are packed, although that was not asked for.
+    """
+    import httpx2
+
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise httpx2.ReadError("the server packs its answers, which is not allowed")
+    whole = response.stream
+
+    class Bounded(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            room = MAX_MESSAGE
+            async for part in whole:
+                room -= len(part)
+                if room < 0:
+                    raise httpx2.ReadError(f"an answer of more than {MAX_MESSAGE} bytes")
+                yield part
+
+        async def aclose(self) -> None:
+            await whole.aclose()
+
+    response.stream = Bounded()
+
+
+def _is_closed(error: Exception) -> bool:
+    """Return True if the SDK says so of the connection; a server may use the same code for errors of its own."""
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import CONNECTION_CLOSED
+
+    return isinstance(error, MCPError) and (error.code, error.message) == (CONNECTION_CLOSED, "Connection closed")
+
+
 async def _within(seconds: float, work: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401  what the work returns
     """Return the result of a request. Do not wait longer for it to be cancelled, either: a server may not read.
 
@@ -479,6 +524,15 @@ class _Reading:
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
+        self._second, self._count = float("-inf"), 0
+
+    async def _take_turn(self) -> None:
+        """Let other tasks run, and read at most `MOST_MESSAGES` in a second: what is there is read without a pause."""
+        now = time.monotonic()
+        if now - self._second >= 1:
+            self._second, self._count = now, 0
+        self._count += 1
+        await asyncio.sleep(0 if self._count <= MOST_MESSAGES else self._second + 1 - now)
 
     async def receive(self) -> Any:  # noqa: ANN401  a message, or why it is none
         """Return the next message.
@@ -490,6 +544,7 @@ class _Reading:
         from mcp.shared.message import SessionMessage
         from mcp_types import jsonrpc_message_adapter
 
+        await self._take_turn()
         try:
             line = await self._reader.readline()
         # A line that is too long, or a connection that was cut.
@@ -602,13 +657,15 @@ def _add_media(found: list[tuple[str, str, bytes]], name: str, data: str) -> str
 
 
 def check_schema(schema: Any) -> dict[str, Any]:  # noqa: ANN401  of a server
-    """Return the schema of an input in the form that the API takes.
+    """Return the schema of an input in the form that is sent.
+
+    It must be of draft 2020-12, whatever the server says: for another one the API refuses each request.
 
     Raises:
         BadDataError: It is too large, no JSON schema, or in a form that the API does not take.
     """
     from jsonschema import SchemaError
-    from jsonschema.validators import Draft202012Validator, validator_for
+    from jsonschema.validators import Draft202012Validator
 
     try:
         size = len(json.dumps(schema, allow_nan=False))
@@ -617,17 +674,20 @@ def check_schema(schema: Any) -> dict[str, Any]:  # noqa: ANN401  of a server
             raise BadDataError(f"its schema has {size} characters, and the limit is {MAX_SCHEMA}")
         if not isinstance(schema, dict) or schema.get("type") != "object":
             raise BadDataError("its schema is not that of an object")
-        if wrong := [key for key in ("anyOf", "oneOf", "allOf") if key in schema]:
-            raise BadDataError(f"its schema has {wrong[0]} at the top, which the API does not take")
-        properties = schema.get("properties", {})
-        if isinstance(properties, dict) and (wrong := [key for key in properties if not _PROPERTY.fullmatch(key)]):
-            raise BadDataError(f"the API does not take the name of its input {wrong[0][:64]!r}")
-        validator_for(schema, default=Draft202012Validator).check_schema(schema)
+        Draft202012Validator.check_schema(schema)
+        sent = simplify(schema)
+        check_depth(sent)
+        # A reference may lead to what is no schema.
+        Draft202012Validator.check_schema(sent)
     except SchemaError as error:
         raise BadDataError(f"its schema is invalid: {error.message[:200]}") from error
-    except (ValueError, TypeError, RecursionError) as error:
+    except (AttributeError, ValueError, TypeError, RecursionError) as error:
         raise BadDataError(f"its schema cannot be checked: {error}") from error
-    return schema
+    if "anyOf" in sent or "allOf" in sent:
+        raise BadDataError("its schema has anyOf, oneOf or allOf at the top, which the API does not take")
+    if wrong := [name for name in sent.get("properties", {}) if not _PROPERTY.fullmatch(name)]:
+        raise BadDataError(f"the API does not take the name of its input {wrong[0][:64]!r}")
+    return sent
 
 
 class _TooCostlyError(Exception):
@@ -656,16 +716,17 @@ def _checker(schema: dict[str, Any]) -> Callable[[Any], str | None]:
 
     Keywords with which a server could let this take for ever are not checked: it checks its input itself.
     """
-    from jsonschema.validators import Draft202012Validator, extend, validator_for
+    from jsonschema.validators import Draft202012Validator, extend
     from referencing import Registry
 
-    base = validator_for(schema, default=Draft202012Validator)
-    left = [0]
+    known = Draft202012Validator.VALIDATORS
+    followed = 0
 
     def limited(keyword: Any) -> Any:  # noqa: ANN401  a keyword of jsonschema, which has no types
         def follow(*arguments: Any) -> Any:  # noqa: ANN401  as above
-            left[0] -= 1
-            if left[0] < 0:
+            nonlocal followed
+            followed += 1
+            if followed > _MOST_REFERENCES:
                 raise _TooCostlyError
             yield from keyword(*arguments) or ()
 
@@ -673,24 +734,38 @@ def _checker(schema: dict[str, Any]) -> Callable[[Any], str | None]:
 
     def unless_patterns(validator: Any, value: Any, instance: Any, part: Any) -> Any:  # noqa: ANN401  as above
         if "patternProperties" not in part:
-            yield from base.VALIDATORS["additionalProperties"](validator, value, instance, part) or ()
+            yield from known["additionalProperties"](validator, value, instance, part) or ()
 
     unchecked = ("pattern", "patternProperties", "unevaluatedProperties", "unevaluatedItems", "uniqueItems")
     keywords: dict[str, Any] = {name: lambda *_: () for name in unchecked}
-    keywords |= {
-        name: limited(base.VALIDATORS[name]) for name in base.VALIDATORS if name.endswith("$ref") or "Ref" in name
-    }
+    keywords |= {name: limited(known[name]) for name in ("$ref", "$dynamicRef")}
     keywords["additionalProperties"] = unless_patterns
     # With a registry of its own, no reference is loaded from elsewhere.
-    validator = extend(base, keywords)(schema, registry=Registry())
+    validator = extend(Draft202012Validator, keywords)(_without_dialects(schema), registry=Registry())
 
     def find_mismatch(given: Any) -> str | None:  # noqa: ANN401  whatever the model sent
-        left[0] = _MOST_REFERENCES
+        nonlocal followed
+        followed = 0
         try:
             errors = list(itertools.islice(validator.iter_errors(given), 5))
-        except Exception as error:  # noqa: BLE001  a schema with references to nowhere, or to itself
+        except BaseException as error:
+            # A schema with references to nowhere, or to itself. Where the stack ends in rpds, which is written in Rust,
+            # it panics, and that is no `Exception`.
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
             return f"it cannot be checked: the schema of the server is unusable ({type(error).__name__})"
         said = [f"{'.'.join(map(str, each.absolute_path))}: {each.message[:200]}".lstrip(": ") for each in errors]
         return "; ".join(said) or None
 
     return find_mismatch
+
+
+def _without_dialects(part: Any) -> Any:  # noqa: ANN401  any JSON value
+    """Return a schema in which no part names a dialect: it would be checked with all keywords of that one."""
+    if isinstance(part, dict):
+        return {
+            name: _without_dialects(each)
+            for name, each in part.items()
+            if name != "$schema" or not isinstance(each, str)
+        }
+    return [_without_dialects(each) for each in part] if isinstance(part, list) else part

@@ -2,8 +2,11 @@
 
 from pydantic import Field
 
-from crewboard import protocol, store
-from crewboard.records import OPERATOR, Sent, UsageError, is_name
+from crewboard.errors import UsageError
+from crewboard.names import OPERATOR, is_name
+from crewboard.protocol import addressing, approvals
+from crewboard.records.events import Sent
+from crewboard.store import leases, mailbox, roster
 from crewboard.worker import inbox
 from crewboard.worker.interrupts import WorkerExit
 from crewboard.worker.tools.base import Context, Input, NoInput, Outcome, Tool
@@ -27,18 +30,18 @@ class ShutdownResponse(Input):
 async def _send_message(context: Context, given: SendMessage) -> Outcome:
     if not is_name(given.to):
         raise UsageError(f"{given.to!r} is not a valid name")
-    config = store.roster.load(context.team)
-    to = protocol.addressing.recipient(given.to, config)
+    config = roster.load(context.team)
+    to = addressing.recipient(given.to, config)
     if to == context.name:
         raise UsageError("this is your own name; name a teammate, lead or operator")
     if not given.content.strip():
         raise UsageError("the message is empty")
     # The id is derived, so that sending again after a crash delivers the message once.
-    ident = store.mailbox.derived_id(context.name, context.tool_use_id, to)
-    message = store.mailbox.compose(context.name, to, "message", given.content, ident=ident, ts=context.now())
-    sent = store.mailbox.send(context.team, message, durable=True)
+    ident = mailbox.derived_id(context.name, context.tool_use_id, to)
+    message = mailbox.compose(context.name, to, "message", given.content, ident=ident, ts=context.now())
+    sent = mailbox.send(context.team, message, durable=True)
     context.run_state.append(Sent(ts=context.now(), message=sent))
-    if protocol.addressing.is_operator_mailbox(to, config.names) or store.leases.is_held(context.team.agent(to).lease):
+    if addressing.is_operator_mailbox(to, config.names) or leases.is_held(context.team.agent(to).lease):
         return Outcome(f"sent to {to}")
     return Outcome(f"sent; {to} is not running and reads it when it runs again")
 
@@ -55,9 +58,9 @@ async def _read_inbox(context: Context, given: NoInput) -> Outcome:  # noqa: ARG
 async def _ask_operator(context: Context, given: AskOperator) -> Outcome:
     if not given.question.strip():
         raise UsageError("the question is empty")
-    request = protocol.approvals.ask(
+    request = approvals.ask(
         context.team,
-        f"question-{store.mailbox.derived_id(context.name, context.tool_use_id)[:12]}",
+        f"question-{mailbox.derived_id(context.name, context.tool_use_id)[:12]}",
         "question",
         context.name,
         OPERATOR,
@@ -66,20 +69,20 @@ async def _ask_operator(context: Context, given: AskOperator) -> Outcome:
     )
     decided = await context.wait_for_decision(request, "waits for your answer")
     if decided.status == "answered":
-        return Outcome(f"the operator answers: {decided.feedback}", consumed=(protocol.approvals.response_id(decided),))
+        return Outcome(f"the operator answers: {decided.feedback}", consumed=(approvals.response_id(decided),))
     return Outcome(f"the question was {decided.status}; continue without an answer", is_error=True)
 
 
 async def _shutdown_response(context: Context, given: ShutdownResponse) -> Outcome:
     team, now = context.team, context.now()
-    request = protocol.approvals.pending_shutdown(team, context.name, now)
+    request = approvals.pending_shutdown(team, context.name, now)
     if request is None:
         raise UsageError("there is no pending request to shut down")
     if given.approve:
-        protocol.approvals.respond(team, request.id, "approved", context.name, now, feedback=given.reason or None)
+        approvals.respond(team, request.id, "approved", context.name, now, feedback=given.reason or None)
         raise WorkerExit("shutdown", 0)
     reason = given.reason.strip() or "no reason given"
-    protocol.approvals.respond(team, request.id, "rejected", context.name, now, feedback=reason)
+    approvals.respond(team, request.id, "rejected", context.name, now, feedback=reason)
     return Outcome("refused; continue your work")
 
 
@@ -100,7 +103,7 @@ ASK_OPERATOR: Tool[AskOperator] = Tool(
 )
 SHUTDOWN_RESPONSE: Tool[ShutdownResponse] = Tool(
     "shutdown_response",
-    "Answer a request to shut down: approve it, or refuse it with a reason.",
+    "Answer a request to shut down, while a notice says that there is one: approve it, or refuse it with a reason.",
     ShutdownResponse,
     _shutdown_response,
 )

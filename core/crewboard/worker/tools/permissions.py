@@ -4,7 +4,6 @@ A rule that allows covers one simple command, read as strictly as possible. A ru
 compound commands, and where bash's reading of one is not certain, the operator is asked.
 """
 
-import difflib
 import json
 import os
 import posixpath
@@ -16,9 +15,16 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from crewboard import edits, protocol, store
+from crewboard import edits
 from crewboard.agent_types import MCP_PREFIX, is_gated, kept_by_terms
-from crewboard.records import OPERATOR, Gate, JsonValue, Request, Rule, RuleEffect
+from crewboard.executed_files import runs_on_your_machine
+from crewboard.names import OPERATOR
+from crewboard.protocol import approvals, collisions
+from crewboard.records.base import JsonValue, first_line
+from crewboard.records.events import Gate
+from crewboard.records.requests import Request
+from crewboard.records.team import Rule, RuleEffect
+from crewboard.store import mailbox, roster
 from crewboard.worker.conversation import ApprovedPlan
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.base import Context, Outcome
@@ -100,7 +106,7 @@ def expire_approval(run_state: RunState) -> Outcome | None:
     assignment = run_state.conversation.assignment
     if assignment is None or assignment.plan is None or is_gate_closed(run_state) or not is_plan_required(run_state):
         return None
-    hours = store.roster.load(run_state.team).approval_hours
+    hours = roster.load(run_state.team).approval_hours
     if hours is None or run_state.now() - assignment.plan.at <= hours * 3600:
         return None
     run_state.append(Gate(ts=run_state.now(), open=False))
@@ -159,7 +165,7 @@ def names_call(plan: ApprovedPlan, tool: str, arguments: dict[str, Any], root: s
         return any(each.split()[:1] == [tool] for each in plan.commands)
     if tool == "bash":
         return any(_names_command(each, str(arguments.get("command", ""))) for each in plan.commands)
-    return any(protocol.collisions.names_file(each, str(arguments.get("path", "")), root) for each in plan.files)
+    return any(collisions.names_file(each, str(arguments.get("path", "")), root) for each in plan.files)
 
 
 def _names_command(named: str, command: str) -> bool:
@@ -231,7 +237,7 @@ class _Match(IntEnum):
 def judge(context: Context, tool: str, arguments: dict[str, Any]) -> Verdict | None:
     """Return what the rules say about a call; None if no rule is for it."""
     spec = context.run_state.spec
-    rules = store.roster.load(context.team).rules
+    rules = roster.load(context.team).rules
     found = [rule for rule in rules if rule.applies_to(context.name, spec.type)]
     denied = spec.definition.denied if spec.definition is not None else []
     found += [
@@ -243,7 +249,8 @@ def judge(context: Context, tool: str, arguments: dict[str, Any]) -> Verdict | N
 def judge_call(rules: Sequence[Rule], tool: str, arguments: dict[str, Any], root: str) -> Verdict | None:
     """Return what these rules of an agent say about a call: deny wins over ask, ask wins over allow.
 
-    What a rule may deny, but not for certain, is asked for.
+    What a rule may deny, but not for certain, is asked for. No rule allows a write of a file that runs on the user's
+    machine.
     """
     rules = [rule for rule in rules if _is_about(rule.tool, tool)]
     strict = _strict_matches([rule for rule in rules if rule.effect != "allow"], tool, arguments, root)
@@ -254,8 +261,17 @@ def judge_call(rules: Sequence[Rule], tool: str, arguments: dict[str, Any], root
         certain = f"{rule.id} asks before {rule.pattern}"
         possible = f"{rule.id} may be about it: {rule.effect} {rule.pattern}"
         return Verdict("ask", rule, certain if match is _Match.YES else possible)
+    if _is_executed(tool, arguments):
+        return None
     allowing = (rule for rule in rules if rule.effect == "allow" and _allows(rule, tool, arguments, root))
     return next((Verdict("allow", rule) for rule in allowing), None)
+
+
+def _is_executed(tool: str, arguments: dict[str, Any]) -> bool:
+    """Return True if a call of a file tool changes what the user's own programs run, or take commands from."""
+    if tool == "bash" or tool.startswith(MCP_PREFIX):
+        return False
+    return runs_on_your_machine(str(arguments.get("path", "")))
 
 
 def _is_about(named: str, tool: str) -> bool:
@@ -718,11 +734,11 @@ def _refused_by_type(run_state: RunState, tool: str, arguments: dict[str, Any]) 
 
 
 def _consumed(decided: Request | None) -> tuple[str, ...]:
-    return (protocol.approvals.response_id(decided),) if decided is not None else ()
+    return (approvals.response_id(decided),) if decided is not None else ()
 
 
 def _refused(
-    tool: str, verdict: Verdict | None, objection: protocol.collisions.Objection | None, decided: Request | None = None
+    tool: str, verdict: Verdict | None, objection: collisions.Objection | None, decided: Request | None = None
 ) -> Outcome | None:
     """Return what the model is told about a call that a rule or a claim refuses, also if it was allowed (`decided`)."""
     if verdict is not None and verdict.effect == "deny":
@@ -732,7 +748,7 @@ def _refused(
     return None
 
 
-def _objection(context: Context, tool: str, arguments: dict[str, Any]) -> protocol.collisions.Objection | None:
+def _objection(context: Context, tool: str, arguments: dict[str, Any]) -> collisions.Objection | None:
     """Return what the team's policy about collisions has against a call."""
     run_state = context.run_state
     file = file_changed_by(tool, arguments, str(run_state.workspace))
@@ -740,7 +756,7 @@ def _objection(context: Context, tool: str, arguments: dict[str, Any]) -> protoc
         return None
     conversation = run_state.conversation
     last_change = conversation.last_changes.get(file)
-    return protocol.collisions.find_objection(context.team, context.name, file, conversation.work, last_change)
+    return collisions.find_objection(context.team, context.name, file, conversation.work, last_change)
 
 
 def _refused_by_plan(run_state: RunState, tool: str, *, beyond_plan: bool) -> Outcome | None:
@@ -773,15 +789,15 @@ async def ask_permission(
         "input": arguments,
         "summary": _summary(tool, arguments),
         "diff": await _diff(context, tool, arguments),
-        # A rule that allows would change nothing where another one has the call asked for.
-        "scope": None if why or collision else scope_of(tool, arguments),
+        # A rule that allows would change nothing where another one has the call asked for, or where none allows it.
+        "scope": None if why or collision or _is_executed(tool, arguments) else scope_of(tool, arguments),
         **({"rule": why} if why else {}),
         **({"collision": collision} if collision else {}),
         **({"why": "the terms of its approved plan ask before each call"} if by_terms else {}),
     }
-    request = protocol.approvals.ask(
+    request = approvals.ask(
         context.team,
-        f"permission-{store.mailbox.derived_id(context.name, context.tool_use_id)[:12]}",
+        f"permission-{mailbox.derived_id(context.name, context.tool_use_id)[:12]}",
         "permission",
         context.name,
         OPERATOR,
@@ -804,29 +820,23 @@ def permission_refusal(tool: str, decided: Request, rule: Rule | None = None) ->
     """Return what the model is told about a call that was not allowed; `rule` had it asked for."""
     reason = f": {decided.feedback}" if decided.feedback else ""
     text = f"{tool} was not run: permission {decided.status} by {decided.decided_by}{reason}"
-    consumed = (protocol.approvals.response_id(decided),)
+    consumed = (approvals.response_id(decided),)
     return Outcome(text, is_error=True, consumed=consumed, rule=rule.id if rule is not None else None)
 
 
 def _summary(tool: str, arguments: dict[str, Any]) -> str:
     if tool.startswith(MCP_PREFIX):
-        return _first_line(json.dumps(arguments, ensure_ascii=False))
-    return _first_line(str(arguments.get("command") or arguments.get("path") or ""))
-
-
-def _first_line(text: str) -> str:
-    return next(iter(text.splitlines()), "")[:200]
+        return first_line(json.dumps(arguments, ensure_ascii=False))
+    return first_line(str(arguments.get("command") or arguments.get("path") or ""))
 
 
 async def _diff(context: Context, tool: str, arguments: dict[str, Any]) -> str | None:
     """Return what a write or an edit would change, as a unified diff."""
-    path = str(arguments.get("path", ""))
-    if tool == "edit_file":
-        return edits.shown(path, arguments)
-    if tool == "write_file":
-        old = await context.file_tools.ask("read_text", {"path": path})
-        before, after = "" if old.is_error else old.content, str(arguments.get("content", ""))
-    else:
+    if tool not in ("edit_file", "write_file"):
         return None
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), f"a/{path}", f"b/{path}", lineterm="")
-    return "\n".join(lines)
+    path = str(arguments.get("path", ""))
+    old = await context.file_tools.ask("read_text", {"path": path})
+    if tool == "edit_file":
+        return edits.shown(path, arguments, None if old.is_error else old.content)
+    lines = edits.diff_lines("" if old.is_error else old.content, str(arguments.get("content", "")))
+    return "\n".join([f"--- a/{path}", f"+++ b/{path}", *lines]) if lines else ""

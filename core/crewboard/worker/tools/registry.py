@@ -1,12 +1,16 @@
 """The tools that an agent has. Refuses every other call, whatever tools the model was shown."""
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
-from crewboard import protocol, store, web
+from crewboard import web
 from crewboard.agent_types import MCP_PREFIX, TEAM_TOOLS, kept_by_terms, type_of
 from crewboard.names import LEAD
+from crewboard.protocol import reviews
+from crewboard.store import roster
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools import files, messaging, skills, tasks, team
 from crewboard.worker.tools.base import Outcome, Tool
@@ -31,7 +35,7 @@ class ToolRegistry:
 
     def allowed(self) -> list[str]:
         """Return the names of the agent's tools, in a fixed order so that the prompt cache stays valid."""
-        config = store.roster.load(self._run_state.team)
+        config = roster.load(self._run_state.team)
         granted = {"review_plan": config.plan_approver == LEAD, "accept_changes": config.lead_merges}
         names = [name for name in (*self._type.tools, *TEAM_TOOLS) if granted.get(name, True)]
         if "bash" in names:
@@ -41,24 +45,23 @@ class ToolRegistry:
         if is_plan_required(self._run_state) and "submit_plan" not in names:
             names.append("submit_plan")
         run_state = self._run_state
-        if protocol.reviews.asked_of(run_state.team, run_state.name) is not None:
+        if reviews.asked_of(run_state.team, run_state.name) is not None:
             names.append("review_task")
-        if self._has_shutdown_request():
-            names.append("shutdown_response")
+        # Every agent may be asked to shut down. A tool that came only then would cost it its thinking and the cache.
+        names.append("shutdown_response")
         return names
 
-    def _has_shutdown_request(self) -> bool:
-        run_state = self._run_state
-        return protocol.approvals.pending_shutdown(run_state.team, run_state.name, run_state.now()) is not None
-
     def definitions(self) -> list[dict[str, Any]]:
-        """Return the tools in the form of the Messages API, with those that the API runs if the agent has the web."""
+        """Return the tools in the form of the Messages API, with those that the API runs if the agent has the web.
+
+        Terms of an approval take those of the API away. Calls of all others are refused in `find`.
+        """
         flags, terms = self._run_state.spec.flags, self._run_state.conversation.terms
         # First, because they stay the same for a whole run.
         on_the_web = web.tools(flags.allowed_domains) if flags.web else []
         kept = [tool for tool in on_the_web if kept_by_terms(terms, tool["name"])]
         tools = {**{name: TOOLS[name] for name in self.allowed()}, **self._mcp.tools()}
-        return [*kept, *(tool.definition() for name, tool in tools.items() if kept_by_terms(terms, name))]
+        return [*kept, *(tool.definition() for tool in tools.values())]
 
     @staticmethod
     def only_reads(name: str) -> bool:
@@ -90,6 +93,14 @@ class ToolRegistry:
         except ValidationError as error:
             problems = "; ".join(_explain(each, tool) for each in error.errors(include_url=False))
             return Outcome(f"{tool.name} was not run: {problems}", is_error=True)
+
+
+def covers(offered: Sequence[dict[str, Any]], wanted: Sequence[dict[str, Any]]) -> bool:
+    """Return True if the tools of a conversation will do: all that are wanted, and no others of the API."""
+    texts = [{json.dumps(tool) for tool in tools} for tools in (offered, wanted)]
+    # Only tools of ours have a schema of their input, and only their calls can be refused here.
+    too_many = [tool for tool in offered if "input_schema" not in tool and json.dumps(tool) not in texts[1]]
+    return texts[1] <= texts[0] and not too_many
 
 
 def _explain(problem: Any, tool: Tool[Any]) -> str:  # noqa: ANN401  pydantic's own dictionary

@@ -4,16 +4,19 @@ The project's are read by the file-tool server, with its limits: they may come w
 are outside the sandbox, so the worker reads them, and copies one that is loaded to where the agent's commands find it.
 """
 
+import asyncio
 import json
 import os
-import re
+import posixpath
 import shutil
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from crewboard import type_files
-from crewboard.records import BadDataError
+from crewboard import skill_files, type_files
+from crewboard.errors import BadDataError
+from crewboard.records.base import counted
 from crewboard.worker.tools.base import Context, FileToolClient, Input, Outcome, Tool
 
 FOLDER = type_files.SKILLS_FOLDER
@@ -22,15 +25,17 @@ FILE = type_files.SKILL_FILE
 MAX_DESCRIPTION = 500
 """Characters of a description that are listed."""
 
+MAX_FRONT = 4_000
+"""Characters of a skill's front matter that is read. It takes 50 ms."""
+
 MAX_LISTED = 100
 """Skills of the project, and of the user, that are listed."""
 
+MAX_LIST = 8_000
+"""Characters of the whole list, which stands before the conversation in each request."""
+
 MAX_TEXT = 100_000
 """Characters of a user's file that are shown."""
-
-MAX_FILES = 500
-MAX_BYTES = 20 * 1024 * 1024
-"""Files of a user's skill that are copied, and their size."""
 
 _MOST_NAMED = 50
 """Files of a skill that are named."""
@@ -46,24 +51,60 @@ def exist(workspace: Path) -> bool:
     return (workspace / FOLDER).is_dir() or users_folder().is_dir()
 
 
-async def listing(file_tools: FileToolClient, workspace: Path) -> str:
-    """Return the names and descriptions of all skills; an empty text without any. The user's own take precedence."""
+async def listing(file_tools: FileToolClient, root: Path) -> str:
+    """Return the names and descriptions of all skills; an empty text without any. The user's own take precedence.
+
+    Of the project in `root`, those that the user accepted as they are now.
+    """
     texts: dict[str, str] = {}
-    # Without such a folder, no server is started.
-    if (workspace / FOLDER).is_dir():
-        found = await file_tools.ask("list_skills", {"path": FOLDER})
-        texts = {} if found.is_error else json.loads(found.content)
+    # Without one, no server is started.
+    accepted = filter(skill_files.NAME.fullmatch, skill_files.accepted(root, os.environ))
+    if names := list(accepted)[:MAX_LISTED]:
+        texts = {name: text for name, (text, _) in (await _read(file_tools, root, names, FILE)).items()}
+    # A front matter can take a tenth of a second to read, and the worker answers its mail meanwhile.
+    return await asyncio.to_thread(_list, texts)
+
+
+async def _read(
+    file_tools: FileToolClient, root: Path, names: list[str], file: str
+) -> dict[str, tuple[str, list[str]]]:
+    """Return a file, and the names of all files, of each of these skills that is as the user accepted it."""
+    accepted = skill_files.accepted(root, os.environ)
+    names = [name for name in names if name in accepted]
+    if not names:
+        return {}
+    found = await file_tools.ask("read_skills", {"path": FOLDER, "names": names, "file": file})
+    if found.is_error:
+        return {}
+    return {
+        name: (each.get("text", ""), sorted(each["files"]))
+        for name, each in json.loads(found.content).items()
+        if "files" in each and skill_files.digest(each["files"]) == accepted[name]
+    }
+
+
+_NOT_ACCEPTED = "The skill {} is not loaded: the user has not accepted it as it is now. `crewboard skills` shows it."
+
+
+def _list(texts: dict[str, str]) -> str:
     texts.update(_users_texts())
-    described = [(name, _description(text)) for name, text in sorted(texts.items())]
-    lines = [f"- {name}: {description}" for name, description in described if description]
-    head = "Instructions for particular work; load one that fits with the tool skill, before you begin."
-    return "\n".join([head, *lines]) if lines else ""
+    lines = ["Instructions for particular work; load one that fits with the tool skill, before you begin."]
+    room = MAX_LIST
+    for at, (name, text) in enumerate(sorted(texts.items())):
+        if not (description := _description(text)):
+            continue
+        lines.append(f"- {name}: {description}")
+        room -= len(lines[-1]) + 1
+        if room < 0:
+            lines[-1] = f"({counted(len(texts) - at, 'skill')} more, not listed)"
+            break
+    return "\n".join(lines) if len(lines) > 1 else ""
 
 
 def _description(text: str) -> str:
     """Return what a skill is for; an empty text if its file does not say, or asks not to be listed."""
     try:
-        front, _ = type_files.front_matter(text)
+        front, _ = type_files.front_matter(text, MAX_FRONT)
     except BadDataError:
         return ""
     if str(front.get("disable-model-invocation")).lower() == "true":
@@ -101,44 +142,46 @@ def _users_text(name: str, file: str) -> str:
         return opened.read(MAX_TEXT).decode("utf-8", "replace")
 
 
-_NAME = r"^\w[\w .:-]*$"
-_LONGEST_NAME = 100
-
 MAX_LOADED = 40_000
 """Characters of a skill that is in the conversation from the beginning."""
 
 
-async def load_text(file_tools: FileToolClient, name: str) -> str:
+async def load_text(file_tools: FileToolClient, root: Path, name: str) -> str:
     """Return the text of a skill that an agent's type names, or that there is no such skill."""
-    if len(name) > _LONGEST_NAME or not re.fullmatch(_NAME, name):
-        return f"There is no skill {name[:_LONGEST_NAME]!r}."
+    if len(name) > skill_files.LONGEST_NAME or not skill_files.NAME.fullmatch(name):
+        return f"There is no skill {name[: skill_files.LONGEST_NAME]!r}."
     if (users_folder() / name).is_dir():
         try:
             return _users_text(name, FILE)[:MAX_LOADED]
         except (OSError, BadDataError) as error:
             return f"The skill {name} cannot be loaded: {error}"
-    found = await file_tools.ask("read_text", {"path": f"{FOLDER}/{name}/{FILE}"})
-    if found.is_error:
-        return f"The skill {name} cannot be loaded: {found.content}"
-    more = f" Its folder is {FOLDER}/{name}."
-    return found.content[:MAX_LOADED] + f"\n\n[{more.strip()}]"
+    found = await _read(file_tools, root, [name], FILE)
+    if name not in found:
+        return _NOT_ACCEPTED.format(name)
+    return f"{found[name][0][:MAX_LOADED]}\n\n[Its folder is {FOLDER}/{name}.]"
+
+
+def _require_name(name: str) -> str:
+    if not skill_files.NAME.fullmatch(name):
+        raise ValueError("no skill has such a name: give one as it is listed")
+    return name
 
 
 class Skill(Input):
-    name: str = Field(pattern=_NAME, max_length=_LONGEST_NAME)
+    name: Annotated[str, AfterValidator(_require_name)] = Field(max_length=skill_files.LONGEST_NAME)
     file: str = Field(default=FILE, min_length=1, description="another file of the skill, as its text names it")
 
 
 async def _load(context: Context, given: Skill) -> Outcome:
     if (users_folder() / given.name).is_dir():
         return _load_users(context, given)
-    folder = f"{FOLDER}/{given.name}"
-    found = await context.file_tools.ask("read_text", {"path": f"{folder}/{given.file}"})
-    if found.is_error or given.file != FILE:
-        return found
-    listed = await context.file_tools.ask("glob", {"pattern": "**/*", "path": folder})
-    names = [line.removeprefix(f"{folder}/") for line in listed.content.splitlines()]
-    return Outcome(_with_folder(found.content, folder, names))
+    found = await _read(context.file_tools, context.team.root, [given.name], file := posixpath.normpath(given.file))
+    if given.name not in found:
+        return Outcome(_NOT_ACCEPTED.format(given.name), is_error=True)
+    text, names = found[given.name]
+    if file not in names:
+        return Outcome(f"the skill {given.name} has no file {given.file}", is_error=True)
+    return Outcome(text if file != FILE else _with_folder(text, f"{FOLDER}/{given.name}", names))
 
 
 def _load_users(context: Context, given: Skill) -> Outcome:
@@ -172,8 +215,8 @@ def _files_in(folder: Path) -> list[str]:
             if path.is_file() and not path.is_symlink():
                 names.append(str(path.relative_to(folder)))
                 size += path.stat().st_size
-        if len(names) > MAX_FILES or size > MAX_BYTES:
-            raise BadDataError(f"it has more than {MAX_FILES} files or {MAX_BYTES} bytes")
+        if len(names) > skill_files.MAX_FILES or size > skill_files.MAX_BYTES:
+            raise BadDataError(f"it has more than {skill_files.MAX_FILES} files or {skill_files.MAX_BYTES} bytes")
     return sorted(names)
 
 

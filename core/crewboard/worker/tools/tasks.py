@@ -6,31 +6,25 @@ gate, permission rules and `--ask` apply, because a lead must not get around wha
 """
 
 import asyncio
-import difflib
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pydantic import Field
 
-from crewboard import protocol, store
+from crewboard import edits
 from crewboard.agent_types import type_of
-from crewboard.records import (
-    OPERATOR,
-    Checked,
-    FileKept,
-    Gate,
-    Intake,
-    JsonValue,
-    Request,
-    SnapshotTaken,
-    Task,
-    Terms,
-    TermsInForce,
-    ToolResult,
-    UsageError,
-)
+from crewboard.errors import UsageError
+from crewboard.names import OPERATOR
+from crewboard.protocol import approvals, collisions, reviews
+from crewboard.records.agents import Terms, TermsInForce
+from crewboard.records.base import JsonValue
+from crewboard.records.events import FileKept, Gate, Intake, SnapshotTaken, ToolResult
+from crewboard.records.requests import Request
+from crewboard.records.team import Checked, Task
 from crewboard.sandbox import shell
-from crewboard.worker.tools.base import Context, Input, NoInput, Outcome, Tool
+from crewboard.store import agents, journal, mailbox, roster, tasks
+from crewboard.store.layout import TeamDirectory
+from crewboard.worker.tools.base import Context, Input, NoInput, NonBlank, Outcome, Tool
 from crewboard.worker.tools.permissions import Permit, gate_refusal, seek_permit
 
 
@@ -49,64 +43,64 @@ def describe(task: Task, board: dict[int, Task]) -> str:
     """Return a task as one line."""
     owner = f", {task.owner}" if task.owner else ""
     kind = f", for type {task.required_type}" if task.required_type else ""
-    blockers = store.tasks.blockers(task, board) if task.status == "pending" else []
+    blockers = tasks.blockers(task, board) if task.status == "pending" else []
     blocked = f", blocked by {', '.join(map(str, blockers))}" if blockers else ""
     priority = f", priority {task.priority:+d}" if task.priority else ""
     return f"#{task.id} {task.subject} ({task.status}{owner}{kind}{priority}{blocked})"
 
 
-def describe_proof(team: store.TeamDirectory, task: Task) -> str:
+def describe_proof(team: TeamDirectory, task: Task) -> str:
     """Return what an agent is told about the check and the review of its task; an empty text if it has none."""
-    check = store.tasks.check_of(team, task)
+    check = tasks.check_of(team, task)
     said = f"\nBefore it is completed, its check `{check.command}` runs and must pass." if check is not None else ""
     return said + (f"\nIt is completed when {task.review} approves your work." if task.review is not None else "")
 
 
 async def _task_list(context: Context, given: NoInput) -> Outcome:  # noqa: ARG001  no input
-    board = {task.id: task for task in store.tasks.load_all(context.team)}
+    board = {task.id: task for task in tasks.load_all(context.team)}
     return Outcome("\n".join(describe(task, board) for task in board.values()) or "no tasks")
 
 
 async def _task_claim(context: Context, given: TaskClaim) -> Outcome:
-    task = store.tasks.claim(context.team, given.task_id, context.name, context.run_state.spec.type, context.now())
+    task = tasks.claim(context.team, given.task_id, context.name, context.run_state.spec.type, context.now())
     context.run_state.set_task(task)
     body = f"\n{task.description}" if task.description else ""
     return Outcome(f"task {task.id} is yours: {task.subject}{body}{describe_proof(context.team, task)}")
 
 
 async def _task_update(context: Context, given: TaskUpdate) -> Outcome:
-    edit = store.tasks.Edit(description=given.description, priority=given.priority)
+    edit = tasks.Edit(description=given.description, priority=given.priority)
     if given.status is None and not edit.given:
         raise UsageError("nothing to change: give a status, a description or a priority")
     if given.status == "in_progress":
         claimed = await _task_claim(context, TaskClaim(task_id=given.task_id))
         if edit.given:
-            store.tasks.update(context.team, given.task_id, context.name, context.now(), edit=edit)
+            tasks.update(context.team, given.task_id, context.name, context.now(), edit=edit)
         return claimed
     if given.status == "completed":
         return await _complete(context, given.task_id, edit)
-    task = store.tasks.update(context.team, given.task_id, context.name, context.now(), status=given.status, edit=edit)
+    task = tasks.update(context.team, given.task_id, context.name, context.now(), status=given.status, edit=edit)
     return _updated(context, task, edit)
 
 
-def _updated(context: Context, task: Task, edit: store.tasks.Edit, note: str = "") -> Outcome:
-    context.run_state.set_task(store.tasks.in_progress(context.team, context.name))
+def _updated(context: Context, task: Task, edit: tasks.Edit, note: str = "") -> Outcome:
+    context.run_state.set_task(tasks.in_progress(context.team, context.name))
     changed = " and changed" if edit.given else ""
     return Outcome(f"task {task.id} is {task.status.replace('_', ' ')}{changed}{note}")
 
 
-async def _complete(context: Context, task_id: int, edit: store.tasks.Edit) -> Outcome:
+async def _complete(context: Context, task_id: int, edit: tasks.Edit) -> Outcome:
     """Complete a task, after its check if it has one."""
     team, name = context.team, context.name
-    before = store.tasks.load_for(team, task_id, name)
+    before = tasks.load_for(team, task_id, name)
     if before.in_review is not None:
-        raise UsageError(f"{protocol.reviews.describe(before)}. Nothing was changed; the answer comes as mail")
-    check = store.tasks.check_of(team, before)
+        raise UsageError(f"{reviews.describe(before)}. Nothing was changed; the answer comes as mail")
+    check = tasks.check_of(team, before)
     if check is None and _is_reviewed(context, before):
         return await _hand_over(context, task_id, edit, None)
-    if check is None or before.status in store.tasks.CLOSED or _completes_unchecked(context, before):
-        unchecked = check is not None and before.status not in store.tasks.CLOSED
-        task = store.tasks.complete(team, task_id, name, context.now(), edit=edit, unchecked=unchecked)
+    if check is None or before.status in tasks.CLOSED or _completes_unchecked(context, before):
+        unchecked = check is not None and before.status not in tasks.CLOSED
+        task = tasks.complete(team, task_id, name, context.now(), edit=edit, unchecked=unchecked)
         return _updated(context, task, edit, f", without its check `{check.command}`" if check and unchecked else "")
     if not _executes(context, name):
         raise UsageError(
@@ -119,18 +113,18 @@ async def _complete(context: Context, task_id: int, edit: store.tasks.Edit) -> O
         return permit
     doing, timeout = f"check of task {task_id}: {check.command}", shell.CHECK_SECONDS + shell.KILL_GRACE
     context.run_state.show_tool(doing, timeout)
-    with store.agents.checking(team.agent(name)):
+    with agents.checking(team.agent(name)):
         finished = await shell.run_check(check.command, context.sandbox, context.survivors, team, name, context.now)
         checked = await _bound(context, finished.checked)
-    store.agents.save_checked(team.agent(name), checked, store.roster.load(team).check)
+    agents.save_checked(team.agent(name), checked, roster.load(team).check)
     if checked.passed and _is_reviewed(context, before):
         handed = await _hand_over(context, task_id, edit, checked)
         return replace(handed, consumed=permit.consumed, exit_code=checked.exit_code)
     if checked.passed:
-        task = store.tasks.complete(team, task_id, name, context.now(), edit=edit, checked=checked)
+        task = tasks.complete(team, task_id, name, context.now(), edit=edit, checked=checked)
         note = f": its check `{check.command}` passed"
         return replace(_updated(context, task, edit, note), consumed=permit.consumed, exit_code=checked.exit_code)
-    task = store.tasks.note_check(team, task_id, name, checked)
+    task = tasks.note_check(team, task_id, name, checked)
     return Outcome(
         f"task {task_id} stays {task.status.replace('_', ' ')}: its check `{check.command}` failed. Its whole output "
         f"is in {team.path / checked.result}, and ends with:\n{finished.tail}",
@@ -142,19 +136,19 @@ async def _complete(context: Context, task_id: int, edit: store.tasks.Edit) -> O
 
 def _is_reviewed(context: Context, task: Task) -> bool:
     """Return True if the calling agent owns a task that a reviewer must approve."""
-    return task.review is not None and task.status not in store.tasks.CLOSED and task.owner == context.name
+    return task.review is not None and task.status not in tasks.CLOSED and task.owner == context.name
 
 
-async def _hand_over(context: Context, task_id: int, edit: store.tasks.Edit, checked: Checked | None) -> Outcome:
+async def _hand_over(context: Context, task_id: int, edit: tasks.Edit, checked: Checked | None) -> Outcome:
     """Give the work on a task to its reviewer. The order of the steps: see `protocol.reviews`."""
     team, now = context.team, context.now()
     # The snapshot of a huge checkout takes minutes.
     context.run_state.show_tool(f"hands task {task_id} over", shell.CHECK_SECONDS)
-    ident = protocol.reviews.request_id(store.tasks.load_for(team, task_id, context.name))
-    protocol.reviews.save_diff(team, ident, await _work_diff(context, task_id))
-    task = store.tasks.hand_over(team, task_id, context.name, now, edit=edit, checked=checked, request_id=ident)
-    request = protocol.reviews.ask(team, task, now)
-    context.run_state.set_task(store.tasks.in_progress(team, context.name))
+    ident = reviews.request_id(tasks.load_for(team, task_id, context.name))
+    reviews.save_diff(team, ident, await _work_diff(context, task_id))
+    task = tasks.hand_over(team, task_id, context.name, now, edit=edit, checked=checked, request_id=ident)
+    request = reviews.ask(team, task, now)
+    context.run_state.set_task(tasks.in_progress(team, context.name))
     passed = f", its check `{checked.command}` passed" if checked is not None else ""
     return Outcome(
         f"task {task_id} is in review by {request.to}{passed}. It is completed when {request.to} approves; if not, the "
@@ -174,7 +168,7 @@ def _work_on(context: Context, task_id: int) -> _Work:
     """Return what was done from the assignment on in which a task was first in progress, else in the current one."""
     current, began = context.run_state.conversation.assignment, False
     work = _Work()
-    for event, _ in store.journal.read(context.run_state.agent.journal):
+    for event, _ in journal.read(context.run_state.agent.journal):
         if isinstance(event, Intake) and event.assignment is not None and not began:
             work = _Work()
             began = current is not None and event.assignment == current.id
@@ -202,17 +196,15 @@ async def _file_tools_diff(context: Context, kept: dict[str, FileKept]) -> str:
     parts = ["Only what the file tools changed is shown: the agent works in the shared tree.\n"]
     for path, change in kept.items():
         now = await context.file_tools.ask("read_text", {"path": path})
-        content = None if change.before is None else store.agents.kept_content(context.run_state.agent, change.before)
+        content = None if change.before is None else agents.kept_content(context.run_state.agent, change.before)
         if change.lost or (change.before is not None and content is None):
             parts.append(f"{path}: its old content was not kept. {change.lost}\n")
             continue
-        old = (content or b"").decode("utf-8", "replace").splitlines(keepends=True)
         # A file that cannot be read any more is gone, or no text.
-        new = [] if now.is_error else now.content.splitlines(keepends=True)
-        lines = difflib.unified_diff(
-            old, new, f"a/{path}" if change.before else "/dev/null", "/dev/null" if now.is_error else f"b/{path}"
-        )
-        parts += [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines]
+        lines = edits.diff_lines((content or b"").decode("utf-8", "replace"), "" if now.is_error else now.content)
+        names = f"a/{path}" if change.before else "/dev/null", "/dev/null" if now.is_error else f"b/{path}"
+        if lines:
+            parts.append("\n".join([f"--- {names[0]}", f"+++ {names[1]}", *lines, ""]))
     return "".join(parts)
 
 
@@ -224,16 +216,16 @@ class TaskReview(Input):
 
 async def _review_task(context: Context, given: TaskReview) -> Outcome:
     team, name = context.team, context.name
-    request = protocol.reviews.asked_of(team, name, given.task_id)
+    request = reviews.asked_of(team, name, given.task_id)
     if request is None:
         raise UsageError(f"no review of task {given.task_id} waits for you")
     if not given.approve and not given.feedback.strip():
         raise UsageError("a rejection needs feedback: say what should be different")
-    decided = protocol.approvals.respond(
+    decided = approvals.respond(
         team, request.id, "approved" if given.approve else "rejected", name, context.now(),
         feedback=given.feedback or None,
     )  # fmt: skip
-    protocol.reviews.settle(team, decided, context.now())
+    reviews.settle(team, decided, context.now())
     return Outcome(f"the work of {decided.from_} on task {given.task_id} is {decided.status}")
 
 
@@ -256,7 +248,7 @@ async def _permit(context: Context, command: str) -> Permit | Outcome:
 
 def _executes(context: Context, name: str) -> bool:
     """Return True if an agent runs commands, or if that is not known any more."""
-    spec = store.agents.spec(context.team.agent(name))
+    spec = agents.spec(context.team.agent(name))
     return spec is None or type_of(spec.type, spec.definition).executes
 
 
@@ -310,13 +302,30 @@ class SubmitPlan(Input):
 
 def plan_request_id(name: str, assignment: str, revision: int) -> str:
     """Return the id of the nth plan of an assignment, the same one after a crash."""
-    return f"plan-{store.mailbox.derived_id(name, assignment, revision)[:12]}"
+    return f"plan-{mailbox.derived_id(name, assignment, revision)[:12]}"
 
 
 def _approver(context: Context) -> str:
     """Return which agent, or the operator, reviews the plan. No agent reviews its own."""
-    config = store.roster.load(context.team)
+    config = roster.load(context.team)
     return OPERATOR if config.plan_approver == OPERATOR or config.lead == context.name else config.lead
+
+
+def _paths(entries: list[str], root: str) -> list[JsonValue]:
+    """Return the files and folders that a plan names, as paths from the workspace's root.
+
+    Raises:
+        UsageError: One of them has `..`, or is not below the root.
+    """
+    found: list[JsonValue] = []
+    for entry in filter(str.strip, entries):
+        path = collisions.path_of_entry(entry, root)
+        if path is None:
+            raise UsageError(
+                f"files: {entry!r} is refused; name paths below the workspace, without .. (. is all of it)"
+            )
+        found.append(path)
+    return found
 
 
 async def _submit_plan(context: Context, given: SubmitPlan) -> Outcome:
@@ -326,7 +335,7 @@ async def _submit_plan(context: Context, given: SubmitPlan) -> Outcome:
     revision = assignment.plans
     payload: dict[str, JsonValue] = {
         "plan": given.plan,
-        "files": list(given.files),
+        "files": _paths(given.files, str(context.run_state.workspace)),
         "commands": list(given.commands),
         "risk": given.risk,
         "revision": revision + 1,
@@ -334,7 +343,7 @@ async def _submit_plan(context: Context, given: SubmitPlan) -> Outcome:
     if assignment.gate_open:
         # What was approved is not the plan any more.
         context.run_state.append(Gate(ts=context.now(), open=False))
-    request = protocol.approvals.ask(
+    request = approvals.ask(
         context.team,
         plan_request_id(context.name, assignment.id, revision),
         "plan_approval",
@@ -354,7 +363,7 @@ def _terms_of(context: Context, request: Request) -> TermsInForce | None:
     """Return the terms of an approval; None if an agent gave it, which changes nothing about those in force."""
     if request.decided_by != OPERATOR:
         return None
-    spent = store.roster.spent(context.team, context.name, context.run_state.used())
+    spent = roster.spent(context.team, context.name, context.run_state.used())
     given = request.terms or Terms()
     return TermsInForce(given=given, request=request.id, used_tokens=spent.tokens.total, used_usd=spent.usd)
 
@@ -384,7 +393,7 @@ def _explain_terms(context: Context) -> list[str]:
 
 def _plan_outcome(context: Context, request: Request) -> Outcome:
     feedback = f"\nFeedback: {request.feedback}" if request.feedback else ""
-    consumed = (protocol.approvals.response_id(request),)
+    consumed = (approvals.response_id(request),)
     if request.status == "approved":
         terms = _terms_of(context, request)
         context.run_state.append(Gate(ts=context.now(), open=True, request_id=request.id, terms=terms))
@@ -413,7 +422,7 @@ SUBMIT_PLAN: Tool[SubmitPlan] = Tool(
 
 
 class TodoItem(Input):
-    text: str = Field(pattern=r"\S", max_length=200)
+    text: NonBlank = Field(max_length=200)
     status: Literal["pending", "in_progress", "completed"] = "pending"
 
 

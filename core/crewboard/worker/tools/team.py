@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from crewboard import commands, protocol, store
 from crewboard.agent_types import TYPES
-from crewboard.commands import Team, name_team
-from crewboard.protocol import Follower
-from crewboard.records import CrewboardError, Effort, HireOptions, Request, Thinking, UsageError, counted
+from crewboard.commands import answers, hire, hosts, messages, stop, tasks
+from crewboard.commands import changes as commands_changes
+from crewboard.commands.context import Team, name_team
+from crewboard.errors import CrewboardError, UsageError
+from crewboard.protocol import approvals, requests, reviews
+from crewboard.protocol.results import Follower
+from crewboard.records.agents import Effort, HireOptions, Thinking
+from crewboard.records.base import counted
+from crewboard.records.requests import Request
+from crewboard.store import agents, leases, mailbox, roster
+from crewboard.store import tasks as store_tasks
 from crewboard.web import check_domains, narrow
 from crewboard.worker.interrupts import Interrupted
 from crewboard.worker.tools.base import Context, Input, NoInput, Outcome, Tool
@@ -93,6 +100,7 @@ class ReadDiff(Input):
 
 class AcceptChanges(Input):
     teammate: str
+    sha256: str = Field(description="that of the work, as read_diff of all of it says")
     into: str = Field(default="integration", description="a branch that is not checked out; made if missing")
     message: str | None = Field(default=None, description="the message of the commit")
 
@@ -108,7 +116,7 @@ def _team(context: Context) -> Team:
 
 
 async def _task_create(context: Context, given: TaskCreate) -> Outcome:
-    task = commands.tasks.add_task(
+    task = tasks.add_task(
         _team(context),
         given.subject,
         description=given.description,
@@ -119,7 +127,7 @@ async def _task_create(context: Context, given: TaskCreate) -> Outcome:
         review=given.review,
     )
     assigned = f", assigned to {task.owner}{_not_running(context, task.owner)}" if task.owner else ""
-    check = store.tasks.check_of(context.team, task)
+    check = store_tasks.check_of(context.team, task)
     other = f"; it is checked with the operator's `{check.command}`" if check and check.command != given.check else ""
     return Outcome(f"task {task.id} is on the board{assigned}{other}")
 
@@ -142,7 +150,7 @@ async def _spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
         raise UsageError("you have no web, so the agents that you hire have none; the operator can hire one that has")
     if given.web and narrow(check_domains(given.allowed_domains), own.allowed_domains) is None:
         raise UsageError(f"you may use the web only on {', '.join(own.allowed_domains)}, and so may those you hire")
-    request = commands.hire.Hire(
+    request = hire.Hire(
         name=given.name,
         type=given.agent_type,
         prompt=given.prompt,
@@ -164,20 +172,20 @@ async def _spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
         given=frozenset(name for name in _TERMS if getattr(given, name)),
         foreground=not given.background,
         # Derived, so that the same call after a crash finds the agent that it hired.
-        prompt_id=store.mailbox.derived_id(context.name, context.tool_use_id, "prompt"),
+        prompt_id=mailbox.derived_id(context.name, context.tool_use_id, "prompt"),
     )
-    hiring = asyncio.to_thread(commands.hire.spawn, _team(context), request)
+    hiring = asyncio.to_thread(hire.spawn, _team(context), request)
     assignment = await context.interrupts.run_interruptibly(hiring)
-    if waits := commands.hosts.queued(_team(context), given.name, assignment.run):
+    if waits := hosts.queued(_team(context), given.name, assignment.run):
         # Do not wait here: the lead itself may occupy the place that the agent needs.
-        commands.hire.stop_waiting(_team(context), given.name)
+        hire.stop_waiting(_team(context), given.name)
         return Outcome(f"{given.name} is {waits}. It starts by itself later, and its result will reach you as mail")
     if given.background:
         return Outcome(f"{given.name} is at work (run {assignment.run}); its result will reach you as mail")
     return await _wait_for_agent(context, assignment)
 
 
-async def _wait_for_agent(context: Context, assignment: commands.hire.Assignment) -> Outcome:
+async def _wait_for_agent(context: Context, assignment: hire.Assignment) -> Outcome:
     """Wait for an agent's answer, but only until the agent needs its lead.
 
     Raises:
@@ -198,7 +206,7 @@ async def _wait_for_agent(context: Context, assignment: commands.hire.Assignment
             if ended is not None:
                 return f"{assignment.agent} ended without an answer ({ended.reason})"
             pair = (assignment.agent, context.name)
-            asked = next((r for r in protocol.requests.pending(team) if (r.from_, r.to) == pair), None)
+            asked = next((r for r in requests.pending(team) if (r.from_, r.to) == pair), None)
             if asked is not None:
                 return f"{assignment.agent} waits for you: {asked.type} {asked.id}. Its result will reach you as mail"
             await asyncio.sleep(min(max(POLL_INTERVAL, _POLL_SHARE * (time.monotonic() - began)), _LONGEST_POLL))
@@ -217,7 +225,7 @@ async def _wait_for_agent(context: Context, assignment: commands.hire.Assignment
 
 def _stop_waiting(context: Context, follower: Follower) -> Outcome | None:
     """Let the agent send its answer as mail. Return the answer if it came just now."""
-    commands.hire.stop_waiting(_team(context), follower.agent.name)
+    hire.stop_waiting(_team(context), follower.agent.name)
     follower.read()
     return _result(follower) if follower.answer is not None else None
 
@@ -226,22 +234,22 @@ def _result(follower: Follower) -> Outcome:
     answer = follower.answer
     if answer is None:
         return Outcome(f"{follower.agent.name} gave no answer", is_error=True)
-    mail_id = protocol.approvals.answer_id(follower.agent.name, answer)
-    task = protocol.reviews.awaited_by(follower.agent.team, follower.agent.name)
-    text = answer.error or answer.text + (f"\n[{protocol.reviews.describe(task)}]" if task is not None else "")
+    mail_id = approvals.answer_id(follower.agent.name, answer)
+    task = reviews.awaited_by(follower.agent.team, follower.agent.name)
+    text = answer.error or answer.text + (f"\n[{reviews.describe(task)}]" if task is not None else "")
     return Outcome(f"{follower.agent.name}: {text}", is_error=answer.error is not None, consumed=(mail_id,))
 
 
 async def _list_team(context: Context, given: NoInput) -> Outcome:  # noqa: ARG001  no input
     lines = []
-    for member in store.roster.load(context.team).members:
+    for member in roster.load(context.team).members:
         agent = context.team.agent(member.name)
-        status = store.agents.status(agent)
-        state = (status.state if status else "starting") if store.leases.is_held(agent.lease) else "not running"
+        status = agents.status(agent)
+        state = (status.state if status else "starting") if leases.is_held(agent.lease) else "not running"
         doing = f": {status.doing}" if status and status.doing and state != "not running" else ""
-        task = store.tasks.in_progress(context.team, member.name)
+        task = store_tasks.in_progress(context.team, member.name)
         lines.append(f"{member.name} ({member.type}) {state}{doing}" + (f", task {task.id}" if task else ""))
-    lines += [_POLICIES[policy]] if (policy := store.roster.load(context.team).collisions) in _POLICIES else []
+    lines += [_POLICIES[policy]] if (policy := roster.load(context.team).collisions) in _POLICIES else []
     return Outcome("\n".join(lines))
 
 
@@ -253,20 +261,20 @@ _POLICIES = {
 
 
 async def _broadcast(context: Context, given: Broadcast) -> Outcome:
-    names = [message.to for message in commands.messages.broadcast(_team(context), given.content)]
+    names = [message.to for message in messages.broadcast(_team(context), given.content)]
     return Outcome(f"sent to {', '.join(names)}{_not_running(context, *names)}")
 
 
 def _not_running(context: Context, *names: str) -> str:
     """Return a note about the recipients that read their mail only when they run again."""
-    absent = [name for name in names if not commands.messages.is_listening(_team(context), name)]
+    absent = [name for name in names if not messages.is_listening(_team(context), name)]
     return f"; not running, and will read it when they run again: {', '.join(absent)}" if absent else ""
 
 
 async def _request_shutdown(context: Context, given: Teammate) -> Outcome:
     if given.teammate == context.name:
         raise UsageError("this is your own name; end your turn instead")
-    request = commands.stop.ask_to_stop(_team(context), given.teammate, "your lead asks you to")
+    request = stop.ask_to_stop(_team(context), given.teammate, "your lead asks you to")
     if request is None:
         return Outcome(f"{given.teammate} is not running")
     return await context.interrupts.run_interruptibly(_shutdown_outcome(context, request))
@@ -275,13 +283,13 @@ async def _request_shutdown(context: Context, given: Teammate) -> Outcome:
 async def _shutdown_outcome(context: Context, request: Request) -> Outcome:
     """Wait until the agent has ended, refused, or not answered in time."""
     team, name = context.team, request.to
-    while store.leases.is_held(team.agent(name).lease):
-        answer = protocol.requests.load(team, request.id)
+    while leases.is_held(team.agent(name).lease):
+        answer = requests.load(team, request.id)
         if answer is not None and answer.status == "rejected":
             return Outcome(f"{name} refuses: {answer.feedback}")
         if answer is None or answer.status in ("expired", "cancelled"):
             return Outcome(f"{name} did not answer and continues", is_error=True)
-        protocol.approvals.pending_shutdown(team, name, context.now())
+        approvals.pending_shutdown(team, name, context.now())
         await asyncio.sleep(POLL_INTERVAL)
     return Outcome(f"{name} has shut down")
 
@@ -289,16 +297,16 @@ async def _shutdown_outcome(context: Context, request: Request) -> Outcome:
 async def _request_plan(context: Context, given: RequestPlan) -> Outcome:
     team = _team(context)
     team.member(given.teammate)
-    commands.messages.post(team, given.teammate, "message", given.task, plan_required=True)
+    messages.post(team, given.teammate, "message", given.task, plan_required=True)
     note = _not_running(context, given.teammate)
     return Outcome(f"{given.teammate} must submit a plan before it writes or runs anything{note}")
 
 
 async def _review_plan(context: Context, given: ReviewPlan) -> Outcome:
-    decided = commands.answers.review_plan(
+    decided = answers.review_plan(
         _team(context), given.request_id, approve=given.approve, feedback=given.feedback or None
     )
-    overlaps = commands.answers.plan_overlaps(_team(context), decided) if given.approve else []
+    overlaps = answers.plan_overlaps(_team(context), decided) if given.approve else []
     return Outcome("; ".join([f"the plan of {decided.from_} is {decided.status}", *overlaps]))
 
 
@@ -309,8 +317,8 @@ async def _list_changes(context: Context, given: NoInput) -> Outcome:  # noqa: A
         for name in team.config.names:
             # What cannot be read now is listed as it was.
             with contextlib.suppress(CrewboardError):
-                commands.changes.take_snapshot(team, name)
-        return commands.changes.list_changes(team)
+                commands_changes.take_snapshot(team, name)
+        return commands_changes.list_changes(team)
 
     found = await context.interrupts.run_interruptibly(asyncio.to_thread(look))
     listed = "\n".join(map(_describe_changes, found))
@@ -329,25 +337,40 @@ def _describe_changes(changes: "Changes") -> str:
 
 
 async def _read_diff(context: Context, given: ReadDiff) -> Outcome:
-    reading = asyncio.to_thread(commands.changes.read_diff, _team(context), given.teammate, given.path)
-    return Outcome(await context.interrupts.run_interruptibly(reading) or f"{given.teammate} changed nothing there")
+    team, name = _team(context), given.teammate
+
+    def read() -> str:
+        # What cannot be read now is shown as it was.
+        with contextlib.suppress(CrewboardError):
+            commands_changes.take_snapshot(team, team.member(name).name)
+        work = commands_changes.newest(team, name)
+        diff = commands_changes.read_diff(team, work, given.path)
+        # In front, because a long result is cut.
+        named = f"sha256 of all of this work: {work.sha256}\n" if given.path is None else ""
+        return f"{named}{diff}" if diff else f"{name} changed nothing there"
+
+    return Outcome(await context.interrupts.run_interruptibly(asyncio.to_thread(read)))
 
 
 async def _accept_changes(context: Context, given: AcceptChanges) -> Outcome:
     team = _team(context)
     # Not cut short: it is done in a moment, and an interruption would leave the lead unsure of its outcome.
     merge = await asyncio.to_thread(
-        commands.changes.merge_into_branch, team, given.teammate, given.into, message=given.message
-    )
+        commands_changes.merge_into_branch, team, given.teammate, given.into,
+        sha256=given.sha256, message=given.message,
+    )  # fmt: skip
     if merge is None:
         return Outcome(f"{given.into} has all that {given.teammate} changed")
-    return Outcome(f"{given.teammate} is merged into {given.into}: commit {merge.acceptance.result[:12]}")
+    keys = f"; {commands_changes.name_keys(merge.keys)}" if merge.keys else ""
+    runs_on = f"; it still runs {', '.join(merge.background)}" if merge.background else ""
+    commit = merge.acceptance.result[:12]
+    return Outcome(f"{given.teammate} is merged into {given.into}: commit {commit}{keys}{runs_on}")
 
 
 async def _delete_team(context: Context, given: NoInput) -> Outcome:  # noqa: ARG001  no input
     team = _team(context)
     others = [member.name for member in team.config.members if member.name != context.name]
-    await context.interrupts.run_interruptibly(asyncio.to_thread(commands.stop.end_all, team, others))
+    await context.interrupts.run_interruptibly(asyncio.to_thread(stop.end_all, team, others))
     return Outcome(f"ended: {', '.join(others) or 'no other agent was on the team'}; the files stay")
 
 
@@ -401,7 +424,7 @@ TOOLS = (
     Tool(
         "accept_changes",
         "Merge what a teammate changed into a branch on which you bring work together; the operator merges that "
-        "branch. Available only while the operator lets leads merge.",
+        "branch. It takes exactly the work that read_diff showed. Available only while the operator lets leads merge.",
         AcceptChanges,
         _accept_changes,
     ),

@@ -309,8 +309,10 @@ class Workspace:
         except (FileNotFoundError, RefusedError):
             return None
 
-    def read(self, place: Place, *, media: bool = False) -> bytes:
-        """Return the bytes of a regular file, and remember that the agent has read it. `media` may be binary.
+    def read(self, place: Place, *, media: bool = False, binary: bool = False) -> bytes:
+        """Return the bytes of a regular file, and remember that the agent has read it.
+
+        It may be binary if it is of a type of `media`, or with `binary`.
 
         Raises:
             RefusedError: No such file, not a regular one, too large, or binary.
@@ -333,7 +335,7 @@ class Workspace:
                 data = _read_all(fd)
         except FileNotFoundError:
             raise MissingError(place) from None
-        if is_binary(data) and not (media and media_type(data)):
+        if not binary and is_binary(data) and not (media and media_type(data)):
             raise RefusedError(
                 f"{place.given} is a binary file ({len(data)} bytes), which file tools do not read; where you have "
                 "bash, a command such as file or strings does"

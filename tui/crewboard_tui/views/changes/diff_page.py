@@ -9,20 +9,17 @@ from textual import on
 from textual.containers import Container
 from textual.widget import Widget
 
-import crewboard as core
-from crewboard_tui.actions import (
-    Action,
-    AgentActions,
-    Layer,
-    Messaging,
-    Part,
-    PuttingBack,
-    Search,
-    Selection,
-    select,
-)
-from crewboard_tui.compose import LineNote, PromptLine, Prose, notes_on
-from crewboard_tui.render import FileDiff, Hunk, Line, Span, exact_lines, hunk_lines, matches, one_line, say, wrap
+from crewboard.commands import messages
+from crewboard.records.base import counted
+from crewboard_tui.actions.agents import AgentActions, Part, PuttingBack
+from crewboard_tui.actions.messaging import Messaging
+from crewboard_tui.actions.registry import Action, Layer, Selection, select
+from crewboard_tui.actions.search import Search
+from crewboard_tui.compose.composer import PromptLine
+from crewboard_tui.compose.draft_input import Prose
+from crewboard_tui.drafts import LineNote, notes_on
+from crewboard_tui.render.diff import FileDiff, Hunk, hunk_lines
+from crewboard_tui.render.lines import Line, Span, exact_lines, matches, one_line, say, wrap
 from crewboard_tui.views.base import AppContext, BaseScreen, Query, Snapshot, nothing_row
 from crewboard_tui.views.changes.merge_page import Merging
 from crewboard_tui.views.changes.rows import (
@@ -34,7 +31,9 @@ from crewboard_tui.views.changes.rows import (
     note_count,
     nothing_words,
 )
-from crewboard_tui.widgets import MARK, CollapsibleList, CollapsibleRow, LineList, Row, crumbs_line, title
+from crewboard_tui.widgets.bars import crumbs_line, title
+from crewboard_tui.widgets.collapsible_list import MARK, CollapsibleList, CollapsibleRow
+from crewboard_tui.widgets.line_list import LineList, Row
 
 if TYPE_CHECKING:
     from crewboard.worktrees.changes import Changes
@@ -56,6 +55,8 @@ class ChangesPage(BaseScreen):
         """The values that the pane of the diff was painted from."""
         self._lines: dict[str, list[tuple[int, Line]]] = {}
         """The painted lines of each hunk, by its key, each with the place of its line in the hunk."""
+        self._reveals = False
+        """True while nothing in the diff is redacted."""
         self._noted: dict[tuple[int, int], LineNote] = {}
         """The notes on the file that is shown, by the place of their line: the hunk, and the line in it."""
         self.search = Search(context, self.narrow, "words of a path")
@@ -66,6 +67,7 @@ class ChangesPage(BaseScreen):
             Action("changes.note", self._write_note, self._why_no_note, self._note_label),
             Action("changes.send", self._send_notes, self._why_no_send, self._send_label),
             PuttingBack(context, "changes.put_back", self._part, lambda: reader.read([name], name)).action,
+            Action("request.reveal", lambda _: self._turn_reveal(), self._why_no_keys, self._keys_label),
             Action("changes.read", lambda _: self._reader.read([self._agent], self._agent, now=True)),
         )
         agent = (AgentActions(context).actions, Messaging(context).actions)
@@ -154,6 +156,23 @@ class ChangesPage(BaseScreen):
         """Return the diff of the selected file; None while it is not read, or if it has none."""
         return next((each for each in self._reader.diffs.get(self._agent, ()) if each.path == self._path), None)
 
+    @property
+    def _revealed(self) -> FileDiff | None:
+        """Return that diff with what is redacted in it."""
+        return next((each for each in self._reader.revealed.get(self._agent, ()) if each.path == self._path), None)
+
+    def _why_no_keys(self, _: Selection) -> str | None:
+        return None if self._reveals or self._file != self._revealed else "nothing is hidden"
+
+    def _keys_label(self, _: Selection) -> str | None:
+        return "hide keys" if self._reveals else None
+
+    def _turn_reveal(self) -> None:
+        """Show what is redacted in the diff, or hide it again."""
+        self._reveals = not self._reveals
+        self._paint_diff()
+        self.refresh_bindings()
+
     def _paint_diff(self) -> None:
         pane = self.query_one("#diff", CollapsibleList)
         path = self.query_one("#files", LineList).selected or ""
@@ -163,7 +182,7 @@ class ChangesPage(BaseScreen):
         found = self._file
         title(pane, one_line(path) or "Diff", self._place())
         is_waiting = found is None and self._reader.is_reading
-        before, shown = self._shown, (path, found, pane.row_width, self._notes_here, is_waiting)
+        before, shown = self._shown, (path, found, pane.row_width, self._notes_here, is_waiting, self._reveals)
         if is_other or is_waiting or before != shown:
             self._shown = shown
             rows = self._diff_rows(found, pane.row_width - MARK)
@@ -191,10 +210,11 @@ class ChangesPage(BaseScreen):
         rows += [CollapsibleRow(fact, (say(fact, "dim"),)) for fact in found.facts]
         self._noted = {place: note for note, place in places.items() if place is not None}
         self._lines = {}
-        for at, hunk in enumerate(found.hunks):
+        painted = (self._reveals and self._revealed) or found
+        for at, (hunk, shown) in enumerate(zip(found.hunks, painted.hunks, strict=True)):
             texts = {line: self._notes_here[note] for (where, line), note in self._noted.items() if where == at}
-            self._lines[str(at)] = lines = noted_lines(hunk, texts, width, found.digits)
-            rows.append(_hunk_row(str(at), hunk, lines))
+            self._lines[str(at)] = lines = noted_lines(shown, texts, width, found.digits)
+            rows.append(_hunk_row(str(at), hunk, shown.head, lines))
         if found.left_out:
             words = f"{found.left_out} more lines are not shown · `crewboard changes {self._agent} --diff` shows all"
             first, *rest = exact_lines(words, width, "warning")
@@ -267,7 +287,7 @@ class ChangesPage(BaseScreen):
         return None if self._notes else f"no notes yet: {self.context.key('changes.note')} writes one on a line"
 
     def _send_label(self, _: Selection) -> str | None:
-        return f"send {core.records.counted(len(self._notes), 'note')}" if self._notes else None
+        return f"send {counted(len(self._notes), 'note')}" if self._notes else None
 
     def _send_notes(self, _: Selection) -> None:
         """Send all notes as one message; those that were changed meanwhile are kept."""
@@ -275,8 +295,8 @@ class ChangesPage(BaseScreen):
         text = review_text(notes, self._reader.diffs.get(self._agent, ()))
 
         def send() -> str:
-            core.commands.messages.send(self.context.team, self._agent, text)
-            return f"sent {core.records.counted(len(notes), 'note')} to {self._agent}"
+            messages.send(self.context.team, self._agent, text)
+            return f"sent {counted(len(notes), 'note')} to {self._agent}"
 
         def settle(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
             for note, sent in notes.items():
@@ -326,9 +346,10 @@ class ChangesPage(BaseScreen):
         self.paint_keys()
 
 
-def _hunk_row(key: str, hunk: Hunk, lines: list[tuple[int, Line]]) -> CollapsibleRow:
+def _hunk_row(key: str, hunk: Hunk, head: str, lines: list[tuple[int, Line]]) -> CollapsibleRow:
+    """Return the row of a hunk. What is searched and copied is redacted, also while the lines are not."""
     text = "\n".join([hunk.head, *(f"{each.kind}{each.text}" for each in hunk.lines)])
-    return CollapsibleRow(key, (Span(hunk.head, "info"),), (), lambda: [line for _, line in lines], text)
+    return CollapsibleRow(key, (Span(head, "info"),), (), lambda: [line for _, line in lines], text)
 
 
 # ---------------------------------------------------------------------------------------------------------- notes

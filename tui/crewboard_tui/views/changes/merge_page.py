@@ -1,24 +1,32 @@
 """The page that previews the merge of an agent's work and makes it, and the keys that lead to it or undo a merge."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from textual import on
 from textual.widget import Widget
 
-import crewboard as core
 from crewboard import CrewboardError, TryLaterError
-from crewboard_tui.actions import Action, Selection, select
-from crewboard_tui.compose import PromptLine, Prose, for_merge
-from crewboard_tui.render import Line, Span, hang, one_line, say, spread, wrap
+from crewboard.commands import changes as commands_changes
+from crewboard.records.base import counted
+from crewboard.records.team import Acceptance, How
+from crewboard_tui.actions.registry import Action, Selection, select
+from crewboard_tui.compose.composer import PromptLine
+from crewboard_tui.compose.draft_input import Prose
+from crewboard_tui.drafts import for_merge
+from crewboard_tui.render.lines import Line, Span, hang, one_line, plain, say, spread, wrap
+from crewboard_tui.render.sanitize import is_revealing
 from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot
 from crewboard_tui.views.changes.rows import ID_LENGTH, file_line, nothing_words
-from crewboard_tui.widgets import LineView, crumbs_line, title
+from crewboard_tui.widgets.bars import crumbs_line, title
+from crewboard_tui.widgets.line_view import LineView
+from crewboard_tui.widgets.reading import Passage, ReadText
 
 if TYPE_CHECKING:
     from crewboard.commands.changes import Merge
-    from crewboard.worktrees.changes import Changes
+    from crewboard.worktrees.changes import Changes, KeyLine
     from crewboard_tui.views.changes.reader import ChangesReader
 
 
@@ -50,7 +58,7 @@ class Merging:
             resolve = Action("changes.resolve", self._resolve, self._why_no_resolve)
             self._show(MergePage(self._context, selection.agent.name, resolve, self._reader.note_merge))
 
-    def _last(self, selection: Selection) -> core.records.Acceptance | None:
+    def _last(self, selection: Selection) -> Acceptance | None:
         return self._reader.merged.get(selection.agent.name) if selection.agent is not None else None
 
     def _why_no_undo(self, selection: Selection) -> str | None:
@@ -91,18 +99,18 @@ class Merging:
             return
 
         def send() -> str:
-            core.commands.changes.ask_to_resolve(self._context.team, changes.agent)
+            commands_changes.ask_to_resolve(self._context.team, changes.agent)
             return f"asked {changes.agent} to resolve the conflicts"
 
         self._context.do(f"asking {changes.agent}", send)
 
     def _take_back(self, name: str) -> str:
-        undone = core.commands.changes.undo(self._context.team, name)
+        undone = commands_changes.undo(self._context.team, name)
         how = "reset to" if undone.undone == undone.before else "reverted by"
         return f"the work of {name} is taken back: {branch_words(undone)} {how} {(undone.undone or '')[:ID_LENGTH]}"
 
 
-def branch_words(made: core.records.Acceptance) -> str:
+def branch_words(made: Acceptance) -> str:
     """Return the branch of a merge as the user calls it."""
     return made.ref.removeprefix("refs/heads/")
 
@@ -117,6 +125,12 @@ _HOW = {
 _HANGS = 9
 """Cells before what is said about a fact."""
 
+_MOST_KEYS = 200
+"""Lines with keys that are shown at most."""
+
+_BEFORE_KEY, _MOST_OF_LINE = 40, 2000
+"""Characters of a line that are shown: before the first key in it, and at most."""
+
 _TRAILER = "\nCo-authored-by:"
 """The end of a message, which is added to each."""
 
@@ -125,7 +139,7 @@ _TRAILER = "\nCo-authored-by:"
 class _Terms:
     """The way to merge, and whether the last snapshot is taken also while the agent is at work."""
 
-    how: core.records.How = "squash"
+    how: How = "squash"
     into: str | None = None
     message: str | None = None
     now: bool = False
@@ -141,7 +155,7 @@ class MergePage(BaseScreen):
         context: AppContext,
         name: str,
         resolve: Action,
-        note_merge: Callable[[core.records.Acceptance], None],
+        note_merge: Callable[[Acceptance], None],
     ) -> None:
         super().__init__(context)
         self._agent = name
@@ -154,9 +168,11 @@ class MergePage(BaseScreen):
         self._branch = ""
         """The branch that the work goes to; empty while it is not known."""
         self._is_checking = False
+        self._asked = ReadText(context, self, "#preview")
+        self.texts = (self._asked,)
         self.back_layers = (self.panes.layer,)
         own = (
-            Action("accept.confirm", lambda _: self._confirm(), self._why_no_merge),
+            Action("accept.confirm", lambda _: self._merge_as_shown(), self._why_no_merge),
             Action("accept.how", lambda _: self._turn_how()),
             Action("accept.message", lambda _: self._write_message()),
             Action("accept.into", lambda _: self._ask_into()),
@@ -189,7 +205,7 @@ class MergePage(BaseScreen):
 
         def check() -> str:
             try:
-                branch.append(core.commands.changes.target_name(self.context.team, terms.into))
+                branch.append(commands_changes.target_name(self.context.team, terms.into))
                 found.append(self._merge(terms, dry_run=True))
             except (CrewboardError, OSError) as error:
                 refused.append(str(error))
@@ -207,22 +223,36 @@ class MergePage(BaseScreen):
         self.context.jobs.start("checking what would be merged", check, done)
         self.refresh_all()
 
-    def _merge(self, terms: _Terms, *, dry_run: bool) -> "Merge | None":
-        return core.commands.changes.merge(
+    def _merge(self, terms: _Terms, *, dry_run: bool, sha256: str | None = None) -> "Merge | None":
+        return commands_changes.merge(
             self.context.team, self._agent, how=terms.how, into=terms.into, message=terms.message, now=terms.now,
-            dry_run=dry_run,
+            dry_run=dry_run, sha256=sha256,
         )  # fmt: skip
 
     def paint(self, snapshot: Snapshot) -> None:  # noqa: ARG002
         pane = self.query_one("#preview", LineView)
         if not pane.size:
             return
-        width = pane.line_width
+        self._asked.show(self._whole(pane.line_width))
+        self._show_progress()
+
+    def _whole(self, width: int) -> Iterator[Passage]:
         facts = [*self._fact_lines(width), (), *self._outcome_lines(width)]
         changes = self._preview.changes if self._preview is not None else None
         files = [file_line(each, width) for each in changes.files] if changes is not None else []
-        pane.show([*facts, *([()] if files else []), *files])
-        title(pane, f"Merge the work of {self._agent}", "checking …" if self._is_checking else "")
+        shown = _shown_of(self._preview) if self._preview is not None else self._refused
+        yield Passage(f"merge {self._agent} {shown} {self._terms}", [*facts, *([()] if files else []), *files])
+
+    @property
+    def copied(self) -> str:
+        """Return the text to copy: the page, in which keys stay redacted also while they are shown."""
+        width = self.query_one("#preview", LineView).line_width
+        return "\n".join(plain(line).rstrip() for passage in self._whole(width) for line in passage.lines)
+
+    @on(LineView.Scrolled)
+    def _show_progress(self) -> None:
+        state = "checking …" if self._is_checking else self._asked.progress
+        title(self.query_one("#preview"), f"Merge the work of {self._agent}", state)
 
     def _fact_lines(self, width: int) -> list[Line]:
         terms = self._terms
@@ -263,11 +293,32 @@ class MergePage(BaseScreen):
         if self._preview is None:
             return [(Span("checking …", "dim"),)]
         made, changes = self._preview.acceptance, self._preview.changes
-        size = f"+{changes.added} −{changes.removed} in {core.records.counted(len(changes.files), 'file')}"
+        size = f"+{changes.added} −{changes.removed} in {counted(len(changes.files), 'file')}"
         onto = f" onto {made.before[:ID_LENGTH]} of {one_line(branch_words(made))}"
         found = hang((Span("✓ ", "success"), Span(f"would commit {size}", "success"), Span(onto, "dim")), width, 2, 3)
         if made.ref == "HEAD":
-            found += hang((Span("⚠ ", "warning"), Span(core.commands.changes.DETACHED, "warning")), width, 2, 3)
+            found += hang((Span("⚠ ", "warning"), Span(commands_changes.DETACHED, "warning")), width, 2, 3)
+        if running := self._preview.background:
+            runs_on = f"still runs: {', '.join(map(one_line, running))}; what it writes from now on is not in this"
+            found += hang((Span("⚠ ", "warning"), say(runs_on, "warning")), width, 2, 3)
+        if runs := changes.run_by_user:
+            named = f"runs on your machine or in your CI: {', '.join(map(one_line, runs))}"
+            found += hang((Span("⚠ ", "warning"), say(named, "warning")), width, 2, 1000)
+        return [*found, *self._key_lines(width)]
+
+    def _key_lines(self, width: int) -> list[Line]:
+        """Return the lines with what looks like a key that would be committed."""
+        keys = self._preview.keys if self._preview is not None else ()
+        if not keys:
+            return []
+        found = hang((Span("⚠ ", "warning"), say(commands_changes.name_keys(keys), "warning")), width, 2, 3)
+        for each in keys[:_MOST_KEYS]:
+            # One line of a key in PEM does not look like a key: only the line in its file is redacted.
+            text = _around_key(each, each.text if is_revealing() else each.redacted)
+            found += hang((Span("  "), say(f"{each.path}:{each.line}", "dim"), Span("  "), say(text)), width, 4, 1000)
+        if len(keys) > _MOST_KEYS:
+            more = counted(len(keys) - _MOST_KEYS, "more line")
+            found += hang((Span("  "), Span(f"{more}: look at the diff", "warning")), width, 4, 3)
         return found
 
     # ------------------------------------------------------------------------------------------------- the keys
@@ -278,7 +329,7 @@ class MergePage(BaseScreen):
         return None if self._preview is not None else self._refused
 
     def _turn_how(self) -> None:
-        ways: list[core.records.How] = ["squash", "merge", "rebase"]
+        ways: list[How] = ["squash", "merge", "rebase"]
         self._check(replace(self._terms, how=ways[(ways.index(self._terms.how) + 1) % len(ways)]))
 
     def _ask_into(self) -> None:
@@ -311,19 +362,23 @@ class MergePage(BaseScreen):
         prompt.pressed = self.context.key
         self.context.navigator.ask(prompt, done)
 
+    def _merge_as_shown(self) -> None:
+        if not self._asked.holds_back("accept.confirm", "merges"):
+            self._confirm()
+
     def _confirm(self) -> None:
         """Merge exactly what is shown: it is checked again, and refused if the work or the branch has changed."""
         seen, terms = self._preview, self._terms
         if seen is None:
             return
-        merged: list[core.records.Acceptance] = []
+        merged: list[Acceptance] = []
 
         def merge() -> str:
             again = self._merge(terms, dry_run=True)
             if again is None or _shown_of(again) != _shown_of(seen):
                 raise TryLaterError(f"not merged: the work of {self._agent} or the branch has just changed")
             # The check has just taken the snapshot.
-            made = self._merge(replace(terms, now=True), dry_run=False)
+            made = self._merge(replace(terms, now=True), dry_run=False, sha256=seen.changes.sha256)
             if made is None:
                 return f"nothing to merge: the work of {self._agent} is there already"
             merged.append(made.acceptance)
@@ -341,6 +396,13 @@ class MergePage(BaseScreen):
                 self._check(terms)
 
         self.context.do(f"merging the work of {self._agent}", merge, done)
+
+
+def _around_key(line: "KeyLine", text: str) -> str:
+    """Return the part of a line, as it is or redacted, that begins near its first key."""
+    pairs = enumerate(zip(line.text, line.redacted, strict=False))
+    begin = max(0, next((at for at, (one, other) in pairs if one != other), 0) - _BEFORE_KEY)
+    return text[begin : begin + _MOST_OF_LINE]
 
 
 def _shown_of(merge: "Merge") -> tuple[str, str]:

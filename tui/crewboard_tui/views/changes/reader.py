@@ -5,9 +5,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-import crewboard as core
 from crewboard import AgentView, CrewboardError, TeamView
-from crewboard_tui.render import FileDiff, parse_diff
+from crewboard.commands import changes as commands_changes
+from crewboard.records.team import Acceptance, Acceptances
+from crewboard.store import json_records, leases
+from crewboard.store.layout import AgentDirectory
+from crewboard_tui.render.diff import FileDiff, parse_diff
+from crewboard_tui.render.sanitize import has_hidden, revealing
 
 if TYPE_CHECKING:
     from crewboard.worktrees.changes import Changes
@@ -20,6 +24,7 @@ class _Diff(Struct, frozen=True):
 
     commits: tuple[str, str]
     files: tuple[FileDiff, ...]
+    revealed: tuple[FileDiff, ...]
 
 
 class _Reading(Struct):
@@ -27,7 +32,7 @@ class _Reading(Struct):
 
     changes: list["Changes"] = field(default_factory=list)
     diffs: dict[str, _Diff] = field(default_factory=dict)
-    merged: dict[str, core.records.Acceptance] = field(default_factory=dict)
+    merged: dict[str, Acceptance] = field(default_factory=dict)
     is_listed: bool = False
     problem: str = ""
 
@@ -42,9 +47,11 @@ class ChangesReader:
         self._context = context
         self.known: dict[str, Changes] = {}
         self.diffs: dict[str, tuple[FileDiff, ...]] = {}
-        self.merged: dict[str, core.records.Acceptance] = {}
+        self.revealed: dict[str, tuple[FileDiff, ...]] = {}
+        """The same diffs, in which nothing is redacted. What is written to files must not come from here."""
+        self.merged: dict[str, Acceptance] = {}
         """The last merge of each agent that was not taken back."""
-        self._just_merged: dict[str, core.records.Acceptance] = {}
+        self._just_merged: dict[str, Acceptance] = {}
         """The merges that the reading under way may have come too early for."""
         self.evidence = CheckEvidence()
         """The evidence that the pages ask for; it is read again after a check."""
@@ -85,7 +92,7 @@ class ChangesReader:
             self.known = {name: each for name, each in self.known.items() if name in self._states}
             self.read(changed)
 
-    def note_merge(self, made: core.records.Acceptance) -> None:
+    def note_merge(self, made: Acceptance) -> None:
         """Note a merge that was just made, so that it can be taken back before it is read."""
         self._just_merged[made.agent] = self.merged[made.agent] = made
 
@@ -102,15 +109,15 @@ class ChangesReader:
                 found.problem = self._take_snapshot(name, now=now) or found.problem
             try:
                 # Of all, because the work of one agent decides with whom the others collide.
-                found.changes = core.commands.changes.list_changes(team)
-                kept = core.store.json_records.load_or_none(team.directory.acceptances, core.records.Acceptances)
+                found.changes = commands_changes.list_changes(team)
+                kept = json_records.load_or_none(team.directory.acceptances, Acceptances)
                 found.merged = {each.agent: each for each in (kept.acceptances if kept else ()) if not each.undone}
                 found.is_listed = True
                 for each in found.changes:
                     ends = each.base, each.commit
                     if each.agent == wanted and ends != commits.get(wanted):
-                        text = core.commands.changes.read_diff(team, wanted)
-                        found.diffs[wanted] = _Diff(ends, tuple(parse_diff(text)))
+                        text = commands_changes.read_diff(team, each)
+                        found.diffs[wanted] = _Diff(ends, *_parse(text))
             except (CrewboardError, OSError) as error:
                 found.problem = str(error)
             return ""
@@ -134,8 +141,8 @@ class ChangesReader:
         """
         team = self._context.team
         try:
-            if now or (not self._context.read_only and core.commands.changes.is_on_host(team, name)):
-                core.commands.changes.take_snapshot(team, name)
+            if now or (not self._context.read_only and commands_changes.is_on_host(team, name)):
+                commands_changes.take_snapshot(team, name)
         except (CrewboardError, OSError) as error:
             return f"{name}: {error}"
         return ""
@@ -146,6 +153,17 @@ class ChangesReader:
         self.merged = {**found.merged, **self._just_merged}
         for name, diff in found.diffs.items():
             self.diffs[name], self._commits[name] = diff.files, diff.commits
+            self.revealed[name] = diff.revealed
+
+
+def _parse(text: str) -> tuple[tuple[FileDiff, ...], tuple[FileDiff, ...]]:
+    """Return a diff as it is shown at first, and as it is where nothing is redacted."""
+    files = tuple(parse_diff(text))
+    hunks = [hunk for each in files for hunk in each.hunks]
+    if not any(has_hidden(text) for hunk in hunks for text in (hunk.head, *(line.text for line in hunk.lines))):
+        return files, files
+    with revealing():
+        return files, tuple(parse_diff(text))
 
 
 States = dict[str, tuple[object, ...]]
@@ -161,8 +179,8 @@ class CheckEvidence(Struct, frozen=True):
         }
 
 
-def _check_evidence(agent: core.store.AgentDirectory) -> tuple[float, bool]:
-    return agent.checked.changed_at(), core.store.leases.is_held(agent.checking)
+def _check_evidence(agent: AgentDirectory) -> tuple[float, bool]:
+    return agent.checked.changed_at(), leases.is_held(agent.checking)
 
 
 def has_worktree(agent: AgentView) -> bool:

@@ -3,23 +3,10 @@
 from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-import crewboard as core
-from crewboard_tui.render import (
-    Line,
-    Span,
-    check_tone,
-    clip,
-    clip_middle,
-    describe_check,
-    hang,
-    look_of,
-    one_line,
-    pad,
-    say,
-    spread,
-    width_of,
-)
-from crewboard_tui.widgets import Row
+from crewboard.records.base import counted
+from crewboard_tui.render.lines import Line, Span, clip, clip_middle, hang, one_line, pad, say, spread, width_of
+from crewboard_tui.render.looks import check_tone, describe_check, look_of
+from crewboard_tui.widgets.line_list import Row
 
 if TYPE_CHECKING:
     from crewboard import AgentView
@@ -62,7 +49,7 @@ def fit_words(changes: "Changes", nothing: str = "nothing changed") -> Span:
         # It blocks a merge of work that would merge cleanly.
         return check_words(changes.check)
     if changes.missing:
-        return Span(f"⚠ {core.records.counted(len(changes.missing), 'path')} not taken in", "warning")
+        return Span(f"⚠ {counted(len(changes.missing), 'path')} not taken in", "warning")
     return Span("✓ merges cleanly", "success")
 
 
@@ -94,7 +81,7 @@ def change_rows(
     names = min(_NAME, max((len(each.agent) for each in known), default=0))
     added = max((len(str(each.added)) for each in known), default=0) + 1
     removed = max((len(str(each.removed)) for each in known), default=0) + 1
-    files = _column(core.records.counted(len(each.files), "file") for each in known)
+    files = _column(counted(len(each.files), "file") for each in known)
     bases = _column(map(behind_words, known))
     used = 2 + names + 2 + added + 1 + removed + len(DOT) + _LEAST_FIT
     room = width - used
@@ -177,7 +164,7 @@ def note_count(notes: int) -> Line:
 
 def detail_lines(changes: "Changes", width: int) -> list[Line]:
     """Return what is known of an agent's work: where it began, what it collides with, and its files."""
-    behind = f", {core.records.counted(changes.behind, 'commit')} behind" if changes.behind else ""
+    behind = f", {counted(changes.behind, 'commit')} behind" if changes.behind else ""
     facts: list[Line] = [
         (Span("branch  ", "dim"), say(changes.branch), Span(f" from {changes.base[:ID_LENGTH]}{behind}", "dim")),
     ]

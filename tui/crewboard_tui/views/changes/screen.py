@@ -6,25 +6,20 @@ from typing import TYPE_CHECKING, Any
 from textual import on
 from textual.widget import Widget
 
-import crewboard as core
-from crewboard_tui.actions import (
-    FINDS_AGENTS,
-    Action,
-    AgentActions,
-    Messaging,
-    PuttingBack,
-    Search,
-    Selection,
-    matches_agent,
-    select,
-)
-from crewboard_tui.render import hang, say
+from crewboard.records.base import counted
+from crewboard_tui.actions.agents import AgentActions, PuttingBack
+from crewboard_tui.actions.messaging import Messaging
+from crewboard_tui.actions.registry import Action, Selection, select
+from crewboard_tui.actions.search import FINDS_AGENTS, Search, matches_agent
+from crewboard_tui.render.lines import hang, say
 from crewboard_tui.views.base import AppContext, BaseScreen, Query, Snapshot, first_hire, nothing_row
 from crewboard_tui.views.changes.diff_page import ChangesPage
 from crewboard_tui.views.changes.merge_page import Merging
 from crewboard_tui.views.changes.reader import ChangesReader, has_worktree
 from crewboard_tui.views.changes.rows import change_rows, detail_lines
-from crewboard_tui.widgets import LineList, LineView, Row, title
+from crewboard_tui.widgets.bars import title
+from crewboard_tui.widgets.line_list import LineList, Row
+from crewboard_tui.widgets.line_view import LineView
 
 if TYPE_CHECKING:
     from crewboard.worktrees.changes import Changes
@@ -45,6 +40,8 @@ def nothing_lines(context: AppContext) -> list[Row]:
     """Return what a team without worktrees shows, and how an agent gets one."""
     if not context.snapshot.view.agents:
         return [nothing_row(first_hire(context))]
+    if context.snapshot.view.attached is not None:
+        return [nothing_row("Claude Code keeps the checkouts of its agents itself"), nothing_row("use git to see them")]
     return [
         nothing_row("no agent has a worktree: all work in the shared tree"),
         nothing_row("`crewboard spawn NAME --worktree` hires one with a checkout of its own;"),
@@ -110,7 +107,7 @@ class ChangesScreen(BaseScreen):
         rows.show(change_rows(ordered, rows.row_width, self._reader.merged) or self._nothing())
         title(
             rows,
-            f"Changes · {core.records.counted(len(known), 'worktree')}{rows.state}{self.search.narrowed_to}",
+            f"Changes · {counted(len(known), 'worktree')}{rows.state}{self.search.narrowed_to}",
             self._age(),
         )
         self._paint_work()

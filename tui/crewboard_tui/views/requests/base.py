@@ -1,31 +1,25 @@
 """The page of a request without its answers: facts, plan, permission, changes, and the guard against early keys."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from rich.cells import cell_len
 
-import crewboard as core
-from crewboard import Request, TeamView
-from crewboard.records import JsonValue
-from crewboard_tui.actions import NOT_NOW, RequestActions, Selection, outcome_of
-from crewboard_tui.render import (
-    Line,
-    Span,
-    changed,
-    diff_lines,
-    format_long_age,
-    hang,
-    markdown_lines,
-    one_line,
-    say,
-    spread,
-    width_of,
-    wrap,
-)
+from crewboard import Request, TeamView, executed_files
+from crewboard.protocol import collisions
+from crewboard.readmodel.file_activity import FileActivity
+from crewboard.records.agents import Deviations
+from crewboard.records.base import JsonValue, counted
+from crewboard_tui.actions.registry import NOT_NOW, Selection
+from crewboard_tui.actions.requests import RequestActions, outcome_of
+from crewboard_tui.render.diff import changed, diff_lines
+from crewboard_tui.render.formats import format_long_age
+from crewboard_tui.render.lines import Line, Span, hang, markdown_lines, say, spread, width_of, wrap
+from crewboard_tui.render.sanitize import safe_line
 from crewboard_tui.views.activity import RUNS, file_marks, shared_line
 from crewboard_tui.views.base import BaseScreen, Snapshot
 from crewboard_tui.views.rows import TALL
-from crewboard_tui.widgets import StaticLines, crumbs_line
+from crewboard_tui.widgets.bars import StaticLines, crumbs_line
+from crewboard_tui.widgets.reading import Passage, named
 
 BLIND_FOR = 0.3
 """Seconds for which a page takes no answer after what it shows has changed (docs/reference/dashboard.md#laws)."""
@@ -174,7 +168,8 @@ def hang_facts(facts: list[Line], width: int, most: int) -> list[Line]:
 
 
 LABEL = 10
-_FILES = ("files", "Files it names")
+
+_FILES = "Files it names"
 _LISTS = (("commands", "Commands it names"), ("risk", "Risk"))
 
 
@@ -187,16 +182,18 @@ def asked(request: Request) -> str:
     return next((text for text in found if isinstance(text, str) and text), "")
 
 
-def plan_text(request: Request, touches: core.readmodel.FileActivity | None, now: float, width: int) -> list[Line]:
-    """Return a plan and what was submitted with it; `touches` is None until it is read."""
-    lines = markdown_lines(str(request.payload.get("plan", "")), width)
-    if files := file_lines(request, touches, now, width):
-        lines += [(), (Span(_FILES[1], "bold"),), *files]
+def plan_text(request: Request, touches: FileActivity | None, now: float, width: int) -> Iterator[Passage]:
+    """Yield a plan and what was submitted with it; `touches` is None until it is read."""
+    yield Passage(named(request, "plan"), markdown_lines(str(request.payload.get("plan", "")), width))
+    for at, lines in enumerate(file_lines(request, touches, now, width)):
+        if not at:
+            yield Passage(named(request, "files"), [(), (Span(_FILES, "bold"),)])
+        yield Passage(named(request, f"file {at}"), lines)
     for name, title in _LISTS:
         if values := texts(request.payload.get(name)):
-            lines += [(), (Span(title, "bold"),)]
+            lines = [(), (Span(title, "bold"),)]
             lines += [(Span(piece),) for value in values for piece in wrap(f"  {value}", width, "    ")]
-    return lines
+            yield Passage(named(request, name), lines)
 
 
 def revision_text(before: Request, after: Request, names: tuple[str, str], width: int) -> list[Line]:
@@ -207,29 +204,32 @@ def revision_text(before: Request, after: Request, names: tuple[str, str], width
 
 def _as_text(request: Request) -> str:
     lines = [str(request.payload.get("plan", ""))]
-    for name, title in (_FILES, *_LISTS):
-        if values := texts(request.payload.get(name)):
+    others = [(title, texts(request.payload.get(name))) for name, title in _LISTS]
+    for title, values in [(_FILES, _files(request.payload)), *others]:
+        if values:
             lines += ["", title, *(f"  {value}" for value in values)]
     return "\n".join(lines)
 
 
 def texts(value: object) -> list[str]:
-    """Return a payload's list of strings; a single string is a list of one."""
-    if isinstance(value, list):
-        return [one_line(str(each)) for each in value]
-    return [one_line(str(value))] if value else []
+    """Return a payload's list of strings, each on one line; a single string is a list of one.
+
+    A line break is marked: a command ends at one, and so does a comment before it.
+    """
+    values = value if isinstance(value, list) else [value] if value else []
+    return [safe_line(str(each).strip().replace("\n", " ␊ ")) for each in values]
 
 
-def plan_impact_lines(request: Request, touches: core.readmodel.FileActivity | None, now: float) -> list[Line]:
+def plan_impact_lines(request: Request, touches: FileActivity | None, now: float) -> list[Line]:
     """Return files, commands and risk, one line each; `touches` is None until it is read."""
     payload = request.payload
     lines: list[Line] = []
-    if files := texts(payload.get("files")):
+    if files := _files(payload):
         lines.append((_label("FILES"), *_touches(request, files, touches, now)))
     if commands := texts(payload.get("commands")):
         lines.append((_label("COMMANDS"), Span("bash: "), say(" · ".join(commands))))
-    runs = [path for path in _written(payload) if core.readmodel.runs_on_your_machine(path)]
-    runs += [command for command in _commands(payload) if core.readmodel.makes_repository(command)]
+    runs = [path for path in _written(payload) if executed_files.runs_on_your_machine(path)]
+    runs += [command for command in _commands(payload) if executed_files.makes_repository(command)]
     if runs:
         lines.append((Span(f"{'MACHINE':<{LABEL}}", "warning bold"), say(f"{RUNS}: {' · '.join(runs)}", "warning")))
     if payload.get("why"):
@@ -246,14 +246,18 @@ def overlap_lines(request: Request, view: TeamView) -> list[Line]:
     works = {agent.name: agent.work for agent in view.agents}
     return [
         (Span(f"{'⚠ PLANS':<{LABEL}}", "warning bold"), say(each.describe(), "warning"))
-        for each in core.protocol.collisions.plan_overlaps(request, works, view.requests, str(view.root))
+        for each in collisions.plan_overlaps(request, works, view.requests, str(view.root))
     ]
+
+
+def _files(payload: Mapping[str, JsonValue]) -> list[str]:
+    return texts(collisions.shown_files(payload))
 
 
 def _written(payload: Mapping[str, JsonValue]) -> list[str]:
     """Return the files that a plan names, or the file of a single call."""
     given = payload.get("input")
-    return texts(payload.get("files")) + (texts(given.get("path")) if isinstance(given, dict) else [])
+    return _files(payload) + (texts(given.get("path")) if isinstance(given, dict) else [])
 
 
 def _commands(payload: Mapping[str, JsonValue]) -> list[str]:
@@ -262,10 +266,10 @@ def _commands(payload: Mapping[str, JsonValue]) -> list[str]:
     return texts(payload.get("commands")) + (texts(given.get("command")) if isinstance(given, dict) else [])
 
 
-def deviation_line(request: Request, deviations: core.records.Deviations) -> Line:
+def deviation_line(request: Request, deviations: Deviations) -> Line:
     """Return the calls that a plan does not name; for a waiting revision, those that the plan before does not name."""
     plan = "it does not name" if deviations.plan == request.id else "the plan before does not name"
-    calls = f"{core.records.counted(deviations.count, 'call')} that {plan}"
+    calls = f"{counted(deviations.count, 'call')} that {plan}"
     return (Span(f"{'DEVIATED':<{LABEL}}", "warning bold"), say(f"{calls}: {' · '.join(deviations.calls)}", "warning"))
 
 
@@ -273,9 +277,9 @@ def _label(text: str) -> Span:
     return Span(f"{text:<{LABEL}}", "dim")
 
 
-def _touches(request: Request, files: list[str], touches: core.readmodel.FileActivity | None, now: float) -> Line:
+def _touches(request: Request, files: list[str], touches: FileActivity | None, now: float) -> Line:
     """Return the number of files and who else has them open, then their names."""
-    count = Span(core.records.counted(len(files), "file"))
+    count = Span(counted(len(files), "file"))
     names = (Span(" · ", "dim"), say(" · ".join(files), "dim"))
     if touches is None:
         return (count, *names)
@@ -290,15 +294,15 @@ def _touches(request: Request, files: list[str], touches: core.readmodel.FileAct
     return (count, Span(f" · {which}also open in {', '.join(who)}", "warning" if clash else ""), warning, *names)
 
 
-def file_lines(request: Request, touches: core.readmodel.FileActivity | None, now: float, width: int) -> list[Line]:
-    """Return each file of the plan, with the recent accesses of other agents below."""
-    lines: list[Line] = []
-    for path in texts(request.payload.get("files")):
+def file_lines(request: Request, touches: FileActivity | None, now: float, width: int) -> Iterator[list[Line]]:
+    """Yield the lines of each file of the plan, with the recent accesses of other agents below."""
+    for path in _files(request.payload):
         shared = touches.others(path, request.from_, now) if touches else []
         *above, last = wrap(f"  {path}", width, "    ") or ("",)
-        lines += [(Span(piece),) for piece in above]
+        lines: list[Line] = [(Span(piece),) for piece in above]
         who = file_marks(path, shared)
         fits = bool(who) and width_of((Span(last), *who)) < width
         lines.append(spread((Span(last),), who, width) if fits else (Span(last),))
-        lines += [(Span("    "), *shared_line(touch, now)) for touch in shared]
-    return lines
+        for touch in shared:
+            lines += hang((Span("    "), *shared_line(touch, now)), width, 6, 4)
+        yield lines

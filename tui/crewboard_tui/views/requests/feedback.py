@@ -12,11 +12,12 @@ from textual.content import Content
 from textual.events import Key
 from textual.widgets import TextArea
 
-import crewboard as core
 from crewboard import Request
-from crewboard_tui.compose import DraftInput, Prose, edit_of, for_no
+from crewboard.readmodel import mail
+from crewboard_tui.compose.draft_input import DraftInput, Prose
 from crewboard_tui.context import AppContext
-from crewboard_tui.render import safe_text
+from crewboard_tui.drafts import edit_of, for_no
+from crewboard_tui.render.sanitize import safe_text
 
 _YES, _NO = 0, 1
 """The purpose of a text."""
@@ -59,12 +60,12 @@ class Feedback(Vertical):
     def with_no(self) -> str:
         """Return the text to send with a refusal; empty while a question is only started."""
         text = self._texts[_NO].strip()
-        return "" if text == core.readmodel.mail.QUESTION.strip() else text
+        return "" if text == mail.QUESTION.strip() else text
 
     @property
     def asks(self) -> bool:
         """Return True if the refusal is a question."""
-        return self._texts[_NO].startswith(core.readmodel.mail.QUESTION)
+        return self._texts[_NO].startswith(mail.QUESTION)
 
     @property
     def _of_interest(self) -> int:
@@ -84,7 +85,7 @@ class Feedback(Vertical):
         self._drop_unasked()
         self._show(_NO)
         if ask and not self.asks:
-            self._line.write(core.readmodel.mail.QUESTION + self._line.text)
+            self._line.write(mail.QUESTION + self._line.text)
             self._begun = self._line.text
         self._line.focus()
         self.show_use()
@@ -102,7 +103,7 @@ class Feedback(Vertical):
     def _drop_unasked(self) -> None:
         """Undo turning the refusal into a question if no question was written."""
         if self._texts[_NO] == self._begun:
-            self._texts[_NO] = self._begun.removeprefix(core.readmodel.mail.QUESTION)
+            self._texts[_NO] = self._begun.removeprefix(mail.QUESTION)
         self._begun = ""
 
     def end(self, *, over: bool) -> None:

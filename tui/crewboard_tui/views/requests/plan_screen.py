@@ -1,18 +1,22 @@
 """Reviewing a plan, or a permission: all of it to read, then one key."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from textual import on
 from textual.content import Content
 from textual.widget import Widget
 
-import crewboard as core
 from crewboard import Request
-from crewboard_tui.actions import NOT_NOW, Action, Layer, Selection, newest_of, revision_of
-from crewboard_tui.compose import DraftInput
+from crewboard.commands import answers
+from crewboard.readmodel.file_activity import FileActivity
+from crewboard.readmodel.mail import display_name, question_in
+from crewboard.records.agents import Deviations
+from crewboard_tui.actions.registry import Action, Layer, Selection
+from crewboard_tui.actions.requests import newest_of, revision_of
+from crewboard_tui.compose.draft_input import DraftInput
 from crewboard_tui.queries import Query, Snapshot, TouchedFiles
-from crewboard_tui.render import Line, Span, exact_lines, one_line, say
+from crewboard_tui.render.lines import Line, Span, exact_lines, one_line, plain, say
 from crewboard_tui.views.base import AppContext, BaseScreen
 from crewboard_tui.views.requests.base import (
     LABEL,
@@ -27,13 +31,14 @@ from crewboard_tui.views.requests.base import (
 from crewboard_tui.views.requests.feedback import Feedback, PlanEditor
 from crewboard_tui.views.requests.terms import TermsList
 from crewboard_tui.views.rows import MEDIUM, SHORT, permission_text, review_text
-from crewboard_tui.widgets import LineView, StaticLines
+from crewboard_tui.widgets.bars import StaticLines, title
+from crewboard_tui.widgets.line_view import LineView
+from crewboard_tui.widgets.reading import Passage, ReadText, named
 
 _FACT_LINES = 4
 """Lines of one fact at most; the lists are below the plan in full."""
 
-_WHOLE = 100
-"""Percent of a text that has been on the screen to its end."""
+_EDITING = "not while you edit"
 
 _NO_PLAN = "only about a plan"
 """The reason why no other revision can be asked for: after a no to a single call the agent goes on without it."""
@@ -53,10 +58,11 @@ class ReviewScreen(BaseScreen):
         """True while the terms are shown in the place of the plan."""
         self._other_place = 0
         """The scroll position of the plan while revisions are compared, and the other way round."""
-        self._deepest = 0, 0, 0
-        """The width of the screen, the lowest place that was scrolled to at that width, and the lines seen there."""
-        self._warned_unread = False
-        self._rule_for: core.commands.answers.RuleFor = "agent"
+        self._asked = ReadText(context, self, "#plan")
+        """What is asked. The comparison of two revisions is shown in the same pane."""
+        self._compared = ReadText(context, self, "#plan")
+        self.texts = (self._asked, self._compared)
+        self._rule_for: answers.RuleFor = "agent"
         """For which agents the rule is that is offered: at first for as few as possible."""
         self.editor = PlanEditor(context, request)
         self.terms = TermsList(context, request)
@@ -94,7 +100,7 @@ class ReviewScreen(BaseScreen):
     @property
     def _scope(self) -> str | None:
         """Return the scope of the rule that is offered; None if none is."""
-        return core.commands.answers.scope_of(self.page.seen)
+        return answers.scope_of(self.page.seen)
 
     @property
     def _before(self) -> Request | None:
@@ -132,7 +138,7 @@ class ReviewScreen(BaseScreen):
         return (TouchedFiles(),) if self._is_plan else ()
 
     @property
-    def _touches(self) -> core.readmodel.FileActivity | None:
+    def _touches(self) -> FileActivity | None:
         """Return the files that agents read and changed; None while that is not known yet."""
         return self.context.snapshot.get(TouchedFiles())
 
@@ -144,7 +150,10 @@ class ReviewScreen(BaseScreen):
             self.terms.paint()
         plan = self.query_one("#plan", LineView)
         if plan.size:  # hidden, or not laid out again yet, it has no width to break lines at
-            plan.show(self._whole(plan.line_width))
+            if self._comparing and (pair := self._pair):
+                self._compared.show(self._comparison(pair, plan.line_width))
+            else:
+                self._asked.show(self._whole(plan.line_width))
             self._show_progress()
 
     def _kept_edit(self) -> list[Line]:
@@ -169,18 +178,18 @@ class ReviewScreen(BaseScreen):
         before = self._before
         if before is None or not before.feedback or before.decided_by is None:
             return []
-        asked = core.readmodel.question_in(before.feedback)
+        asked = question_in(before.feedback)
         did = "SAID" if asked is None else "ASKED"
         said = before.feedback if asked is None else asked
         return [
             (
-                Span(f"{one_line(core.readmodel.display_name(before.decided_by)).upper()} {did:<6}", "dim"),
+                Span(f"{one_line(display_name(before.decided_by)).upper()} {did:<6}", "dim"),
                 say(said, "bold"),
             )
         ]
 
     @property
-    def _deviations(self) -> core.records.Deviations | None:
+    def _deviations(self) -> Deviations | None:
         """Return the calls that this plan does not name, or while it waits, that the plan before does not name."""
         agent = self.context.snapshot.view.agent(self.page.seen.from_)
         found = agent.deviations if agent is not None and self._is_plan else None
@@ -205,45 +214,44 @@ class ReviewScreen(BaseScreen):
         return found
 
     def _covers(self) -> str:
-        return core.commands.answers.covers(self.page.seen, self._scope or "", self._rule_for, self._agent_type)
+        return answers.covers(self.page.seen, self._scope or "", self._rule_for, self._agent_type)
 
     @property
     def _agent_type(self) -> str:
         agent = self.context.snapshot.view.agent(self.page.seen.from_)
         return agent.type if agent is not None else ""
 
-    def _facts_at_top(self, width: int) -> list[Line]:
-        """Return the facts, at the top of the text: they scroll away, so that the text gets most of the screen."""
-        facts = [*self.page.head_lines(), *self._answer_before(), *self._stakes()]
-        return [*hang_facts(facts, width, _FACT_LINES), ()]
+    def _facts_at_top(self, width: int) -> Iterator[Passage]:
+        """Yield the facts, at the top of the text: they scroll away, so that the text gets most of the screen."""
+        yield Passage(named(self.page.seen, "head"), hang_facts(self.page.head_lines(), width, _FACT_LINES))
+        for fact in [*self._answer_before(), *self._stakes()]:
+            # Named by its words, so that a new one must be read.
+            yield Passage(named(self.page.seen, plain(fact)), hang_facts([fact], width, _FACT_LINES))
 
-    def _whole(self, width: int) -> list[Line]:
-        if self.page.seen.type == "task_review":
-            return [*self._facts_at_top(width), *review_text(self.page.seen, width)]
-        if not self._is_plan:
-            return [*self._facts_at_top(width), *permission_text(self.page.seen, width), *self._rule_text(width)]
-        if self._comparing and (pair := self._pair):
-            before, after = (f"v{revision_of(each, self.context.snapshot.view)}" for each in pair)
-            return revision_text(*pair, (before, after), width)
-        return self._facts_at_top(width) + plan_text(self.page.seen, self._touches, self.context.now, width)
+    def _whole(self, width: int) -> Iterator[Passage]:
+        request = self.page.seen
+        yield from self._facts_at_top(width)
+        yield Passage("", [()])
+        if self._is_plan:
+            yield from plan_text(request, self._touches, self.context.now, width)
+            return
+        text = review_text if request.type == "task_review" else permission_text
+        yield Passage(named(request, "call"), text(request, width))
+        if self._scope is not None:
+            yield Passage(named(request, self._covers()), self._rule_text(width))
+
+    def _comparison(self, pair: tuple[Request, Request], width: int) -> Iterator[Passage]:
+        before, after = (f"v{revision_of(each, self.context.snapshot.view)}" for each in pair)
+        yield Passage(named(pair[1], f"after {pair[0].id}"), revision_text(*pair, (before, after), width))
 
     def _rule_text(self, width: int) -> list[Line]:
-        if self._scope is None:
-            return []
-        key = self.context.key("request.rule")
-        return [
-            (),
-            (Span(f"{key} would say yes, now and from now on, to", "dim"),),
-            *exact_lines(self._covers(), width),
-        ]
+        words = f"{self.context.key('request.rule')} would say yes, now and from now on, to"
+        return [(), *exact_lines(words, width, "dim"), *exact_lines(self._covers(), width)]
 
     @on(LineView.Scrolled)
     def _show_progress(self) -> None:
-        plan = self.query_one("#plan", LineView)
-        shown = plan.read_percent if self._comparing else self._read_percent(plan)
-        wanted = Content(f"{shown}% read")
-        if plan.border_subtitle != wanted:
-            plan.border_subtitle = wanted
+        text = self._compared if self._comparing else self._asked
+        title(self.query_one("#plan"), self._title(), text.progress)
 
     def _show_mode(self) -> None:
         """Plan, editor and feedback box, as they are used now."""
@@ -255,7 +263,7 @@ class ReviewScreen(BaseScreen):
             f"Terms · {key('tick.turn')} changes one, {key('request.approve')} approves with them"
         )
         self.editor.set_class(not self._editing, "-hidden")
-        self.query_one("#plan", LineView).border_title = Content(self._title())
+        self._show_progress()
         self.feedback.editing = self._editing
         self.feedback.show_use()
         self.refresh_bindings()
@@ -277,7 +285,7 @@ class ReviewScreen(BaseScreen):
 
     def _why_no_answer(self, selection: Selection) -> str | None:
         why = self.page.why_no_answer(selection)
-        return NOT_NOW if why is None and self._editing else why
+        return _EDITING if why is None and self._editing else why
 
     def _why_no_revision(self, selection: Selection) -> str | None:
         return self._why_no_answer(selection) if self._is_plan else _NO_PLAN
@@ -309,37 +317,25 @@ class ReviewScreen(BaseScreen):
     def _why_no_compare(self, _: Selection) -> str | None:
         if not self._is_plan:
             return _NO_PLAN
-        return None if self._pair is not None and not self._editing else NOT_NOW
+        return _EDITING if self._editing else None if self._pair is not None else "there is no earlier revision"
 
     def _edit_label(self, _: Selection) -> str | None:
         if self.editor.rewritten:
             return "your edit"
         return "edit→send back" if self.context.snapshot.view.attached else None
 
-    def _read_percent(self, plan: LineView) -> int:
-        """Return how much of the text was on the screen so far, in percent."""
-        top, bottom = plan.scroll_offset.y, plan.scroll_offset.y + plan.size.height
-        if self._comparing or not plan.size:
-            return plan.percent_of(self._deepest[2])
-        if self.size.width != self._deepest[0]:
-            self._deepest = self.size.width, 0, 0
-        # Stored, because the pane is smaller while feedback is written.
-        if top > self._deepest[1] or (self.page.settled and bottom >= len(plan.lines)):
-            self._deepest = self.size.width, top, bottom
-        return plan.percent_of(max(bottom, self._deepest[2]))
-
-    def _warn_unread(self, key: str) -> bool:
-        """Return True if part of the text was not on the screen yet. Show a warning on the first press only."""
-        read = self._read_percent(self.query_one("#plan", LineView))
-        if self._warned_unread or read >= _WHOLE:
+    def _holds_back(self, key: str) -> bool:
+        """Return True if part of what is asked is unread, so that the key does not act yet; show what is unread."""
+        if not self._asked.holds_back(key, "approves"):
             return False
-        self._warned_unread = True
-        # Without the percentage: the pane's title shows it, and it changes while this message stands.
-        self.context.say(f"not read to its end, press {self.context.key(key)} again to approve", "warning")
+        if self._comparing:
+            self._compare()
+        elif self._choosing:
+            self._read_on()
         return True
 
     def _approve_as_shown(self) -> None:
-        if self._warn_unread("request.approve"):
+        if self._holds_back("request.approve"):
             return
         self._answer("request.approve", "approving", partial(self._approve, self.feedback.with_yes, None))
 
@@ -348,14 +344,14 @@ class ReviewScreen(BaseScreen):
             rule, yes = self.context.key("request.rule"), self.context.key("request.approve")
             self.context.say(f"{rule} sends no feedback: empty the box first, or approve with {yes}", "warning")
             return
-        if self._warn_unread("request.rule"):
+        if self._holds_back("request.rule"):
             return
         approve = partial(self.page.commands.approve_with_rule, self._covers(), self._rule_for)
         self._answer("request.rule", "approving", approve)
 
     def _widen_rule(self) -> None:
         """Offer the rule for the next larger group of agents, after all of them for this agent again."""
-        known: list[core.commands.answers.RuleFor] = ["agent", "type", "all"] if self._agent_type else ["agent", "all"]
+        known: list[answers.RuleFor] = ["agent", "type", "all"] if self._agent_type else ["agent", "all"]
         self._rule_for = known[(known.index(self._rule_for) + 1) % len(known)]
         self.context.say(f"{self.context.key('request.rule')} would say yes to {self._covers()}")
         self.paint(self.context.snapshot)
@@ -374,6 +370,9 @@ class ReviewScreen(BaseScreen):
         self.editor.focus()
 
     def _send_edit(self) -> None:
+        # Claude Code takes an edit as feedback, which is no yes.
+        if self.context.snapshot.view.attached is None and self._holds_back("edit.send"):
+            return
         approve = partial(self._approve, self.feedback.with_yes, self.editor.text)
         self._answer("edit.send", "approving", approve, edit=True)
 

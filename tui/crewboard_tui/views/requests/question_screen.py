@@ -1,24 +1,27 @@
 """Answering a question: one of the choices, or in words of one's own."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import ClassVar
 
 from textual import on
 from textual.binding import BindingType
 from textual.containers import Vertical
-from textual.content import Content
 from textual.widget import Widget
 
-from crewboard import Request
-from crewboard_tui.actions import Action, Layer, unavailable
-from crewboard_tui.compose import DraftInput, Prose
-from crewboard_tui.keymap import Key, bindings_of
-from crewboard_tui.render import Line, Span, crop, markdown_lines, say, width_of, wrap
+from crewboard import Request, redaction
+from crewboard_tui.actions.registry import Action, Layer, unavailable
+from crewboard_tui.compose.draft_input import DraftInput, Prose
+from crewboard_tui.keymap.bindings import Key, bindings_of
+from crewboard_tui.render.lines import Line, Span, crop, markdown_lines, say, width_of, wrap
+from crewboard_tui.render.sanitize import revealing
 from crewboard_tui.views.base import ONLY_LOOKING, AppContext, BaseScreen, Snapshot
 from crewboard_tui.views.requests.base import TOO_SOON, RequestPage
 from crewboard_tui.views.rows import TALL
-from crewboard_tui.widgets import LineList, LineView, Row, StaticLines, title
+from crewboard_tui.widgets.bars import StaticLines, title
+from crewboard_tui.widgets.line_list import LineList, Row
+from crewboard_tui.widgets.line_view import LineView
+from crewboard_tui.widgets.reading import Passage, ReadText, named
 
 _ABOUT_PLANS = (
     "request.approve", "request.rule", "request.deny", "request.edit", "request.compare", "request.ask_back",
@@ -35,6 +38,8 @@ class QuestionScreen(BaseScreen):
         options = request.payload.get("options")
         self.options = [str(option) for option in options] if isinstance(options, list) else []
         self._warned = False
+        self._asked = ReadText(context, self, "#question")
+        self.texts = (self._asked,)
         words = Action(
             "request.words",
             lambda _: self._write(),
@@ -47,7 +52,6 @@ class QuestionScreen(BaseScreen):
     def body(self) -> Iterable[Widget]:
         yield StaticLines(id="facts")
         question = LineView(id="question", classes="pane", follow=False, follows=False)
-        question.border_title = Content("Question")
         yield question
         choices = Choices(id="choices", classes="pane")
         if not self.options:
@@ -95,9 +99,23 @@ class QuestionScreen(BaseScreen):
         # Who writes in it just now stays there: the letters on their way would be keys of the page.
         answer = self.query_one("#answer", DraftInput)
         answer.can_focus = answer.sends = self.may_answer
-        choices.show([Row(str(at), _choice(option, choices.row_width)) for at, option in enumerate(self.options)])
-        lines = markdown_lines(str(self.page.seen.payload.get("question", "")), question.line_width)
-        question.show(lines + _in_full(self.options, choices.row_width, question.line_width))
+        with revealing(wanted=self._asked.reveals):
+            rows = [Row(str(at), crop(_choice(option), choices.row_width)) for at, option in enumerate(self.options)]
+        choices.show(rows)
+        self._asked.show(self._whole(question.line_width, choices.row_width, choices.size.height or len(self.options)))
+        self._show_progress()
+
+    def _whole(self, width: int, room: int, rows: int) -> Iterator[Passage]:
+        """Yield the question, and all choices if `rows` rows of `room` cells do not show them all, or hide a key."""
+        request = self.page.seen
+        yield Passage(named(request, "question"), markdown_lines(str(request.payload.get("question", "")), width))
+        hides = any(redaction.redact(option) != option for option in self.options)
+        if hides or len(self.options) > rows or any(width_of(_choice(option)) > room for option in self.options):
+            yield Passage(named(request, "choices"), _in_full(self.options, width))
+
+    @on(LineView.Scrolled)
+    def _show_progress(self) -> None:
+        title(self.query_one("#question"), "Question", self._asked.progress)
 
     def why_not(self, key: Key) -> str:
         if key.id != "list.open" or self.may_answer:
@@ -123,18 +141,21 @@ class QuestionScreen(BaseScreen):
                 "warning",
             )
             return
-        self._answer(self.options[int(event.key)])
+        self._answer(self.options[int(event.key)], "list.open")
 
     @on(DraftInput.Submitted, "#answer")
     def _say(self, event: DraftInput.Submitted) -> None:
         if event.text.strip():
-            self._answer(event.text)
+            self._answer(event.text, "draft.send")
 
-    def _answer(self, text: str) -> None:
+    def _answer(self, text: str, key: str) -> None:
         if not self.may_answer:
             return
         if not self.settled:
             self.context.say(TOO_SOON, "warning")
+            return
+        if self._asked.holds_back(key, "answers"):
+            self.panes.unzoom()
             return
         answer = partial(self.page.commands.answer, text)
         self.context.do(
@@ -181,13 +202,11 @@ class Choices(LineList):
         return super().check_action(action, parameters)
 
 
-def _choice(option: str, width: int) -> Line:
-    return crop((Span(" "), say(option)), width)
+def _choice(option: str) -> Line:
+    return (Span(" "), say(option))
 
 
-def _in_full(options: list[str], room: int, width: int) -> list[Line]:
-    """Return all choices as text if one of them is too long for its row of `room` cells."""
-    if all(width_of((Span(" "), say(option))) <= room for option in options):
-        return []
+def _in_full(options: list[str], width: int) -> list[Line]:
+    """Return all choices as text."""
     lines: list[Line] = [(), (Span("The choices in full", "bold"),)]
     return lines + [(Span(piece),) for option in options for piece in wrap(f"- {option}", width, "  ")]

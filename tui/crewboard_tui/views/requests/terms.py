@@ -5,14 +5,16 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
-import crewboard as core
-from crewboard import Request
-from crewboard.records import CrewboardError, Spec, Terms
-from crewboard_tui.compose import PromptLine
+from crewboard import Request, agent_types
+from crewboard.commands import answers
+from crewboard.errors import CrewboardError
+from crewboard.records.agents import Spec, Terms
+from crewboard.records.requests import steps_of
+from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.context import AppContext
-from crewboard_tui.keymap import bindings_of
-from crewboard_tui.render import Line, Span, crop, say
-from crewboard_tui.widgets import LineList, Row
+from crewboard_tui.keymap.bindings import bindings_of
+from crewboard_tui.render.lines import Line, Span, crop, say
+from crewboard_tui.widgets.line_list import LineList, Row
 
 _ASK, _NETWORK, _BUDGET, _TOOL, _STEP = "ask", "network", "budget", "tool ", "step "
 """The keys of the rows; those of tools and steps go on with which."""
@@ -31,7 +33,7 @@ class TermsList(LineList):
         self._app_context = context
         self._request = request
         self._plan = str(request.payload.get("plan", ""))
-        self._steps = core.records.steps_of(self._plan)
+        self._steps = steps_of(self._plan)
         self._turned_on: set[str] = set()
         """The choices that are switched on and were off at first."""
         self._turned_off: set[str] = set()
@@ -48,17 +50,29 @@ class TermsList(LineList):
         """Return why no terms can be chosen; None if they can."""
         if self._app_context.snapshot.view.attached is not None:
             return "Claude Code takes a plan with a yes or a no"
-        return None if self._spec is not None else f"what {self._request.from_} was hired for is not known"
+        spec = self._spec
+        if spec is None:
+            return f"what {self._request.from_} was hired for is not known"
+        if agent_types.known_type(spec.type, spec.definition) is None:
+            return f"which tools an agent of type {spec.type} has is not known"
+        return None
+
+    @property
+    def _kind(self) -> agent_types.AgentType | None:
+        """Return the type of the agent; None if no terms can be chosen: a type of another program may have any name."""
+        spec = self._spec
+        if spec is None or self.why_none is not None:
+            return None
+        return agent_types.known_type(spec.type, spec.definition)
 
     @property
     def _tools(self) -> list[str]:
         """Return the tools that can be taken from the agent."""
-        spec = self._spec
-        if spec is None:
+        spec, kind = self._spec, self._kind
+        if spec is None or kind is None:
             return []
-        kind = core.agent_types.type_of(spec.type, spec.definition)
-        known = core.agent_types.nameable_tools(kind, has_web=spec.flags.web)
-        return [tool for tool in known if not core.agent_types.kept_by_terms(Terms(tools=[]), tool)]
+        known = agent_types.nameable_tools(kind, has_web=spec.flags.web)
+        return [tool for tool in known if not agent_types.kept_by_terms(Terms(tools=[]), tool)]
 
     @property
     def terms(self) -> Terms:
@@ -74,17 +88,14 @@ class TermsList(LineList):
 
     def describe(self, terms: Terms | None) -> str:
         """Return terms of this plan on one line; empty without any."""
-        spec = self._spec
-        kind = core.agent_types.type_of(spec.type, spec.definition) if spec is not None else None
-        return core.agent_types.describe_terms(terms, kind) if terms is not None else ""
+        return agent_types.describe_terms(terms, self._kind) if terms is not None else ""
 
     def lacking(self, terms: Terms | None) -> str:
         """Return a sentence about tools that the plan needs and these terms take; empty if there are none."""
-        spec, plan = self._spec, self._request.payload
-        if spec is None:
+        kind, plan = self._kind, self._request.payload
+        if kind is None:
             return ""
-        kind = core.agent_types.type_of(spec.type, spec.definition)
-        return core.agent_types.tools_a_plan_lacks(terms, kind, plan.get("files"), plan.get("commands"))
+        return agent_types.tools_a_plan_lacks(terms, kind, plan.get("files"), plan.get("commands"))
 
     def paint(self) -> None:
         """Show the rows."""
@@ -130,7 +141,7 @@ class TermsList(LineList):
             try:
                 if text.strip():
                     team, terms = self._app_context.team, Terms(budget=text.strip())
-                    core.commands.answers.check_terms(team, self._request.from_, self._plan, terms)
+                    answers.check_terms(team, self._request.from_, self._plan, terms)
             except CrewboardError as error:
                 return str(error)
             return None

@@ -1,0 +1,284 @@
+"""The server of the Messages API that an environment names: its address, what it gets as credentials, and the proxy.
+
+The SDK reads all this by itself, in each worker. Here it is read without the SDK, which takes a second to load, so that
+a command can say what is missing before it starts a worker.
+"""
+
+import json
+import re
+import urllib.parse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crewboard import env
+
+if TYPE_CHECKING:
+    import ipaddress
+
+BASE_URL = "ANTHROPIC_BASE_URL"
+KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+"""The variables that hold a credential, the one before that the SDK sends if both are set."""
+
+API_HOST = "api.anthropic.com"
+
+ANY_TEXT = "ANTHROPIC_AUTH_TOKEN=local"
+"""The setting for a server that asks for no key: the SDK sends no request without one."""
+
+VERSION = "2026-10-21"
+"""The version of the API that the SDK asks for, in which a key of either kind is a bearer token."""
+
+_FEDERATION = ("ANTHROPIC_FEDERATION_RULE_ID", "ANTHROPIC_ORGANIZATION_ID")
+_IDENTITY_TOKEN = ("ANTHROPIC_IDENTITY_TOKEN_FILE", "ANTHROPIC_IDENTITY_TOKEN")
+
+_SENDABLE = re.compile(r"[!-~]+")
+"""Characters that an HTTP header can carry."""
+
+_PRIVATE_NAMES = (".localhost", ".local", ".lan", ".home", ".internal", ".home.arpa")
+
+_SCHEME = re.compile(r"https?://", re.IGNORECASE)
+
+_MOST = 1_000_000
+"""Bytes that are read of an answer."""
+
+
+def base_url(environment: Mapping[str, str]) -> str:
+    """Return the address of the server, without a slash at its end."""
+    return (environment.get(BASE_URL) or f"https://{API_HOST}").rstrip("/")
+
+
+def host_and_port(url: str) -> str:
+    """Return the host and port of an address, without a password; the address itself if it has none."""
+    parts = urllib.parse.urlsplit(url)
+    if not parts.hostname:
+        return url
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+
+
+def is_anthropic(url: str) -> bool:
+    """Return True if an address is that of Anthropic's own API."""
+    return urllib.parse.urlsplit(url).hostname == API_HOST
+
+
+def is_loopback(url: str) -> bool:
+    """Return True if an address is one of this machine."""
+    host = urllib.parse.urlsplit(url).hostname or ""
+    return host == "localhost" or host.endswith(".localhost") or ((ip := _ip(host)) is not None and ip.is_loopback)
+
+
+def is_private(url: str) -> bool:
+    """Return True if an address is one of this machine or of a private network, by its number or its name."""
+    host = urllib.parse.urlsplit(url).hostname or ""
+    if (ip := _ip(host)) is not None:
+        return ip.is_private
+    return "." not in host or host.endswith(_PRIVATE_NAMES)
+
+
+def at_server(environment: Mapping[str, str], server: str | None) -> Mapping[str, str]:
+    """Return the environment of workers of a team that uses the server at an address, without a key.
+
+    A shell that names an address goes before, with its keys. Others do not: a key for Anthropic's API must not reach
+    another server, nor the work of a team that uses a local model Anthropic's API. An address that is not private is
+    not used, because the settings of a team may come from another user.
+    """
+    if server is None or environment.get(BASE_URL) or not is_private(server):
+        return environment
+    return {**env.without_api(environment), BASE_URL: server, **dict([ANY_TEXT.split("=")])}
+
+
+def _ip(host: str) -> "ipaddress.IPv4Address | ipaddress.IPv6Address | None":
+    # Imported here, as below, because every command loads this module.
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def address_problem(environment: Mapping[str, str]) -> str | None:
+    """Return what is wrong with the address that an environment names, and what to do; None if nothing is."""
+    given = environment.get(BASE_URL)
+    if given is None:
+        return None
+    problem = None
+    if not given.strip():
+        problem = "is set and empty: unset it for Anthropic's own API, or set the address of your server"
+    elif not _SCHEME.match(given):
+        rest = given.rpartition("//")[2]
+        kind = "http" if is_private(f"http://{rest}") else "https"
+        problem = f"starts with neither http:// nor https://: did you mean {kind}://{rest}?"
+    elif not _has_host(given):
+        problem = "is no address of a server: it looks like http://127.0.0.1:11434"
+    elif (whole := given.rstrip("/")).endswith("/v1"):
+        problem = f"ends in /v1, which is added to each request: set it to {whole.removesuffix('/v1')}"
+    return f"{BASE_URL} {problem}" if problem is not None else None
+
+
+def _has_host(url: str) -> bool:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return False
+    return bool(parts.hostname)
+
+
+def keys(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the keys in an environment by the names of their variables; the SDK sends the first."""
+    return {name: environment[name] for name in KEYS if environment.get(name)}
+
+
+def key_problem(environment: Mapping[str, str]) -> str | None:
+    """Return which key cannot be sent, and why; None if all can."""
+    for name, key in keys(environment).items():
+        if not _SENDABLE.fullmatch(key):
+            return f"{name} contains a character that no key has, such as a space or a line break; set it again"
+    return None
+
+
+def credential(environment: Mapping[str, str]) -> str | None:
+    """Return what gives the SDK its credentials, in a few words; None if nothing does.
+
+    The order is that of the SDK (`anthropic.lib.credentials.default_credentials`, version 2.11).
+    """
+    if found := next(iter(keys(environment)), None):
+        return found
+    if environment.get("ANTHROPIC_PROFILE"):
+        return f"the profile {environment['ANTHROPIC_PROFILE']} (ANTHROPIC_PROFILE)"
+    if all(map(environment.get, _FEDERATION)) and any(map(environment.get, _IDENTITY_TOKEN)):
+        return "workload identity federation (ANTHROPIC_FEDERATION_RULE_ID)"
+    folder = profiles_folder(environment)
+    named = _active_profile(folder)
+    if environment.get("ANTHROPIC_CONFIG_DIR") or named or _is_file(folder / "configs" / "default.json"):
+        return f"the profile {named or 'default'} in {folder}"
+    if {"authorization", "x-api-key"} & env.custom_headers(environment).keys():
+        return "ANTHROPIC_CUSTOM_HEADERS"
+    return None
+
+
+def profiles_folder(environment: Mapping[str, str]) -> Path:
+    """Return the directory in which the SDK looks for profiles and their credentials."""
+    if given := environment.get("ANTHROPIC_CONFIG_DIR"):
+        return Path(given)
+    home = environment.get("HOME")
+    return (Path(home) if home else Path.home()) / ".config" / "anthropic"
+
+
+def _active_profile(folder: Path) -> str:
+    try:
+        return (folder / "active_config").read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def credential_files(environment: Mapping[str, str]) -> list[Path]:
+    """Return the files and folders in which the SDK finds secrets, there or not."""
+    token = environment.get("ANTHROPIC_IDENTITY_TOKEN_FILE")
+    return [profiles_folder(environment) / "credentials", *([Path(token)] if token else [])]
+
+
+def shadowed_key(environment: Mapping[str, str]) -> str | None:
+    """Return which of two keys goes to a server that is not Anthropic's, and how to send the other; None if one is set.
+
+    The key for Anthropic's API often stays set in a shell in which the token of a gateway is added.
+    """
+    url = base_url(environment)
+    if len(keys(environment)) < len(KEYS) or is_anthropic(url):
+        return None
+    sent, unused = KEYS
+    return (
+        f"{sent} and {unused} are both set: {host_and_port(url)} gets {sent}, and {unused} is not used; "
+        f"`unset {sent}` to send the other"
+    )
+
+
+def proxy(environment: Mapping[str, str], url: str) -> str | None:
+    """Return the address of the proxy through which `url` is reached; None if there is none.
+
+    The variables are those that the SDK's HTTP client reads. For this machine's own addresses no proxy is used: one
+    on another machine would look for the server there.
+    """
+    if is_loopback(url):
+        return None
+    parts = urllib.parse.urlsplit(url)
+    host = parts.hostname or ""
+    for entry in _either(environment, "no_proxy").split(","):
+        if entry.strip() == "*" or _is_exempt(host, entry.strip().lower()):
+            return None
+    found = _either(environment, f"{parts.scheme}_proxy") or _either(environment, "all_proxy")
+    return (found if "://" in found else f"http://{found}") if found else None
+
+
+def _either(environment: Mapping[str, str], name: str) -> str:
+    return environment.get(name) or environment.get(name.upper()) or ""
+
+
+def _is_exempt(host: str, entry: str) -> bool:
+    """Return True if an entry of NO_PROXY is for `host`: a name, the end of one, a number, or a network."""
+    import ipaddress
+
+    ip = _ip(host)
+    if not entry or ip is None:
+        name = entry.removeprefix("*")
+        return bool(name) and (host == name or host.endswith(name if name.startswith(".") else f".{name}"))
+    try:
+        return ip in ipaddress.ip_network(entry.strip("[]"), strict=False)
+    except ValueError:
+        return False
+
+
+def get(environment: Mapping[str, str], path: str, timeout: float) -> tuple[int, Any]:
+    """Return the status and the JSON of the server's answer to a GET; the JSON is None if the answer is none.
+
+    It is authenticated with the keys of the environment, if there are any, as the SDK does it; not with what the SDK
+    fetches from elsewhere.
+
+    Raises:
+        OSError: The server does not answer.
+        ValueError: The address is none, or the answer is no HTTP.
+    """
+    # Imported here because few commands ask. The SDK would take a second to import.
+    import http.client
+    import urllib.error
+    import urllib.request
+
+    class NoRedirects(urllib.request.HTTPRedirectHandler):
+        """Follows no redirect, because the key would go to another address."""
+
+        def redirect_request(self, *_: object) -> None:
+            return None
+
+    url = base_url(environment)
+    if not _SCHEME.match(url):
+        raise ValueError(f"{url} starts with neither http:// nor https://")
+    headers = {"anthropic-version": VERSION}
+    if key := next(iter(keys(environment).values()), None):
+        headers["authorization"] = f"Bearer {key}"
+    headers |= env.custom_headers(environment)
+    through = proxy(environment, url)
+    proxies = urllib.request.ProxyHandler({urllib.parse.urlsplit(url).scheme: through} if through else {})
+    request = urllib.request.Request(f"{url}{path}", headers=headers)  # noqa: S310  the user's own address
+    try:
+        with urllib.request.build_opener(NoRedirects, proxies).open(request, timeout=timeout) as answer:
+            return answer.status, _json(answer.read(_MOST))
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, _json(error.read(_MOST))
+    except http.client.HTTPException as error:
+        raise ValueError(f"the answer is no HTTP: {type(error).__name__}") from error
+
+
+def _json(data: bytes) -> Any:  # noqa: ANN401  any JSON value
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None

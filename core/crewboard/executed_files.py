@@ -1,0 +1,63 @@
+"""Files of a workspace that the user's own programs run, or take commands from, outside of every sandbox."""
+
+import fnmatch
+import posixpath
+import re
+
+EVERYTHING = "everything in the workspace"
+"""The root of a workspace in a plan, as people read it."""
+
+_RUN_BY_NAME = (
+    # Shells, and what they load when a folder is entered or a terminal opens.
+    ".envrc", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc",
+    ".zshenv", ".zprofile", ".zlogin", ".kshrc", ".cshrc", ".tcshrc", ".login", "config.fish", ".inputrc", ".tmux.conf",
+    ".xinitrc", ".xprofile", ".mise.toml", "mise.toml", ".tool-versions", "flake.nix", "shell.nix", "default.nix",
+    # Editors and debuggers.
+    "*.code-workspace", ".vimrc", ".nvimrc", ".exrc", ".nvim.lua", ".dir-locals.el", ".emacs", ".gdbinit", ".lldbinit",
+    # Builds.
+    "makefile", "gnumakefile", "*.mk", "cmakelists.txt", "*.cmake", "meson.build", "configure", "configure.ac",
+    "justfile", ".justfile", "taskfile.y*ml", "rakefile", "gemfile", "vagrantfile", "dockerfile*", "containerfile*",
+    "*compose*.y*ml", "build.gradle*", "settings.gradle*", "gradlew", "mvnw", "pom.xml", "build.sbt", "build.rs",
+    "cargo.toml", "*.csproj", "directory.build.*", "build.zig", "build.bazel", "workspace.bazel",
+    # Python: the test runner and the package tools import or execute them.
+    "conftest.py", "setup.py", "setup.cfg", "pyproject.toml", "pytest.ini", "tox.ini", "noxfile.py", "fabfile.py",
+    "dodo.py", "sitecustomize.py", "usercustomize.py", "*.pth",
+    # JavaScript.
+    "package.json", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.*", "gruntfile.*", "gulpfile.*", "*.config.js",
+    "*.config.cjs", "*.config.mjs", "*.config.ts", "*.config.mts", ".eslintrc*", ".prettierrc*", ".babelrc*",
+    # Version control and CI.
+    ".gitattributes", ".gitmodules", ".gitconfig", ".pre-commit-config.yaml", "lefthook.y*ml", ".lefthook.y*ml",
+    ".lintstagedrc*", ".gitlab-ci.yml", ".travis.yml", "appveyor.yml", ".appveyor.yml", "azure-pipelines.yml",
+    "bitbucket-pipelines.yml", "jenkinsfile*", ".drone.yml", ".woodpecker.yml",
+)  # fmt: skip
+"""Patterns of names, in lower case, that the user's shell, editor, build or CI runs or takes commands from."""
+
+_RUN_BY_FOLDER = frozenset({
+    ".git", ".githooks", "githooks", ".husky", ".vscode", ".idea", ".fleet", ".zed", ".devcontainer", ".github",
+    ".forgejo", ".gitea", ".gitlab", ".circleci", ".buildkite", ".cargo", ".direnv", ".venv", "venv", "node_modules",
+    ".claude",
+})  # fmt: skip
+"""Folders in which that is true of every file."""
+
+_MAKES_REPOSITORY = re.compile(r"\bgit\b[^;&|\n]*\s(?:init|clone|worktree|submodule)\b|(?<![\w-])\.git(?:/|(?![\w.-]))")
+"""A command that makes a repository, or writes into one. Git that the user runs in it runs its settings and hooks."""
+
+
+def runs_on_your_machine(path: str) -> bool:
+    """Return True if the user's own shell, editor, build or CI may run this file, or take commands from it.
+
+    They do so outside the sandbox, with the rights of the user. Only the name of the file is checked. All of the
+    workspace (`.`, or `EVERYTHING`) includes such files.
+    """
+    path = posixpath.normpath(path.strip()).lower() if path.strip() else ""
+    parts = path.split("/")
+    if path in (".", EVERYTHING):
+        return True
+    if not _RUN_BY_FOLDER.isdisjoint(parts):
+        return True
+    return any(fnmatch.fnmatchcase(parts[-1], pattern) for pattern in _RUN_BY_NAME)
+
+
+def makes_repository(command: str) -> bool:
+    """Return True if a command says that it makes a git repository, or names a git directory."""
+    return _MAKES_REPOSITORY.search(command) is not None

@@ -1,0 +1,164 @@
+"""The schemas of tools as they are sent: in the few keywords that every server of the Messages API takes.
+
+The API takes any JSON schema of draft 2020-12. Servers that make a grammar of it (llama.cpp, LM Studio) refuse a whole
+request because of one `pattern`, reference or long repetition. What is left out only allows more: each input is checked
+by its tool, against all that the tool's own schema says.
+"""
+
+import json
+import urllib.parse
+from collections.abc import Mapping
+from typing import Any
+
+from crewboard.errors import BadDataError
+
+MAX_SCHEMA = 16_000
+"""Characters of a schema, which the model reads with each call."""
+
+_AS_THEY_ARE = frozenset({
+    "type", "description", "enum", "const", "default", "examples", "format", "required", "minimum", "maximum",
+    "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "minItems", "maxItems",
+    "uniqueItems",
+})  # fmt: skip
+_PARTS = frozenset({"items", "additionalProperties"})
+_LISTS = {"prefixItems": "prefixItems", "allOf": "allOf", "anyOf": "anyOf", "oneOf": "anyOf"}
+"""Keywords with a list of parts, and what is sent: where parts allow more than before, two of a `oneOf` may fit."""
+
+_NOTES = frozenset({"description", "default", "examples"})
+"""Keywords that allow and refuse nothing."""
+
+_ANYTHING = ["string", "number", "boolean", "object", "array", "null"]
+"""All types. Older grammar builders refuse a part that only describes."""
+
+_LENGTHS = frozenset({"minLength", "maxLength", "minItems", "maxItems"})
+_LONGEST = 1_000
+"""The highest bound of a length that is sent. llama.cpp repeats a rule so often, and refuses 2,000 repetitions."""
+
+_LEVELS = (8, 3, 2, 1)
+"""How deep references in what a reference leads to are followed: the most that fits into the limits."""
+
+_MOST_PARTS = 2_000
+"""Parts of a schema without references. A short schema can have more than there is time for."""
+
+
+class _TooManyPartsError(Exception): ...
+
+
+def simplify(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema without references, patterns and titles that allows each input that `schema` allows.
+
+    Left out is only `null` for an input that may be missing and whose default it is: that says the same.
+
+    Raises:
+        BadDataError: It refers to what is not in it, or is too large without references.
+    """
+    for levels in _LEVELS:
+        try:
+            whole = _Simplifier(schema, levels).part(schema, ("#",))
+        except _TooManyPartsError:
+            continue
+        if len(json.dumps(whole)) <= MAX_SCHEMA:
+            return whole
+    raise BadDataError(f"its schema has more than {MAX_SCHEMA} characters without references")
+
+
+class _Simplifier:
+    """Writes one schema again. `within` are the references that lead to a part, from the outside in."""
+
+    def __init__(self, root: Mapping[str, Any], levels: int) -> None:
+        self._root = root
+        self._levels = levels
+        self._left = _MOST_PARTS
+
+    def part(self, given: Any, within: tuple[str, ...]) -> dict[str, Any]:  # noqa: ANN401  of a server
+        self._left -= 1
+        if self._left < 0:
+            raise _TooManyPartsError
+        if not isinstance(given, Mapping):
+            # `true` allows everything; `false`, which is rare, is left to the check of the input.
+            given = {}
+        found = self._keywords(given, within)
+        if "pattern" in given:
+            found["description"] = f"{found.get('description', '')} (pattern: {given['pattern']})".lstrip()
+        if "patternProperties" in given:
+            # It would refuse the properties that the patterns allow.
+            found.pop("additionalProperties", None)
+        if len(found.get("allOf", ())) == 1:
+            found = _both(found.pop("allOf")[0], found)
+        if "$ref" in given:
+            found = _both(self._referred(given["$ref"], within), found)
+        return found if found.keys() - _NOTES else {"type": _ANYTHING, **found}
+
+    def _keywords(self, given: Mapping[str, Any], within: tuple[str, ...]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in given.items():
+            if key in _AS_THEY_ARE and not _is_dead_weight(key, value):
+                found[key] = value
+            elif key == "properties":
+                found[key] = self._properties(value, given.get("required", ()), within)
+            elif key in _PARTS:
+                found[key] = value if isinstance(value, bool) else self.part(value, within)
+            elif key in _LISTS and _LISTS[key] not in found:
+                found[_LISTS[key]] = [self.part(each, within) for each in value]
+        return found
+
+    def _properties(
+        self, given: Mapping[str, Any], required: list[str], within: tuple[str, ...]
+    ) -> dict[str, dict[str, Any]]:
+        found = {name: self.part(each, within) for name, each in given.items()}
+        for name, each in given.items():
+            if name not in required and isinstance(each, Mapping) and each.get("default", ...) is None:
+                found[name] = _without_null(found[name])
+        return found
+
+    def _referred(self, reference: str, within: tuple[str, ...]) -> dict[str, Any]:
+        target = self._find(reference)
+        if reference not in within and len(within) <= self._levels:
+            return self.part(target, (*within, reference))
+        if not isinstance(target, Mapping):
+            return {}
+        known = {key: target[key] for key in ("type", "description") if key in target}
+        return {"description": "in the form of the one around it", **known} if reference in within else known
+
+    def _find(self, reference: str) -> Any:  # noqa: ANN401  as above
+        """Return the part of the schema that a JSON pointer names."""
+        found: Any = self._root
+        first, *steps = urllib.parse.unquote(reference).split("/")
+        try:
+            for step in steps:
+                name = step.replace("~1", "/").replace("~0", "~")
+                found = found[int(name) if isinstance(found, list) else name]
+        except (LookupError, TypeError, ValueError):
+            found = None
+        if first != "#" or not isinstance(found, Mapping | bool):
+            raise BadDataError(f"its schema refers to {reference[:100]!r}, which is not in it")
+        return found
+
+
+def _is_dead_weight(key: str, value: Any) -> bool:  # noqa: ANN401  as above
+    """Return True for a default that goes without saying, and for a bound that is too high to be sent."""
+    if key == "default":
+        return value is None or value is False or value in ("", [], {})
+    return key in _LENGTHS and value > _LONGEST
+
+
+def _both(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """Return a part that allows what both allow; the notes are those of the second."""
+    shared = (first.keys() & second.keys()) - _NOTES
+    if all(first[key] == second[key] for key in shared):
+        return {**first, **second}
+    notes = {key: value for key, value in second.items() if key in _NOTES}
+    return {"allOf": [first, {key: value for key, value in second.items() if key not in _NOTES}], **notes}
+
+
+def _without_null(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a part that does not allow `null`, where another type or alternative is left."""
+    kinds, options = part.get("type"), part.get("anyOf", [])
+    if isinstance(kinds, list) and (others := [kind for kind in kinds if kind != "null"]):
+        part = {**part, "type": others[0] if len(others) == 1 else others}
+        if "enum" in part:
+            part["enum"] = [value for value in part["enum"] if value is not None]
+    if left := [option for option in options if option != {"type": "null"}]:
+        rest = {key: value for key, value in part.items() if key != "anyOf"}
+        part = _both(left[0], rest) if len(left) == 1 else {**rest, "anyOf": left}
+    return part

@@ -1,0 +1,195 @@
+"""The server that an environment names: what is wrong with it is said before an agent is hired."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from crewboard import endpoint, env, redaction
+from crewboard_tui.cli import doctor
+from tests.cli.shell import Cli
+
+pytestmark = pytest.mark.xdist_group("sdk")
+
+SPAWN = ("spawn", "a", "--type", "explore", "--prompt", "look")
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("http://127.0.0.1:1234/v1", ("ends in /v1", "set it to http://127.0.0.1:1234")),
+        ("https://gateway.example/v1/", ("ends in /v1", "set it to https://gateway.example")),
+        ("127.0.0.1:11434", ("neither http:// nor https://", "did you mean http://127.0.0.1:11434?")),
+        ("gateway.example", ("neither http:// nor https://", "did you mean https://gateway.example?")),
+        ("", ("is set and empty", "unset it")),
+        ("http://127.0.0.1:port", ("is no address of a server", "looks like http://127.0.0.1:11434")),
+        ("http://", ("is no address of a server",)),
+    ],
+)
+def test_a_wrong_address_is_refused_before_a_hire(cli: Cli, address: str, words: tuple[str, ...]) -> None:
+    cli.with_environment(ANTHROPIC_BASE_URL=address, ANTHROPIC_AUTH_TOKEN="local")(*SPAWN).refused(78, *words)
+    assert not (cli.root / ".crewboard").exists()
+
+
+def test_a_server_without_a_key_is_said_to_take_any(cli: Cli) -> None:
+    shell = cli.with_environment(ANTHROPIC_BASE_URL="http://127.0.0.1:11434")
+    shell(*SPAWN).refused(
+        78, "no API key for 127.0.0.1:11434", "if your server asks for none: ANTHROPIC_AUTH_TOKEN=local"
+    )
+    assert "ANTHROPIC_AUTH_TOKEN=local" in shell("doctor").out
+
+
+def test_two_keys_for_a_gateway_are_told_apart() -> None:
+    both = {"ANTHROPIC_API_KEY": "a", "ANTHROPIC_AUTH_TOKEN": "b", "ANTHROPIC_BASE_URL": "https://gateway.example"}
+    check = doctor.model(False, both)
+    assert check.mark == "note"
+    assert "gateway.example:443 gets ANTHROPIC_API_KEY" in (check.remedy or "")
+    assert "`unset ANTHROPIC_API_KEY`" in (check.remedy or "")
+    assert endpoint.shadowed_key({**both, "ANTHROPIC_BASE_URL": "https://api.anthropic.com"}) is None
+
+
+FEDERATION = {"ANTHROPIC_FEDERATION_RULE_ID": "r", "ANTHROPIC_ORGANIZATION_ID": "o"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"ANTHROPIC_API_KEY": "k"},
+        {"ANTHROPIC_API_KEY": "", "ANTHROPIC_AUTH_TOKEN": "t"},
+        {"ANTHROPIC_PROFILE": "work"},
+        {"ANTHROPIC_CONFIG_DIR": "HOME/.config/anthropic"},
+        FEDERATION,
+        {**FEDERATION, "ANTHROPIC_IDENTITY_TOKEN": "jwt"},
+        {**FEDERATION, "ANTHROPIC_IDENTITY_TOKEN_FILE": "/token"},
+        {"ANTHROPIC_CUSTOM_HEADERS": "X-Api-Key: k"},
+        {"ANTHROPIC_CUSTOM_HEADERS": "x-team: a"},
+        {"active_config": "work"},
+        {"profile": "default"},
+        {"profile": "work"},
+    ],
+    ids=str,
+)
+def test_the_sdk_has_credentials_where_we_say_so(
+    given: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from crewboard.worker.llm.model import make_client
+
+    folder = tmp_path / ".config/anthropic"
+    (folder / "configs").mkdir(parents=True)
+    for name in filter(None, (given.get("ANTHROPIC_PROFILE"), given.get("active_config"), given.get("profile"))):
+        (folder / f"configs/{name}.json").write_text('{"authentication": {"type": "user_oauth"}}')
+        (folder / f"configs/{name}.json").chmod(0o600)
+    if "ANTHROPIC_CONFIG_DIR" in given:
+        (folder / "configs/default.json").write_text('{"authentication": {"type": "user_oauth"}}')
+        (folder / "configs/default.json").chmod(0o600)
+    if "active_config" in given:
+        (folder / "active_config").write_text(f"{given['active_config']}\n")
+    variables = {key: value.replace("HOME", str(tmp_path)) for key, value in given.items() if key.isupper()}
+    for name in [name for name in os.environ if redaction.is_secret(name)]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    client = make_client()
+    headers = {name.lower() for name in client.default_headers} | {name.lower() for name in client.auth_headers}
+    theirs = client.credentials is not None or bool({"authorization", "x-api-key"} & headers)
+    assert (endpoint.credential(os.environ) is not None) == theirs
+
+
+def test_what_the_sdk_reads_again_stays_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {"ANTHROPIC_IDENTITY_TOKEN": "jwt", "ANTHROPIC_API_KEY": "k", "HOME": "/"})
+    env.forget_api_variables()
+    assert os.environ == {"ANTHROPIC_IDENTITY_TOKEN": "jwt", "HOME": "/"}
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1", "http://10.1.2.3", "https://a.b.c"]
+)
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"HTTP_PROXY": "http://p:1"},
+        {"https_proxy": "p:2"},
+        {"ALL_PROXY": "http://p:3"},
+        {"ALL_PROXY": "http://p:3", "NO_PROXY": "b.c, 10.0.0.0/8"},
+        {"ALL_PROXY": "http://p:3", "NO_PROXY": ".b.c,10.1.2.3"},
+        {"ALL_PROXY": "http://p:3", "NO_PROXY": "x.c,*"},
+    ],
+    ids=str,
+)
+def test_the_proxy_is_the_one_that_a_worker_uses(
+    given: dict[str, str], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import httpx2
+
+    from crewboard.worker.llm.model import make_client
+
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    transport = make_client(api_key="k", base_url=url)._client._transport_for_url(httpx2.URL(url))
+    used = getattr(transport, "_pool", None)
+    through = getattr(used, "_proxy_url", None)
+    assert (endpoint.proxy(os.environ, url) is not None) == (through is not None)
+
+
+@pytest.mark.parametrize(
+    ("url", "proxy", "says"),
+    [
+        ("http://127.0.0.1:9", "http://me:secret@127.0.0.1:9", "no connection to 127.0.0.1:9:"),
+        ("http://10.255.0.1:8000", "http://me:secret@127.0.0.1:9", "to 10.255.0.1:8000 through the proxy 127.0.0.1:9:"),
+    ],
+)
+def test_a_failed_connection_names_address_and_proxy(
+    url: str, proxy: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import anthropic
+
+    from crewboard.worker.llm import model
+
+    monkeypatch.setenv("HTTP_PROXY", proxy)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    client = model.make_client(api_key="k", base_url=url)
+    with pytest.raises(anthropic.APIConnectionError) as raised:
+        asyncio.run(client.models.retrieve("m"))
+    text = model._judge(raised.value).text
+    assert says in text
+    assert "secret" not in text
+
+
+@pytest.fixture
+def server() -> Iterator[HTTPServer]:
+    """Answer each request with its own headers, and redirect `/v1/away`."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.server.seen.append(dict(self.headers))  # type: ignore[attr-defined]
+            self.send_response(302 if self.path.endswith("away") else 200)
+            self.send_header("location", "/v1/models")
+            self.end_headers()
+            self.wfile.write(b'{"data": []}')
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as found:
+        found.seen = []  # type: ignore[attr-defined]
+        Thread(target=found.serve_forever, daemon=True).start()
+        yield found
+        found.shutdown()
+
+
+def test_a_question_carries_the_key_that_agents_send(server: HTTPServer) -> None:
+    given = {"ANTHROPIC_BASE_URL": f"http://127.0.0.1:{server.server_port}/", "HTTP_PROXY": "http://127.0.0.1:9"}
+    both = {**given, "ANTHROPIC_API_KEY": "one", "ANTHROPIC_AUTH_TOKEN": "two", "ANTHROPIC_CUSTOM_HEADERS": "X-A: b"}
+    assert endpoint.get(both, "/v1/models", 5) == (200, {"data": []})
+    assert endpoint.get(given, "/v1/away", 5)[0] == 302
+    one, other = server.seen  # type: ignore[attr-defined]
+    assert (one["Authorization"], one["X-A"]) == ("Bearer one", "b")
+    assert "Authorization" not in other

@@ -1,0 +1,136 @@
+"""Which model an agent gets, and what is said of one that the server does not have."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from crewboard import agent_types, endpoint, local_servers, models
+from crewboard.commands import hire
+from crewboard.commands.context import Team
+from crewboard.errors import UsageError
+from crewboard.offline.service import Fault
+from crewboard.records.team import Config, Member
+from crewboard.store import agents
+from crewboard_tui.cli import hiring
+from tests.cli.shell import Cli, Inside
+from tests.crew import Crew
+from tests.model import listing, says
+
+ANTHROPIC = {"ANTHROPIC_DEFAULT_HAIKU_MODEL": "small", "ANTHROPIC_DEFAULT_OPUS_MODEL": "large"}
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "setting", "hirer", "expected"),
+    [
+        ("opus", {"CREWBOARD_MODEL": "m"}, "s", "local", "claude-opus-5-5"),
+        ("opus", ANTHROPIC, None, "", "large"),
+        ("claude-opus-5-5", ANTHROPIC, None, "", "claude-opus-5-5"),
+        (None, {"CREWBOARD_MODEL": "m", "ANTHROPIC_MODEL": "n"}, "s", "local", "m"),
+        (None, {"ANTHROPIC_MODEL": "n"}, "s", "local", "n"),
+        (None, {}, "s", "local", "s"),
+        (None, {}, "s explore=haiku", "local", "claude-haiku-5-5"),
+        (None, {}, "explore=e code=c", "", "e"),
+        (None, {}, "code=c", "", "claude-haiku-5-5"),
+        (None, {}, None, "local", "local"),
+        (None, {}, None, "claude-fable-5-2", "claude-haiku-5-5"),
+        (None, ANTHROPIC, None, "", "small"),
+        (None, ANTHROPIC, None, "large", "small"),
+        (None, {}, None, "", "claude-haiku-5-5"),
+    ],
+)
+def test_a_new_agent_gets_the_model_that_was_said_last(
+    given: str | None, environment: dict[str, str], setting: str | None, hirer: str, expected: str
+) -> None:
+    members = [Member(name="boss", type="lead", model=hirer)] if hirer else []
+    config = Config(name="t", model=setting, members=members)
+    kind = agent_types.TYPES["explore"]
+    assert hire.choose_model(kind, given, environment, config, "boss" if hirer else "operator") == expected
+
+
+def test_hires_of_a_lead_use_its_model(crew_on: Callable[..., Crew]) -> None:
+    crew = crew_on(script=[says("done")] * 4)
+    team = Team(crew.directory, environment=crew.environment)
+    hire.tell_lead(team, "go", model="local-model")
+    hire.spawn(Team(crew.directory, by="lead", environment=crew.environment), hire.Hire("scout", "explore", "look"))
+    spec = agents.spec(crew.directory.agent("scout"))
+    assert spec is not None
+    assert spec.model == "local-model"
+    with pytest.raises(UsageError, match=r"lead runs with local-model; `crewboard .*stop lead` ends it"):
+        hire.tell_lead(team, "go on", model="opus")
+
+
+def test_the_setting_of_the_model_is_read_and_removed(cli: Cli) -> None:
+    assert cli("settings", "model", " qwen3-coder  explore=qwen3:8b ").out == "model qwen3-coder explore=qwen3:8b\n"
+    for wrong in ("", " ", "one two", "explore=a explore=b", "=a", "a="):
+        cli("settings", "model", wrong).refused(2, "give one model, and exceptions for types")
+    assert cli("settings", "model", "none").out == "model none\n"
+
+
+def test_a_model_that_the_api_does_not_know_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "API_HOST", "127.0.0.1")
+    with listing("claude-opus-5-5", "claude-haiku-5-5-20261001") as url:
+        here = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "k"}
+        with pytest.raises(
+            UsageError, match="there is no model claude-2, or no longer; the API knows claude-opus-5-5,"
+        ):
+            models.require("claude-2", None, None, here)
+        for known in ("claude-opus-5-5", "claude-haiku-5-5"):
+            models.require(known, None, None, here)
+    models.require("claude-2", None, None, here)
+
+
+def test_a_model_that_another_server_does_not_list_is_noted(cli: Cli) -> None:
+    with listing("qwen3:8b", "llama") as url:
+        shell = cli.with_environment(ANTHROPIC_BASE_URL=url, ANTHROPIC_AUTH_TOKEN="local")
+        hired = shell("spawn", "a", "--type", "explore", "--prompt", "look", "--background")
+        other = shell("spawn", "b", "--type", "explore", "--prompt", "look", "--background", "--model", "qwen3")
+        assert "does not list the model claude-haiku-5-5 of a: it lists qwen3:8b, llama" in hired.err
+        assert "does not list" not in other.err
+        assert [one.err.count("`crewboard settings max_working 1`") for one in (hired, other)] == [1, 0]
+        assert [shell("stop", name, "--now").code for name in ("a", "b")] == [0, 0]
+
+
+def test_a_spawn_says_until_when_it_waits(crew_on: Callable[..., Crew], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hiring, "WORTH_SAYING", 0.5)
+    crew = crew_on([says("done")], [Fault(kind="status", status=529, retry_after=2)], CREWBOARD_RETRY_BUDGET="0.1")
+    ran = Inside(crew.root, crew.environment)("spawn", "a", "--type", "explore", "--prompt", "look")
+    assert (ran.code, ran.out) == (0, "done\n")
+    assert re.search(r"a waits until \d\d:\d\d:\d\d: the API is unavailable: 529", ran.err), ran.err
+
+
+def test_doctor_offers_a_local_server_that_the_team_then_uses(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    with listing("nomic-embed-text", "llama3", "qwen3-coder:30b") as url:
+        monkeypatch.setattr(local_servers, "PORTS", {int(url.rpartition(":")[2]): "Ollama", 9: "vLLM"})
+        (offer,) = [check for check in cli("doctor", "--json").json if check["name"] == "local"]
+        assert offer["detail"] == f"Ollama on this machine has qwen3-coder:30b and 2 more models ({url})"
+        commands = offer["remedy"].split("`")[1].split(" && ")
+        assert commands == [f"crewboard settings server {url}", "crewboard settings model qwen3-coder:30b"]
+        assert [cli(*command.split()[1:]).code for command in commands] == [0, 0]
+        checks = {check["name"]: check for check in cli("doctor", "--json").json}
+        assert checks["model"]["mark"] == "ok"
+        assert url in checks["model"]["detail"]
+        assert "local" not in checks
+        keyed = cli.with_environment(ANTHROPIC_API_KEY="a-key")
+        hired = keyed("spawn", "a", "--type", "explore", "--prompt", "look", "--background")
+        assert f"this team uses {url} and not your API key" in hired.err
+        assert [agent["model"] for agent in keyed("status", "--json").json["agents"]] == ["qwen3-coder:30b"]
+        assert cli("stop", "a", "--now").code == 0
+
+
+def test_the_server_of_a_team_gets_no_key() -> None:
+    keyed = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_MODEL": "claude-opus-5-5", "HOME": "/"}
+    local = "http://10.0.0.7:11434"
+    assert endpoint.at_server(keyed, local) == {
+        "HOME": "/", "ANTHROPIC_BASE_URL": local, "ANTHROPIC_AUTH_TOKEN": "local",
+    }  # fmt: skip
+    shell = {**keyed, "ANTHROPIC_BASE_URL": "https://gateway.example"}
+    assert endpoint.at_server(shell, local) == shell
+    assert endpoint.at_server(keyed, "https://collects.example") == keyed
+    assert endpoint.at_server(keyed, None) == keyed
+
+
+def test_a_server_elsewhere_is_no_setting(cli: Cli) -> None:
+    cli("settings", "server", "https://gateway.example").refused(2, "not on this machine or its network")
+    cli("settings", "server", "localhost:11434").refused(2, "did you mean http://localhost:11434?")
+    assert cli("settings", "server", "http://gpu-box:8000/").out == "server http://gpu-box:8000\n"

@@ -1,0 +1,178 @@
+"""What sentences mean to a lead on the offline model: other words for the same wish, and what must not be obeyed."""
+
+import pytest
+
+from crewboard.offline.phrasebook import Order, understand
+
+_SHOWN = ("team", "description", "name", "names", "type", "background", "errand", "plan", "decision", "wait", "content",
+          "text", "subject", "left_out")  # fmt: skip
+
+
+def orders(text: str) -> list[str]:
+    """Return what is understood of a text, each order as its kind or tool with its words; ?? for what is not."""
+    told = []
+    for one in understand(text, lead=True):
+        if isinstance(one, str):
+            told.append("??")
+            continue
+        kind = one.phrase.kind or one.phrase.steps[0].tool
+        told.append(" | ".join([kind, *(one.words[key] for key in _SHOWN if key in one.words)]))
+    return told
+
+
+SCANNER = ["spawn | scanner | explore | list all Python files"]
+REVIEWER = ["spawn | reviewer | explore | background | analyze the agent loop in s01"]
+TASK = ["task | test | Write unit tests"]
+PAIR = ["spawn | bob | test", "spawn | alice | code | send bob a message"]
+PHASE = ["broadcast | status update: phase 1 complete"]
+DEVELOPER = ["spawn | alice | code | create a file", "stop | alice"]
+PLANNED = ["spawn | bob | code | a refactoring task | yes", "review | bob | approve"]
+FILE_AND_LEAVE = ["give | alice | create a file | yes", "stop | alice"]
+
+WISHES: dict[str, tuple[list[str], list[str]]] = {
+    "create the team": (["create_team | demo | exploring this project"], [
+        'Create a team called "demo" for exploring this project.',
+        "Please create a new team named demo for exploring this project",
+        'Could you set up the "demo" team for exploring this project?',
+        "I want a team called demo for exploring this project.",
+        "Make a team: demo, for exploring this project",
+        "Start a team “demo” for exploring this project, please.",
+    ]),
+    "hire a scanner": (SCANNER, [
+        'Spawn an explore agent named "scanner" to list all Python files.',
+        "Start an explore agent named scanner that lists all Python files",
+        "Could you hire an explorer called scanner and have it list all Python files?",
+        "launch scanner as an explorer to list all Python files",
+        "I need an explore agent named scanner to list all Python files",
+        "Spawn an agent named scanner (explore) to list all Python files",
+    ]),
+    "hire a reviewer in the background": (REVIEWER, [
+        'Spawn a background explore agent named "reviewer" to analyze the agent loop in s01.',
+        "In the background, spawn an explore agent named reviewer to analyze the agent loop in s01",
+        "Hire an explore agent called reviewer in the background to analyze the agent loop in s01.",
+        "Spawn an explore agent named reviewer to analyze the agent loop in s01 in the background.",
+        "Launch a background explorer named 'reviewer', who should analyze the agent loop in s01",
+        "Can you start a background explore agent named reviewer that analyzes the agent loop in s01?",
+    ]),
+    "look at the team": (["list_team"], [
+        "/team", "List the team", "show me the team", "Who is on the team?", "Who’s on my team right now?",
+        "What is everyone doing?", "What's everyone up to?", "What are the agents working on?", "team status",
+        "List all agents and their status", "Give me the status of all agents", "Which agents are running?",
+        "Show the agents' statuses", "How is the team doing?", "Who is here?", "What's going on?",
+    ]),
+    "look at the team, and why": (["list_team | to see agent statuses"], [
+        "List the team to see agent statuses.", "Please show all agents, to see agent statuses.",
+    ]),
+    "ask for a summary": (["send_message | reviewer"], [
+        "Send a message to reviewer asking for a summary.", "Ask reviewer for a summary",
+        "Message reviewer for a summary",
+        "Send reviewer a message asking for a short summary.", "Could you ask reviewer for a summary, please?",
+        "Tell the reviewer to send me a summary", "Get a summary from reviewer",
+        "Message the reviewer and ask for a status report", "Send a note to reviewer requesting a summary",
+    ]),
+    "ask for a summary at leisure": (["send_message | reviewer | when you can"], [
+        "Get a summary from reviewer when you can.",
+    ]),
+    "put a task on the board": (TASK, [
+        'Create a task "Write unit tests" and assign it to a test agent.', 'Add a task "Write unit tests" for a tester',
+        'Make a new task called "Write unit tests", and give it to a test agent',
+        'Assign the task "Write unit tests" to a tester.', 'Give a tester the task "Write unit tests"',
+        'Create a task for a test agent: "Write unit tests"',
+        "Create a task “Write unit tests” and have a tester do it",
+        'Create a task "Write unit tests". Assign it to a test agent.', 'Add "Write unit tests" as a task for a tester',
+    ]),
+    "delete the team": (["delete_team"], [
+        "Delete the team", "Please disband the team.", "end the team now", "Remove the whole team",
+        "Shut the team down",
+    ]),
+    "delete the team when done": (["delete_team | when done"], [
+        "Delete the team when done.", "Shut down the team when done", "Please close the team, when done",
+    ]),
+    "delete the team, when done": (["delete_team | When done"], ["When done, delete the team."]),
+    "hire two": (PAIR, [
+        "Spawn alice (coder) and bob (tester). Have alice send bob a message.",
+        "Hire alice as a coder and bob as a tester. Let alice send bob a message",
+        "Start alice (coder) and bob (tester), then ask alice to send bob a message",
+        "Spawn a coder named alice and a tester named bob. Have alice send bob a message.",
+        "Hire alice, a coder, and bob, a tester. Get alice to send bob a message",
+        "Spawn alice (code) and bob (test). Tell alice to send bob a message.",
+    ]),
+    "hire some": (["spawn | alice | alice and bob | code", "spawn | bob | alice and bob | code"], [
+        "Spawn alice and bob as coders",
+    ]),
+    "tell all": (PHASE, [
+        'Broadcast "status update: phase 1 complete" to all teammates',
+        "broadcast status update: phase 1 complete", 'Tell everyone "status update: phase 1 complete"',
+        'Send "status update: phase 1 complete" to all agents.',
+        'Announce to the team: "status update: phase 1 complete"',
+        'Send a message to everyone saying "status update: phase 1 complete"',
+        "Let everyone know that status update: phase 1 complete",
+    ]),
+    "look at the mail": (["read_inbox"], [
+        "/inbox", "Check the lead inbox for any messages", "Check your inbox", "Any messages?", "Do you have new mail?",
+        "Read the lead's mailbox", "Please look in the inbox for new messages.", "What is in the inbox?",
+    ]),
+    "look at the tasks": (["task_list"], ["/tasks", "List the tasks", "What tasks are on the board?"]),
+    "hire, work, leave": (DEVELOPER, [
+        "Spawn alice as a backend dev. Ask her to create a file. Then request her shutdown.",
+        "Hire alice as a backend developer, have her create a file, then shut her down",
+        "Spawn alice, a backend dev. Tell her to create a file. Then stop her.",
+        "Spawn alice as a backend dev, have her create a file and then ask her to shut down",
+        "Hire alice as a coder. Have her create a file. When she is done, shut her down.",
+        "Spawn alice (backend dev) to create a file, and shut her down when she is done",
+    ]),
+    "a plan first": (PLANNED, [
+        "Spawn bob with a refactoring task. Have him submit a plan first. Then review and approve it.",
+        "Hire bob for a refactoring task. He must submit a plan first. Review it and approve it.",
+        "Spawn bob with a refactoring task, have him submit a plan first, then review and approve it",
+        "Spawn bob for a refactoring task. Require a plan from bob. Then approve it",
+        "Hire bob with a refactoring task. Ask him for a plan first. Review his plan and approve it.",
+    ]),
+    "work, then leave": (FILE_AND_LEAVE, [
+        "Have Alice create a file, then shut her down", "Ask alice to create a file and then shut her down.",
+        "Get alice to create a file. Then request her shutdown.", "Let Alice create a file, after that stop her",
+        "Have alice create a file and shut her down when she is done", "Tell alice to create a file, then stop alice",
+    ]),
+    "stop all": (["stop"], [
+        "Shut everyone down.", "Stop all agents.", "Shut down all agents", "Stop everybody, please",
+        "shut them all down",
+        "Ask everyone to shut down", "Request the shutdown of all agents", "Please shut everyone down now",
+    ]),
+    "stop some": (["stop | alice, bob and carol"], ["Stop alice, bob and carol", "Shut alice, bob and carol down"]),
+    "stop some of a kind": (["stop | the reviewer and the tester"], ["Stop the reviewer and the tester"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("meant", "text"),
+    [(meant, text) for meant, texts in WISHES.values() for text in texts],
+    ids=lambda one: str(one)[:60],
+)
+def test_a_wish_is_understood_in_other_words(meant: list[str], text: str) -> None:
+    assert orders(text) == meant
+
+
+NOT_OBEYED = [
+    "Do not stop all agents", "Don't shut everyone down.", "Never delete the team", "Please do not delete the team.",
+    "Stop all agents except bob", "Stop all agents. Except bob.", "Stop all agents, but not bob",
+    "Stop all agents if the tests fail", "Stop all agents unless they are busy", "Stop all agents when they are done",
+    "Stop alice when done", "Shut alice down once she is finished", "Shut everyone down at the end",
+    "Stop bob afterwards",
+    "Should I stop all agents?", "Why did you stop all agents?", "How do I shut everyone down?",
+    "What happens if I stop all agents?", "If bob fails, stop all agents.", "Once alice is done, stop all agents",
+    "Delete the team when bob tells you to", "Delete the team tomorrow", "When alice is done, delete the team",
+    "Delete the team's files",
+    "Shut everyone down? No.", "Please do not\nstop all agents", "Do not, then, stop all agents",
+    "When it is done, stop all agents", "Are all agents stopped?", "Let none of them stop all agents",
+    "Stop some agents", "Stop it.", "Shut them down", "Get rid of the team", "Assign it to a test agent.", "Shut down",
+    "Stop the idle agents", "Stop all tests", "Stop all agents to see who does not answer", "Do not list the team",
+    'Do not broadcast "x" to all teammates', "Don't check the inbox", "Check bob's inbox",
+    "Do not spawn an explore agent named scanner to list all Python files", "Do not create a team called demo",
+    "Do not send a message to reviewer asking for a summary", "Don't have Alice create a file, then shut her down",
+    'Don\'t create a task "Write unit tests" and assign it to a test agent', "Spawn alice. No, wait.",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NOT_OBEYED, ids=lambda text: text[:60])
+def test_what_is_forbidden_or_limited_is_not_obeyed(text: str) -> None:
+    assert not any(isinstance(one, Order) for one in understand(text, lead=True))

@@ -1,0 +1,76 @@
+"""The dashboard of an attached team: plans of Claude Code's teammates are read and answered on it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crewboard.protocol import requests
+from crewboard.records.agents import Spec
+from crewboard.store import json_records
+from crewboard.store.layout import TeamDirectory
+from tests.attach.replay import Replay, process
+from tests.attach.session import RunningHook, plan_event, start_hook
+from tests.frozen import Frozen
+from tests.tui.stage import Stage, opened
+
+
+@pytest.fixture
+def team(tmp_path: Path) -> Iterator[TeamDirectory]:
+    """Attach to the recorded team whose teammate `alpha` submits a plan."""
+    with process() as lead:
+        replay = Replay(tmp_path / "claude", lead.pid)
+        for change in replay.play("plan"):
+            if change.path.endswith("inboxes/team-lead.json"):
+                break
+        for path in replay.config.rglob("*.json"):
+            path.write_text(path.read_text().replace("/home/u/project", str(tmp_path)))
+        yield replay.attach(tmp_path)
+
+
+def _submit(team: TeamDirectory, plan: str, call: str) -> RunningHook:
+    (session,) = (tmp["sessionId"] for tmp in _sessions(team))
+    return start_hook(team, plan_event(team.root, plan, call, session_id=session))
+
+
+def _sessions(team: TeamDirectory) -> list[dict[str, str]]:
+    return [json.loads(path.read_text()) for path in (team.root / "claude/sessions").glob("*.json")]
+
+
+async def _open_plan(stage: Stage, title: str) -> None:
+    await stage.sees("! open")
+    await stage.press("!")
+    await stage.sees(title)
+    await stage.can("a", "approve")
+
+
+async def test_a_plan_of_claude_code_is_denied_revised_and_approved(team: TeamDirectory) -> None:
+    first = _submit(team, "# Plan\n1. write b.txt", "toolu_1")
+    async with opened(Frozen(team), 80, 24) as stage:
+        await stage.sees("alpha")
+        spec = json_records.load(team.agent("alpha").spec, Spec)
+        assert spec is not None
+        assert spec.type == "general-purpose", "a type that crewboard does not have"
+        await _open_plan(stage, "PLAN v1")
+        await stage.sees("1. write b.txt", "100% read")
+        await stage.press("o")
+        await stage.sees("Claude Code takes a plan with a yes or a no")
+        await stage.press("d")
+        await stage.write("add tests")
+        await stage.press("enter")
+        await stage.sees("denied: alpha reads why")
+        denied = first.answer()
+        assert denied["permissionDecision"] == "deny"
+        assert "add tests" in denied["permissionDecisionReason"]
+
+        second = _submit(team, "# Plan\n1. write b.txt\n2. test it", "toolu_2")
+        await _open_plan(stage, "PLAN v2")
+        await stage.sees("2. test it", "100% read")
+        await stage.press("=")
+        await stage.sees("What changed", "+2. test it")
+        await stage.press("=", "a")
+        await stage.sees("approved: alpha continues")
+        assert second.answer()["permissionDecision"] == "allow"
+    decided = [(each.status, each.terms) for each in requests.load_all(team)]
+    assert sorted(decided, key=str) == [("approved", None), ("rejected", None)]

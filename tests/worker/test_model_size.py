@@ -1,0 +1,256 @@
+"""The size of a model: as the user, the project or the server says, else assumed; learned where it was wrong."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from crewboard.commands import control, messages
+from crewboard.commands import hire as hiring
+from crewboard.errors import BadDataError, UsageError
+from crewboard.models import parse_tokens
+from crewboard.pricing import load
+from crewboard.records.agents import HireOptions, Tokens
+from crewboard.records.events import Intake
+from crewboard.store import agents
+from crewboard.store.layout import TeamDirectory
+from crewboard.worker.interrupts import Interrupts
+from tests.crash.scenarios import hire, worker
+from tests.crew import Crew
+from tests.raw import Raw, RawServer, as_json, sse
+from tests.worker.test_odd_replies import DONE, STOP, begin, call, end, listing, piece, start, text
+from tests.worker.test_outage import Waits
+
+pytestmark = pytest.mark.xdist_group("sdk")
+
+Make = Callable[..., Crew]
+
+MODEL = "org/qwen:7b"
+PAGE = "/v1/models/org%2Fqwen%3A7b"
+
+
+def listed(*entries: dict[str, Any]) -> Raw:
+    return as_json({"object": "list", "data": [*entries]})
+
+
+OWN = {"id": MODEL, "max_model_len": 16_384}
+LOADED = as_json({"models": [{"name": "other"}, {"name": MODEL, "context_length": 8192}]})
+TOML = '["org/qwen:7b"]\nwindow = "64k"\nreply = 8000\n'
+
+ONE = listed({"id": "a.gguf", "meta": {"n_ctx_train": 9, "n_ctx": 4096}})
+ROUTER = listed({"id": "x"}, {"id": MODEL, "context_length": 40_000, "top_provider": {"max_completion_tokens": 5000}})
+NONSENSE = {
+    PAGE: as_json([1]),
+    "/v1/models": as_json({"data": [{"id": MODEL, "max_model_len": "x"}, 3]}),
+    "/api/ps": Raw(b"<", kind="text/html"),
+}
+SAID = {"window": 16_000, "max_reply": 2000}
+
+
+def page(**said: int) -> dict[str, Raw]:
+    return {PAGE: as_json({"id": MODEL, **said})}
+
+
+# What the hire, the project and the server's pages say: the window, the longest reply, and whether it is assumed.
+SIZES: dict[str, tuple[dict[str, int], str, dict[str, Raw], tuple[int, int, bool]]] = {
+    "hire": (SAID, TOML, page(max_input_tokens=9000), (16_000, 2000, False)),
+    "hire and project": ({"window": 16_000}, TOML, {}, (16_000, 8000, False)),
+    "project": ({}, TOML, {"/v1/models": listed(OWN)}, (64_000, 8000, False)),
+    "model": ({}, "", page(max_input_tokens=50_000, max_tokens=9000), (50_000, 9000, False)),
+    "model of LiteLLM": ({}, "", page(max_input_tokens=50_000, max_output_tokens=99_000), (50_000, 32_000, False)),
+    "list of vLLM": ({}, "", {"/v1/models": listed({"id": "x"}, OWN)}, (16_384, 16_000, False)),
+    "list of llama.cpp": ({}, "", {"/v1/models": ONE}, (4096, 16_000, False)),
+    "list of OpenRouter": ({}, "", {"/v1/models": ROUTER}, (40_000, 5000, False)),
+    "Ollama": ({}, "", {"/v1/models": listed({"id": MODEL}), "/api/ps": LOADED}, (8192, 16_000, False)),
+    "nothing": ({}, "", {}, (32_000, 4000, True)),
+    "nonsense": ({}, "", NONSENSE, (32_000, 4000, True)),
+}
+
+
+def caller(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, url: str, **flags: int) -> Any:  # noqa: ANN401  its class is loaded late
+    """Return the model of a worker in this process."""
+    # Loading the SDK takes more than a second.
+    from crewboard.worker.llm import model
+
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
+    spec = hire(directory, "sized").replace(model=MODEL, flags=HireOptions(**cast("Any", flags)))
+    agents.change_spec(directory.agent("sized"), lambda _: spec)
+    return model.Model(worker(directory, "sized"), cast("Interrupts", Waits()))
+
+
+@pytest.mark.files_only
+@pytest.mark.parametrize("name", SIZES)
+def test_the_first_that_says_it_gives_the_size(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    flags, toml, pages, expected = SIZES[name]
+    (directory.root / ".crewboard" / "models.toml").write_text(toml)
+    with RawServer(DONE, pages=pages) as server:
+        found = caller(directory, monkeypatch, server.url, **flags)
+        asyncio.run(found.learn_size())
+    state = found._run_state
+    assert (state.window, found.longest_reply, state.window_is_assumed) == expected
+    assert ("tokens are assumed" in capfd.readouterr().err) == expected[2]
+
+
+@pytest.mark.files_only("asks one model in this process")
+def test_the_documents_speak_while_the_api_does_not(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    api, other = "https://api.anthropic.com", "http://127.0.0.1:9"
+    for url, model, thinks in ((api, "claude-opus-5-5", True), (api, MODEL, False), (other, "claude-opus-5-5", False)):
+        found = caller(directory, monkeypatch, url)
+        found._run_state.spec = found._run_state.spec.replace(model=model)
+        assert (found.settings().get("thinking", {}).get("type") == "adaptive") == thinks
+        assert ("output_config" in found.settings()) == thinks
+
+
+def refused(message: str, status: int = 400, **more: object) -> Raw:
+    return as_json({"error": {"message": message, **more}}, status)
+
+
+ROOM = "request (3052 tokens) exceeds the available context size (2048 tokens), try increasing it"
+REPLY = "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000"
+LITELLM = "litellm.ContextWindowExceededError: this model's maximum context length is 4,097 tokens"
+VLLM = as_json({"message": "This model's maximum context length is 16384 tokens. You requested 20000 tokens"}, 400)
+STREAMED = b'event: error\ndata: {"code": 400, "message": "context window of 2048 exceeded"}\n\n'
+
+OVERFLOWS: dict[str, tuple[Raw, int | None]] = {
+    "vLLM": (VLLM, 16_384),
+    "OpenAI": (refused("too much", code="context_length_exceeded"), None),
+    "llama.cpp": (refused(ROOM), 2048),
+    "llama.cpp with its figure": (
+        refused("the limit", 500, code=500, type="exceed_context_size_error", n_ctx=256),
+        256,
+    ),
+    "LiteLLM": (refused(LITELLM), 4097),
+    "LM Studio": (as_json({"error": "loaded with context length of only 4096 tokens"}, 400), 4096),
+    "a gateway's 500": (refused("Too many tokens", 500), None),
+    "the API": (refused("prompt is too long: 210000 tokens > 200000 maximum"), 200_000),
+    "the API with the reply": (refused(REPLY), 200_000),
+    "in the stream": (Raw(STREAMED), 2048),
+}
+
+
+@pytest.mark.files_only
+@pytest.mark.parametrize("name", OVERFLOWS)
+def test_a_refusal_of_a_long_request_is_known_in_all_words(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    from crewboard.worker.llm.model import TooLongError
+
+    answer, window = OVERFLOWS[name]
+    with RawServer(answer) as server:
+        found = caller(directory, monkeypatch, server.url)
+        with pytest.raises(TooLongError) as error:
+            asyncio.run(found.reply("", [], [{"role": "user", "content": "go"}], 99))
+    assert error.value.window == window
+    assert len(server.requests) == 1
+
+
+def test_a_rate_limit_is_no_long_request(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    from crewboard.worker.llm import model
+
+    monkeypatch.setattr(model, "FIRST_DELAY", 0.001)
+    limited = as_json({"error": {"message": "Too many tokens, please wait"}}, 429)
+    with RawServer(limited, DONE) as server:
+        found = caller(directory, monkeypatch, server.url)
+        asyncio.run(found.reply("", [], [{"role": "user", "content": "go"}], 99))
+    assert len(server.requests) == 2
+
+
+def test_an_overflow_teaches_the_window_and_the_work_goes_on(shared_crew_on: Make) -> None:
+    with RawServer(listing(), VLLM, DONE) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        assert crew.run("learner", "explore", "go").text == "the end"
+    assert [body["max_tokens"] for body in server.requests] == [4000, 4000, 16_384 // 4]
+    assert (crew.see("learner").context.limit, crew.see("learner").context.assumed) == (16_384, False)
+
+
+def test_a_window_that_was_said_holds_from_hire_and_resume_on(shared_crew_on: Make) -> None:
+    with RawServer(DONE) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        crew.run("told", "explore", "go", window=20_000, max_reply=1500)
+        assert crew.see("told").context.limit == 20_000
+        crew.kill("told")
+        crew.wait_for("told", "crashed")
+        control.change_limits(crew.team, "told", window=12_000, max_reply=700)
+        hiring.resume(crew.team, "told")
+        sent = messages.send(crew.team, "told", "again")
+        crew.answer_to("told", sent.id)
+    assert [body["max_tokens"] for body in server.requests] == [1500, 700]
+    assert crew.see("told").context.limit == 12_000
+
+
+def cut(*events: dict[str, Any]) -> Raw:
+    return sse(start(), *events, end("max_tokens"), STOP)
+
+
+THOUGHT = [begin({"type": "thinking", "thinking": ""}), piece({"type": "thinking_delta", "thinking": "hm"})]
+
+
+def notices(crew: Crew, name: str) -> list[str]:
+    return [notice for event in crew.events(name) if isinstance(event, Intake) for notice in event.notices]
+
+
+@pytest.mark.parametrize(
+    ("name", "events", "says"),
+    [("muser", THOUGHT, "before it had a text"), ("writer", call('{"path', name="list_dir"), "within a tool call")],
+)
+def test_three_cut_offs_without_progress_fail(
+    shared_crew_on: Make, name: str, events: list[dict[str, Any]], says: str
+) -> None:
+    with RawServer(cut(*events)) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        answer = crew.run(name, "explore", "go")
+    assert answer.code == 1
+    assert re.match("3 replies in a row were cut off .* a reply may have 4000 tokens", str(answer.error))
+    assert len(server.requests) == 3
+    assert len(told := notices(crew, name)) == 2
+    assert says in told[0]
+
+
+def test_a_long_text_may_be_cut_off_often(shared_crew_on: Make) -> None:
+    with RawServer(*[cut(*text("so "))] * 5, DONE) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        assert crew.run("narrator", "explore", "go").text == "so " * 5 + "the end"
+
+
+def test_an_effort_for_long_thought_gets_long_replies(shared_crew: Crew) -> None:
+    for effort, longest in (("medium", 32_000), ("xhigh", 50_000)):
+        crew_name = f"thinker-{effort}"
+        hired = hiring.spawn(
+            shared_crew.team,
+            hiring.Hire(crew_name, "explore", "go", model="opus", flags=HireOptions(effort=cast("Any", effort))),
+        )
+        shared_crew.answer(hired)
+        # A quarter of the window, for the second.
+        assert shared_crew.model.asked_by(crew_name)[0]["max_tokens"] == longest
+
+
+@pytest.mark.files_only
+def test_the_projects_file_gives_prices_too(directory: TeamDirectory) -> None:
+    file = directory.root / ".crewboard" / "models.toml"
+    file.write_text("[local]\nprice = {input = 2.0, output = 4.0}\n")
+    assert load(directory.root).cost("local", Tokens(input=500_000, output=250_000)) == 2.0
+    for wrong in ("[local]\nwindow = 'big'\n", "[local]\nsize = 3\n", "x", "[local]\nprice = {input = 'a'}\n"):
+        file.write_text(wrong)
+        with pytest.raises(BadDataError, match=r"models\.toml"):
+            load(directory.root)
+
+
+def test_numbers_of_tokens_are_read_as_people_write_them() -> None:
+    assert [parse_tokens(given) for given in ("16384", "16k", "1.5M", " 200 K")] == [16_384, 16_000, 1_500_000, 200_000]
+    for wrong in ("", "0", "-3", "big", "16kb"):
+        with pytest.raises(UsageError):
+            parse_tokens(wrong)
+
+
+def test_what_the_cache_keeps_for_an_hour_costs_twice_the_input(directory: TeamDirectory) -> None:
+    used = Tokens(cache_write=1_000_000, cache_write_1h=400_000)
+    assert load(directory.root).cost("claude-opus-5-5", used) == pytest.approx(0.6 * 5 + 0.4 * 8)
+    (directory.root / ".crewboard/prices.toml").write_text(
+        "[[own]]\ninput = 3\noutput = 9\ncache_read = 1\ncache_write = 4\ncache_write_1h = 5\n"
+    )
+    assert load(directory.root).cost("own", used) == pytest.approx(0.6 * 4 + 0.4 * 5)

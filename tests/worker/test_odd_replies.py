@@ -1,0 +1,360 @@
+"""Replies of servers that are a little off: settled before they are kept, so that none ends a worker."""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from crewboard.commands import hire as hiring
+from crewboard.commands import messages
+from crewboard.records.events import BrokenReply, Intake, Reply, RunStarted, ToolResult
+from crewboard.store.layout import TeamDirectory
+from crewboard.worker.interrupts import Interrupts
+from tests.crash.scenarios import hire, worker
+from tests.crew import Crew
+from tests.raw import Raw, RawServer, as_json, sse
+from tests.worker.test_outage import Waits
+
+pytestmark = pytest.mark.xdist_group("sdk")
+
+Make = Callable[..., Crew]
+Json = dict[str, Any]
+
+TOOLS = [{"name": "look", "input_schema": {"type": "object", "required": ["path"]}}]
+LEFT_OUT: Any = object()
+
+
+def without(values: Json) -> Json:
+    return {name: value for name, value in values.items() if value is not LEFT_OUT}
+
+
+def start(model: object = "m", usage: object = LEFT_OUT) -> Json:
+    usage = {"input_tokens": 7, "output_tokens": 1} if usage is LEFT_OUT else usage
+    return {"type": "message_start", "message": without({"type": "message", "model": model, "usage": usage})}
+
+
+def end(reason: object = "end_turn", usage: object = LEFT_OUT) -> Json:
+    usage = {"output_tokens": 5} if usage is LEFT_OUT else usage
+    return {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": usage}
+
+
+STOP = {"type": "message_stop"}
+
+
+def begin(block: object, index: object = 0) -> Json:
+    return without({"type": "content_block_start", "index": index, "content_block": block})
+
+
+def piece(delta: object, index: object = 0) -> Json:
+    return without({"type": "content_block_delta", "index": index, "delta": delta})
+
+
+def text(said: object = "hi", index: object = 0) -> list[Json]:
+    return [
+        begin({"type": "text", "text": ""}, index),
+        piece({"type": "text_delta", "text": said}, index),
+    ]
+
+
+def call(
+    given: object = LEFT_OUT, whole: object = LEFT_OUT, ident: object = "c1", name: object = "look", index: object = 0
+) -> list[Json]:
+    """Return the events of a call whose input comes in one piece (`given`), at the start (`whole`), or not at all."""
+    block = without({"type": "tool_use", "id": ident, "name": name, "input": whole})
+    pieces = [] if given is LEFT_OUT else [piece({"type": "input_json_delta", "partial_json": given}, index)]
+    return [begin(block, index), *pieces]
+
+
+SAME = "failed 3 times in the same way: "
+MALFORMED = SAME + "the reply was malformed"
+NO_REPLY = MALFORMED + ": the server sent text/event-stream, and no reply"
+NOT_JSON = "look {} not run: its input is no JSON"
+HALF, WHOLE = '{"path": "a', '{"path": "a"}'
+HI = sse(start(), *text(), end(), STOP)
+SAID = "hi · end_turn · 7/5"
+CALLED = "look {'path': 'a'} · tool_use · 7/5"
+MESSAGE = {"type": "message", "role": "assistant", "model": "m", "content": [{"type": "text", "text": "hi"}],
+           "stop_reason": "end_turn", "usage": {"input_tokens": 7, "output_tokens": 5}}  # fmt: skip
+
+
+ENDED: Json = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}
+NO_COUNT = "hi · end_turn · 40/4"
+"""What is estimated from the texts of the request and the reply, where a server counts nothing."""
+DEEP = "[" * 99 + "]" * 99
+INFINITE = '{"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": Infinity}}'
+
+
+def counted(first: object, last: object = LEFT_OUT) -> list[Raw]:
+    """Return an answer that counts its tokens like this at its start and at its end."""
+    return [sse(start(usage=first), *text(), end(usage=last))]
+
+
+def called(*events: Json, reason: object = "tool_use") -> Raw:
+    return sse(start(), *events, end(reason), STOP)
+
+
+def failed(body: object) -> Raw:
+    """Return a stream that ends with an error event."""
+    return Raw(
+        b"event: error\ndata: " + (body.encode() if isinstance(body, str) else json.dumps(body).encode()) + b"\n\n"
+    )
+
+
+# Each differs from what the API sends in one way: the answers, and the reply that is kept or the error.
+ODD: dict[str, tuple[list[Raw], str]] = {
+    "usage absent": ([sse(start(), *text(), ENDED)], "hi · end_turn · 7/1"),
+    "usage nowhere": ([sse(start(usage=None), *text(), ENDED)], NO_COUNT),
+    "usage of nulls": (counted({"input_tokens": None}, {"output_tokens": None}), NO_COUNT),
+    "usage empty": (counted({}, {}), NO_COUNT),
+    "usage a list": (counted([1], [2]), NO_COUNT),
+    "usage of fractions": (counted({"input_tokens": 20.5}), "hi · end_turn · 20/5"),
+    "usage negative": (counted({"input_tokens": -3}), "hi · end_turn · 0/5"),
+    "usage far too large": (counted({"input_tokens": 10**30}), "hi · end_turn · 0/5"),
+    "usage infinite": ([sse(start(), *text(), INFINITE)], "hi · end_turn · 7/1"),
+    "usage at the end": (counted(None, {"input_tokens": 9, "output_tokens": 5}), "hi · end_turn · 9/5"),
+    "usage in the delta": (
+        [sse(start(), *text(), {**ENDED, "delta": {**ENDED["delta"], "usage": {"output_tokens": 6}}})],
+        "hi · end_turn · 7/6",
+    ),
+    "model null": ([sse(start(model=None), *text(), end())], SAID),
+    "model a number": ([sse(start(model=3), *text(), end())], SAID),
+    "no message_start": ([sse(*text(), end(), STOP)], "hi · end_turn · 0/5"),
+    "no message_stop": ([sse(start(), *text(), end())], SAID),
+    "no stop reason": ([sse(start(), *text(), end(None), STOP)], SAID),
+    "stop reason of another API": ([sse(start(), *text(), end("stop"), STOP)], SAID),
+    "cut off as another API says": ([sse(start(), *text(), end("length"), STOP)], "hi · max_tokens · 7/5"),
+    "call without input": ([called(*call())], "look {} · tool_use · 7/5"),
+    "call with input null": ([called(*call(whole=None))], "look {} · tool_use · 7/5"),
+    "call with its input at the start": ([called(*call(whole={"path": "a"}))], CALLED),
+    "call with its input as text": ([called(*call(whole=WHOLE))], CALLED),
+    "call with an empty piece": ([called(*call("", whole={"path": "a"}))], CALLED),
+    "call with a piece of null": ([called(*call(None, whole={"path": "a"}))], CALLED),
+    "call with an object as piece": ([called(*call({"path": "a"}))], CALLED),
+    "call with a list": ([called(*call("[1]"))], "look {} not run: its input is not an object · tool_use · 7/5"),
+    "call nested too deeply": (
+        [called(*call('{"path": ' + DEEP + "}"))],
+        "look {} not run: its input cannot be stored: nested deeper than 32 · tool_use · 7/5",
+    ),
+    "call without a name": ([called(*call(WHOLE, name=None))], "unnamed {'path': 'a'} · tool_use · 7/5"),
+    "call without an id": ([called(*call(WHOLE, ident=LEFT_OUT))], CALLED),
+    "call with id null": ([called(*call(WHOLE, ident=None))], CALLED),
+    "call with a number as id": ([called(*call(WHOLE, ident=4))], CALLED),
+    "call with an empty id": ([called(*call(WHOLE, ident=""))], CALLED),
+    "call with an old id": ([called(*call(WHOLE, ident="used"))], CALLED),
+    "two calls with one id": ([called(*call(WHOLE), *call(WHOLE, index=1))], f"look {{'path': 'a'}}, {CALLED}"),
+    "two calls with one index": ([called(*call(WHOLE), *call(WHOLE, ident="c2"))], f"look {{'path': 'a'}}, {CALLED}"),
+    "call and end_turn": ([called(*call(WHOLE), reason="end_turn")], "look {'path': 'a'} · end_turn · 7/5"),
+    "call and the words of another API": ([called(*call(WHOLE), reason="tool_calls")], CALLED),
+    "call and an unknown reason": ([called(*call(WHOLE), reason="bored")], "look {'path': 'a'} · bored · 7/5"),
+    "call broken off and end_turn": ([called(*call(HALF), reason="end_turn")], NOT_JSON + " · incomplete · 7/5"),
+    "call lacking a field and end_turn": (
+        [called(*call("{}"), reason="end_turn")],
+        "look {} not run: its input lacks path · incomplete · 7/5",
+    ),
+    "call broken off at max_tokens": ([called(*call(HALF), reason="max_tokens")], NOT_JSON + " · max_tokens · 7/5"),
+    "call that is no JSON once": ([called(*call("{'path': 'a'}")), called(*call(WHOLE))], CALLED),
+    "call that is no JSON twice": ([called(*call("{'path': 'a'}"))], NOT_JSON + " · tool_use · 7/5"),
+    "tool_use without a call": ([called()], " · tool_use · 7/5"),
+    "text of null": ([sse(start(), begin({"type": "text", "text": None}), *text()[1:], end())], SAID),
+    "piece of null": ([sse(start(), *text(), piece({"type": "text_delta", "text": None}), end())], SAID),
+    "piece without a start": ([sse(start(), *text()[1:], end())], SAID),
+    "piece without an index": (
+        [sse(start(), text()[0], piece({"type": "text_delta", "text": "hi"}, LEFT_OUT), end())],
+        SAID,
+    ),
+    "block of null": ([sse(start(), begin(None), *text()[1:], end())], SAID),
+    "block without a type": ([sse(start(), begin({"a": 1}), *text(index=1), end())], SAID),
+    "delta of null": ([sse(start(), *text(), piece(None), end())], SAID),
+    "index a list": ([sse(start(), *text(index=[1]), end())], MALFORMED + ": TypeError"),
+    "event that is a list": ([sse(start(), *text(), "[1, 2]", end())], SAID),
+    "event that is no JSON": ([sse(start(), *text(), "{'a'", end())], MALFORMED),
+    "event nested too deeply": ([sse(start(), "[" * 200_000)], MALFORMED),
+    "no names of events": ([sse(start(), *text(), end(), "[DONE]", names=False)], SAID),
+    "bytes that are no text": ([Raw(HI.body.replace(b"hi", b"\xff\xfe"))], MALFORMED),
+    "one JSON text": ([as_json(MESSAGE)], SAID),
+    "one JSON text called a stream": ([Raw(as_json(MESSAGE).body)], SAID),
+    "one JSON text without usage": ([as_json({**MESSAGE, "usage": None, "model": None})], NO_COUNT),
+    "one JSON text with a plain text": ([as_json({**MESSAGE, "content": "hi"})], SAID),
+    "one JSON text without content": ([as_json({**MESSAGE, "content": None})], " · end_turn · 7/5"),
+    "one JSON text that is an error": ([as_json({"error": {"message": "No luck 1"}}), HI], SAID),
+    "a page": (
+        [Raw(b"<html>Welcome</html>", kind="text/html")],
+        SAME + "the address serves a web page, no API",
+    ),
+    "a page that says it is a stream": (
+        [Raw(b"\n<!doctype html>Welcome")],
+        SAME + "the address serves a web page, no API",
+    ),
+    "a stream that says it is a page": ([Raw(HI.body, kind="text/html; charset=utf-8")], SAID),
+    "nothing": ([Raw(b"")], NO_REPLY),
+    "another API's stream": ([sse({"object": "chunk", "choices": []})], NO_REPLY + ": data"),
+    "error with its code beside": ([failed({"code": 500, "message": "peg-native", "type": "server_error"}), HI], SAID),
+    "error of an unknown type": ([failed({"type": "odd", "message": "no idea"}), HI], SAID),
+    "error that is a text": ([failed("boom"), HI], SAID),
+    "error without a name": ([sse({"error": "boom"}), HI], SAID),
+    "error that is the caller's": (
+        [failed({"code": 400, "message": "no such field"})],
+        "the API refused the request (error): no such field",
+    ),
+    "error of the key": (
+        [failed({"error": {"code": 401, "message": "who?"}})],
+        "the API refused the credentials (error): who?",
+    ),
+    "error that repeats": (
+        [failed({"code": 500, "message": "parse at pos 7"})],
+        SAME + "during the reply, error: parse at pos 7",
+    ),
+    "500 that repeats": ([as_json({"error": {"message": "at pos 20"}}, 500)], SAME + "500 error: at pos 20"),
+    "500 that names no cause": ([*[as_json({"error": {"message": "Internal server error"}}, 500)] * 4, HI], SAID),
+    "500 with a list": ([*[as_json([1], 500)] * 4, HI], SAID),
+    "500 with null": ([as_json(None, 500), HI], SAID),
+    "400 with a text": ([as_json("bad", 400)], "the API refused the request (400 error): bad"),
+    "400 with a detail": (
+        [as_json({"detail": [{"loc": "x"}]}, 400)],
+        "the API refused the request (400 error): Error code: 400",
+    ),
+}  # fmt: skip
+
+
+def shape(reply: Reply) -> str:
+    """Return a reply in one line: texts and calls, why some are not run, the reason to stop, tokens."""
+    said = []
+    for block in reply.content:
+        if block["type"] != "tool_use":
+            said.append(block["text"])
+            continue
+        why = re.sub("(no JSON).*", r"\1", reply.refused.get(block["id"], ""))
+        said.append(f"{block['name']} {block['input'] if not why else {}}" + (f" not run: {why}" if why else ""))
+    return f"{', '.join(said)} · {reply.stop_reason} · {reply.usage.input}/{reply.usage.output}"
+
+
+def ask(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, server: RawServer) -> Reply | Exception:
+    """Return the reply to one request of a worker whose conversation has a call with the id `used`, or its error."""
+    # Loading the SDK takes more than a second.
+    from crewboard.worker.llm import model
+
+    monkeypatch.setattr(model, "FIRST_DELAY", 0.001)
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
+    hire(directory, "odd")
+    run_state = worker(directory, "odd")
+    run_state.conversation.call_ids.add("used")
+
+    async def once() -> Reply:
+        caller = model.Model(run_state, cast("Interrupts", Waits()))
+        return await caller.reply("", TOOLS, [{"role": "user", "content": [{"type": "text", "text": "go"}]}], 1000)
+
+    try:
+        return asyncio.run(once())
+    except model.ModelError as error:
+        return error
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.files_only
+def test_an_odd_reply_is_settled_or_refused(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    answers, expected = ODD[name]
+    with RawServer(*answers) as server:
+        got = ask(directory, monkeypatch, server)
+    if isinstance(got, Reply):
+        assert shape(got) == expected
+        ids = [block["id"] for block in got.content if block["type"] == "tool_use"]
+        assert len(set(ids) - {"used"}) == len(ids)
+        assert all(isinstance(ident, str) and ident for ident in ids)
+        assert got.model in ("m", "")
+    else:
+        assert str(got).startswith(expected)
+
+
+def results(crew: Crew, name: str) -> list[tuple[bool, str]]:
+    return [(event.is_error, event.content) for event in crew.events(name) if isinstance(event, ToolResult)]
+
+
+def listing(given: object = "{}", reason: str = "tool_use", **more: object) -> Raw:
+    return called(*call(given, name="list_dir", **more), reason=reason)
+
+
+DONE = sse(start(), *text("the end"), end(), STOP)
+EMPTY = sse(start(), end(), STOP)
+
+
+def test_calls_run_whatever_reason_to_stop_stands_behind_them(shared_crew_on: Make) -> None:
+    with RawServer(listing(reason="end_turn"), listing(reason="stop", ident=None), DONE) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        assert crew.run("runner", "explore", "go").text == "the end"
+    assert [is_error for is_error, _ in results(crew, "runner")] == [False, False]
+
+
+def test_a_call_that_is_no_json_goes_back_to_the_model(shared_crew_on: Make) -> None:
+    odd = listing("{'path': '.'}")
+    with RawServer(odd, odd, DONE) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        assert crew.run("python", "explore", "go").text == "the end"
+    ((is_error, why),) = results(crew, "python")
+    assert is_error
+    assert "its input is no JSON" in why
+    assert "{'path': '.'}" in why
+    assert crew.see("python").tokens.input == 3 * 7, "the repeated reply is counted"
+
+
+def test_a_call_that_broke_off_is_asked_for_again(shared_crew_on: Make) -> None:
+    with RawServer(listing('{"path"', reason="end_turn"), listing(), DONE) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        assert crew.run("dropped", "explore", "go").text == "the end"
+    assert [is_error for is_error, _ in results(crew, "dropped")] == [True, False]
+
+
+def test_a_reply_without_text_or_call_is_asked_to_go_on_once(shared_crew_on: Make) -> None:
+    with RawServer(EMPTY, listing(), called(), EMPTY) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        answer = crew.run("silent", "explore", "go")
+    assert answer.text == "(the model ended its turn without text)"
+    notices = [event.notices for event in crew.events("silent") if isinstance(event, Intake) and event.notices]
+    assert len(notices) == 2
+    assert len(server.requests) == 4
+    assert "Please continue" in str(server.requests[1]["messages"][-1])
+
+
+def test_a_call_without_input_and_id_outlives_a_resume(shared_crew_on: Make) -> None:
+    with RawServer(listing(ident=None, given=LEFT_OUT), DONE) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        assert crew.run("bare", "explore", "go").text == "the end"
+        crew.kill("bare")
+        crew.wait_for("bare", "crashed", "exited")
+        hiring.resume(crew.team, "bare")
+        sent = messages.send(crew.team, "bare", "again")
+        assert crew.answer_to("bare", sent.id).text == "the end"
+    assert len([event for event in crew.events("bare") if isinstance(event, RunStarted)]) == 2
+
+
+@pytest.mark.parametrize("page", [Raw(b"<html>", kind="text/html"), as_json([1]), as_json({"max_tokens": "x"})])
+def test_an_odd_answer_about_the_model_ends_no_worker(shared_crew_on: Make, page: Raw) -> None:
+    paths = ["/v1/models/claude-haiku-5-5", "/v1/models", "/api/ps"]
+    name = f"asker-{abs(hash(page.body)) % 10**6}"
+    with RawServer(DONE, pages=dict.fromkeys(paths, page)) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        assert crew.run(name, "explore", "go").text == "the end"
+
+
+@pytest.mark.files_only
+def test_what_a_broken_reply_used_is_counted(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut = sse(start(), *text("half"), end(None, {"output_tokens": 3}))
+    refusal = sse(start(), end("refusal"), STOP)
+    with RawServer(cut, refusal) as server:
+        got = ask(directory, monkeypatch, server)
+    assert isinstance(got, Reply)
+    assert got.usage.total == 0, "a refusal before any output is not billed"
+    broken = [event for event in _journal(directory) if isinstance(event, BrokenReply)]
+    assert [(event.usage.input, event.usage.output) for event in broken] == [(7, 3)]
+    assert worker(directory, "odd").conversation.tokens.total == 10
+
+
+def _journal(directory: TeamDirectory) -> list[Any]:
+    from crewboard.store import journal
+
+    return [event for event, _ in journal.read(directory.agent("odd").journal)]

@@ -1,0 +1,93 @@
+"""A storm: all that stands before conversations changes at random, and the API refuses none of a thousand requests."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.preloaded import patched
+from tests.worker.storm import storm_in
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the server that a storm accepts out of the state of the user."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+
+
+def test_a_storm_has_no_request_refused_and_loses_no_mail(tmp_path: Path) -> None:
+    with storm_in(tmp_path, seed=1) as storm:
+        storm.rage(1000, 240)
+        storm.settle()
+        storm.check()
+        assert len(storm.model.requests) >= 1000
+
+
+_PATCH = """
+from crewboard.records.events import Cleared, Intake, Opening, RunStarted
+from crewboard.worker import loop
+from crewboard.worker.conversation import Conversation
+
+begin, clear, opens, take_in = (Conversation._APPLY[kind] for kind in (RunStarted, Cleared, Opening, Intake))
+
+
+def without_stale(apply):
+    def applied(self, event):
+        stale = self.stale
+        apply(self, event)
+        self.stale = stale
+
+    return applied
+
+"""
+
+MUTANTS = {
+    "a resume begins anew": """
+def begin_anew(self, event):
+    begin(self, event)
+    self.opening, self.is_resumed = None, True
+
+
+def open_at_resume(self, event):
+    (without_stale(opens) if self.__dict__.pop("is_resumed", False) else opens)(self, event)
+
+
+Conversation._APPLY |= {RunStarted: begin_anew, Opening: open_at_resume}
+""",
+    "thinking stays behind a new beginning": """
+Conversation._APPLY |= {Opening: without_stale(opens)}
+""",
+    "thinking stays behind removed results": """
+Conversation._APPLY |= {Cleared: without_stale(clear)}
+""",
+    "a changed text replaces that of the beginning": """
+def take_in_first(self, event):
+    take_in(self, event)
+    if event.updates and self.opening is not None:
+        self.opening = self.opening.replace(preface={name: text for name, text in self.preface.items() if text})
+
+
+Conversation._APPLY |= {Intake: take_in_first}
+""",
+    "the tools are those of the moment": """
+bring = loop.Loop._bring_up_to_date
+
+
+async def with_tools_of_the_moment(self):
+    return (await bring(self)).replace(tools=self._registry.definitions())
+
+
+loop.Loop._bring_up_to_date = with_tools_of_the_moment
+""",
+}
+"""What changes a worker so that it keeps one rule less."""
+
+
+@pytest.mark.parametrize("rule", MUTANTS)
+def test_a_storm_finds_a_worker_without_a_rule(tmp_path: Path, rule: str) -> None:
+    with patched(_PATCH + MUTANTS[rule]), storm_in(tmp_path, seed=2) as storm:
+        storm.rage(1000, 240)
+        with pytest.raises(AssertionError, match="stale thinking at"):
+            storm.check()
+        print(f"found after {len(storm.model.requests)} requests")

@@ -1,0 +1,211 @@
+"""Which lines of a text stood on the screen, and what a yes shows first of a text of which some did not."""
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
+
+from crewboard_tui.context import AGAIN_WITHIN, ShownPassage
+from crewboard_tui.render.lines import Line, plain, width_of
+from crewboard_tui.render.sanitize import has_hidden, revealing
+
+if TYPE_CHECKING:
+    from textual.screen import Screen
+
+    from crewboard import Request
+    from crewboard_tui.context import AppContext
+    from crewboard_tui.widgets.line_view import LineView
+
+TO_LOOK = 0.7
+"""Seconds within which a key does nothing more after it has shown lines: two presses by habit are quicker."""
+
+_MOST_TRIES = 3
+"""Presses that show a line which is unread again each time, because its text changes; the next is a second press."""
+
+_WHOLE = 100
+"""Percent of a text all of whose lines were on the screen."""
+
+
+class Passage(NamedTuple):
+    """A passage of a text, in lines of the width of its pane. Its name is the same at each width and in each dashboard.
+
+    What changes under one name, such as an age, need not be read again once all of it was on the screen.
+    """
+
+    name: str
+    lines: Sequence[Line]
+
+
+def named(request: "Request", what: str) -> str:
+    """Return the name of a passage of a request in this version."""
+    return f"{request.id} {request.sha256} {what}"
+
+
+class _Place(NamedTuple):
+    """Where the characters of a line are in its passage."""
+
+    shown: bytearray
+    start: int
+    end: int
+
+    @property
+    def is_shown(self) -> bool:
+        return 0 not in self.shown[self.start : self.end]
+
+
+class ReadText:
+    """The text in the pane `pane` of a screen, and which of it stood on the screen.
+
+    That is kept by character, not by line, because other widths break the text at other places; blanks do not count.
+    The context keeps it as long as the dashboard runs, also for the page of the same request that is opened again.
+    What is redacted in it is unread until the text was shown while it `reveals`.
+    """
+
+    def __init__(self, context: "AppContext", screen: "Screen[None]", pane: str) -> None:
+        self._context = context
+        self._screen = screen
+        self._selector = pane
+        self._lines: list[Line] = []
+        self._places: list[_Place] = []
+        self._widths: list[int] = []
+        self._asked: tuple[str, float] = "", 0.0
+        """The key that was pressed while what is unread could not be shown, and when."""
+        self._went_at = float("-inf")
+        """When a key last showed lines that were not shown before."""
+        self._sought: int | None = None
+        """The line that the pane was scrolled to."""
+        self._tries: tuple[int | None, int] = None, 0
+        """The line that a key showed last, and how often in a row."""
+        self._out_of_reach: int | None = None
+        """The line that did not come onto the screen when the pane was scrolled to it."""
+        self.reveals = False
+        """True while nothing in the text is redacted."""
+        self.hides = False
+        """True if something in the text is redacted."""
+
+    @property
+    def _pane(self) -> "LineView":
+        return self._screen.query_one(self._selector)  # type: ignore[return-value]
+
+    # ------------------------------------------------------------------------------------------- what was shown
+
+    def show(self, passages: Iterable[Passage]) -> None:
+        """Show this text in the pane."""
+        lines: list[Line] = []
+        self._places, self.hides = [], False
+        with revealing(wanted=self.reveals):
+            passages = list(passages)
+        for passage in passages:
+            texts = ["".join(plain(line).split()) for line in passage.lines]
+            whole = "".join(texts)
+            self.hides = self.hides or (not self.reveals and has_hidden(whole))
+            shown = self._shown_of(f"{passage.name}{' revealed' if self.reveals else ''}", whole)
+            ends = [0]
+            for text in texts:
+                ends.append(ends[-1] + len(text))
+            self._places += [_Place(shown, start, end) for start, end in pairwise(ends)]
+            lines += passage.lines
+        if len(lines) != len(self._lines):
+            self._sought, self._out_of_reach = None, None
+        self._lines, self._widths = lines, [width_of(line) for line in lines]
+        self._pane.show(lines)
+
+    def _shown_of(self, name: str, text: str) -> bytearray:
+        """Return for each character of a passage whether it was on the screen: 1 or 0."""
+        known = self._context.shown.get(name)
+        if known is None or known.text != text:
+            is_whole = known is not None and bool(known.text) and 0 not in known.shown
+            known = self._context.shown[name] = ShownPassage(text, bytearray([is_whole]) * len(text))
+        return known.shown
+
+    def note_shown(self) -> None:
+        """Note what stands on the screen now. Call it after a paint, when what is in sight was really painted."""
+        for at in self._in_sight():
+            shown, start, end = self._places[at]
+            shown[start:end] = b"\1" * (end - start)
+        if self._sought is not None and not self._places[self._sought].is_shown:
+            self._out_of_reach = self._sought
+        self._sought = None
+
+    def _in_sight(self) -> Iterable[int]:
+        """Return the lines that stand on the screen; one that is cut at the right edge does not, as a whole."""
+        pane = self._pane
+        if pane.lines is not self._lines:
+            return ()  # another text is in the pane
+        return (at for at in pane.in_sight if self._widths[at] <= pane.line_width)
+
+    @property
+    def unread(self) -> list[int]:
+        """Return the numbers, from 0, of the lines that were not on the screen as a whole.
+
+        A blank line counts as the line above it. Of a text that was not laid out yet, all is unread.
+        """
+        if not self._places:
+            return [0]
+        found: list[int] = []
+        for at, place in enumerate(self._places):
+            is_blank = place.start == place.end
+            if (is_blank and found[-1:] == [at - 1]) or not (is_blank or place.is_shown):
+                found.append(at)
+        return found
+
+    @property
+    def progress(self) -> str:
+        """Return how much of the text was on the screen, with what the next paint shows."""
+        left = set(self.unread).difference(self._in_sight())
+        sizes = [place.end - place.start for place in self._places]
+        read = sum(size for at, size in enumerate(sizes) if at not in left)
+        percent = _WHOLE * read // sum(sizes) if sum(sizes) else _WHOLE * (not left)
+        return f"{min(percent, _WHOLE - self.hides)}% read"
+
+    # ------------------------------------------------------------------------------------------ before a yes
+
+    def holds_back(self, key: str, does: str) -> bool:
+        """Return True if the key does not act yet, because part of the text is unread.
+
+        Each press says which lines are unread, and shows the first of them, until all were on the screen. What it shows
+        stays for `TO_LOOK`. Where lines cannot be shown, as in a terminal that is too narrow, and while a key is
+        hidden, a second press does what the key `does`.
+        """
+        if monotonic() - self._went_at < TO_LOOK:
+            self._context.say("not taken: these lines had only just appeared; press it again", "warning")
+            return True
+        unread = self.unread
+        asked, at = self._asked
+        self._asked = "", 0.0
+        missing = f"not shown before: {_lines(unread)} of {len(self._places)}" if unread else ""
+        line = next(filter(self._fits, unread), None)
+        tried, count = self._tries
+        self._tries = line, count + 1 if line == tried else 1
+        can_show = line is not None and line != self._out_of_reach and self._tries[1] <= _MOST_TRIES
+        if can_show and self._pane.in_sight:
+            self._context.say(f"{missing}; {self._context.key(key)} {does} once all was shown", "warning", AGAIN_WITHIN)
+            self._went_at = monotonic()
+        elif not (unread or self.hides) or (asked == key and monotonic() - at <= AGAIN_WITHIN):
+            return False
+        else:
+            self._asked = key, monotonic()
+            hidden = f"a key is hidden, {self._context.key('request.reveal')} shows it"
+            press = f"{self._context.key(key)} again within {AGAIN_WITHIN:.0f} s {does}"
+            self._context.say(f"{missing or hidden}; {press}", "warning", AGAIN_WITHIN)
+        if unread:
+            # A pane that was hidden must be laid out first.
+            self._screen.call_after_refresh(self._go_to, unread[0] if line is None else line)
+        return True
+
+    def _fits(self, line: int) -> bool:
+        """Return True if a line is not cut at the right edge of the pane."""
+        return line < len(self._widths) and self._widths[line] <= self._pane.line_width
+
+    def _go_to(self, line: int) -> None:
+        self._pane.scroll_to(y=line, animate=False, force=True)
+        if self._pane.lines is self._lines and self._pane.in_sight:
+            self._sought = line
+
+
+def _lines(unread: Sequence[int]) -> str:
+    """Return which lines, counted from 1, are unread: the first that belong together, and how many there are more."""
+    end = next((at for at, (one, other) in enumerate(pairwise(unread), 1) if other != one + 1), len(unread))
+    first, last, more = unread[0] + 1, unread[end - 1] + 1, len(unread) - end
+    words = f"line {first}" if first == last else f"lines {first}–{last}"
+    return f"{words} and {more} more" if more else words
