@@ -111,6 +111,14 @@ def close_connections() -> None:
     postgres_store.close_all()
 
 
+def _lives(process: psutil.Process) -> bool:
+    """Return True for a process that has not ended, whether or not its end was noticed by its parent."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
 def can_start() -> bool:
     """Return True if there are programs to start a server with."""
     return _programs() is not None
@@ -204,13 +212,21 @@ class Server:
 
     def kill(self) -> None:
         """End all processes of the server as a crash of the machine would."""
+        from tests.crew import eventually
+
         if self._process is None:
             return
-        # Its session has no other processes.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, 9)
+        main = psutil.Process(self._process.pid)
+        # Stopped first, so that it starts no more of them.
+        main.suspend()
+        # Each has a session of its own, and the next server would not start while one still has the shared memory.
+        left = main.children(recursive=True)
+        for each in (main, *left):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
         self._process.wait()
         self._process = None
+        eventually(lambda: not any(map(_lives, left)), "the end of PostgreSQL")
 
     def end(self) -> None:
         """End the server and remove its data."""
