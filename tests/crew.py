@@ -17,7 +17,7 @@ from crewboard.protocol.results import Follower
 from crewboard.readmodel.reader import TeamReader, read_team
 from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.records.agents import HireOptions
-from crewboard.records.events import Answer, Event
+from crewboard.records.events import Answer, Event, Sent
 from crewboard.records.processes import Lease
 from crewboard.records.requests import Request
 from crewboard.store import agents, journal, leases
@@ -120,6 +120,15 @@ class Crew:
             return fresh if fresh.state in states else None
 
         return eventually(look, f"{name} being {' or '.join(states)}")
+
+    def wait_for_rest(self, name: str) -> None:
+        """Wait until an agent has written all of its work: the last is that it told that it is free."""
+
+        def look() -> bool:
+            last = self.events(name)[-1]
+            return isinstance(last, Sent) and last.message.type == "idle_notification"
+
+        eventually(look, f"{name} being at rest")
 
     def pending(self, kind: str, of: str | None = None) -> Request:
         """Wait for the pending request of a type, `of` one agent if others may ask too."""

@@ -12,7 +12,7 @@ from crewboard.protocol import supervisor_client
 from crewboard.readmodel.reader import read_team
 from crewboard.records.events import Reply
 from crewboard.records.processes import Lease
-from crewboard.store import agents, codec, leases, mailbox
+from crewboard.store import agents, codec, leases
 from crewboard.store.layout import TeamDirectory
 from tests.crew import Crew, eventually
 
@@ -63,12 +63,22 @@ def start_busy_agent(crew: Crew, name: str = "bob") -> None:
     eventually(lambda: ["sleep", "300"] in crew.commands(name), "the command")
 
 
+def remove(crew: Crew) -> None:
+    """Remove a team's directory while its processes write into it: a file that is new since it was listed stays."""
+
+    def is_gone() -> bool:
+        shutil.rmtree(crew.root / ".crewboard", ignore_errors=True)
+        return not (crew.root / ".crewboard").exists()
+
+    eventually(is_gone, "the removal")
+
+
 def test_removed_directory_ends_all_its_processes(crew: Crew) -> None:
     crew.run("idle", "explore", "say hello")
     start_busy_agent(crew)
     found = processes(crew)
     assert len(found) >= 5
-    shutil.rmtree(crew.root / ".crewboard")
+    remove(crew)
     wait_for_the_end(found)
     assert not (crew.root / ".crewboard").exists()
 
@@ -78,7 +88,7 @@ def test_a_team_made_anew_is_left_alone_by_the_processes_of_the_old(crew: Crew) 
     crew.run("bob", "explore", "say hello")
     start_busy_agent(crew, "worker")
     old = processes(crew)
-    shutil.rmtree(crew.root / ".crewboard")
+    remove(crew)
     crew.team.ensure()
     crew.run("bob", "explore", "say hello")
     sent = messages.send(crew.team, "bob", "say hello")
@@ -207,10 +217,7 @@ def test_second_path_to_a_team_finds_the_same_processes(shared_crew: Crew, tmp_p
 @pytest.mark.files_only("writes into a lease")
 def test_a_run_writes_nothing_once_the_lease_names_a_later_run(shared_crew: Crew) -> None:
     shared_crew.run("fenced", "explore", "say hello")
-    shared_crew.wait_for("fenced", "idle")
-    eventually(
-        lambda: any(m.type == "idle_notification" for m in mailbox.read(shared_crew.directory, "lead").messages), "rest"
-    )
+    shared_crew.wait_for_rest("fenced")
     shared_crew.kill("fenced", signal.SIGSTOP)
     before = shared_crew.agent("fenced").journal.on_disk.read_bytes()
     lease = shared_crew.agent("fenced").lease

@@ -86,7 +86,7 @@ async def test_work_is_cancelled_while_a_wake_signal_arrives(directory: TeamDire
     for _ in range(turns):
         await asyncio.sleep(0)
     waiting.cancel()
-    await asyncio.wait({waiting}, timeout=WAIT / 10)
+    await asyncio.wait({waiting}, timeout=WAIT)
     assert waiting.cancelled()
     waiting.cancel()
 

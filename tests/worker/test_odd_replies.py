@@ -299,7 +299,7 @@ def test_a_call_that_is_no_json_goes_back_to_the_model(shared_crew_on: Make) -> 
     assert is_error
     assert "its input is no JSON" in why
     assert "{'path': '.'}" in why
-    assert crew.see("python").tokens.input == 3 * 7, "the repeated reply is counted"
+    assert crew.wait_for("python", "idle").tokens.input == 3 * 7, "the repeated reply is counted"
 
 
 def test_a_call_that_broke_off_is_asked_for_again(shared_crew_on: Make) -> None:

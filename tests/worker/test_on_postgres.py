@@ -77,6 +77,7 @@ def test_a_thawed_worker_whose_lease_ended_ends_at_once(tmp_path: Path, database
     with ModelServer() as model:
         crew = _crew_with_ttl(tmp_path, model, database, 4.0)
         crew.run("frozen", "explore", "say hello")
+        crew.wait_for_rest("frozen")
         pid, ticks = crew.pid("frozen"), process.start_ticks(crew.pid("frozen"))
         process.send_signal(pid, signal.SIGSTOP, ticks)
         end_leases(database)
