@@ -113,7 +113,7 @@ class StormModel(ModelServer):
 
 
 class Storm:
-    """A team on a `StormModel`, to which anything happens until it has made `least` requests, or one was refused."""
+    """A team on a `StormModel`, to which anything happens."""
 
     def __init__(self, crew: Crew, model: StormModel, chance: random.Random) -> None:
         self.crew = crew
@@ -134,9 +134,11 @@ class Storm:
             self.crew.hire(name, kind, "Go on.", unsafe_no_sandbox=True, **flags)
 
     def rage(self, least: int, seconds: float) -> None:
-        """Let things happen."""
+        """Let things happen until there were `least` requests and all that may happen did, or one was refused."""
         end = time.monotonic() + seconds
-        while len(self.model.requests) < least and not self.model.refusals and time.monotonic() < end:
+        while not self.model.refusals and time.monotonic() < end:
+            if len(self.model.requests) >= least and not self._lacking(self._seen()):
+                return
             (act,) = self._chance.choices([*self._acts], [*self._acts.values()])
             act(self._chance.choice([*AGENTS]))
             self.happened[act.__name__.strip("_")] += 1
@@ -161,28 +163,41 @@ class Storm:
             return not open_letters
 
         eventually(all_answered, "an answer of each agent to its last letter", SETTLE_TIMEOUT)
-        for name in AGENTS:
-            self.crew.wait_for(name, "idle")
+        # What one sent at last may wake another one that was idle.
+        eventually(self._has_read_all, "all mail being read")
+
+    def _has_read_all(self) -> bool:
+        agents = self.crew.view().agents
+        return all((agent.state, agent.unread) == ("idle", 0) for agent in agents)
+
+    def _seen(self) -> Counter[str]:
+        """Return how often each kind of event is in the journals."""
+        events = [event for name in AGENTS for event in self.crew.events(name)]
+        seen = Counter(type(event).__name__ for event in events)
+        seen["Update"] = sum(isinstance(event, Intake) and bool(event.updates) for event in events)
+        return seen
+
+    def _lacking(self, seen: Counter[str]) -> set[str]:
+        """Return what has not happened yet."""
+        expected = {act.__name__.strip("_") for act in self._acts} | {"terms", "Summary", "Cleared", "Update"}
+        return {each for each in expected if not self.happened[each] + seen[each]}
 
     def check(self) -> None:
         """Check that nothing was refused, that all mail was taken in exactly once, and that it was a storm."""
         assert not self.model.refusals, "\n".join(self.model.refusals)
-        seen: Counter[str] = Counter()
         for name in AGENTS:
             events = self.crew.events(name)
             taken = Counter(ident for event in events if isinstance(event, Intake) for ident in event.entered)
             mail = [each.id for each in mailbox.read(self.crew.directory, name).messages if each.enters]
             assert taken == Counter(mail), f"{name}: mail that was taken in, and not just once"
-            seen += Counter(type(event).__name__ for event in events)
-            seen["Update"] += sum(isinstance(event, Intake) and bool(event.updates) for event in events)
         for body in self.model.requests:
             twice = [ident for ident, count in Counter(_mail(body)).items() if count > 1]
             assert not twice, f"{twice} stand twice in a request"
+        seen = self._seen()
         print(f"{len(self.model.requests)} requests, {dict(self.happened)}, {dict(seen)}")
         sent = sum(thoughts_in(body) > 0 for body in self.model.requests)
         assert sent > len(self.model.requests) / 2, "earlier thinking is sent where it may be"
-        expected = {act.__name__.strip("_") for act in self._acts} | {"terms", "Summary", "Cleared", "Update"}
-        lacking = {each for each in expected if not self.happened[each] + seen[each]}
+        lacking = self._lacking(seen)
         assert not lacking, f"never happened: {lacking}"
         offered = {len(body["tools"]) for body in self.model.requests if "tools" in body}
         assert len(offered) > len(AGENTS), "agents had other tools in the course of time"
