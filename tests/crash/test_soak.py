@@ -1,5 +1,6 @@
 """Soak test: thirty-two workers for ten minutes; memory, descriptors, threads and files do not grow."""
 
+import contextlib
 import os
 import statistics
 import time
@@ -67,6 +68,16 @@ class Soak:
         return all(agent.state == "idle" and agent.unread == 0 for agent in agents)
 
     def measure(self) -> Sample:
+        """Measure while all are idle: a process, or a temporary file, may be gone before it was looked at."""
+
+        def look() -> Sample | None:
+            with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError):
+                return self._look()
+            return None
+
+        return eventually(look, "a measurement")
+
+    def _look(self) -> Sample:
         processes = [psutil.Process(self.crew.supervisor_pid())]
         processes += [process for process in processes[0].children(recursive=True) if process.is_running()]
         readings = [(process.memory_info().rss, process.num_fds(), process.num_threads()) for process in processes]
