@@ -1,10 +1,10 @@
 """Hosts of a team for tests: real processes, each with a root of its own on this machine."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,11 +28,16 @@ class Forked:
 
     def poll(self) -> int | None:
         """Return None while it runs. How it ended is not known."""
-        # One that begins again in a thread looks for a moment as if it ended.
-        for _ in range(10):
-            if process.start_ticks(self.pid) == self._ticks and not process.is_ending(self.pid):
-                return None
-            time.sleep(0.02)
+        # One that begins again in a thread looks until that as if it ended, but for that thread.
+        threads = self._count_threads()
+        ticks = process.start_ticks(self.pid)
+        if threads > 1 and ticks == 0:
+            return None
+        return None if ticks == self._ticks and (threads > 1 or not process.is_ending(self.pid)) else 0
+
+    def _count_threads(self) -> int:
+        with contextlib.suppress(OSError):
+            return sum(1 for _ in Path(f"/proc/{self.pid}/task").iterdir())
         return 0
 
     def wait(self, timeout: float = WAIT_TIMEOUT) -> int:
