@@ -190,6 +190,23 @@ def test_a_burst_costs_a_few_messages(listener: Listener, frozen: Frozen) -> Non
     assert heard <= 4 + spent / BURST + 4
 
 
+def test_a_sweep_adds_no_message_to_those_of_a_burst(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Each reading is a sweep, too.
+    monkeypatch.setattr("crewboard.readmodel.watcher.SWEEP", 0.1)
+    heard: list[float] = []
+
+    def change_again(_: Snapshot) -> None:
+        heard.append(time.monotonic())
+        frozen.mail(100 + len(heard), "ui", "api", "message", "and so on", 1)
+
+    reading = TeamPoller(frozen.directory, change_again, clock=lambda: NOW, probe=frozen.probe, may_ring=False)
+    reading.start()
+    eventually(lambda: len(heard) >= 12, "a dozen messages")
+    reading.stop()
+    # Eight come after a pause; one or two fewer where the machine itself made one.
+    assert heard[11] - heard[0] >= 6 * BURST
+
+
 def _unread(view: TeamView) -> int:
     agent = view.agent("api")
     return agent.unread if agent else 0
@@ -266,12 +283,12 @@ def test_held_keys_do_not_stop_the_reading(monkeypatch: pytest.MonkeyPatch) -> N
         keys.wait()
 
 
-def test_an_event_reads_the_files_of_its_agent_alone(
-    listener: Listener, frozen: Frozen, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_event_reads_the_files_of_its_agent_alone(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Before it starts: a sweep may have begun.
     monkeypatch.setattr("crewboard.readmodel.watcher.SWEEP", 3600.0)
+    listener = Listener(frozen)
+    listener.reading.start()
     listener.next()
-    eventually(lambda: listener.silent(0.1), "the end of the first readings")
     looked = []
     is_held = frozen.probe.is_held
 
@@ -282,6 +299,7 @@ def test_an_event_reads_the_files_of_its_agent_alone(
     monkeypatch.setattr(frozen.probe, "is_held", noted)
     frozen.mail(99, "ui", "api", "message", "hello", 1)
     listener.next()
+    listener.reading.stop()
     assert set(looked) <= {"api", "lead"}, "of the lead only whether it runs, for it may answer requests"
     assert "api" in looked
 

@@ -204,7 +204,7 @@ class TeamPoller:
     def _read(self) -> None:
         changed = self._watcher.take_changed()
         is_due = time.monotonic() - self._swept_at >= watcher.SWEEP
-        if changed is None and len(self._reader.names) <= SWEPT:
+        if (changed is None or is_due) and len(self._reader.names) <= SWEPT:
             self._swept_at = time.monotonic()
             self._read_and_publish(None)
             return
