@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from crewboard.protocol import requests
-from crewboard.records.agents import Spec
-from crewboard.store import json_records
+from crewboard.store import agents
 from crewboard.store.layout import TeamDirectory
 from tests.attach.replay import Replay, process
 from tests.attach.session import RunningHook, plan_event, start_hook
@@ -48,8 +47,8 @@ async def _open_plan(stage: Stage, title: str) -> None:
 async def test_a_plan_of_claude_code_is_denied_revised_and_approved(team: TeamDirectory) -> None:
     first = _submit(team, "# Plan\n1. write b.txt", "toolu_1")
     async with opened(Frozen(team), 80, 24) as stage:
-        await stage.sees("alpha")
-        spec = json_records.load(team.agent("alpha").spec, Spec)
+        await stage.until(lambda: agents.spec(team.agent("alpha")), "the teammate")
+        spec = agents.spec(team.agent("alpha"))
         assert spec is not None
         assert spec.type == "general-purpose", "a type that crewboard does not have"
         await _open_plan(stage, "PLAN v1")
@@ -60,6 +59,8 @@ async def test_a_plan_of_claude_code_is_denied_revised_and_approved(team: TeamDi
         await stage.write("add tests")
         await stage.press("enter")
         await stage.sees("denied: alpha reads why")
+        # Until the team is read again, the key would open the plan that was just denied.
+        await stage.sees_not("! open")
         denied = first.answer()
         assert denied["permissionDecision"] == "deny"
         assert "add tests" in denied["permissionDecisionReason"]

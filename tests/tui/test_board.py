@@ -54,6 +54,8 @@ async def test_a_move_of_the_cursor_does_not_paint_the_team(frozen: Frozen, monk
         paint(board, snapshot)
 
     async with opened(frozen, 120, 40) as stage:
+        # That this dashboard is open is news of the team, which paints it.
+        await stage.until(lambda: stage.app.context.snapshot.view.present, "this dashboard among those that are open")
         await stage.settles()
         monkeypatch.setattr(BoardScreen, "paint", noted)
         await stage.press("j")
