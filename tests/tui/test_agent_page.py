@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import time
 
 import pytest
 
@@ -20,6 +19,7 @@ from crewboard_tui.render.formats import sparkline
 from crewboard_tui.settings import Settings
 from crewboard_tui.views.activity import paired
 from crewboard_tui.views.base import BaseScreen
+from tests.crew import eventually
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 
@@ -198,13 +198,11 @@ def test_the_course_is_kept_while_one_looks_elsewhere(frozen: Frozen) -> None:
 
 
 def test_a_family_is_a_tree_of_what_a_process_started() -> None:
-    child = subprocess.Popen(["/bin/sh", "-c", "sleep 60 & wait"])
+    child = subprocess.Popen(["/bin/sh", "-c", "sleep 600 & wait"])
     try:
-        deadline = time.monotonic() + 20
-        while len(found := process_tree(child.pid)) < 2:
-            assert time.monotonic() < deadline
+        found = eventually(lambda: tree if len(tree := process_tree(child.pid)) > 1 else None, "the child")
         assert [(each.pid == child.pid, each.depth) for each in found] == [(True, 0), (False, 1)]
-        assert "sleep 60" in found[1].command
+        assert "sleep 600" in found[1].command
     finally:
         for each in reversed(process_tree(child.pid)):
             os.kill(each.pid, signal.SIGKILL)

@@ -409,6 +409,7 @@ async def test_on_a_task_of_the_board_no_key_is_for_an_agent(frozen: Frozen) -> 
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("in_time")
 @pytest.mark.parametrize(
     ("beside", "moves", "agent"),
     [("board-needs", "jj", "docs"), pytest.param("board-cost", "jjj", "api", marks=pytest.mark.long)],

@@ -448,6 +448,7 @@ async def test_files_that_were_not_on_the_screen_are_shown_before_a_merge(
 _KEY = f"sk-ant-api03-{'x' * 27}"
 
 
+@pytest.mark.usefixtures("in_time")
 async def test_a_merge_names_the_keys_in_it_and_asks_until_they_are_shown(
     frozen: Frozen, repository: Repository
 ) -> None:

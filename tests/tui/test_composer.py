@@ -24,7 +24,7 @@ from crewboard_tui.compose.draft_input import DraftInput, WorkspacePaths, attach
 from crewboard_tui.compose.parser import Note, Visit, parse_line, resolve_prefix, split_attachments
 from tests.frozen import Frozen
 from tests.pictures import png
-from tests.tui.stage import Stage, opened
+from tests.tui.stage import WAIT_TIMEOUT, Stage, opened
 from tests.tui.test_requests import _open_plan as open_plan
 from tests.tui.test_teams import second
 
@@ -241,7 +241,7 @@ def _held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     may_fail = threading.Event()
 
     def send(*_: object) -> None:
-        may_fail.wait(20)
+        assert may_fail.wait(WAIT_TIMEOUT)
         raise StorageError("the disk is full")
 
     monkeypatch.setattr(messages, "send", send)
@@ -292,7 +292,7 @@ async def test_what_was_sent_to_a_team_that_was_left_is_no_draft(
     may_end, whole = threading.Event(), answers.reject
 
     def reject(*given: object, **named: object) -> object:
-        may_end.wait(20)
+        assert may_end.wait(WAIT_TIMEOUT)
         return whole(*given, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(answers, "reject", reject)
@@ -846,6 +846,7 @@ def test_a_large_tree_costs_one_folder(tmp_path: Path, monkeypatch: pytest.Monke
         return whole(folder)
 
     monkeypatch.setattr(os, "scandir", scandir)
+    monkeypatch.setattr("crewboard_tui.compose.draft_input.monotonic", lambda: 1000.0)
     for begun in ("src/", "src/a", "src/ap"):
         paths.starting_with(begun)
     assert len(listed) == 1

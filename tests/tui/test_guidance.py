@@ -24,7 +24,7 @@ from crewboard_tui.widgets.bars import StaticLines
 from crewboard_tui.widgets.line_view import LineView
 from tests.frozen import NOW, Frozen
 from tests.model import listing
-from tests.tui.stage import Stage, opened
+from tests.tui.stage import WAIT_TIMEOUT, Stage, opened
 
 
 def ours() -> set[type[DOMNode]]:
@@ -267,6 +267,7 @@ async def test_an_empty_board_offers_a_local_model(empty: Frozen, monkeypatch: p
     monkeypatch.setattr(Frozen, "team", property(lambda _: without))
     with listing("qwen3-coder") as url:
         monkeypatch.setattr(local_servers, "PORTS", {int(url.rpartition(":")[2]): "Ollama"})
+        monkeypatch.setattr(local_servers, "TIMEOUT", WAIT_TIMEOUT)
         async with opened(empty, 80, 24) as stage:
             await stage.sees("no API key, but Ollama on this machine has qwen3-coder: M lets this team use")
             await stage.press("M")

@@ -29,7 +29,7 @@ from crewboard_tui.widgets.bars import StaticLines
 from crewboard_tui.widgets.form import Checkbox, Select, around
 from tests.frozen import NOW, Frozen
 from tests.placed import add_host, place
-from tests.tui.stage import Stage, opened
+from tests.tui.stage import WAIT_TIMEOUT, Stage, opened
 
 _FRAME = "│ ▁▂▃▄▅▆▇█"
 """What stands beside the text of the form: its border, and the bar that shows how far it is scrolled."""
@@ -242,7 +242,7 @@ async def test_hiring_does_not_hold_up_the_screen(frozen: Frozen, monkeypatch: p
     hired: list[hiring.Hire] = []
 
     def spawn(_team: object, hire: hiring.Hire) -> hiring.Assignment:
-        assert may_end.wait(20)
+        assert may_end.wait(WAIT_TIMEOUT)
         hired.append(hire)
         return hiring.Assignment(hire.name, "p", 1, fresh=True)
 
@@ -293,7 +293,7 @@ async def test_leaving_the_form_during_a_hire_does_not_say_not_hired(
     may_end = threading.Event()
 
     def spawn(_team: object, hire: hiring.Hire) -> hiring.Assignment:
-        assert may_end.wait(20)
+        assert may_end.wait(WAIT_TIMEOUT)
         return hiring.Assignment(hire.name, "p", 1, fresh=True)
 
     monkeypatch.setattr(hiring, "spawn", spawn)
@@ -814,6 +814,7 @@ async def test_the_form_offers_only_what_the_model_takes(frozen: Frozen) -> None
 @pytest.mark.long
 async def test_the_api_is_asked_once_what_a_model_takes(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
+    monkeypatch.setattr(models, "ASK_TIMEOUT", WAIT_TIMEOUT)
 
     class Describing(BaseHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
