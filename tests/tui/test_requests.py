@@ -704,7 +704,7 @@ async def test_a_request_that_changed_since_it_was_shown_is_refused(frozen: Froz
         await _read_to_the_end(stage)
         request = _request(frozen, "req-004281")
         stage.app.screen.page.commands.request = request.replace(sha256="0" * 64)  # type: ignore[attr-defined]
-        await stage.pilot.pause()
+        # At once: a page that is painted again has found the change by itself.
         await stage.app.screen.action_perform("request.approve")  # type: ignore[attr-defined]
         await stage.sees("has another sha256")
         assert _request(frozen, "req-004281").status == "pending"
@@ -1446,6 +1446,10 @@ async def test_a_marked_permission_that_changed_is_refused_and_said_so(frozen: F
     async with opened(frozen, 120, 40) as stage:
         await _mark_all(stage)
         await stage.sees("100% read")
+        # As of a change that was not read yet when the key came.
+        reading = stage.app.context.reading
+        reading.stop()
+        await stage.until(lambda: not reading._watcher._thread.is_alive(), "the end of the reading")
         request = _request(frozen, "perm-2")
         changed = request.replace(payload={**request.payload, "input": {"command": "make worse"}})
         json_records.save(frozen.directory.request("perm-2"), changed)

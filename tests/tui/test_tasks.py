@@ -14,7 +14,7 @@ from crewboard.records.team import Checked, OperatorState, Task, TaskStatus
 from crewboard.store import journal, json_records, mailbox, tasks
 from crewboard_tui.views.tasks import TasksScreen
 from tests.frozen import NOW, Frozen
-from tests.tui.stage import Stage, opened
+from tests.tui.stage import WAIT_TIMEOUT, Stage, opened
 from tests.tui.test_agent_keys import Calls
 
 
@@ -88,7 +88,7 @@ async def test_a_task_that_is_being_made_takes_nothing_from_the_next(
     may_end, add = threading.Event(), board.add_task
 
     def slow(team: Team, subject: str, **how: str) -> Task:
-        assert may_end.wait(20)
+        assert may_end.wait(WAIT_TIMEOUT)
         return add(team, subject, description=how["description"])
 
     monkeypatch.setattr(board, "add_task", slow)

@@ -15,7 +15,7 @@ from crewboard_tui.settings import Settings
 from tests.attach.replay import Replay, process
 from tests.frozen import Frozen, make_empty
 from tests.screenshots import make_attached
-from tests.tui.stage import opened
+from tests.tui.stage import WAIT_TIMEOUT, opened
 
 
 def second(frozen: Frozen) -> Frozen:
@@ -99,7 +99,7 @@ async def test_an_errand_of_the_old_team_is_finished_there(frozen: Frozen) -> No
         may_end, ended = threading.Event(), []
 
         def slow() -> str:
-            may_end.wait(20)
+            may_end.wait(WAIT_TIMEOUT)
             return "it is done"
 
         stage.app.context.do("something slow", slow, lambda worked, _: ended.append(worked))
@@ -181,6 +181,8 @@ async def test_a_deleted_team_without_its_files_is_no_longer_shown(frozen: Froze
         await stage.sees("No agents hired yet")
         await stage.press("colon")
         await stage.write("delete team")
+        await stage.sees("end this team's agents; asks for its name")
+        await stage.until(lambda: all(each.is_finished for each in stage.app.workers), "the end of the search")
         await stage.press("enter")
         await stage.sees("delete webshop ›")
         await stage.write("webshop --purge")

@@ -123,6 +123,8 @@ async def test_what_was_never_on_the_screen_is_not_read(frozen: Frozen, monkeypa
         await stage.sees_not("2 Inbox·65 ")
         await stage.press("2")
         await stage.sees("letter 6 ")
+        # Where it scrolls to.
+        await stage.settles()
         read = next(at for at in range(60) if f"letter {at} " in stage.all)
         await stage.sees(f"operator · your mail · {60 - read - 1} new")
 
