@@ -123,10 +123,10 @@ class Page:
             for kind in ("mousePressed", "mouseReleased"):
                 await self.call("Input.dispatchMouseEvent", type=kind, **at, button="left", clickCount=1)
 
-    async def visible(self) -> str:
-        """Return the text of what lies on top in the middle of the page."""
-        await self.until("document.readyState == 'complete'")
-        return str(await self.evaluate("document.elementFromPoint(innerWidth / 2, innerHeight / 2).innerText"))
+    async def says(self, words: str) -> None:
+        """Wait until `words` are in what lies on top in the middle of the page."""
+        top = "document.elementFromPoint(innerWidth / 2, innerHeight / 2)"
+        await self.until(f"{top}?.innerText?.includes({json.dumps(words)})")
 
     async def pages(self) -> int:
         """Return how many pages the browser has open."""

@@ -46,8 +46,7 @@ def test_workers_and_half_a_thought_outlive_the_dashboard(crew: Crew) -> None:
         terminal.child.send("q")
         terminal.child.expect(pexpect.EOF)
         assert "scout" in str(terminal.child.before) or "go" in str(terminal.child.before)
-        terminal.child.close()
-        assert terminal.child.exitstatus == 0
+        assert terminal.child.wait() == 0
     with Terminal(crew.root, crew.environment) as terminal:
         terminal.shows("idle")
         terminal.press("m", "to scout")
@@ -165,8 +164,8 @@ def test_a_dashboard_that_breaks_does_not_end_as_if_it_was_left(tmp_path: Path) 
     command = ["-I", "-c", f"{breaks}from crewboard_tui.cli import main; main()"]
     child = pexpect.spawn(sys.executable, command, cwd=str(tmp_path), dimensions=(24, 80), timeout=30)
     child.expect(pexpect.EOF)
+    assert child.wait() == 70
     child.close()
-    assert child.exitstatus == 70
 
 
 def test_a_dashboard_that_is_told_to_end_gives_the_terminal_back(tmp_path: Path) -> None:
@@ -175,5 +174,4 @@ def test_a_dashboard_that_is_told_to_end_gives_the_terminal_back(tmp_path: Path)
         terminal.child.kill(signal.SIGTERM)
         terminal.child.expect(pexpect.EOF)
         assert b"\x1b[?1049l" in terminal.child.before
-        terminal.child.close()
-        assert terminal.child.exitstatus == 143
+        assert terminal.child.wait() == 143
