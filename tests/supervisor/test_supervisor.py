@@ -445,13 +445,15 @@ def test_a_hung_supervisor_is_a_need_and_can_be_replaced(crew: Crew, monkeypatch
     assert hire.resume(crew.team, "scout") == 2
 
 
-def test_a_slow_supervisor_is_not_called_hung(tmp_path: Path) -> None:
+def test_a_slow_supervisor_is_not_called_hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     socket_path = tmp_path / "s.sock"
     socket_path.touch()
     holder = Supervisor(pid=1, socket=str(socket_path), boot_id=process.boot_id())
+    now = time.monotonic_ns()
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now)
     supervisor_client.show_life(socket_path)
     assert supervisor_client.silent_for(holder) is None
-    shown = time.monotonic_ns() - 14 * 10**9
+    shown = now - 14 * 10**9
     os.utime(socket_path, ns=(shown, shown))
     assert supervisor_client.silent_for(holder) is None
     os.utime(socket_path, ns=(shown - 2 * 10**9, shown - 2 * 10**9))
