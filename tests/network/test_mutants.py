@@ -39,7 +39,6 @@ _TAKE = f"SELECT crewboard.take('api', '{postgres_tests.LEASE}', gen_random_uuid
 
 def a_taker_waits_for_a_write(store: Any, _: pytest.MonkeyPatch) -> None:
     """The lease of a worker ends while it writes: another one takes it only after that."""
-    (token,) = postgres_tests.run(store.url, _TAKE)
     taken = threading.Event()
 
     def take() -> None:
@@ -48,9 +47,10 @@ def a_taker_waits_for_a_write(store: Any, _: pytest.MonkeyPatch) -> None:
 
     thread = threading.Thread(target=take)
     with postgres_tests.psycopg.connect(store.url) as connection:
-        connection.execute("SELECT crewboard.put('api', 'tasks/1.json', 'late', %s)", (token,))
+        postgres_tests.begin_write(connection)
         thread.start()
-        was_taken = taken.wait(2.0)
+        eventually(lambda: taken.is_set() or postgres_tests.blocks_another(store.url, connection), "the taker to wait")
+        was_taken = taken.is_set()
     thread.join()
     assert not was_taken
     assert taken.is_set()

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -69,6 +70,27 @@ def replace_holder(store: Any) -> None:
     assert run(store.url, "SELECT crewboard.take('api', %s, gen_random_uuid(), 600)", LEASE)[0]
 
 
+def begin_write(connection: Any) -> int:
+    """Take a lease for a short time, and write with it in a transaction that goes on. Return its token."""
+    seconds = 0.25
+    while True:
+        # On a busy machine, it may be over before the write.
+        seconds *= 2
+        query = "SELECT crewboard.take('api', %s, gen_random_uuid(), %s)"
+        (token,) = connection.execute(query, (LEASE, seconds)).fetchone()
+        connection.commit()
+        put = connection.execute("SELECT crewboard.put('api', 'tasks/1.json', '{}', %s)", (token,))
+        if put.fetchone() == (0,):
+            return int(token)
+        connection.rollback()
+
+
+def blocks_another(url: str, connection: Any) -> bool:
+    """Return True if another session waits for the transaction of a connection."""
+    query = "SELECT count(*) > 0 FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
+    return bool(run(url, query, connection.info.backend_pid)[0])
+
+
 WRITES: dict[str, Callable[[Any], object]] = {
     "append": lambda store: store.append(INBOX, line("late")),
     "append ident": lambda store: store.append(INBOX, line("late"), ident="late"),
@@ -108,16 +130,12 @@ def test_a_lease_is_not_taken_while_its_holder_still_writes(store: Any) -> None:
     """The holder writes in a transaction that outlasts its lease. Another process that takes it waits for the end."""
     take_lease = "SELECT crewboard.take('api', %s, gen_random_uuid(), %s)"
     with psycopg.connect(store.url) as writer, psycopg.connect(store.url) as taker:
-        token = writer.execute(take_lease, (LEASE, 0.5)).fetchone()[0]
-        writer.commit()
-        assert writer.execute("SELECT crewboard.put('api', 'tasks/1.json', '{}', %s)", (token,)).fetchone() == (0,)
+        token = begin_write(writer)
         eventually(lambda: not store.is_held(LEASE), "the end of the lease's time")
         taken: list[int] = []
         thread = threading.Thread(target=lambda: taken.append(taker.execute(take_lease, (LEASE, 600)).fetchone()[0]))
         thread.start()
-        pid = taker.info.backend_pid
-        waits = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s"
-        eventually(lambda: taken or run(store.url, waits, pid)[0], "the taker to wait")
+        eventually(lambda: taken or blocks_another(store.url, writer), "the taker to wait")
         assert taken == []
         writer.commit()
         thread.join()
@@ -143,9 +161,17 @@ def test_a_lease_is_renewed_while_its_holder_lives(store: Any) -> None:
 
 def test_the_lease_of_a_host_is_over_when_those_of_its_workers_are(store: Any) -> None:
     """Else a run is known to be lost only later: the host may have renewed its lease just before it was cut off."""
+    # Long, so that no machine is too busy to take the second one in a part of that time.
+    ttl = 60.0
+    set_lease_ttl(store.url, ttl)
+    postgres_store.close_all()
     store.make_folder("hosts")
     store.make_folder("hosts/build1")
-    worker, host = take(store), store.take("hosts/build1/lease")
+    worker = take(store)
+    # No thread renews them meanwhile.
+    store._server._keeper.drop(worker)
+    host = store.take("hosts/build1/lease")
+    store._server._keeper.drop(host)
 
     def ends() -> float:
         with psycopg.connect(store.url) as connection:
@@ -154,9 +180,9 @@ def test_the_lease_of_a_host_is_over_when_those_of_its_workers_are(store: Any) -
         return float(of_worker - of_host)
 
     # It was taken later, and ends earlier nevertheless.
-    assert 0 < ends() < TTL / 4
+    assert 0 < ends() < ttl / 4
     assert store._server._renew([worker.token, host.token]) == {worker.token, host.token}
-    assert ends() == pytest.approx(TTL / 4, abs=TTL / 20)
+    assert ends() == pytest.approx(ttl / 4, abs=ttl / 20)
 
 
 def test_a_replaced_holder_is_told(store: Any) -> None:
@@ -392,12 +418,13 @@ def test_a_folder_is_read_with_one_query(database: str, tmp_path: Path, monkeypa
 
 
 def count_queries(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Return a list to which each query of this process is added from now on."""
+    """Return a list to which each query of this thread is added from now on."""
     asked: list[object] = []
     execute = psycopg.Connection.execute
 
     def count(self: Any, query: Any, *args: Any, **kwargs: Any) -> Any:
-        asked.append(query)
+        if threading.current_thread() is threading.main_thread():
+            asked.append(query)
         return execute(self, query, *args, **kwargs)
 
     monkeypatch.setattr(psycopg.Connection, "execute", count)
@@ -716,10 +743,11 @@ def test_only_the_first_call_waits_for_a_server_that_is_away(store: Any, monkeyp
         tried.append(url)
         raise psycopg.OperationalError("out of reach")
 
-    set_lease_ttl(store.url, 0.5)
-    postgres_store.close_all()
+    waits = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: sum(waits), sleep=waits.append)
     store.reach()
     with monkeypatch.context() as patch:
+        patch.setattr("crewboard.store.postgres_server.time", clock)
         patch.setattr("crewboard.store.postgres_server.connect", refuse)
         store._server._idle.pop().close()
         with pytest.raises(StorageError, match="out of reach"):

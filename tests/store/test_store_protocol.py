@@ -412,9 +412,12 @@ NAMES = ["", "config.json", "inbox", INBOX, "agents", "agents/scout", "agents/sc
 
 def readings(store: Store) -> list[object]:
     """Return what each verb says of each name that a block of `glance` answers."""
-    versions = [store.changed(name) for name in NAMES]
-    # The version of a file that was changed just now is never the same.
-    found = [each if each is None or not isinstance(store, FileStore) else each.origin for each in versions]
+    versions = {name: store.changed(name) for name in NAMES}
+    # The version of a file that was changed just now is never the same, nor that of a lease that is renewed.
+    found = [
+        each.origin if each is not None and (isinstance(store, FileStore) or name == LEASE) else each
+        for name, each in versions.items()
+    ]
     names = [sorted(store.names(name)) for name in ("", "inbox", "agents", "agents/scout", "none")]
     records = [store.get(name) for name in ("config.json", "agents/scout/spec.json", "none")]
     sizes = [store.size(INBOX), store.size(JOURNAL), store.size("none")]
