@@ -363,7 +363,7 @@ def test_git_runs_nothing_of_an_agent(targets: Targets, level: Level, project: P
 def test_each_attack_succeeds_without_protection(project: Project, attack: Attack) -> None:
     attack.arrange(project)
     # A pipe is read at the right moment or not, so an attack may need a second attempt.
-    for _ in range(10):
+    for _ in range(50):
         attacker = subprocess.Popen(["bash", "-c", text_of(attack, project)], cwd=project.root, start_new_session=True,
                                     env={"PATH": os.environ["PATH"], "HOME": str(project.base / "home")})  # fmt: skip
         attacker.wait(20)

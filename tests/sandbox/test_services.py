@@ -67,16 +67,21 @@ async def test_variables_of_a_service_do_not_reach_what_makes_the_sandbox(sandbo
 async def test_a_service_that_is_ended_while_it_starts_leaves_nothing(sandbox: Sandbox) -> None:
     before = set(process.descendants(os.getpid()))
 
-    def others() -> set[int]:
-        """Return the processes that were there before, and what they start: workers of other tests among them."""
-        return before | {below for pid in before for below in process.descendants(pid)}
+    def left() -> set[int]:
+        """Return the processes below this one but for those that were there before: workers of other tests among them.
+
+        What these start is not counted either.
+        """
+        now = process.parents()
+        theirs = {below for pid in before for below in process.descendants(pid, now)}
+        return set(process.descendants(os.getpid(), now)) - before - theirs
 
     for number in range(20):
         service = Service("mcp:echo", ["bash", "-c", "read line"], {}, sandbox, set())
         # At another step of its start each time.
         await asyncio.sleep(number / 2000)
         await service.end()
-        assert set(process.descendants(os.getpid())) <= others()
+        assert not left()
 
 
 async def test_a_service_that_cannot_start_says_why(sandbox: Sandbox) -> None:
