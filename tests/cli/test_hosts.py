@@ -456,13 +456,14 @@ def test_the_clock_of_the_store_is_asked_for_rarely(
         return asked[-1]
 
     monkeypatch.setattr(kind, "now", answer)
-    assert abs(hosts.now(machines[0]) - time.time()) < 1
+    # A busy machine takes its time for the question.
+    assert abs(hosts.now(machines[0]) - time.time()) < 30
     hosts.now(machines[0])
     assert len(asked) == 1
     right = time.time
     monkeypatch.setattr(time, "time", lambda: right() + 600)
-    assert abs(hosts.now(machines[0]) - right()) < 2
-    assert abs(hosts.now(machines[0]) - right()) < 2
+    assert abs(hosts.now(machines[0]) - right()) < 30
+    assert abs(hosts.now(machines[0]) - right()) < 30
     assert len(asked) == 2
 
 

@@ -92,7 +92,7 @@ def test_a_model_that_another_server_does_not_list_is_noted(cli: Cli) -> None:
 
 
 def test_a_spawn_says_until_when_it_waits(crew_on: Callable[..., Crew], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hiring, "WORTH_SAYING", 0.5)
+    monkeypatch.setattr(hiring, "WORTH_SAYING", 0.0)
     crew = crew_on([says("done")], [Fault(kind="status", status=529, retry_after=2)], CREWBOARD_RETRY_BUDGET="0.1")
     ran = Inside(crew.root, crew.environment)("spawn", "a", "--type", "explore", "--prompt", "look")
     assert (ran.code, ran.out) == (0, "done\n")

@@ -72,7 +72,7 @@ def test_a_status_that_says_when_to_come_again(sdk: ModuleType) -> None:
 def test_a_slow_first_byte(sdk: ModuleType) -> None:
     with ModelServer(thinks=False, faults=[Fault(kind="slow", seconds=30)]) as server, connect(server) as client:
         with pytest.raises(sdk.APITimeoutError):
-            ask(client.with_options(timeout=0.2))
+            ask(client.with_options(timeout=sdk.Timeout(30, read=0.2)))
         assert ask(client) == (WHOLE, "end_turn")
     with ModelServer(thinks=False, faults=[Fault(kind="slow", seconds=0.1)]) as server, connect(server) as client:
         began = time.monotonic()
@@ -114,7 +114,7 @@ def test_an_error_event_in_the_middle(sdk: ModuleType) -> None:
 def test_a_request_that_is_never_answered(sdk: ModuleType) -> None:
     with ModelServer(thinks=False, faults=[Fault(kind="hang")]) as server, connect(server) as client:
         with pytest.raises(sdk.APITimeoutError):
-            ask(client.with_options(timeout=0.2))
+            ask(client.with_options(timeout=sdk.Timeout(30, read=0.2)))
         assert ask(client) == (WHOLE, "end_turn")
 
 
