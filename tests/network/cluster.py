@@ -147,6 +147,19 @@ class Cluster:
     def is_held(self, name: str) -> bool:
         return leases.is_held(self.crew.agent(name).lease)
 
+    def now(self) -> float:
+        """Return the time by the clock of the store."""
+        [(now,)] = self.run("SELECT extract(epoch FROM clock_timestamp())::float8")
+        return float(now)
+
+    def end_of_leases(self, *names: str) -> float:
+        """Return when the last lease of some agents ended or ends, by the clock of the store."""
+        folders = ", ".join(f"'agents/{name}'" for name in names)
+        [(end,)] = self.run(
+            f"SELECT extract(epoch FROM max(until))::float8 FROM crewboard.leases WHERE folder IN ({folders})"
+        )
+        return float(end)
+
     def reason(self, name: str, run: int = 1) -> str | None:
         """Return why a run ended if that is recorded."""
         record = agents.exit_record(self.crew.agent(name))
