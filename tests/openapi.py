@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
 NEWER = (
+    ("CreateMessageParams", "diagnostics", "types/message_create_params.py"),
     ("WebFetchTool_20260318", "url_sources", "types/web_fetch_tool_20260318_param.py"),
     ("BetaWebFetchTool_20260318", "url_sources", "types/beta/beta_web_fetch_tool_20260318_param.py"),
     ("BetaThinkingConfigAdaptive", "block_binding", "types/beta/beta_thinking_config_adaptive_param.py"),

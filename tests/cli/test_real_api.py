@@ -88,6 +88,10 @@ def test_an_agent_thinks_uses_tools_and_the_cache_and_is_resumed(crew: Crew) -> 
     assert after[0].usage.cache_read >= before[-1].usage.cache_read, (
         "the resumed conversation is the same, byte by byte"
     )
+    missed = [
+        reply.cache_miss for reply in (*before, *after) if reply.cache_miss is not None and reply.cache_miss.tokens
+    ]
+    assert not missed, "the API compared the requests, and found only appended messages"
     assert sum(isinstance(event, Opening) for event in events) == 1, "no thinking was refused or dropped"
     cost = crew.see("ann").cost_usd
     assert cost is not None

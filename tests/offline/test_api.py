@@ -18,6 +18,7 @@ from tests.model import ModelServer, calls, says
 
 if TYPE_CHECKING:
     from anthropic import Anthropic
+    from anthropic.types import Message
 
 pytestmark = pytest.mark.xdist_group("sdk")
 
@@ -128,6 +129,38 @@ def test_what_was_not_used_for_long_is_read_anew(ttl: str, seconds: int) -> None
     cache = PromptCache(iter((0.0, seconds - 1.0, 2 * seconds - 2.0, 3.0 * seconds)).__next__)
     asked = parse(with_blocks(1, 0, ttl=ttl))
     assert [cache.count(asked)["cache_read_input_tokens"] > 0 for _ in range(4)] == [False, True, True, False]
+
+
+def test_a_request_is_compared_with_the_one_that_a_reply_answered(client: "Anthropic") -> None:
+    talk: Any = [{"role": "user", "content": "hello"}]
+    tools: Any = [{"name": "look", "input_schema": {"type": "object"}}]
+
+    def ask(previous: str | None, **more: Any) -> "Message":
+        asked: Any = {**ASKED, "system": "Be kind.", "tools": tools, "messages": talk, **more}
+        message: Message = client.messages.create(**asked, diagnostics={"previous_message_id": previous})
+        return message
+
+    first = ask(None)
+    assert first.diagnostics is None
+    assert client.messages.create(**ASKED).diagnostics is None, "not asked for"
+    longer = [*talk, {"role": "assistant", "content": "yes?"}, {"role": "user", "content": "go on"}]
+    assert ask(first.id, messages=longer).diagnostics is None
+    changes: dict[str, dict[str, Any]] = {
+        "model_changed": {"model": "claude-opus-5-5", "system": "Be brief."},
+        "system_changed": {"system": "Be brief.", "tools": []},
+        "tools_changed": {"tools": []},
+        "messages_changed": {"messages": [{"role": "user", "content": "hello!"}]},
+        "unavailable": {"output_config": {"effort": "low"}},
+    }
+    for reason, more in changes.items():
+        found = ask(first.id, **more).diagnostics
+        assert found is not None
+        assert found.cache_miss_reason is not None
+        assert found.cache_miss_reason.type == reason
+    unknown = ask("msg_unknown").diagnostics
+    assert unknown is not None
+    assert unknown.cache_miss_reason is not None
+    assert unknown.cache_miss_reason.type == "previous_message_not_found"
 
 
 def test_models_can_be_looked_up(client: "Anthropic") -> None:

@@ -5,7 +5,7 @@ import pytest
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.usage import CallReader, bill_agent, bill_team, hit_rate, rate
 from crewboard.records.agents import HireOptions, Spec, Status, Tokens
-from crewboard.records.events import Reply
+from crewboard.records.events import CacheMiss, Reply
 from crewboard.records.team import Config
 from crewboard.store import agents, journal, json_records
 from tests.frozen import NOW, Frozen
@@ -33,8 +33,9 @@ def _limit_team(frozen: Frozen, budget: str) -> None:
     json_records.save(frozen.directory.config, config.replace(budget=budget))
 
 
-def _called(frozen: Frozen, name: str, ago: float, usd: float | None) -> None:
-    reply = Reply(ts=NOW - ago, run=1, content=[], stop_reason="end_turn", usage=Tokens(input=100), cost_usd=usd)
+def _called(frozen: Frozen, name: str, ago: float, usd: float | None, miss: CacheMiss | None = None) -> None:
+    used = Tokens(input=100)
+    reply = Reply(ts=NOW - ago, run=1, content=[], stop_reason="end_turn", usage=used, cost_usd=usd, cache_miss=miss)
     journal.append(frozen.directory.agent(name).journal, reply)
 
 
@@ -113,6 +114,11 @@ async def test_an_agents_cost_tab_says_where_its_tokens_went(frozen: Frozen) -> 
         await stage.press("j", "j", "j", "j", "j", "enter", "[")
         await stage.sees("[Cost]", "$0.93", "93% of $1.00 ▮", "44% of 200.0k ▮▮▮", "184.8k  from the cache", "77%")
         await stage.sees("TOOK", "15:03:52", "$0.04")
+        assert "changed" not in stage.all
+        _called(frozen, "api", 20, 0.05, CacheMiss(reason="previous_message_not_found"))
+        _called(frozen, "api", 10, 0.06, CacheMiss(reason="tools_changed", tokens=12_345))
+        await stage.sees("$0.06  tools changed", "$0.05")
+        assert "not found" not in stage.all, "that it did not compare says nothing of the cache"
 
 
 @pytest.mark.long

@@ -17,6 +17,7 @@ from msgspec import Meta, Struct
 
 from crewboard import models
 from crewboard.offline import conversation
+from crewboard.offline.diagnosis import Diagnoses
 from crewboard.offline.http import Client, Incoming, error_body
 from crewboard.offline.reply import Event, PromptCache, Reply, events, message
 from crewboard.offline.respond import respond
@@ -142,6 +143,7 @@ class Service:
     """Status and text of each error that was no fault."""
     _cache: PromptCache = field(default_factory=PromptCache)
     _thoughts: Thoughts = field(default_factory=Thoughts)
+    _diagnoses: Diagnoses = field(default_factory=Diagnoses)
 
     async def handle(self, incoming: Incoming, client: Client) -> None:
         """Answer one request."""
@@ -210,6 +212,7 @@ class Service:
         if dropped:
             whole["input_transformations"] = [_transformation(each) for each in dropped]
         self._thoughts.keep(whole["content"])
+        whole |= self._diagnoses.diagnose(asked, whole["id"], total)
         stream = events(whole, reply.speed.at(self.pace))
         if asked.stream:
             await client.begin_stream({"request-id": request_id})

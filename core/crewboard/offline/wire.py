@@ -8,9 +8,9 @@ import base64
 import hashlib
 from itertools import groupby
 from json import dumps
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from msgspec import Struct, ValidationError, convert, json, to_builtins
+from msgspec import Meta, Struct, ValidationError, convert, json, to_builtins
 
 from crewboard import media
 from crewboard.records.base import describe_invalid
@@ -118,6 +118,10 @@ class Message(Struct):
         self.content = _as_blocks(self.content)
 
 
+class Diagnostics(Struct, forbid_unknown_fields=True):
+    previous_message_id: Annotated[str, Meta(max_length=256)] | None = None
+
+
 class MessagesRequest(Struct):
     """A request. Tools and settings are as they came."""
 
@@ -130,6 +134,7 @@ class MessagesRequest(Struct):
     cache_control: dict[str, Any] | None = None
     thinking: dict[str, Any] = {}
     output_config: dict[str, Any] = {}
+    diagnostics: Diagnostics | None = None
 
     def __post_init__(self) -> None:
         self.system = _as_blocks(self.system)

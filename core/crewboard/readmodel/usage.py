@@ -9,7 +9,7 @@ from msgspec import Struct
 from crewboard.pricing import Budget, budget_or_none
 from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.records.agents import Tokens
-from crewboard.records.events import BrokenReply, Reply, Summary
+from crewboard.records.events import BrokenReply, CacheMiss, Reply, Summary
 from crewboard.store.journal import JournalTail
 from crewboard.store.layout import AgentDirectory
 
@@ -78,7 +78,8 @@ def hit_rate(tokens: Tokens) -> float | None:
 class Call(Struct, frozen=True):
     """One call of the model: when it was answered, how long that took, and what it used.
 
-    `summary` says that the call only served to shorten the conversation.
+    `summary` says that the call only served to shorten the conversation. `miss` is why it read less from the prompt
+    cache than it could have, if the API said so.
     """
 
     ts: float
@@ -86,6 +87,7 @@ class Call(Struct, frozen=True):
     usd: float | None
     seconds: float | None
     summary: bool = False
+    miss: CacheMiss | None = None
 
 
 class CallReader:
@@ -101,7 +103,7 @@ class CallReader:
             self.calls.clear()
         for event in self._tail.read_new():
             if isinstance(event, Reply):
-                self.calls.append(Call(event.ts, event.usage, event.cost_usd, event.seconds))
+                self.calls.append(Call(event.ts, event.usage, event.cost_usd, event.seconds, miss=event.cache_miss))
             elif isinstance(event, (Summary, BrokenReply)):
                 is_summary = isinstance(event, Summary)
                 self.calls.append(Call(event.ts, event.usage, event.cost_usd, None, summary=is_summary))

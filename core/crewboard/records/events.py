@@ -90,12 +90,23 @@ class Intake(_Event, kw_only=True, tag="intake"):
     assignment: str | None = None
 
 
+class CacheMiss(Record):
+    """Why a request read less from the prompt cache than its conversation's last one, in the API's words.
+
+    `tokens` is about how many would have come from there; None if the API does not say.
+    """
+
+    reason: str
+    tokens: int | None = None
+
+
 class Reply(_Event, kw_only=True, tag="reply"):
     """One complete reply of the model, as it is sent back in the conversation.
 
     `refused` says, by id, why tool calls are not run: their input could not be kept, and stands here without content.
     What a server left out or gave wrongly is settled: counts, ids and inputs of calls, the reason to stop.
-    `stop_details` is what the API says of the reason for which the model stopped.
+    `stop_details` is what the API says of the reason for which the model stopped. `id` is the API's own for the reply,
+    with which the next request is compared; empty from servers of others. `cache_miss` is the outcome of that.
     """
 
     content: list[dict[str, Any]]
@@ -106,6 +117,8 @@ class Reply(_Event, kw_only=True, tag="reply"):
     cost_usd: float | None = None
     refused: dict[str, str] = {}
     stop_details: dict[str, Any] | None = None
+    id: str = ""
+    cache_miss: CacheMiss | None = None
 
 
 class BrokenReply(_Event, kw_only=True, tag="broken_reply"):

@@ -291,6 +291,8 @@ class Conversation:
     started: dict[str, float] = field(default_factory=dict)
     """When those tool calls began, by id."""
     call_ids: set[str] = field(default_factory=set)
+    last_id: str = ""
+    """The API's id of the last reply; empty if there is none, or if the conversation was shortened since."""
     """The ids of all tool calls so far."""
     _plan_wanted: bool = False
     """The last assignment needed a plan."""
@@ -574,7 +576,7 @@ class Conversation:
         summary = {"type": "text", "text": delimit(SYSTEM, "notice", f"{event.ts:.3f}", text, self.key)}
         self.entries = [("user", summary), *self.entries[event.covers :]]
         # The thinking in what stays was bound to what is gone: it goes with the opening that the next request gets.
-        self.opening, self.stale = None, 0
+        self.opening, self.stale, self.last_id = None, 0, ""
         self._add_usage(event.usage, event.cost_usd)
         self.last_usage = Tokens()
 
@@ -646,7 +648,7 @@ class Conversation:
 
     def _reply(self, event: Reply) -> None:
         self._continued = [*self._continued, event] if self.is_cut_off else [event]
-        self._last_reply = event
+        self._last_reply, self.last_id = event, event.id
         self.pending = []
         for block in event.content:
             if block.get("type") == "tool_use":

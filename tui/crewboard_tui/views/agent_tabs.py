@@ -16,6 +16,7 @@ from crewboard.readmodel.processes import ProcessNode
 from crewboard.readmodel.usage import Bill, Call, bill_agent, hit_rate
 from crewboard.records.agents import Tokens
 from crewboard.records.base import counted
+from crewboard.records.events import CacheMiss
 from crewboard.records.processes import Exit
 from crewboard.records.requests import steps_of
 from crewboard_tui.queries import (
@@ -415,7 +416,12 @@ def _call_line(call: Call) -> Line:
     )  # fmt: skip
     text = "".join(pad(cell, size, "right") for cell, (_, size) in zip(cells, _CALL, strict=True))
     note = "  summary" if call.summary else f"  web {used.web_uses}" if used.web_uses else ""
-    return (Span(text), Span(note, "dim"))
+    return (Span(text), Span(note, "dim"), Span(_missed(call.miss), "warning"))
+
+
+def _missed(miss: CacheMiss | None) -> str:
+    """Return why a call did not find in the prompt cache what it could have; empty if nothing was missed."""
+    return f"  {miss.reason.replace('_', ' ')}" if miss is not None and miss.tokens else ""
 
 
 def _label(text: str) -> Span:

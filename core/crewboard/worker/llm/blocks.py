@@ -31,6 +31,9 @@ _MOST_QUOTED = 200
 _OTHER_NAMES = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 """Reasons to stop that gateways hand on in the words of the API behind them."""
 
+_KEPT_OF_MESSAGE = ("id", "model", "stop_reason", "stop_details", "input_transformations", "diagnostics")
+"""What a server says of a whole message that is used, besides its blocks and counts."""
+
 _TEXTS = {"text": "text", "thinking": "thinking"}
 """The field that a block of this type must have as a text."""
 
@@ -74,7 +77,7 @@ class ReplyStream:
     inputs: dict[int, str] = field(default_factory=dict)
     """Those inputs as JSON, by the place of their block. Of a long one, a little more than `MAX_INPUT`."""
     said: dict[str, Any] = field(default_factory=dict)
-    """What the server said of the whole message: `model`, `stop_reason`, `stop_details`, `input_transformations`."""
+    """What the server said of the whole message: `_KEPT_OF_MESSAGE`."""
     usage: dict[str, Any] = field(default_factory=dict)
     """The newest counts: they are totals."""
     ended: bool = False
@@ -122,7 +125,7 @@ class ReplyStream:
 
     def _note(self, message: Mapping[str, Any]) -> None:
         self.usage |= {name: value for name, value in _object(message.get("usage")).items() if value is not None}
-        for name in ("model", "stop_reason", "stop_details", "input_transformations"):
+        for name in _KEPT_OF_MESSAGE:
             if message.get(name) is not None:
                 self.said[name] = message[name]
 

@@ -28,7 +28,7 @@ from crewboard.errors import BadDataError, ExitCode, StorageError
 from crewboard.names import LEAD
 from crewboard.protocol import cooldown
 from crewboard.records.agents import Tokens
-from crewboard.records.events import BrokenReply, Reply, Retry
+from crewboard.records.events import BrokenReply, CacheMiss, Reply, Retry
 from crewboard.records.team import Config
 from crewboard.redaction import redact
 from crewboard.store import codec, files
@@ -132,6 +132,9 @@ _STATUS = {
 
 _SAME_FAILURES = 3
 """Times in a row that a server fails in the same way before more attempts are a waste. Each may be paid for."""
+
+_LONGEST_ID = 256
+"""Characters of an id that the API takes back, as its OpenAPI document says."""
 
 _NO_CAUSE = re.compile(r"(an? )?(internal|unexpected|unknown|api|server)?[ _]*(server)?[ _]*error( occurred)?\W*")
 """Words that name no cause, so that the next attempt may well do."""
@@ -389,6 +392,12 @@ class Model:
         waits = self._run_state.spec.type == LEAD or self._run_state.conversation.pause > CACHE_SECONDS
         return self.is_api and waits
 
+    @property
+    def _diagnostics(self) -> dict[str, Any]:
+        """Return what asks the API to compare a request with the last one of the conversation; others may refuse it."""
+        previous = self._run_state.conversation.last_id or None
+        return {"diagnostics": {"previous_message_id": previous}} if self.is_api else {}
+
     async def reply(
         self, system: str, tools: list[dict[str, Any]], messages: list[dict[str, Any]], longest: int
     ) -> Reply:
@@ -410,7 +419,7 @@ class Model:
         contents = [message["content"] for message in messages if isinstance(message["content"], list)]
         has_media = any(_is_media(block) for content in contents for block in content)
         if tools:
-            request.update(with_breakpoints(system, tools, messages, an_hour=self._caches_an_hour))
+            request.update(with_breakpoints(system, tools, messages, an_hour=self._caches_an_hour), **self._diagnostics)
         waited = 0.0
         attempt = 1
         failing_since = 0.0
@@ -634,6 +643,8 @@ class Model:
             cost_usd=self._cost(model, used),
             refused=found.refused,
             stop_details=details if isinstance(details, dict) else None,
+            id=_id_of(coming.said) if self.is_api else "",
+            cache_miss=_cache_miss(coming.said),
         )
         if (refusal := _unstorable(reply)) is None:
             self._coming = None
@@ -689,6 +700,22 @@ def _dropped_thinking(changes: object) -> bool:
     return isinstance(changes, list) and any(
         isinstance(change, dict) and change.get("reason") == "prefix_binding_mismatch" for change in changes
     )
+
+
+def _id_of(said: Mapping[str, Any]) -> str:
+    """Return the id of a reply if the API takes it back; empty otherwise."""
+    ident = said.get("id")
+    return ident if isinstance(ident, str) and len(ident) <= _LONGEST_ID else ""
+
+
+def _cache_miss(said: Mapping[str, Any]) -> CacheMiss | None:
+    """Return what a reply says of the prompt cache; None if it fitted, or the API does not know that yet."""
+    found = said.get("diagnostics")
+    why = found.get("cache_miss_reason") if isinstance(found, dict) else None
+    if not isinstance(why, dict) or not isinstance(why.get("type"), str):
+        return None
+    missed = why.get("cache_missed_input_tokens")
+    return CacheMiss(reason=why["type"], tokens=missed if isinstance(missed, int) else None)
 
 
 async def rehearse(client: AsyncAnthropic) -> None:

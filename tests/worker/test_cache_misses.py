@@ -1,0 +1,50 @@
+"""The API compares each request with the last one of its conversation, and what it says of that is journalled."""
+
+from collections.abc import Callable
+
+import pytest
+
+from crewboard.commands import hire, messages
+from crewboard.records.agents import Tokens
+from crewboard.records.events import CacheMiss, Reply, Summary
+from crewboard.worker.conversation import replay
+from tests.crew import Crew
+from tests.model import calls, says
+from tests.worker.test_prefix import resume_after_kill
+
+
+def replies(crew: Crew, name: str) -> list[Reply]:
+    return [event for event in crew.events(name) if isinstance(event, Reply)]
+
+
+@pytest.mark.files_only("the server is that of an offline team")
+def test_only_another_model_misses_the_cache(crew_on: Callable[..., Crew]) -> None:
+    crew = crew_on(CREWBOARD_OFFLINE="1")
+    crew.answer(crew.hire("scout", "explore", "List all Python files, then read README.md"))
+    resume_after_kill(crew, "scout")
+    crew.answer_to("scout", messages.send(crew.team, "scout", "list all files").id)
+    before = replies(crew, "scout")
+    assert len(before) > 2
+    assert len({reply.id for reply in before}) == len(before)
+    assert [reply.cache_miss for reply in before] == [None] * len(before), "a resume changes nothing"
+    crew.kill("scout")
+    crew.wait_for("scout", "crashed")
+    hire.resume(crew.team, "scout", model="opus")
+    crew.answer_to("scout", messages.send(crew.team, "scout", "list all files").id)
+    miss = replies(crew, "scout")[len(before)].cache_miss
+    assert isinstance(miss, CacheMiss)
+    assert miss.reason == "model_changed"
+    assert miss.tokens
+
+
+def test_a_conversation_that_was_shortened_is_compared_with_nothing() -> None:
+    reply = Reply(ts=1, id="msg_1", content=[{"type": "text", "text": "yes"}], stop_reason="end_turn", usage=Tokens())
+    assert replay([reply]).last_id == "msg_1"
+    assert replay([reply, Summary(ts=2, covers=1, text="all of it", usage=Tokens())]).last_id == ""
+
+
+def test_servers_of_others_are_not_asked(shared_crew: Crew) -> None:
+    shared_crew.model.give("plain", calls("list_dir"), says("done"))
+    shared_crew.answer(shared_crew.hire("plain", "explore", "look"))
+    assert [body.get("diagnostics", "none") for body in shared_crew.model.asked_by("plain")] == ["none"] * 2
+    assert [reply.id for reply in replies(shared_crew, "plain")] == ["", ""]
