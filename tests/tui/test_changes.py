@@ -21,8 +21,8 @@ from crewboard.records.agents import Spec, Status, Worktree
 from crewboard.records.base import convert
 from crewboard.records.events import FileKept, Intake, SnapshotTaken
 from crewboard.records.messages import Message
-from crewboard.records.team import Checked
-from crewboard.store import agents, codec, journal, json_records, roster
+from crewboard.records.team import Checked, Reviewed
+from crewboard.store import agents, codec, journal, json_records, roster, tasks
 from crewboard.worktrees import checkout, snapshot
 from crewboard.worktrees.changes import Changes, FileChange, LastCheck
 from crewboard_tui.render.diff import MOST_OF_FILE, changed, changed_words, hunk_lines, parse_diff
@@ -154,6 +154,30 @@ async def test_a_row_shows_the_last_check_and_what_blocks_a_merge(frozen: Frozen
         await stage.sees("· ✓ merges cleanly · ✓ old, ", "the files changed since")
         with agents.checking(api):
             await stage.sees("✓ merges cleanly · ◔ check runs")
+
+
+async def test_changes_say_whether_the_work_is_the_reviewed_one(frozen: Frozen, repository: Repository) -> None:
+    since, tree = (repository.git("rev-parse", f"{each}^{{tree}}") for each in (
+        repository.base, repository.snapshot("api", {"src/pages.py": AFTER})
+    ))  # fmt: skip
+    _idle(frozen, "api")
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("8")
+        await stage.sees("api  +2 −2 · 1 file · ✓ merges cleanly")
+        # Nothing else is read later: what follows is read because the work was approved.
+        with agents.checking(frozen.directory.agent("api")):
+            await stage.sees("check runs")
+        await stage.sees_not("check runs")
+        assert "review" not in "\n".join(stage.text[2:-3])
+        task = tasks.add(frozen.directory, "pages", NOW, owner="api", review="qa")
+        reviewed = Reviewed(of="api", by="qa", at=NOW, since=since, tree=tree)
+        json_records.save(frozen.directory.task(task.id), task.replace(status="completed", reviewed=reviewed))
+        await stage.sees("✓ merges cleanly · reviewed", "review  by qa 15:04")
+        repository.snapshot("api", {"src/pages.py": AFTER, "evil.py": "A = 1\n"})
+        await stage.press("ctrl+r")
+        await stage.sees("✓ merges cleanly · changed since review", "review  by qa 15:04, changed since")
+        await stage.press("a")
+        await stage.sees("✓ would commit", "⚠ reviewed by qa 15:04, changed since")
 
 
 def test_a_row_says_that_your_branch_has_the_work_already() -> None:

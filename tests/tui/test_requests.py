@@ -16,6 +16,7 @@ from crewboard.records.agents import Deviations, Status, Terms, TermsInForce
 from crewboard.records.base import JsonValue
 from crewboard.records.requests import Request
 from crewboard.store import json_records, mailbox, roster, tasks
+from crewboard.worktrees import changes as worktree_changes
 from crewboard_tui import app as dashboard
 from crewboard_tui.actions.requests import outcome_of
 from crewboard_tui.render.lines import width_of
@@ -1570,6 +1571,22 @@ async def test_work_on_a_task_is_approved_like_a_plan(empty: Frozen, size: tuple
         await stage.press("a")
         await stage.until(lambda: tasks.load(empty.directory, 4).status == "completed", "the approval")
         await stage.sees("approved: task #4 is completed")
+
+
+@pytest.mark.long
+async def test_an_approval_says_that_the_work_changed_meanwhile(empty: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    _review(empty)
+    record = empty.directory.request("review-1")
+    request = json_records.load(record, Request)
+    assert request is not None
+    json_records.save(record, request.replace(payload={**request.payload, "since": "a", "tree": "b"}))
+    # The team is frozen: no agent has a checkout.
+    monkeypatch.setattr(worktree_changes, "tree_of", lambda *_: "c")
+    async with opened(empty, 100, 30) as stage:
+        await stage.press("4", "a")
+        await stage.can("a", "approve")
+        await stage.press("a")
+        await stage.sees("approved: task #4 is completed; ann changed files since this review")
 
 
 @pytest.mark.long

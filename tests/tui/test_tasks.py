@@ -10,7 +10,7 @@ from crewboard.errors import StorageError
 from crewboard.readmodel.activity import ActivityReader, why_failed
 from crewboard.readmodel.needs import format_minute
 from crewboard.records.events import Answer
-from crewboard.records.team import Checked, OperatorState, Task, TaskStatus
+from crewboard.records.team import Checked, OperatorState, Reviewed, Task, TaskStatus
 from crewboard.store import journal, json_records, mailbox, tasks
 from crewboard_tui.views.tasks import TasksScreen
 from tests.frozen import NOW, Frozen
@@ -30,6 +30,14 @@ async def _on(stage: Stage, ident: int) -> None:
     assert isinstance(screen, TasksScreen)
     screen.go_to(str(ident))
     await stage.sees(f"┌─ #{ident} ─")
+
+
+async def test_the_details_of_a_task_say_who_approved_it(frozen: Frozen) -> None:
+    reviewed = Reviewed(of="api", by="qa", at=NOW - 60, since="a", tree="b")
+    frozen.task(30, "pages", "completed", owner="api", review="qa", reviews=1, reviewed=reviewed)
+    async with opened(frozen, 80, 36) as stage:
+        await _on(stage, 30)
+        await stage.sees(f"review     reviewed by qa {format_minute(NOW - 60)}")
 
 
 async def test_a_task_says_in_row_and_details_why_it_waits(frozen: Frozen) -> None:

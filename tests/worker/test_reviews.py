@@ -11,10 +11,11 @@ from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.names import OPERATOR
 from crewboard.offline.reply import Reply
 from crewboard.protocol import approvals, requests, reviews
+from crewboard.records.base import convert
 from crewboard.records.events import Intake, ToolResult
 from crewboard.records.messages import Message
 from crewboard.records.requests import Request
-from crewboard.records.team import Checked, Member, Task
+from crewboard.records.team import Checked, Member, Reviewed, Shown, Task
 from crewboard.store import leases, mailbox, roster
 from crewboard.store import tasks as board
 from crewboard.store.interface import Held
@@ -188,11 +189,13 @@ def alive(directory: TeamDirectory) -> Callable[[str], Held]:
     return make
 
 
-def hand_over(team: Team, task: Task, diff: str = "+x\n") -> Task:
+def hand_over(team: Team, task: Task, diff: str = "+x\n", shown: Shown | None = None) -> Task:
     """Do what the tool of the owner does before it asks."""
     ident = reviews.request_id(task)
     reviews.save_diff(team.directory, ident, diff)
-    return board.hand_over(team.directory, task.id, "ann", 2.0, edit=board.Edit(), checked=None, request_id=ident)
+    return board.hand_over(
+        team.directory, task.id, "ann", 2.0, edit=board.Edit(), checked=None, request_id=ident, shown=shown
+    )
 
 
 def begun(team: Team, check: str | None = None) -> Task:
@@ -268,6 +271,43 @@ def test_a_kill_loses_no_review_and_doubles_none(team: Team, alive: Callable[[st
     alive("ann")
     board.claim(team.directory, task.id, "ann", "code", 6.0)
     assert hand_over(team, saved(team.directory, task)).in_review != request.id
+
+
+def test_an_approval_is_kept_with_what_was_shown(team: Team, alive: Callable[[str], Held]) -> None:
+    alive("ann")
+    task = hand_over(team, begun(team), shown=Shown(since="a", tree="b"))
+    # Killed before the request was opened.
+    reviews.reconcile(team.directory, 3.0)
+    (request,) = requests.pending(team.directory)
+    assert (request.payload["since"], request.payload["tree"]) == ("a", "b")
+    answers.approve(team, request.id)
+    kept = Reviewed(of="ann", by=OPERATOR, at=5.0, since="a", tree="b")
+    assert saved(team.directory, task).reviewed == kept
+    # Work that is refused has no approval; the last one stays.
+    tasks.reopen_task(team, task.id)
+    board.claim(team.directory, task.id, "ann", "code", 6.0)
+    again = reviews.ask(team.directory, hand_over(team, saved(team.directory, task), shown=Shown("b", "c")), 7.0)
+    assert again.payload["tree"] == "c"
+    answers.reject(team, again.id, "no")
+    assert saved(team.directory, task).reviewed == kept
+
+
+def test_work_in_the_shared_tree_is_approved_without_a_tree(team: Team) -> None:
+    task = hand_over(team, begun(team))
+    request = reviews.ask(team.directory, task, 3.0)
+    assert "tree" not in request.payload
+    assert reviews.what_changed(team.directory, request) == []
+    answers.approve(team, request.id)
+    assert saved(team.directory, task).reviewed == Reviewed(of="ann", by=OPERATOR, at=5.0)
+    older = {
+        "id": 9,
+        "subject": "work",
+        "review": "rev",
+        "in_review": "review-1",
+        "reviews": 1,
+        "status": "in_progress",
+    }
+    assert convert(older, Task).reviewed is None
 
 
 def test_an_answer_again_ends_a_review_that_was_cut_short(team: Team) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from crewboard.commands.context import Team
 from crewboard.records.agents import Spec, Worktree
-from crewboard.records.team import Member
-from crewboard.store import json_records, roster
+from crewboard.records.team import Member, Reviewed
+from crewboard.store import json_records, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees.snapshot import branch_of, ref_of
 
@@ -140,6 +140,15 @@ class AgentWork:
             self.home.git("update-index", "-z", "--index-info", stdin=self._changes, index=self.index)
             self._changes = b""
         return self.home.git("write-tree", index=self.index)
+
+    def approved(self, *, since: str, at: float, upto: str | None = None) -> int:
+        """Let `qa` have approved the work from the commit `since` to one, or to what was written; return the task."""
+        task = tasks.add(self.home.directory, "work", 1.0, owner=self.name, review="qa")
+        first = self.home.git("rev-parse", f"{since}^{{tree}}")
+        last = self.home.git("rev-parse", f"{upto}^{{tree}}") if upto is not None else self.tree()
+        reviewed = Reviewed(of=self.name, by="qa", at=at, since=first, tree=last)
+        json_records.save(self.home.directory.task(task.id), task.replace(status="completed", reviewed=reviewed))
+        return task.id
 
     def _commit(self, message: str) -> str:
         return self.home.git("commit-tree", self.tree(), "-p", self.head, "-m", message)

@@ -12,7 +12,9 @@ from crewboard.commands import answers, changes, messages, stop, tasks, undo
 from crewboard.commands import hire as hiring
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
+from crewboard.protocol import reviews
 from crewboard.readmodel import as_json
+from crewboard.readmodel.needs import format_minute
 from crewboard.readmodel.team import Need
 from crewboard.records.agents import HireOptions
 from crewboard.records.events import SnapshotTaken, ToolResult
@@ -125,8 +127,55 @@ def test_a_reviewer_gets_the_diff_of_the_checkout(shared_crew: Crew) -> None:
     assert "\n three\n+four\n" in diff
     assert "+++ b/pkg/new.txt\n@@ -0,0 +1 @@\n+by-command\n" in diff
     assert f"{(shared_crew.directory.path / str(request.payload['file'])).read_text()}" == diff
-    answers.approve(shared_crew.team, request.id)
+    shared_crew.wait_for("reviewed", "idle")
+    assert reviews.what_changed(shared_crew.directory, request) == []
+    write(shared_crew.directory.worktree("reviewed"), {"late.py": "x = 1\n"})
+    approved = Cli(shared_crew.root)("approve", request.id)
+    assert "reviewed changed files since this review was asked for: they are not reviewed" in approved.err
+    assert ", changed since\n" in Cli(shared_crew.root)("changes", "reviewed").err
     assert store_tasks.load(shared_crew.directory, task.id).status == "completed"
+
+
+@pytest.mark.long
+def test_what_an_agent_writes_while_its_review_waits_is_not_reviewed(made: Made) -> None:
+    crew = made()
+    crew.model.give("lead", says("ready"))
+    crew.run("lead", "lead", "wait", unsafe_no_sandbox=True)
+    answers.change_setting(crew.team, "lead_merges", "on")
+    task = tasks.add_task(crew.team, "work", review="lead")
+    # The reviewer looks at what it was given until the owner has written more.
+    waits = calls("bash", command="until test -e go; do sleep 0.05; done")
+    crew.model.give("lead", waits, calls("review_task", task_id=task.id, approve=True), calls("list_changes"),
+                    calls("read_diff", teammate="sly"), says("approved"))  # fmt: skip
+    crew.model.give(
+        "sly",
+        calls("write_file", path="new.py", content="GOOD\n"),
+        calls("task_update", task_id=task.id, status="completed"),
+        calls("bash", command="echo EVIL > new.py"),
+        says("done"),
+    )
+    crew.hire("sly", "code", "work", worktree=True, task=task.id, unsafe_no_sandbox=True)
+    request = crew.pending("task_review", of="sly")
+    eventually(lambda: (crew.directory.worktree("sly") / "new.py").read_text() == "EVIL\n", "more work")
+    (crew.root / "go").touch()
+    reviewed = eventually(lambda: store_tasks.load(crew.directory, task.id).reviewed, "the approval")
+    assert "+GOOD" in str(request.payload["diff"])
+    assert (reviewed.tree, reviewed.since) == (request.payload["tree"], request.payload["since"])
+    crew.wait_for("lead", "idle")
+    approved, listed, diff = results_of(crew, "lead")[-3:]
+    late = "sly changed files since this review was asked for: they are not reviewed"
+    assert approved.content == f"the work of sly on task {task.id} is approved; {late}"
+    said = f"reviewed by lead {format_minute(reviewed.at)}, changed since"
+    assert f"merges cleanly, {said}" in listed.content
+    assert diff.content.splitlines()[1] == said
+    crew.wait_for("sly", "idle")
+    run = Cli(crew.root)
+    assert f"sly: {said}" in run("changes", "sly", "--diff").err
+    assert f"sly: {said}" in run("merge", "sly", "--dry-run").err
+    merged = changes.merge_into_branch(crew.team, "sly", "integration")
+    assert merged is not None
+    assert merged.changes.review is not None
+    assert merged.changes.review.state == "old"
 
 
 def test_files_and_commands_see_the_checkout_alone(shared_crew: Crew) -> None:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,16 @@ from crewboard.readmodel.needs import format_minute
 from crewboard.records.team import Checked, Member
 from crewboard.store import agents, roster, tasks
 from crewboard.worktrees import snapshot
-from crewboard.worktrees.changes import Changes, FileChange
+from crewboard.worktrees.changes import (
+    Changes,
+    FileChange,
+    files_between,
+    is_ancestor,
+    merge_base,
+    merged,
+    trees_of,
+)
+from crewboard.worktrees.repository import Repository
 from tests.cli.shell import COMMAND, Inside, clean_environment
 from tests.matrix import default
 from tests.worktrees.home import Home
@@ -318,7 +328,7 @@ def test_changes_as_json(home: Home) -> None:
                 },
             ],
             "added": 1, "removed": 1, "behind": 0, "applies": True, "merged": False, "conflicts": [], "missing": [],
-            "collides_with": [], "check": None, "sha256": changes.newest(home.team, "bob").sha256,
+            "collides_with": [], "check": None, "review": None, "sha256": changes.newest(home.team, "bob").sha256,
         }
     ]  # fmt: skip
 
@@ -337,6 +347,123 @@ def test_changes_name_the_last_check_of_the_agent(home: Home) -> None:
         "state": "passed", "at": 9.0, "command": "make test", "exit_code": 0, "result": "results/9.0.txt", "tree": "",
     }  # fmt: skip
     assert run("changes", "bob").out.splitlines()[0].endswith(f" · ✓ {format_minute(9.0)} make test")
+
+
+def test_changes_name_the_last_review_and_what_came_since(home: Home) -> None:
+    run, bob = Inside(home.root), home.hire("bob")
+    bob.write("notes.txt", "good\n")
+    bob.snap()
+    task = bob.approved(since=bob.base, at=9.0)
+    at = format_minute(9.0)
+    said = run("changes", "--json").json[0]["review"]
+    trees = {"since": home.git("rev-parse", f"{bob.base}^{{tree}}"), "tree": bob.tree()}
+    assert said == {"state": "same", "task": task, "of": "bob", "by": "qa", "at": 9.0, **trees}
+    for given in ((), ("bob",), ("bob", "--diff")):
+        assert f"bob: reviewed by qa {at}" in run("changes", *given).err.splitlines()
+    bob.write("notes.txt", "evil\n")
+    bob.snap()
+    assert run("changes", "--json").json[0]["review"] == {**said, "state": "old"}
+    for given in ((), ("bob",), ("bob", "--diff")):
+        assert f"bob: reviewed by qa {at}, changed since" in run("changes", *given).err.splitlines()
+    # Back at what was reviewed.
+    bob.write("notes.txt", "good\n")
+    bob.commit("a commit changes no file")
+    bob.snap()
+    assert review_of(home) == f"reviewed by qa {at}"
+
+
+def review_of(home: Home) -> str | None:
+    review = only(home).review
+    return changes.describe_review(review) if review is not None else None
+
+
+def test_a_review_that_was_not_shown_earlier_changes_says_so(home: Home) -> None:
+    bob = home.hire("bob")
+    bob.write("evil.txt", "before the task\n")
+    before = bob.snap()
+    bob.write("notes.txt", "good\n")
+    bob.snap()
+    bob.approved(since=before, at=9.0)
+    assert review_of(home) == f"reviewed by qa {format_minute(9.0)}, without earlier changes"
+    # What came before was reviewed too, for another task.
+    bob.approved(since=bob.base, upto=before, at=8.0)
+    assert review_of(home) == f"reviewed by qa {format_minute(9.0)}"
+
+
+def test_a_review_that_was_not_shown_a_removal_says_so(home: Home) -> None:
+    bob = home.hire("bob")
+    bob.write("notes.txt", "one\n")
+    bob.snap()
+    assert Inside(home.root).agree("merge", "bob").code == 0
+    # Before the task it takes away what was merged: it is where its checkout began.
+    bob.delete("notes.txt")
+    before = bob.snap()
+    bob.write("other.txt", "two\n")
+    bob.snap()
+    at = home.team.now()
+    bob.approved(since=before, at=at)
+    assert review_of(home) == f"reviewed by qa {format_minute(at)}, without earlier changes"
+
+
+def test_a_review_is_about_work_that_is_not_merged(home: Home) -> None:
+    run, bob = Inside(home.root), home.hire("bob")
+    bob.write("notes.txt", "one\n")
+    first = bob.snap()
+    bob.approved(since=bob.base, at=home.team.now())
+    assert review_of(home) is not None
+    assert run.agree("merge", "bob").code == 0
+    assert review_of(home) is None, "nothing is left to merge"
+    bob.write("notes.txt", "two\n")
+    bob.snap()
+    assert review_of(home) is None, "the new work has no review"
+    bob.approved(since=first, at=9.0)
+    assert review_of(home) is None, "that review was before the merge"
+    at = home.team.now()
+    bob.approved(since=first, at=at)
+    assert review_of(home) == f"reviewed by qa {format_minute(at)}", "what came before is merged"
+    run("undo")
+    assert review_of(home) == f"reviewed by qa {format_minute(at)}", "what came before is reviewed too"
+
+
+def test_the_review_of_work_that_was_thrown_away_is_about_nothing(home: Home) -> None:
+    bob = home.hire("bob")
+    bob.write("notes.txt", "one\n")
+    bob.snap()
+    task = bob.approved(since=bob.base, at=9.0)
+    assert Inside(home.root)("discard", "bob", "--yes").code == 0
+    bob.write("notes.txt", "two\n")
+    bob.snap()
+    assert review_of(home) is None
+    kept = tasks.load(home.directory, task).reviewed
+    assert kept is not None
+    assert (kept.by, kept.tree) == ("qa", "")
+
+
+def test_a_review_starts_no_more_processes_of_git(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    bob, ran = home.hire("bob"), list[str]()
+    bob.write("notes.txt", "one\n")
+    bob.snap()
+    program = Repository.git
+
+    def counted(self: Repository, *arguments: str, **more: Any) -> str:
+        ran.append(arguments[0])
+        return program(self, *arguments, **more)
+
+    monkeypatch.setattr(Repository, "git", counted)
+
+    def processes() -> list[str]:
+        for known in (merge_base, is_ancestor, merged, trees_of, files_between):
+            known.cache_clear()
+        ran.clear()
+        only(home)
+        return sorted(ran)
+
+    # The first reading also records what is not merged.
+    only(home)
+    without = processes()
+    bob.approved(since=bob.base, at=9.0)
+    assert only(home).review is not None
+    assert processes() == without
 
 
 def test_work_that_was_merged_in_another_clone_is_merged_here(home: Home) -> None:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from crewboard.commands import changes
 from crewboard.commands.context import command_for
 from crewboard.errors import BadDataError, TryLaterError, UsageError
+from crewboard.readmodel.needs import format_minute
 from crewboard.records.agents import Status
 from crewboard.records.messages import Message
 from crewboard.records.team import Acceptances, Checked, How
@@ -663,6 +664,26 @@ def test_a_terminal_shows_the_work_and_asks(home: Home, *, exchanged: bool) -> N
     assert (home.git("rev-parse", "main") == before) == exchanged
 
 
+def test_a_merge_says_whether_the_work_is_the_reviewed_one(home: Home) -> None:
+    bob, run = work(home), Inside(home.root)
+    bob.approved(since=bob.base, at=9.0)
+    said = f"bob: reviewed by qa {format_minute(9.0)}"
+    assert said in run("merge", "bob", "--dry-run").err.splitlines()
+    bob.write("api.py", "evil\n")
+    bob.snap()
+    asked = run("merge", "bob", "--dry-run")
+    assert f"{said}, changed since" in asked.err.splitlines()
+    review = run("merge", "bob", "--dry-run", "--json").json["review"]
+    assert (review["state"], review["by"]) == ("old", "qa")
+    with terminal([*COMMAND, "merge", "bob"], home.root, clean_environment()) as child:
+        child.expect_exact("Merge the work of bob as shown into main? [y/N]")
+        assert child.before.decode().splitlines()[-1].strip() == f"{said}, changed since"
+        child.sendline("n")
+        child.expect(pexpect.EOF)
+    merged = run(*printed(asked.err))
+    assert f"{said}, changed since" in merged.err.splitlines()
+
+
 def test_work_that_came_when_nothing_was_shown_is_not_merged(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     bob, before = home.hire("bob"), home.git("rev-parse", "main")
     merge = changes.merge
@@ -984,13 +1005,14 @@ def test_what_ci_and_hooks_run_is_named_before_a_push(home: Home, forge: Path) -
     assert said in run("merge", "bob").err.splitlines()
 
 
-async def test_a_lead_is_told_which_lines_hold_keys(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lead_is_told_of_keys_and_of_the_review(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     bob = home.hire("bob")
     bob.write("secret.md", f"api_key = {_KEY}\n")
     bob.snap()
+    bob.approved(since=bob.base, at=9.0)
     merge = changes.merge_into_branch(home.team, "bob", "integration")
     monkeypatch.setattr(changes, "merge_into_branch", lambda *_, **__: merge)
     monkeypatch.setattr(team_tools, "_team", lambda _: home.team)
     given: Any = SimpleNamespace(teammate="bob", into="integration", message=None, sha256="")
     said = await team_tools._accept_changes(cast("Any", None), given)
-    assert said.content.endswith("; 1 line holds what looks like a key: secret.md:1")
+    assert f"; reviewed by qa {format_minute(9.0)}; 1 line holds what looks like a key: secret.md:1" in said.content

@@ -19,14 +19,15 @@ from crewboard.records.agents import Spec, Status, Worktree
 from crewboard.records.base import counted
 from crewboard.records.messages import Message
 from crewboard.records.requests import require_shown
-from crewboard.records.team import Acceptance, Collisions, How
+from crewboard.records.team import Acceptance, Collisions, How, Reviewed
 from crewboard.sandbox.sandbox import running_below
-from crewboard.store import json_records, leases, mailbox, operators, roster
+from crewboard.store import json_records, leases, mailbox, operators, roster, tasks
 from crewboard.worktrees import checkout, collisions, merging, snapshot, workspaces
 from crewboard.worktrees.changes import (
     Changes,
     KeyLine,
     LastCheck,
+    LastReview,
     added_keys,
     changes_of,
     diff_of,
@@ -135,6 +136,15 @@ def last_check(team: Team, name: str, tree: str) -> LastCheck | None:
     if not checked.passed:
         return LastCheck("failed", checked)
     return LastCheck("old" if checked.tree and checked.tree != tree else "passed", checked)
+
+
+_SINCE_REVIEW = {"same": "", "old": ", changed since", "part": ", without earlier changes"}
+
+
+def describe_review(review: LastReview) -> str:
+    """Return in words who reviewed an agent's work, and what became of it: `reviewed by qa 12:03, changed since`."""
+    at = time.strftime("%H:%M", time.localtime(review.reviewed.at))
+    return f"reviewed by {review.reviewed.by} {at}{_SINCE_REVIEW[review.state]}"
 
 
 def newest(team: Team, name: str) -> Changes:
@@ -566,6 +576,7 @@ def forget(team: Team, name: str, *, base: bool) -> str | None:
     """
     checkout.remove(team.directory, name)
     workspaces.forget(team.directory, name)
+    tasks.forget_trees(team.directory, name)
     try:
         repository = workspaces.open_home(team.directory)
     except NoRepositoryError:
@@ -671,7 +682,24 @@ def read_changes(
     setup = repository.ref(snapshot.setup_ref_of(team.directory, name))
     accepted = merging.accepted_base(team.directory, repository, name, head, taken, setup)
     merges = merging.merges_of(team.directory, name)
-    return changes_of(repository, taken, name, branch, head=head, accepted=accepted, setup=setup, merges=merges), taken
+    reviews = _unmerged_reviews(team, repository, name, head)
+    changes = changes_of(
+        repository, taken, name, branch, head=head, accepted=accepted, setup=setup, merges=merges, reviews=reviews
+    )
+    return changes, taken
+
+
+def _unmerged_reviews(team: Team, repository: Repository, name: str, tip: str) -> list[tuple[int, Reviewed]]:
+    """Return the approvals of an agent's work since its last merge into `tip`, oldest first, each with its task."""
+    known = [
+        (task.id, task.reviewed)
+        for task in tasks.load_all(team.directory)
+        if task.reviewed is not None and task.reviewed.of == name and task.reviewed.tree
+    ]
+    if not known:
+        return []
+    since = merging.last_merge_at(team.directory, repository, name, tip)
+    return sorted((each for each in known if each[1].at > since), key=lambda each: each[1].at)
 
 
 def _unmerged(team: Team, repository: Repository, name: str, base: str) -> Changes | None:

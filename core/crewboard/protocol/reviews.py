@@ -7,10 +7,11 @@ first, and then the task changed. `reconcile` repeats what a kill left out: each
 from crewboard.errors import UsageError
 from crewboard.names import OPERATOR, SYSTEM
 from crewboard.protocol import approvals, requests
+from crewboard.records.agents import Spec
 from crewboard.records.base import JsonValue
 from crewboard.records.requests import Request
-from crewboard.records.team import Task
-from crewboard.store import leases, mailbox, roster, tasks
+from crewboard.records.team import Reviewed, Task
+from crewboard.store import json_records, leases, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 
 MOST_OF_DIFF = 20_000
@@ -60,6 +61,8 @@ def ask(team: TeamDirectory, task: Task, now: float) -> Request:
         "summary": summary,
         "diff": diff[:MOST_OF_DIFF] + cut,
         "file": diff_of(ident),
+        # The answer is about these trees, whatever the owner does while it waits.
+        **(task.shown.as_dict() if task.shown is not None else {}),
     }
     return approvals.ask(team, ident, "task_review", task.owner or SYSTEM, reviewer_of(team, task), payload, now)
 
@@ -103,8 +106,33 @@ def settle(team: TeamDirectory, request: Request, now: float) -> None:
             ),
             durable=True,
         )  # fmt: skip
-    approved = request.status == "approved"
-    tasks.end_review(team, ident, request.id, now, approved=approved, owner_lives=lives)
+    tasks.end_review(team, ident, request.id, now, approval=_approval(request), owner_lives=lives)
+
+
+def _approval(request: Request) -> Reviewed | None:
+    """Return what a review approves, as its reviewer was shown it; None if it approves nothing."""
+    if request.status != "approved":
+        return None
+    since, tree = (str(request.payload.get(each) or "") for each in ("since", "tree"))
+    by, at = request.decided_by or SYSTEM, request.decided_at or 0
+    return Reviewed(of=request.from_, by=by, at=at, since=since, tree=tree)
+
+
+def what_changed(team: TeamDirectory, request: Request) -> list[str]:
+    """Return a sentence if an agent changed files since a review of its work was asked for.
+
+    Nothing is known of work in the shared tree, and of a checkout on another machine.
+    """
+    tree = request.payload.get("tree") if request.type == "task_review" else None
+    spec = json_records.load_or_none(team.agent(request.from_).spec, Spec) if tree else None
+    if spec is None:
+        return []
+    # Imported here because few agents have a worktree.
+    from crewboard.worktrees import changes
+
+    if changes.tree_of(team, request.from_, spec) in ("", tree):
+        return []
+    return [f"{request.from_} changed files since this review was asked for: they are not reviewed"]
 
 
 def reconcile(team: TeamDirectory, now: float) -> None:

@@ -187,6 +187,26 @@ class Checked(Record):
         return self.exit_code == 0
 
 
+class Shown(Record):
+    """The work that a reviewer is shown: the git trees with which its diff begins and ends."""
+
+    since: str
+    tree: str
+
+
+class Reviewed(Record):
+    """An approval of the work of the agent `of`: by whom, when, and the git trees of what the reviewer was shown.
+
+    The trees are empty if the work was done in the shared tree, or was thrown away since.
+    """
+
+    of: Name
+    by: Name
+    at: Time
+    since: str = ""
+    tree: str = ""
+
+
 class Task(Record):
     """`tasks/<id>.json`: one task of the task board.
 
@@ -199,6 +219,7 @@ class Task(Record):
 
     `review` is the agent, or the operator, that must approve the work before the task is completed. While it is asked,
     `in_review` is the id of the request, and the task is in progress. `reviews` counts how often it was asked.
+    `reviewed` is the last approval. `shown` is what the reviewer of an agent with a worktree was shown last.
     """
 
     id: Annotated[int, Meta(ge=1)]
@@ -221,6 +242,8 @@ class Task(Record):
     review: Name | None = None
     in_review: str | None = None
     reviews: Annotated[int, Meta(ge=0)] = 0
+    shown: Shown | None = None
+    reviewed: Reviewed | None = None
 
 
 class Cooldown(Record):

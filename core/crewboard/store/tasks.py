@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 
 from crewboard.errors import BadDataError, CrewboardError, StorageError, TryLaterError, UsageError
 from crewboard.names import LEAD, OPERATOR
-from crewboard.records.team import Checked, Task, TaskStatus
+from crewboard.records.team import Checked, Reviewed, Shown, Task, TaskStatus
 from crewboard.store import json_records, roster
 from crewboard.store.json_records import cached_folder
 from crewboard.store.layout import TeamDirectory, under_lock
@@ -338,11 +338,20 @@ def complete(
 
 @under_lock(_LOCK)
 def hand_over(
-    team: TeamDirectory, task_id: int, owner: str, now: float, *, edit: Edit, checked: Checked | None, request_id: str
+    team: TeamDirectory,
+    task_id: int,
+    owner: str,
+    now: float,
+    *,
+    edit: Edit,
+    checked: Checked | None,
+    request_id: str,
+    shown: Shown | None = None,
 ) -> Task:
     """Hand a task to its reviewer when its owner reports it as completed. It stays in progress until the answer.
 
-    `request_id` is the id of the request that asks for the review; the caller opens it.
+    `request_id` is the id of the request that asks for the review; the caller opens it. `shown` is what the reviewer is
+    shown of an agent with a worktree.
 
     Raises:
         UsageError: It is not the owner's any more, the edit is not possible, or the check has not passed.
@@ -356,13 +365,13 @@ def hand_over(
     _check_no_other_in_progress(team, task)
     if checked is not None:
         given |= {"checked": checked, "check_failures": 0}
-    given |= {"in_review": request_id, "reviews": task.reviews + 1}
+    given |= {"in_review": request_id, "reviews": task.reviews + 1, "shown": shown}
     return _save(team, task, now, status="in_progress", **given, **({"edited_at": now} if edit.given else {}))
 
 
 @under_lock(_LOCK)
 def end_review(
-    team: TeamDirectory, task_id: int, request_id: str, now: float, *, approved: bool, owner_lives: bool
+    team: TeamDirectory, task_id: int, request_id: str, now: float, *, approval: Reviewed | None, owner_lives: bool
 ) -> Task:
     """Complete a task whose review approves it; if not, give it back to its owner. Changes nothing the second time.
 
@@ -377,13 +386,21 @@ def end_review(
         return task
     changes: dict[str, object] = {"in_review": None}
     busy = any(other.owner == task.owner and is_at_work_on(other) for other in load_all(team))
-    if approved:
-        changes["status"] = "completed"
+    if approval is not None:
+        changes |= {"status": "completed", "reviewed": approval}
     elif not owner_lives:
         changes |= {"status": "pending", "owner": None, "last_owner": task.owner}
     elif busy:
         changes["status"] = "pending"
     return _save(team, task, now, **changes)
+
+
+@under_lock(_LOCK)
+def forget_trees(team: TeamDirectory, name: str) -> None:
+    """Forget what was reviewed of an agent's work, which was thrown away: later work is not compared with it."""
+    for task in load_all(team):
+        if task.reviewed is not None and task.reviewed.of == name and task.reviewed.tree:
+            _write(team, task, {"reviewed": task.reviewed.replace(since="", tree="")})
 
 
 def is_at_work_on(task: Task) -> bool:

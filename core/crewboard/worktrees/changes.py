@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from crewboard.errors import CrewboardError
 from crewboard.executed_files import runs_on_your_machine
 from crewboard.records.agents import Spec
-from crewboard.records.team import Checked
+from crewboard.records.team import Checked, Reviewed, Shown
 from crewboard.redaction import hidden_lines
 from crewboard.worktrees.repository import GitFailedError, Repository, open_repository, repository_of
 from crewboard.worktrees.snapshot import Snapshot, ref_of, take
@@ -87,6 +87,19 @@ class LastCheck:
 
 
 @dataclass(frozen=True)
+class LastReview:
+    """The last approval of an agent's work by a reviewer, for the task `task`, and what became of that work since.
+
+    It is `old` if files changed since the reviewer was asked. It is about a `part` if the agent has other changes, from
+    before those that the reviewer was shown, which are neither merged nor reviewed.
+    """
+
+    state: Literal["same", "part", "old"]
+    task: int
+    reviewed: Reviewed
+
+
+@dataclass(frozen=True)
 class Changes:
     """The work of an agent from `base` to the snapshot `commit`.
 
@@ -95,7 +108,8 @@ class Changes:
     are the files in which the changes and `head` do not merge; `applies` is True if there are none. `is_merged`:
     a merge would change nothing, because `head` has all of it, for example from a merge in another clone. `missing`
     describes what the snapshot could not take in. `collides_with` are the other agents whose work does not
-    merge with this one's. `check` is the agent's last check. `sha256` is that of the snapshot: a yes names it.
+    merge with this one's. `check` is the agent's last check, `review` the last approval of what is not merged.
+    `sha256` is that of the snapshot: a yes names it.
     """
 
     agent: str
@@ -110,6 +124,7 @@ class Changes:
     missing: tuple[str, ...] = ()
     collides_with: tuple[str, ...] = ()
     check: LastCheck | None = None
+    review: LastReview | None = None
     is_merged: bool = False
     sha256: str = ""
 
@@ -137,7 +152,7 @@ class MergedTree:
     conflicts: tuple[str, ...]
 
 
-def changes_of(
+def changes_of(  # noqa: PLR0913  the parts of one comparison
     repository: Repository,
     snapshot: Snapshot,
     agent: str,
@@ -147,11 +162,13 @@ def changes_of(
     accepted: str | None = None,
     setup: str | None = None,
     merges: tuple[tuple[str, str], ...] = (),
+    reviews: Sequence[tuple[int, Reviewed]] = (),
 ) -> Changes:
     """Return what an agent changed, compared with the commit `head`, or with the one that the user has checked out.
 
     `accepted` is the last snapshot that was merged: what it contained is no change any more. `setup` is the snapshot
     after the setup of the checkout. `merges` are the tips of a branch before and after each merge of this agent's work.
+    `reviews` are the approvals of work that is not merged, oldest first, each with its task.
 
     Raises:
         GitFailedError: An object is missing.
@@ -159,20 +176,54 @@ def changes_of(
     head = head or repository.commit("HEAD")
     base = accepted or begin_of(repository, head, snapshot, setup)
     merge = merged(repository, head, snapshot.commit, base)
+    files = files_between(repository, base, snapshot.commit)
+    # A diff from where the checkout began has all of it, unless what was merged since is missing in that.
+    begins = (base,) if accepted else (base, setup or snapshot.base)
+    of_head, *of_begins = trees_of(repository, head, *(begins if reviews else ()))
+    is_merged = not merge.conflicts and merge.tree == of_head
     return Changes(
         agent=agent,
         branch=branch,
         base=base,
         commit=snapshot.commit,
         head=head,
-        files=files_between(repository, base, snapshot.commit),
+        files=files,
         behind=_behind(repository, snapshot.commit, head, merges),
         applies=not merge.conflicts,
         conflicts=merge.conflicts,
         missing=snapshot.missing,
-        is_merged=not merge.conflicts and merge.tree == repository.git("rev-parse", f"{head}^{{tree}}"),
+        review=_last_review(snapshot.tree, of_begins, reviews) if files and not is_merged else None,
+        is_merged=is_merged,
         sha256=snapshot.sha256,
     )
+
+
+def _last_review(tree: str, begins: Sequence[str], reviews: Sequence[tuple[int, Reviewed]]) -> LastReview | None:
+    """Return the last of these reviews, oldest first, seen from the `tree` that an agent's checkout has now.
+
+    The work that is not merged begins with one of the trees `begins`.
+    """
+    if not reviews:
+        return None
+    same = next((each for each in reversed(reviews) if each[1].tree == tree), None)
+    if same is None:
+        return LastReview("old", *reviews[-1])
+    since = same[1].since
+    for _, each in reversed(reviews):
+        # Another review has what came before.
+        if since not in begins and each.tree == since:
+            since = each.since
+    return LastReview("same" if since in begins else "part", *same)
+
+
+@lru_cache(maxsize=256)
+def trees_of(repository: Repository, *commits: str) -> tuple[str, ...]:
+    """Return the tree of each of these commits.
+
+    Raises:
+        GitFailedError: One is missing.
+    """
+    return tuple(repository.git("rev-parse", *(f"{each}^{{tree}}" for each in commits)).split())
 
 
 def begin_of(repository: Repository, head: str, snapshot: Snapshot, setup: str | None) -> str:
@@ -279,16 +330,19 @@ def _new_lines(lines: Iterator[str], head: re.Match[str]) -> Iterator[str]:
             yield line
 
 
-def diff_since(team: "TeamDirectory", name: str, spec: Spec, since: str | None) -> str:
+def diff_since(team: "TeamDirectory", name: str, spec: Spec, since: str | None) -> tuple[str, Shown]:
     """Return what an agent changed in its checkout since a snapshot, or since its begin, as a unified diff.
+
+    With it come the trees between which it is.
 
     Raises:
         CrewboardError: The checkout cannot be read.
     """
     taken = take(team, name, spec)
     repository = open_repository(team.root) if spec.worktree is None else repository_of(team, spec.worktree)
-    diff = diff_between(repository, since or taken.base, taken.commit, ())
-    return f"{diff}\n" if diff else ""
+    begin = since or taken.base
+    diff = diff_between(repository, begin, taken.commit, ())
+    return f"{diff}\n" if diff else "", Shown(since=trees_of(repository, begin)[0], tree=taken.tree)
 
 
 def tree_of(team: "TeamDirectory", name: str, spec: Spec) -> str:

@@ -112,11 +112,7 @@ def accepted_base(
     None if nothing of it is in the branch, or if the agent merged the result, so that git's own answer is right.
     `setup` is the snapshot after the setup of its checkout, if it had one.
     """
-    known = [
-        each
-        for each in load(team).acceptances
-        if each.agent == name and not each.discarded and is_ancestor(repository, each.result, tip)
-    ]
+    known = _merges_in(team, repository, name, tip)
     for each in reversed(known):
         if each.undone is not None:
             # After a revert, commits that were merged are in the branch, and yet their changes are not.
@@ -129,6 +125,21 @@ def accepted_base(
             return each.commit
         return _merged_elsewhere(repository, setup or snapshot.base, known[: known.index(each) + 1])
     return None
+
+
+def _merges_in(team: TeamDirectory, repository: "Repository", name: str, tip: str) -> list[Acceptance]:
+    """Return the merges of an agent's work that a branch with this `tip` has in its history, oldest first."""
+    return [
+        each
+        for each in load(team).acceptances
+        if each.agent == name and not each.discarded and is_ancestor(repository, each.result, tip)
+    ]
+
+
+def last_merge_at(team: TeamDirectory, repository: "Repository", name: str, tip: str) -> float:
+    """Return when work of an agent was last merged into a branch with this `tip`; 0 if it never was."""
+    merges = (each.at for each in _merges_in(team, repository, name, tip) if each.undone is None)
+    return max(merges, default=0)
 
 
 def _is_here(repository: "Repository", commit: str) -> bool:

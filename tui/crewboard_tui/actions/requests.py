@@ -2,6 +2,7 @@
 
 from crewboard import Request, TeamView
 from crewboard.commands import answers
+from crewboard.protocol import reviews
 from crewboard.readmodel.mail import question_in
 from crewboard.records.agents import Terms
 from crewboard_tui.actions.registry import Action, Selection
@@ -34,7 +35,7 @@ class RequestActions:
             then = f"task #{request.payload.get('task', '')} is completed"
         how = "" if edited is None else " as you edited it"
         how += " with terms" if terms is not None and not terms.is_empty else ""
-        return f"approved{how}: {then}"
+        return "; ".join([f"approved{how}: {then}", *reviews.what_changed(self._context.team.directory, request)])
 
     def approve_with_rule(self, covers: str, rule_for: answers.RuleFor) -> str:
         """Say yes, and from now on to everything that the rule `covers`."""

@@ -73,6 +73,7 @@ def changes(session: Session, name: str | None, stat: bool, diff: bool, reveal: 
             _say_patches(patches, command_for(team, f"changes {name or ''}".rstrip() + " --diff --reveal"))
         _note_what_runs(found)
         for each in found:
+            _note_review(each)
             if each.files and not each.is_merged:
                 _note_yes(each, command_for(team, f"merge {each.agent}"))
     elif not found:
@@ -120,6 +121,7 @@ def _say_table(found: "list[Changes]") -> None:
     for line in table(("AGENT", "CHANGES", "FILES", "BEHIND", "CHECK", "MERGES"), [_row(each) for each in found]):
         say(line)
     for each in found:
+        _note_review(each)
         _note_missing(each)
 
 
@@ -197,6 +199,7 @@ def _say_files(each: "Changes") -> None:
         name += f" (mode {file.new_mode})" if file.new_mode is not None else ""
         say(f"  {_LETTERS[file.status]} {lines:>12}  {safe_line(name)}")
     _note_what_runs([each])
+    _note_review(each)
     _note_missing(each)
 
 
@@ -205,6 +208,12 @@ def _note_what_runs(found: "list[Changes]") -> None:
     for each in found:
         if runs := each.run_by_user:
             note(safe_line(f"{each.agent} changed what runs on your machine or in your CI: {', '.join(runs)}"))
+
+
+def _note_review(each: "Changes") -> None:
+    """Say who reviewed the work, and whether it is still what the reviewer saw."""
+    if each.review is not None:
+        note(safe_line(f"{each.agent}: {commands_changes.describe_review(each.review)}"))
 
 
 def _note_missing(each: "Changes") -> None:
@@ -242,7 +251,13 @@ def describe(each: "Changes") -> dict[str, Any]:
         "missing": list(each.missing),
         "collides_with": list(each.collides_with),
         "check": _describe_last(each.check) if each.check is not None else None,
+        "review": _describe_review(each),
     }
+
+
+def _describe_review(each: "Changes") -> dict[str, Any] | None:
+    last = each.review
+    return {"state": last.state, "task": last.task, **last.reviewed.as_dict()} if last is not None else None
 
 
 def _ask_to_resolve(team: Team, name: str, as_json: bool) -> None:
@@ -325,6 +340,9 @@ def merge(
 
     def agree(work: "Changes", question: str) -> None:
         _note_what_runs([work])
+        if sha256 is not None:
+            # Else it stands below the diff, above the question.
+            _note_review(work)
         look = f"look at it with `{command_for(team, f'changes {name} --diff')}`"
         seen = common.Shown(f"the work of {name}", work.sha256, look, lambda: _lines_of_work(team, work), question)
         common.require_yes(sha256, seen, accept, asks=not as_json)
@@ -350,6 +368,7 @@ def merge(
             done = act(dry_run=dry_run, unchecked=unchecked, sha256=sha256, warn=warn)
             if done is not None:
                 _note_what_runs([done.changes])
+                _note_review(done.changes)
     _tell_merged(team, name, done, accept if dry_run else None, as_json=as_json)
 
 
@@ -358,6 +377,7 @@ def _tell_merged(team: Team, name: str, done: "Merge | None", accept: str | None
     dry_run = accept is not None
     if as_json:
         more = {"dry_run": dry_run, "keys": _places(done.keys), "sha256": done.changes.sha256} if done else {}
+        more |= {"review": _describe_review(done.changes)} if done else {}
         say_json({**_describe_merge(done.acceptance), **more} if done else None)
     elif done is None:
         say(f"nothing to merge: all of the work of {name} is there already")
@@ -372,6 +392,8 @@ def _tell_merged(team: Team, name: str, done: "Merge | None", accept: str | None
 def _lines_of_work(team: Team, work: "Changes") -> Iterator[str]:
     yield common.quoted(commands_changes.read_diff(team, work))
     yield f"{work.agent}: +{work.added} -{work.removed} in {counted(len(work.files), 'file')}"
+    if work.review is not None:
+        yield safe_line(f"{work.agent}: {commands_changes.describe_review(work.review)}")
 
 
 def _say_merged(team: Team, name: str, done: "Merge", *, dry_run: bool) -> None:

@@ -15,7 +15,7 @@ from crewboard import Message, Request, Team, UsageError, agent_types, redaction
 from crewboard.commands import answers as commands_answers
 from crewboard.commands import messages as commands_messages
 from crewboard.commands.context import CommandLine, command_for
-from crewboard.protocol import addressing, approvals, collisions
+from crewboard.protocol import addressing, approvals, collisions, reviews
 from crewboard.protocol import requests as protocol_requests
 from crewboard.readmodel.mail import MailReader, MessageView
 from crewboard.records.agents import Terms
@@ -359,8 +359,8 @@ def _note_approved(team: Team, decided: Request, *, edited: bool) -> None:
     """Report on stderr what an approval means: plans that overlap, tools that are lacking, terms until the result."""
     if edited and roster.is_attached(team.directory):
         note(f"Claude Code takes plans from teammates alone: {decided.from_} reads your version and submits it again")
-    for overlap in commands_answers.plan_overlaps(team, decided):
-        note(safe_line(overlap))
+    for known in (*commands_answers.plan_overlaps(team, decided), *reviews.what_changed(team.directory, decided)):
+        note(safe_line(known))
     if lacking := commands_answers.tools_lacking(team, decided):
         note(f"warning: {lacking}")
     _note_hidden([decided], command_for(team, "requests --all --reveal"))

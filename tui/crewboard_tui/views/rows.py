@@ -10,7 +10,14 @@ from msgspec.structs import replace
 
 from crewboard import AgentView, Need, Request, Task, TeamView
 from crewboard.commands.context import CommandLine
-from crewboard.readmodel.needs import outage_end, summarise, tasks_blocked_by, waiting_behind, ways_to_begin
+from crewboard.readmodel.needs import (
+    format_minute,
+    outage_end,
+    summarise,
+    tasks_blocked_by,
+    waiting_behind,
+    ways_to_begin,
+)
 from crewboard.readmodel.reader import blocked
 from crewboard.readmodel.states import why_no_host
 from crewboard.readmodel.team import describe_hosts
@@ -774,11 +781,14 @@ def _check_fact(task: Task) -> str:
 
 
 def _review_fact(task: Task) -> str:
-    """Return who must approve a task, and whether it is asked now."""
-    if task.review is None:
-        return ""
-    asked = ", not asked yet" if not task.reviews else ""
-    return f"by {task.review}" + (f", which is asked now ({task.in_review})" if task.in_review is not None else asked)
+    """Return who approved the work on a task, else who must, and whether it is asked now."""
+    last = task.reviewed
+    done = f"reviewed by {last.by} {format_minute(last.at)}" if last is not None else ""
+    if task.in_review is not None:
+        return f"by {task.review}, which is asked now ({task.in_review})" + (f"; before: {done}" if done else "")
+    if done or task.review is None:
+        return done
+    return f"by {task.review}" + ("" if task.reviews else ", not asked yet")
 
 
 def _why_failed(task: Task, snapshot: Snapshot) -> str:

@@ -20,7 +20,7 @@ from crewboard.records.agents import Terms, TermsInForce
 from crewboard.records.base import JsonValue
 from crewboard.records.events import FileKept, Gate, Intake, SnapshotTaken, ToolResult
 from crewboard.records.requests import Request
-from crewboard.records.team import Checked, Task
+from crewboard.records.team import Checked, Shown, Task
 from crewboard.sandbox import shell
 from crewboard.store import agents, journal, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
@@ -145,8 +145,9 @@ async def _hand_over(context: Context, task_id: int, edit: tasks.Edit, checked: 
     # The snapshot of a huge checkout takes minutes.
     context.run_state.show_tool(f"hands task {task_id} over", shell.CHECK_SECONDS)
     ident = reviews.request_id(tasks.load_for(team, task_id, context.name))
-    reviews.save_diff(team, ident, await _work_diff(context, task_id))
-    task = tasks.hand_over(team, task_id, context.name, now, edit=edit, checked=checked, request_id=ident)
+    diff, shown = await _work_diff(context, task_id)
+    reviews.save_diff(team, ident, diff)
+    task = tasks.hand_over(team, task_id, context.name, now, edit=edit, checked=checked, request_id=ident, shown=shown)
     request = reviews.ask(team, task, now)
     context.run_state.set_task(tasks.in_progress(team, context.name))
     passed = f", its check `{checked.command}` passed" if checked is not None else ""
@@ -180,12 +181,15 @@ def _work_on(context: Context, task_id: int) -> _Work:
     return work
 
 
-async def _work_diff(context: Context, task_id: int) -> str:
-    """Return what the agent changed for a task: in its own checkout all of it, else what its file tools changed."""
+async def _work_diff(context: Context, task_id: int) -> tuple[str, Shown | None]:
+    """Return what the agent changed for a task: in its own checkout all of it, else what its file tools changed.
+
+    With it come the trees of the checkout between which it is.
+    """
     work = await asyncio.to_thread(_work_on, context, task_id)
     spec = context.run_state.spec
     if spec.worktree is None:
-        return await _file_tools_diff(context, work.kept)
+        return await _file_tools_diff(context, work.kept), None
     # Imported here because few agents have a worktree.
     from crewboard.worktrees import changes
 
@@ -221,12 +225,15 @@ async def _review_task(context: Context, given: TaskReview) -> Outcome:
         raise UsageError(f"no review of task {given.task_id} waits for you")
     if not given.approve and not given.feedback.strip():
         raise UsageError("a rejection needs feedback: say what should be different")
+    changed = []
+    if given.approve:
+        changed = await context.interrupts.run_interruptibly(asyncio.to_thread(reviews.what_changed, team, request))
     decided = approvals.respond(
         team, request.id, "approved" if given.approve else "rejected", name, context.now(),
         feedback=given.feedback or None,
     )  # fmt: skip
     reviews.settle(team, decided, context.now())
-    return Outcome(f"the work of {decided.from_} on task {given.task_id} is {decided.status}")
+    return Outcome("; ".join([f"the work of {decided.from_} on task {given.task_id} is {decided.status}", *changed]))
 
 
 async def _bound(context: Context, checked: Checked) -> Checked:

@@ -331,6 +331,7 @@ def _describe_changes(changes: "Changes") -> str:
     fits = "is merged" if changes.is_merged and changes.files else "merges cleanly"
     merges = fits if changes.applies else f"conflicts in {', '.join(changes.conflicts)}"
     merges += f", collides with {', '.join(changes.collides_with)}" if changes.collides_with else ""
+    merges += f", {commands_changes.describe_review(changes.review)}" if changes.review is not None else ""
     names = "".join(f"\n  {file.status} {file.path}" for file in changes.files[:MOST_FILES])
     left = len(changes.files) - MOST_FILES
     return f"{counts}, {changes.behind} behind, {merges}{names}" + (f"\n  and {left} more" if left > 0 else "")
@@ -347,6 +348,7 @@ async def _read_diff(context: Context, given: ReadDiff) -> Outcome:
         diff = commands_changes.read_diff(team, work, given.path)
         # In front, because a long result is cut.
         named = f"sha256 of all of this work: {work.sha256}\n" if given.path is None else ""
+        named += f"{commands_changes.describe_review(work.review)}\n" if work.review is not None else ""
         return f"{named}{diff}" if diff else f"{name} changed nothing there"
 
     return Outcome(await context.interrupts.run_interruptibly(asyncio.to_thread(read)))
@@ -361,7 +363,9 @@ async def _accept_changes(context: Context, given: AcceptChanges) -> Outcome:
     )  # fmt: skip
     if merge is None:
         return Outcome(f"{given.into} has all that {given.teammate} changed")
-    keys = f"; {commands_changes.name_keys(merge.keys)}" if merge.keys else ""
+    review = merge.changes.review
+    keys = f"; {commands_changes.describe_review(review)}" if review is not None else ""
+    keys += f"; {commands_changes.name_keys(merge.keys)}" if merge.keys else ""
     runs_on = f"; it still runs {', '.join(merge.background)}" if merge.background else ""
     commit = merge.acceptance.result[:12]
     return Outcome(f"{given.teammate} is merged into {given.into}: commit {commit}{keys}{runs_on}")

@@ -19,7 +19,7 @@ from crewboard_tui.drafts import for_merge
 from crewboard_tui.render.lines import Line, Span, hang, one_line, plain, say, spread, wrap
 from crewboard_tui.render.sanitize import is_revealing
 from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot
-from crewboard_tui.views.changes.rows import ID_LENGTH, file_line, nothing_words
+from crewboard_tui.views.changes.rows import ID_LENGTH, file_line, nothing_words, review_words
 from crewboard_tui.widgets.bars import crumbs_line, title
 from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.reading import Passage, ReadText
@@ -298,6 +298,10 @@ class MergePage(BaseScreen):
         found = hang((Span("✓ ", "success"), Span(f"would commit {size}", "success"), Span(onto, "dim")), width, 2, 3)
         if made.ref == "HEAD":
             found += hang((Span("⚠ ", "warning"), Span(commands_changes.DETACHED, "warning")), width, 2, 3)
+        if changes.review is not None:
+            words = review_words(changes.review)
+            sign = "✓ " if changes.review.state == "same" else "⚠ "
+            found += hang((Span(sign, words.tone), words), width, 2, 3)
         if running := self._preview.background:
             runs_on = f"still runs: {', '.join(map(one_line, running))}; what it writes from now on is not in this"
             found += hang((Span("⚠ ", "warning"), say(runs_on, "warning")), width, 2, 3)

@@ -1,6 +1,6 @@
 """The reader of what agents changed. It runs in a thread, because each reading starts processes of git."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -188,10 +188,15 @@ def has_worktree(agent: AgentView) -> bool:
     return agent.spec is not None and agent.spec.worktree is not None
 
 
+def _reviews(view: TeamView, name: str) -> Iterator[float]:
+    """Yield when work of an agent was approved."""
+    return (task.reviewed.at for task in view.tasks if task.reviewed is not None and task.reviewed.of == name)
+
+
 def states_of(view: TeamView, checks: Mapping[str, tuple[float, bool]]) -> States:
     """Return the state of each agent that has a worktree: when it changes, so may the work."""
     return {
-        agent.name: (agent.run, agent.state, agent.task, checks.get(agent.name))
+        agent.name: (agent.run, agent.state, agent.task, checks.get(agent.name), *_reviews(view, agent.name))
         for agent in view.agents
         if has_worktree(agent)
     }

@@ -3,6 +3,7 @@
 from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from crewboard.commands.changes import describe_review
 from crewboard.records.base import counted
 from crewboard_tui.render.lines import Line, Span, clip, clip_middle, hang, one_line, pad, say, spread, width_of
 from crewboard_tui.render.looks import check_tone, describe_check, look_of
@@ -10,7 +11,7 @@ from crewboard_tui.widgets.line_list import Row
 
 if TYPE_CHECKING:
     from crewboard import AgentView
-    from crewboard.worktrees.changes import Changes, FileChange, LastCheck
+    from crewboard.worktrees.changes import Changes, FileChange, LastCheck, LastReview
 
 
 _NAME = 14
@@ -59,6 +60,19 @@ def check_words(check: "LastCheck", most: int = _LONGEST_CHECK) -> Span:
     return Span(describe_check(check, command), check_tone(check))
 
 
+_REVIEWS = {"same": "reviewed", "part": "part reviewed", "old": "changed since review"}
+"""The words for a review in a row, by its state."""
+
+
+def review_words(review: "LastReview") -> Span:
+    """Return who reviewed an agent's work, and whether it is still what the reviewer saw."""
+    return Span(one_line(describe_review(review)), _review_tone(review))
+
+
+def _review_tone(review: "LastReview") -> str:
+    return "success" if review.state == "same" else "warning"
+
+
 def behind_words(changes: "Changes") -> str:
     """Return how far the base is behind the branch that the work goes to; empty if it is not."""
     return f"base {changes.behind} behind" if changes.behind else ""
@@ -93,7 +107,7 @@ def change_rows(
     rows = []
     for (agent, each), size, behind in zip(agents, files, bases, strict=True):
         look = look_of(agent) if agent is not None else None
-        line = (
+        line: Line = (
             Span(f"{look.glyph} ", look.tone) if look is not None else Span("  "),
             Span(pad(clip_middle(each.agent, names), names) + "  ", "bold"),
             Span(pad(f"+{each.added}", added, "right") + " ", "success" if each.added else "dim"),
@@ -103,16 +117,23 @@ def change_rows(
             Span(DOT, "dim"),
             fit_words(each, nothing_words(each.agent, merged)),
         )
-        rows.append(Row(each.agent, (*line, *_check_cell(each, width - width_of(line)))))
+        for cell in (_check_cell(each), _review_cell(each)):
+            line = (*line, *cell) if width_of(line) + width_of(cell) <= width else line
+        rows.append(Row(each.agent, line))
     return rows
 
 
-def _check_cell(changes: "Changes", room: int) -> Line:
-    """Return an agent's last check behind the words that say whether its work can be merged, if there is room."""
+def _check_cell(changes: "Changes") -> Line:
+    """Return an agent's last check, unless the words say it that say whether its work can be merged."""
     if changes.check is None or (words := check_words(changes.check)) == fit_words(changes):
         return ()
-    cell = _cell(words.text, words.tone)
-    return cell if width_of(cell) <= room else ()
+    return _cell(words.text, words.tone)
+
+
+def _review_cell(changes: "Changes") -> Line:
+    """Return in short whether an agent's work is what was reviewed; nothing if it was not reviewed."""
+    review = changes.review
+    return _cell(_REVIEWS[review.state], _review_tone(review)) if review is not None else ()
 
 
 def _cell(text: str, tone: str) -> Line:
@@ -179,6 +200,9 @@ def detail_lines(changes: "Changes", width: int) -> list[Line]:
             facts.append((Span("        "), Span("blocks a merge until it passes", "error")))
         if changes.check.state == "old":
             facts.append((Span("        "), Span("the files changed since", "warning")))
+    if changes.review is not None:
+        words = review_words(changes.review)
+        facts.append((Span("review  ", "dim"), Span(words.text.removeprefix("reviewed "), words.tone)))
     facts += [(Span("missing ", "warning"), say(each)) for each in changes.missing]
     lines = [part for fact in facts for part in hang(fact, width, len("branch  "), 3)]
     return [*lines, *(file_line(each, width, conflicts=each.path in changes.conflicts) for each in changes.files)]
