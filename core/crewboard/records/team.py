@@ -195,7 +195,7 @@ class Shown(Record):
 
 
 class Reviewed(Record):
-    """An approval of the work of the agent `of`: by whom, when, and the git trees of what the reviewer was shown.
+    """An approval of the work of the agent `of`: who gave it, when, and the git trees that the reviewer was shown.
 
     The trees are empty if the work was done in the shared tree, or was thrown away since.
     """

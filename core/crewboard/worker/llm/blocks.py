@@ -32,7 +32,7 @@ _OTHER_NAMES = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_
 """Reasons to stop that gateways hand on in the words of the API behind them."""
 
 _KEPT_OF_MESSAGE = ("id", "model", "stop_reason", "stop_details", "input_transformations", "diagnostics")
-"""What a server says of a whole message that is used, besides its blocks and counts."""
+"""What a server says of a whole message that is used, beside its blocks and counts."""
 
 _TEXTS = {"text": "text", "thinking": "thinking"}
 """The field that a block of this type must have as a text."""
