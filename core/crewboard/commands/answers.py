@@ -336,7 +336,7 @@ def _require_prices(team: Team, amount: str) -> None:
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) < _MAX_COUNT):
-        raise UsageError(f"{text!r} is no number of agents")
+        raise UsageError(f"{text!r} is no number of agents: give 1 or more, or {NONE}")
     return int(text)
 
 
@@ -346,7 +346,7 @@ def _hours(text: str) -> float:
     except ValueError:
         hours = 0.0
     if not 0 < hours < float("inf"):
-        raise UsageError(f"{text!r} is no number of hours")
+        raise UsageError(f"{text!r} is no number of hours: give more than 0, as 1.5")
     return hours
 
 

@@ -596,9 +596,14 @@ def _confirm_discard(team: Team, name: str) -> None:
             "prune": ("changes:prune", "Remove what is left of removed agents whose work is merged or gone."),
         }
     },
+    invoke_without_command=True,
 )
-def worktree() -> None:
+@as_json
+@click.pass_context
+def worktree(context: click.Context, as_json: bool) -> None:
     """List the worktrees of agents, or remove what is left of removed agents."""
+    if context.invoked_subcommand is None:
+        context.invoke(list_, as_json=as_json)
 
 
 @click.command("list")

@@ -119,14 +119,19 @@ def _all(name: str | None, all_agents: bool) -> bool:
 
 
 @click.command()
-@click.argument("who", type=click.Choice(["operator", "lead"]))
+@click.argument("who", required=False, type=click.Choice(["operator", "lead"]))
+@as_json
 @click.pass_obj
-def approver(session: Session, who: str) -> None:
-    """Set who reviews plans: you (`operator`) or the `lead`. You may always answer."""
-    answers.set_approver(session.team.ensure(), who)
-    say("you review plans" if who == "operator" else "the lead reviews plans; you still may")
+def approver(session: Session, who: str | None, as_json: bool) -> None:
+    """Show or set who reviews plans: you (`operator`) or the `lead`. You may always answer."""
+    if who is not None:
+        answers.set_approver(session.team.ensure(), who)
     config = session.team.config
-    if who == "lead" and config.member(config.lead) is None:
+    if as_json:
+        say_json({"approver": config.plan_approver})
+        return
+    say("you review plans" if config.plan_approver == "operator" else "the lead reviews plans; you still may")
+    if config.plan_approver == "lead" and config.member(config.lead) is None:
         note("there is no lead yet; until then plans come to you")
 
 
@@ -192,7 +197,8 @@ def _memory(value: str | int) -> int:
     return 0 if value == answers.NONE else common.memory(value)
 
 
-@click.command()
+# So that a value with a minus sign is told what the setting takes, and not that there is no such option.
+@click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("name", required=False, metavar="[SETTING]", shell_complete=common.complete_setting)
 @click.argument("value", required=False)
 @as_json

@@ -42,7 +42,7 @@ SECTIONS = {
         "interrupt": ("control:interrupt", "Stop the present turn or command of the agent NAME, and let it read TEXT."),
         "pause": ("control:pause", "Pause the agent NAME at its next safe point; no model calls until `unpause`."),
         "unpause": ("control:unpause", "Let the paused agent NAME continue."),
-        "approver": ("control:approver", "Set who reviews plans: you (`operator`) or the `lead`."),
+        "approver": ("control:approver", "Show or set who reviews plans: you (`operator`) or the `lead`."),
         "check": ("tasks:check", "Run the check of the task that the agent NAME has in progress, else the team's."),
         "budget": ("control:budget", "Show or set the budget of the team or of an agent."),
         "limit": ("control:limit", "Show or set the turn limit and the memory limit of the agent NAME."),
