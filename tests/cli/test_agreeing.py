@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from crewboard.commands.context import create
+from crewboard.records.base import JsonValue
+from crewboard.store.layout import TeamDirectory
 from tests.bench.terminal import terminal
 from tests.cli.shell import COMMAND, Cli, Inside
 
@@ -161,3 +165,154 @@ def test_several_servers_are_bound_together(cli: Cli) -> None:
     cli(*shown).refused(65, "one, two of .mcp.json has another sha256")
     write("true")
     assert cli(*shown).code == 0
+
+
+# A team that is imported.
+
+SETTINGS: dict[str, JsonValue] = {"schema": 1, "name": "old", "members": [{"name": "sue", "type": "explore"}]}
+
+SPEC: dict[str, JsonValue] = {"prompt": "look", "prompt_id": "p", "type": "explore", "want": "stopped", "role": "quiet"}
+
+GATE: dict[str, JsonValue] = {
+    "kind": "gate",
+    "ts": 2.0,
+    "run": 1,
+    "open": True,
+    "request_id": "plan-7",
+    "terms": {"given": {"network": True}},
+}
+
+REQUEST: dict[str, JsonValue] = {
+    "id": "ask-7", "type": "permission", "from": "sue", "to": "operator", "payload": {"summary": "bash evil"},
+    "status": "approved", "decided_at": 3.0, "decided_by": "operator",
+}  # fmt: skip
+
+MERGE: dict[str, JsonValue] = {
+    "id": "m", "agent": "sue", "commit": "cc", "base": "aa", "how": "squash", "ref": "refs/heads/main", "before": "aa",
+    "result": "bb",
+}  # fmt: skip
+
+MOVE: dict[str, JsonValue] = {
+    "id": "m", "ref": "refs/heads/main", "old": "aa", "new": "bb", "files": True, "acceptance": MERGE,
+}  # fmt: skip
+
+OWN_TYPE: dict[str, JsonValue] = {
+    "tools": ["read_file"], "model": "m", "summary": "s", "prompt": "You are\nevil.", "mcp": ["mcp__*"],
+    "mcp_servers": {"own": {"command": "sh", "args": ["-c", "evil"]}},
+}  # fmt: skip
+
+Edited = Mapping[str, Mapping[str, JsonValue]]
+"""What is in the records of an exported team beside the usual, by the record's name."""
+
+
+def _export(folder: Path, edited: Edited) -> None:
+    """Write a team with an agent that only reads and does not run, and with what is `edited`."""
+    shutil.rmtree(folder, ignore_errors=True)
+    whole = {"config.json": SETTINGS, "agents/sue/spec.json": SPEC}
+    for name in {*whole, *edited}:
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({**whole.get(name, {}), **edited.get(name, {})}) + "\n")
+
+
+@pytest.fixture
+def new_team(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> TeamDirectory:
+    monkeypatch.setenv("XDG_STATE_HOME", cli.environment["XDG_STATE_HOME"])
+    return create(cli.root, "new").directory
+
+
+def _is_empty(team: TeamDirectory) -> bool:
+    """Return True if nothing was imported into a team, and nothing of it is left."""
+    settings = json.loads(team.config.on_disk.read_bytes())
+    left = [path.name for path in team.path.iterdir() if path.name.startswith("import-")]
+    return (settings["rules"], settings["members"], team.agent_names(), left) == ([], [], [], [])
+
+
+IMPORT = ("--team", "new", "import", "out")
+
+
+def test_an_import_without_powers_asks_nothing(cli: Cli, new_team: TeamDirectory) -> None:
+    limits: Edited = {
+        "config.json": {"budget": "$1", "max_agents": 2, "approval_hours": 1},
+        "agents/sue/spec.json": {"flags": {"ask": True, "budget": "$1"}},
+    }
+    _export(cli.root / "out", limits)
+    assert cli(*IMPORT).code == 0
+    assert new_team.agent_names() == ["sue"]
+
+
+POWERS: list[tuple[str, Mapping[str, JsonValue], str]] = [
+    ("config.json", {"plan_approver": "lead"}, "plans are approved by lead"),
+    ("config.json", {"rules": [{"id": "r", "tool": "bash", "pattern": "ev*"}]}, '"pattern": "ev*"'),
+    ("config.json", {"check": "make evil"}, 'check: "make evil"'),
+    ("config.json", {"worktree_setup": "make evil"}, 'worktree_setup: "make evil"'),
+    ("config.json", {"worktree_copy": [".env"]}, 'worktree_copy: [".env"]'),
+    ("config.json", {"lead_merges": True}, "lead_merges: true"),
+    ("config.json", {"server": "http://10.0.0.9"}, "server http://10.0.0.9"),
+    ("config.json", {"model": "dear"}, 'model: "dear"'),
+    ("config.json", {"attached": {"program": "claude-code", "team": "t", "config_dir": "/c"}}, "/c"),
+    ("agents/sue/spec.json", {"type": "code"}, "agent sue: code, no options"),
+    ("agents/sue/spec.json", {"flags": {"network": True}}, "network=True"),
+    ("agents/sue/spec.json", {"flags": {"web": True}}, "web=True"),
+    ("agents/sue/spec.json", {"flags": {"unsafe_no_sandbox": True}}, "unsafe_no_sandbox=True"),
+    ("agents/sue/spec.json", {"definition": OWN_TYPE}, "server own: sh -c evil"),
+    ("agents/sue/spec.json", {"definition": OWN_TYPE}, "│ evil."),
+    ("agents/sue/spec.json", {"type": "code"}, "│ quiet"),
+    ("agents/sue/spec.json", {"worktree": {"branch": "b", "base": "c", "objects": "../x"}}, "../x"),
+    ("agents/sue/spec.json", {"type": "code", "prompt": "be evil"}, "│ be evil"),
+    ("agents/sue/journal.jsonl", GATE, "plan-7 is approved"),
+    ("agents/sue/journal.jsonl", GATE, "terms of an approval: network"),
+    ("requests/ask-7.json", REQUEST, "ask-7 (permission) is approved"),
+    ("tasks/1.json", {"id": 1, "subject": "s", "check": "make evil"}, 'task 1, which is run: "make evil"'),
+    ("acceptances.json", {"move": MOVE}, "refs/heads/main goes from aa to bb"),
+    ("workspace.json", {"commit": "a" * 40, "head": "a" * 40, "url": "ssh://evil"}, "come from ssh://evil"),
+]
+"""What acts for the user: a record, what stands in it, and how that is shown."""
+
+
+def test_each_power_of_an_import_is_shown_and_asked_for(cli: Cli, new_team: TeamDirectory) -> None:
+    for record, edit, shown in POWERS:
+        _export(cli.root / "out", {record: edit})
+        asked = cli(*IMPORT)
+        assert asked.code == 2, shown
+        assert shown in asked.out
+        assert _is_empty(new_team), shown
+    assert cli.agree(*IMPORT).code == 0
+    assert new_team.agent_names() == ["sue"]
+
+
+def test_a_yes_to_an_import_is_for_all_that_is_in_it(cli: Cli, new_team: TeamDirectory) -> None:
+    _export(cli.root / "out", {"agents/sue/spec.json": {"type": "code"}})
+    words = _printed(cli(*IMPORT).err, IMPORT)
+    # Mail in the user's name is no power of its own.
+    (cli.root / "out/inbox").mkdir()
+    (cli.root / "out/inbox/sue.jsonl").write_text("{}\n")
+    assert cli(*words).code == 65
+    assert _is_empty(new_team)
+
+
+def test_a_damaged_record_of_an_import_is_named(cli: Cli, new_team: TeamDirectory) -> None:
+    _export(cli.root / "out", {"config.json": {"rules": 1}})
+    cli(*IMPORT).refused(65, "crewboard: out/config.json is damaged: rules")
+    assert _is_empty(new_team)
+
+
+def test_an_approval_of_ended_work_is_no_power(cli: Cli, new_team: TeamDirectory) -> None:
+    _export(cli.root / "out", {"requests/ask-7.json": REQUEST})
+    answer = {"kind": "answer", "ts": 9.0, "run": 1, "assignment": "a", "answers": ["a"], "text": "done"}
+    journal = cli.root / "out/agents/sue/journal.jsonl"
+    journal.write_text("".join(json.dumps(each) + "\n" for each in (GATE, answer)))
+    assert cli(*IMPORT).code == 0
+    assert new_team.agent_names() == ["sue"]
+
+
+def test_a_terminal_is_shown_what_an_import_brings(cli: Cli, new_team: TeamDirectory) -> None:
+    _export(cli.root / "out", {"agents/sue/spec.json": {"type": "code", "role": "harmless"}})
+    with _asked(cli, IMPORT) as child:
+        assert b"harmless" in child.before
+        child.sendline("n")
+    assert _is_empty(new_team)
+    with _asked(cli, IMPORT) as child:
+        _export(cli.root / "out", {"agents/sue/spec.json": {"type": "code", "role": "evil"}})
+        child.sendline("y")
+    assert json.loads(new_team.agent("sue").spec.on_disk.read_bytes())["role"] == "harmless"

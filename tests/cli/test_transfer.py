@@ -121,7 +121,7 @@ def test_no_agent_died_by_an_import(cli: Cli, team: Team, tmp_path: Path) -> Non
     with alive(team, "scout"), alive(team, "fixer"):
         assert cli("export", str(tmp_path / "out")).code == 0
         assert cli("team", "create", "back").code == 0
-        assert cli("--team", "back", "import", str(tmp_path / "out")).code == 0
+        assert cli.agree("--team", "back", "import", str(tmp_path / "out")).code == 0
     whole = cli("--team", "back", "status", "--json").json
     shown = {agent["name"]: (agent["state"], agent["reason"]) for agent in whole["agents"]}
     left = ("exited", "still ran when its team was exported")

@@ -705,7 +705,8 @@ def test_an_exported_team_has_the_files_of_its_agents(home: TeamDirectory, machi
     again = TeamDirectory(_folder(tmp_path / "again") / ".crewboard/crew")
     again.make()
     roster.create(again, "", 1.0)
-    transfer.import_(Team(again), tmp_path / "kept")
+    with transfer.taken_in(Team(again), tmp_path / "kept") as exported:
+        transfer.import_(Team(again), exported)
     run(again, "bob", spec, 2)
     assert (again.worktree("bob") / "a.py").read_text() == "a = 1\n"
 

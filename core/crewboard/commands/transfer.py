@@ -1,7 +1,11 @@
 """Copying a team out of its store into plain files, and from such files into a team, byte by byte."""
 
+import contextlib
+import hashlib
 import os
+import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,35 +72,81 @@ def _change(place: Key, **changes: object) -> None:
         json_records.save(place, config.replace(**changes))
 
 
-def import_(team: Team, folder: Path) -> int:
-    """Replace all that is stored of a team without agents by what `export` wrote into a folder. Return how many files.
+@contextlib.contextmanager
+def taken_in(team: Team, folder: Path) -> Iterator[TeamDirectory]:
+    """Copy a folder that `export` wrote to where only the user writes, for `import_` into a team without agents.
+
+    Agents may change `folder` while the user looks at what it contains.
 
     Raises:
         UsageError: The folder holds no exported team, the team does not exist, or it has agents.
-        BadDataError: Something in the folder is no folder and no regular file, such as a link.
+        BadDataError: Something in the folder is damaged, or no folder and no regular file, such as a link.
+        StorageError: It cannot be copied.
+    """
+    if not (folder / "config.json").is_file():
+        raise UsageError(f"there is no team in {folder}: name a folder that `crewboard export` wrote")
+    _require_plain(folder)
+    _require_room(team)
+
+    def others(above: str, names: list[str]) -> set[str]:
+        return {each for each in names if (folder / each).is_dir()} - {*_FOLDERS} if Path(above) == folder else set()
+
+    with tempfile.TemporaryDirectory(prefix="import-", dir=team.directory.path) as own:
+        copy = Path(own) / folder.resolve().name
+        try:
+            shutil.copytree(folder, copy, symlinks=True, ignore=others, copy_function=shutil.copyfile)
+        except OSError as error:
+            raise StorageError(f"cannot copy {folder}: {error.strerror or error}") from error
+        try:
+            # Again, because one could come in between.
+            _require_plain(copy)
+            yield TeamDirectory(copy)
+        except BadDataError as error:
+            raise BadDataError(str(error).replace(str(copy), str(folder))) from error
+
+
+def sha256(exported: TeamDirectory) -> str:
+    """Return the SHA-256 of all that an exported team contains: of the names and the contents of its files."""
+    whole = hashlib.sha256()
+    for path in sorted(exported.path.rglob("*")):
+        if path.is_file():
+            with path.open("rb") as file:
+                content = hashlib.file_digest(file, "sha256")
+            # No name contains a NUL.
+            whole.update(os.fsencode(path.relative_to(exported.path)) + b"\0" + content.digest())
+    return whole.hexdigest()
+
+
+def import_(team: Team, exported: TeamDirectory) -> int:
+    """Replace all that is stored of a team without agents by an exported team (`taken_in`). Return how many files.
+
+    Raises:
+        UsageError: The team does not exist, or it has agents.
         TryLaterError: A host of the team is up, or its supervisor does not end.
         StorageError: The store or the folder failed; if the team is in a database, it is unchanged.
     """
-    source = key_of(folder / "config.json").store
-    if source.get("config.json") is None:
-        raise UsageError(f"there is no team in {folder}: name a folder that `crewboard export` wrote")
-    _require_plain(folder)
+    _require_room(team)
+    for host in sorted(team.directory.hosts.names()):
+        if store_hosts.is_up(team.directory, host):
+            raise TryLaterError(f"the host {host} of {team.directory.path.name} is up: end it, and try again")
+    hosts.end_supervisor(team.directory)
+    source = exported.store
+    for name in (*_FOLDERS, *(f"agents/{each}" for each in source.names("agents"))):
+        team.directory.make_folder(name)
+    count = team.directory.lock("import").locked(lambda: _replace(source, team.directory))
+    if not roster.is_attached(team.directory):
+        _end_runs(team)
+    return count + _copy_files(exported.path, team.directory.path)
+
+
+def _require_room(team: Team) -> None:
+    """Refuse to import into a team that is not there, is foreign, or has agents."""
     _require_team(team)
     team.directory.require_adopted()
     if team.config.members or team.directory.agent_names() or team.directory.removed.names():
         raise UsageError(
             f"the team {team.directory.path.name} has agents: import into a new one, `crewboard team create`"
         )
-    for host in sorted(team.directory.hosts.names()):
-        if store_hosts.is_up(team.directory, host):
-            raise TryLaterError(f"the host {host} of {team.directory.path.name} is up: end it, and try again")
-    hosts.end_supervisor(team.directory)
-    for name in (*_FOLDERS, *(f"agents/{each}" for each in source.names("agents"))):
-        team.directory.make_folder(name)
-    count = team.directory.lock("import").locked(lambda: _replace(source, team.directory))
-    if not roster.is_attached(team.directory):
-        _end_runs(team)
-    return count + _copy_files(folder, team.directory.path)
 
 
 def _require_plain(folder: Path) -> None:

@@ -4,21 +4,25 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 import crewboard as core
-from crewboard import BadDataError, StorageError, Team, UsageError
+from crewboard import BadDataError, StorageError, Team, UsageError, agent_types, mcp_servers
+from crewboard.agent_types import AgentType
 from crewboard.commands import context, hosts, stop, transfer
-from crewboard.names import check_team
+from crewboard.names import OPERATOR, check_team
 from crewboard.protocol import requests
 from crewboard.records.agents import HireOptions
 from crewboard.records.base import JsonValue, counted
-from crewboard.records.requests import payload_sha256
-from crewboard.store import agents, leases, roster
-from crewboard.store.layout import TeamDirectory, team_directories
+from crewboard.records.events import Answer, Gate
+from crewboard.records.requests import Request, payload_sha256
+from crewboard.records.team import Acceptances, Config, Workspace
+from crewboard.store import agents, journal, json_records, leases, roster, tasks
+from crewboard.store.layout import AgentDirectory, TeamDirectory, team_directories
 from crewboard.store.roster import find_team
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import LazyGroup, Session, as_json, note, say, say_json, table
@@ -146,16 +150,34 @@ def adopt(session: Session, yes: bool, sha256: str | None, as_json: bool) -> Non
 def _require_yes(session: Session, directory: TeamDirectory, sha256: str | None, *, as_json: bool) -> None:
     """Show what a foreign team contains, and return if the user says yes to exactly that."""
     contents = _contents(directory)
-    for line in contents if not as_json else ():
-        say(line)
     shown: list[JsonValue] = [*contents]
-    digest = payload_sha256({"contents": shown})
-    seen = common.Shown(f"the team {directory.path.name}", digest, "look at what it contains", lambda: ())
-    root, team = str(session.root), directory.path.name
-    accept = f"crewboard {shlex.join(['--root', root, '--team', team, 'team', 'adopt'])}"
-    common.require_yes(sha256, seen, accept, asks=not as_json)
+    name = directory.path.name
+    seen = common.Shown(f"the team {name}", payload_sha256({"contents": shown}), _LOOK, lambda: ())
+    _agree(session, seen, contents, ("--team", name, "team", "adopt"), sha256, as_json=as_json)
     if _contents(directory) != contents:
-        raise BadDataError(f"the team {team} changed while it was shown; look at it again")
+        raise BadDataError(f"the team {name} changed while it was shown; look at it again")
+
+
+_LOOK = "look at what it contains"
+
+
+def _agree(
+    session: Session,
+    seen: common.Shown,
+    contents: list[str],
+    command: tuple[str, ...],
+    sha256: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Print what a team contains, a text in it with a mark before each line, and return if the user says yes."""
+    for each in contents if not as_json else ():
+        line, _, text = each.partition("\n")
+        say(line)
+        if text:
+            say(common.quoted(text))
+    accept = f"crewboard {shlex.join(['--root', str(session.root), *command])}"
+    common.require_yes(sha256, seen, accept, asks=not as_json)
 
 
 def _contents(directory: TeamDirectory) -> list[str]:
@@ -164,24 +186,107 @@ def _contents(directory: TeamDirectory) -> list[str]:
         return [f"team {directory.path.name} in {directory.path}, with its records in {directory.address}"]
     config = roster.load(directory)
     lines = [f"team {config.name} in {directory.path}, plans approved by {config.plan_approver}"]
-    usual = HireOptions().as_dict()
-    for name in stop.all_agents(Team(directory)):
-        try:
-            spec = agents.spec(directory.agent(name))
-        except BadDataError as error:
-            lines.append(f"agent {name}: {error}")
-            continue
-        given = spec.flags.as_dict().items() if spec else ()
-        options = ", ".join(f"{key}={value}" for key, value in given if usual.get(key) != value) or "no options"
-        lines.append(f"agent {name}: {spec.type if spec else 'no spec'}, {options}")
-    lines += [f"standing rule: {json.dumps(rule.as_dict())}" for rule in config.rules]
+    lines += [line for each in _powers(directory) for line in each.lines]
     pending = sum(request.status == "pending" for request in requests.load_all(directory))
     lines.append(f"budget {config.budget or 'none'}, {pending} pending requests")
-    if config.server is not None:
-        lines.append(f"server {config.server}: conversations of its agents go there")
     for name in ("prices.toml", "models.toml"):
         if (directory.path.parent / name).exists():
             lines.append(f"{name}: prices of its own, which budgets are reckoned with")
+    return lines
+
+
+class _Said(NamedTuple):
+    """Lines about a part of a team. It acts for the user beyond what any new team does if it `is_power`."""
+
+    lines: list[str]
+    is_power: bool = True
+
+
+_NO_POWER = frozenset({
+    "schema", "name", "description", "created_at", "rev", "plan_approver", "members", "rules", "budget", "max_agents",
+    "max_working", "min_free_memory", "on_outage", "outage_hours", "result_needs", "approval_hours", "worktree",
+    "collisions", "offline", "removed", "server",
+})  # fmt: skip
+"""Settings that only limit or describe, and those that are listed elsewhere."""
+
+_LIMITS = frozenset({
+    "once", "plan", "strict_plan", "ask", "budget", "max_turns", "max_memory", "effort", "thinking", "window",
+    "max_reply", "task",
+})  # fmt: skip
+"""Options of a hire that give an agent nothing."""
+
+
+def _powers(directory: TeamDirectory) -> Iterator[_Said]:
+    """Yield what a team that was made elsewhere would act with: settings, rules, agents, checks, approvals."""
+    config = roster.load(directory)
+    if config.plan_approver != OPERATOR:
+        yield _Said([f"plans are approved by {config.plan_approver}"])
+    usual = Config(name=config.name).as_dict()
+    for name, value in config.as_dict().items():
+        if name not in _NO_POWER and value != usual.get(name):
+            yield _Said([f"setting {name}: {json.dumps(value)}"])
+    if config.server is not None:
+        yield _Said([f"server {config.server}: conversations of its agents go there"])
+    yield from (_Said([f"standing rule: {json.dumps(rule.as_dict())}"]) for rule in config.rules)
+    asked = requests.load_all(directory)
+    for name in stop.all_agents(Team(directory)):
+        yield _describe_agent(directory.agent(name), [each for each in asked if each.from_ == name])
+    for task in tasks.load_all(directory):
+        if task.check:
+            yield _Said([f"check of task {task.id}, which is run: {json.dumps(task.check)}"])
+    merges = json_records.load(directory.acceptances, Acceptances)
+    if merges is not None and merges.move is not None:
+        move = merges.move
+        yield _Said([f"a merge that is completed at the next one: {move.ref} goes from {move.old} to {move.new}"])
+    pushed = json_records.load(directory.workspace, Workspace)
+    if pushed is not None and pushed.url:
+        yield _Said([f"files of agents on hosts come from {pushed.url}"])
+
+
+def _describe_agent(agent: AgentDirectory, asked: list[Request]) -> _Said:
+    """Describe what an agent may do, what it is told, and what of its work is approved."""
+    try:
+        spec = agents.spec(agent)
+        kind = agent_types.known_type(spec.type, spec.definition) if spec else None
+    except BadDataError as error:
+        return _Said([f"agent {agent.name}: {error}"])
+    if spec is None:
+        return _Said([f"agent {agent.name}: no spec, no options"], is_power=False)
+    usual = HireOptions().as_dict()
+    given = {key: value for key, value in spec.flags.as_dict().items() if usual.get(key) != value}
+    options = ", ".join(f"{key}={value}" for key, value in given.items()) or "no options"
+    lines = [f"agent {agent.name}: {spec.type}, {options}"]
+    if spec.definition is not None and kind is not None:
+        lines.append(f"    {spec.type} is a type of its own: {agent_types.describe_powers(kind)}\n{kind.prompt}")
+        for server in mcp_servers.of_type(kind).servers.values():
+            lines += [f"    {each}" for each in (f"server {server.name}: {server.shown}", *server.settings)]
+    if spec.role:
+        lines.append(f"    role:\n{spec.role}")
+    if spec.worktree is not None:
+        lines.append(f"    checkout: {json.dumps(spec.worktree.as_dict())}")
+    if spec.run > agents.last_run(agent):
+        lines.append(f"    its first prompt:\n{spec.prompt}")
+    approved = _approved(agent, kind, asked)
+    may_act = kind is None or kind.writes or kind.executes
+    has_more = spec.definition is not None or spec.worktree is not None or given.keys() - _LIMITS
+    return _Said([*lines, *approved], bool(may_act or has_more or approved))
+
+
+def _approved(agent: AgentDirectory, kind: AgentType | None, asked: list[Request]) -> list[str]:
+    """Return what is approved of an agent's present work: its plan, with terms, and calls."""
+    since, plan, terms = 0.0, "", ""
+    for event, _ in journal.read(agent.journal):
+        if isinstance(event, Answer) and not event.held:
+            since, plan, terms = event.ts, "", ""
+        elif isinstance(event, Gate):
+            plan = (event.request_id or "a plan") if event.open else ""
+            if event.terms is not None:
+                terms = agent_types.describe_terms(event.terms.given, kind)
+    lines = [f"    {plan} is approved"] if plan else []
+    lines += [f"    terms of an approval: {terms}"] if terms else []
+    for request in asked:
+        if request.status == "approved" and (request.decided_at or 0) > since:
+            lines.append(f"    {request.id} ({request.type}) is approved: {json.dumps(request.payload)[:500]}")
     return lines
 
 
@@ -237,15 +342,24 @@ def export(session: Session, folder: Path, as_json: bool) -> None:
 
 @click.command("import")
 @click.argument("folder", metavar="DIR", type=_FOLDER)
+@common.sha256
 @as_json
 @click.pass_obj
-def import_(session: Session, folder: Path, as_json: bool) -> None:
+def import_(session: Session, folder: Path, sha256: str | None, as_json: bool) -> None:
     """Replace all that is stored of a new team by what `export` wrote into DIR.
 
     The team must have no agents. Make it with `team create`, and name it with --team: it keeps that name. Runs that
-    were under way end there.
+    were under way end there. If something in DIR would act for you, such as agents that write or run commands, rules,
+    checks and approvals, it is shown first: a terminal asks, a script needs the --sha256 of that.
     """
-    count = transfer.import_(session.team, folder)
+    with transfer.taken_in(session.team, folder) as exported:
+        found = list(_powers(exported))
+        if sha256 is not None or any(each.is_power for each in found):
+            contents = [line for each in found for line in each.lines]
+            seen = common.Shown(str(folder), transfer.sha256(exported), _LOOK, lambda: ())
+            command = ("--team", session.team.directory.path.name, "import", str(folder))
+            _agree(session, seen, contents, command, sha256, as_json=as_json)
+        count = transfer.import_(session.team, exported)
     _say_files("imported", folder, count, as_json=as_json)
 
 
