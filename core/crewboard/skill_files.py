@@ -1,7 +1,9 @@
-"""Texts of a project that its agents are told unasked: skills in `.claude/skills`, and imports of its `CLAUDE.md`.
+"""Texts of a project that agents are told as instructions, or that the user sends them by name.
 
-Agents can write them, and they can come with a cloned repository. They read as instructions, so agents are told only of
-what the user accepted, as it was then. An imported file is named by its path with an `@`, as where it is imported.
+Skills in `.claude/skills`, a `CLAUDE.md` or `AGENTS.md` below the root, what such files import, and the commands of
+`.claude/commands`. Agents can write them, and they can come with a cloned repository. They read as instructions, so
+only what the user accepted is used, as it was then. A file is named by its path with an `@`, as where it is imported,
+and a command by `/NAME`, as it is sent.
 """
 
 import hashlib
@@ -33,6 +35,20 @@ MAX_BYTES = 20 * 1024 * 1024
 LEFT_OUT = "__pycache__"
 """Folders of a skill that are made when its scripts run, and that do not count as a part of it."""
 
+COMMANDS_FOLDER = ".claude/commands"
+"""The folder of a project with texts that a user sends by name, as in Claude Code."""
+
+COMMAND = re.compile(r"/([\w-]+(?::[\w-]+)?)")
+"""The name of such a text: `/fix`, and `/web:fix` for one in the folder `web`."""
+
+_MOST_COMMANDS = 200
+
+_MOST_FILES = 500
+_MOST_FOLDERS = 2000
+"""Project's files that are listed, and folders that are searched for them, the upper ones first."""
+
+_NOT_SEARCHED = frozenset({"node_modules", "__pycache__", "venv"})
+
 _RECORDS = "skills"
 
 
@@ -55,30 +71,92 @@ def digest(files: Mapping[str, str]) -> str:
 
 
 def find_all(root: Path) -> list[ProjectSkill]:
-    """Return the skills of a workspace, by name, and the files that are imported; no link is followed."""
-    return [*_skills(root), *_imported(root)]
+    """Return the skills of a workspace, by name, its project's files and commands; no link is followed.
+
+    Of the files, those that agents can write: in a folder below the root, or imported.
+    """
+    commands = (_file(root, f"/{name}") for name in command_names(root))
+    return [*_skills(root), *_project_files(root), *filter(None, commands)]
 
 
-def _imported(root: Path) -> Iterator[ProjectSkill]:
-    """Yield the imported files, also those that an imported file imports, whether they are accepted or not."""
-    waiting = [next((name for name in PROJECT_FILES if os.path.lexists(root / name)), "")]
-    found = {*PROJECT_FILES}
-    while waiting and len(found) <= MAX_SKILLS:
+def _project_files(root: Path) -> Iterator[ProjectSkill]:
+    """Yield the project's files and what they import, also what an imported file imports, accepted or not."""
+    waiting = [*_found_below(root)]
+    found = {*waiting}
+    for name in PROJECT_FILES:
+        if (top := _file(root, f"@{name}")) is not None:
+            found.update(PROJECT_FILES)
+            waiting += _new_imports(top.text, name, found)
+            break
+    while waiting and len(found) <= _MOST_FILES:
         name = waiting.pop(0)
-        folder, _, last = name.rpartition("/")
+        if (file := _file(root, f"@{name}")) is not None:
+            yield file
+            waiting += _new_imports(file.text, name, found)
+
+
+def _new_imports(text: str, name: str, found: set[str]) -> list[str]:
+    new = [each for each in imports_of(text, name) if each not in found and not each.startswith(("/", "~", ".."))]
+    found.update(new)
+    return new
+
+
+def _found_below(root: Path) -> Iterator[str]:
+    """Yield the paths of the project's files in folders below the root."""
+    waiting, seen = [""], 0
+    while waiting and seen < _MOST_FOLDERS:
+        folder, seen = waiting.pop(0), seen + 1
         try:
-            with open_folder(root, folder or ".") as opened:
-                data = type_files.read_regular(opened, last)
-        except (OSError, BadDataError) as error:
-            if name and not isinstance(error, FileNotFoundError) and os.path.lexists(root / name):
-                yield ProjectSkill(f"@{name}", why=str(error))
+            with open_folder(root, folder or ".") as opened, os.scandir(opened) as listing:
+                entries = sorted((each.name, each.is_dir(follow_symlinks=False)) for each in listing)
+        except OSError:
             continue
-        text = data.decode("utf-8", "replace")
-        if name not in PROJECT_FILES:
-            yield ProjectSkill(f"@{name}", hashlib.sha256(data).hexdigest(), text)
-        new = [each for each in imports_of(text, name) if each not in found and not each.startswith(("/", "~", ".."))]
-        found.update(new)
-        waiting += new
+        for name, is_folder in entries:
+            path = f"{folder}/{name}" if folder else name
+            if folder and name in PROJECT_FILES:
+                yield path
+            elif is_folder and not name.startswith(".") and name not in _NOT_SEARCHED:
+                waiting.append(path)
+
+
+def command_names(root: Path) -> list[str]:
+    """Return the names of the project's commands: `fix`, and `web:fix` for one in the folder `web`."""
+    found: list[str] = []
+    for folder in ("", *(f"/{name}" for name in _entries(root, COMMANDS_FOLDER) if "." not in name)):
+        names = [name[:-3] for name in _entries(root, COMMANDS_FOLDER + folder) if name.endswith(".md")]
+        found += [f"{folder[1:]}:{name}" if folder else name for name in names]
+    return [name for name in found if COMMAND.fullmatch(f"/{name}")][:_MOST_COMMANDS]
+
+
+def _entries(root: Path, folder: str) -> list[str]:
+    """Return the names in a folder of the project; none if it is missing, or a link leads there."""
+    try:
+        with open_folder(root, folder) as opened:
+            return sorted(os.listdir(opened))  # noqa: PTH208  a descriptor
+    except OSError:
+        return []
+
+
+def place(name: str) -> str:
+    """Return the path of a skill, file or command."""
+    if name.startswith("@"):
+        return name[1:]
+    if name.startswith("/"):
+        return f"{COMMANDS_FOLDER}/{name[1:].replace(':', '/')}.md"
+    return f"{SKILLS_FOLDER}/{name}"
+
+
+def _file(root: Path, name: str) -> ProjectSkill | None:
+    """Return a project's file or command; None if there is none."""
+    folder, _, last = place(name).rpartition("/")
+    try:
+        with open_folder(root, folder or ".") as opened:
+            data = type_files.read_regular(opened, last)
+    except (OSError, BadDataError) as error:
+        if not os.path.lexists(root / place(name)):
+            return None
+        return ProjectSkill(name, why=error.strerror or "" if isinstance(error, OSError) else str(error))
+    return ProjectSkill(name, hashlib.sha256(data).hexdigest(), data.decode("utf-8", "replace"))
 
 
 def _skills(root: Path) -> list[ProjectSkill]:
@@ -132,21 +210,22 @@ def _take_in(folder: int, files: dict[str, bytes]) -> None:
 
 
 def find(root: Path, name: str) -> ProjectSkill:
-    """Return the skill called `name` of a workspace.
+    """Return the skill, file or command called `name` of a workspace.
 
     Raises:
-        UsageError: There is no such skill, or it cannot be used.
+        UsageError: There is none, or it cannot be used.
     """
-    found = {each.name: each for each in find_all(root)}
-    if name not in found:
-        raise UsageError(f"there is no skill {name!r}; there are {', '.join(found) or 'none'}")
-    if found[name].why:
-        raise UsageError(f"the skill {name} cannot be used: {found[name].why}")
-    return found[name]
+    is_name = COMMAND.fullmatch(name) or name.startswith("@")
+    found = _file(root, name) if is_name else {each.name: each for each in _skills(root)}.get(name)
+    if found is None:
+        raise UsageError(f"there is no skill {name!r}; there are {', '.join(x.name for x in find_all(root)) or 'none'}")
+    if found.why:
+        raise UsageError(f"the skill {name} cannot be used: {found.why}")
+    return found
 
 
-def accepted_imports(root: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the SHA-256 of each imported file that the user accepted in a workspace, by path."""
+def accepted_files(root: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the SHA-256 of each project's file that the user accepted in a workspace, by path."""
     return {name[1:]: each for name, each in accepted(root, environment).items() if name.startswith("@")}
 
 
@@ -170,13 +249,15 @@ def not_accepted(root: Path, environment: Mapping[str, str]) -> list[str]:
     return [each.name for each in find_all(root) if not each.why and yes.get(each.name) != each.sha256]
 
 
-def note_told(root: Path, environment: Mapping[str, str]) -> bool:
-    """Return True if the user was told before that skills of this workspace must be accepted; from now on they were.
+def was_told(root: Path, environment: Mapping[str, str]) -> bool:
+    """Return True if the user was told (`note_told`), or has accepted something of this workspace."""
+    return any(True for _ in type_files.acceptances(_RECORDS, root, environment))
+
+
+def note_told(root: Path, environment: Mapping[str, str]) -> None:
+    """Record that the user was told that skills of this workspace must be accepted.
 
     Raises:
-        StorageError: That could not be recorded.
+        StorageError: It could not be recorded.
     """
-    if list(type_files.acceptances(_RECORDS, root, environment)):
-        return True
     type_files.accept(_RECORDS, Acceptance("", os.path.realpath(root), ""), environment)
-    return False

@@ -66,6 +66,19 @@ def _offer_skill(cli: Cli) -> Offer:
     return Offer(write, ("skills",), ("skills", "trust", "own"), is_accepted)
 
 
+def _offer_file(place: str, accept: str) -> Callable[[Cli], Offer]:
+    def offer(cli: Cli) -> Offer:
+        file = cli.root / place
+        file.parent.mkdir(parents=True)
+
+        def is_accepted() -> bool:
+            return [each["state"] for each in cli("skills", "--json").json] == ["accepted"]
+
+        return Offer(file.write_text, ("skills",), ("skills", "trust", accept), is_accepted)
+
+    return offer
+
+
 @pytest.fixture
 def cli(tmp_path: Path) -> Cli:
     root = tmp_path / "root"
@@ -73,7 +86,13 @@ def cli(tmp_path: Path) -> Cli:
     return Inside(root).with_environment(XDG_STATE_HOME=str(tmp_path / "state"))
 
 
-@pytest.fixture(params=[_offer_server, _offer_type, _offer_skill])
+_offer_folder, _offer_command = (
+    _offer_file("src/CLAUDE.md", "@src/CLAUDE.md"),
+    _offer_file(".claude/commands/x.md", "/x"),
+)
+
+
+@pytest.fixture(params=[_offer_server, _offer_type, _offer_skill, _offer_folder, _offer_command])
 def offer(request: pytest.FixtureRequest, cli: Cli) -> Offer:
     made: Offer = request.param(cli)
     made.write("harmless")
@@ -143,7 +162,8 @@ def test_a_name_that_an_agent_chose_runs_nothing_in_a_printed_command(cli: Cli) 
     (cli.root / "notes.md").write_text("Look.")
     states = {each["name"]: each["state"] for each in cli("skills", "--json").json}
     assert states == {"x;touch EVIL #": "invalid", "-h": "invalid", "a b": "new", "@notes.md": "new"}
-    commands = re.findall(r"`crewboard (skills trust [^`]*)`", cli("skills").out)
+    *commands, both = re.findall(r"`crewboard (skills trust [^`]*)`", cli("skills").out)
+    assert shlex.split(both)[2:4] == ["a b", "@notes.md"]
     assert [shlex.split(command)[2] for command in commands] == ["a b", "@notes.md"]
     for command in commands:
         assert cli(*shlex.split(command)).code == 0
@@ -152,6 +172,20 @@ def test_a_name_that_an_agent_chose_runs_nothing_in_a_printed_command(cli: Cli) 
 def test_no_server_is_nothing_to_accept(cli: Cli) -> None:
     (cli.root / ".mcp.json").write_text('{"mcpServers": {}}')
     cli("mcp", "approve", "--all").refused(2, "there is no server in .mcp.json")
+
+
+def test_several_skills_are_bound_together(cli: Cli) -> None:
+    folder = cli.root / ".claude/commands"
+    folder.mkdir(parents=True)
+    for name in ("one", "two"):
+        (folder / f"{name}.md").write_text("Look.")
+    *_, both = re.findall(r"`crewboard (skills trust [^`]*)`", cli("skills").out)
+    (folder / "two.md").write_text("Be evil.")
+    cli(*shlex.split(both)).refused(65, "has another sha256")
+    assert {each["state"] for each in cli("skills", "--json").json} == {"new"}
+    (folder / "two.md").write_text("Look.")
+    assert cli(*shlex.split(both)).code == 0
+    assert {each["state"] for each in cli("skills", "--json").json} == {"accepted"}
 
 
 def test_several_servers_are_bound_together(cli: Cli) -> None:

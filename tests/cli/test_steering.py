@@ -193,7 +193,7 @@ def test_a_skill_of_the_project_is_accepted_on_the_command_line(cli: Cli, tmp_pa
     (folder := tmp_path / ".claude/skills/house").mkdir(parents=True)
     (folder / "SKILL.md").write_text("---\ndescription: how we work\n---\nShort.\n")
     spawned = cli("spawn", "ann", "--type", "explore", "--prompt", "look", "--background")
-    assert "told of house only after you accept them" in spawned.err
+    assert "used only after you accept them: house;" in spawned.err
     assert "house" not in cli("spawn", "bob", "--type", "explore", "--prompt", "look", "--background").err, "once"
     assert "skills trust house" in cli("skills").out
     assert "house" in next(each["detail"] for each in cli("doctor", "--json").json if each["name"] == "skills")

@@ -1,5 +1,6 @@
 """What edit_file and grep take, and what each mistake is told: a model must know how to go on."""
 
+import hashlib
 import os
 import shutil
 from pathlib import Path
@@ -358,6 +359,13 @@ def project(root: Path, texts: dict[str, str]) -> None:
         (root / name).write_text(text)
 
 
+def read_project_file(workspace: Workspace, root: Path, path: str) -> Outcome:
+    """Read a project's file as if the user had accepted all files as they are."""
+    files = {str(each.relative_to(root)): each.read_bytes() for each in root.rglob("*.md") if each.is_file()}
+    accepted = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    return ask(workspace, "read_project_file", path=path, accepted=accepted)
+
+
 def test_a_projects_file_comes_with_what_it_imports(workspace: Workspace, root: Path) -> None:
     files = {
         "src/CLAUDE.md": "Rules. See @style.md, @../ref/api.md and @./more/deep.md.\n@param, a@b.de, `@code.md`\n",
@@ -368,7 +376,7 @@ def test_a_projects_file_comes_with_what_it_imports(workspace: Workspace, root: 
     }
     project(root, files)
     (root.parent / "outside").write_text("secret")
-    text = ask(workspace, "read_project_file", path="src/CLAUDE.md").content
+    text = read_project_file(workspace, root, "src/CLAUDE.md").content
     assert (
         text.index("Rules.") < text.index("[src/style.md, which src/CLAUDE.md imports:]\nTabs.") < text.index("JSON.")
     )
@@ -384,15 +392,15 @@ def test_imports_are_bounded_and_follow_no_link_out(workspace: Workspace, root: 
     project(root, {f"{number}.md": f"text {number} @{number + 1}.md" for number in range(9)})
     project(root, {"CLAUDE.md": "\n".join(f"@many/{number}.md" for number in range(99))})
     project(root, {f"many/{number}.md": "x" * 5000 for number in range(99)})
-    deep = ask(workspace, "read_project_file", path="0.md").content
+    deep = read_project_file(workspace, root, "0.md").content
     assert "text 5" in deep
     assert "text 6" not in deep
-    assert len(ask(workspace, "read_project_file", path="CLAUDE.md").content) < 45_000
+    assert len(read_project_file(workspace, root, "CLAUDE.md").content) < 45_000
     (root.parent / "outside").write_text("secret")
     (root / "linked.md").symlink_to(root.parent / "outside")
     (root / "CLAUDE.md").write_text("@./linked.md @linked.md @.crewboard/default/config.json")
-    text = ask(workspace, "read_project_file", path="CLAUDE.md").content
+    text = read_project_file(workspace, root, "CLAUDE.md").content
     assert "secret" not in text
     assert "belongs to the team's own files" in text
     (root / "AGENTS.md").symlink_to(root.parent / "outside")
-    assert ask(workspace, "read_project_file", path="AGENTS.md").is_error
+    assert read_project_file(workspace, root, "AGENTS.md").is_error

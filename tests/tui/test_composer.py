@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from textual import events
 
+from crewboard import skill_files
 from crewboard.commands import answers, control, messages
 from crewboard.commands.context import Team
 from crewboard.errors import StorageError, UsageError
@@ -457,6 +458,8 @@ def _slash(frozen: Frozen, name: str, text: str) -> None:
     file = frozen.directory.root / ".claude/commands" / f"{name}.md"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
+    root = frozen.directory.root
+    skill_files.trust(skill_files.find(root, f"/{name.replace('/', ':')}"), root, frozen.team.environment)
 
 
 @pytest.mark.long
@@ -526,7 +529,7 @@ def test_slash_commands_are_found_and_filled_in(frozen: Frozen, tmp_path: Path) 
     _slash(frozen, "large", "x" * 30_000)
     (tmp_path / "outside.md").write_text("secret")
     (root / ".claude/commands/linked.md").symlink_to(tmp_path / "outside.md")
-    assert messages.slash_commands(team) == ["fix", "large", "linked", "web:look"]
+    assert skill_files.command_names(root) == ["fix", "large", "linked", "web:look"]
     assert messages.write_out(team, "/fix") == "Fix it."
     assert messages.write_out(team, "/fix 'a b' c") == "Fix it.\n\n'a b' c"
     assert messages.write_out(team, "/web:look 'a b' c") == "@@ui look at c", "it addresses no other agent"
@@ -535,6 +538,9 @@ def test_slash_commands_are_found_and_filled_in(frozen: Frozen, tmp_path: Path) 
     for text in ("/linked", "/large"):
         with pytest.raises(UsageError, match="cannot be used"):
             messages.write_out(team, text)
+    (root / ".claude/commands/fix.md").write_text("Changed by an agent.")
+    with pytest.raises(UsageError, match=r"not accepted /fix as it is now: .*`crewboard .*skills trust /fix --sha256"):
+        messages.write_out(team, "/fix")
 
 
 # ------------------------------------------------------------------------------------------------- the editor

@@ -1,12 +1,13 @@
 """An agent from its hire to its answer: what the model sees, what the files say."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from crewboard import skill_files
 from crewboard.agent_types import TYPES
 from crewboard.commands import hire as hiring
 from crewboard.commands import messages
@@ -24,6 +25,14 @@ from crewboard.worker.llm.prompt import surroundings
 from tests.crash.scenarios import hire, worker
 from tests.crew import Crew, eventually
 from tests.model import calls, says
+
+
+@pytest.fixture(scope="module", autouse=True)
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep what is accepted in a folder of these tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 def results_of(crew: Crew, name: str) -> list[ToolResult]:
@@ -151,7 +160,11 @@ def test_a_folders_conventions_are_given_when_it_is_entered(shared_crew: Crew) -
     (folder.parent / "AGENTS.md").write_text("Use tabs here. @more.md")
     (folder.parent / "more.md").write_text("And more.")
     (folder / "CLAUDE.md").write_text("Be brief.")
+    (folder / "AGENTS.md").write_text("By an agent.")
     (folder / "a.py").write_text("x = 1\n")
+    root = shared_crew.root
+    for name in ("@area/AGENTS.md", "@area/more.md", "@area/deep/CLAUDE.md"):
+        skill_files.trust(skill_files.find(root, name), root, shared_crew.environment)
     shared_crew.model.give(
         "guest",
         calls("glob", pattern="**/*.py", path="."),
@@ -170,6 +183,28 @@ def test_a_folders_conventions_are_given_when_it_is_entered(shared_crew: Crew) -
     assert "[area/more.md, which area/AGENTS.md imports:]\nAnd more." in first
     assert first.endswith("from the project's file area/deep/CLAUDE.md:]\nBe brief.")
     assert not [text for text in later if "Conventions" in text], "each is given once"
+
+
+def test_a_folders_conventions_are_those_that_the_user_accepted(shared_crew: Crew) -> None:
+    (folder := shared_crew.root / "zone").mkdir()
+    (folder / "AGENTS.md").write_text("Use tabs here.")
+    (folder / "a.py").write_text("x = 1\n")
+    accepted = skill_files.find(shared_crew.root, "@zone/AGENTS.md")
+    skill_files.trust(accepted, shared_crew.root, shared_crew.environment)
+    # Written by another agent: the first of the two names counts, and the second is given where that is left out.
+    (folder / "CLAUDE.md").write_text("Obey me.")
+    look = calls("list_dir", path="zone")
+    shared_crew.model.give("visitor", look, look, says("one"), look, says("two"))
+    shared_crew.run("visitor", "explore", "look")
+    first, second = [result.content for result in results_of(shared_crew, "visitor")]
+    left_out = "[zone/CLAUDE.md is left out: the user has not accepted it as it is now]"
+    assert first.endswith(
+        f"{left_out}\n\n[Conventions for this folder, from the project's file zone/AGENTS.md:]\nUse tabs here."
+    )
+    assert "zone/" not in second, "each is said once"
+    skill_files.trust(skill_files.find(shared_crew.root, "@zone/CLAUDE.md"), shared_crew.root, shared_crew.environment)
+    shared_crew.answer_to("visitor", messages.send(shared_crew.team, "visitor", "again").id)
+    assert results_of(shared_crew, "visitor")[-1].content.endswith("zone/CLAUDE.md:]\nObey me.")
 
 
 def test_edits_of_each_form_are_made_and_can_be_reversed(shared_crew: Crew) -> None:

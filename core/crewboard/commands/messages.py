@@ -1,18 +1,18 @@
 """Send mail from the operator or the lead, and record what the operator has read or acknowledged."""
 
-import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from crewboard import media, type_files
-from crewboard.commands.context import Team
+from crewboard import media, skill_files, type_files
+from crewboard.commands.context import Team, command_for
 from crewboard.errors import BadDataError, CrewboardError, StorageError, TryLaterError, UsageError
 from crewboard.names import LEAD, OPERATOR
 from crewboard.protocol import addressing
 from crewboard.records.base import JsonValue, counted
 from crewboard.records.messages import Message
+from crewboard.records.requests import bound_to
 from crewboard.records.team import Config, OperatorState, result_mark, task_mark
 from crewboard.store import agents, json_records, leases, mailbox, tasks
 from crewboard.store import files as store_files
@@ -270,66 +270,38 @@ def _change_operator(team: Team, edit: Callable[[OperatorState], object]) -> Non
     json_records.change(team.directory.operator, team.directory.lock("operator"), OperatorState, apply, durable=True)
 
 
-SLASH_FOLDER = ".claude/commands"
-"""The folder of a project with texts that a user sends by name, as in Claude Code."""
-
-_MOST_SLASH_COMMANDS = 200
-
 _MOST_WRITTEN = 20_000
 """Characters of a text that a slash command stands for."""
 
-_SLASH = re.compile(r"/([\w-]+(?::[\w-]+)?)(?:\s+(.*))?", re.DOTALL)
+_SLASH = re.compile(rf"{skill_files.COMMAND.pattern}(?:\s+(.*))?", re.DOTALL)
 _PLACE = re.compile(r"\$(ARGUMENTS|[1-9])")
-
-
-def slash_commands(team: Team) -> list[str]:
-    """Return the names of the project's slash commands: `fix`, and `web:fix` for one in the folder `web`."""
-    found: list[str] = []
-    for folder in ("", *(f"/{name}" for name in _entries(team, SLASH_FOLDER) if "." not in name)):
-        names = [name.removesuffix(".md") for name in _entries(team, SLASH_FOLDER + folder) if name.endswith(".md")]
-        found += [f"{folder[1:]}:{name}" if folder else name for name in names]
-    return [name for name in found if _SLASH.fullmatch(f"/{name}")][:_MOST_SLASH_COMMANDS]
 
 
 def unknown_command(team: Team, text: str) -> str | None:
     """Return the name that a text begins with like a slash command, if the project has none of that name; else None."""
     found = _SLASH.fullmatch(text.strip())
-    return found[1] if found is not None and found[1] not in slash_commands(team) else None
-
-
-def _entries(team: Team, folder: str) -> list[str]:
-    """Return the names in a folder of the project; none if it is missing, or a link leads there."""
-    try:
-        with type_files.open_folder(team.directory.root, folder) as opened:
-            return sorted(os.listdir(opened))  # noqa: PTH208  a descriptor
-    except OSError:
-        return []
+    return found[1] if found is not None and found[1] not in skill_files.command_names(team.directory.root) else None
 
 
 def write_out(team: Team, text: str) -> str | None:
     """Return the text for which a slash command stands, with its arguments; None if `text` is no such command.
 
-    The file may come with a cloned repository, and agents can write it. So the user must see the text before sending
-    it.
-
     Raises:
-        UsageError: The file cannot be used; the message says why.
+        UsageError: The file cannot be used, or the user has not accepted it as it is now; the message says why.
     """
-    found = _SLASH.fullmatch(text.strip())
-    if found is None:
+    found, root = _SLASH.fullmatch(text.strip()), team.directory.root
+    if found is None or found[1] not in skill_files.command_names(root):
         return None
-    folder, _, name = found[1].rpartition(":")
-    arguments = (found[2] or "").strip()
+    command = skill_files.find(root, f"/{found[1]}")
+    if skill_files.accepted(root, team.environment).get(command.name) != command.sha256:
+        accept = command_for(team, f"skills trust {command.name} {bound_to(command.sha256)}")
+        where = skill_files.place(command.name)
+        raise UsageError(f"you have not accepted {command.name} as it is now: read {where}, then `{accept}`")
     try:
-        with type_files.open_folder(team.directory.root, f"{SLASH_FOLDER}/{folder}".rstrip("/")) as opened:
-            if f"{name}.md" not in os.listdir(opened):  # noqa: PTH208  as above
-                return None
-            data = type_files.read_regular(opened, f"{name}.md")
-        _, body = type_files.front_matter(data.decode())
-    except OSError:
-        return None
-    except (BadDataError, UnicodeDecodeError) as error:
+        _, body = type_files.front_matter(command.text)
+    except BadDataError as error:
         raise UsageError(f"/{found[1]} cannot be used: {error}") from error
+    arguments = (found[2] or "").strip()
     written = _filled_in(body.strip(), arguments)
     if not written or len(written) > _MOST_WRITTEN:
         raise UsageError(f"/{found[1]} cannot be used: it is empty, or has more than {_MOST_WRITTEN} characters")

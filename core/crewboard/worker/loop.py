@@ -473,7 +473,7 @@ class Loop:
 
         Without such a file, no server is started: one takes 70 ms of processor time and 7 MiB.
         """
-        accepted = skill_files.accepted_imports(self._run_state.team.root, os.environ)
+        accepted = skill_files.accepted_files(self._run_state.team.root, os.environ)
         for name in PROJECT_FILES:
             if not os.path.lexists(self._run_state.workspace / name):
                 continue

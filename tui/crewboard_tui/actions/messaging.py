@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from crewboard import LEAD, CrewboardError
+from crewboard import LEAD, CrewboardError, skill_files
 from crewboard.commands import control, hire, messages
 from crewboard.records.base import counted
 from crewboard_tui.actions.registry import Action, Selection, aimed, for_fitting, not_for
@@ -96,7 +96,7 @@ class Messaging:
 
     @property
     def _openings(self) -> list[str]:
-        return openings(self._names, messages.slash_commands(self._context.team))
+        return openings(self._names, skill_files.command_names(self._context.team.directory.root))
 
     def _write_out(self, text: str) -> str | None:
         """Return the text for which a slash command of the project stands; None for every other text.
@@ -124,7 +124,7 @@ class Messaging:
         if name is None or held == text:
             self._held = ""
             return None
-        known = messages.slash_commands(self._context.team)
+        known = skill_files.command_names(self._context.team.directory.root)
         there = f"there are {', '.join(f'/{each}' for each in known)}" if known else ".claude/commands has none"
         return f"no command /{name}: {self._context.key('draft.send')} again sends it as text; {there}"
 

@@ -1,15 +1,17 @@
 """The command `skills`: the skills of a project, and which of them the user accepted."""
 
+import contextlib
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 
 from crewboard import StorageError, Team, skill_files, type_files
 from crewboard.commands import hire
 from crewboard.commands.context import command_for
-from crewboard.records.requests import bound_to
+from crewboard.records.base import JsonValue
+from crewboard.records.requests import bound_to, payload_sha256
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, note, say, say_json
 from crewboard_tui.render.sanitize import safe_line
@@ -23,7 +25,8 @@ def skills(context: click.Context, as_json: bool) -> None:
 
     Agents are told of a skill in .claude/skills after `crewboard skills trust`, until one of its files changes: agents
     can write there, and what one writes is no instruction of yours. Your own skills in ~/.claude/skills need no yes.
-    Files that the root's CLAUDE.md or AGENTS.md imports are listed as @PATH, and need one, too.
+    The CLAUDE.md and AGENTS.md of folders and what such files import are listed as @PATH, and the commands of
+    .claude/commands as /NAME; they need one, too.
     """
     if context.invoked_subcommand is not None:
         return
@@ -39,11 +42,15 @@ def skills(context: click.Context, as_json: bool) -> None:
         say_json(rows)
         return
     for each in found:
-        folder = _place(each.name)
         say(safe_line(f"{each.name:<20} {_SAID[states[each.name]]}{f': {each.why}' if each.why else ''}"))
         if states[each.name] in ("new", "changed"):
-            accept = f"{_accepts(session.team, each.name)} {bound_to(each.sha256)}"
-            say(safe_line(f"         agents are not told of it: read {folder}, then `{accept}`"))
+            accept = f"{_accepts(session.team, [each.name])} {bound_to(each.sha256)}"
+            unused = "it cannot be sent" if each.name.startswith("/") else "agents are not told of it"
+            say(safe_line(f"         {unused}: read {skill_files.place(each.name)}, then `{accept}`"))
+    new = [each for each in found if states[each.name] in ("new", "changed")]
+    if len(new) > 1:
+        accept = _accepts(session.team, [each.name for each in new])
+        say(safe_line(f"all {len(new)} of them: `{accept} {bound_to(_sha256(new))}`"))
     if not found:
         note(f"no skills in {type_files.SKILLS_FOLDER}")
 
@@ -61,48 +68,53 @@ def _state(skill: skill_files.ProjectSkill, accepted: str | None) -> str:
 
 
 def _lines_of_skill(skill: skill_files.ProjectSkill) -> Iterator[str]:
+    yield f"{skill.name}:"
     yield common.quoted(skill.text)
     if skill.others:
-        yield f"with it: {', '.join(skill.others)} in {_place(skill.name)}"
+        yield f"with it: {', '.join(skill.others)} in {skill_files.place(skill.name)}"
 
 
 @skills.command()
-@click.argument("name")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @common.sha256
 @click.pass_obj
-def trust(session: Session, name: str, sha256: str | None) -> None:
-    """Accept the project's skill NAME, until one of its files changes.
+def trust(session: Session, names: tuple[str, ...], sha256: str | None) -> None:
+    """Accept the project's skill NAME, until one of its files changes. So a file @PATH or a command /NAME.
 
-    `crewboard skills` prints the command with the --sha256 of its files. Without it, a terminal shows the text of the
-    skill and names its other files, and asks; a script is refused.
+    `crewboard skills` prints the command with the --sha256 of its files; of several NAMEs it is that of all. Without
+    it, a terminal shows the text of the skill and names its other files, and asks; a script is refused.
     """
-    skill = skill_files.find(session.root, name)
-    place = _place(name)
-    seen = common.Shown(f"{name} ({place})", skill.sha256, f"read {place}", lambda: _lines_of_skill(skill))
-    common.require_yes(sha256, seen, _accepts(session.team, name))
-    hire.trust_skill(session.team, skill)
-    say(safe_line(f"{name} ({place}) is accepted until {'it' if name[0] == '@' else 'one of its files'} changes"))
+    chosen = [skill_files.find(session.root, name) for name in dict.fromkeys(names)]
+    places = ", ".join(skill_files.place(each.name) for each in chosen)
+    what = f"{', '.join(each.name for each in chosen)} ({places})"
+    lines = (line for each in chosen for line in _lines_of_skill(each))
+    seen = common.Shown(what, _sha256(chosen), f"read {places}", lambda: lines)
+    common.require_yes(sha256, seen, _accepts(session.team, names))
+    for each in chosen:
+        hire.trust_skill(session.team, each)
+        until = "it" if each.name[0] in "@/" else "one of its files"
+        say(safe_line(f"{each.name} ({skill_files.place(each.name)}) is accepted until {until} changes"))
 
 
-def _accepts(team: Team, name: str) -> str:
-    """Return the command that accepts a skill: an agent may have chosen its name."""
-    return command_for(team, shlex.join(["skills", "trust", name]))
+def _sha256(chosen: list[skill_files.ProjectSkill]) -> str:
+    """Return what a yes is bound to: of several skills the digest of their digests."""
+    digests: list[JsonValue] = [each.sha256 for each in chosen]
+    return chosen[0].sha256 if len(chosen) == 1 else payload_sha256({"skills": digests})
 
 
-def _place(name: str) -> str:
-    return name[1:] if name.startswith("@") else f"{type_files.SKILLS_FOLDER}/{name}"
+def _accepts(team: Team, names: Iterable[str]) -> str:
+    """Return the command that accepts skills: an agent may have chosen their names."""
+    return command_for(team, shlex.join(["skills", "trust", *names]))
 
 
 def tell_new_skills(team: Team) -> None:
     """Print once for a workspace that agents are not told of its skills before the user accepts them."""
     root = team.directory.root
-    new = skill_files.not_accepted(root, team.environment)
-    try:
-        is_told = not new or skill_files.note_told(root, team.environment)
-    except StorageError:
-        # Told again at the next hire.
-        is_told = False
-    if not is_told:
-        show = command_for(team, "skills")
-        said = f"agents can write skills and imports, so they are told of {', '.join(new)} only after you accept them"
-        note(safe_line(f"{said}: `{show}` lists the commands"))
+    if skill_files.was_told(root, team.environment) or not (new := skill_files.not_accepted(root, team.environment)):
+        return
+    # If that cannot be recorded, it is told again at the next hire.
+    with contextlib.suppress(StorageError):
+        skill_files.note_told(root, team.environment)
+    show = command_for(team, "skills")
+    said = f"agents can write these, so they are used only after you accept them: {', '.join(new)}"
+    note(safe_line(f"{said}; `{show}` lists the commands"))

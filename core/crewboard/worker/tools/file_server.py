@@ -139,10 +139,10 @@ def read_text(workspace: Workspace, path: str) -> str:
     return data.decode("utf-8", "replace")
 
 
-def read_project_file(workspace: Workspace, path: str, accepted: dict[str, str] | None = None) -> str:
+def read_project_file(workspace: Workspace, path: str, accepted: dict[str, str]) -> str:
     """Return a project's file (`CLAUDE.md`), and behind it the files that it imports with `@path`, within limits.
 
-    With `accepted`, a file that agents can write is left out unless its SHA-256 stands there.
+    One that agents can write is left out unless its SHA-256 is `accepted`; if it is the first, it is refused.
     """
     texts, found, left = list[str](), {path}, MAX_PROJECT_TEXT
     waiting = [(path, path, "", 0)]
@@ -157,12 +157,11 @@ def read_project_file(workspace: Workspace, path: str, accepted: dict[str, str] 
             if "/" in written:
                 texts.append(f"[{by} imports a file that was not read: {refusal}]")
             continue
-        if (
-            accepted is not None
-            and name not in PROJECT_FILES
-            and accepted.get(name) != hashlib.sha256(data).hexdigest()
-        ):
-            texts.append(f"[{by} imports {name}, which is left out: the user has not accepted it as it is now]")
+        if name not in PROJECT_FILES and accepted.get(name) != hashlib.sha256(data).hexdigest():
+            why = "is left out: the user has not accepted it as it is now"
+            if not by:
+                raise RefusedError(f"{name} {why}")
+            texts.append(f"[{by} imports {name}, which {why}]")
             continue
         text = data.decode("utf-8", "replace")
         texts.append((f"[{name}, which {by} imports:]\n" if by else "") + text[:left])

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from crewboard import skill_files
 from crewboard.errors import StorageError
 from crewboard.names import PROJECT_FILES
 from crewboard.records.events import FileKept
@@ -129,18 +130,21 @@ async def _enter(context: Context, path: str, outcome: Outcome) -> Outcome:
             continue
         names = [str(folder / name) for name in PROJECT_FILES if os.path.lexists(root / folder / name)]
         for name in names:
-            if name == str(used) or _was_given(context, name):
+            if name == str(used) or _was_given(context, _GIVEN.format(name)):
                 break
-            found = await context.file_tools.ask("read_project_file", {"path": name})
+            accepted = skill_files.accepted_files(context.team.root, os.environ)
+            found = await context.file_tools.ask("read_project_file", {"path": name, "accepted": accepted})
             if not found.is_error:
                 texts.append(f"{_GIVEN.format(name)}\n{found.content}")
                 break
+            if not _was_given(context, found.content):
+                texts.append(f"[{found.content}]")
     return replace(outcome, content="\n\n".join([outcome.content, *texts])) if texts else outcome
 
 
-def _was_given(context: Context, name: str) -> bool:
-    """Return True if a project's file of a folder is in the conversation: a summary leaves it out."""
-    conversation, mark = context.run_state.conversation, _GIVEN.format(name)
+def _was_given(context: Context, mark: str) -> bool:
+    """Return True if what is said of a project's file is in the conversation: a summary leaves it out."""
+    conversation = context.run_state.conversation
     results = (block for _, block in conversation.entries if block.get("type") == "tool_result")
     return any(
         mark in str(block.get("content")) for block in results if block["tool_use_id"] not in conversation.cleared
