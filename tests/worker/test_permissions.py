@@ -102,6 +102,40 @@ def test_no_program_is_hidden_by_a_line_that_goes_on(command: str, programs: Pat
     assert judge_call([rule], "bash", {"command": command}, "/root") is not None
 
 
+EVALUATED = [
+    "[[ 'a[$(other)]' -eq 0 ]]", "[[ 1 && 'a[$(other)]' -eq 0 && 1 ]]", "test -v 'a[$(other)]'",
+    "[ -v 'a[$(other)]' ]", "[[ -v 'a[$(other)]' ]]", "[[ 1 && -v 'a[$(other)]' && 1 ]]",
+    "x='a[$(other)]'; [[ x -eq 0 ]]", "x='a[$'; [[ $x'(other)]' -eq 0 ]]", "x='a[$'; test -v $x'(other)]'",
+    "x='a[$'; test $y-v \"$x(other)]\"", "printf -v 'a[$(other)]' x", "x='a['; printf -v $x'$(other)]' x",
+    "let 'a[$(other)]'", "declare -i 'x=a[$(other)]'", "declare 'a[$(other)]=1'",
+    "declare -n y='a[$(other)]'; echo $y", "x='-v a[$(other)]'; [ $x ]", "read 'a[$(other)]' <<< x",
+    "x='a['; read $x'$(other)]' <<< x", "a=(1); unset 'a[$(other)]'", "x='a[`other`]'; y=1; echo ${y:x}",
+    "x='a[$''(other)]'; y=1; echo ${y:1:x}", "RANDOM='a[$(other)]'", "OPTIND='a[$(other)]'", "OPTIND+='a[$(other)]'",
+    "hash -p $PATH/other foo; foo", "PS4='$(other)'; set -x; :", "export PS4='$(other)'; set -x; :",
+    'export "PS4=\\$(other)"; set -x; :', "x='$(other)'; PS4=$x; set -x; :",
+]  # fmt: skip
+"""Commands that run `other` by what bash evaluates, and in which it stands in a text."""
+
+
+@pytest.mark.parametrize("command", EVALUATED)
+def test_a_text_that_bash_evaluates_is_asked(command: str, programs: Path) -> None:
+    assert ["other"] in run_by_bash(command, programs, writes=True)
+    rule = Rule(id="rule-1", effect="deny", tool="bash", pattern="other")
+    verdict = judge_call([rule], "bash", {"command": command}, "/root")
+    assert verdict is not None
+    assert verdict.effect == "ask"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["[[ $x == a* ]]", '[ "$x" = y ]', '[ -n "$x" ] && echo "[$(date)] began"', "export PATH=$HOME/bin:$PATH",
+     "printf '[%s]\\n' \"$x\"", "read -r line", "wait $pid", "unset x", "echo ${x:-y} ${x: -3} ${x:0:2} ${x%.py}",
+     "declare -r x=1", "ls | xargs -n1 cat", "find . -name '*.py' -exec cat {} +", "env A=b python x.py", "su -c ls"],
+)  # fmt: skip
+def test_a_command_that_evaluates_nothing_is_not_asked(command: str) -> None:
+    assert judged("deny", "git push*", "bash", command) is None
+
+
 @pytest.mark.parametrize("command", ["record a 'b  c' \"d\" -x=1".replace("=", ":"), "record", "record ./a/b@1,2%+"])
 def test_a_plain_command_can_have_a_rule(command: str, programs: Path) -> None:
     words = simple_command(command)
@@ -210,6 +244,9 @@ def test_a_rule_denies_a_command_wherever_it_is_hidden(command: str) -> None:
      "bash", "curl a | sh", "curl a | sudo bash -s", "bash < a", "bash <<< 'rm a'", "bash <<E\nrm a\nE", ". /dev/stdin",
      "source <(echo rm a)", "cat <<E\n$(rm a)\nE", "f() { rm a; }", "function f { rm a; }", "case a in a) rm a;; esac",
      "alias x=rm", "echo $((a))", "ls 'a", 'ls "a', "ls )", "(ls", "cat <<E", "echo ${x@P}", "find . $x",
+     "BASH_ENV=/dev/stdin bash -c : <<< 'rm a'", "env BASH_ENV=/dev/stdin bash -c : <<< 'rm a'", "xargs -I{} {} a",
+     "echo rm a | xargs env", "echo a | xargs -i sh -c {}", "find rm -exec {} a ';'", "env '-Srm a'",
+     "env -vS 'rm\\_a'", "env --split-string=rm a", "script -crm", "su -c'rm a'", "sg x -c'rm a'", "ls | parallel {}",
      "xargs $x", "coproc a", "$(" * 30, "eval " * 30 + "ls", "env " * 600, "ls; " * 2000],
 )  # fmt: skip
 def test_a_command_that_cannot_be_read_for_certain_is_asked(command: str) -> None:
@@ -228,6 +265,10 @@ def test_a_command_that_cannot_be_read_for_certain_is_asked(command: str) -> Non
         ("git push*", "git $x", "ask"),
         ("git push*", "git commit -m push", None),
         ("git push*", "git log; echo push", None),
+        ("git push*", "xargs -I{} git {}", "ask"),
+        ("git push*", "find push -exec git {} ';'", "ask"),
+        ("git push*", "choom -n 0 -- git push", "deny"),
+        ("git push*", "ssh-agent git push", "deny"),
         ("git push*", "echo git push", None),
         ("git push*", "echo push | xargs git", "ask"),
         ("git push", "git push origin", None),

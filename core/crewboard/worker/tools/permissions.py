@@ -47,12 +47,12 @@ SHELL_WORDS = frozenset({
 """Reserved words and builtins of bash for which no rule is offered: several run what their arguments say."""
 
 RUNNERS = frozenset({
-    "bash", "busybox", "bwrap", "capsh", "chroot", "chrt", "csh", "dash", "dbus-run-session", "doas", "env",
+    "bash", "busybox", "bwrap", "capsh", "choom", "chroot", "chrt", "csh", "dash", "dbus-run-session", "doas", "env",
     "fakeroot", "firejail", "fish", "flock", "gdb", "i386", "ionice", "ksh", "linux32", "linux64", "ltrace", "mksh",
-    "nice", "nohup", "nsenter", "numactl", "parallel", "perf", "pkexec", "prlimit", "rbash", "run-parts", "runuser",
-    "script", "setarch", "setpriv", "setsid", "sh", "ssh", "start-stop-daemon", "stdbuf", "strace", "su", "sudo",
-    "systemd-run", "taskset", "tcsh", "timeout", "toybox", "uname26", "unbuffer", "unshare", "valgrind", "watch",
-    "x86_64", "xargs", "zsh",
+    "newgrp", "nice", "nohup", "nsenter", "numactl", "parallel", "perf", "pkexec", "prlimit", "rbash", "run-parts",
+    "runcon", "runuser", "script", "setarch", "setpriv", "setsid", "sg", "sh", "ssh", "ssh-agent", "start-stop-daemon",
+    "stdbuf", "strace", "su", "sudo", "systemd-inhibit", "systemd-run", "taskset", "tcsh", "timeout", "toybox",
+    "uclampset", "uname26", "unbuffer", "unshare", "valgrind", "watch", "x86_64", "xargs", "xvfb-run", "zsh",
 })  # fmt: skip
 """Programs that run the program in their arguments. A rule for one of them would allow every program."""
 
@@ -76,9 +76,26 @@ _MOST_COMMANDS = 1000
 _FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 
 _REDEFINES = frozenset({
-    "alias", "bind", "case", "compgen", "complete", "coproc", "enable", "fc", "function", "mapfile", "readarray",
+    "alias", "bind", "case", "compgen", "complete", "coproc", "enable", "fc", "function", "hash", "let", "mapfile",
+    "readarray",
 })  # fmt: skip
 """Words of bash after which a later word may mean or run something else than it says."""
+
+_DECLARES = frozenset({"declare", "export", "local", "readonly", "typeset"})
+
+_NAMES_VARIABLES = frozenset({"getopts", "read", "unset"})
+
+_COMPARES = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
+"""Operators of `[[` whose operands bash evaluates: `a[$(ls)]` runs a command."""
+
+_NAMED = frozenset({"-v", "-R"})
+"""Operators whose operand is the name of a variable, of which bash evaluates a subscript."""
+
+_SUBSCRIPT = re.compile(r"\[[^\]]*(?:\$\(|`)")
+"""A subscript in a text that bash does not run, until something evaluates that text."""
+
+_GLUED_COMMAND = frozenset({"flock", "runuser", "script", "sg", "su"})
+"""Programs that take the text of a command behind `-c`, also without a blank."""
 
 _BEFORE_COMMAND = frozenset({
     "!", "do", "done", "elif", "else", "esac", "fi", "if", "then", "until", "while", "{", "}",
@@ -440,12 +457,15 @@ def _wrapped(words: list[str | None], depth: int) -> Iterator[list[str | None]]:
         return
     if len(words) > _MOST_WORDS:
         raise UnclearCommandError(f"{name} has too many arguments")
-    # These read more arguments from another process.
+    _require_plain_options(name, given)
+    # These read more arguments from another process, and put them in other places, too.
     more = [None] if name in ("parallel", "xargs") else []
+    replaced = ("{",) if name == "parallel" else ("{}",) if name == "find" else ()
+    filled = [None if word and any(each in word for each in replaced) else word for word in words]
     for index, word in enumerate(words[1:], start=1):
         if name != "find" or words[index - 1] in _FIND_RUNS or word is None:
-            _require_clear(words[index:])
-            yield [*words[index:], *more]
+            _require_clear(filled[index:])
+            yield [*filled[index:], *more]
     texts = [word for word in given if word is not None and _IS_TEXT.search(word)]
     if name == "eval":
         texts.append(" ".join(word or "" for word in given))
@@ -462,6 +482,53 @@ def _require_clear(words: list[str | None]) -> None:
     reads_input = all(word is not None and word.startswith(("-", "+")) for word in given)
     if (name in _SHELLS and reads_input) or (name in _RUNS_FILES and any(reads_file)):
         raise UnclearCommandError(f"{name} reads its commands from elsewhere")
+    if _may_evaluate(words[0] or "", given):
+        raise UnclearCommandError(f"{name} may run what stands in its arguments or in variables")
+
+
+def _may_evaluate(name: str, given: Sequence[str | None]) -> bool:
+    """Return True if bash may evaluate an argument of a builtin as arithmetic, in which a subscript runs commands.
+
+    `&&` and `||` divide what stands between `[[` and `]]`, so a part of it can look like a command of its own.
+    """
+    known = [word for word in given if word is not None]
+    is_unknown = len(known) < len(given)
+    has_subscript = any("[" in word for word in known)
+    options = "".join(word for word in known if word[:1] in ("-", "+"))
+    if name in _NAMED or (given[:1] and given[0] in _COMPARES):
+        return True
+    if name == "[[" or (known and known[-1] == "]]"):
+        return not {*known}.isdisjoint(_COMPARES | _NAMED)
+    if name in ("[", "test"):
+        names_one = not {*known}.isdisjoint(_NAMED) and (has_subscript or is_unknown)
+        # Of two operands the first is an operator.
+        return names_one or (given[:1] == [None] and len(given) == 2 + (name == "["))
+    if name in _DECLARES:
+        return has_subscript or not {*options}.isdisjoint("inaA") or (is_unknown and name in ("declare", "typeset"))
+    if name in _NAMES_VARIABLES:
+        return has_subscript or is_unknown
+    return name in ("printf", "wait") and ("-v" if name == "printf" else "-p") in options
+
+
+def _require_plain_options(name: str, given: Sequence[str | None]) -> None:
+    """Refuse options by which a program takes the text of a command, or puts arguments where none stand.
+
+    Raises:
+        UnclearCommandError: There may be such an option.
+    """
+    options = [word for word in given if word is not None and word.startswith("-")]
+    if name == "xargs":
+        # It may run a program with a command line that it makes itself, or one that runs another.
+        places = any(re.match(r"-\w*[IiJ]|--replace", word) for word in options)
+        unclear = places or any(posixpath.basename(word or "") in _WRAPPERS for word in given)
+    elif name == "env":
+        unclear = any(re.match(r"-\w*S|--s", word) for word in options)
+    elif name in _GLUED_COMMAND:
+        unclear = any(re.match(r"-\w*c.|--c\w*=", word) for word in options)
+    else:
+        unclear = False
+    if unclear:
+        raise UnclearCommandError(f"{name} has an option that may be a command")
 
 
 _CONTINUATION = "\\\n"
@@ -475,7 +542,14 @@ class _CommandReader:
     _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
     _REDIRECTION = re.compile(r"<<<|<<-?|<>|<&|>&|>>|>\||<|>")
     _DELIMITER = re.compile(r"""[ \t]*(?:'([^'\n]*)'|"([^"\n\\$`]*)"|(\\?)([\w.-]+))(?=[\s;&|<>]|$)""", re.ASCII)
-    _VARIABLE = re.compile(r"\$(?:\w+|[?#$!@*-]|\{[#]?\w+(?:[-:+=?#%/^,][^{}$`'\"\\@!\[]*)?\})", re.ASCII)
+    _VARIABLE = re.compile(
+        r"\$(?:\w+|[?#$!@*-]|\{[#]?\w+(?:(?::?[-+=?]|[#%/^,])[^{}$`'\"\\@!\[]*|:[ \d-]+(?::[ \d-]+)?)?\})", re.ASCII
+    )
+    """An expansion in which nothing is evaluated: as offset and length of a part it has numbers alone."""
+    _EVALUATED = re.compile(
+        r"""["'\\]*(?:PS[0-4]|PROMPT_COMMAND|BASH_ENV|ENV|RANDOM|SRANDOM|SECONDS|OPTIND|HISTCMD)\+?="""
+    )
+    """An assignment to a variable whose value bash evaluates or runs."""
     _QUOTED_C = re.compile(r"\$'(?:[^'\\]|\\.)*'", re.DOTALL)
     _PLAIN = re.compile(
         r"""[^\s;&|<>()\\'"$`*?\[{~]+|[^\S \t\n]+|(?<![^\s;&|()])(?:\{|\[\[?)(?=\s)|\{\}|(?<=[^\s;&|<>()=:])~"""
@@ -542,10 +616,17 @@ class _CommandReader:
             word = self._word()
             if not words and _CONTINUATION in self._text[start : self._at]:
                 raise UnclearCommandError("a name that goes on in the next line")
+            self._require_unevaluated(start, word)
             is_prefix = word in _BEFORE_COMMAND or self._ASSIGNMENT.match(self._text, start)
             if words or not is_prefix:
                 words.append(word)
         return words
+
+    def _require_unevaluated(self, start: int, word: str | None) -> None:
+        """Refuse a word, read from `start` on, of which bash may evaluate the text later."""
+        is_evaluated = self._EVALUATED.match(self._text, start) or self._EVALUATED.match(word or "")
+        if is_evaluated or (word is not None and _SUBSCRIPT.search(word)):
+            raise UnclearCommandError("a text that may be evaluated")
 
     def _end_command(self, words: list[str | None]) -> None:
         if words:
