@@ -243,6 +243,39 @@ def test_a_team_that_came_with_the_repository_asks_nothing(mirrored: TeamDirecto
     assert requests.load_all(mirrored) == []
 
 
+def test_a_foreign_team_of_the_same_session_shadows_none(mirrored: TeamDirectory) -> None:
+    other = TeamDirectory(mirrored.path.with_name("claude-ffffffff"))
+    shutil.copytree(mirrored.path, other.path, ignore=shutil.ignore_patterns("owners"))
+    changed = mirrored.config.on_disk.stat().st_mtime + 10
+    os.utime(other.config.on_disk, (changed, changed))
+    hook = start_hook(mirrored, plan_event(mirrored.root))
+    answers.approve(Team(mirrored), hook.request.id)
+    assert hook.answer()["permissionDecision"] == "allow"
+
+
+def test_a_plan_is_denied_when_others_may_control_the_team(mirrored: TeamDirectory) -> None:
+    mirrored.path.chmod(0o777)
+    assert json.loads(run_hook(plan_event(mirrored.root)))["hookSpecificOutput"]["permissionDecision"] == "deny"
+
+
+@pytest.mark.parametrize("given", ["[" * 3000 + "]" * 3000, "9" * 5000], ids=["deep", "long"])
+def test_a_plan_that_cannot_be_read_is_denied(mirrored: TeamDirectory, given: str) -> None:
+    event = json.dumps(plan_event(mirrored.root)).replace('"tool_input": {', f'"tool_input": {{"x": {given}, ')
+    answer = json.loads(run_hook(event, CLAUDE_PROJECT_DIR=str(mirrored.root)))["hookSpecificOutput"]
+    assert answer["permissionDecision"] == "deny"
+    assert "cannot read" in answer["permissionDecisionReason"]
+    other = event.replace(SESSION, "another-session")
+    assert run_hook(other, CLAUDE_PROJECT_DIR=str(mirrored.root)) == ""
+
+
+def test_a_folder_that_cannot_be_one_is_passed_over(mirrored: TeamDirectory) -> None:
+    shutil.rmtree(mirrored.requests.on_disk)
+    mirrored.requests.on_disk.write_text("")
+    event = {**plan_event(mirrored.root), "cwd": "a\0b"}
+    answer = json.loads(run_hook(event, CLAUDE_PROJECT_DIR=str(mirrored.root)))["hookSpecificOutput"]
+    assert answer["permissionDecision"] == "deny"
+
+
 def test_claude_code_approves_plans_again_if_the_lead_is_the_approver(mirrored: TeamDirectory) -> None:
     answers.set_approver(Team(mirrored), "lead")
     assert run_hook(plan_event(mirrored.root)) == ""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from crewboard import edits
 from crewboard.attach import install
-from crewboard.errors import BadDataError, UntrustedError
+from crewboard.errors import BadDataError
 from crewboard.names import OPERATOR, SYSTEM
 from crewboard.protocol import approvals, requests
 from crewboard.records.base import JsonValue, first_line
@@ -92,11 +92,14 @@ def ask_permission(path: Path, name: str, event: dict[str, Any], limit: float = 
 
 
 def _is_foreign(team: TeamDirectory) -> bool:
-    """Return True if this user has not attached the team: a cloned repository can contain one."""
-    try:
-        team.require_adopted()
-    except UntrustedError:
+    """Return True if this user has not attached the team: a cloned repository can contain one.
+
+    Raises:
+        CrewboardError: It is this user's, and others control it, or that cannot be told.
+    """
+    if team.is_foreign():
         return True
+    team.require_own()
     return False
 
 

@@ -7,6 +7,7 @@ permission is left to Claude Code's own dialog.
 
 import json
 import os
+import re
 import sys
 
 TYPE_CHECKING = False
@@ -32,6 +33,11 @@ def main() -> int:
     event = _read_event()
     if event is None or not _may_be_attached(event):
         return 0
+    if event.get("unreadable"):
+        if (team := _attached_team(event, {})) is not None:
+            reason = f"crewboard cannot read the call that hands in this plan. {_ADVICE.format(team)}"
+            _say({"hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": reason})
+        return 0
     teammate = _pane_teammate()
     name = teammate.get("--agent-name") or name_of_teammate(event)
     # What the lead itself asks is for the user who sits in front of it.
@@ -40,9 +46,13 @@ def main() -> int:
         return 0
     answer = _answer_plan(team, name, event) if _is_plan(event) else _answer_permission(team, name, event)
     if answer is not None:
-        sys.stdout.write(json.dumps({"hookSpecificOutput": answer}) + "\n")
-        sys.stdout.flush()
+        _say(answer)
     return 0
+
+
+def _say(answer: "dict[str, Any]") -> None:
+    sys.stdout.write(json.dumps({"hookSpecificOutput": answer}) + "\n")
+    sys.stdout.flush()
 
 
 def _is_plan(event: "dict[str, Any]") -> bool:
@@ -98,11 +108,21 @@ def name_of_teammate(event: "dict[str, Any]") -> str:
 
 
 def _read_event() -> "dict[str, Any] | None":
-    """Return the event if it is one that is answered here."""
+    """Return the event if it is one that is answered here.
+
+    One that hands in a plan and is no JSON that Python reads, because it is nested too deep, for example, is
+    `unreadable` and has nothing but its session.
+    """
     try:
-        event = json.loads(sys.stdin.buffer.read())
-    except (OSError, ValueError, RecursionError):
+        data = sys.stdin.buffer.read()
+    except OSError:
         return None
+    try:
+        event = json.loads(data)
+    except (ValueError, RecursionError):
+        session = re.search(rb'"session_id"\s*:\s*"([\w-]+)"', data)
+        is_plan = f'"{PLAN_TOOL}"'.encode() in data
+        return {"unreadable": True, "session_id": session[1].decode()} if session and is_plan else None
     if not isinstance(event, dict) or not isinstance(event.get("session_id"), str):
         return None
     return event if _is_plan(event) or event.get("hook_event_name") == "PermissionRequest" else None
@@ -110,8 +130,8 @@ def _read_event() -> "dict[str, Any] | None":
 
 def _folders(event: "dict[str, Any]") -> list[str]:
     """Return where the attached team may be: the project of the session, and where it is now."""
-    given = (os.environ.get("CLAUDE_PROJECT_DIR"), event.get("cwd"))
-    return list(dict.fromkeys(folder for folder in given if isinstance(folder, str) and folder))
+    given = (os.environ.get("CLAUDE_PROJECT_DIR"), event.get("cwd", os.getcwd()))  # noqa: PTH109  as below
+    return list(dict.fromkeys(folder for folder in given if isinstance(folder, str) and folder and "\0" not in folder))
 
 
 def _may_be_attached(event: "dict[str, Any]") -> bool:

@@ -3,6 +3,7 @@
 Standard library only: a hook of that program must start in milliseconds.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -10,6 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from crewboard.store import ownership
 
 PROGRAM: Final = "claude-code"
 """`AttachedTeam.program` of the teams that this package mirrors."""
@@ -65,7 +68,10 @@ def _mirrors(cwd: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
 
 
 def _mirrors_in(folder: Path) -> list[tuple[Path, dict[str, Any] | None]]:
-    """Return the mirrors in a folder, the newest first, each with what it mirrors: None if its file is damaged."""
+    """Return the mirrors in a folder, the newest first, each with what it mirrors: None if its file is damaged.
+
+    One that this user did not make, as in a cloned repository, is left out: it could name the session of another one.
+    """
     found: list[tuple[float, Path, dict[str, Any] | None]] = []
     try:
         teams = sorted(path for path in folder.iterdir() if path.name.startswith("claude-"))
@@ -73,6 +79,10 @@ def _mirrors_in(folder: Path) -> list[tuple[Path, dict[str, Any] | None]]:
         return []
     for team in teams:
         config, changed, attached = team / "config.json", 0.0, None
+        # Whether it is foreign cannot be told: whoever uses it says so.
+        with contextlib.suppress(OSError):
+            if not ownership.is_marked(team):
+                continue
         try:
             changed = config.stat().st_mtime
             attached = json.loads(config.read_bytes()).get("attached")
