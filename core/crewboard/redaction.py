@@ -10,7 +10,11 @@ from crewboard import env
 MARK = "[key hidden"
 """How each text begins that stands in the place of a secret."""
 
-_SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS")
+_SUFFIXES = (
+    "_KEY", "_APIKEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_PASSPHRASE", "_PASS", "_PWD", "_PAT",
+    "_CREDENTIALS",
+)  # fmt: skip
+_NAMES = frozenset({"APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "SSHPASS", "CREDENTIALS"})
 _NO_SECRETS = re.compile(
     r"ANTHROPIC_(BASE_URL|(.+_)?MODEL|PROFILE|CONFIG_DIR|IDENTITY_TOKEN_FILE|\w+_ID|SCOPE|LOG|BETAS|CUSTOM_HEADERS)"
 )
@@ -30,7 +34,14 @@ _KEY = re.compile(
     r"sk-ant-[a-z]+\d+-[\w-]{8,}|(?:(?<![\w-])|(?<=\\[nrt])|(?<=%[\dA-Fa-f]{2})|(?<=[\d[]m))sk-[\w-]{16,}"
     r"|c2stYW50L[\w+/-]{16,}=*"  # the same in base64
     r"|gh[opsur]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{20,}"
-    r"|xox[abeprs]-[\w-]{10,}|A[KS]IA[0-9A-Z]{16}|AIza[\w-]{30,}|npm_\w{30,}|hf_\w{30,}"
+    r"|xox[abeprs]-[\w-]{10,}|xapp-\d-[\w-]{10,}|(?<=hooks\.slack\.com/services/)[\w/]{20,}"
+    r"|A[KS]IA[0-9A-Z]{16}|AIza[\w-]{30,}|ya29\.[\w-]{20,}|GOCSPX-[\w-]{20,}|(?<=AccountKey=)[\w+/]{80,}=*"
+    r"|npm_\w{30,}|hf_\w{30,}|pypi-[\w-]{40,}|dckr_pat_[\w-]{20,}|hv[sbr]\.[\w-]{20,}|SG\.[\w-]{20,}\.[\w-]{40,}"
+    r"|[rs]k_(?:live|test)_\w{16,}|whsec_[\w+/]{20,}=*|sntry[su]_[\w+/-]{20,}=*|dop_v1_[\da-f]{64}|dapi[\da-f]{32}"
+    r"|shp(?:at|ca|pa|ss)_[\da-f]{32}|lin_api_\w{30,}|gsk_\w{40,}|glsa_\w{30,}|AGE-SECRET-KEY-1[\dA-Z]{58}"
+    # A JSON Web Token: both its parts are JSON objects in base64.
+    r"|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{16,}"
+    r"|(?<=uthorization: Basic )[\w+/]{6,}=*"
     r"|(?<=[Bb]earer )[\w.~+/-]{16,}=*"
     # User and password of an address, as RFC 3986 has them, but without what means something to a shell: who approves a
     # command has to see that.
@@ -40,7 +51,9 @@ _KEY = re.compile(
 
 _HINTS = (
     "sk-", "c2stYW50L", "gho_", "ghp_", "ghs_", "ghu_", "ghr_", "github_pat_", "glpat-", "xox", "AKIA", "ASIA", "AIza",
-    "npm_", "hf_", "earer ", "://",
+    "npm_", "hf_", "earer ", "://", "xapp-", "hooks.slack.com", "ya29.", "GOCSPX-", "AccountKey=", "pypi-", "dckr_pat_",
+    "hvs.", "hvb.", "hvr.", "SG.", "k_live_", "k_test_", "whsec_", "sntrys_", "sntryu_", "dop_v1_", "dapi", "shpat_",
+    "shpca_", "shppa_", "shpss_", "lin_api_", "gsk_", "glsa_", "AGE-SECRET-KEY-1", "eyJ", "uthorization: Basic ",
 )  # fmt: skip
 """Each text that `_KEY` matches contains one of these. Searching for them first is ten times as fast."""
 
@@ -70,7 +83,8 @@ _registered: list[str] = []
 
 def is_secret(variable: str) -> bool:
     """Return True if an environment variable may hold a secret, so that only the process that needs it gets it."""
-    return variable.startswith(env.API_PREFIX) or variable.upper().endswith(_SUFFIXES)
+    name = variable.upper()
+    return variable.startswith(env.API_PREFIX) or name.endswith(_SUFFIXES) or name in _NAMES
 
 
 def register_secrets(environment: Mapping[str, str]) -> None:

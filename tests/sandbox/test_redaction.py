@@ -24,6 +24,25 @@ KEYS = [
     "github_pat_11ABCDEFG0123456789_abcdefghijkl",
     "AKIAIOSFODNN7EXAMPLE",
     "xoxb-123456789012-abcdefghijkl",
+    # In two parts, so that no scanner takes this file for a leak.
+    *("sk_" + f"{mode}_abcdefghijklmnopqrstuvwx" for mode in ("live", "test")),
+    "eyJ" + "hbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N",
+    "SG." + "abcdefghijklmnopqrstuv.abcdefghijklmnopqrstuvwxyzabcdefghijklmnopq",
+    "pypi-" + "AgEIcHlwaS5vcmc" + "a" * 40,
+    "dckr_" + "pat_abcdefghijklmnopqrstuvwxyz0",
+    "hvs." + "CAESIabcdefghijklmnopqrst",
+    "xapp-" + "1-A0123456789-abcdef",
+    "sntrys_" + "eyJpYXQiOjE2OTk5OTk5OTl9_abcd",
+    "whsec_" + "abcdefghijklmnopqrstuvwx",
+    "ya29." + "abcdefghijklmnopqrstuvwx",
+    "GOCSPX-" + "abcdefghijklmnopqrstuvwx",
+    "dop_" + "v1_" + "0a" * 32,
+    "dapi" + "0a" * 16,
+    "shpat_" + "0a" * 16,
+    "lin_api_" + "a" * 40,
+    "gsk_" + "a" * 52,
+    "glsa_" + "a" * 40,
+    "AGE-SECRET-" + "KEY-1" + "A" * 58,
 ]
 
 
@@ -37,6 +56,10 @@ def test_what_stands_before_a_key_stays() -> None:
     assert redaction.redact(token) == "Authorization: Bearer [key hidden: 24 characters]"
     assert redaction.redact("https://me:pass@host/x") == "https://[key hidden: 7 characters]@host/x"
     assert redaction.redact("redis://:p%40s@host") == "redis://[key hidden: 6 characters]@host"
+    assert redaction.redact("AccountKey=" + "a" * 86 + "==;x") == "AccountKey=[key hidden: 88 characters];x"
+    hook = "https://hooks.slack.com/services/"
+    assert redaction.redact(hook + "T01234567/B01234567/abcdef") == f"{hook}[key hidden: 26 characters]"
+    assert redaction.redact("Authorization: Basic YTpi" + "Y2Q=") == "Authorization: Basic [key hidden: 8 characters]"
 
 
 @pytest.mark.parametrize(
@@ -53,10 +76,34 @@ def test_a_key_of_the_api_is_hidden_within_a_word() -> None:
 
 @pytest.mark.parametrize("text", ["", "task-list", "risk-free", "https://example.com/a:b", "a sk- b", "src/sk.py:12",
     "composed-dusk-agent-aalpha-0123456789.md", "plans/brisk-swimming-otter-of-the-lake.md",
-    "task_sk-abcdefghijklmnopqrst",
+    "task_sk-abcdefghijklmnopqrst", "Basic characteristics", "eyJhbGciOiJub25lIn0", "hvs.path", "SG.py",
 ])  # fmt: skip
 def test_other_text_is_left_alone(text: str) -> None:
     assert redaction.redact(text) == text
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "PASSWORD",
+        "TOKEN",
+        "SECRET",
+        "APIKEY",
+        "SSHPASS",
+        "db_pass",
+        "ADMIN_PWD",
+        "GH_PAT",
+        "KEY_PASSPHRASE",
+        "X_APIKEY",
+    ],
+)
+def test_a_variable_of_a_secret_is_known_by_its_name(variable: str) -> None:
+    assert redaction.is_secret(variable)
+
+
+@pytest.mark.parametrize("variable", ["PWD", "OLDPWD", "PATH", "SSH_ASKPASS", "TOKENS", "PASSWORD_FILE"])
+def test_other_variables_are_handed_on(variable: str) -> None:
+    assert not redaction.is_secret(variable)
 
 
 def test_a_key_of_any_form_is_hidden_once_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
