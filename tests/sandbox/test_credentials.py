@@ -97,6 +97,16 @@ def test_settings_of_npm_without_a_password_are_seen(targets: Targets, root: Pat
     assert "save-exact" in answer.content
 
 
+@pytest.mark.parametrize("name", ["pip.conf", ".venv/pip.conf", "venv/pip.conf", ".npmrc"])
+def test_settings_with_a_password_in_an_address_are_hidden(targets: Targets, root: Path, name: str) -> None:
+    (root / name).parent.mkdir(exist_ok=True)
+    told = {}
+    for user in ("me:secret@", "me:${PASSWORD}@", ""):
+        (root / name).write_text(f"[global]\nindex-url = https://{user}index/simple\n")
+        (told[user],) = ask_file_server(sandbox_for(targets, "explore", "none", root), ("read_file", {"path": name}))
+    assert [user for user, answer in told.items() if "index-url" in answer.content] == ["me:${PASSWORD}@", ""]
+
+
 def test_credentials_behind_a_link_are_hidden_too(targets: Targets, level: Level, root: Path) -> None:
     (root / ".ssh").rename(root / "keys")
     (root / ".ssh").symlink_to("keys")

@@ -25,10 +25,15 @@ NAMES = (
 )  # fmt: skip
 """Files of passwords and shell histories, below a home or in a workspace that holds a copy of one."""
 
-WITH_PASSWORDS = (".npmrc", ".yarnrc.yml", ".yarnrc")
+WITH_PASSWORDS = (
+    ".npmrc", ".yarnrc.yml", ".yarnrc", "pip.conf", ".venv/pip.conf", "venv/pip.conf", "uv.toml", ".venv/uv.toml",
+)  # fmt: skip
 """Settings that projects share, so they are hidden only if they hold a password."""
 
-_PASSWORD = re.compile(rb"(?i)(?:_auth(?:Token)?|_password|npmAuth(?:Token|Ident))[\"']?\s*[:=]\s*[\"']?[^\s$\"']")
+_PASSWORD = re.compile(
+    rb"(?i)(?:_auth(?:Token)?|_password|npmAuth(?:Token|Ident))[\"']?\s*[:=]\s*[\"']?[^\s$\"']"
+    rb"|://[^\s/:@]*:[^\s/@$]+@"
+)
 
 
 _MOST = 64 * 1024
