@@ -290,6 +290,7 @@ def test_only_a_plan_is_approved_with_terms(as_lead: Team) -> None:
         ("## One\n1. a\n2. b\n## Two\n1. c", {}),
         ("2. a\n3. b", {}),
         ("- a\n- b", {}),
+        ("1. a\u20282. b\n2. c\f3. d", {1: "a\u20282. b", 2: "c\f3. d"}),
         ("", {}),
     ],
 )

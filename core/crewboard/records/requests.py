@@ -66,7 +66,8 @@ def steps_of(plan: str) -> dict[int, str]:
     """
     steps: dict[int, str] = {}
     code = ""
-    for line in plan.splitlines():
+    # As the screen and the model see lines: `splitlines` would also break at U+2028 and a form feed.
+    for line in plan.split("\n"):
         if (mark := _CODE.match(line)) is not None and (not code or mark[1].startswith(code)):
             code = "" if code else mark[1]
         elif not code and (item := _STEP.match(line)) is not None:
