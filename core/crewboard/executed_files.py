@@ -25,6 +25,8 @@ _RUN_BY_NAME = (
     # JavaScript.
     "package.json", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.*", "gruntfile.*", "gulpfile.*", "*.config.js",
     "*.config.cjs", "*.config.mjs", "*.config.ts", "*.config.mts", ".eslintrc*", ".prettierrc*", ".babelrc*",
+    # Other agents follow these.
+    "claude.md", "claude.local.md", "agents.md", "gemini.md", ".cursorrules", ".windsurfrules", ".clinerules",
     # Version control and CI.
     ".gitattributes", ".gitmodules", ".gitconfig", ".pre-commit-config.yaml", "lefthook.y*ml", ".lefthook.y*ml",
     ".lintstagedrc*", ".gitlab-ci.yml", ".travis.yml", "appveyor.yml", ".appveyor.yml", "azure-pipelines.yml",
@@ -35,7 +37,7 @@ _RUN_BY_NAME = (
 _RUN_BY_FOLDER = frozenset({
     ".git", ".githooks", "githooks", ".husky", ".vscode", ".idea", ".fleet", ".zed", ".devcontainer", ".github",
     ".forgejo", ".gitea", ".gitlab", ".circleci", ".buildkite", ".cargo", ".direnv", ".venv", "venv", "node_modules",
-    ".claude",
+    ".claude", ".cursor",
 })  # fmt: skip
 """Folders in which that is true of every file."""
 

@@ -254,6 +254,7 @@ def test_many_changes_of_many_agents_are_painted_quickly() -> None:
         "setup.py", "pyproject.toml", ".github/workflows/ci.yml", ".gitlab-ci.yml", ".husky/pre-commit", ".husky",
         "x.code-workspace", ".bashrc", ".git/hooks/pre-push", "vite.config.ts", ".venv/bin/git", "./Cargo.toml",
         ".pre-commit-config.yaml", "Dockerfile", ".devcontainer/devcontainer.json", "a.pth",
+        "src/AGENTS.md", "CLAUDE.md", ".cursor/rules/a.mdc",
     ],
 )  # fmt: skip
 def test_files_that_the_users_own_tools_run_are_known(path: str) -> None:

@@ -336,7 +336,9 @@ def test_deny_wins_over_ask_and_ask_over_allow() -> None:
     assert [each.effect for each in found if each is not None] == ["deny", "ask", "allow"]
 
 
-@pytest.mark.parametrize("path", ["docs/.envrc", "Makefile", "./docs//Conftest.py", "ci/.gitlab-ci.yml"])
+@pytest.mark.parametrize(
+    "path", ["docs/.envrc", "Makefile", "./docs//Conftest.py", "ci/.gitlab-ci.yml", "src/CLAUDE.md"]
+)
 def test_no_rule_allows_what_runs_on_your_machine(path: str) -> None:
     patterns = [Rule(id="r", tool="files", pattern=each) for each in ("**", path)]
     folder = Rule(id="r", tool="write_file", scope=str(PurePosixPath(path).parent))
