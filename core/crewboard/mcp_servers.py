@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 from msgspec import Struct, ValidationError, convert
 
-from crewboard import env
+from crewboard import acceptances, env
+from crewboard.acceptances import Acceptance
 from crewboard.agent_types import AgentType
-from crewboard.errors import BadDataError, StorageError, UsageError
+from crewboard.errors import BadDataError, UsageError
 from crewboard.records.base import check_depth, describe_invalid
 from crewboard.redaction import hidden, is_secret, redact
 from crewboard.type_files import open_folder, read_regular
@@ -270,13 +270,17 @@ def resolve(server: McpServer, environment: Mapping[str, str]) -> Resolved:
     )
 
 
-def _accepted(environment: Mapping[str, str]) -> Path:
-    return env.state_home(environment) / "accepted-mcp"
+_RECORDS = "mcp"
 
 
 def is_accepted(server: McpServer, root: Path, environment: Mapping[str, str]) -> bool:
     """Return True if the user accepted this server as it is now, or the type that brings it."""
-    return server.with_type or (_accepted(environment) / server.sha256(root)).exists()
+    if server.with_type:
+        return True
+    if (record := acceptances.find(_RECORDS, server.name, root, environment)) is not None:
+        return record.sha256 == server.sha256(root)
+    # As older versions recorded it.
+    return (acceptances.folder(_RECORDS, environment) / server.sha256(root)).exists()
 
 
 def accept(server: McpServer, root: Path, environment: Mapping[str, str]) -> None:
@@ -285,23 +289,9 @@ def accept(server: McpServer, root: Path, environment: Mapping[str, str]) -> Non
     Raises:
         StorageError: It could not be recorded.
     """
-    folder, key = _accepted(environment), server.sha256(root)
-    record = _Acceptance(server.name, os.path.realpath(root), _digests(server, key))
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        with os.fdopen(os.open(folder / key, flags, 0o600), "wb") as file:
-            file.write(msgspec.json.encode(record))
-    except OSError as error:
-        raise StorageError(f"cannot record in {folder} that {server.name} was accepted: {error.strerror}") from error
-
-
-class _Acceptance(Struct, frozen=True):
-    """The record of an accepted server: its place, and digests of its parts, which tell later what changed."""
-
-    name: str
-    root: str
-    parts: dict[str, str] = {}
+    key = server.sha256(root)
+    record = Acceptance(server.name, os.path.realpath(root), key, parts=_digests(server, key))
+    acceptances.accept(_RECORDS, record, environment)
 
 
 def _digests(server: McpServer, key: str) -> dict[str, str]:
@@ -313,30 +303,17 @@ def _digests(server: McpServer, key: str) -> dict[str, str]:
     return {name: hashlib.sha256(text).hexdigest()[:16] for name, text in texts.items()}
 
 
-def _acceptances(root: Path, environment: Mapping[str, str]) -> dict[Path, _Acceptance]:
-    """Return the records of a workspace, the oldest first. Those of older versions are empty and name none."""
-    found: list[tuple[float, Path, _Acceptance]] = []
-    with contextlib.suppress(OSError):
-        for path in _accepted(environment).iterdir():
-            with contextlib.suppress(OSError, msgspec.DecodeError):
-                record = msgspec.json.decode(path.read_bytes(), type=_Acceptance)
-                if record.root == os.path.realpath(root):
-                    found.append((path.stat().st_mtime, path, record))
-    return {path: record for _, path, record in sorted(found, key=lambda each: each[:2])}
-
-
 def accepted_names(root: Path, environment: Mapping[str, str]) -> list[str]:
     """Return the names of servers of a workspace that the user accepted, also of those that are no longer there."""
-    return sorted({record.name for record in _acceptances(root, environment).values()})
+    return sorted(record.name for record in acceptances.find_all(_RECORDS, root, environment) if record.sha256)
 
 
 def changes(server: McpServer, root: Path, environment: Mapping[str, str]) -> list[str]:
     """Return which parts of a server's entry are not as the user last accepted them; none if that is not known."""
-    accepted = [each for each in _acceptances(root, environment).items() if each[1].name == server.name]
-    if not accepted:
+    record = acceptances.find(_RECORDS, server.name, root, environment)
+    if record is None or not record.sha256:
         return []
-    path, record = accepted[-1]
-    now = _digests(server, path.name)
+    now = _digests(server, record.sha256)
     return sorted(part for part in {*now, *record.parts} if now.get(part) != record.parts.get(part))
 
 
@@ -358,25 +335,18 @@ def _cut(text: str) -> str:
 
 
 def revoke(name: str, root: Path, environment: Mapping[str, str]) -> bool:
-    """Revoke every acceptance of a server called `name`; return True if there was one. Its agents lose it.
+    """Revoke the acceptance of a server called `name`; return True if there was one. Its agents lose it.
 
     Raises:
         StorageError: It could not be recorded.
     """
-    paths = {path for path, record in _acceptances(root, environment).items() if record.name == name}
-    # Records of older versions have no name: such a one is found as long as the entry is as it was.
+    was_accepted = name in accepted_names(root, environment)
     with contextlib.suppress(BadDataError):
-        if (server := read(root).servers.get(name)) is not None:
-            paths.add(_accepted(environment) / server.sha256(root))
-    was_accepted = False
-    for path in paths:
-        try:
-            path.unlink()
-            was_accepted = True
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise StorageError(f"cannot remove {path}: {error.strerror}") from error
+        server = read(root).servers.get(name)
+        was_accepted = was_accepted or (server is not None and is_accepted(server, root, environment))
+    if was_accepted:
+        # No record of an older version counts beside it.
+        acceptances.accept(_RECORDS, Acceptance(name, os.path.realpath(root), ""), environment)
     return was_accepted
 
 

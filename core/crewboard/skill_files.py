@@ -16,10 +16,11 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from crewboard import type_files
+from crewboard import acceptances, type_files
+from crewboard.acceptances import Acceptance
 from crewboard.errors import BadDataError, UsageError
 from crewboard.names import PROJECT_FILES, imports_of
-from crewboard.type_files import SKILL_FILE, SKILLS_FOLDER, Acceptance, open_folder
+from crewboard.type_files import SKILL_FILE, SKILLS_FOLDER, open_folder
 
 NAME = re.compile(r"\w[\w .:-]*")
 LONGEST_NAME = 100
@@ -231,7 +232,7 @@ def accepted_files(root: Path, environment: Mapping[str, str]) -> dict[str, str]
 
 def accepted(root: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the SHA-256 of each skill that the user accepted in a workspace, by name."""
-    return {each.name: each.sha256 for each in type_files.acceptances(_RECORDS, root, environment) if each.name}
+    return {each.name: each.sha256 for each in acceptances.find_all(_RECORDS, root, environment) if each.name}
 
 
 def trust(skill: ProjectSkill, root: Path, environment: Mapping[str, str]) -> None:
@@ -240,7 +241,7 @@ def trust(skill: ProjectSkill, root: Path, environment: Mapping[str, str]) -> No
     Raises:
         StorageError: It could not be recorded.
     """
-    type_files.accept(_RECORDS, Acceptance(skill.name, os.path.realpath(root), skill.sha256), environment)
+    acceptances.accept(_RECORDS, Acceptance(skill.name, os.path.realpath(root), skill.sha256), environment)
 
 
 def not_accepted(root: Path, environment: Mapping[str, str]) -> list[str]:
@@ -251,7 +252,7 @@ def not_accepted(root: Path, environment: Mapping[str, str]) -> list[str]:
 
 def was_told(root: Path, environment: Mapping[str, str]) -> bool:
     """Return True if the user was told (`note_told`), or has accepted something of this workspace."""
-    return any(True for _ in type_files.acceptances(_RECORDS, root, environment))
+    return any(True for _ in acceptances.find_all(_RECORDS, root, environment))
 
 
 def note_told(root: Path, environment: Mapping[str, str]) -> None:
@@ -260,4 +261,4 @@ def note_told(root: Path, environment: Mapping[str, str]) -> None:
     Raises:
         StorageError: It could not be recorded.
     """
-    type_files.accept(_RECORDS, Acceptance("", os.path.realpath(root), ""), environment)
+    acceptances.accept(_RECORDS, Acceptance("", os.path.realpath(root), ""), environment)

@@ -22,11 +22,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-from msgspec import DecodeError, Meta, Struct, ValidationError, convert, field
-from msgspec.json import decode as json_decode
-from msgspec.json import encode as json_encode
+from msgspec import Meta, Struct, ValidationError, convert, field
 
-from crewboard import env, models
+from crewboard import acceptances, models
 from crewboard.agent_types import (
     ALL_MCP,
     GATED_TOOLS,
@@ -623,55 +621,6 @@ def _load_front(text: str, most: int = MAX_FRONT) -> Any:  # noqa: ANN401  whate
         raise BadDataError(str(error).splitlines()[0] if str(error) else "no YAML") from error
 
 
-class Acceptance(Struct, frozen=True):
-    """The record of a text of a workspace that the user accepted. There is one for each name and workspace.
-
-    So what was accepted before it is not accepted any more. `powers` are those of a type.
-    """
-
-    name: str
-    root: str
-    sha256: str
-    powers: str = ""
-
-
-def _records(what: str, environment: Mapping[str, str]) -> Path:
-    return env.state_home(environment) / f"accepted-{what}"
-
-
-def _key(root: str, name: str) -> str:
-    return f"{hashlib.sha256(json.dumps([root, name]).encode()).hexdigest()}.json"
-
-
-def accept(what: str, record: Acceptance, environment: Mapping[str, str]) -> None:
-    """Record that the user accepted one of the `types` or `skills`, in place of what was accepted before.
-
-    Raises:
-        StorageError: It could not be recorded.
-    """
-    folder = _records(what, environment)
-    path = folder / _key(record.root, record.name)
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        written = path.with_suffix(f".{os.getpid()}")
-        written.touch(0o600)
-        written.write_bytes(json_encode(record))
-        written.replace(path)
-    except OSError as error:
-        raise StorageError(f"cannot record in {folder} that {record.name} was accepted: {error.strerror}") from error
-
-
-def acceptances(what: str, root: Path, environment: Mapping[str, str]) -> Iterator[Acceptance]:
-    """Yield what the user accepted in a workspace; what cannot be read is not accepted."""
-    place = os.path.realpath(root)
-    with contextlib.suppress(OSError):
-        for path in _records(what, environment).glob("*.json"):
-            with contextlib.suppress(OSError, DecodeError):
-                record = json_decode(path.read_bytes(), type=Acceptance)
-                if record.root == place and path.name == _key(place, record.name):
-                    yield record
-
-
 def is_trusted(kind: AgentType, environment: Mapping[str, str]) -> bool:
     """Return True if a type is built in, or the user accepted its file as it is now, and as it is understood now.
 
@@ -679,12 +628,12 @@ def is_trusted(kind: AgentType, environment: Mapping[str, str]) -> bool:
     """
     if not kind.sha256:
         return True
-    for record in acceptances("types", Path(kind.root), environment):
-        if record.name == kind.name:
-            return (record.sha256, record.powers) == (kind.sha256, _powers(kind))
+    record = acceptances.find("types", kind.name, Path(kind.root), environment)
+    if record is not None:
+        return (record.sha256, record.powers) == (kind.sha256, _powers(kind))
     try:
         # As older versions recorded it, for every workspace.
-        return (_records("types", environment) / kind.sha256).read_text() == _powers(kind)
+        return (acceptances.folder("types", environment) / kind.sha256).read_text() == _powers(kind)
     except (OSError, ValueError):
         return False
 
@@ -695,7 +644,8 @@ def trust(kind: AgentType, environment: Mapping[str, str]) -> None:
     Raises:
         StorageError: It could not be recorded.
     """
-    accept("types", Acceptance(kind.name, os.path.realpath(kind.root), kind.sha256, _powers(kind)), environment)
+    record = acceptances.Acceptance(kind.name, os.path.realpath(kind.root), kind.sha256, _powers(kind))
+    acceptances.accept("types", record, environment)
 
 
 def _powers(kind: AgentType) -> str:

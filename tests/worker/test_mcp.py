@@ -346,13 +346,25 @@ def test_a_server_is_accepted_as_it_is_and_where_it_is(tmp_path: Path) -> None:
     assert not mcp_servers.revoke("a", tmp_path, environment)
 
 
+def test_an_earlier_accepted_entry_does_not_come_back(tmp_path: Path) -> None:
+    """An agent can write it back."""
+    environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    first, second = (found_in(a={"command": name}).servers["a"] for name in ("run1", "run2"))
+    mcp_servers.accept(first, tmp_path, environment)
+    mcp_servers.accept(second, tmp_path, environment)
+    assert mcp_servers.is_accepted(second, tmp_path, environment)
+    assert not mcp_servers.is_accepted(first, tmp_path, environment)
+    assert mcp_servers.changes(first, tmp_path, environment) == ["command"]
+    assert mcp_servers.accepted_names(tmp_path, environment) == ["a"]
+
+
 def test_the_record_of_an_older_version_can_be_revoked(tmp_path: Path) -> None:
     environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
     bring(tmp_path, a={"command": "run"})
     server = mcp_servers.find(tmp_path, "a")
-    mcp_servers.accept(server, tmp_path, environment)
-    (record,) = (path for path in (tmp_path / "state").rglob("*") if path.is_file())
-    record.write_text("")
+    folder = tmp_path / "state/crewboard/accepted-mcp"
+    folder.mkdir(parents=True)
+    (folder / server.sha256(tmp_path)).write_text("")
     assert mcp_servers.is_accepted(server, tmp_path, environment)
     assert mcp_servers.revoke("a", tmp_path, environment)
     assert not mcp_servers.is_accepted(server, tmp_path, environment)
