@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from crewboard.readmodel.crash_report import CrashReport
     from crewboard.readmodel.file_activity import FileActivity
 
+UNUSED = 30.0
+"""Seconds after which a reader that no shown view asks is dropped: of a busy team it keeps megabytes."""
+
 _KEPT = 64
 """Readers of one kind that are kept; more if the team has more agents, which are read in turn."""
 
@@ -107,35 +110,49 @@ class ProcessHistoryReader:
 
 
 class Readers:
-    """The readers of one team. They are kept, so that reading the same files again reads only new data."""
+    """The readers of one team, and what they answered. Reading the same files again reads only new data.
+
+    What no shown view has asked for `UNUSED` seconds is dropped, and read again if it is asked for.
+    """
 
     def __init__(self, team: TeamDirectory, probe: Probe) -> None:
         self.team = team
         self._kept = _KEPT
-        self._readers: dict[type, OrderedDict[str, Any]] = {}
-        self._answers: dict[Hashable, tuple[object, Any]] = {}
+        self._now = float("-inf")
+        self._readers: dict[type, OrderedDict[str, tuple[float, Any]]] = {}
+        """The readers, each with when it was used last; those unused for longest come first. So do the answers."""
+        self._answers: OrderedDict[Hashable, tuple[float, tuple[object, Any]]] = OrderedDict()
         self.processes = ProcessHistoryReader(team, probe)
+        self.rule_usage = journal.RuleUsageReader(team)
+        """Is never dropped: it keeps little, and would read all journals from their start."""
 
     def note(self, view: TeamView) -> None:
         """Record a new read of the team, before queries are run on it."""
         self.processes.note(view)
         self._kept = max(_KEPT, len(view.agents) + _SEATS)
+        # What the last reading used is in use, however long ago that was: the dashboard may have been suspended.
+        in_use, self._now = self._now, max(self._now, view.now)
+        caches: list[OrderedDict[Any, tuple[float, Any]]] = [*self._readers.values(), self._answers]
+        for kept in caches:
+            while kept and next(iter(kept.values()))[0] < min(in_use, view.now - UNUSED):
+                kept.popitem(last=False)
 
     def keep(self, kind: type[R], name: str, make: Callable[[], R]) -> R:
         """Return the reader of this kind for `name`, made if need be; those unused for longest are dropped."""
         readers = self._readers.setdefault(kind, OrderedDict())
-        if name not in readers:
-            readers[name] = make()
-            while len(readers) > self._kept:
-                readers.popitem(last=False)
-        readers.move_to_end(name)
-        return cast("R", readers[name])
+        known = readers.pop(name, None)
+        reader = make() if known is None else known[1]
+        readers[name] = (self._now, reader)
+        while len(readers) > self._kept:
+            readers.popitem(last=False)
+        return cast("R", reader)
 
     def unless_known(self, query: Hashable, evidence: object, make: Callable[[], T]) -> T:
         """Return the last answer to a query if it rests on the same evidence, else a new one."""
-        known = self._answers.get(query)
+        _, known = self._answers.pop(query, (0, None))
         if known is None or known[0] != evidence:
-            known = self._answers[query] = (evidence, make())
+            known = (evidence, make())
+        self._answers[query] = (self._now, known)
         return cast("T", known[1])
 
     def activity(self, name: str) -> tuple[Activity, ...]:
@@ -428,8 +445,7 @@ class Rules(Struct, frozen=True):
         view: TeamView,  # noqa: ARG002
     ) -> tuple[tuple[Rule, journal.RuleUsage], ...]:
         """Return the rules in the order in which they were added."""
-        reader = readers.keep(journal.RuleUsageReader, "", lambda: journal.RuleUsageReader(readers.team))
-        usage = reader.read()
+        usage = readers.rule_usage.read()
         rules = roster.load(readers.team).rules
         return tuple((rule, usage.get(rule.id, journal.RuleUsage())) for rule in rules)
 

@@ -38,7 +38,7 @@ from crewboard_tui.widgets.bars import (
 from crewboard_tui.widgets.collapsible_list import CollapsibleList
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
-from crewboard_tui.widgets.painter import binding_of, painted_lightly
+from crewboard_tui.widgets.painter import binding_of, forget_painted, painted_lightly
 from crewboard_tui.widgets.reading import ReadText
 
 __all__ = [
@@ -273,6 +273,7 @@ class BaseScreen(Screen[None]):
     def on_screen_suspend(self, event: events.ScreenSuspend) -> None:
         # Behind a palette or a line to write in, it can still be seen.
         if isinstance(self.app.screen, BaseScreen):
+            forget_painted(self)
             self.context.forget_hint(event.time)
             if self.MODE and self.is_ready:
                 self.show_all()

@@ -180,6 +180,15 @@ async def _paint_settled(screen: Screen[Any]) -> None:
     screen._on_timer_update()
 
 
+def forget_painted(screen: Screen[Any]) -> None:
+    """Drop the painted lines of a screen that is no longer seen, also those that Textual keeps of each part."""
+    for part in screen.walk_children(Widget):
+        part._styles_cache.clear()
+        painter = getattr(part, "_painter", None)
+        if isinstance(painter, Painter):
+            painter.forget()
+
+
 def set_title(pane: Widget, title: Content) -> None:
     """Set the title of a pane, and paint its line: Textual would paint the whole pane."""
     if pane.border_title != title:
@@ -249,6 +258,10 @@ class Painter:
         while len(self._known) > _KEPT_SCREENS * self._height():
             del self._known[next(iter(self._known))]
         return strip
+
+    def forget(self) -> None:
+        """Drop all painted lines."""
+        self._known.clear()
 
     def _height(self) -> int:
         """Return how many lines of the widget can be on the screen at once; 1 before it is laid out."""
