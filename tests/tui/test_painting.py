@@ -1,5 +1,6 @@
 """What is sent to the terminal: each change once, and nothing that looks the same."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,8 +11,10 @@ from rich.console import Console, RenderableType
 from rich.segment import Segment
 from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual._context import visible_screen_stack
+from textual.app import App
 from textual.screen import Screen
 from textual.strip import Strip
+from textual.timer import Timer
 
 from crewboard_tui.poller import KeysFirst
 from crewboard_tui.render.lines import Span
@@ -30,6 +33,8 @@ class Terminal:
     def __init__(self) -> None:
         self.screen = pyte.Screen(*SIZE)
         self.shown: list[list[str]] = []
+        self.unseen = 0
+        """How many pictures were made and not shown."""
         self._stream = pyte.Stream(self.screen)
 
     def paint(self, update: RenderableType | None, stage: Stage) -> None:
@@ -60,7 +65,9 @@ def painted(stage: Stage, patch: pytest.MonkeyPatch) -> Iterator[Terminal]:
         visible_screen_stack.set(screen_stack or [])
         whole = full or compositor.size.region in compositor._dirty_regions
         found = compositor.render_full_update(simplify=simplify) if whole else compositor.render_partial_update()
-        if not full:
+        if stage.app._batch_count:
+            terminal.unseen += 1
+        elif not full:
             terminal.paint(found, stage)
         return found
 
@@ -108,6 +115,33 @@ async def test_a_key_is_answered_before_the_team_is_read(frozen: Frozen, monkeyp
     async with opened(frozen, *SIZE) as stage:
         await stage.press("j")
         await stage.until(lambda: "key" in told and told[-1] == "paint", "a key, and a paint after it")
+
+
+@pytest.mark.parametrize("key", ["3", "6"])
+async def test_a_view_is_painted_once_it_is_complete(frozen: Frozen, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    set_timer = App.set_timer
+
+    def without_delays(app: App[None], delay: float, *given: Any, **more: Any) -> Timer | None:
+        return None if more.get("name") in ("switched", "delay_update") else set_timer(app, delay, *given, **more)
+
+    monkeypatch.setattr(App, "set_timer", without_delays)
+    async with opened(frozen, *SIZE) as stage:
+        with painted(stage, monkeypatch) as terminal:
+            await stage.until(lambda: terminal.lines == stage.text, "the Board in the terminal")
+            for pressed in (key, "1", "2", "1", key):
+                before = terminal.lines
+                terminal.shown.clear()
+                await stage.press(pressed)
+                await stage.until(lambda: terminal.lines == stage.text, "the view in the terminal")
+                for shown in terminal.shown:
+                    assert _panes(shown) in (_panes(before), _panes(terminal.lines)), "a part of a view"
+                    assert all(shown[-3:]), "a view without its keys"
+            assert not terminal.unseen
+
+
+def _panes(lines: list[str]) -> list[str]:
+    """Return the first words of the titles of the panes."""
+    return re.findall(r"┌─ (\S+)", "\n".join(lines))
 
 
 async def test_a_widget_keeps_the_painted_lines_of_three_screens(frozen: Frozen) -> None:

@@ -50,6 +50,7 @@ from crewboard_tui.render.themes import THEMES, AsciiFilter, SteadyStylesheet, a
 from crewboard_tui.settings import Settings, keep_visit, read_visit
 from crewboard_tui.views import registry
 from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot, is_form
+from crewboard_tui.widgets.painter import switches_at_once
 
 if TYPE_CHECKING:
     from crewboard_tui.views.teams import TeamChoice
@@ -85,6 +86,7 @@ def _palette() -> type[Provider]:
     return Commands
 
 
+@switches_at_once
 class CrewboardApp(App[None], inherit_bindings=False):
     """The dashboard of one team on one terminal."""
 

@@ -1,13 +1,17 @@
 """Paint lines into Textual strips in the theme's colours, and screens once per key, only where they changed.
 
+How screens paint otherwise than Textual does it is kept together here. To be proposed to Textual, so that this can go:
+`App.switch_mode` ends its delay once the new screen has handled `ScreenResume`, and after 50 ms at the latest; a timer
+cannot know when a screen is complete, and is most of what such a key takes (`switches_at_once`).
+
 Tones are not component classes: a stylesheet computes those for each widget at every change of focus or size, which
 took half of the time to the first picture.
 """
 
-# ruff: noqa: SLF001  how a screen paints otherwise than Textual does it is kept together here
+# ruff: noqa: SLF001  it reaches into Textual
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial, wraps
 from typing import Any, TypeVar
 
@@ -15,6 +19,7 @@ from msgspec import Struct
 from rich.segment import Segment
 from rich.style import Style
 from textual._compositor import ChopsUpdate, Compositor
+from textual.app import App
 from textual.binding import ActiveBinding
 from textual.content import Content
 from textual.events import Idle
@@ -23,13 +28,15 @@ from textual.screen import UPDATE_PERIOD, Screen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.timer import Timer
-from textual.widget import Widget
+from textual.widget import AwaitMount, Widget
 
 from crewboard_tui.render.lines import Line, crop
 from crewboard_tui.render.sanitize import safe_text
 
 S = TypeVar("S", bound=Any)
 """A screen that has `after_paint`."""
+
+A = TypeVar("A", bound=App[Any])
 
 
 class Tone(Struct, frozen=True):
@@ -64,6 +71,9 @@ TONES = {
 
 QUIET_ROUNDS = 4
 """Rounds of the event loop without a message, from the focused widget up to the app, after which a key is handled."""
+
+SWITCHED = 0.05
+"""Seconds after which a view that was switched to is painted although it is not complete, as Textual does always."""
 
 MOST_ROUNDS = 64
 """Rounds after which the screen is painted in any case."""
@@ -139,7 +149,7 @@ def painted_lightly(kind: type[S]) -> type[S]:
     Textual would paint after the first of the messages that a key causes, and again a frame later after the others.
     Such a screen has a method `after_paint`, which is called after each paint.
     """
-    make, paint = kind.__init__, kind._on_timer_update
+    make, paint, render = kind.__init__, kind._on_timer_update, kind._compositor_refresh
 
     @wraps(make)
     def init(screen: S, *args: Any, **kwargs: Any) -> None:
@@ -157,16 +167,72 @@ def painted_lightly(kind: type[S]) -> type[S]:
         paint(screen)
         screen.after_paint()
 
+    def compositor_refresh(screen: S) -> None:
+        if screen.app._batch_count:
+            # Textual renders the screen here, and then does not show it.
+            screen._repaint_required = True
+        else:
+            render(screen)
+
     async def on_idle(screen: S, event: Idle) -> None:
         # What waits for the next paint needs the layout that follows from changes that are still on their way.
         if screen._callbacks:
             event.prevent_default()
             screen._update_timer.resume()
 
-    changed = {"__init__": init, "_update_timer": property(update_timer)}
+    changed = {"__init__": init, "_update_timer": property(update_timer), "_compositor_refresh": compositor_refresh}
     for name, own in {**changed, "_on_timer_update": on_timer_update, "_on_idle": on_idle}.items():
         setattr(kind, name, own)
     return kind
+
+
+def switches_at_once(kind: type[A]) -> type[A]:
+    """Make a class of apps paint a view that it switches to as soon as that is complete, with what the key did to it.
+
+    Textual paints nothing for 50 ms at each `switch_mode`, so that no screen is seen before it is complete.
+    """
+    switch, delay_update = kind.switch_mode, kind.delay_update
+
+    @wraps(switch)
+    def switch_mode(app: A, mode: str) -> AwaitMount:
+        if mode == app.current_mode:
+            return switch(app, mode)
+        end = _hold_paint(app)
+        try:
+            return switch(app, mode)
+        finally:
+            # After what the key does further, and then behind the messages with which the screen resumes.
+            app.call_later(_call_in_screen, app, end)
+
+    def delay(app: A, delay: float = SWITCHED) -> None:
+        # The delay with which Textual's `switch_mode` begins.
+        if not app._batch_count:
+            delay_update(app, delay)
+
+    for name, own in {"switch_mode": switch_mode, "delay_update": delay}.items():
+        setattr(kind, name, own)
+    return kind
+
+
+def _hold_paint(app: App[Any]) -> Callable[[], None]:
+    """Let an app paint nothing until the returned function is called, or `SWITCHED` seconds have passed."""
+    app._begin_batch()
+    ends = iter([app._end_batch])
+
+    def end() -> None:
+        for end_batch in ends:
+            end_batch()
+            for screen in [] if app._batch_count else app.screen_stack[-1:]:
+                screen.refresh()
+
+    app.set_timer(SWITCHED, end, name="switched")
+    return end
+
+
+def _call_in_screen(app: App[Any], callback: Callable[[], None]) -> None:
+    """Call `callback` once the current screen has handled its messages; at once if it handles none any more."""
+    if not any(screen.call_later(callback) for screen in app.screen_stack[-1:]):
+        callback()
 
 
 async def _paint_settled(screen: Screen[Any]) -> None:
