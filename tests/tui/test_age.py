@@ -13,6 +13,7 @@ from crewboard import TeamReader, TeamView
 from crewboard.records.events import ToolResult
 from crewboard.store import journal
 from crewboard_tui.queries import UNUSED, Feed, MailFrom, Query, Readers, TouchedFiles, WorkOf
+from crewboard_tui.terminal_input import RestingDriver
 from crewboard_tui.widgets.painter import Painter
 from tests.frozen import NOW, Frozen, make_empty
 from tests.tui.stage import opened
@@ -90,3 +91,8 @@ def _painted(screen: Widget) -> int:
     parts = list(screen.walk_children(Widget))
     painters = [each for part in parts if isinstance(each := getattr(part, "_painter", None), Painter)]
     return sum(len(part._styles_cache._cache) for part in parts) + sum(len(each._known) for each in painters)
+
+
+async def test_the_dashboard_waits_for_keys_without_waking_up(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        assert stage.app.driver_class is RestingDriver

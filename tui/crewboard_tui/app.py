@@ -19,6 +19,7 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.command import Provider
 from textual.css.query import NoMatches
+from textual.driver import Driver
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
 from textual.widget import AwaitMount
@@ -276,6 +277,15 @@ class CrewboardApp(App[None], inherit_bindings=False):
         """Send a sequence to the terminal, past the screen."""
         if self._driver is not None:
             self._driver.write(sequence)
+
+    def get_driver_class(self) -> type[Driver]:
+        # Imported here because Textual imports its driver here, and another one if the environment names it.
+        from textual.drivers.linux_driver import LinuxDriver
+
+        from crewboard_tui.terminal_input import RestingDriver
+
+        found = super().get_driver_class()
+        return RestingDriver if found is LinuxDriver else found
 
     def get_line_filters(self) -> list[LineFilter]:
         # Textual turns colours to greys, which are colours too (no-color.org).
