@@ -13,6 +13,7 @@ from crewboard import TeamReader, TeamView
 from crewboard.records.events import ToolResult
 from crewboard.store import journal
 from crewboard_tui.queries import UNUSED, Feed, MailFrom, Query, Readers, TouchedFiles, WorkOf
+from crewboard_tui.render.formats import format_age, format_span
 from crewboard_tui.terminal_input import RestingDriver
 from crewboard_tui.widgets.painter import Painter
 from tests.frozen import NOW, Frozen, make_empty
@@ -91,6 +92,14 @@ def _painted(screen: Widget) -> int:
     parts = list(screen.walk_children(Widget))
     painters = [each for part in parts if isinstance(each := getattr(part, "_painter", None), Painter)]
     return sum(len(part._styles_cache._cache) for part in parts) + sum(len(each._known) for each in painters)
+
+
+def test_below_a_minute_an_age_changes_sixteen_times() -> None:
+    ages = [format_age(second) for second in range(61)]
+    assert ages[:11] == ["0s", "1s", "2s", "3s", "4s", *5 * ["5s"], "10s"]
+    assert ages[-2:] == ["55s", "1m"]
+    assert len(set(ages[:60])) == 16
+    assert (format_age(3599.9), format_age(-1), format_span(59)) == ("59m", "0s", "59s")
 
 
 async def test_the_dashboard_waits_for_keys_without_waking_up(frozen: Frozen) -> None:

@@ -42,7 +42,7 @@ async def test_an_agent_row_has_state_pid_cpu_memory_mail_and_task(frozen: Froze
     async with opened(frozen) as stage:
         await stage.sees("flaky-hunt")
         (api,) = (line for line in stage.text if " api " in line and "edit_file" in line)
-        for fact in ("● api", "run", "code", "4395", "edit_file src/api/routes.py", "12s", "11%", "140M", "#9"):
+        for fact in ("● api", "run", "code", "4395", "edit_file src/api/routes.py", "10s", "11%", "140M", "#9"):
             assert fact in api
 
 

@@ -15,9 +15,17 @@ from crewboard_tui.render.lines import Line, Span
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
+STEP = 5
+"""Seconds in which an age grows below a minute: each change of one paints a row for each agent that rests."""
+
 
 def format_age(seconds: float) -> str:
-    """Format an age in at most four cells: `9s`, `4m`, `3h`, `12d`."""
+    """Format an age that ticks in at most four cells: `3s`, `4m`, `3h`, `12d`; from 5 s on in steps of 5 s."""
+    return format_span(seconds if seconds < STEP else seconds // STEP * STEP)
+
+
+def format_span(seconds: float) -> str:
+    """Format a time that passed in at most four cells: `9s`, `4m`, `3h`, `12d`."""
     seconds = max(0, int(seconds))
     if seconds < _MINUTE:
         return f"{seconds}s"

@@ -13,7 +13,7 @@ from crewboard.protocol.approvals import ineffective_reason
 from crewboard.readmodel import mail
 from crewboard.readmodel.mail import MessageView, display_name, headline, is_notice, question_in, request_announced
 from crewboard.readmodel.needs import summarise
-from crewboard_tui.render.formats import format_age, format_clock, format_moment, is_same_day
+from crewboard_tui.render.formats import format_clock, format_moment, format_span, is_same_day
 from crewboard_tui.render.lines import Line, Span, clip, one_line, pad_name, say, spread, wrap
 from crewboard_tui.views.rows import mark_span
 from crewboard_tui.widgets.line_list import LazyRows, LineList, Row
@@ -277,7 +277,7 @@ def _time(at: float | None, sent: float, width: int) -> Span:
     if at is None:
         return Span(f" {'—':>{width}}", "warning")
     # 8 cells fit a time of day.
-    text = format_clock(at) if width == 8 else f"+{format_age(at - sent)}"  # noqa: PLR2004
+    text = format_clock(at) if width == 8 else f"+{format_span(at - sent)}"  # noqa: PLR2004
     return Span(f" {text:>{width}}", "dim")
 
 

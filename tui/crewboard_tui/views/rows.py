@@ -34,6 +34,7 @@ from crewboard_tui.render.formats import (
     format_long_age,
     format_money,
     format_size,
+    format_span,
 )
 from crewboard_tui.render.lines import (
     Align,
@@ -102,7 +103,7 @@ def doing(agent: AgentView, now: float) -> str:
         return one_line(summarise(agent.asks[0]))
     if agent.state == "retrying" and agent.retry_at is not None:
         error = f": {agent.last_error}" if agent.last_error else ""
-        return one_line(f"again in {format_age(agent.retry_at - now)}{error}")
+        return one_line(f"again in {format_span(agent.retry_at - now)}{error}")
     if agent.shown == "idle":
         # The STATE column already says that it is idle.
         return one_line(agent.last_error or agent.setup_error or _unread_words(agent))
