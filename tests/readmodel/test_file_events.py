@@ -213,6 +213,23 @@ def test_a_question_is_answered_without_a_reading(
     assert reads.acquire(timeout=WAIT_TIMEOUT), "what the user has just changed is read at once"
 
 
+def test_changes_that_are_gathered_are_published_in_a_hurry(
+    directory: TeamDirectory, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher, "SWEEP", 600.0)
+    reads, pace = threading.Semaphore(0), [600.0]
+    watching = Watcher(directory.path, reads.release, pace=lambda: pace[0])
+    stack.callback(watching.stop)
+    watching.start()
+    assert reads.acquire(timeout=WAIT_TIMEOUT)
+    directory.config.on_disk.write_text("x")
+    watching.hurry()
+    assert not reads.acquire(blocking=False), "the pace has not changed"
+    pace[0] = 0.0
+    watching.hurry()
+    assert reads.acquire(timeout=WAIT_TIMEOUT)
+
+
 def test_questions_that_keep_coming_put_off_no_sweep(
     directory: TeamDirectory, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

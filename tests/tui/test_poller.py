@@ -247,6 +247,18 @@ def test_the_pace_slows_down_in_a_burst_and_not_before() -> None:
     assert pace.delay(1.0, long_ago) < BURST_AT_KEYS
 
 
+def test_what_changed_in_a_burst_is_shown_at_once_after_a_key(
+    listener: Listener, frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crewboard_tui.poller.BURST", 600.0)
+    monkeypatch.setattr("crewboard_tui.poller.BURST_AT_KEYS", 0.0)
+    for number in range(4):
+        assert _unread(listener.next().view) == 1 + number
+        frozen.mail(100 + number, "ui", "api", "message", f"number {number}", 1)
+    listener.reading.note_key()
+    assert _unread(listener.next().view) == 5
+
+
 def test_a_team_that_goes_on_changing_is_shown_four_times_a_second() -> None:
     pace, now, shown = Pace(), 0.0, 0
     while now < 60.0:

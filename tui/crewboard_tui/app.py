@@ -305,7 +305,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
     async def _handle_key(self, event: events.Key | events.Paste) -> None:
         if isinstance(event, events.Key):
-            self.context.reading.keys.note_key()
+            self.context.reading.note_key()
         await super().on_event(event)
 
     def on_key(self, event: events.Key) -> None:

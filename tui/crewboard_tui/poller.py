@@ -2,8 +2,8 @@
 
 The app says what the shown view asks (`queries.Query`); nothing else is read. A file event has the files of its agent
 read; all agents are read in turn, in case an event was lost, and for what no event tells. One message goes to the app
-for each batch of changes: at most four a second while they keep coming, eight while the user presses keys, and none
-while nothing changes.
+for each batch of changes: at most four a second while they keep coming, eight while the user presses keys, the first of
+them at once, and none while nothing changes.
 """
 
 import logging
@@ -196,6 +196,11 @@ class TeamPoller:
         if wanted != self._queries:
             self._queries = wanted
             self._watcher.look()
+
+    def note_key(self) -> None:
+        """Note that the user pressed a key: what has changed meanwhile is shown with its effect, or soon after."""
+        self.keys.note_key()
+        self._watcher.hurry()
 
     def poke(self) -> None:
         """Read at once: the user has just changed something."""

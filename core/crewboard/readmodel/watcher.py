@@ -36,9 +36,10 @@ def never() -> bool:
 class Watcher:
     """Calls `publish`, in its own thread, when the team may have changed, and at least every `SWEEP` seconds.
 
-    `pace` returns, after each call, how many seconds to gather further changes. `answer` is called instead if only a
-    `look` asks for something else about the team, and the team was read within `SWEEP` seconds. `is_calm` returns True
-    if nothing can change now without a file event: then `CALM_SWEEP` is enough. The team need not exist yet.
+    `pace` returns how many seconds to gather further changes after a call; each `hurry` asks it again. `answer` is
+    called instead if only a `look` asks for something else about the team, and the team was read within `SWEEP`
+    seconds. `is_calm` returns True if nothing can change now without a file event: then `CALM_SWEEP` is enough. The
+    team need not exist yet.
     """
 
     def __init__(
@@ -93,6 +94,10 @@ class Watcher:
         self._poked.set()
         self._wake.set()
 
+    def hurry(self) -> None:
+        """Publish changes that are being gathered as soon as `pace` says now."""
+        self._poked.set()
+
     def take_changed(self) -> frozenset[str] | None:
         """Return the agents whose files changed since the last call; None if any file of the team may have."""
         everything, self._all_changed = self._all_changed, False
@@ -144,7 +149,7 @@ class Watcher:
                 self._is_poked = False
                 published = time.monotonic()
                 self._publish()
-                self._gather(self._pace())
+                self._gather()
             if self._changed.is_set() or self._is_poked:
                 is_question = False
             elif self._wake.wait(CALM_SWEEP if self._has_events and self._is_calm() else SWEEP):
@@ -156,10 +161,10 @@ class Watcher:
                 self._arm()
         self._disarm()
 
-    def _gather(self, seconds: float) -> None:
+    def _gather(self) -> None:
         """Gather further changes, unless the whole team is to be read at once; what is asked meanwhile is answered."""
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0 and self._poked.wait(left):
+        began = time.monotonic()
+        while (left := began + self._pace() - time.monotonic()) > 0 and self._poked.wait(left):
             if self._is_poked:
                 return
             self._poked.clear()
