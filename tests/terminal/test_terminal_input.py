@@ -69,7 +69,7 @@ async def typist(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Typist]:
         signal.signal(number, handler)
 
 
-async def test_between_keys_nothing_wakes_the_thread_that_reads_them(typist: Typist) -> None:
+async def test_between_keys_nothing_wakes_the_thread(typist: Typist) -> None:
     for data, key in ((b"a", "a"), (b"\x1b[A", "up"), (b"b", "b")):
         typist.write(data)
         assert typist.key() == key

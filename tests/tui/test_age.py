@@ -1,23 +1,31 @@
 """A dashboard keeps and does no more after hours than at its start: counts and ratios, without a clock."""
 
 import gc
+import json
+import sys
 import tracemalloc
+from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 from textual.widget import Widget
 
-from crewboard import TeamReader, TeamView
+from crewboard import OPERATOR, TeamReader, TeamView
 from crewboard.records.events import ToolResult
 from crewboard.store import journal
+from crewboard_tui.background import TeamRead
 from crewboard_tui.queries import UNUSED, Feed, MailFrom, Query, Readers, TouchedFiles, WorkOf
 from crewboard_tui.render.formats import format_age, format_span
 from crewboard_tui.terminal_input import RestingDriver
-from crewboard_tui.widgets.painter import Painter
+from crewboard_tui.widgets.painter import Painter, TouchedCompositor
 from tests.frozen import NOW, Frozen, make_empty
-from tests.tui.stage import opened
+from tests.tui.stage import Stage, opened
+from tests.tui.test_feed import calls_of
+
+SNAPSHOTS = 3000
 
 _SECONDS = count()
 
@@ -63,7 +71,7 @@ def test_what_no_view_asks_for_is_dropped_after_a_while(team: Frozen) -> None:
         tracemalloc.stop()
 
 
-def test_what_a_view_asks_for_is_kept_however_long_nothing_was_read(team: Frozen) -> None:
+def test_what_a_view_asks_for_is_kept_however_long_it_rests(team: Frozen) -> None:
     print_text(team, "a-0", 3)
     view, readers = view_of(team), Readers(team.directory, team.probe)
     readers.note(view)
@@ -105,3 +113,82 @@ def test_below_a_minute_an_age_changes_sixteen_times() -> None:
 async def test_the_dashboard_waits_for_keys_without_waking_up(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         assert stage.app.driver_class is RestingDriver
+
+
+async def test_a_reading_is_painted_once(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.settles()
+        painted = _count_paints(monkeypatch)
+        for number in range(20):
+            _publish(stage, number)
+            await stage.sees(f"step {number} ")
+        assert len(painted) <= 20
+
+
+@pytest.mark.long
+async def test_thousands_of_snapshots_leave_nothing_behind(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.settles()
+        blocks = list[int]()
+        for number in range(SNAPSHOTS):
+            _publish(stage, number)
+            await stage.app.screen._invoke_and_clear_callbacks()
+            assert f"step {number} " in stage.all
+            if number in (SNAPSHOTS // 3, SNAPSHOTS - 1):
+                gc.collect()
+                blocks.append(sys.getallocatedblocks())
+        assert blocks[1] <= 1.05 * blocks[0]
+
+
+async def test_a_publication_costs_what_changed_and_not_the_agents(tmp_path: Path) -> None:
+    costs = list[tuple[int, int]]()
+    for agents in (5, 20):
+        team = make_empty(tmp_path / str(agents))
+        for number in range(agents):
+            team.hire(f"a-{number}", "explore", "working", "thinking", ago=90, pid=7)
+        reader = TeamReader(team.directory, clock=lambda: NOW, probe=team.probe)
+        reader.read()
+        async with opened(team, 120, 36) as stage:
+            await stage.settles()
+            _publish(stage, 0, "a-1")
+            await stage.sees("step 0 ")
+            showing = calls_of(partial(_publish, stage, 1, "a-1")) + calls_of(stage._render)
+            assert "step 1 " in stage.all
+        costs.append((calls_of(partial(reader.read, {"a-1"}, measured=0)), showing))
+    (reading, showing), (reading_more, showing_more) = costs
+    assert reading_more <= 1.5 * reading
+    assert showing_more <= 1.2 * showing
+
+
+def test_a_reading_costs_the_same_with_20000_unread_results(team: Frozen) -> None:
+    reader = TeamReader(team.directory, clock=lambda: NOW, probe=team.probe)
+    reader.read()
+    before = calls_of(reader.read)
+    letters = [
+        {"v": 1, "id": f"r{number}", "ts": NOW, "from": f"a-{number % 4}", "to": OPERATOR, "type": "result",
+         "content": f"result {number}", "metadata": {}}
+        for number in range(20_000)
+    ]  # fmt: skip
+    team.directory.inbox(OPERATOR).on_disk.write_text("".join(json.dumps(letter) + "\n" for letter in letters))
+    assert [need.kind for need in reader.read().needs] == 4 * ["result"]
+    assert calls_of(reader.read) <= 1.5 * before
+
+
+def _publish(stage: Stage, number: int, name: str = "ui") -> None:
+    """Show a reading of the team in which one agent does something else."""
+    context, view = stage.app.context, stage.app.context.snapshot.view
+    agents = tuple(replace(each, doing=f"step {number} ") if each.name == name else each for each in view.agents)
+    stage.app.on_team_read(TeamRead(context.reading, replace(context.snapshot, view=replace(view, agents=agents))))
+
+
+def _count_paints(patch: pytest.MonkeyPatch) -> list[Any]:
+    """Note each time that the screen is rendered for the terminal."""
+    painted, render = list[Any](), TouchedCompositor.render_update
+
+    def count_render(compositor: TouchedCompositor, full: bool = False, **more: Any) -> object:
+        if not full:
+            painted.append(compositor)
+        return render(compositor, full, **more)
+
+    patch.setattr(TouchedCompositor, "render_update", count_render)
+    return painted
