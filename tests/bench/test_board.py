@@ -13,9 +13,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pexpect
+import psutil
 import pyte
 import pytest
 
+from crewboard import OPERATOR
 from crewboard.commands.context import Team
 from crewboard.store.layout import TeamDirectory
 from tests.bench.baselines import KEY_APP, echo
@@ -38,6 +40,9 @@ STEPS = 60
 WARM = 7.0
 """Seconds after the first picture in which the other views are loaded."""
 TICKS = 10.0
+SWITCHES = 24
+BUSY = 240
+CHANGES_A_SECOND = 12
 
 _STORM = """
 import json, os, sys, time
@@ -148,11 +153,16 @@ def test_thirty_agents(figures: Figures, team: Team, stack: ExitStack) -> None:
     figures.add("a change to the terminal, 30 agents, 95 %", slowest(took), "ms", target=40)
 
 
+def letter(ident: str, to: str) -> bytes:
+    """Return the line of a message in a mailbox."""
+    fields = {"v": 1, "id": ident, "ts": time.time(), "from": "lead", "to": to, "type": "message",
+              "content": "hello", "metadata": {}}  # fmt: skip
+    return json.dumps(fields).encode() + b"\n"
+
+
 def appended_ms(box: int, name: str, number: int, screen: pexpect.spawn) -> float:
     """Return the milliseconds from a message in a mailbox to the first bytes on a screen that was at rest."""
-    letter = {"v": 1, "id": f"{name}-{number}", "ts": time.time(), "from": "lead", "to": name, "type": "message",
-              "content": "hello", "metadata": {}}  # fmt: skip
-    line = json.dumps(letter).encode() + b"\n"
+    line = letter(f"{name}-{number}", name)
     began = time.perf_counter()
     os.write(box, line)
     screen.read_nonblocking(65536, timeout=WAIT_TIMEOUT)
@@ -204,6 +214,72 @@ def test_keys_under_load(figures: Figures, team: Team, stack: ExitStack) -> None
         eventually(lambda: shown() == BOXES, "every message on the board")
     figures.add(f"a key while {BOXES * EACH:,} messages arrive, median", median(took), "ms")
     figures.add(f"a key while {BOXES * EACH:,} messages arrive, slowest", max(took), "ms", target=60)
+
+
+def switch_ms(board: pexpect.spawn) -> Iterator[float]:
+    """Open the Inbox and the Board in turns; return the milliseconds from each key until its view is painted."""
+    for key, words in itertools.cycle((("2", "Mailboxes"), ("1", "Peek"))):
+        rest(board, BETWEEN)
+        began = time.perf_counter()
+        board.send(key)
+        board.expect_exact(words)
+        yield (time.perf_counter() - began) * 1e3
+
+
+def cpu_ms(pid: int) -> float:
+    """Return the processor time that a process has used."""
+    used = psutil.Process(pid).cpu_times()
+    return (used.user + used.system) * 1e3
+
+
+def test_keys_that_open_views(figures: Figures, team: Team, stack: ExitStack, tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    old = Team(TeamDirectory(tmp_path / "old" / ".crewboard" / "default")).ensure()
+    names, _ = crowd(team, 30, stack, "idle"), crowd(old, 30, stack, "idle")
+    boards = [stack.enter_context(terminal(BOARD, each.directory.root, clean_environment())) for each in (team, old)]
+    app = stack.enter_context(terminal(KEY_APP, tmp_path, clean_environment()))
+    app.expect_exact("pressed 0 times")
+    for board in boards:
+        board.expect_exact(peek(names[0]))
+    for burst in range(3):
+        with old.directory.inbox(OPERATOR).on_disk.open("ab") as box:
+            box.writelines(letter(f"{burst}-{number}", OPERATOR) for number in range(10_000))
+        for board in boards:
+            rest(board, WARM / 2)
+    keys, took, bare = [switch_ms(board) for board in boards], list[tuple[float, ...]](), list[float]()
+    for each in keys:
+        # The first time, a view is made.
+        list(itertools.islice(each, 2))
+    before = [cpu_ms(board.pid) for board in boards]
+    for number in range(SWITCHES):
+        took.append(tuple(next(each) for each in keys))
+        bare.append(key_ms(app, number))
+    used = [(cpu_ms(board.pid) - start) / SWITCHES for board, start in zip(boards, before, strict=True)]
+    new_ms, old_ms = (median([each[at] for each in took]) for at in range(2))
+    at_once = figures.add(
+        "a key that opens a view, median", new_ms, "ms", ("a key in the smallest Textual app", median(bare)), target=25
+    )
+    after = figures.add(
+        "the same in a team with 30,000 messages, median", old_ms, "ms", ("without messages", new_ms), target=1.5
+    )
+    figures.add("the same in a team with 30,000 messages, processor time", used[1], "ms", ("without messages", used[0]))
+    assert at_once.within()
+    assert after.within()
+
+
+def test_a_busy_team(figures: Figures, team: Team, stack: ExitStack) -> None:
+    names = crowd(team, 20, stack)
+    with terminal(BOARD, team.directory.root, clean_environment(), rows=40) as board:
+        board.expect_exact(peek(names[0]))
+        rest(board, WARM)
+        process, began = psutil.Process(board.pid), time.monotonic()
+        before = process.cpu_times()
+        for number in range(BUSY):
+            set_status(team, names[number % 20], state="working", doing=f"step {number}", since=time.time())
+            rest(board, 1 / CHANGES_A_SECOND)
+        after = process.cpu_times()
+    used = after.user + after.system - before.user - before.system
+    figures.add("a board of 20 agents, 12 changes a second", used / (time.monotonic() - began) * 100, "% of a core")
 
 
 def test_five_hundred_agents(figures: Figures, team: Team, stack: ExitStack) -> None:

@@ -1,5 +1,6 @@
 """Painting of the dashboard, and its cost while nothing happens, next to an empty Textual app."""
 
+import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,19 +65,28 @@ def test_from_a_file_to_the_screen(figures: Figures, team: Team) -> None:
     figures.add("a change of status to the terminal, slowest", max(took), "ms")
 
 
+def switches(pid: int) -> int:
+    """Return how often the threads of a process have given up the processor to wait."""
+    found = (task / "status" for task in Path(f"/proc/{pid}/task").iterdir())
+    lines = itertools.chain.from_iterable(status.read_text().splitlines() for status in found)
+    return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+
+
 def test_an_idle_dashboard(figures: Figures, idle: Team) -> None:
     with terminal(BOARD, idle.directory.root, clean_environment()) as board:
         board.expect_exact("agent10")
         rest(board, BEHIND)
         process = psutil.Process(board.pid)
-        before, began = process.cpu_times(), time.monotonic()
+        before, woken, began = process.cpu_times(), switches(board.pid), time.monotonic()
         # The rest itself is measured.
         count = rest(board, REST)
-        after = process.cpu_times()
+        after, woken = process.cpu_times(), switches(board.pid) - woken
         pss = process.memory_full_info().pss / 2**20
     used = after.user + after.system - before.user - before.system
     figures.add("dashboard at rest, 30 agents", used / (time.monotonic() - began) * 100, "% of a core", target=0.5)
     memory = figures.add("dashboard at rest, proportional memory", pss, "MiB", target=55)
     figures.add("dashboard at rest, to the terminal", count, "bytes", target=0)
+    wakes = figures.add("dashboard at rest, wakes of its threads each second", woken / REST, "", target=8)
     assert count == 0
     assert memory.within()
+    assert wakes.within()
