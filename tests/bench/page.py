@@ -37,9 +37,8 @@ the team has run. Kept are, with the module that bounds it:
 | activity of an agent that was shown | the newest 500 lines, in 512 Ki characters | `readmodel/activity.py` |
 | mail of other programs, of each mailbox | of the newest 500 messages, in 256 Ki characters | `queries.py` |
 | rows of the Feed | those that are loaded | `views/activity.py`, `FeedRows` |
-| what was read for views that are not shown | dropped after 30 seconds | `queries.py`, `Readers` |
 | painted lines of a part of the screen | three screens of its height | `widgets/painter.py` |
-| painted lines of a view that is not shown | none | `widgets/painter.py`, `forget_painted` |
+| what was read and painted for a view that is not shown | nothing after 30 seconds | `queries.py`, `views/base.py` |
 """
 
 

@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import ActiveBinding, BindingsMap, BindingType
 from textual.containers import Container
 from textual.screen import Screen
+from textual.timer import Timer
 from textual.widget import Widget
 
 from crewboard import Need, Request, TeamView, env
@@ -20,7 +21,7 @@ from crewboard_tui.actions.search import Search
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap.bindings import BY_ID, GROUPS, KEYS, WHERE, Key, bindings_of, command_name
-from crewboard_tui.queries import Query, Snapshot
+from crewboard_tui.queries import UNUSED, Query, Snapshot
 from crewboard_tui.render.formats import format_path, format_places
 from crewboard_tui.render.lines import Line, Span, clip, line, say, spread, width_of, wrap
 from crewboard_tui.render.sanitize import safe_text
@@ -128,6 +129,8 @@ class BaseScreen(Screen[None]):
         self.are_keys_due = self.is_due = False
         """True if the footer, or everything, must be painted after the next refresh, and not before."""
         self._was_shown = False
+        self._forgets: Timer | None = None
+        """Ends the time for which its painted lines are kept while another screen is shown."""
 
     def offer(self, *groups: Iterable[Action]) -> None:
         """Offer these actions, with their keys; of two that share a key, only the first."""
@@ -264,6 +267,8 @@ class BaseScreen(Screen[None]):
         # The parts of a screen that is new were styled just now, when they were mounted.
         event.refresh_styles &= self._was_shown
         self._was_shown = True
+        if self._forgets is not None:
+            self._forgets.stop()
         if self.subject is not None:
             # The key may have led back to this screen.
             self.subject.pause()
@@ -273,10 +278,14 @@ class BaseScreen(Screen[None]):
     def on_screen_suspend(self, event: events.ScreenSuspend) -> None:
         # Behind a palette or a line to write in, it can still be seen.
         if isinstance(self.app.screen, BaseScreen):
-            forget_painted(self)
+            self._forgets = self.set_timer(UNUSED, self._forget_painted, name="forget")
             self.context.forget_hint(event.time)
             if self.MODE and self.is_ready:
                 self.show_all()
+
+    def _forget_painted(self) -> None:
+        if not self.is_current:
+            forget_painted(self)
 
     def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002
         self.refresh_soon()
