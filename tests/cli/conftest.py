@@ -69,7 +69,10 @@ def _offline(root: Path) -> Iterator[Cli]:
     run.end()
     for found in run("team", "list", "--json").json:
         assert run("team", "delete", found["name"], "--now").code == 0
-    eventually(lambda: not processes_of(root), "the end of every process of the team")
+    try:
+        eventually(lambda: not processes_of(root), "the end of every process of the team")
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {[each.as_dict() for each in processes_of(root)]}") from None
 
 
 @pytest.fixture

@@ -209,6 +209,16 @@ def test_a_supervisor_that_is_killed_while_it_is_asked_is_replaced(
     eventually(lambda: not supervisor_client.is_alive(directory), "its end")
 
 
+def test_a_supervisor_that_ends_while_it_is_asked_to_is_not_replaced(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, started = iter([True]), list[TeamDirectory]()
+    monkeypatch.setattr(supervisor_client, "is_alive", lambda _: next(looks, False))
+    monkeypatch.setattr(supervisor_client, "_start", started.append)
+    request_exit(directory)
+    assert started == []
+
+
 def test_the_runtime_directory_is_private(short: Path) -> None:
     made = supervisor_client.make_socket_folder({"XDG_RUNTIME_DIR": str(short)})
     assert made == short / "crewboard"

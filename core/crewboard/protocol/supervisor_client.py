@@ -187,13 +187,15 @@ def _send(team: TeamDirectory, request: ControlRequest) -> None:
         is_doubtful = holder is not None and holder == doubted and time.monotonic() - doubted_since < _TAKEN_WITHIN
         if not is_doubtful and holder is not None and holder.socket and _deliver(team, holder, line):
             return
-        if request.verb == "leave" and not is_alive(team):
-            return
-        if not is_alive(team) and time.monotonic() - started > 1:
-            _start(team)
-            # On a busy machine it takes long until the process runs. So its time begins here, only once.
-            deadline = time.monotonic() + START_TIMEOUT if not started else deadline
-            started = time.monotonic()
+        # Asked once: one that ends between two looks would be gone, and another be started that nothing ends.
+        if not is_alive(team):
+            if request.verb == "leave":
+                return
+            if time.monotonic() - started > 1:
+                _start(team)
+                # On a busy machine it takes long until the process runs. So its time begins here, only once.
+                deadline = time.monotonic() + START_TIMEOUT if not started else deadline
+                started = time.monotonic()
         time.sleep(_POLL)
     name, holder = team.path.name, leases.holder(team.supervisor_lock, Supervisor)
     if holder is None:
