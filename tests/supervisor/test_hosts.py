@@ -32,7 +32,7 @@ from crewboard.store.json_records import CachedFile
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.finalizer import LostRun
-from crewboard.supervisor.host import HostSupervisor, LocalHost, describe
+from crewboard.supervisor.host import HostSupervisor, LocalHost, Outage, describe
 from crewboard.supervisor.launcher import Ended, MemoryGroups, Ref
 from crewboard.supervisor.reconciler import Supervisor, Watched
 from tests import postgres
@@ -304,12 +304,26 @@ def test_a_host_says_whether_it_uses_the_offline_model(directory: TeamDirectory)
     assert LocalHost(directory, record, None, {env.OFFLINE: "1"}).record.offline
 
 
+def test_an_outage_is_left_to_the_process_that_begins_again(caplog: pytest.LogCaptureFixture) -> None:
+    """The database may come back while the lost workers are killed."""
+    outage = Outage(time.time() - 10, is_on=True)
+    outage.leave()
+    outage.end()
+    assert outage.is_on
+    assert time.time() - outage.answered_at >= 10
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize(
-    ("was_away", "evidence"),
-    [(True, "build1 could not reach the database for 34 s"), (False, "build1 was silent for 34 s, and lost its lease")],
+    ("away", "evidence"),
+    [
+        (30.0, "build1 could not reach the database for 34 s"),
+        (40.0, "build1 could not reach the database for 40 s"),
+        (0.0, "build1 was silent for 34 s, and lost its lease"),
+    ],
 )
 def test_evidence_of_a_host_that_began_again_stays_true(
-    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, evidence: str, *, was_away: bool
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, away: float, evidence: str
 ) -> None:
     """The words hold at any later time, and on any machine."""
     before = describe("build1", 1, [])
@@ -318,8 +332,8 @@ def test_evidence_of_a_host_that_began_again_stays_true(
     seen_at = directory.host("build1").below("host.json").changed_at()
     status = Status(run=1, pid=1, state="working", since=1, boot_id=before.boot_id, host="build1")
     monkeypatch.setattr(hosts, "now", lambda _: seen_at + 34)
-    again = LocalHost(directory, before, before, {}, was_away=was_away)
-    other = LocalHost(directory, describe("build2", 1, []), None, {}, was_away=was_away)
+    again = LocalHost(directory, before, before, {}, away=away)
+    other = LocalHost(directory, describe("build2", 1, []), None, {}, away=away)
     assert again.began_again
     assert not other.began_again
     monkeypatch.setattr(hosts, "now", lambda _: seen_at + 50)
@@ -328,7 +342,7 @@ def test_evidence_of_a_host_that_began_again_stays_true(
     json_records.save(directory.agent("scout").status, status)
     [lost] = other.find_lost()
     assert lost.seen_at == seen_at
-    either = "; build2 could not reach the database" if was_away else ""
+    either = "; build2 could not reach the database" if away else ""
     assert lost.evidence == f"build1 was silent for 50 s, and lost its lease{either}"
 
 

@@ -157,7 +157,7 @@ def run_host(team: TeamDirectory, record: Host) -> int:
     try:
         team.require_adopted()
         _log_to(team)
-        was_away = _wait_for_store(team, outage)
+        away = _wait_for_store(team, outage)
         if not team.config.exists():
             raise UsageError(f"the team {team.path.name} was removed from its database; the host ends")
         roster.require_own_agents(team)
@@ -170,7 +170,7 @@ def run_host(team: TeamDirectory, record: Host) -> int:
         me = Lease(pid=record.pid, boot_id=record.boot_id, start_ticks=record.start_ticks, host=record.name)
         leases.sign(held, me)
         before = store_hosts.load(team, record.name)
-        host = LocalHost(team, record, before, os.environ, was_away=was_away, outage=outage)
+        host = LocalHost(team, record, before, os.environ, away=away, outage=outage)
         asyncio.run(supervise(team, lock, host, held))
         leases.release(held)
     except (StorageError, LostLeaseError) as error:
@@ -200,10 +200,10 @@ def _inherited_outage() -> Outage:
     return Outage(float(since), is_on=True) if since else Outage()
 
 
-def _wait_for_store(team: TeamDirectory, outage: Outage) -> bool:
+def _wait_for_store(team: TeamDirectory, outage: Outage) -> float:
     """Wait until the store can be reached: it may have been away for long, and a host begins again then.
 
-    Return True if it was away.
+    Return for how many seconds it was away, 0 if it was not.
     """
     said = ""
     while True:
@@ -217,9 +217,9 @@ def _wait_for_store(team: TeamDirectory, outage: Outage) -> bool:
             said = str(error)
             time.sleep(_REACH_INTERVAL)
         else:
-            was_away = bool(said) or outage.is_on
+            away = time.time() - outage.answered_at if said or outage.is_on else 0.0
             outage.end()
-            return was_away
+            return away
 
 
 def _take_folder(team: TeamDirectory) -> Held:
@@ -270,6 +270,7 @@ def _begin_again(why: str, outage: Outage, supervisor: HostSupervisor | None = N
 
     A host that was asked to end, ends.
     """
+    outage.leave()
     ends = supervisor is not None and supervisor.is_draining
     log.error("%s; kills its workers, and %s", why, "ends" if ends else "begins again")
     if supervisor is not None:

@@ -82,9 +82,16 @@ class Outage:
     answered_at: float = field(default_factory=time.time)
     """When the database answered last."""
     is_on: bool = False
+    _is_left: bool = False
+
+    def leave(self) -> None:
+        """Leave it as it is to the process that begins again: threads of this one may yet see the database back."""
+        self._is_left = True
 
     def begin(self, error: Exception) -> None:
         """Log that the database is away, unless that is known."""
+        if self._is_left:
+            return
         if not self.is_on:
             at = time.strftime("%H:%M:%S", time.localtime(self.answered_at))
             log.warning("database away since %s: %s; waiting", at, error)
@@ -92,6 +99,8 @@ class Outage:
 
     def end(self) -> None:
         """Note that the database answers; log it if it was away."""
+        if self._is_left:
+            return
         if self.is_on:
             log.info("database back after %.0f s", time.time() - self.answered_at)
         self.answered_at, self.is_on = time.time(), False
@@ -100,7 +109,7 @@ class Outage:
 class LocalHost:
     """The host that this supervisor is. `before` is the record of its predecessor of the same name, if there was one.
 
-    `record` is the one that this host writes. `was_away`: it had to wait for the database before it began.
+    `record` is the one that this host writes. `away`: for how many seconds the database was away before it began.
     """
 
     def __init__(
@@ -110,7 +119,7 @@ class LocalHost:
         before: Host | None,
         environment: Mapping[str, str],
         *,
-        was_away: bool = False,
+        away: float = 0,
         outage: Outage | None = None,
     ) -> None:
         self.outage = outage or Outage()
@@ -120,7 +129,7 @@ class LocalHost:
         """Which cap of the team kept this host from claiming more; empty if none did."""
         self._team = team
         self._before = before
-        self._was_away = was_away
+        self._away = away
         self._began_at = store_hosts.now(team)
         self._seen_at = team.host(record.name).below("host.json").changed_at()
         self._looked: dict[str, Looked] = {}
@@ -249,12 +258,11 @@ class LocalHost:
         if not seen_at:
             return f"{host} left no record"
         if host == self.name and self.began_again:
-            silent = f"{max(0, self._began_at - seen_at):.0f} s"
-            return f"{host} could not reach the database for {silent}" if self._was_away else _silent(host, silent)
+            # It may have written once more, between the return of the database and its end.
+            silent = f"{max(0, self._began_at - seen_at, self._away):.0f} s"
+            return f"{host} could not reach the database for {silent}" if self._away else _silent(host, silent)
         why = _silent(host, f"{max(0, store_hosts.now(self._team) - seen_at):.0f} s")
-        return (
-            f"{why}; {self.name} could not reach the database" if self._was_away and seen_at < self._began_at else why
-        )
+        return f"{why}; {self.name} could not reach the database" if self._away and seen_at < self._began_at else why
 
     def _last_seen(self, host: str) -> float:
         """Return when a host last wrote its record, by the clock of the store."""
