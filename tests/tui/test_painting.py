@@ -1,7 +1,7 @@
 """What is sent to the terminal: each change once, and nothing that looks the same."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,11 +16,9 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.timer import Timer
 
-from crewboard.readmodel.mail import MessageView
 from crewboard_tui.poller import KeysFirst
 from crewboard_tui.render.lines import Span
 from crewboard_tui.views.board import Roster
-from crewboard_tui.views.message_list import MessageList
 from crewboard_tui.widgets.line_list import changed_cells
 from crewboard_tui.widgets.painter import TouchedCompositor, _without_cells_before
 from tests.frozen import Frozen
@@ -139,25 +137,6 @@ async def test_a_view_is_painted_once_it_is_complete(frozen: Frozen, monkeypatch
                     assert _panes(shown) in (_panes(before), _panes(terminal.lines)), "a part of a view"
                     assert all(shown[-3:]), "a view without its keys"
             assert not terminal.unseen
-
-
-async def test_the_inbox_comes_back_with_its_mail(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with opened(frozen, *SIZE) as stage:
-        await stage.press("2")
-        await stage.settles()
-        await stage.press("1")
-        shown, read = list[int](), MessageList.read
-
-        def note_read(pane: MessageList, letters: Sequence[MessageView], *given: Any) -> None:
-            if pane.id == "mail":
-                shown.append(len(letters))
-            read(pane, letters, *given)
-
-        monkeypatch.setattr(MessageList, "read", note_read)
-        await stage.press("2")
-        await stage.settles()
-        assert shown
-        assert all(shown), "it looked empty until it was read again"
 
 
 def _panes(lines: list[str]) -> list[str]:

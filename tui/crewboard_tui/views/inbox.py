@@ -242,8 +242,7 @@ class InboxScreen(BaseScreen):
         # A palette or a help page on top still shows the mail behind it.
         if isinstance(self.app.screen, BaseScreen):
             self._note_read(keep=None)
-            if self._most > readmodel_mail.MOST:
-                self._load_newest()
+            self._load_newest()
 
     def on_unmount(self) -> None:
         self._note_read(keep=None)
