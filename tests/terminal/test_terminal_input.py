@@ -13,7 +13,7 @@ import pytest
 from textual import events
 from textual.message import Message
 
-from crewboard_tui.terminal_input import RestingDriver
+from crewboard_tui.keys import RestingDriver
 
 WAIT_TIMEOUT = 60.0
 

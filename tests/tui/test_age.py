@@ -17,9 +17,9 @@ from crewboard import OPERATOR, TeamReader, TeamView
 from crewboard.records.events import ToolResult
 from crewboard.store import journal
 from crewboard_tui.background import TeamRead
+from crewboard_tui.keys import RestingDriver
 from crewboard_tui.queries import UNUSED, Feed, MailFrom, Query, Readers, TouchedFiles, WorkOf
 from crewboard_tui.render.formats import format_age, format_span
-from crewboard_tui.terminal_input import RestingDriver
 from crewboard_tui.views import base
 from crewboard_tui.widgets.painter import Painter, TouchedCompositor
 from tests.frozen import NOW, Frozen, make_empty

@@ -20,6 +20,7 @@ from textual.binding import Binding, BindingType
 from textual.command import Provider
 from textual.css.query import NoMatches
 from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
 from textual.widget import AwaitMount
@@ -42,8 +43,8 @@ from crewboard_tui.background import BackgroundJobs, JobDone, TeamRead
 from crewboard_tui.compose.composer import Composer, PromptLine
 from crewboard_tui.drafts import Drafts, called
 from crewboard_tui.history import SentTexts
-from crewboard_tui.key_order import KeyOrder
 from crewboard_tui.keymap.bindings import BY_ID, bindings_of
+from crewboard_tui.keys import KeyOrder, RestingDriver
 from crewboard_tui.notifications import WAYS, TerminalNotifications
 from crewboard_tui.poller import TeamPoller
 from crewboard_tui.render.lines import one_line
@@ -279,11 +280,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self._driver.write(sequence)
 
     def get_driver_class(self) -> type[Driver]:
-        # Imported here because Textual imports its driver here, and another one if the environment names it.
-        from textual.drivers.linux_driver import LinuxDriver
-
-        from crewboard_tui.terminal_input import RestingDriver
-
+        # The environment may name another one.
         found = super().get_driver_class()
         return RestingDriver if found is LinuxDriver else found
 

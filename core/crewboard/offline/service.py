@@ -17,9 +17,8 @@ from msgspec import Meta, Struct
 
 from crewboard import models
 from crewboard.offline import conversation
-from crewboard.offline.diagnosis import Diagnoses
 from crewboard.offline.http import Client, Incoming, error_body
-from crewboard.offline.reply import Event, PromptCache, Reply, events, message
+from crewboard.offline.reply import Diagnoses, Event, PromptCache, Reply, events, message
 from crewboard.offline.respond import respond
 from crewboard.offline.scenario import Scenario, load_all
 from crewboard.offline.thinking import Stale, Thoughts, check_binding, find_stale, sign_reply

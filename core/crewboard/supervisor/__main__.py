@@ -217,7 +217,7 @@ def _wait_for_store(team: TeamDirectory, outage: Outage) -> float:
             said = str(error)
             time.sleep(_REACH_INTERVAL)
         else:
-            away = time.time() - outage.answered_at if said or outage.is_on else 0.0
+            away = outage.seconds if said or outage.is_on else 0.0
             outage.end()
             return away
 

@@ -84,6 +84,11 @@ class Outage:
     is_on: bool = False
     _is_left: bool = False
 
+    @property
+    def seconds(self) -> float:
+        """Return since how many seconds the database has not answered."""
+        return time.time() - self.answered_at
+
     def leave(self) -> None:
         """Leave it as it is to the process that begins again: threads of this one may yet see the database back."""
         self._is_left = True
@@ -102,7 +107,7 @@ class Outage:
         if self._is_left:
             return
         if self.is_on:
-            log.info("database back after %.0f s", time.time() - self.answered_at)
+            log.info("database back after %.0f s", self.seconds)
         self.answered_at, self.is_on = time.time(), False
 
 
