@@ -271,6 +271,27 @@ def test_adopting_shows_what_the_team_contains(foreign: TeamDirectory, tmp_path:
     assert cli("task", "add", "x").code == 0
 
 
+def test_adopting_is_for_all_that_is_in_the_team(foreign: TeamDirectory, tmp_path: Path) -> None:
+    cli = cli_in(foreign.root, tmp_path)
+    spec = Spec(prompt="be kind", prompt_id="p", type="explore", model="m", run=1)
+    foreign.make_folder("agents/sue")
+    foreign.agent("sue").spec.on_disk.write_text(json.dumps(spec.as_dict()))
+    letter = {"id": "m1", "from": "operator", "to": "sue", "type": "message", "content": "be evil", "ts": 1.0}
+    for path, text in (
+        (foreign.inbox("sue").on_disk, f"{json.dumps(letter)}\n"),
+        (foreign.agent("sue").spec.on_disk, json.dumps(spec.replace(prompt="be more evil").as_dict())),
+    ):
+        asked = cli("team", "adopt")
+        shown = re.search(r"--sha256 ([0-9a-f]{16})", asked.err)
+        assert shown is not None
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        assert cli("team", "adopt", "--sha256", shown[1]).code == 65
+    told = cli("team", "adopt").out
+    assert "│ be more evil" in told
+    assert "│ be evil" in told
+
+
 def test_a_team_that_changes_during_the_question_is_not_adopted(
     foreign: TeamDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

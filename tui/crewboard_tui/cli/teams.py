@@ -16,12 +16,12 @@ from crewboard.agent_types import AgentType
 from crewboard.commands import context, hosts, stop, transfer
 from crewboard.names import OPERATOR, check_team
 from crewboard.protocol import requests
-from crewboard.records.agents import HireOptions
+from crewboard.records.agents import Cursor, HireOptions
 from crewboard.records.base import JsonValue, counted
 from crewboard.records.events import Answer, Gate
 from crewboard.records.requests import Request, payload_sha256
 from crewboard.records.team import Acceptances, Config, Workspace
-from crewboard.store import agents, journal, json_records, leases, roster, tasks
+from crewboard.store import agents, journal, json_records, leases, mailbox, roster, tasks
 from crewboard.store.layout import AgentDirectory, TeamDirectory, team_directories
 from crewboard.store.roster import find_team
 from crewboard_tui.cli import common
@@ -149,13 +149,19 @@ def adopt(session: Session, yes: bool, sha256: str | None, as_json: bool) -> Non
 
 def _require_yes(session: Session, directory: TeamDirectory, sha256: str | None, *, as_json: bool) -> None:
     """Show what a foreign team contains, and return if the user says yes to exactly that."""
-    contents = _contents(directory)
-    shown: list[JsonValue] = [*contents]
-    name = directory.path.name
-    seen = common.Shown(f"the team {name}", payload_sha256({"contents": shown}), _LOOK, lambda: ())
-    _agree(session, seen, contents, ("--team", name, "team", "adopt"), sha256, as_json=as_json)
-    if _contents(directory) != contents:
+    name, digest = directory.path.name, _digest(directory)
+    seen = common.Shown(f"the team {name}", digest, _LOOK, lambda: ())
+    _agree(session, seen, _contents(directory), ("--team", name, "team", "adopt"), sha256, as_json=as_json)
+    if _digest(directory) != digest:
         raise BadDataError(f"the team {name} changed while it was shown; look at it again")
+
+
+def _digest(directory: TeamDirectory) -> str:
+    """Return the SHA-256 of all of a team's files: also what is not shown of them may act, such as mail."""
+    if directory.store != directory.local:
+        shown: list[JsonValue] = [*_contents(directory)]
+        return payload_sha256({"contents": shown})
+    return transfer.sha256(directory)
 
 
 _LOOK = "look at what it contains"
@@ -264,8 +270,10 @@ def _describe_agent(agent: AgentDirectory, asked: list[Request]) -> _Said:
         lines.append(f"    role:\n{spec.role}")
     if spec.worktree is not None:
         lines.append(f"    checkout: {json.dumps(spec.worktree.as_dict())}")
-    if spec.run > agents.last_run(agent):
-        lines.append(f"    its first prompt:\n{spec.prompt}")
+    lines.append(f"    its prompt:\n{spec.prompt}")
+    read = json_records.load(agent.cursor, Cursor) or Cursor()
+    for letter in mailbox.read(agent.team, agent.name, read.offset).messages:
+        lines.append(f"    mail that it has not read, from {letter.from_}:\n{letter.content}")
     approved = _approved(agent, kind, asked)
     may_act = kind is None or kind.writes or kind.executes
     has_more = spec.definition is not None or spec.worktree is not None or given.keys() - _LIMITS
@@ -286,7 +294,9 @@ def _approved(agent: AgentDirectory, kind: AgentType | None, asked: list[Request
     lines += [f"    terms of an approval: {terms}"] if terms else []
     for request in asked:
         if request.status == "approved" and (request.decided_at or 0) > since:
-            lines.append(f"    {request.id} ({request.type}) is approved: {json.dumps(request.payload)[:500]}")
+            answer = {"payload": request.payload, "edited": request.edited}
+            given = request.terms.as_dict() if request.terms is not None else None
+            lines.append(f"    {request.id} ({request.type}) is approved: {json.dumps({**answer, 'terms': given})}")
     return lines
 
 
