@@ -214,7 +214,7 @@ async def test_new_mail_that_is_not_loaded_is_not_read(frozen: Frozen, monkeypat
         await stage.press("2")
         await stage.sees("operator · your mail · 3003 new")
         mail = stage.app.screen.query_one("#mail", MessageList)
-        assert mail.keys[0] == OLDER
+        await stage.until(lambda: mail.keys[:1] == [OLDER], "the newest of it")
         assert mail.shown_to(0) == 0
         await stage.press("tab", "g")
         await stage.until(lambda: mail.keys[0] != OLDER, "all of it")
