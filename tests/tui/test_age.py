@@ -85,15 +85,16 @@ def test_what_a_view_asks_for_is_kept_however_long_it_rests(team: Frozen) -> Non
 
 async def test_a_view_that_was_left_keeps_no_painted_lines(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(frozen, 120, 36) as stage:
+        await stage.settles()
         board, before = stage.app.screen, stage.text
         assert _painted(board) > stage.app.size.height
         await stage.press("ctrl+p")
         assert stage.app.screen is not board
         assert _painted(board) > stage.app.size.height, "it is seen behind the palette"
-        await stage.press("escape", "2", "1")
+        await stage.press("escape", "3", "1")
         assert _painted(board) > stage.app.size.height, "it was left for a moment"
         monkeypatch.setattr(base, "UNUSED", 0.01)
-        await stage.press("2")
+        await stage.press("3")
         await stage.until(lambda: not _painted(board), "no line of the Board is kept")
         await stage.press("1")
         await stage.until(lambda: stage.text == before, "the Board as it was")
