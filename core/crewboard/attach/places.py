@@ -79,7 +79,7 @@ def _mirrors_in(folder: Path) -> list[tuple[Path, dict[str, Any] | None]]:
         return []
     for team in teams:
         config, changed, attached = team / "config.json", 0.0, None
-        # Whether it is foreign cannot be told: whoever uses it says so.
+        # Where it cannot be read whether a mirror is foreign, the code that uses the mirror refuses it.
         with contextlib.suppress(OSError):
             if not ownership.is_marked(team):
                 continue
