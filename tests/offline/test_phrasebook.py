@@ -128,6 +128,24 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "Spawn bob for a refactoring task. Require a plan from bob. Then approve it",
         "Hire bob with a refactoring task. Ask him for a plan first. Review his plan and approve it.",
     ]),
+    "a plan first, in passing": (["spawn | dave | code | refactor the parser | yes"], [
+        "Spawn dave to refactor the parser but let him plan first",
+        "Hire dave to refactor the parser, and have him submit a plan",
+    ]),
+    "two of a type": (["spawn | ann | ann and ben | explore", "spawn | ben | ann and ben | explore"], [
+        "Spawn two explore agents, ann and ben", "Hire explorers named ann and ben",
+    ]),
+    "how far it is": (["send_message | scanner"], [
+        "What did scanner find?", "Ask scanner how it is going", "Ask scanner for a summary",
+    ]),
+    "the end of the team": (["delete_team"], ["Clean up the team", "Disband the team"]),
+    "the README": (["glob"], ["read the readme", "Summarize the README", "What does the readme say?"]),
+    "the project": (["list_dir"], [
+        "What does this repo do?", "what's in this repo?", "Explain this project", "summarize the code", "what's here?",
+    ]),
+    "where it is": (["grep"], ["Where is Parser defined?", "where is the function main?", "find all TODOs"]),
+    "commands of git": (["bash"], ["git status", "show me the git log"]),
+    "what was not quoted is no content": (["??"], ["create a file TODO.md with a list of three things"]),
     "work, then leave": (FILE_AND_LEAVE, [
         "Have Alice create a file, then shut her down", "Ask alice to create a file and then shut her down.",
         "Get alice to create a file. Then request her shutdown.", "Let Alice create a file, after that stop her",

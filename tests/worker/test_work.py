@@ -56,6 +56,30 @@ def test_an_answer_is_a_file_a_mail_and_a_fact_of_the_journal(shared_crew: Crew)
     eventually(lambda: [m.type for m in letters()] == ["result", "idle_notification"], "the two messages")
 
 
+def test_what_only_the_operator_asked_for_costs_the_lead_no_turn(crew: Crew) -> None:
+    def readers(ident: str) -> list[str]:
+        """Return the mailboxes that hold the result for the mail `ident`."""
+        boxes = {box: mailbox.read(crew.directory, box).messages for box in ("boss", "lead", "operator")}
+        return [box for box, all_ in boxes.items() if any(ident in one.metadata.get("answers", ()) for one in all_)]
+
+    (ident,) = crew.run("early", "explore", "say hello").answers
+    eventually(lambda: readers(ident) == ["lead"], "the result where the operator reads without a lead")
+
+    crew.run("boss", "lead", "say hello")
+    (ident,) = crew.run("scout", "explore", "say hello").answers
+    eventually(lambda: readers(ident) == ["operator"], "the result with the operator, who hired scout")
+    crew.wait_for("scout", "idle")
+    mine, bosses = (mailbox.compose(who, "scout", "message", "say hello again") for who in ("operator", "boss"))
+    mailbox.send(crew.directory, bosses)
+    crew.answer_to("scout", bosses.id)
+    eventually(lambda: readers(bosses.id) == ["boss"], "the result with the lead, who asked")
+    crew.wait_for("scout", "idle")
+    mailbox.send(crew.directory, mine)
+    crew.answer_to("scout", mine.id)
+    eventually(lambda: readers(mine.id) == ["operator"], "the result with the operator, who asked")
+    eventually(lambda: len(crew.model.asked_by("boss")) == 2, "the calls for its hire, and for what it asked")
+
+
 def test_mail_wakes_an_idle_agent_and_is_answered(shared_crew: Crew) -> None:
     shared_crew.run("woken", "explore", "say hello")
     sent = messages.send(shared_crew.team, "woken", "Give me a summary")

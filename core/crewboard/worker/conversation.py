@@ -218,6 +218,8 @@ class Assignment:
 
     id: str
     answers: list[str]
+    asked_by: set[str]
+    """The authors of what its answer answers."""
     plan_wanted: bool = False
     """A message of this assignment asks for a plan, or a plan of it was rejected."""
     gate_open: bool = False
@@ -295,6 +297,7 @@ class Conversation:
     """The API's id of the last reply; empty if there is none, or if the conversation was shortened since."""
     """The ids of all tool calls so far."""
     _plan_wanted: bool = False
+    _asked_by: frozenset[str] = frozenset()
     """The last assignment needed a plan."""
     unsent: Answer | None = None
     """An answer whose mail may not be sent yet."""
@@ -380,6 +383,7 @@ class Conversation:
     def _answer(self, event: Answer) -> None:
         self.held = self.assignment if event.held else None
         self._plan_wanted = self.assignment is not None and self.assignment.plan_wanted
+        self._asked_by = frozenset(self.assignment.asked_by if self.assignment is not None else ())
         self.assignment = None
         if not event.held:
             self._update_work(ended=event.ts)
@@ -486,6 +490,7 @@ class Conversation:
                 self.assignment.plan_wanted, self.assignment.gate_open = True, False
             prompt = [event.assignment] if event.prompt is not None and event.assignment else []
             self.assignment.answers += [*prompt, *event.entered]
+            self.assignment.asked_by.update([event.prompt_from] if prompt else [], (one.from_ for one in entering))
 
     def _note_told(self, event: Intake) -> None:
         """Note what the notices of an intake told the model, so that it is told once."""
@@ -502,7 +507,8 @@ class Conversation:
             return
         # A reminder, or work after an outage, continues the work that needed a plan.
         continues = ident.startswith(("reminder-", "again-"))
-        self.assignment, self.held = Assignment(ident, [], continues and self._plan_wanted), None
+        asked_by = self._asked_by if continues else frozenset[str]()
+        self.assignment, self.held = Assignment(ident, [], {*asked_by}, continues and self._plan_wanted), None
         self.deviations = None
         self.todo = self.todo if continues else []
         self.work = self.work.replace(ended=None) if continues and self.work else Work()

@@ -7,6 +7,7 @@ from typing import Any
 
 from crewboard.agent_types import describe_ended_terms
 from crewboard.errors import ExitCode
+from crewboard.names import OPERATOR
 from crewboard.protocol import approvals, reviews
 from crewboard.records.agents import Spec
 from crewboard.records.events import Answer, Sent
@@ -52,6 +53,7 @@ class Results:
             Answer(
                 ts=run_state.now(), assignment=assignment.id, answers=[*assignment.answers], text=text, result=result,
                 code=code, continued=continued, ended_terms=run_state.conversation.terms,
+                for_operator=assignment.asked_by == {OPERATOR},
             )
         )  # fmt: skip
         run_state.show("working", "sends its result", clear_error=True)
@@ -73,7 +75,7 @@ class Results:
             Answer(
                 ts=run_state.now(), assignment=assignment.id, answers=[*assignment.answers], text="",
                 error=error, code=code, held=code in _HOLDING, continued=assignment.continued,
-                refused_by=refused_by,
+                refused_by=refused_by, for_operator=assignment.asked_by == {OPERATOR},
             )
         )  # fmt: skip
         run_state.show("working", "reports an error", last_error=error)
@@ -121,6 +123,7 @@ class Results:
             answer.error or note + answer.text,
             ident=approvals.answer_id(self._name, answer),
             metadata={"result": answer.result, "answers": list(answer.answers)},
+            for_operator=answer.for_operator,
         )
 
     def _hirer_waits_for(self, answer: Answer) -> bool:
@@ -143,10 +146,16 @@ class Results:
         ident = mailbox.derived_id(self._name, "idle", self._run_state.spec.run, conversation.results)
         self.send("idle_notification", "free for work", ident=ident)
 
-    def send(self, kind: str, text: str, *, ident: str, metadata: dict[str, Any] | None = None) -> None:
-        """Send mail to the agent, or the operator, that this agent reports to."""
-        run_state = self._run_state
-        to = roster.load(self._team).reports_to(self._name)
+    def send(
+        self, kind: str, text: str, *, ident: str, metadata: dict[str, Any] | None = None, for_operator: bool = False
+    ) -> None:
+        """Send mail to the agent, or the operator, that this agent reports to.
+
+        What is `for_operator` alone costs no agent a turn.
+        """
+        run_state, config = self._run_state, roster.load(self._team)
+        to = config.reports_to(self._name)
+        to = OPERATOR if for_operator and config.member(to) else to
         message = mailbox.compose(self._name, to, kind, text, ident=ident, ts=run_state.now(), metadata=metadata)
         sent = mailbox.send(self._team, message, durable=True)
         run_state.append(Sent(ts=run_state.now(), message=sent))

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from crewboard.agent_types import type_of
+from crewboard.names import OPERATOR
 from crewboard.records.agents import Spec, Worktree
 from crewboard.records.team import Config
 from crewboard.untrusted import delimit_data, undelimit_data
@@ -45,6 +46,8 @@ When you are done, or cannot go on, end your turn with your final result in plai
 {report_to}, and you then wait for new mail. Begin with the outcome in one sentence. Then say what you changed or \
 found, with files and lines, how you checked it and what came out, and what is open or uncertain. Say plainly what \
 failed."""
+
+_ASKED_ALONE = ", or to the operator if only the operator asked"
 
 # The offline model knows by the name of the tool that a plan is required: it stands nowhere else in the prompt.
 _PLAN = """\
@@ -93,7 +96,7 @@ def system_prompt(name: str, spec: Spec, config: Config) -> str:
         _worktree(spec.worktree) if spec.worktree else _NO_COMMITS if kind.executes else "",
         _web(spec.flags.allowed_domains) if spec.flags.web else "",
         _PLAN if spec.flags.plan else "",
-        _REPORT.format(report_to=report_to),
+        _REPORT.format(report_to=report_to + ("" if report_to == OPERATOR else _ASKED_ALONE)),
     ]
     return "\n\n".join(part for part in parts if part)
 
