@@ -613,6 +613,17 @@ def test_an_agent_at_work_is_not_spawned_again(cli: Cli, team: Team) -> None:
         cli("spawn", "fixer", "--type", "code", "--prompt", "more").refused(75, "at work", "crewboard send fixer")
 
 
+def test_a_hire_says_whose_team_it_joins_where_that_is_not_here(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    again = ("spawn", "fixer", "--type", "code", "--prompt", "more", "--background")
+    below = Inside(cli.root / "src", cli.environment)
+    below.root.mkdir()
+    with alive(team, "fixer"):
+        assert f"root {cli.root}, the nearest folder above" in below(*again).err
+        assert "root" not in below("--root", str(cli.root), *again).err
+        assert "root" not in cli(*again).err
+
+
 def test_an_idle_agent_is_held_only_to_the_flags_that_are_given(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
     again = ("spawn", "fixer", "--type", "code", "--prompt", "more", "--background")

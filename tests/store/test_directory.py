@@ -7,7 +7,7 @@ import pytest
 
 from crewboard.commands.context import choose_team, create, name_team
 from crewboard.errors import StorageError, UsageError
-from crewboard.store import roster
+from crewboard.store import layout, roster
 from crewboard.store.interface import Key
 from crewboard.store.layout import TeamDirectory, find_root, team_directories
 from crewboard.store.roster import find_team
@@ -61,6 +61,15 @@ def test_the_nearest_ancestor_with_teams_is_the_root(tmp_path: Path, monkeypatch
     assert find_root(str(tmp_path / "src"), cwd=below) == tmp_path / "src"
     with pytest.raises(UsageError, match="is not a directory"):
         find_root(str(tmp_path / "nowhere"))
+
+
+def test_the_whole_machine_is_a_root_only_if_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CREWBOARD_ROOT", raising=False)
+    monkeypatch.setattr(layout, "_has_own_teams", lambda folder: folder == Path("/"))
+    assert find_root(cwd=tmp_path) == tmp_path
+    with pytest.raises(UsageError, match="--root /"):
+        find_root(cwd=Path("/"))
+    assert find_root("/", cwd=tmp_path) == Path("/")
 
 
 def test_a_team_is_found_by_its_name_else_by_its_directory(tmp_path: Path) -> None:

@@ -68,7 +68,14 @@ def is_own(path: Path) -> bool:
 def passed_over(name: str) -> str | None:
     """Return why the program `name` of PATH is not used, or None if PATH has none."""
     found = shutil.which(name)
-    return found and f"{found} is not used, because it is in a workspace or other users can change it"
+    if not found:
+        return None
+    for step in _steps(Path(found)):
+        if _is_workspace(step):
+            return f"{found} is not used, because agents of the team in {step / TEAMS_FOLDER} may change it"
+        if _is_open_to_others(step):
+            return f"{found} is not used, because other users can change {step}"
+    return f"{found} is not used, because it is in the workspace, where agents may change it"
 
 
 def clean_environment(*more: str) -> dict[str, str]:

@@ -246,8 +246,8 @@ class Answer(_Event, kw_only=True, tag="answer"):
 
     `code` stands for the error, and is 1 for an answer that says that nothing was understood. If `held`, a limit or the
     credentials stopped it; a resume continues it. `continued` says that this was so before. `ended_terms` are the terms
-    of the approval that ended with the result. `refused_by` is the model that refused to go on. `for_operator` says that
-    only the operator asked for it.
+    of the approval that ended with the result. `refused_by` is the model that refused to go on. `for_operator`
+    says that only the operator asked for it.
     """
 
     assignment: str

@@ -776,10 +776,10 @@ def find_root(explicit: str | os.PathLike[str] | None = None, cwd: Path | None =
 
     An ancestor whose `.crewboard` another user controls is skipped with a warning: any user can create one in a shared
     folder such as `/tmp`. One with foreign teams alone is skipped if there is a team of this user's own further up: an
-    agent can create one in a folder of its workspace.
+    agent can create one in a folder of its workspace. The folder `/` is the root only if it is named.
 
     Raises:
-        UsageError: The named root is not a directory.
+        UsageError: The named root is not a directory, or the current directory is `/` and none is named.
         UntrustedError: Another user controls the `.crewboard` of the named root.
     """
     named = explicit or env.root()
@@ -789,7 +789,7 @@ def find_root(explicit: str | os.PathLike[str] | None = None, cwd: Path | None =
         return root
     here = (cwd or Path.cwd()).resolve()
     foreign: Path | None = None
-    for folder in (here, *here.parents):
+    for folder in (here, *here.parents)[:-1]:
         if not _has_own_teams(folder):
             continue
         if _has_adopted_team(folder):
@@ -797,6 +797,11 @@ def find_root(explicit: str | os.PathLike[str] | None = None, cwd: Path | None =
                 _warn_once(f"skipped {str(foreign / HOME)!r}: its teams are foreign; `crewboard --root DIR team adopt`")
             return folder
         foreign = foreign or folder
+    if foreign is None and here.parent == here:
+        raise UsageError(
+            "/ is the whole machine, and its agents would work on all of it; change to the folder of your project, "
+            "or name it: crewboard --root /"
+        )
     return foreign or here
 
 

@@ -164,6 +164,8 @@ def spawn(
     team = context.obj.team
     if not team.directory.exists():
         common.warn_of_network(team.directory)
+    if not (context.obj.root_option or env.root()) and team.directory.root != Path.cwd().resolve():
+        note(f"root {team.directory.root}, the nearest folder above that has a team; `--root .` makes one here")
     tell_of_server(team)
     if background:
         _spawn_in_background(team, hire, as_json=as_json)
