@@ -296,6 +296,12 @@ def test_none_removes_the_budget_of_a_team(cli: Cli) -> None:
     assert cli("budget", "--json").json["budget"] is None
 
 
+def test_tokens_without_a_price_are_no_part_of_a_budget_in_money(cli: Cli, team: Team) -> None:
+    enlist(team, "scout", tokens={"input": 1500})
+    assert cli("budget", "$3").code == 0
+    assert "1.5k tokens used, which have no price: nothing of $3.00" in cli("budget").out
+
+
 def test_a_budget_in_money_needs_the_prices_of_a_team(cli: Cli) -> None:
     keyed = cli.with_environment(ANTHROPIC_BASE_URL="http://127.0.0.1:9", ANTHROPIC_AUTH_TOKEN="local")
     assert keyed("budget", "$5").code == 0

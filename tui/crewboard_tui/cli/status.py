@@ -82,6 +82,8 @@ def used(view: TeamView) -> str:
     amount = f"{format_tokens(bill.tokens)} tokens" if bill.usd is None else format_bill(bill)
     if bill.budget is None:
         return f"{amount} used"
+    if bill.usd is None and bill.budget.usd is not None:
+        return f"{amount} used, which have no price: nothing of {bill.budget}"
     return f"{amount} of {bill.budget} used" + (f" ({format_percent(bill.share)})" if bill.share is not None else "")
 
 
