@@ -179,9 +179,23 @@ def test_resume_on_another_host_moves_a_run_in_the_queue(hosted: Team, monkeypat
         with pytest.raises(TryLaterError, match="another command is starting w1"):
             hiring.resume(hosted, "w1", host="one")
         monkeypatch.setattr(host_commands, "START_TIMEOUT", 0.1)
-        with pytest.raises(TryLaterError, match="see the log of the host that took it"):
+        with pytest.raises(TryLaterError, match="goes on starting it.* see the log of that host"):
             hiring.resume(hosted, "w1")
         assert hosts.wanted(hosted.directory) == [], "it is wanted once"
+
+
+@pytest.mark.parametrize(("alive", "says"), [(True, "goes on starting it"), (False, "no supervisor runs: try again")])
+def test_a_late_start_says_whether_it_goes_on(
+    team: Team, monkeypatch: pytest.MonkeyPatch, alive: bool, says: str
+) -> None:
+    enlist(team, "slow")
+    spec = agents.spec(team.directory.agent("slow"))
+    assert spec is not None
+    monkeypatch.setattr(host_commands, "START_TIMEOUT", 0.1)
+    monkeypatch.setattr(supervisor_client, "request_start", lambda *_: None)
+    monkeypatch.setattr(supervisor_client, "is_alive", lambda _: alive)
+    with pytest.raises(TryLaterError, match=f"slow did not start within 0 s; .*{says}"):
+        host_commands.start(team, team.directory.agent("slow"), spec.replace(run=2))
 
 
 def test_resume_says_how_to_move_an_agent_whose_host_is_not_up(hosted: Team, cli: Cli) -> None:

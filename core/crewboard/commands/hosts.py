@@ -199,7 +199,12 @@ def start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
             supervisor_client.request_start(team.directory, agent.name, spec.run, team.worker_environment)
             next_wake = time.monotonic() + 1
         time.sleep(POLL_INTERVAL)
-    raise TryLaterError(f"{agent.name} did not start within {START_TIMEOUT:.0f} s; see {agent.log}")
+    going_on = (
+        "its supervisor goes on starting it, and `crewboard status` shows it when it is up"
+        if supervisor_client.is_alive(team.directory)
+        else "no supervisor runs: try again"
+    )
+    raise TryLaterError(f"{agent.name} did not start within {START_TIMEOUT:.0f} s; {going_on}; see {agent.log}")
 
 
 def _start_on_host(team: Team, agent: AgentDirectory, spec: Spec) -> None:
@@ -221,7 +226,8 @@ def _start_on_host(team: Team, agent: AgentDirectory, spec: Spec) -> None:
             return
         time.sleep(POLL_INTERVAL)
     raise TryLaterError(
-        f"{agent.name} did not start within {START_TIMEOUT:.0f} s; see the log of the host that took it"
+        f"{agent.name} did not start within {START_TIMEOUT:.0f} s; the host that took it goes on starting it, and "
+        "`crewboard status` shows it when it is up; see the log of that host"
     )
 
 
