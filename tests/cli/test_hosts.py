@@ -179,7 +179,7 @@ def test_resume_on_another_host_moves_a_run_in_the_queue(hosted: Team, monkeypat
         with pytest.raises(TryLaterError, match="another command is starting w1"):
             hiring.resume(hosted, "w1", host="one")
         monkeypatch.setattr(host_commands, "START_TIMEOUT", 0.1)
-        with pytest.raises(TryLaterError, match="goes on starting it.* see the log of that host"):
+        with pytest.raises(TryLaterError, match=r"goes on starting it.* see the log of that host"):
             hiring.resume(hosted, "w1")
         assert hosts.wanted(hosted.directory) == [], "it is wanted once"
 

@@ -52,6 +52,17 @@ async def test_esc_shows_all_again_and_an_empty_group_says_so(empty: Frozen) -> 
 
 
 @pytest.mark.long
+async def test_an_agent_with_an_unread_result_is_among_those_that_need_me(empty: Frozen) -> None:
+    empty.hire("api", "code", "idle", "", ago=1, pid=4395)
+    empty.hire("ui", "code", "idle", "", ago=1, pid=4396)
+    empty.mail(1, "api", "lead", "result", "41 modules", 9, result="results/api-1-1.md")
+    async with opened(empty, 80, 24) as stage:
+        await stage.press("f")
+        await stage.sees("1 of 2 agents")
+        assert names(stage) == ["api"]
+
+
+@pytest.mark.long
 async def test_f_narrows_processes_and_tasks_too(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("5", "f")

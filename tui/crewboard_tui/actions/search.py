@@ -48,9 +48,10 @@ FINDS_TASKS = "words about a task; s:failed its status, a:api its owner, #14 its
 """Filters that `matches_task` understands, for the hint."""
 
 
-def in_group(agent: AgentView, group: str) -> bool:
-    """Return True if an agent is in a group of states; every agent is in `ALL`."""
-    return group == ALL or agent.shown in AGENT_GROUPS[group]
+def in_group(agent: AgentView, view: TeamView, group: str) -> bool:
+    """Return True if an agent is in a group of states; every agent is in `ALL`, and `needs me` has all with a need."""
+    needed = group == "needs me" and any(need.agent == agent.name for need in view.needs)
+    return group == ALL or needed or agent.shown in AGENT_GROUPS[group]
 
 
 def task_in_group(task: Task, view: TeamView, group: str) -> bool:

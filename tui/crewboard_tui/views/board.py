@@ -450,7 +450,9 @@ class Roster(LineList):
 
     def _arrange(self, view: TeamView) -> list[AgentView]:
         shown = [
-            agent for agent in view.urgent_first if matches_agent(agent, self._words) and in_group(agent, self._group)
+            agent
+            for agent in view.urgent_first
+            if matches_agent(agent, self._words) and in_group(agent, view, self._group)
         ]
         return self.in_order(shown, lambda agent: agent.name, SORTS[self.order.by][1])
 

@@ -141,7 +141,7 @@ class CostRows(LineList):
         """Show the costs of all agents that pass the filter."""
         by = self.order.by or SORTS[0]
         self.marked &= set(view.names)
-        shown = [agent for agent in view.agents if matches_agent(agent, words) and in_group(agent, group)]
+        shown = [agent for agent in view.agents if matches_agent(agent, words) and in_group(agent, view, group)]
         rows = self.in_order(accounts(shown), lambda row: row.name, lambda row: (_ORDER[by](row), row.name))
         team = Account(_TEAM, "", bill_team(view), Context(), Span(" "))
         columns = lay_out([*rows, team], self.row_width)

@@ -82,7 +82,7 @@ class ProcessesScreen(BaseScreen):
         shown = [
             agent
             for agent in snapshot.view.agents
-            if matches_agent(agent, self.search.words) and in_group(agent, self.search.group)
+            if matches_agent(agent, self.search.words) and in_group(agent, snapshot.view, self.search.group)
         ]
         columns = _columns(self.size.width, with_host=bool(snapshot.view.told_apart))
         head = "".join(pad(name, width) for name, width in columns) + "HOW"
