@@ -131,6 +131,19 @@ async def test_the_composer_follows_the_selection(frozen: Frozen) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("size", [(120, 36), (80, 24)], ids=["message line", "prompt"])
+async def test_the_line_names_whom_a_leading_name_addresses(frozen: Frozen, size: tuple[int, int]) -> None:
+    async with opened(frozen, *size) as stage:
+        await stage.press("m")
+        await stage.sees("to parser ›")
+        await stage.write("@ui look")
+        await stage.sees("to ui ›", "@ui look")
+        await stage.press("enter")
+        await stage.sees("sent to ui")
+    assert _last(frozen, "ui") == "look"
+
+
+@pytest.mark.long
 async def test_what_is_written_before_the_composer_has_its_input_is_sent(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.settles()

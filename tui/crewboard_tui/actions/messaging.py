@@ -69,7 +69,8 @@ class Messaging:
             return self._context.drafts.get(target.draft, "")
 
         prompt = PromptLine(
-            target.label, kept, hint=target.hint(self._context.key, "line.leave"), changed=keep,
+            lambda text: target.addressed(text) or target.label, kept,
+            hint=target.hint(self._context.key, "line.leave"), changed=keep,
             names=target.names, prose=Prose.of(self._context), write_out=target.write_out,
             check=lambda text: target.check(text) if target.is_sent(text) else None,
         )  # fmt: skip
@@ -92,7 +93,16 @@ class Messaging:
         return ComposeTarget(
             f"to {', '.join(names)}", to_agents(names), partial(self._obey, names, unmark),
             partial(self._why_not, names), self._openings, write_out=self._write_out,
+            addressed=partial(self._addressed, names),
         )  # fmt: skip
+
+    def _addressed(self, names: list[str], text: str) -> str | None:
+        """Return the label for a text that begins with the name of another agent; None for other texts."""
+        try:
+            said = parse_line(f"{text} .", names, self._names)
+        except CrewboardError:
+            return None
+        return f"to {', '.join(said.names)}" if isinstance(said, Note) and list(said.names) != names else None
 
     @property
     def _openings(self) -> list[str]:
@@ -216,7 +226,10 @@ class Messaging:
         known = "to the lead" if self._lead == LEAD else f"to {self._lead}, the lead"
         label = known if self._lead in self._names else "hire a lead: what should the team do?"
         check = partial(self._why_not, [LEAD], hires=True)
-        return ComposeTarget(label, TALK, self._obey_for_lead, check, self._openings, write_out=self._write_out)
+        return ComposeTarget(
+            label, TALK, self._obey_for_lead, check, self._openings, write_out=self._write_out,
+            addressed=partial(self._addressed, [LEAD]),
+        )  # fmt: skip
 
     def _obey_for_lead(self, text: str) -> None:
         """Run a command that opens a view, or send the text to the addressed agent, by default to the lead."""

@@ -34,7 +34,8 @@ class ComposeTarget(Struct, frozen=True):
 
     `check` returns why a text cannot be sent; `names` can be completed at its start. An empty text is refused,
     unless `nothing` is set: it says what an empty text means. `write_out` returns the text for which a slash command
-    stands: it is shown instead, to be read before it is sent.
+    stands: it is shown instead, to be read before it is sent. `addressed` returns the label for a text that names
+    others, such as `@ui look`, and None for another text.
     """
 
     label: str
@@ -44,6 +45,7 @@ class ComposeTarget(Struct, frozen=True):
     names: Sequence[str] = ()
     nothing: str | None = None
     write_out: Callable[[str], str | None] = lambda _: None
+    addressed: Callable[[str], str | None] = lambda _: None
 
     def hint(self, pressed: Pressed, leave: str = "composer.leave") -> str:
         """Return a hint for the keys of the composer; `leave` is the id of the key that leaves it."""
@@ -106,14 +108,18 @@ class Composer(Horizontal):
             self.line.leave()
             self.line.names = head.names if head else ()
         self._head = head
-        self._show(self.query_one("#composer-to", Label), f"▸ {head.label} ›" if head else "")
         self.reload()
+        self._show_label()
 
     def reload(self) -> None:
         """Show the target's draft."""
         kept = self._app_context.drafts.get(self._head.draft, "") if self._head else ""
         if self.line is not None and kept != self.line.text:
             self.line.load(kept)
+
+    def _show_label(self) -> None:
+        head, text = self._head, self.line.text if self.line is not None else ""
+        self._show(self.query_one("#composer-to", Label), f"▸ {head.addressed(text) or head.label} ›" if head else "")
 
     def _show(self, label: Label, text: str) -> None:
         """Set a label if it changed: each assignment lays out the line again."""
@@ -135,6 +141,7 @@ class Composer(Horizontal):
         self._show(self.query_one("#composer-hint", Label), "")
 
     def on_text_area_changed(self) -> None:
+        self._show_label()
         self._hint()
 
     def _hint(self) -> None:
@@ -196,14 +203,15 @@ class PromptLine(ModalScreen[str | None]):
 
     `changed` is called on each change, to store the text. If `text` is a callable, it returns the stored text, which
     may have changed since. `check` returns why a text is invalid; Enter then does nothing. Matching `names` are shown
-    as a hint; Tab completes them. `write_out` is as in `ComposeTarget`.
+    as a hint; Tab completes them. `write_out` is as in `ComposeTarget`. If `label` is a
+    callable, it returns the label for the text so far.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("line")]
 
     def __init__(
         self,
-        label: str,
+        label: str | Callable[[str], str],
         text: str | Callable[[], str] = "",
         *,
         hint: str = "",
@@ -217,7 +225,7 @@ class PromptLine(ModalScreen[str | None]):
         self._write_out = write_out
         self._written: str | None = None
         """The text of a slash command that was written out."""
-        self._label = label
+        self._label = label if callable(label) else lambda _: label
         self._kept = text if callable(text) else None
         self._text = text() if callable(text) else text
         self._hint = hint
@@ -235,7 +243,7 @@ class PromptLine(ModalScreen[str | None]):
         draft.refuse = self._refuse
         draft.keep = self._changed
         with Horizontal(id="ask"):
-            yield Label(Content(f"{one_line(self._label)} ›"), id="ask-label")
+            yield Label(Content(f"{one_line(self._label(self._text))} ›"), id="ask-label")
             yield draft
             yield Label(Content(self._hint), id="ask-hint")
 
@@ -259,6 +267,9 @@ class PromptLine(ModalScreen[str | None]):
             self._draft.add(character)
 
     def on_text_area_changed(self) -> None:
+        if self._draft is not None:
+            label = self._label(self._draft.text)
+            self.query_one("#ask-label", Label).update(Content(f"{one_line(label)} ›"))
         self._show_hint()
 
     def _show_hint(self) -> None:
