@@ -84,6 +84,15 @@ async def test_a_broadcast_goes_to_the_marked_alone_also_to_one(frozen: Frozen) 
 
 
 @pytest.mark.long
+async def test_a_stop_names_the_way_back(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ending, "stop", Calls())
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press(*_API, "x")
+        await stage.sees("api has shut down; r resumes it with its memory")
+
+
+@pytest.mark.usefixtures("in_time")
+@pytest.mark.long
 async def test_text_for_marked_agents_is_no_draft_for_a_broadcast(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press(*_API, "space", "b")

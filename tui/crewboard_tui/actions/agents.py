@@ -133,7 +133,7 @@ class AgentActions:
 
     def _stop_one(self, name: str) -> str:
         commands_stop.stop(self._context.team, name)
-        return f"{name} has shut down"
+        return f"{name} has shut down; {self._context.key('agent.resume')} resumes it with its memory"
 
     def _end(self, selection: Selection) -> None:
         names = frozenset(agent.name for agent in selection.agents if agent.alive)
