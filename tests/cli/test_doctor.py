@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from crewboard import pricing
 from crewboard.linux import mounts
 from crewboard.readmodel.reader import TeamReader
+from crewboard.records.agents import Tokens
 from crewboard.records.processes import Host
 from crewboard.store import hosts, leases
 from crewboard.store.interface import SCHEMA_VERSION
@@ -173,13 +175,41 @@ def detail(ran: Ran, name: str) -> str:
 def test_doctor_tries_a_server_as_an_agent_uses_it(cli: Cli) -> None:
     with ModelServer(script=[calls("glob", pattern="README*")]) as server:
         tried = cli.with_environment(ANTHROPIC_BASE_URL=server.url)("doctor", "--try", "--json")
-    names = ["address", "key", "models", "window", "call", "usage"]
-    assert [marks(tried)[name] for name in names] == ["ok", "note", "note", "ok", "ok", "ok"]
+    names = ["address", "key", "models", "window", "call", "thinking", "caching", "usage"]
+    assert [marks(tried)[name] for name in names] == ["ok", "note", "note", "ok", "ok", "ok", "ok", "ok"]
     assert "export ANTHROPIC_AUTH_TOKEN=local" in detail(tried, "key")
     assert "claude-haiku-5-5 called a tool" in detail(tried, "call")
     assert "settings max_working 1` lets one agent work at a time" in detail(tried, "caps")
     assert "bash" in [tool["name"] for tool in server.requests[0]["tools"]], "some servers refuse its schema"
     assert server.requests[0]["stream"] is True
+
+
+def test_doctor_calls_each_model_in_use_once(cli: Cli) -> None:
+    with ModelServer(script=[calls("glob", pattern="README*")] * 4) as server:
+        shell = cli.with_environment(ANTHROPIC_BASE_URL=server.url, ANTHROPIC_AUTH_TOKEN="local")
+        shell("settings", "model", "plan=claude-opus-5")
+        tried = shell("doctor", "--online", "--json")
+    assert sorted(request["model"] for request in server.requests) == [
+        "claude-haiku-5-5",
+        "claude-opus-5",
+        "claude-opus-5-5",
+        "claude-sonnet-5-5",
+    ]
+    for name in ("window", "call", "thinking", "caching", "usage"):
+        found = [check for check in tried.json if check["name"] == name]
+        assert [check["mark"] for check in found] == ["ok"] * 4, found
+    assert "cost" not in marks(tried), "the prices of another server are not known"
+
+
+def test_doctor_says_what_its_calls_cost(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    used = {"input": 1_000_000, "output": 0}
+    said = {"window": 9, "window_known": True, "timeout": 9, "error": None, "calls": ["glob"], "usage": used,
+            "stop_reason": "tool_use", "thinks": False, "asked_to_think": None, "seconds": 1}  # fmt: skip
+    monkeypatch.setattr(doctor, "_called", lambda environment, name: {**said, "model": name})
+    found = {check.name: check for check in doctor.called(tmp_path, {}, ["claude-sonnet-5-5", "unpriced"])}
+    assert [found[name].mark for name in ("call", "thinking", "caching", "cost")] == ["ok", "note", "note", "ok"]
+    price = pricing.load(tmp_path).cost("claude-sonnet-5-5", Tokens(input=1_000_000))
+    assert found["cost"].detail == f"${price:.4f} for 1 call, and 1 call without a known price"
 
 
 def test_doctor_says_that_a_model_calls_no_tool(cli: Cli) -> None:
@@ -250,12 +280,12 @@ def test_doctor_tells_a_refused_key_from_an_unknown_model() -> None:
     assert "refused ANTHROPIC_AUTH_TOKEN (401)" in doctor.key_of(here, refused, unset=False).detail
     assert doctor.key_of(here, refused, unset=True).remedy == "set ANTHROPIC_AUTH_TOKEN to the key of that server"
     assert doctor.key_of(here, listed, unset=False).mark == "ok"
-    assert [doctor.models_of(listed, name).mark for name in ("qwen3", "claude-haiku-5-5", "gpt")] == [
+    assert [doctor.models_of(listed, [name]).mark for name in ("qwen3", "claude-haiku-5-5", "gpt")] == [
         "ok",
         "ok",
         "note",
     ]
-    assert "2 models: qwen3:30b" in doctor.models_of(listed, "gpt").detail
+    assert "2 models: qwen3:30b" in doctor.models_of(listed, ["gpt"]).detail
 
 
 def test_doctor_tries_no_offline_model(offline: Cli) -> None:

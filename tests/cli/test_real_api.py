@@ -13,6 +13,7 @@ from crewboard import endpoint
 from crewboard.commands import answers, messages
 from crewboard.commands import hire as hiring
 from crewboard.records.events import Opening, Reply
+from crewboard_tui.cli.doctor import models_in_use
 from tests.cli.shell import Inside
 from tests.crew import Crew
 from tests.model import ANY_AGENT, ModelServer, calls, says
@@ -24,6 +25,9 @@ MOST_USD = 0.50
 
 ANSWER_TIMEOUT = 300.0
 """Seconds in which the API must have answered an assignment."""
+
+CHECKED = ("window", "call", "thinking", "caching", "usage")
+"""What `doctor --online` checks of each model."""
 
 FACTS = "\n".join(
     f"- Building {number} has {number * 37 % 101} rooms and stands in street {number * 13 % 29}."
@@ -49,12 +53,18 @@ def crew(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Crew]:
         made.end()
 
 
-def test_one_call_is_streamed_and_calls_a_tool(crew: Crew) -> None:
-    crew.model.give(ANY_AGENT, calls("glob", pattern="README*"))
-    tried = Inside(crew.root, crew.environment)("doctor", "--try", "--model", MODEL, "--json")
-    found = {check["name"]: check for check in tried.json}
-    assert [found[name]["mark"] for name in ("window", "call", "usage")] == ["ok", "ok", "ok"], found
-    assert "streamed" in found["call"]["detail"]
+def test_each_model_in_use_streams_thinks_and_calls_a_tool(crew: Crew) -> None:
+    crew.model.give(ANY_AGENT, *[calls("glob", pattern="README*")] * 5)
+    tried = Inside(crew.root, crew.environment)("doctor", "--online", "--json")
+    found = {name: [check for check in tried.json if check["name"] == name] for name in CHECKED}
+    # A model may keep only longer prompts in its cache.
+    cached = found.pop("caching")
+    assert any(check["mark"] == "ok" for check in cached), cached
+    assert [check for checks in found.values() for check in checks if check["mark"] != "ok"] == []
+    assert all("streamed" in check["detail"] for check in found["call"])
+    assert {len(checks) for checks in found.values()} == {len(models_in_use(crew.team))}
+    cost = [check["detail"] for check in tried.json if check["name"] == "cost"]
+    assert all(float(each.partition(" ")[0].removeprefix("$")) <= MOST_USD / 2 for each in cost)
 
 
 def test_an_agent_thinks_uses_tools_and_the_cache_and_is_resumed(crew: Crew) -> None:

@@ -1,7 +1,7 @@
 """`python -I -m crewboard.worker.probe MODEL`: make one call as an agent makes it, and print what came as JSON.
 
-`doctor --try` runs it with the environment of a worker. The call goes through the worker's own client, with the
-instructions and tools of built-in types, from a team in a temporary folder. No tool is run.
+`doctor --try` and `--online` run it with the environment of a worker. The call goes through the worker's own client,
+with the instructions and tools of built-in types, from a team in a temporary folder. No tool is run.
 """
 
 import asyncio
@@ -69,7 +69,8 @@ async def _call(team: TeamDirectory, model: str) -> dict[str, Any]:
         "stop_reason": reply.stop_reason,
         "model": reply.model,
         "usage": reply.usage.as_dict(),
-        "thinks": any(block.get("type") == "thinking" for block in reply.content),
+        "thinks": any(block.get("type") in ("thinking", "redacted_thinking") for block in reply.content),
+        "asked_to_think": client.settings().get("thinking", {}).get("type"),
         "seconds": reply.seconds,
     }
 

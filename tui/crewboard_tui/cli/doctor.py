@@ -36,6 +36,7 @@ from crewboard import (
     pricing,
     redaction,
     skill_files,
+    type_files,
 )
 from crewboard import local_servers as crewboard_local_servers
 from crewboard.attach import formats
@@ -100,8 +101,8 @@ class Check:
         return asdict(self)
 
 
-def all_checks(session: Session, *, try_model: str | None = None) -> list[Check]:
-    """Run all checks, the most important first. With `try_model`, make a call to that model."""
+def all_checks(session: Session, to_try: Sequence[str] = ()) -> list[Check]:
+    """Run all checks, the most important first. Make one call to each model in `to_try`."""
     environment = session.team.worker_environment
     offline = env.is_offline(environment)
     return [
@@ -109,8 +110,8 @@ def all_checks(session: Session, *, try_model: str | None = None) -> list[Check]
         bytecode(package_folders()),
         *(
             [model(offline, dict(environment), has_hosts=has_hosts(session.team.directory))]
-            if try_model is None or offline
-            else tried(session.team, dict(environment), try_model)
+            if not to_try or offline
+            else tried(session.team, dict(environment), to_try)
         ),
         *local_servers(session, environment),
         sandbox(session.root, environment),
@@ -297,8 +298,8 @@ def answer(environment: Mapping[str, str], timeout: float) -> Answer:
     return Answer("address", "ok", f"{url} answered in {took:.0f} ms{way}", status=status, said=said)
 
 
-def tried(team: Team, environment: dict[str, str], name: str) -> list[Check]:
-    """Try address, key, list of models and one call to the model `name`, in this order, up to what fails."""
+def tried(team: Team, environment: dict[str, str], names: Sequence[str]) -> list[Check]:
+    """Try address, key, list of models and one call to each of the models `names`, in this order, up to what fails."""
     unset = endpoint.credential(environment) is None
     if unset and not endpoint.is_anthropic(endpoint.base_url(environment)):
         # A server that asks for no key takes any.
@@ -314,7 +315,7 @@ def tried(team: Team, environment: dict[str, str], name: str) -> list[Check]:
     key = key_of(environment, reached, unset=unset)
     if key.mark == "bad":
         return [reached, key]
-    found = [reached, key, models_of(reached, name), *called(team.directory.root, environment, name)]
+    found = [reached, key, models_of(reached, names), *called(team.directory.root, environment, names)]
     advice = hire.advice_on_caps(team)
     return found if advice is None else [*found, Check("caps", "note", "the server is nearby", advice)]
 
@@ -337,22 +338,48 @@ def key_of(environment: Mapping[str, str], reached: Answer, *, unset: bool) -> C
     return Check("key", "note" if shadowed else "ok", detail, shadowed)
 
 
-def models_of(reached: Answer, name: str) -> Check:
-    """Check that a server lists the model `name`."""
+def models_of(reached: Answer, wanted: Sequence[str]) -> Check:
+    """Check that a server lists the models that are `wanted`."""
     names = models.listed(reached.said)
     if reached.status != _OK or not names:
         return Check("models", "note", f"the server does not list its models ({reached.status})")
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     detail = f"{counted(len(names), 'model')}: {', '.join(names[:_NAMED])}{more}"
     # It may be listed with a date or a tag.
-    if any(each.startswith(name) for each in names):
+    unlisted = [name for name in wanted if not any(each.startswith(name) for each in names)]
+    if not unlisted:
         return Check("models", "ok", detail)
     remedy = f"`crewboard settings model {names[0]}` lets all new agents of the team use that one"
-    return Check("models", "note", f"{name} is not listed; {detail}", remedy)
+    return Check("models", "note", f"not listed: {', '.join(unlisted)}; {detail}", remedy)
 
 
-def called(root: Path, environment: Mapping[str, str], name: str) -> list[Check]:
-    """Let a worker's own code call the model `name` once, and check what came."""
+def called(root: Path, environment: Mapping[str, str], names: Sequence[str]) -> list[Check]:
+    """Let a worker's own code call each of the models `names` once, and check what came, and what it cost."""
+    prices = pricing.load(root) if endpoint.is_anthropic(endpoint.base_url(environment)) else None
+    checks, costs = [], []
+    for name in names:
+        found = _called(environment, name)
+        if isinstance(found, Check):
+            checks.append(found)
+            continue
+        checks.append(_window(name, found))
+        if found["error"] is not None:
+            remedy = _MORE_TIME if "no progress" in found["error"] else _remedy(found["status"], is_page=found["page"])
+            checks.append(Check("call", "bad", f"{name}: {found['error']}", remedy))
+            continue
+        used = convert(found["usage"], Tokens)
+        cost = prices.cost(name, used) if prices is not None else None
+        costs.append(cost)
+        checks += [_call(name, found, cost), _thinking(name, found), _caching(name, used), _usage(name, used)]
+    if known := [cost for cost in costs if cost is not None]:
+        unknown = len(costs) - len(known)
+        rest = f", and {counted(unknown, 'call')} without a known price" if unknown else ""
+        checks.append(Check("cost", "ok", f"${sum(known):.4f} for {counted(len(known), 'call')}{rest}"))
+    return checks
+
+
+def _called(environment: Mapping[str, str], name: str) -> dict[str, Any] | Check:
+    """Return what the probe says of one call, or what went wrong with the probe itself."""
     if sys.stderr.isatty():
         common.note(f"calling {name} once, as an agent does: about 3000 tokens in, 100 out")
     done = subprocess.run(
@@ -365,19 +392,16 @@ def called(root: Path, environment: Mapping[str, str], name: str) -> list[Check]
         check=False,
     )
     try:
-        found = json.loads(done.stdout)
+        found: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
         last = redaction.redact((done.stderr.strip().splitlines() or ["no output"])[-1])
-        return [Check("call", "bad", f"an error in crewboard: {last}", "please report it, with the whole line")]
+        return Check("call", "bad", f"an error in crewboard: {last}", "please report it, with the whole line")
+    return found
+
+
+def _window(name: str, found: Mapping[str, Any]) -> Check:
     known = "" if found["window_known"] else ", assumed: the server does not say"
-    window = Check("window", "ok" if found["window_known"] else "note", f"{found['window']} tokens{known}")
-    if found["error"] is not None:
-        remedy = _MORE_TIME if "no progress" in found["error"] else _remedy(found["status"], is_page=found["page"])
-        return [window, Check("call", "bad", found["error"], remedy)]
-    used = convert(found["usage"], Tokens)
-    paid = endpoint.is_anthropic(endpoint.base_url(environment))
-    cost = pricing.load(root).cost(name, used) if paid else None
-    return [window, _call(name, found, cost), _usage(used)]
+    return Check("window", "ok" if found["window_known"] else "note", f"{name}: {found['window']} tokens{known}")
 
 
 _OTHER_KEY = "set ANTHROPIC_API_KEY, or ANTHROPIC_AUTH_TOKEN, to a key of this server"
@@ -415,12 +439,27 @@ def _call(name: str, found: dict[str, Any], cost: float | None) -> Check:
     return Check("call", "ok", f"{name}{other} called a tool, {took}")
 
 
-def _usage(used: Tokens) -> Check:
+def _thinking(name: str, found: Mapping[str, Any]) -> Check:
+    if found["thinks"]:
+        return Check("thinking", "ok", f"{name} thought before it answered")
+    if found["asked_to_think"] == "adaptive":
+        return Check("thinking", "ok", f"{name} may think, and did not for so small a question")
+    return Check("thinking", "note", f"{name} is not asked to think: the server does not say that it can")
+
+
+def _caching(name: str, used: Tokens) -> Check:
+    if used.cache_read or used.cache_write:
+        return Check("caching", "ok", f"{name}: {used.cache_write} tokens written, {used.cache_read} read")
+    remedy = "some models cache only longer prompts; without a cache, each request costs the whole conversation"
+    return Check("caching", "note", f"{name}: the server reports no tokens in a cache", remedy)
+
+
+def _usage(name: str, used: Tokens) -> Check:
     # A worker estimates what the server does not report.
     if used.estimated or not used.total:
         remedy = "budgets of its agents are kept by an estimate (`~`): four characters are a token"
-        return Check("usage", "note", "the server reports no tokens", remedy)
-    return Check("usage", "ok", f"{used.prompt} tokens in, {used.output} out")
+        return Check("usage", "note", f"{name}: the server reports no tokens", remedy)
+    return Check("usage", "ok", f"{name}: {used.prompt} tokens in, {used.output} out")
 
 
 def sandbox(root: Path, environment: Mapping[str, str]) -> Check:
@@ -649,13 +688,14 @@ def _output(command: list[str]) -> str:
 
 
 @click.command()
-@click.option("--try", "try_", is_flag=True, help="Also call the model once, as an agent does; costs about a cent.")
+@click.option("--try", "try_", is_flag=True, help="Also call a model once, as an agent does; costs less than a cent.")
+@click.option("--online", is_flag=True, help="Also call each model that the team uses once; costs a few cents.")
 @click.option(
     "--model", "model_name", metavar="M", help="With --try: the model to call; else that of a cheap new agent."
 )
 @as_json
 @click.pass_obj
-def doctor(session: Session, try_: bool, model_name: str | None, as_json: bool) -> None:
+def doctor(session: Session, try_: bool, online: bool, model_name: str | None, as_json: bool) -> None:
     """Check the setup and suggest fixes.
 
     Looks at Python, the API key, the sandbox, memory limits, file events, the workspace and its disk, the team's
@@ -663,13 +703,17 @@ def doctor(session: Session, try_: bool, model_name: str | None, as_json: bool) 
     project's models.toml and prices.toml. The exit code is 0 whatever it finds; in --json, `mark` is ok, note or bad.
 
     With --try, also the server of the model: address, proxy, key, models, window, and one streamed call with tools,
-    made by the code of a worker. On Anthropic's API that costs less than a cent with the cheapest model.
+    made by the code of a worker. It says whether the model thinks, and what was cached. On Anthropic's API that costs
+    less than a cent with the cheapest model.
+
+    With --online, the same for each model of the team's agents, and of a new agent of each type; with what it cost.
 
     Example: crewboard doctor --try --model qwen3-coder
     """
     if model_name is not None and not try_:
         raise UsageError("--model is for --try")
-    found = all_checks(session, try_model=_model_to_try(session, model_name) if try_ else None)
+    to_try = [_model_to_try(session, model_name)] if try_ else []
+    found = all_checks(session, list(dict.fromkeys([*to_try, *(models_in_use(session.team) if online else ())])))
     if as_json:
         say_json([check.as_json() for check in found])
         return
@@ -683,3 +727,13 @@ def _model_to_try(session: Session, explicit: str | None) -> str:
     """Return the model to call: what a new agent of the cheapest type would use."""
     team, cheapest = session.team, agent_types.TYPES["explore"]
     return hire.choose_model(cheapest, explicit, team.worker_environment, team.config)
+
+
+def models_in_use(team: Team) -> list[str]:
+    """Return the models of a team's agents, and of a new agent of each type that the user has accepted."""
+    environment, config = team.worker_environment, team.config
+    kinds = type_files.find_all(team.directory.root)[0].values()
+    new = [
+        hire.choose_model(kind, None, environment, config) for kind in kinds if type_files.is_trusted(kind, environment)
+    ]
+    return list(dict.fromkeys([*(member.model for member in config.members if member.model), *new]))
