@@ -38,7 +38,13 @@ def is_gated(tool: str) -> bool:
     return tool in GATED_TOOLS or tool.startswith(MCP_PREFIX)
 
 
-_KEPT = frozenset({*TEAM_TOOLS, "submit_plan", "review_task", "shutdown_response", "skill", "bash_output", "bash_kill"})
+SEND_EXPLORER = "send_explorer"
+"""The tool with which an agent of type `code` sends an explorer of its own. Types of a project lack it: what they may
+read can be limited, and an explorer may read everything."""
+
+_KEPT = frozenset(
+    {*TEAM_TOOLS, "submit_plan", "review_task", "shutdown_response", "skill", "bash_output", "bash_kill", SEND_EXPLORER}
+)
 
 
 def kept_by_terms(terms: Terms | None, tool: str) -> bool:

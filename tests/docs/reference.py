@@ -120,7 +120,7 @@ def agent_types() -> str:
             *rows,
             "",
             f"Every type also has {' '.join(f'`{tool}`' for tool in TEAM_TOOLS)}.",
-            "Those with `bash` also have `bash_output` and `bash_kill`.",
+            "Those with `bash` also have `bash_output` and `bash_kill`. Type `code` also has `send_explorer`.",
         ]
     )
 

@@ -286,6 +286,7 @@ def test_a_type_is_offered_exactly_its_tools(shared_crew: Crew) -> None:
     # Plans are the operator's to review here (tests/worker/test_request_protocol.py has it the other way).
     lead_only = {"review_plan", "accept_changes"}
     expected = {kind: common | set(TYPES[kind].tools) - lead_only for kind in TYPES}
+    expected["code"] |= {"send_explorer"}
     follow = {"bash_output", "bash_kill"}
     assert offered == {kind: tools | follow if "bash" in tools else tools for kind, tools in expected.items()}
 

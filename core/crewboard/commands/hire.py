@@ -1,5 +1,6 @@
 """Hire agents, give them more work, and resume agents that ended."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -51,6 +52,8 @@ class Hire:
     prompt_id: str | None = None
     wait: bool = True
     """False refuses the hire if the agent would have to wait until a cap of the team lets it start."""
+    is_explorer: bool = False
+    """True for an explorer of the agent that gives the command."""
 
 
 @dataclass(frozen=True)
@@ -202,6 +205,58 @@ def spawn(team: Team, hire: Hire) -> Assignment:
     if member is not None and leases.is_held(agent.lease):
         return _assign_more_work(team, agent, hire)
     return _start_fresh(team, agent, hire, kind)
+
+
+MOST_EXPLORERS = 2
+"""Explorers that an agent may have at once. They ask the model at the same time, from its budget."""
+
+_LONGEST_PARENT = 20
+"""Characters of an agent's name that the names of its explorers begin with."""
+
+
+def send_explorer(team: Team, question: str, prompt_id: str) -> Assignment:
+    """Hire an explorer for the agent that gives the command. It ends after its report, or with that agent.
+
+    Raises:
+        UsageError: The agent is an explorer itself, or the question is empty.
+        TryLaterError: It has as many as it may have at once, or a cap of the team is reached.
+        LimitError: The budget of the agent or the team is used up.
+    """
+    hirer = store_agents.spec(team.directory.agent(team.by))
+    if hirer is None or hirer.parent is not None:
+        raise UsageError(f"{team.by} is an explorer itself, and sends none: search yourself")
+    specs = {name: store_agents.spec(team.directory.agent(name)) for name in team.config.names}
+    own = {name: spec for name, spec in specs.items() if spec is not None and spec.parent == team.by}
+    if again := next((name for name, spec in own.items() if spec.prompt_id == prompt_id), None):
+        return Assignment(again, prompt_id, own[again].run, fresh=True)
+    at_work = [name for name, spec in own.items() if _is_at_work(team, name, spec)]
+    if len(at_work) >= MOST_EXPLORERS:
+        raise TryLaterError(
+            f"you have {MOST_EXPLORERS} explorers at work ({', '.join(at_work)}), and no more at once: their reports "
+            "reach you as mail; search yourself meanwhile"
+        )
+    names = (f"{team.by[:_LONGEST_PARENT]}-explorer-{number}" for number in itertools.count(1))
+    name = next(name for name in names if name not in at_work and (name not in specs or name in own))
+    flags = HireOptions(once=True, host=env.host(team.environment) or None, allow_hardlinks=hirer.flags.allow_hardlinks,
+                        unsafe_no_sandbox=hirer.flags.unsafe_no_sandbox, max_turns=hirer.flags.max_turns)  # fmt: skip
+    return spawn(
+        team,
+        Hire(
+            name,
+            "explore",
+            question,
+            flags=flags,
+            foreground=True,
+            prompt_id=prompt_id,
+            wait=False,
+            is_explorer=True,
+        ),
+    )
+
+
+def _is_at_work(team: Team, name: str, spec: Spec) -> bool:
+    agent = team.directory.agent(name)
+    return leases.is_held(agent.lease) or is_starting(spec, store_agents.last_run(agent), team.now())
 
 
 def _check_budgets(team: Team, name: str) -> None:
@@ -371,6 +426,8 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     flags = hire.flags.replace(worktree=prepared.worktree is not None)
     if hire.flags.task is not None:
         assign_without_mail(team, hire.flags.task, hire.name)
+    hirer = store_agents.spec(team.directory.agent(team.by)) if hire.is_explorer else None
+    parent_worktree = hirer.worktree if hirer is not None else None
     now = team.now()
     prompt_id = hire.prompt_id or mailbox.new_id()
     removed = team.config.removed.get(hire.name, Removed())
@@ -390,7 +447,8 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
             prompt=hire.prompt, prompt_id=prompt_id, type=hire.type, role=hire.role, model=model,
             flags=flags, run=newest + 1, want="running", by=team.by, at=now, worktree=prepared.worktree,
             mail_from=old.mail_from if old else _mail_from(team, hire.name), foreground=hire.foreground,
-            definition=agent_types.definition(kind),
+            definition=agent_types.definition(kind), parent=team.by if hire.is_explorer else None,
+            parent_worktree=parent_worktree,
         )  # fmt: skip
 
     spec = store_agents.change_spec(agent, edit)
@@ -429,6 +487,9 @@ def _prepare_worktree(team: Team, agent: AgentDirectory, hire: Hire, kind: Agent
     from crewboard.commands import workspace
     from crewboard.worktrees import checkout
 
+    if hire.is_explorer:
+        # It reads that of its agent.
+        return checkout.Prepared(None)
     if store_hosts.exist(team.directory):
         return checkout.Prepared(*workspace.worktree_on_hosts(team, hire.name, hire.flags))
     if hire.flags.start_from is not None:
@@ -474,12 +535,13 @@ def _refuse_start(agent: AgentDirectory, spec: Spec) -> NoReturn:
 
 def _add_to_roster(team: Team, hire: Hire, model: str, now: float) -> None:
     old = team.config.member(hire.name)
+    others = OPERATOR if hire.name == LEAD else LEAD
     member = Member(
         name=hire.name, type=hire.type, role=hire.role, model=model, added_at=old.added_at if old else now,
-        report_to=OPERATOR if hire.name == LEAD else LEAD, plan_required=hire.flags.plan,
+        report_to=team.by if hire.is_explorer else others, plan_required=hire.flags.plan,
         autoclaim=hire.flags.autoclaim,
     )  # fmt: skip
-    roster.put(team.directory, member)
+    roster.put(team.directory, member, below=team.by if hire.is_explorer else None)
 
 
 def resume(
@@ -511,6 +573,8 @@ def resume(
     current = store_agents.spec(agent)
     if lives and current is not None:
         return current.run
+    if current is not None and current.parent is not None:
+        raise UsageError(f"{name} searched for {current.parent} and ended with that work; resume {current.parent}")
     if (reached := _used_up(team, name)) is not None:
         raise LimitError(f"{name} was not resumed: {'; '.join(reached)}")
     if host is not None:
@@ -647,12 +711,14 @@ def resume_all(
 ) -> list[str]:
     """Resume every agent that is not running, or those of these names, all at once; return their names.
 
+    Without names, explorers are left out: their agents send new ones.
+
     Raises:
         CrewboardError: One of them did not start; the others were started nevertheless.
     """
     roster.require_own_agents(team.directory)
     agents = [team.agent(name) for name in dict.fromkeys(names)] or [
-        team.directory.agent(m.name) for m in team.config.members
+        team.directory.agent(m.name) for m in team.config.members if m.report_to in (LEAD, OPERATOR)
     ]
     stopped = [agent.name for agent in agents if not leases.is_held(agent.lease)]
     at_once(stopped, lambda name: resume(team, name, model=model, network=network, web=web, host=host))

@@ -128,6 +128,9 @@ class Spec(Record):
     read from byte `mail_from` on: a new lead starts at its end. If `foreground`, the process that hired the agent waits
     for the answer to the prompt itself, and no result mail is sent for it. Without a `worktree`, the agent works in the
     team's root.
+
+    An explorer has a `parent`, for which it searches: it works in that one's folder, the worktree `parent_worktree` if
+    that has one, and ends with it.
     """
 
     prompt: str
@@ -144,6 +147,12 @@ class Spec(Record):
     worktree: Worktree | None = None
     by: Name = OPERATOR
     at: Time = 0
+    parent: Name | None = None
+    parent_worktree: Worktree | None = None
+
+    def checkout(self, name: str) -> tuple[str, Worktree | None]:
+        """Return the worktree in which the agent `name` works, None for the team's root, and whose that is."""
+        return (name, self.worktree) if self.parent is None else (self.parent, self.parent_worktree)
 
 
 class Tokens(Record):

@@ -223,16 +223,17 @@ def _at_most(which: int, most: int) -> int:
 def policy_of(team: TeamDirectory, name: str, spec: Spec) -> Policy:
     """Return what an agent may reach: in the team's root, or in its own worktree and the objects that this borrows."""
     kind, root = type_of(spec.type, spec.definition), Path(os.path.realpath(team.root))
-    if spec.worktree is None:
+    owner, worktree = spec.checkout(name)
+    if worktree is None:
         return Policy(root, writes=kind.writes, network=spec.flags.network)
-    objects = spec.worktree.objects
+    objects = worktree.objects
     return Policy(
-        Path(os.path.realpath(team.worktree(name))),
+        Path(os.path.realpath(team.worktree(owner))),
         writes=kind.writes,
         network=spec.flags.network,
         concealed=root,
         borrowed=(Path(os.path.realpath(root / objects)),) if objects else (),
-        folder=spec.worktree.folder,
+        folder=worktree.folder,
     )
 
 

@@ -77,15 +77,19 @@ def change(team: TeamDirectory, edit: Callable[[Config], None]) -> Config:
     return json_records.change(team.config, team.lock("roster"), Config, apply, durable=True)
 
 
-def put(team: TeamDirectory, member: Member) -> Config:
-    """Add `member`, or replace the member of that name."""
+def put(team: TeamDirectory, member: Member, below: str | None = None) -> Config:
+    """Add `member`, or replace the member of that name. A new one stands `below` an agent and those that report to it.
+
+    Without one, it is the last.
+    """
 
     def edit(config: Config) -> None:
         names = [old.name for old in config.members]
         if member.name in names:
             config.members[names.index(member.name)] = member
         else:
-            config.members.append(member)
+            above = [at for at, old in enumerate(config.members) if below in (old.name, old.report_to)]
+            config.members.insert(above[-1] + 1 if above else len(names), member)
 
     return change(team, edit)
 

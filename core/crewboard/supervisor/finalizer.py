@@ -13,7 +13,7 @@ from crewboard.linux import process
 from crewboard.names import SYSTEM
 from crewboard.protocol import requests
 from crewboard.records.agents import Spec, Status
-from crewboard.records.processes import Exit, describe_exit, ended_by_shutdown
+from crewboard.records.processes import Exit, describe_exit, ended_by_shutdown, is_orderly
 from crewboard.sandbox import scratch
 from crewboard.store import agents, hosts, json_records, leases, mailbox, roster, tasks
 from crewboard.store.layout import AgentDirectory, TeamDirectory
@@ -138,7 +138,9 @@ def announce(
     team, notices = ended[0][0].team, _notices(ended)
     for name in _recipients(team, leaving):
         told = [
-            (parts, left) for parts, runs in notices.items() if (left := [run for run in runs if run[0].name != name])
+            (parts, left)
+            for parts, runs in notices.items()
+            if (left := [run for run in runs if run[0].name != name and _concerns(*run, name)])
         ]
         for number, (parts, runs) in enumerate(told, 1):
             ident = mailbox.derived_id("terminated", *parts, name)
@@ -147,6 +149,13 @@ def announce(
     for agent, record in ended:
         agents.mark_finalized(agent, record)
         log.info("%s run %d ended: %s", agent.name, record.run, describe_exit(record))
+
+
+def _concerns(agent: AgentDirectory, record: Exit, name: str) -> bool:
+    """Return True if `name` is told of the end of a run: of explorers only what failed, and only their agent."""
+    spec = json_records.load_or_none(agent.spec, Spec)
+    parent = spec.parent if spec is not None else None
+    return parent is None or (parent == name and not is_orderly(record))
 
 
 def _notices(

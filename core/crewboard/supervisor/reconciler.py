@@ -463,6 +463,7 @@ class Supervisor:
             self._adopt(watched)
         if watched.ref is not None:
             self._limit_memory(watched, spec)
+            spec = self._end_with_parent(watched, spec)
             self._end_if_wanted(watched, spec)
             self._wake_if_changed(watched, spec)
             return None
@@ -614,6 +615,14 @@ class Supervisor:
             log.warning("%s uses %d bytes, more than its limit of %d", watched.agent.name, used, spec.flags.max_memory)
             watched.over_memory = watched.run
             self._launcher.signal(watched.ref, signal.SIGKILL, tree=True)
+
+    def _end_with_parent(self, watched: Watched, spec: Spec) -> Spec:
+        """Ask an explorer to end whose agent has ended, so that no process waits for its report; return its spec."""
+        if spec.parent is None or spec.want in ("stopped", "killed"):
+            return spec
+        if leases.is_held(self._team.agent(spec.parent).lease):
+            return spec
+        return agents.change_spec(watched.agent, lambda old: (old or spec).replace(want="stopped"))
 
     def _end_if_wanted(self, watched: Watched, spec: Spec) -> None:
         if watched.ref is None:

@@ -110,8 +110,8 @@ class RunState:
     @property
     def workspace(self) -> Path:
         """Return the folder that the agent works in."""
-        worktree = self.spec.worktree
-        return self.team.root if worktree is None else self.team.worktree(self.name) / worktree.folder
+        owner, worktree = self.spec.checkout(self.name)
+        return self.team.root if worktree is None else self.team.worktree(owner) / worktree.folder
 
     @property
     def task(self) -> int | None:

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from crewboard import web
-from crewboard.agent_types import MCP_PREFIX, TEAM_TOOLS, kept_by_terms, type_of
+from crewboard.agent_types import MCP_PREFIX, SEND_EXPLORER, TEAM_TOOLS, kept_by_terms, type_of
 from crewboard.names import LEAD
 from crewboard.protocol import reviews
 from crewboard.store import roster
@@ -40,6 +40,8 @@ class ToolRegistry:
         names = [name for name in (*self._type.tools, *TEAM_TOOLS) if granted.get(name, True)]
         if "bash" in names:
             names += ["bash_output", "bash_kill"]
+        if self._type.name == "code":
+            names.append(SEND_EXPLORER)
         if skills.exist(self._run_state.workspace):
             names.append("skill")
         if is_plan_required(self._run_state) and "submit_plan" not in names:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from crewboard.agent_types import TYPES
+from crewboard.agent_types import SEND_EXPLORER, TYPES
 from crewboard.commands import answers, hire, hosts, messages, stop, tasks
 from crewboard.commands import changes as commands_changes
 from crewboard.commands.context import Team, name_team
@@ -74,6 +74,10 @@ class SpawnAgent(Input):
     allowed_domains: list[str] = Field(default=[], description="with web: only on these, such as docs.python.org")
     host: str | None = Field(default=None, description="the host to run on, where the team has hosts")
     needs: list[str] = Field(default=[], description="labels that its host must have, such as gpu")
+
+
+class SendExplorer(Input):
+    question: str = Field(description="what to find out, with all that it must know: it has not seen your conversation")
 
 
 _TERMS = ("worktree", "effort", "thinking", "web", "host", "needs")
@@ -183,6 +187,13 @@ async def _spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
     if given.background:
         return Outcome(f"{given.name} is at work (run {assignment.run}); its result will reach you as mail")
     return await _wait_for_agent(context, assignment)
+
+
+async def _send_explorer(context: Context, given: SendExplorer) -> Outcome:
+    # Derived, as above.
+    prompt_id = mailbox.derived_id(context.name, context.tool_use_id, "prompt")
+    hiring = asyncio.to_thread(hire.send_explorer, _team(context), given.question, prompt_id)
+    return await _wait_for_agent(context, await context.interrupts.run_interruptibly(hiring))
 
 
 async def _wait_for_agent(context: Context, assignment: hire.Assignment) -> Outcome:
@@ -392,6 +403,15 @@ TOOLS = (
         "this call returns the agent's result. With background, the result reaches you as mail.",
         SpawnAgent,
         _spawn_agent,
+        waits=True,
+    ),
+    Tool(
+        SEND_EXPLORER,
+        "Send an explorer of your own: an agent that searches and reads your workspace, and returns a report, so that "
+        "what it reads does not fill your conversation. For questions that take many files; look yourself for the "
+        "rest. It writes and runs nothing, draws on your budget and ends with you.",
+        SendExplorer,
+        _send_explorer,
         waits=True,
     ),
     Tool("list_team", "List the agents of the team and what they do.", NoInput, _list_team, reads=True),

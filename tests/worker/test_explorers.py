@@ -1,0 +1,112 @@
+"""Explorers of a code agent: a process of its own that reads for it, within its limits, and ends with it."""
+
+from collections.abc import Callable
+
+import pytest
+
+from crewboard.commands import answers, hire, hosts, stop
+from crewboard.commands.context import Team
+from crewboard.errors import LimitError, TryLaterError, UsageError
+from crewboard.records.events import ToolResult
+from crewboard.store import agents, leases, mailbox
+from crewboard.store.layout import TeamDirectory
+from tests.crew import Crew, eventually
+from tests.model import calls, says
+from tests.worker.test_terms import add
+from tests.worktrees.home import make_repository
+
+Make = Callable[..., Crew]
+
+SEND = calls("send_explorer", question="where is it?")
+EXPLORER = "ann-explorer-1"
+
+
+def result(crew: Crew) -> ToolResult:
+    return next(event for event in crew.events("ann") if isinstance(event, ToolResult) and event.name != "read_file")
+
+
+def test_an_explorers_report_is_the_tools_result(crew_on: Make) -> None:
+    crew = crew_on({"ann": [SEND, says("found")], EXPLORER: [calls("read_file", path="a.txt"), says("in a.txt")]})
+    (crew.root / "a.txt").write_text("it\n")
+    assert crew.run("ann", "code", "find it", unsafe_no_sandbox=True).text == "found"
+    assert result(crew).content == f"{EXPLORER}: in a.txt"
+    crew.wait_for(EXPLORER, "exited")
+    first, *_ = crew.model.asked_by("ann")
+    assert "send_explorer" in [tool["name"] for tool in first["tools"]]
+    asked, *_ = crew.model.asked_by(EXPLORER)
+    assert {"send_explorer", "write_file", "bash"}.isdisjoint(tool["name"] for tool in asked["tools"])
+    assert "You report to ann." in str(asked["system"])
+    told = [message for message in mailbox.read(crew.directory, "lead").messages if EXPLORER in message.content]
+    assert told == [], "it concerns its agent alone"
+    with pytest.raises(UsageError, match="resume ann"):
+        hire.resume(crew.team, EXPLORER)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_an_explorer_ends_with_its_agent(crew_on: Make, how: str) -> None:
+    crew = crew_on({"ann": [SEND], EXPLORER: [calls("ask_operator", question="which one?")]})
+    crew.hire("ann", "code", "find it", unsafe_no_sandbox=True)
+    eventually(lambda: crew.team.config.member(EXPLORER), "the explorer")
+    crew.pending("question", EXPLORER)
+    if how == "killed":
+        crew.kill("ann")
+    else:
+        stop.stop_now(crew.team, "ann")
+    eventually(lambda: not leases.is_held(crew.agent(EXPLORER).lease), "the end of the explorer")
+    eventually(lambda: (ended := agents.exit_record(crew.agent(EXPLORER))) and ended.reason == "shutdown", "its record")
+    assert EXPLORER not in hire.resume_all(crew.team)
+
+
+@pytest.mark.long
+def test_an_explorer_reads_its_agents_worktree(crew_on: Make) -> None:
+    reads = calls("read_file", path="new.txt")
+    write = calls("write_file", path="new.txt", content="only here\n")
+    crew = crew_on({"ann": [write, SEND, says("found")], EXPLORER: [reads, says("read")]})
+    make_repository(crew.root)
+    crew.run("ann", "code", "find it", worktree=True, unsafe_no_sandbox=True)
+    read = next(event for event in crew.events(EXPLORER) if isinstance(event, ToolResult))
+    assert "only here" in read.content
+
+
+@pytest.fixture
+def as_ann(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> Team:
+    """Make a team on which `ann`, of type code, gives the commands and no process is started."""
+    monkeypatch.setattr(hosts, "start", lambda *_: None)
+    add(directory, "ann", "code", unsafe_no_sandbox=True)
+    add(directory, "bob", "code")
+    environment = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "CREWBOARD_SANDBOX": "none"}
+    return Team(directory, by="ann", environment=environment, now=lambda: 1000.0)
+
+
+def test_an_agent_has_at_most_two_explorers_at_once(as_ann: Team) -> None:
+    sent = [hire.send_explorer(as_ann, "where?", each) for each in ("q1", "q2", "q1")]
+    assert [each.agent for each in sent] == [EXPLORER, "ann-explorer-2", EXPLORER], "the same call is not done twice"
+    with pytest.raises(TryLaterError, match="you have 2 explorers at work"):
+        hire.send_explorer(as_ann, "where?", "q3")
+    assert as_ann.config.names == ["ann", EXPLORER, "ann-explorer-2", "bob"], "they stand below their agent"
+    spec = agents.spec(as_ann.directory.agent(EXPLORER))
+    assert spec is not None
+    assert (spec.type, spec.by, spec.parent, spec.flags.once) == ("explore", "ann", "ann", True)
+
+
+def test_an_explorer_sends_no_explorer(as_ann: Team) -> None:
+    hire.send_explorer(as_ann, "where?", "q1")
+    deeper = Team(as_ann.directory, by=EXPLORER, environment=as_ann.environment, now=as_ann.now)
+    with pytest.raises(UsageError, match="is an explorer itself"):
+        hire.send_explorer(deeper, "where?", "q2")
+
+
+def test_an_explorer_takes_no_place_beyond_the_cap(as_ann: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers.change_setting(Team(as_ann.directory), "max_agents", "1")
+    monkeypatch.setattr(leases, "is_held", lambda lease: lease == as_ann.directory.agent("ann").lease)
+    with pytest.raises(TryLaterError, match="max_agents 1 reached"):
+        hire.send_explorer(as_ann, "where?", "q1")
+
+
+def test_an_explorer_draws_on_its_agents_budget(as_ann: Team) -> None:
+    add(as_ann.directory, "ann", "code", spent=500, budget="1000", unsafe_no_sandbox=True)
+    hire.send_explorer(as_ann, "where?", "q1")
+    add(as_ann.directory, "ann", "code", spent=1000, budget="1000", unsafe_no_sandbox=True)
+    with pytest.raises(LimitError, match="its budget of 1000 tokens is used up"):
+        hire.send_explorer(as_ann, "where?", "q2")
