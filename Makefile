@@ -135,7 +135,7 @@ peers: ## install other programs for `make bench` to measure too, under their ow
 
 requirements: $(STAMP) ## pin the dependencies; UPGRADE=--upgrade takes the newest versions
 	@$(BIN)/pip-compile --quiet $(UPGRADE) --output-file requirements.txt pyproject.toml
-	@$(BIN)/pip-compile --quiet $(UPGRADE) --extra dev --extra mcp --extra serve --constraint requirements.txt \
+	@$(BIN)/pip-compile --quiet $(UPGRADE) --extra dev --extra bedrock --extra mcp --extra serve --extra vertex --constraint requirements.txt \
 		--output-file requirements-dev.txt pyproject.toml
 
 clean: ## remove .venv, caches and builds

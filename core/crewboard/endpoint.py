@@ -28,6 +28,37 @@ ANY_TEXT = "ANTHROPIC_AUTH_TOKEN=local"
 VERSION = "2026-10-21"
 """The version of the API that the SDK asks for, in which a key of either kind is a bearer token."""
 
+_PLATFORM_NAMES = {"bedrock": "Amazon Bedrock", "vertex": "Vertex AI", "foundry": "Microsoft Foundry"}
+
+_PLATFORM_URLS = {
+    "bedrock": "ANTHROPIC_BEDROCK_MANTLE_BASE_URL",
+    "vertex": "ANTHROPIC_VERTEX_BASE_URL",
+    "foundry": "ANTHROPIC_FOUNDRY_BASE_URL",
+}
+_PLATFORM_KEYS: dict[str, tuple[str, ...]] = {
+    "bedrock": ("AWS_BEARER_TOKEN_BEDROCK", "ANTHROPIC_AWS_API_KEY"),
+    "vertex": (),
+    "foundry": ("ANTHROPIC_FOUNDRY_API_KEY",),
+}
+"""The variables in which the SDK's client for a platform looks for an address and for a key (version 2.11)."""
+
+_PACKAGES = {"bedrock": "boto3", "vertex": "google.auth"}
+"""The packages with which that client finds other credentials; crewboard's extra has the platform's name."""
+
+_GOOGLE = "aiplatform.googleapis.com/v1"
+_GOOGLE_URLS = {
+    "global": f"https://{_GOOGLE}",
+    "us": "https://aiplatform.us.rep.googleapis.com/v1",
+    "eu": "https://aiplatform.eu.rep.googleapis.com/v1",
+}
+
+_SECRET_FILES = (
+    "ANTHROPIC_IDENTITY_TOKEN_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CONFIG",
+    "AZURE_FEDERATED_TOKEN_FILE", "AZURE_CONFIG_DIR",
+)  # fmt: skip
+"""Variables with the path of a file or folder of credentials."""
+
 _FEDERATION = ("ANTHROPIC_FEDERATION_RULE_ID", "ANTHROPIC_ORGANIZATION_ID")
 _IDENTITY_TOKEN = ("ANTHROPIC_IDENTITY_TOKEN_FILE", "ANTHROPIC_IDENTITY_TOKEN")
 
@@ -44,7 +75,65 @@ _MOST = 1_000_000
 
 def base_url(environment: Mapping[str, str]) -> str:
     """Return the address of the server, without a slash at its end."""
+    if (platform := env.platform(environment)) is not None:
+        return (environment.get(_PLATFORM_URLS[platform]) or _platform_url(platform, environment)).rstrip("/")
     return (environment.get(BASE_URL) or f"https://{API_HOST}").rstrip("/")
+
+
+def _platform_url(platform: str, environment: Mapping[str, str]) -> str:
+    """Return the address that the SDK's client for a platform uses if none is set."""
+    match platform:
+        case "bedrock":
+            return f"https://bedrock-mantle.{_aws_region(environment)}.api.aws/anthropic"
+        case "vertex":
+            region = environment.get("CLOUD_ML_REGION", "")
+            return _GOOGLE_URLS.get(region, f"https://{region}-{_GOOGLE}")
+    return f"https://{environment.get('ANTHROPIC_FOUNDRY_RESOURCE', '')}.services.ai.azure.com/anthropic"
+
+
+def _aws_region(environment: Mapping[str, str]) -> str:
+    return environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or ""
+
+
+def platform_problem(environment: Mapping[str, str]) -> str | None:  # noqa: PLR0911  one for each thing
+    """Return what the chosen cloud platform lacks, and what to do; None if nothing is known to be missing.
+
+    Whether there are credentials is known only where they are a key: those of AWS and Google come from many places.
+    """
+    chosen, platform = env.platforms(environment), env.platform(environment)
+    if platform is None:
+        return None
+    if len(chosen) > 1:
+        return f"{' and '.join(chosen)} are set: unset all but one"
+    named, has_url, has_key = (
+        _PLATFORM_NAMES[platform], bool(environment.get(_PLATFORM_URLS[platform])), bool(keys(environment)),
+    )  # fmt: skip
+    match platform:
+        case "bedrock" if not _aws_region(environment) and not (has_url and has_key):
+            return f"no region for {named}: set AWS_REGION"
+        case "vertex" if not environment.get("CLOUD_ML_REGION"):
+            return f"no region for {named}: set CLOUD_ML_REGION, such as global"
+        case "vertex" if not environment.get("ANTHROPIC_VERTEX_PROJECT_ID"):
+            return f"no project for {named}: set ANTHROPIC_VERTEX_PROJECT_ID"
+        case "foundry" if not has_key:
+            return f"no API key for {named}: set ANTHROPIC_FOUNDRY_API_KEY"
+        case "foundry" if has_url == bool(environment.get("ANTHROPIC_FOUNDRY_RESOURCE")):
+            which = "both are set" if has_url else "neither is set"
+            return f"the address of {named}: set ANTHROPIC_FOUNDRY_RESOURCE or ANTHROPIC_FOUNDRY_BASE_URL; {which}"
+    package = _PACKAGES.get(platform)
+    if package is not None and not has_key and not _is_installed(package):
+        return f"the package {package} is missing, which {named} needs: pip install 'crewboard[{platform}]'"
+    return None
+
+
+def _is_installed(package: str) -> bool:
+    import importlib.util
+
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:
+        # Of the package above it.
+        return False
 
 
 def host_and_port(url: str) -> str:
@@ -82,7 +171,7 @@ def at_server(environment: Mapping[str, str], server: str | None) -> Mapping[str
     another server, nor the work of a team that uses a local model Anthropic's API. An address that is not private is
     not used, because the settings of a team may come from another user.
     """
-    if server is None or environment.get(BASE_URL) or not is_private(server):
+    if server is None or environment.get(BASE_URL) or env.platforms(environment) or not is_private(server):
         return environment
     return {**env.without_api(environment), BASE_URL: server, **dict([ANY_TEXT.split("=")])}
 
@@ -99,21 +188,24 @@ def _ip(host: str) -> "ipaddress.IPv4Address | ipaddress.IPv6Address | None":
 
 def address_problem(environment: Mapping[str, str]) -> str | None:
     """Return what is wrong with the address that an environment names, and what to do; None if nothing is."""
-    given = environment.get(BASE_URL)
+    platform = env.platform(environment)
+    name = BASE_URL if platform is None else _PLATFORM_URLS[platform]
+    given = environment.get(name)
     if given is None:
         return None
     problem = None
     if not given.strip():
-        problem = "is set and empty: unset it for Anthropic's own API, or set the address of your server"
+        usual = "Anthropic's own API" if platform is None else _PLATFORM_NAMES[platform]
+        problem = f"is set and empty: unset it for {usual}, or set the address of your server"
     elif not _SCHEME.match(given):
         rest = given.rpartition("//")[2]
         kind = "http" if is_private(f"http://{rest}") else "https"
         problem = f"starts with neither http:// nor https://: did you mean {kind}://{rest}?"
     elif not _has_host(given):
         problem = "is no address of a server: it looks like http://127.0.0.1:11434"
-    elif (whole := given.rstrip("/")).endswith("/v1"):
+    elif platform is None and (whole := given.rstrip("/")).endswith("/v1"):
         problem = f"ends in /v1, which is added to each request: set it to {whole.removesuffix('/v1')}"
-    return f"{BASE_URL} {problem}" if problem is not None else None
+    return f"{name} {problem}" if problem is not None else None
 
 
 def _has_host(url: str) -> bool:
@@ -127,7 +219,9 @@ def _has_host(url: str) -> bool:
 
 def keys(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the keys in an environment by the names of their variables; the SDK sends the first."""
-    return {name: environment[name] for name in KEYS if environment.get(name)}
+    platform = env.platform(environment)
+    names = KEYS if platform is None else _PLATFORM_KEYS[platform]
+    return {name: environment[name] for name in names if environment.get(name)}
 
 
 def key_problem(environment: Mapping[str, str]) -> str | None:
@@ -145,6 +239,10 @@ def credential(environment: Mapping[str, str]) -> str | None:
     """
     if found := next(iter(keys(environment)), None):
         return found
+    if (platform := env.platform(environment)) is not None:
+        profile = environment.get("AWS_PROFILE")
+        aws = f"the profile {profile} (AWS_PROFILE)" if profile else "the credentials that AWS's SDK finds"
+        return {"bedrock": aws, "vertex": "Google's application default credentials"}.get(platform)
     if environment.get("ANTHROPIC_PROFILE"):
         return f"the profile {environment['ANTHROPIC_PROFILE']} (ANTHROPIC_PROFILE)"
     if all(map(environment.get, _FEDERATION)) and any(map(environment.get, _IDENTITY_TOKEN)):
@@ -153,9 +251,8 @@ def credential(environment: Mapping[str, str]) -> str | None:
     named = _active_profile(folder)
     if environment.get("ANTHROPIC_CONFIG_DIR") or named or _is_file(folder / "configs" / "default.json"):
         return f"the profile {named or 'default'} in {folder}"
-    if {"authorization", "x-api-key"} & env.custom_headers(environment).keys():
-        return "ANTHROPIC_CUSTOM_HEADERS"
-    return None
+    has_header = {"authorization", "x-api-key"} & env.custom_headers(environment).keys()
+    return "ANTHROPIC_CUSTOM_HEADERS" if has_header else None
 
 
 def profiles_folder(environment: Mapping[str, str]) -> Path:
@@ -182,8 +279,8 @@ def _is_file(path: Path) -> bool:
 
 def credential_files(environment: Mapping[str, str]) -> list[Path]:
     """Return the files and folders in which the SDK finds secrets, there or not."""
-    token = environment.get("ANTHROPIC_IDENTITY_TOKEN_FILE")
-    return [profiles_folder(environment) / "credentials", *([Path(token)] if token else [])]
+    named = (environment.get(name) for name in _SECRET_FILES)
+    return [profiles_folder(environment) / "credentials", *(Path(each) for each in named if each)]
 
 
 def shadowed_key(environment: Mapping[str, str]) -> str | None:
@@ -192,7 +289,7 @@ def shadowed_key(environment: Mapping[str, str]) -> str | None:
     The key for Anthropic's API often stays set in a shell in which the token of a gateway is added.
     """
     url = base_url(environment)
-    if len(keys(environment)) < len(KEYS) or is_anthropic(url):
+    if len(keys(environment)) < len(KEYS) or is_anthropic(url) or env.platform(environment) is not None:
         return None
     sent, unused = KEYS
     return (
@@ -240,7 +337,7 @@ def get(environment: Mapping[str, str], path: str, timeout: float) -> tuple[int,
     """Return the status and the JSON of the server's answer to a GET; the JSON is None if the answer is none.
 
     It is authenticated with the keys of the environment, if there are any, as the SDK does it; not with what the SDK
-    fetches from elsewhere.
+    fetches from elsewhere, and on a cloud platform not at all.
 
     Raises:
         OSError: The server does not answer.
@@ -261,9 +358,10 @@ def get(environment: Mapping[str, str], path: str, timeout: float) -> tuple[int,
     if not _SCHEME.match(url):
         raise ValueError(f"{url} starts with neither http:// nor https://")
     headers = {"anthropic-version": VERSION}
-    if key := next(iter(keys(environment).values()), None):
-        headers["authorization"] = f"Bearer {key}"
-    headers |= env.custom_headers(environment)
+    if env.platform(environment) is None:
+        if key := next(iter(keys(environment).values()), None):
+            headers["authorization"] = f"Bearer {key}"
+        headers |= env.custom_headers(environment)
     through = proxy(environment, url)
     proxies = urllib.request.ProxyHandler({urllib.parse.urlsplit(url).scheme: through} if through else {})
     request = urllib.request.Request(f"{url}{path}", headers=headers)  # noqa: S310  the user's own address

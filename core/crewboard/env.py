@@ -37,6 +37,13 @@ PREFIX = "CREWBOARD_"
 API_PREFIX = "ANTHROPIC_"
 """Start of the names of variables that the SDK reads; some hold credentials."""
 
+PLATFORMS = {
+    "CLAUDE_CODE_USE_BEDROCK": "bedrock",
+    "CLAUDE_CODE_USE_VERTEX": "vertex",
+    "CLAUDE_CODE_USE_FOUNDRY": "foundry",
+}
+"""The variables that choose a cloud platform in the place of Anthropic's API, as in Claude Code."""
+
 _READ_AGAIN = "ANTHROPIC_IDENTITY_TOKEN"
 """The variable that the SDK reads whenever it needs a new access token."""
 
@@ -97,6 +104,17 @@ def is_offline(environment: Mapping[str, str] = os.environ) -> bool:
     return environment.get(OFFLINE) == "1"
 
 
+def platforms(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the cloud platforms that an environment chooses, by their variables. More than one is a mistake."""
+    off = ("", "0", "false")
+    return {name: each for name, each in PLATFORMS.items() if environment.get(name, "").lower() not in off}
+
+
+def platform(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the cloud platform that agents use: bedrock, vertex or foundry; None for another server."""
+    return None if is_offline(environment) else next(iter(platforms(environment).values()), None)
+
+
 def forget_api_variables() -> None:
     """Remove the SDK's variables from this process, after its client has read them; not what it reads again later."""
     for name in [name for name in os.environ if name.startswith(API_PREFIX) and name != _READ_AGAIN]:
@@ -109,8 +127,10 @@ def offline_settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_api(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that the SDK does not read."""
-    return {name: value for name, value in environment.items() if not name.startswith(API_PREFIX)}
+    """Return the variables that neither the SDK reads nor its choice depends on."""
+    return {
+        name: value for name, value in environment.items() if not name.startswith(API_PREFIX) and name not in PLATFORMS
+    }
 
 
 def sandbox(environment: Mapping[str, str]) -> str:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import quote
@@ -20,6 +20,9 @@ THINKING: tuple[str, ...] = get_args(Thinking)
 
 ALIASES = {"opus": "claude-opus-5-5", "sonnet": "claude-sonnet-5-5", "haiku": "claude-haiku-5-5"}
 """Short names of models, as in Claude Code."""
+
+_ON_BEDROCK = "anthropic."
+"""What stands before the ids of models on Amazon Bedrock, behind a region's name if there is one."""
 
 _AFTER_REFUSAL = "claude-opus-4-8"
 """The newest Opus without the classifiers that refuse a request, which those of `ALIASES` all have: page
@@ -228,8 +231,15 @@ def window_in_text(text: str) -> int | None:
 
 
 def resolve(name: str, environment: Mapping[str, str]) -> str:
-    """Return the id of a model, which may be named by its short name."""
-    return env.model_of_line(name, environment) or ALIASES[name] if name in ALIASES else name
+    """Return the id of a model, which may be named by its short name, as the server of an environment knows it."""
+    found = env.model_of_line(name, environment) or ALIASES[name] if name in ALIASES else name
+    lacks = env.platform(environment) == "bedrock" and is_of_anthropic(found) and plain(found) == found
+    return f"{_ON_BEDROCK}{found}" if lacks else found
+
+
+def plain(model: str) -> str:
+    """Return the id of a model as Anthropic's own API names it, without what Amazon Bedrock puts before it."""
+    return model.rpartition(_ON_BEDROCK)[2]
 
 
 def usual(model: str, environment: Mapping[str, str]) -> str:
@@ -239,8 +249,8 @@ def usual(model: str, environment: Mapping[str, str]) -> str:
 
 
 def is_of_anthropic(model: str) -> bool:
-    """Return True for the id of a model as Anthropic's own API names it."""
-    return model.startswith("claude-")
+    """Return True for the id of a model of Anthropic."""
+    return plain(model).startswith("claude-")
 
 
 def instead_of(model: str, environment: Mapping[str, str]) -> str | None:
@@ -327,7 +337,7 @@ def settings(
 
 def preserves_thinking(model: str) -> bool:
     """Return True for a model whose thinking is bound to all that stands before it: system prompt, tools, messages."""
-    return model.startswith(_PRESERVED_THINKING)
+    return plain(model).startswith(_PRESERVED_THINKING)
 
 
 def with_binding(settings: dict[str, Any], model: str, headers: Mapping[str, Any]) -> dict[str, Any]:
@@ -405,6 +415,8 @@ def ask(model: str, environment: Mapping[str, str]) -> Capabilities | None:
     """Return what the API that an environment names says of a model; None if it does not say."""
     if env.is_offline(environment):
         return read(offline(model))
+    if env.platform(environment) is not None:
+        return on_platform(model)
     try:
         status, info = endpoint.get(environment, f"/v1/models/{quote(model, safe='')}", ASK_TIMEOUT)
     except (OSError, ValueError):
@@ -433,7 +445,13 @@ _CONTEXT_EDITS = ("clear_thinking_20251015", "clear_tool_uses_20250919", "compac
 
 def known(model: str) -> Capabilities | None:
     """Return what the API's documents say of a model, for while the API itself does not; None for other models."""
-    return read(offline(model)) if model.startswith(tuple(_KNOWN)) else None
+    return read(offline(plain(model))) if plain(model).startswith(tuple(_KNOWN)) else None
+
+
+def on_platform(model: str) -> Capabilities | None:
+    """Return what a model can do on a cloud platform, which has no description of it and not all tools of the API."""
+    can = known(model)
+    return replace(can, web=False) if can is not None else None
 
 
 def offline(model: str) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class Prices(Struct, frozen=True):
 
     def cost(self, model: str, used: Tokens) -> float | None:
         """Return the cost of one request of `model` in dollars, None if its price is unknown."""
-        bands = self.bands.get(model) or self.bands.get(_DATED.sub("", model)) or []
+        bands = self.bands.get(model) or self.bands.get(_DATED.sub("", models.plain(model))) or []
         band = next((band for band in bands if band.up_to is None or used.prompt <= band.up_to), None)
         if band is None or (used.web_searches and self.per_1000_web_searches is None):
             return None

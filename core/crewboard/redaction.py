@@ -14,11 +14,13 @@ _SUFFIXES = (
     "_KEY", "_APIKEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_PASSPHRASE", "_PASS", "_PWD", "_PAT",
     "_CREDENTIALS",
 )  # fmt: skip
-_NAMES = frozenset({"APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "SSHPASS", "CREDENTIALS"})
+_NAMES = frozenset({"APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "SSHPASS", "CREDENTIALS",
+                    "AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID"})  # fmt: skip
 _NO_SECRETS = re.compile(
-    r"ANTHROPIC_(BASE_URL|(.+_)?MODEL|PROFILE|CONFIG_DIR|IDENTITY_TOKEN_FILE|\w+_ID|SCOPE|LOG|BETAS|CUSTOM_HEADERS)"
+    r"ANTHROPIC_((\w+_)?BASE_URL|(.+_)?MODEL|PROFILE|CONFIG_DIR|IDENTITY_TOKEN_FILE|\w+_ID|FOUNDRY_RESOURCE|SCOPE|LOG"
+    r"|BETAS|CUSTOM_HEADERS)|GOOGLE_APPLICATION_CREDENTIALS"
 )
-"""Variables of the SDK that say where and what for. Of the headers, only some are secrets."""
+"""Variables of the SDK that say where and what for, and the path of a file. Of the headers, only some are secrets."""
 
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|password|cookie")
 

@@ -252,6 +252,8 @@ def check_credentials(environment: Mapping[str, str]) -> None:
         return
     if (problem := endpoint.address_problem(environment)) is not None:
         raise CredentialsError(problem)
+    if (problem := endpoint.platform_problem(environment)) is not None:
+        raise CredentialsError(problem)
     if endpoint.credential(environment) is None:
         raise CredentialsError(_no_key(endpoint.base_url(environment)))
     if (problem := endpoint.key_problem(environment)) is not None:

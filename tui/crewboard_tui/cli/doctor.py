@@ -312,6 +312,9 @@ def tried(team: Team, environment: dict[str, str], names: Sequence[str]) -> list
     reached = answer(environment, _TRY_TIMEOUT)
     if reached.mark == "bad":
         return [reached]
+    if env.platform(environment) is not None:
+        # These list no models, and their keys are tried with a call.
+        return [reached, *called(team.directory.root, environment, names)]
     key = key_of(environment, reached, unset=unset)
     if key.mark == "bad":
         return [reached, key]

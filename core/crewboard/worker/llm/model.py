@@ -15,7 +15,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import anthropic
@@ -136,6 +136,10 @@ _SAME_FAILURES = 3
 _LONGEST_ID = 256
 """Characters of an id that the API takes back, as its OpenAPI document says."""
 
+_CREDENTIAL_LIBRARIES = frozenset({"boto3", "botocore", "google", "requests", "urllib3"})
+_NO_NETWORK = frozenset({"TransportError", "HTTPClientError", "ConnectionError"})
+"""Names of errors of Google's and Amazon's libraries, which are not imported here."""
+
 _NO_CAUSE = re.compile(r"(an? )?(internal|unexpected|unknown|api|server)?[ _]*(server)?[ _]*error( occurred)?\W*")
 """Words that name no cause, so that the next attempt may well do."""
 
@@ -238,12 +242,27 @@ class _Outage:
 
 
 def make_client(*, api_key: str | None = None, base_url: str | None = None) -> AsyncAnthropic:
-    """Return a client without retries of its own. Key and address default to those of the environment."""
+    """Return a client without retries of its own. Key and address default to those of the environment.
+
+    If the environment chooses a cloud platform, it is the SDK's client for that, which has the same `messages`.
+    """
     timeout = anthropic.Timeout(PROGRESS_TIMEOUT, connect=_CONNECT_TIMEOUT)
     # No proxy for this machine's own addresses: `endpoint.proxy` says the same.
     direct = {f"all://{host}": None for host in ("127.0.0.0/8", "localhost", "*.localhost", "[::1]")}
     http = DefaultAsyncHttpxClient(verify=_tls_context(), timeout=timeout, mounts=direct)
-    return AsyncAnthropic(api_key=api_key, base_url=base_url, max_retries=0, timeout=timeout, http_client=http)
+    common: dict[str, Any] = {"max_retries": 0, "timeout": timeout, "http_client": http}
+    client: Any
+    match env.platform() if base_url is None else None:
+        case "bedrock":
+            client = anthropic.AsyncAnthropicBedrockMantle(**common)
+        case "vertex":
+            # Later the SDK would look for it in vain: `env.forget_api_variables`.
+            client = anthropic.AsyncAnthropicVertex(project_id=os.environ["ANTHROPIC_VERTEX_PROJECT_ID"], **common)
+        case "foundry":
+            client = anthropic.AsyncAnthropicFoundry(**common)
+        case _:
+            return AsyncAnthropic(api_key=api_key, base_url=base_url, **common)
+    return cast("AsyncAnthropic", client)
 
 
 def _tls_context() -> ssl.SSLContext:
@@ -276,7 +295,10 @@ class Model:
         self._client = make_client()
         self.is_api = env.is_offline() or self._client.base_url.host == endpoint.API_HOST
         """True if the server is the API itself, or the offline model, and no server of others."""
-        run_state.conversation.sends_unsigned = not self.is_api
+        self._platform = env.platform()
+        self._has_claude = self.is_api or self._platform is not None
+        """True if its models are Anthropic's: so are the defaults of what it does not say."""
+        run_state.conversation.sends_unsigned = not self._has_claude
         spec = run_state.spec
         self._project = models.of_project(run_state.team.root).get(spec.model, models.ProjectModel())
         """What the project's `models.toml` says of the model."""
@@ -310,6 +332,11 @@ class Model:
         of models, and the models that an Ollama has loaded.
         """
         model = self._run_state.spec.model
+        if self._platform is not None:
+            # These describe no models.
+            self._run_state.capabilities = models.on_platform(model)
+            self.settle_window()
+            return
         said = await self._get(f"/v1/models/{quote(model, safe='')}")
         self._told = models.size_in(said)
         self._run_state.capabilities = models.read(said)
@@ -330,8 +357,8 @@ class Model:
     def settle_window(self) -> None:
         """Use the window that is known, else assume one, and say so once."""
         known = self._stated.or_else(self._told)
-        run_state, usual = self._run_state, _USUAL if self.is_api else _ASSUMED
-        assumes = known.window is None and not self.is_api
+        run_state, usual = self._run_state, _USUAL if self._has_claude else _ASSUMED
+        assumes = known.window is None and not self._has_claude
         if assumes and not run_state.window_is_assumed:
             sys.stderr.write(
                 f"{run_state.name}: the server does not say how much {run_state.spec.model} takes in, so "
@@ -348,7 +375,7 @@ class Model:
             return _ASSUMED.reply or 0
         effort = self.settings().get("output_config", {}).get("effort")
         longest = LONGEST_THOUGHT if effort in _THINKS_LONG else LONGEST_REPLY
-        return min(longest, self._told.reply or (longest if self.is_api else _UNTOLD_REPLY))
+        return min(longest, self._told.reply or (longest if self._has_claude else _UNTOLD_REPLY))
 
     async def _get(self, path: str) -> Mapping[str, Any]:
         """Return the object that a server sends for a path; an empty one if it sends none."""
@@ -595,6 +622,10 @@ class Model:
             return _Refusal(text, retry=True, waited=waited)
         except (anthropic.AnthropicError, httpx2.HTTPError, ServerError, PageError, ValueError, TypeError) as error:
             return _judge(error)
+        except Exception as error:
+            if self._platform is None or not _is_of_credentials(error):
+                raise
+            return _judge_credentials(error)
 
     async def _stream(self, request: dict[str, Any], progress: asyncio.Timeout, *, is_first: bool) -> Reply | _Refusal:
         run_state = self._run_state
@@ -764,6 +795,20 @@ def _judge(error: Exception) -> _Refusal:  # noqa: PLR0911  one for each kind of
             return _Refusal(text, retry=True, may_be_outage=False, cause=_without_numbers(text))
         case _:
             return _Refusal(str(error), retry=False, code=ExitCode.CREDENTIALS)
+
+
+def _is_of_credentials(error: Exception) -> bool:
+    """Return True for an error of what finds credentials of a cloud platform: the SDK, or Amazon's or Google's code."""
+    library = type(error).__module__.partition(".")[0]
+    return type(error) is RuntimeError or isinstance(error, ImportError) or library in _CREDENTIAL_LIBRARIES
+
+
+def _judge_credentials(error: Exception) -> _Refusal:
+    """Return what it means that there are no credentials for a cloud platform; without a network, try again."""
+    text = f"no credentials: {error}"
+    if {each.__name__ for each in type(error).__mro__} & _NO_NETWORK:
+        return _Refusal(text, retry=True, unavailable=True)
+    return _Refusal(text, retry=False, code=ExitCode.CREDENTIALS)
 
 
 def _judge_connection(error: anthropic.APIConnectionError) -> _Refusal:
