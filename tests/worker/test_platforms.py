@@ -259,6 +259,13 @@ def test_an_agent_works_without_a_key(environment: Environment, tmp_path: Path) 
     assert TOKEN.encode() not in kept
 
 
+def test_a_failing_exchange_of_tokens_is_tried_again(tmp_path: Path) -> None:
+    # The questions about the model come first, and are not asked again.
+    server = Platform(SAYS, failures=(as_json({"error": "overloaded"}, 503),) * 5)
+    with crew_on(tmp_path, server, federated) as crew:
+        assert crew.run("ann", "explore", "look").text == "done"
+
+
 def test_a_refused_exchange_of_tokens_ends_an_agent(tmp_path: Path) -> None:
     with crew_on(tmp_path, Platform(SAYS, failures=(as_json({"error": "no"}, 401),) * 9), federated) as crew:
         answer = crew.run("ann", "explore", "look")

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import anthropic
 import httpx2
-from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
+from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient, WorkloadIdentityError
 
 from crewboard import endpoint, env, models, pricing
 from crewboard.agent_types import type_of
@@ -793,8 +793,15 @@ def _judge(error: Exception) -> _Refusal:  # noqa: PLR0911  one for each kind of
         case ValueError():
             text = f"the reply was malformed: {str(error)[:200]}"
             return _Refusal(text, retry=True, may_be_outage=False, cause=_without_numbers(text))
+        case WorkloadIdentityError() if _is_passing(error):
+            return _Refusal(f"no access token: {error}", retry=True, unavailable=True)
         case _:
             return _Refusal(str(error), retry=False, code=ExitCode.CREDENTIALS)
+
+
+def _is_passing(error: WorkloadIdentityError) -> bool:
+    """Return True if the server that hands out access tokens did not answer, or may answer another time."""
+    return isinstance(error.__cause__, httpx2.HTTPError) or error.status_code in _RETRIED_STATUS
 
 
 def _is_of_credentials(error: Exception) -> bool:
