@@ -4,6 +4,7 @@ The SDK reads all this by itself, in each worker. Here it is read without the SD
 a command can say what is missing before it starts a worker.
 """
 
+import contextlib
 import json
 import re
 import urllib.parse
@@ -279,8 +280,20 @@ def _is_file(path: Path) -> bool:
 
 def credential_files(environment: Mapping[str, str]) -> list[Path]:
     """Return the files and folders in which the SDK finds secrets, there or not."""
-    named = (environment.get(name) for name in _SECRET_FILES)
-    return [profiles_folder(environment) / "credentials", *(Path(each) for each in named if each)]
+    folder = profiles_folder(environment)
+    named = [*(environment.get(name) for name in _SECRET_FILES), *_named_in_profiles(folder)]
+    return [folder / "credentials", *(Path(each).expanduser() for each in named if each)]
+
+
+def _named_in_profiles(folder: Path) -> list[str]:
+    """Return the files of access tokens and of identity tokens that the user's profiles name."""
+    found: list[object] = []
+    for path in folder.glob("configs/*.json"):
+        with contextlib.suppress(OSError, ValueError, RecursionError, AttributeError):
+            # One that is no profile lacks these methods.
+            how = json.loads(path.read_bytes()).get("authentication")
+            found += [how.get("credentials_path"), (how.get("identity_token") or {}).get("path")]
+    return [each for each in found if isinstance(each, str)]
 
 
 def shadowed_key(environment: Mapping[str, str]) -> str | None:

@@ -353,3 +353,17 @@ def test_secrets_of_a_platform_are_known() -> None:
     assert all(map(redaction.is_secret, given))
     files = {"GOOGLE_APPLICATION_CREDENTIALS": "/a", "AWS_SHARED_CREDENTIALS_FILE": "/b", "CLOUDSDK_CONFIG": "/c"}
     assert {Path(name) for name in files.values()} <= set(endpoint.credential_files(files))
+
+
+def test_files_that_profiles_name_are_secrets(tmp_path: Path) -> None:
+    (tmp_path / "configs").mkdir()
+    for name, content in {
+        "work": {"authentication": {"credentials_path": "/tokens.json"}},
+        "ci": {"authentication": {"type": "oidc_federation", "identity_token": {"source": "file", "path": "/jwt"}}},
+        "odd": ["authentication"],
+        "none": {"authentication": None},
+    }.items():
+        (tmp_path / "configs" / f"{name}.json").write_text(json.dumps(content))
+    (tmp_path / "configs/broken.json").write_text("{")
+    found = endpoint.credential_files({"ANTHROPIC_CONFIG_DIR": str(tmp_path)})
+    assert set(found) == {tmp_path / "credentials", Path("/jwt"), Path("/tokens.json")}
