@@ -46,6 +46,13 @@ _SOCKET = "preloaded.sock"
 
 OFFLINE_MODULE = "crewboard.offline"
 
+TAKEN_FOR_THE_API = """
+from crewboard import endpoint
+
+endpoint.API_HOST = "127.0.0.1"
+"""
+"""For `patched`: workers take the tests' server for the API itself, and not for one of others."""
+
 
 def _send(control: socket.socket, fields: Mapping[str, Any], descriptors: list[int]) -> int:
     """Ask for a process. Return its pid.

@@ -42,9 +42,10 @@ SEND_EXPLORER = "send_explorer"
 """The tool with which an agent of type `code` sends an explorer of its own. Types of a project lack it: what they may
 read can be limited, and an explorer may read everything."""
 
-_KEPT = frozenset(
-    {*TEAM_TOOLS, "submit_plan", "review_task", "shutdown_response", "skill", "bash_output", "bash_kill", SEND_EXPLORER}
-)
+_KEPT = frozenset({
+    *TEAM_TOOLS, "submit_plan", "review_task", "shutdown_response", "skill", "bash_output", "bash_kill", "find_tools",
+    SEND_EXPLORER,
+})  # fmt: skip
 
 
 def kept_by_terms(terms: Terms | None, tool: str) -> bool:

@@ -40,6 +40,14 @@ _PRESERVED_THINKING = (
 )  # fmt: skip
 """Models that accept thinking back only behind what it was written behind: page `prefix-checks` of the API's documents,
 `supportedModels`, November 2026. Dated ids begin with these names."""
+_DEFERS_TOOLS = (
+    "claude-fable-5", "claude-mythos-5", "claude-opus-5", "claude-opus-4-5", "claude-opus-4-6", "claude-opus-4-7",
+    "claude-opus-4-8", "claude-sonnet-5-5", "claude-sonnet-4-5", "claude-sonnet-4-6", "claude-haiku-5-5",
+    "claude-haiku-4-5",
+)  # fmt: skip
+"""Models that load the definitions of tools on demand (`defer_loading`): page `tool-search-tool` of the API's
+documents, *Model compatibility*, September 2026. What was read of it names of the 5.5 models Opus only; a refusal is
+taken by sending all definitions, so Sonnet and Haiku are tried as well."""
 _THINKING_ABOVE_HIGH = ("claude-opus-5", "claude-sonnet-5-5", "claude-haiku-5-5")
 """Models whose thinking can be turned off up to the effort `high` only, which their description does not say: pages
 `whats-new-opus-5`, `whats-new-sonnet-5-5` and `prompting-claude-haiku-5-5` of the API's documents, November 2026."""
@@ -338,6 +346,11 @@ def settings(
 def preserves_thinking(model: str) -> bool:
     """Return True for a model whose thinking is bound to all that stands before it: system prompt, tools, messages."""
     return plain(model).startswith(_PRESERVED_THINKING)
+
+
+def defers_tools(model: str) -> bool:
+    """Return True for a model to which the definitions of tools need not be shown before it asks for them."""
+    return model.startswith(_DEFERS_TOOLS)
 
 
 def with_binding(settings: dict[str, Any], model: str, headers: Mapping[str, Any]) -> dict[str, Any]:

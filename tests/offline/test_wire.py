@@ -42,8 +42,12 @@ def body(**changes: Any) -> dict[str, Any]:
 
 TOOL = {"name": "bash", "description": "runs", "input_schema": {"type": "object", "properties": {}}}
 
+LATER = {**TOOL, "name": "later", "defer_loading": True}
+FOUND = [{"type": "tool_reference", "tool_name": "later"}]
+
 GOOD = {
     "a string": body(),
+    "a tool on demand": body(tools=[TOOL, LATER], **said("do", [use()], [result(content=FOUND)])),
     "blocks": body(**said([text()])),
     "roles in a row": body(messages=[{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]),
     "a call and its result": body(**said("do", [text(), use()], [result(), text("and now")])),
@@ -116,6 +120,15 @@ BAD = {
         "must not come after",
     ),
     "a tool without a name": (body(tools=[{"input_schema": {}}]), "tools: each needs a name"),
+    "only tools on demand": (body(tools=[LATER]), "At least one tool must have defer_loading=false."),
+    "a breakpoint at a tool on demand": (
+        body(tools=[TOOL, {**LATER, "cache_control": {"type": "ephemeral"}}]),
+        "Tool 'later' cannot have both defer_loading=true and cache_control set.",
+    ),
+    "a tool that is not there": (
+        body(tools=[TOOL], **said("do", [use()], [result(content=FOUND)])),
+        "Tool reference 'later' not found in available tools",
+    ),
     "a tool twice": (body(tools=[TOOL, TOOL]), "Tool names must be unique"),
     "input that is no object": (body(**said("do", [use(input="ls")], [result()])), "messages.1.content.0.input"),
 }
@@ -171,6 +184,13 @@ def test_what_the_api_refuses_is_refused(request_body: dict[str, Any], complaint
     with pytest.raises(InvalidRequestError) as caught:
         parse(request_body)
     assert complaint in str(caught.value)
+
+
+def test_the_model_sees_tools_on_demand_where_they_are_referred_to() -> None:
+    asked = parse(body(tools=[TOOL, LATER]))
+    assert read(asked).tools == {"bash"}
+    found = parse(body(tools=[TOOL, LATER], **said("do", [use()], [result(content=FOUND)])))
+    assert read(found).tools == {"bash", "later"}
 
 
 def test_what_another_program_tells_its_model_is_no_order() -> None:

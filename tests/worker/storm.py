@@ -5,7 +5,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 from crewboard import mcp_servers, skill_files
 from crewboard.commands import answers, control, hire, messages, stop
 from crewboard.errors import CrewboardError
-from crewboard.offline.conversation import asks_for_summary
+from crewboard.offline.conversation import asks_for_summary, read
 from crewboard.offline.reply import Reply
 from crewboard.offline.service import Fault
 from crewboard.offline.wire import MessagesRequest, Text
@@ -86,7 +86,7 @@ class StormModel(ModelServer):
             return Reply(content, stop_reason="max_tokens")
         if chance.random() < 0.2:
             content.append({"type": "thinking", "thinking": "rather this"})
-        offered = [tool["name"] for tool in request.tools]
+        offered = sorted(read(request).tools)
         for _ in range(chance.choice((1, 1, 1, 2, 4))):
             content += self._call(agent, offered).content
         return Reply(content)
@@ -108,6 +108,7 @@ class StormModel(ModelServer):
             calls("ask_operator", question=f"Which of {number}?"),
         ]
         of_servers = [calls(name) for name in offered if name.startswith("mcp__own__more")]
+        of_servers += [calls("find_tools", query=f"more{number % 9}") for name in offered if name == "find_tools"]
         # Those that are not offered are refused by the worker, as they should be.
         return chance.choice([*usual, *of_servers])
 
@@ -115,8 +116,9 @@ class StormModel(ModelServer):
 class Storm:
     """A team on a `StormModel`, to which anything happens."""
 
-    def __init__(self, crew: Crew, model: StormModel, chance: random.Random) -> None:
+    def __init__(self, crew: Crew, model: StormModel, chance: random.Random, others: Sequence[str]) -> None:
         self.crew = crew
+        self._others = others
         self.model = model
         self.happened: Counter[str] = Counter()
         self._chance = chance
@@ -263,7 +265,7 @@ class Storm:
     def _change_tools(self, _: str) -> None:
         names = self._chance.sample(["more0", "more1", "more2", "more3"], self._chance.randrange(5))
         aside = self.crew.root / "tools.tmp"
-        aside.write_text("\n".join(sorted(names)))
+        aside.write_text("\n".join([*sorted(names), *self._others]))
         aside.replace(self.crew.root / "tools.txt")
 
     def _change_project(self, _: str) -> None:
@@ -305,17 +307,17 @@ class Storm:
 
 
 @contextmanager
-def storm_in(root: Path, seed: int) -> Iterator[Storm]:
-    """Begin a storm in a new team below `root`, which has an MCP server with tools that change."""
+def storm_in(root: Path, seed: int, *, others: Sequence[str] = ()) -> Iterator[Storm]:
+    """Begin a storm in a new team below `root`, which has an MCP server with tools that change, and with `others`."""
     chance = random.Random(seed)
     with StormModel(chance) as model:
         crew = Crew(root, model)
         (root / "server.py").write_text(_SERVER.read_text())
-        (root / "tools.txt").write_text("more0")
+        (root / "tools.txt").write_text(" ".join(["more0", *others]))
         own = {"command": sys.executable, "args": [str(root / "server.py"), str(root / "tools.txt")]}
         (root / ".mcp.json").write_text(json.dumps({"mcpServers": {"own": own}}))
         hire.accept_server(crew.team, mcp_servers.find(root, "own"))
-        storm = Storm(crew, model, chance)
+        storm = Storm(crew, model, chance, others)
         try:
             storm.begin()
             yield storm

@@ -23,7 +23,7 @@ from crewboard.store import mailbox
 from crewboard.worker.conversation import replay
 from crewboard.worker.llm import model
 from crewboard.worker.llm.blocks import ReplyStream, with_breakpoints
-from crewboard.worker.tools.registry import covers
+from crewboard.worker.tools.registry import with_added
 from tests.crew import Crew, eventually
 from tests.model import ModelServer, calls, says
 
@@ -141,12 +141,12 @@ def test_a_refusal_because_of_thinking_is_repaired_once(crew_on: Make, monkeypat
 def test_tools_stay_unless_one_is_new_or_one_of_the_api_must_go() -> None:
     ours = [{"name": name, "description": "x", "input_schema": {"type": "object"}} for name in ("a", "b")]
     search = {"type": "web_search_20260318", "name": "web_search"}
-    assert covers(ours, ours)
-    assert covers(ours, ours[:1]), "a call of the other one is refused"
-    assert not covers(ours[:1], ours)
-    assert not covers(ours, [ours[0], {**ours[1], "description": "y"}])
-    assert covers([search, *ours], [search])
-    assert not covers([search, *ours], ours), "a call of it cannot be refused here"
+    assert with_added(ours, ours) == ours
+    assert with_added(ours, ours[:1]) == ours, "a call of the other one is refused"
+    assert with_added(ours[:1], ours) is None
+    assert with_added(ours, [ours[0], {**ours[1], "description": "y"}]) is None
+    assert with_added([search, *ours], [search]) == [search, *ours]
+    assert with_added([search, *ours], ours) is None, "a call of it cannot be refused here"
 
 
 def test_the_api_itself_is_asked_to_drop_stale_thinking() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.preloaded import patched
+from tests.preloaded import TAKEN_FOR_THE_API, patched
 from tests.worker.storm import storm_in
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -22,6 +22,15 @@ def test_a_storm_has_no_request_refused_and_loses_no_mail(tmp_path: Path) -> Non
         storm.settle()
         storm.check()
         assert len(storm.model.requests) >= 1000
+
+
+def test_a_storm_with_tools_on_demand_has_no_request_refused(tmp_path: Path) -> None:
+    others = [f"other{number}" for number in range(40)]
+    with patched(TAKEN_FOR_THE_API), storm_in(tmp_path, seed=3, others=others) as storm:
+        storm.rage(1000, 600)
+        storm.settle()
+        storm.check()
+        assert any("tool_reference" in str(body["messages"]) for body in storm.model.requests)
 
 
 _PATCH = """

@@ -120,7 +120,8 @@ def read(request: MessagesRequest) -> Conversation:
         # A request by hand: plain text is what the operator asks.
         entries = [Mail(OPERATOR, HIRE_PROMPT, one.text, one.turn) if isinstance(one, Mail) else one for one in entries]
     start = max((at for at, entry in enumerate(entries, 1) if isinstance(entry, Said) and entry.final), default=0)
-    tools = frozenset(tool["name"] for tool in request.tools)
+    found = [tool for message in request.messages for block in message.content for tool in request.tools_at(block)]
+    tools = frozenset(tool["name"] for tool in (*request.first_tools, *found))
     parts = tuple(entries), tuple(entries[:start]), tuple(entries[start:])
     wants_summary = asks_for_summary(request)
     return Conversation(name, agent_type, team or "default", request.system_text, tools, *parts, wants_summary)

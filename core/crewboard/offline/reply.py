@@ -141,7 +141,7 @@ def _fingerprint(asked: MessagesRequest, tokens: int) -> _Fingerprint:
     return _Fingerprint(
         asked.model,
         _joined_digest(*map(unmarked, asked.system)),
-        _joined_digest(*map(unmarked, asked.tools)),
+        _joined_digest(*map(unmarked, asked.first_tools)),
         tuple(_joined_digest(each.role.encode(), *map(unmarked, each.content)) for each in asked.messages),
         msgspec.json.encode((asked.thinking, asked.output_config)),
         tokens,
@@ -189,7 +189,7 @@ def _first_difference(before: _Fingerprint, now: _Fingerprint) -> dict[str, Any]
 
 def _pieces(request: MessagesRequest) -> Iterator[tuple[bytes, int, str | None]]:
     """Yield the blocks of a request in the cache's order: content, tokens, and how long it keeps what ends here."""
-    for tool in request.tools:
+    for tool in request.first_tools:
         text = unmarked(tool)
         yield text, _tokens(text.decode()), ttl_of(tool)
     for part in request.system:
@@ -202,7 +202,8 @@ def _pieces(request: MessagesRequest) -> Iterator[tuple[bytes, int, str | None]]
         for block in message.content:
             ttl = ttl_of(block) or (ttl_of(request) if block is last else None)
             # Only blocks count for how far a breakpoint looks back.
-            yield before + unmarked(block), size + _size(block), ttl
+            shown = b"".join(map(unmarked, request.tools_at(block)))
+            yield before + unmarked(block) + shown, size + _size(block) + _tokens(shown.decode()), ttl
             before, size = b"", 0
 
 
@@ -210,7 +211,7 @@ def _size(block: Block) -> int:
     if isinstance(block, ToolUse):
         return _tokens(block.name, json.dumps(block.input))
     if isinstance(block, ToolResult):
-        return _tokens(block.text) + sum(_MEDIA_TOKENS for part in block.content if not isinstance(part, Text))
+        return _tokens(block.text) + sum(_MEDIA_TOKENS for part in block.content if isinstance(part, Image | Document))
     if isinstance(block, Text):
         return _tokens(block.text)
     if isinstance(block, Image | Document):

@@ -116,6 +116,9 @@ def _check_model(asked: MessagesRequest) -> None:
         # The API's own words.
         use = 'Use "thinking.type.adaptive" and "output_config.effort" to control thinking behavior.'
         raise _ApiError(400, f'"thinking.type.{kind}" is not supported for this model. {use}')
+    if len(asked.first_tools) < len(asked.tools) and not models.defers_tools(asked.model):
+        # The API's own words are not known.
+        raise _ApiError(400, f"{asked.model} does not support `defer_loading`")
     thinking = "off" if asked.thinking_is_off else None
     web = any(str(tool.get("type")).startswith(WEB_TOOLS) for tool in asked.tools)
     if (why := models.refusal(asked.model, can, asked.output_config.get("effort"), thinking, web=web)) is not None:

@@ -1,9 +1,9 @@
 """Thinking as the API binds it: a block is accepted only unchanged, and only behind what it was written behind.
 
 The signature of a block names the block and its prefix: the system prompt, the tools and all blocks before it, without
-the marks of the prompt cache. Source: pages `preserved-thinking` and `prefix-checks` of the API's documents, November
-2026. There it is not said whether blank texts of the model, which the API does not accept back, belong to a prefix;
-here they do not.
+the marks of the prompt cache. A tool that is loaded on demand is a part of it where it is referred to. Source: pages
+`preserved-thinking` and `prefix-checks` of the API's documents, November 2026. There it is not said whether blank texts
+of the model, which the API does not accept back, belong to a prefix; here they do not.
 """
 
 import hashlib
@@ -134,7 +134,7 @@ def check_binding(asked: MessagesRequest, stale: Sequence[Stale], betas: str) ->
 def _prefixes(asked: MessagesRequest) -> Iterator[tuple[tuple[int, int], Block | None, Any]]:
     """Yield each block of a request with its place and the hash of all before it; None at the end."""
     digest = hashlib.sha256()
-    for part in (*asked.system, *asked.tools):
+    for part in (*asked.system, *asked.first_tools):
         digest.update(unmarked(part))
     role = ""
     for index, message in enumerate(asked.messages):
@@ -144,6 +144,8 @@ def _prefixes(asked: MessagesRequest) -> Iterator[tuple[tuple[int, int], Block |
         for place, block in enumerate(message.content):
             yield (index, place), block, digest
             _add(digest, [block])
+            for tool in asked.tools_at(block):
+                digest.update(unmarked(tool))
     if role != "assistant":
         digest.update(b"assistant")
     yield (len(asked.messages), 0), None, digest

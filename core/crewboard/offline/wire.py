@@ -65,12 +65,18 @@ def _as_blocks(content: Any) -> Any:  # noqa: ANN401  a text or blocks
     return [Text(text=content)] if isinstance(content, str) else content
 
 
+class ToolReference(_Block, kw_only=True, tag="tool_reference"):
+    """The place in a result where the model is shown a tool of the request that is loaded on demand."""
+
+    tool_name: str
+
+
 if TYPE_CHECKING:
     _Texts = list[Text]
-    _ResultParts = list[Text | Image | Document]
+    _ResultParts = list[Text | Image | Document | ToolReference]
 else:
     _Texts = str | list[Text]
-    _ResultParts = str | list[Text | Image | Document]
+    _ResultParts = str | list[Text | Image | Document | ToolReference]
 
 
 class ToolResult(_Block, kw_only=True, tag="tool_result"):
@@ -85,6 +91,11 @@ class ToolResult(_Block, kw_only=True, tag="tool_result"):
     def text(self) -> str:
         """Return the text blocks in one piece."""
         return "\n".join(block.text for block in self.content if isinstance(block, Text))
+
+    @property
+    def found(self) -> list[str]:
+        """Return the names of the tools that the model is shown here."""
+        return [part.tool_name for part in self.content if isinstance(part, ToolReference)]
 
 
 class Thinking(Struct, tag_field="type", tag="thinking"):
@@ -145,6 +156,16 @@ class MessagesRequest(Struct):
         return self.thinking.get("type") in ("disabled", "between_tools")
 
     @property
+    def first_tools(self) -> list[dict[str, Any]]:
+        """Return the tools that the model is shown from the beginning: the others come where they are referred to."""
+        return [tool for tool in self.tools if not tool.get("defer_loading")]
+
+    def tools_at(self, block: Any) -> list[dict[str, Any]]:  # noqa: ANN401  any block
+        """Return the tools that a block refers to."""
+        found = block.found if isinstance(block, ToolResult) else []
+        return [tool for tool in self.tools if tool["name"] in found]
+
+    @property
     def system_text(self) -> str:
         """Return the whole system prompt."""
         return "\n".join(block.text for block in self.system)
@@ -160,8 +181,31 @@ def parse(body: object) -> MessagesRequest:
     _require(all(names), "tools: each needs a name")
     _require(len(names) == len(set(names)), "tools: Tool names must be unique.")
     _check_contents(request)
+    _check_deferred(request)
     _check_pairs(request.messages)
     return request
+
+
+_MOST_DEFERRED = 10_000
+
+
+def _check_deferred(request: MessagesRequest) -> None:
+    """Check tools that are loaded on demand.
+
+    Source: page `agents-and-tools/tool-use/tool-search-tool` of the API's documents, *Error handling*, *Prompt caching*
+    and *Limits*, September 2026; the text about the cache is of https://github.com/router-for-me/CLIProxyAPI/issues/4561.
+    """
+    deferred = [tool for tool in request.tools if tool.get("defer_loading")]
+    some = len(deferred) < len(request.tools) or not deferred
+    _require(some, "At least one tool must have defer_loading=false. All tools cannot be deferred.")
+    _require(len(deferred) <= _MOST_DEFERRED, f"tools: at most {_MOST_DEFERRED} may have defer_loading=true")
+    for tool in deferred:
+        both = f"Tool '{tool['name']}' cannot have both defer_loading=true and cache_control set."
+        _require("cache_control" not in tool, f"{both} Tools with defer_loading cannot use prompt caching.")
+    names = {tool["name"] for tool in request.tools}
+    results = [block for message in request.messages for block in message.content if isinstance(block, ToolResult)]
+    for name in (name for result in results for name in result.found):
+        _require(name in names, f"Tool reference '{name}' not found in available tools")
 
 
 _KNOWN = frozenset({"text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking"})

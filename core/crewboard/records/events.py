@@ -54,12 +54,13 @@ class Opening(_Event, kw_only=True, tag="opening"):
 
     `preface` are the delimited texts before the first message, by what they are: the project's file, skills, the role.
     The API refuses thinking if anything before it has changed, so all this is sent as it is here, and thinking from
-    before this event is not sent any more.
+    before this event is not sent any more, unless it only adds tools that are not shown yet (`adds`).
     """
 
     system: str
     tools: list[dict[str, Any]]
     preface: dict[str, str] = {}
+    adds: bool = False
 
 
 class Intake(_Event, kw_only=True, tag="intake"):
@@ -196,7 +197,8 @@ class ToolResult(_Event, kw_only=True, tag="tool_result"):
     is the id of the task that the agent then has in progress. `exit_code` is that of the command that the call ran,
     minus the number of the signal that ended it; None for other tools and for commands that were ended early. `rule` is
     the id of the permission rule because of which the call was refused. `media` are images and documents that it read.
-    `snapshot` is that of the agent's checkout after the call, which was in the store before this event.
+    `snapshot` is that of the agent's checkout after the call, which was in the store before this event. `tools` are the
+    names of tools that the model is shown in place of `content`, because it looked for them.
     """
 
     tool_use_id: str
@@ -211,6 +213,7 @@ class ToolResult(_Event, kw_only=True, tag="tool_result"):
     rule: str | None = None
     media: list[Media] = []
     snapshot: str | None = None
+    tools: list[str] = []
 
 
 class FileKept(_Event, kw_only=True, tag="file_kept"):

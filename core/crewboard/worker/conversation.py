@@ -100,6 +100,13 @@ def _block_of(found: Media) -> Block:
     return media.block(found.name, found.type, found.sha256, found.tokens)
 
 
+def _tools_in(block: Block) -> list[str]:
+    """Return the names of the tools that the model is shown in a result, because it looked for them."""
+    content = block.get("content")
+    parts = content if block.get("type") == "tool_result" and isinstance(content, list) else []
+    return [part["tool_name"] for part in parts if part["type"] == "tool_reference"]
+
+
 def _is_blank(block: Block) -> bool:
     """Return True for a text block without text, which the API sends but does not accept."""
     return block.get("type") == "text" and not str(block.get("text", "")).strip()
@@ -402,6 +409,8 @@ class Conversation:
 
     def _open(self, event: Opening) -> None:
         self.opening = event
+        if event.adds:
+            return
         self.preface = dict(event.preface)
         self.stale = len(self.entries)
 
@@ -701,11 +710,7 @@ class Conversation:
         for ident in event.consumed:
             self.consumed.add(ident)
             self._undefer(ident)
-        content = event.content if event.content and not event.content.isspace() else "(no output)"
-        if self.key:
-            content = delimit_data(event.name, "result", event.tool_use_id, content, self.key)
-        whole = [{"type": "text", "text": content}, *map(_block_of, event.media)] if event.media else content
-        block = {"type": "tool_result", "tool_use_id": event.tool_use_id, "content": whole}
+        block = {"type": "tool_result", "tool_use_id": event.tool_use_id, "content": self._shown_of(event)}
         self.entries.append(("user", {**block, "is_error": True} if event.is_error else block))
         asked = self._asked.get(event.tool_use_id, "")
         if event.name == "submit_plan" and self.assignment:
@@ -723,6 +728,15 @@ class Conversation:
         else:
             self.repeats, self.loop_was_told = 1, False
 
+    def _shown_of(self, event: ToolResult) -> str | list[Block]:
+        """Return what the model is shown of a result."""
+        if event.tools:
+            return [{"type": "tool_reference", "tool_name": name} for name in event.tools]
+        content = event.content if event.content and not event.content.isspace() else "(no output)"
+        if self.key:
+            content = delimit_data(event.name, "result", event.tool_use_id, content, self.key)
+        return [{"type": "text", "text": content}, *map(_block_of, event.media)] if event.media else content
+
     def _end_loop(self) -> None:
         """Begin to count anew: something else than a result came."""
         self.repeats, self.loop_was_told, self._last_call = 0, False, None
@@ -738,7 +752,7 @@ class Conversation:
         if ask:
             entries.append(("user", {"type": "text", "text": delimit(SYSTEM, "summary", "summary", ask, self.key)}))
         for role, group in itertools.groupby(entries, key=lambda entry: entry[0]):
-            blocks = [self._without_cleared(block) for _, block in group]
+            blocks = [self._as_sent(block) for _, block in group]
             place += len(blocks)
             if role == "assistant":
                 blocks = _sent_back(
@@ -760,20 +774,39 @@ class Conversation:
         _drop_given_up(turns)
         return turns
 
-    def _without_cleared(self, block: Block) -> Block:
+    def _as_sent(self, block: Block) -> Block:
         if block.get("tool_use_id") in self.cleared:
             return {**block, "content": CLEARED}
+        if found := _tools_in(block):
+            # The API refuses a reference to a tool that the request does not have.
+            kept = [part for part in block["content"] if part["tool_name"] in self._deferred_tools]
+            return {**block, "content": kept or f"found: {', '.join(found)}"}
         return media.without(block, self.left_out) if self.left_out else block
+
+    @property
+    def _deferred_tools(self) -> dict[str, Block]:
+        """Return the tools that the model is shown only where it looked for them, by name."""
+        tools = self.opening.tools if self.opening is not None else []
+        return {tool["name"]: tool for tool in tools if tool.get("defer_loading")}
+
+    @property
+    def shown_tools(self) -> list[Block]:
+        """Return the tools that the model is shown."""
+        deferred, found = self._deferred_tools, {name for _, block in self.entries for name in _tools_in(block)}
+        tools = self.opening.tools if self.opening is not None else []
+        return [tool for tool in tools if tool["name"] not in deferred or tool["name"] in found]
 
     @property
     def clearable(self) -> dict[str, Block]:
         """Return the results that may be removed, by tool call, oldest first.
 
-        Answers of people are kept, what was written, and short results, whose removal would save nothing.
+        Answers of people are kept, what was written, tools that were found, and short results, whose removal would save
+        nothing.
         """
         blocks = [block for _, block in self.entries]
         kept = {*self.cleared, *self._asked}
         kept |= {block["id"] for block in blocks if block["type"] == "tool_use" and block["name"] in _WRITES}
+        kept |= {block["tool_use_id"] for block in blocks if _tools_in(block)}
         results = [block for block in blocks if block["type"] == "tool_result"]
         return {
             block["tool_use_id"]: block
@@ -809,7 +842,7 @@ class Conversation:
         """Return the conversation, or its first `until` entries, as plain text."""
         lines = []
         for role, block in self.entries[:until]:
-            match self._without_cleared(block):
+            match self._as_sent(block):
                 case {"type": "text", "text": text}:
                     lines.append(f"{role}: {text}")
                 case {"type": "tool_use", "name": name, "input": arguments}:

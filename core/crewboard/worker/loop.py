@@ -30,6 +30,7 @@ from crewboard.worker.llm.model import (
     FIRST_DELAY,
     MAX_DELAY,
     RETRY_BUDGET,
+    DeferredToolsError,
     MediaRefusedError,
     Model,
     ModelError,
@@ -43,8 +44,8 @@ from crewboard.worker.run_state import RunState
 from crewboard.worker.tools import skills
 from crewboard.worker.tools.base import FileToolClient, Outcome
 from crewboard.worker.tools.executor import ToolExecutor
-from crewboard.worker.tools.mcp import McpServers
-from crewboard.worker.tools.registry import ToolRegistry, covers
+from crewboard.worker.tools.mcp import FIND_TOOLS, McpServers
+from crewboard.worker.tools.registry import ToolRegistry, with_added
 
 WINDOW_TIMEOUT = 10.0
 """Seconds that the first model call waits until the API tells how large the window is."""
@@ -417,6 +418,12 @@ class Loop:
                 is_repaired = True
                 self._begin_anew(opening)
                 continue
+            except DeferredToolsError:
+                if not self._model.defers_tools:
+                    raise
+                # All tools are shown from here on.
+                self._model.defers_tools = False
+                continue
             window.learn(reply)
             await self._model.ask_again()
             return reply
@@ -434,13 +441,22 @@ class Loop:
             return opening
         await self._mcp.refresh()
         where = surroundings(spec, run_state.workspace, run_state.now())
-        texts = preface(spec, where, *await self._project(), conversation.key, *await self._skills())
+        on_demand = self._loads_on_demand(opening)
+        texts = preface(
+            spec, where, *await self._project(), conversation.key, *await self._skills(),
+            self._mcp.index() if on_demand else "",
+        )  # fmt: skip
         wanted = Opening(
             ts=run_state.now(), system=system_prompt(self._name, spec, roster.load(self._team)),
-            tools=self._registry.definitions(), preface=texts,
+            tools=self._registry.definitions(on_demand=on_demand), preface=texts,
         )  # fmt: skip
-        if opening is None or opening.system != wanted.system or not covers(opening.tools, wanted.tools):
+        if opening is None or opening.system != wanted.system:
             return self._begin_anew(wanted)
+        if (tools := with_added(opening.tools, wanted.tools)) is None:
+            return self._begin_anew(wanted)
+        if len(tools) > len(opening.tools):
+            opening = opening.replace(ts=run_state.now(), tools=tools, adds=True)
+            run_state.append(opening)
         if changed := changed_texts(conversation.preface, texts):
             notices = [
                 f"{what[:1].upper()}{what[1:]} has changed; this is the new text, which replaces the one before."
@@ -450,6 +466,11 @@ class Loop:
             ]
             run_state.append(Intake(ts=run_state.now(), cursor=conversation.cursor, notices=notices, updates=changed))
         return opening
+
+    def _loads_on_demand(self, opening: Opening | None) -> bool:
+        """Return True if the tools of MCP servers are loaded on demand: they are many, or were so far."""
+        were = opening is not None and any(tool["name"] == FIND_TOOLS for tool in opening.tools)
+        return self._model.defers_tools and (were or self._registry.has_many_of_servers(self._run_state.window))
 
     def _begin_anew(self, opening: Opening) -> Opening:
         """Begin requests with this opening from here on, without the thinking so far."""

@@ -415,8 +415,10 @@ def with_breakpoints(
         if last is not None:
             blocks = [*content[:last], {**content[last], **mark}, *content[last + 1 :]]
             marked[place] = {**messages[place], "content": blocks}
+    # The API refuses a breakpoint at a tool that it does not show yet.
+    shown = max(at for at, tool in enumerate(tools) if not tool.get("defer_loading"))
     return {
-        "tools": [*tools[:-1], {**tools[-1], **mark}],
+        "tools": [*tools[:shown], {**tools[shown], **mark}, *tools[shown + 1 :]],
         "system": [{"type": "text", "text": system, **mark}],
         "messages": marked,
     }

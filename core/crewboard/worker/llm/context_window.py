@@ -201,8 +201,9 @@ class ContextWindow:
 
     def _length(self, messages: list[dict[str, Any]]) -> int:
         """Return how many characters a request has."""
-        opening = self._run_state.conversation.opening
-        fixed = len(opening.system) + len(json.dumps(opening.tools)) if opening is not None else 0
+        conversation = self._run_state.conversation
+        system = conversation.opening.system if conversation.opening is not None else ""
+        fixed = len(system) + len(json.dumps(conversation.shown_tools))
         # Of images and documents, only what they are is in the conversation.
         return fixed + len(json.dumps(messages)) + int(media.tokens_in(messages) * self._characters_per_token)
 

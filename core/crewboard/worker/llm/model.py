@@ -115,6 +115,8 @@ _UNKNOWN_MODEL = re.compile(
 """Words for a model that a server does not have: of the API, LiteLLM, OpenAI, and of Ollama and vLLM."""
 _STALE_THINKING = "Invalid `signature` in `thinking` block"
 """The API's words for thinking that it does not accept, of another conversation, account or model."""
+_DEFERRED_TOOLS = re.compile(r"defer_loading|tool_reference|Tool reference")
+"""Words of a refusal for the fields by which tools are loaded on demand."""
 _RETRIED_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 _SHARED = frozenset({429, 529})
 _UNAVAILABLE = frozenset({*_SHARED, 502, 503, 504})
@@ -173,6 +175,10 @@ class UnknownModelError(ModelError):
 
 class MediaRefusedError(ModelError):
     """The server does not process an image or a document in the request."""
+
+
+class DeferredToolsError(ModelError):
+    """The server does not load the definitions of tools on demand."""
 
 
 class StaleThinkingError(ModelError):
@@ -300,6 +306,8 @@ class Model:
         """True if its models are Anthropic's: so are the defaults of what it does not say."""
         run_state.conversation.sends_unsigned = not self._has_claude
         spec = run_state.spec
+        self.defers_tools = self.is_api and models.defers_tools(spec.model)
+        """True if tools can be loaded on demand, until the server refuses that."""
         self._project = models.of_project(run_state.team.root).get(spec.model, models.ProjectModel())
         """What the project's `models.toml` says of the model."""
         self._stated = models.Size(spec.flags.window, spec.flags.max_reply).or_else(self._project.size)
@@ -922,6 +930,8 @@ def _kind(status: int, text: str) -> type[ModelError]:
         return TooLongError
     if status in _MAY_BE_UNKNOWN and _UNKNOWN_MODEL.search(text) is not None:
         return UnknownModelError
+    if _DEFERRED_TOOLS.search(text) is not None:
+        return DeferredToolsError
     return StaleThinkingError if _STALE_THINKING in text else ModelError
 
 

@@ -134,12 +134,12 @@ def _branch(workspace: Path) -> str:
 
 
 def preface(
-    spec: Spec, where: str, file: str, project: str, key: str, skills: str, loaded: Mapping[str, str]
+    spec: Spec, where: str, file: str, project: str, key: str, skills: str, loaded: Mapping[str, str], tools: str = ""
 ) -> dict[str, str]:
     """Return the delimited texts before a conversation, by what they are.
 
     `where` are the surroundings, `file` and `project` name and text of the project's file. `skills` lists the skills,
-    `loaded` has the texts of those that the agent's type names.
+    `loaded` has the texts of those that the agent's type names. `tools` lists those that are loaded on demand.
     """
     role = " ".join(spec.role.split())[:200]
     texts = {
@@ -149,6 +149,7 @@ def preface(
         else "",
         "the list of skills": delimit_data("skills", "skills", "", skills, key) if skills else "",
         **{f"the skill {name}": delimit_data(name, "skill", "", text, key) for name, text in loaded.items()},
+        "the list of tools to load": delimit_data("mcp", "tools", "", tools, key) if tools else "",
         "your role": delimit_data(spec.by, "role", spec.prompt_id, f"Your role: {role}.", key) if role else "",
     }
     return {what: text for what, text in texts.items() if text}

@@ -41,6 +41,8 @@ class Outcome:
     """The id of the permission rule because of which the call was refused."""
     media: tuple[tuple[str, str, bytes], ...] = ()
     """Images and documents that the call read: name, type, content."""
+    tools: tuple[str, ...] = ()
+    """Names of tools that the model is shown, because it looked for them."""
 
 
 @dataclass(frozen=True)
@@ -300,6 +302,8 @@ class Context:
     """The worker's own environment, with keys. Agents that a lead hires get it; commands never do."""
     cut_off: dict[str, str]
     """The output of calls until they were interrupted, by id."""
+    of_servers: "Mapping[str, Tool[Any]]"
+    """The agent's tools of MCP servers, by name."""
 
     @property
     def name(self) -> str:

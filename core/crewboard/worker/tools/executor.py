@@ -179,8 +179,9 @@ class ToolExecutor:
 
     def _context(self, block: Block) -> Context:
         return Context(
-            self._run_state, self._interrupts, self._file_tools, block["id"], self._environment, self._cut_off
-        )
+            self._run_state, self._interrupts, self._file_tools, block["id"], self._environment, self._cut_off,
+            self._registry.of_servers(),
+        )  # fmt: skip
 
     def result(self, block: Block, outcome: Outcome, seconds: float | None = 0, snapshot: str | None = None) -> None:
         """Journal the result of a call, and how long it took if that is known."""
@@ -201,6 +202,7 @@ class ToolExecutor:
                 rule=outcome.rule,
                 media=media,
                 snapshot=snapshot,
+                tools=list(outcome.tools),
                 seconds=seconds if seconds is None else round(seconds, 3),
             )
         )

@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import ConfigDict, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from crewboard import mcp_servers, media, redaction
 from crewboard.agent_types import MCP_PREFIX, may_use_server, may_use_tool, type_of
@@ -29,7 +29,7 @@ from crewboard.records.agents import McpState
 from crewboard.records.base import check_depth
 from crewboard.sandbox import shell
 from crewboard.worker.run_state import RunState
-from crewboard.worker.tools.base import Context, FileToolClient, Input, Outcome, Tool
+from crewboard.worker.tools.base import Context, FileToolClient, Input, NonBlank, Outcome, Tool
 from crewboard.worker.tools.schemas import MAX_SCHEMA, simplify
 
 if TYPE_CHECKING:
@@ -85,6 +85,12 @@ _DOWNLOADERS = frozenset({"uvx", "npx", "uv", "npm", "pipx", "bunx", "pnpm", "ya
 
 INSTALL = "pip install 'crewboard[mcp]'"
 
+FIND_TOOLS = "find_tools"
+
+_WORD = re.compile(r"[^\W_]+")
+_IN_NAME, _IN_PART = 4, 2
+"""How much more a word says of a tool as a word of its name, or as a part of one, than in its description."""
+
 
 class McpServers:
     """The MCP servers of one run of an agent."""
@@ -101,6 +107,14 @@ class McpServers:
     def tools(self) -> dict[str, Tool[Any]]:
         """Return the tools that the agent has at the moment, by name, in a fixed order."""
         return self._tools
+
+    def index(self) -> str:
+        """Return the names of these tools, one server a line; an empty text without any."""
+        servers = {name.removeprefix(MCP_PREFIX).partition("__")[0]: "" for name in self._tools}
+        named = {each: [name for name in self._tools if name.startswith(f"{MCP_PREFIX}{each}__")] for each in servers}
+        lines = [f"- {server}: {', '.join(names)}" for server, names in named.items()]
+        head = "Tools of MCP servers. Each can be called once find_tools has loaded it."
+        return "\n".join([head, *lines]) if lines else ""
 
     async def set_up(self) -> list[str]:
         """Start and connect the servers that the agent should have, end the others, and learn their tools.
@@ -215,6 +229,51 @@ class McpServers:
                 tools=list(tools), left_out=[redaction.redact(each)[:300] for each in left_out[:_MAX_LEFT_OUT]]
             )
         self._run_state.show_mcp(list(self._states.values()))
+
+
+class FindTools(Input):
+    query: NonBlank = Field(description="what the tool should do, in a few words, or the names of tools")
+    limit: int = Field(default=5, ge=1, le=20, description="how many tools to load")
+
+
+async def _find_tools(context: Context, given: FindTools) -> Outcome:
+    found = search(context.of_servers, given.query)[: given.limit]
+    if not found:
+        return Outcome("no tool fits; try other words, or names from the list before the conversation")
+    return Outcome(f"loaded: {', '.join(found)}", tools=tuple(found))
+
+
+def search(tools: Mapping[str, Tool[Any]], query: str) -> list[str]:
+    """Return the names of the tools that fit a query, the best first.
+
+    Words count in the name, the description, and the names and descriptions of inputs. Names of tools stand for these.
+    """
+    if named := [name for name in dict.fromkeys(query.replace(",", " ").split()) if name in tools]:
+        return named
+    words = {word.lower() for word in _WORD.findall(query)}
+    scores: dict[str, int] = {}
+    for name, tool in tools.items():
+        names = [word.lower() for word in _WORD.findall(name.removeprefix(MCP_PREFIX))]
+        # The definition without its keywords says little else: names and descriptions of the inputs.
+        about = {word.lower() for word in _WORD.findall(f"{tool.description} {json.dumps(tool.schema)}")}
+        in_name = {
+            word: _IN_NAME if word in names else _IN_PART * any(word in each for each in names) for word in words
+        }
+        scores[name] = sum(in_name[word] + (word in about) for word in words)
+    return [name for name in sorted(scores, key=lambda each: (-scores[each], each)) if scores[name]]
+
+
+TOOLS: list[Tool[Any]] = [
+    Tool(
+        FIND_TOOLS,
+        "Load tools of MCP servers, whose names stand before the conversation, so that you can call them. A tool stays "
+        "loaded; after a summary of the conversation, load it again.",
+        FindTools,
+        _find_tools,
+        repeatable=True,
+        reads=True,
+    )
+]
 
 
 def _with_time(state: McpState, before: McpState | None) -> McpState:

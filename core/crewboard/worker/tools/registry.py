@@ -1,7 +1,7 @@
 """The tools that an agent has. Refuses every other call, whatever tools the model was shown."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -12,25 +12,33 @@ from crewboard.names import LEAD
 from crewboard.protocol import reviews
 from crewboard.store import roster
 from crewboard.worker.run_state import RunState
-from crewboard.worker.tools import files, messaging, skills, tasks, team
+from crewboard.worker.tools import files, mcp, messaging, skills, tasks, team
 from crewboard.worker.tools.base import Outcome, Tool
-from crewboard.worker.tools.mcp import McpServers
 from crewboard.worker.tools.permissions import gate_refusal, is_plan_required
 
 TOOLS: dict[str, Tool[Any]] = {
-    tool.name: tool for module in (files, messaging, skills, tasks, team) for tool in module.TOOLS
+    tool.name: tool for module in (files, messaging, skills, tasks, team, mcp) for tool in module.TOOLS
 }
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds after which the agent counts as stuck, for a tool without a figure of its own."""
 
+_MANY = 30
+"""Tools of MCP servers of which a model chooses well. More are loaded on demand; the API's page about its tool search
+says that choosing gets worse from 30 to 50 on."""
+
+_MANY_SHARE = 0.1
+"""Share of the window beyond which the definitions of fewer tools are loaded on demand as well."""
+
+_CHARACTERS_PER_TOKEN = 3
+
 
 class ToolRegistry:
     """The tools that one agent has at the moment."""
 
-    def __init__(self, run_state: RunState, mcp: McpServers) -> None:
+    def __init__(self, run_state: RunState, servers: mcp.McpServers) -> None:
         self._run_state = run_state
-        self._mcp = mcp
+        self._servers = servers
         self._type = type_of(run_state.spec.type, run_state.spec.definition)
 
     def allowed(self) -> list[str]:
@@ -53,17 +61,29 @@ class ToolRegistry:
         names.append("shutdown_response")
         return names
 
-    def definitions(self) -> list[dict[str, Any]]:
+    def of_servers(self) -> Mapping[str, Tool[Any]]:
+        """Return the agent's tools of MCP servers, by name."""
+        return self._servers.tools()
+
+    def has_many_of_servers(self, window: int) -> bool:
+        """Return True if the tools of MCP servers are too many to be shown with each call, for a window of so much."""
+        tools = self.of_servers().values()
+        size = sum(len(json.dumps(tool.definition())) for tool in tools) / _CHARACTERS_PER_TOKEN
+        return len(tools) > _MANY or size > window * _MANY_SHARE
+
+    def definitions(self, *, on_demand: bool = False) -> list[dict[str, Any]]:
         """Return the tools in the form of the Messages API, with those that the API runs if the agent has the web.
 
-        Terms of an approval take those of the API away. Calls of all others are refused in `find`.
+        Terms of an approval take those of the API away. Calls of all others are refused in `find`. Those of MCP servers
+        may be loaded `on_demand`: the API shows the model only what `find_tools` found.
         """
         flags, terms = self._run_state.spec.flags, self._run_state.conversation.terms
         # First, because they stay the same for a whole run.
         on_the_web = web.tools(flags.allowed_domains) if flags.web else []
         kept = [tool for tool in on_the_web if kept_by_terms(terms, tool["name"])]
-        tools = {**{name: TOOLS[name] for name in self.allowed()}, **self._mcp.tools()}
-        return [*kept, *(tool.definition() for tool in tools.values())]
+        own = [TOOLS[name].definition() for name in (*self.allowed(), *([mcp.FIND_TOOLS] if on_demand else []))]
+        more = {"defer_loading": True} if on_demand else {}
+        return [*kept, *own, *({**tool.definition(), **more} for tool in self.of_servers().values())]
 
     @staticmethod
     def only_reads(name: str) -> bool:
@@ -72,9 +92,9 @@ class ToolRegistry:
 
     def find(self, name: str) -> Tool[Any] | Outcome:
         """Return the tool called `name`, or an error if the agent may not call it."""
-        tool = self._mcp.tools().get(name)
+        tool = TOOLS[name] if name == mcp.FIND_TOOLS else self.of_servers().get(name)
         if tool is None and name.startswith(MCP_PREFIX):
-            known = ", ".join(self._mcp.tools()) or "none"
+            known = ", ".join(self.of_servers()) or "none"
             return Outcome(f"there is no tool {name!r}; those of MCP servers are {known}", is_error=True)
         if tool is None and name not in self.allowed():
             return Outcome(f"an agent of type {self._type.name} has no tool {name!r}", is_error=True)
@@ -97,12 +117,20 @@ class ToolRegistry:
             return Outcome(f"{tool.name} was not run: {problems}", is_error=True)
 
 
-def covers(offered: Sequence[dict[str, Any]], wanted: Sequence[dict[str, Any]]) -> bool:
-    """Return True if the tools of a conversation will do: all that are wanted, and no others of the API."""
+def with_added(offered: list[dict[str, Any]], wanted: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    """Return the tools of a conversation, which will do if all that are wanted are there, and no others of the API.
+
+    One that is loaded on demand can be added, because it is not shown yet: page `preserved-thinking` of the API's
+    documents, *What counts as an edit*. None if anything else is new.
+    """
     texts = [{json.dumps(tool) for tool in tools} for tools in (offered, wanted)]
     # Only tools of ours have a schema of their input, and only their calls can be refused here.
-    too_many = [tool for tool in offered if "input_schema" not in tool and json.dumps(tool) not in texts[1]]
-    return texts[1] <= texts[0] and not too_many
+    too_many = any("input_schema" not in tool and json.dumps(tool) not in texts[1] for tool in offered)
+    names = {tool["name"] for tool in offered}
+    added = [tool for tool in wanted if json.dumps(tool) not in texts[0]]
+    if too_many or any(tool["name"] in names or not tool.get("defer_loading") for tool in added):
+        return None
+    return [*offered, *added]
 
 
 def _explain(problem: Any, tool: Tool[Any]) -> str:  # noqa: ANN401  pydantic's own dictionary
