@@ -1,7 +1,7 @@
 """The API's own description of itself, which judges what tests send to the offline model, and what that answers.
 
-It is the OpenAPI document that `llm-comply` ships. A misfit fails the test during which it was found; a test that wants
-one is marked `misfits`, with the reason.
+It is the OpenAPI document that `llm-comply` ships. Beside it the SDK's types judge (`tests/sdk_types.py`). A misfit
+fails the test during which it was found; a test that wants one is marked `misfits`, with the reason.
 """
 
 import json
@@ -12,6 +12,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from crewboard.offline.http import Client, Incoming
+from tests import sdk_types
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
@@ -93,6 +94,7 @@ def _judge(name: str, value: object, where: str) -> None:
             deepest = max(deepest.context, key=lambda each: len(each.absolute_path))
         path = ".".join(map(str, deepest.absolute_path))
         misfits.append(f"{where}: {path}: {deepest.message[:300]}")
+    misfits.extend(f"{where}: by the SDK: {each}" for each in sdk_types.misfits(name, value))
 
 
 _fitting: set[tuple[str, int]] = set()

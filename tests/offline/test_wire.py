@@ -9,7 +9,7 @@ from crewboard import web
 from crewboard.offline.conversation import mail_in, read
 from crewboard.offline.http import Incoming
 from crewboard.offline.wire import InvalidRequestError, parse
-from tests import openapi
+from tests import openapi, sdk_types
 
 Blocks = list[dict[str, Any]]
 
@@ -170,6 +170,55 @@ def judge(request_body: dict[str, Any]) -> None:
 def test_what_the_api_takes_is_taken(request_body: dict[str, Any]) -> None:
     assert parse(request_body).model == "claude-sonnet-5-5"
     judge(request_body)
+
+
+SDK = {
+    "an unknown field": (body(maximum=3), "maximum: Extra inputs are not permitted"),
+    "an unknown field of a block": (
+        body(**said([{**text(), "parsed_output": None}])),
+        "content.0.parsed_output: Extra",
+    ),
+    "an unknown block": (body(**said([{"type": "poem"}])), "content.0: the SDK knows no type 'poem'"),
+    "a part of a result": (
+        body(tools=[TOOL], **said("do", [use()], [result(content=[{"type": "tool_reference"}])])),
+        "content.0.0.ToolReferenceBlockParam.tool_name: Field required",
+    ),
+    "an unknown field of a tool": (body(tools=[{**TOOL, "defer": True}]), "defer: Extra inputs are not permitted"),
+    "a reminder without its beta": (
+        body(messages=[{"role": "user", "content": "a"}, {"role": "system", "content": "b", "clear_at": "never"}]),
+        "SystemMessageParam.clear_at: Extra inputs are not permitted",
+    ),
+}
+"""What does not fit the SDK's types, and the misfit."""
+
+
+@pytest.mark.misfits("the SDK's types judge")
+@pytest.mark.parametrize(("request_body", "misfit"), SDK.values(), ids=SDK.keys())
+def test_a_request_of_other_types_does_not_fit(request_body: dict[str, Any], misfit: str) -> None:
+    judge(request_body)
+    by_sdk = [each for each in openapi.misfits if "by the SDK" in each]
+    assert any(misfit in each for each in by_sdk), by_sdk
+
+
+ANSWER = {
+    "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": "end_turn",
+    "usage": {"input_tokens": 1, "output_tokens": 1},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "misfit"),
+    [
+        ("Message", {**ANSWER, "stop_reason": "tired"}, "stop_reason: Input should be"),
+        ("Message", {**ANSWER, "content": [{"type": "text"}]}, "content.0.TextBlock.text: Field required"),
+        ("MessageStreamEvent", {"type": "content_block_stop"}, "RawContentBlockStopEvent.index: Field required"),
+        ("ErrorResponse", {"type": "error"}, "error: Field required"),
+    ],
+)
+def test_an_answer_of_other_types_does_not_fit(name: str, answer: dict[str, Any], misfit: str) -> None:
+    assert not [*sdk_types.misfits("Message", ANSWER)]
+    found = [*sdk_types.misfits(name, answer)]
+    assert any(misfit in each for each in found), found
 
 
 @pytest.mark.misfits("the document judges")
