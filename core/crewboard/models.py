@@ -48,6 +48,11 @@ _DEFERS_TOOLS = (
 """Models that load the definitions of tools on demand (`defer_loading`): page `tool-search-tool` of the API's
 documents, *Model compatibility*, September 2026. What was read of it names of the 5.5 models Opus only; a refusal is
 taken by sending all definitions, so Sonnet and Haiku are tried as well."""
+_HEARS_SYSTEM = (
+    "claude-fable-5", "claude-mythos-5", "claude-opus-5", "claude-opus-4-8", "claude-sonnet-5-5", "claude-haiku-5-5",
+)  # fmt: skip
+"""Models that take messages of the role `system` in a conversation: page `mid-conversation-system-messages` of the
+API's documents, November 2026. Sonnet 5 does not, nor do Opus 4.7 and older ones."""
 _THINKING_ABOVE_HIGH = ("claude-opus-5", "claude-sonnet-5-5", "claude-haiku-5-5")
 """Models whose thinking can be turned off up to the effort `high` only, which their description does not say: pages
 `whats-new-opus-5`, `whats-new-sonnet-5-5` and `prompting-claude-haiku-5-5` of the API's documents, November 2026."""
@@ -346,6 +351,11 @@ def settings(
 def preserves_thinking(model: str) -> bool:
     """Return True for a model whose thinking is bound to all that stands before it: system prompt, tools, messages."""
     return plain(model).startswith(_PRESERVED_THINKING)
+
+
+def hears_system(model: str) -> bool:
+    """Return True for a model that takes messages of the role `system` in a conversation."""
+    return model.startswith(_HEARS_SYSTEM)
 
 
 def defers_tools(model: str) -> bool:

@@ -47,6 +47,14 @@ FOUND = [{"type": "tool_reference", "tool_name": "later"}]
 
 GOOD = {
     "a string": body(),
+    "an instruction at the end": body(messages=[*said("a", "b", "c")["messages"], {"role": "system", "content": "d"}]),
+    "two instructions": body(
+        messages=[
+            *said("do", [use()], [result()])["messages"],
+            *[{"role": "system", "content": [text()]}] * 2,
+            *said("x", "y", "z")["messages"][1:],
+        ]
+    ),
     "a tool on demand": body(tools=[TOOL, LATER], **said("do", [use()], [result(content=FOUND)])),
     "blocks": body(**said([text()])),
     "roles in a row": body(messages=[{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]),
@@ -120,6 +128,18 @@ BAD = {
         "must not come after",
     ),
     "a tool without a name": (body(tools=[{"input_schema": {}}]), "tools: each needs a name"),
+    "an instruction behind the model": (
+        body(messages=[*said("a", "b")["messages"], {"role": "system", "content": "c"}]),
+        "messages.2: a `system` message must follow a `user` message",
+    ),
+    "an instruction before the user": (
+        body(messages=[*said("a")["messages"], {"role": "system", "content": "b"}, *said("c")["messages"]]),
+        "messages.1: a `system` message must precede an `assistant` message",
+    ),
+    "an instruction at the beginning": (
+        body(messages=[{"role": "system", "content": "b"}, *said("c")["messages"]]),
+        'must use the "user" role',
+    ),
     "only tools on demand": (body(tools=[LATER]), "At least one tool must have defer_loading=false."),
     "a breakpoint at a tool on demand": (
         body(tools=[TOOL, {**LATER, "cache_control": {"type": "ephemeral"}}]),

@@ -132,7 +132,9 @@ def _entries(request: MessagesRequest) -> Iterable[Entry]:
     turn = -1
     for _, role, blocks in turns(request.messages):
         if role == "system":
-            # What another program tells its model; no order of a person or an agent.
+            # Without a mark it is what another program tells its model; no order of a person or an agent.
+            texts = [block.text for block in blocks if isinstance(block, Text)]
+            yield from (Mail(each.author, each.kind, each.text, turn) for text in texts for each in undelimit(text))
             continue
         uses = {block.id: block for block in blocks if isinstance(block, ToolUse)}
         calls |= uses

@@ -116,8 +116,10 @@ def _check_model(asked: MessagesRequest) -> None:
         # The API's own words.
         use = 'Use "thinking.type.adaptive" and "output_config.effort" to control thinking behavior.'
         raise _ApiError(400, f'"thinking.type.{kind}" is not supported for this model. {use}')
+    if any(message.role == "system" for message in asked.messages) and not models.hears_system(asked.model):
+        # The API's own words are not known, neither here nor below.
+        raise _ApiError(400, f"{asked.model} does not support messages of the role `system`")
     if len(asked.first_tools) < len(asked.tools) and not models.defers_tools(asked.model):
-        # The API's own words are not known.
         raise _ApiError(400, f"{asked.model} does not support `defer_loading`")
     thinking = "off" if asked.thinking_is_off else None
     web = any(str(tool.get("type")).startswith(WEB_TOOLS) for tool in asked.tools)

@@ -182,8 +182,28 @@ def parse(body: object) -> MessagesRequest:
     _require(len(names) == len(set(names)), "tools: Tool names must be unique.")
     _check_contents(request)
     _check_deferred(request)
+    _check_system(request)
     _check_pairs(request.messages)
     return request
+
+
+def _check_system(request: MessagesRequest) -> None:
+    """Check the places of messages of the role `system`.
+
+    Source: page `build-with-claude/mid-conversation-system-messages` of the API's documents, *Limitations*, September
+    2026. The API's own words are not known.
+    """
+    all_turns = turns(request.messages)
+    for (_, before, blocks), (index, role, _), (_, after, _) in zip(
+        all_turns, all_turns[1:], [*all_turns[2:], (0, "assistant", [])], strict=False
+    ):
+        if role != "system":
+            continue
+        last = blocks[-1] if blocks else None
+        is_paused = before == "assistant" and isinstance(last, Opaque) and last.block["type"] != "server_tool_use"
+        where = f"messages.{index}: a `system` message"
+        _require(before == "user" or is_paused, f"{where} must follow a `user` message or a server tool's result")
+        _require(after == "assistant", f"{where} must precede an `assistant` message or end the conversation")
 
 
 _MOST_DEFERRED = 10_000

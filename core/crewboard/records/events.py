@@ -54,13 +54,15 @@ class Opening(_Event, kw_only=True, tag="opening"):
 
     `preface` are the delimited texts before the first message, by what they are: the project's file, skills, the role.
     The API refuses thinking if anything before it has changed, so all this is sent as it is here, and thinking from
-    before this event is not sent any more, unless it only adds tools that are not shown yet (`adds`).
+    before this event is not sent any more, unless it only adds tools that are not shown yet (`adds`). With `instructs`,
+    instructions of crewboard are sent as messages of the role `system`.
     """
 
     system: str
     tools: list[dict[str, Any]]
     preface: dict[str, str] = {}
     adds: bool = False
+    instructs: bool = False
 
 
 class Intake(_Event, kw_only=True, tag="intake"):
@@ -70,9 +72,10 @@ class Intake(_Event, kw_only=True, tag="intake"):
     earlier ones, that enter the conversation now. `assignment` is the id of the assignment that begins here, if one
     does. `prompt` is the hire prompt, in the first intake of a fresh conversation. `notices` are texts of crewboard
     itself: they tell of shutdown requests (`shutdowns`, their ids), remind of an unfinished task (`reminds`, its id) or
-    warn that a budget is nearly used up (`warned`), or of a call that repeats (`looping`). `updates` are delimited
-    texts that replace texts of the opening; an empty one removes it. `task` is the id of the task that the agent has in
-    progress.
+    warn that a budget is nearly used up (`warned`), or of a call that repeats (`looping`). `instructions` are such
+    texts without a word of others, which have the rank of the system prompt where the model takes them so. `updates`
+    are delimited texts that replace texts of the opening; an empty one removes it. `task` is the id of the task that
+    the agent has in progress.
     """
 
     messages: list[Message] = []
@@ -82,6 +85,7 @@ class Intake(_Event, kw_only=True, tag="intake"):
     prompt: str | None = None
     prompt_from: Name = OPERATOR
     notices: list[str] = []
+    instructions: list[str] = []
     updates: dict[str, str] = {}
     shutdowns: list[str] = []
     reminds: int | None = None

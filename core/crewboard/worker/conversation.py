@@ -119,6 +119,9 @@ def _body_of(message: Message) -> str:
     return message.content if message.content.strip() else f"({message.type})"
 
 
+_INSTRUCTS = "crewboard_instructs"
+"""Marks an instruction of crewboard, in `entries` alone."""
+
 _UNSIGNED = "crewboard_unsigned"
 """Marks thinking of a whole reply that came without a signature, in `entries` alone."""
 
@@ -172,6 +175,25 @@ def _drop_given_up(turns: list[dict[str, Any]]) -> None:
         if turn["role"] == "assistant" and any(block["type"] != "tool_result" for block in after["content"]):
             waiting = _waiting_calls(turn["content"])
             turn["content"] = [block for block in turn["content"] if block.get("id") not in waiting]
+
+
+def _with_instructions(turns: list[dict[str, Any]], *, own: bool) -> list[dict[str, Any]]:
+    """Return turns with the instructions in messages of their `own`, of the role `system`, or as they are.
+
+    Such a message stands behind one of the user: without one, where the model spoke last, the API refuses it. So it is
+    at the end of its turn, and stays there when the model has replied.
+    """
+    found = []
+    for turn in turns:
+        told = [{k: v for k, v in each.items() if k != _INSTRUCTS} for each in turn["content"] if _INSTRUCTS in each]
+        others = [block for block in turn["content"] if _INSTRUCTS not in block]
+        if not told:
+            found.append(turn)
+        elif own and others:
+            found += [{**turn, "content": others}, {"role": "system", "content": told}]
+        else:
+            found.append({**turn, "content": [*others, *told]})
+    return found
 
 
 def _restore_pairs(turns: list[dict[str, Any]]) -> None:
@@ -487,11 +509,7 @@ class Conversation:
             self._undefer(message.id)
             self._add_text(delimit(message.from_, message.type, message.id, _body_of(message), self.key))
             self.entries += [("user", _block_of(each)) for each in message.attachments]
-        for number, notice in enumerate(event.notices):
-            self._add_text(delimit(SYSTEM, "notice", f"{event.ts:.3f}-{number}", notice, self.key))
-        for text in filter(None, event.updates.values()):
-            self._add_text(text)
-        self.preface.update(event.updates)
+        self._tell(event)
         if event.assignment is not None:
             self._begin_assignment(event.assignment, event.ts)
         if self.assignment is not None:
@@ -500,6 +518,16 @@ class Conversation:
             prompt = [event.assignment] if event.prompt is not None and event.assignment else []
             self.assignment.answers += [*prompt, *event.entered]
             self.assignment.asked_by.update([event.prompt_from] if prompt else [], (one.from_ for one in entering))
+
+    def _tell(self, event: Intake) -> None:
+        """Add the texts of crewboard itself, and those that replace texts of the opening."""
+        said = [*event.notices, *event.instructions]
+        texts = [delimit(SYSTEM, "notice", f"{event.ts:.3f}-{at}", text, self.key) for at, text in enumerate(said)]
+        count = len(event.notices)
+        for text in (*texts[:count], *filter(None, event.updates.values())):
+            self._add_text(text)
+        self.entries += [("user", {"type": "text", "text": text, _INSTRUCTS: True}) for text in texts[count:]]
+        self.preface.update(event.updates)
 
     def _note_told(self, event: Intake) -> None:
         """Note what the notices of an intake told the model, so that it is told once."""
@@ -772,7 +800,7 @@ class Conversation:
             if turn["role"] == "user":
                 turn["content"].sort(key=lambda block: block["type"] != "tool_result")
         _drop_given_up(turns)
-        return turns
+        return _with_instructions(turns, own=self.opening is not None and self.opening.instructs)
 
     def _as_sent(self, block: Block) -> Block:
         if block.get("tool_use_id") in self.cleared:

@@ -37,6 +37,7 @@ def take_in(
     run_state: RunState,
     *,
     notices: Sequence[str] = (),
+    instructions: Sequence[str] = (),
     shutdowns: Sequence[str] = (),
     looping: bool = False,
 ) -> int:
@@ -47,7 +48,7 @@ def take_in(
     conversation = run_state.conversation
     batch = _read(run_state, _share(run_state))
     entering = _entering(run_state, batch)
-    if batch.offset == conversation.cursor and not entering and not notices:
+    if batch.offset == conversation.cursor and not (entering or notices or instructions):
         return 0
     run_state.append(
         Intake(
@@ -57,6 +58,7 @@ def take_in(
             damaged=batch.damaged,
             entered=entering,
             notices=list(notices),
+            instructions=list(instructions),
             shutdowns=list(shutdowns),
             looping=looping,
         )

@@ -100,9 +100,9 @@ class Limits:
         run_state = self._run_state
         if run_state.conversation.warned:
             return
-        notice = f"{text}. Finish your work now, in a state from which others can continue."
+        told = f"{text}. Finish your work now, in a state from which others can continue."
         run_state.append(
-            Intake(ts=run_state.now(), cursor=run_state.conversation.cursor, notices=[notice], warned=True)
+            Intake(ts=run_state.now(), cursor=run_state.conversation.cursor, instructions=[told], warned=True)
         )
         ident = mailbox.derived_id(run_state.name, "budget", run_state.spec.run, text)
         self._results.send("budget_warning", text, ident=ident)

@@ -385,16 +385,17 @@ class Loop:
         self._interrupts.check_leave()
         run_state = self._run_state
         ended = self._file_tools.ended_commands()
-        notices, shutdowns = list(ended.values()), []
+        notices, instructions, shutdowns = list(ended.values()), [], []
         request = approvals.pending_shutdown(self._team, self._name, run_state.now())
         if request is not None and request.id not in run_state.conversation.shutdowns_told:
-            reason = str(request.payload.get("reason") or "no reason given")
-            notices.append(f"{request.from_} asks you to shut down ({reason}). Answer with shutdown_response.")
+            instructions.append(f"{request.from_} asks you to shut down. Answer with shutdown_response.")
+            if reason := str(request.payload.get("reason") or ""):
+                notices.append(f"The reason that {request.from_} gives for a shutdown: {reason}")
             shutdowns.append(request.id)
         is_looping = run_state.conversation.repeats >= TOLD_REPEATS and not run_state.conversation.loop_was_told
         if is_looping:
-            notices.append(_LOOPING.format(run_state.conversation.repeats))
-        inbox.take_in(run_state, notices=notices, shutdowns=shutdowns, looping=is_looping)
+            instructions.append(_LOOPING.format(run_state.conversation.repeats))
+        inbox.take_in(run_state, notices=notices, instructions=instructions, shutdowns=shutdowns, looping=is_looping)
         for handle in ended:
             self._file_tools.background[handle].end_was_told = True
 
@@ -448,9 +449,9 @@ class Loop:
         )  # fmt: skip
         wanted = Opening(
             ts=run_state.now(), system=system_prompt(self._name, spec, roster.load(self._team)),
-            tools=self._registry.definitions(on_demand=on_demand), preface=texts,
+            tools=self._registry.definitions(on_demand=on_demand), preface=texts, instructs=self._model.hears_system,
         )  # fmt: skip
-        if opening is None or opening.system != wanted.system:
+        if opening is None or opening.system != wanted.system or (opening.instructs and not wanted.instructs):
             return self._begin_anew(wanted)
         if (tools := with_added(opening.tools, wanted.tools)) is None:
             return self._begin_anew(wanted)

@@ -407,8 +407,8 @@ def with_breakpoints(
     mark = {"cache_control": {"type": "ephemeral", **({"ttl": "1h"} if an_hour else {})}}
     marked = list(messages)
     users = [place for place, message in enumerate(messages) if message["role"] == "user"]
-    # A turn that the API paused is the last one, and the model's.
-    newest = {len(messages) - 1, *users[-2:]}
+    # A turn that the API paused is the last one, and the model's. What the system says at the end is read again.
+    newest = {*users[-2:], *([len(messages) - 1] if messages[-1]["role"] == "assistant" else [])}
     for place in sorted(newest)[-2:]:
         content = messages[place]["content"]
         last = max((at for at, block in enumerate(content) if block.get("type") in _CACHED_BLOCKS), default=None)

@@ -306,6 +306,8 @@ class Model:
         """True if its models are Anthropic's: so are the defaults of what it does not say."""
         run_state.conversation.sends_unsigned = not self._has_claude
         spec = run_state.spec
+        self.hears_system = self.is_api and models.hears_system(spec.model)
+        """True if instructions can be messages of the role `system`."""
         self.defers_tools = self.is_api and models.defers_tools(spec.model)
         """True if tools can be loaded on demand, until the server refuses that."""
         self._project = models.of_project(run_state.team.root).get(spec.model, models.ProjectModel())
