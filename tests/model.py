@@ -172,7 +172,7 @@ class ModelServer:
         async def judged(incoming: http.Incoming, client: http.Client) -> None:
             if openapi.judges:
                 openapi.judge_request(incoming)
-                client = openapi.JudgedClient(client, incoming.path)
+                client = openapi.JudgedClient(client, incoming)
             await handle(incoming, client)
 
         async with http.listening(judged) as self.url:

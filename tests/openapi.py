@@ -131,25 +131,26 @@ def judge_request(incoming: Incoming) -> None:
 class JudgedClient(Client):
     """The other end of a connection, as `client` is: what it is sent is judged first."""
 
-    def __init__(self, client: Client, path: str) -> None:
+    def __init__(self, client: Client, incoming: Incoming) -> None:
         self.__dict__ = client.__dict__
-        self._path = path
+        self._path = incoming.path
+        self._form = "Beta" if "anthropic-beta" in incoming.headers else ""
 
     async def answer(self, status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> None:
-        name = "ErrorResponse" if status >= 400 else "ModelInfo" if "/models/" in self._path else "Message"
+        name = "ErrorResponse" if status >= 400 else "ModelInfo" if "/models/" in self._path else f"{self._form}Message"
         _judge(name, body, f"answer {status}")
         await super().answer(status, body, headers)
 
     def write(self, data: bytes) -> None:
         event = data.decode().partition("\ndata: ")[2]
         try:
-            _judge_event(json.loads(event))
+            _judge_event(json.loads(event), f"{self._form}MessageStreamEvent")
         except ValueError:
             misfits.append(f"event: no JSON: {event[:300]}")
         super().write(data)
 
 
-def _judge_event(event: Any) -> None:  # noqa: ANN401  any JSON
+def _judge_event(event: Any, name: str) -> None:  # noqa: ANN401  any JSON
     match event:
         case {"type": "ping"}:
             # Not in the document.
@@ -159,6 +160,6 @@ def _judge_event(event: Any) -> None:  # noqa: ANN401  any JSON
         case {"type": "content_block_delta", "delta": dict() as delta}:
             # Of most of a reply: pieces of text, which fit or not whatever they say.
             texts = {key: "" for key, value in delta.items() if isinstance(value, str) and key != "type"}
-            _judge_once("MessageStreamEvent", {**event, "delta": {**delta, **texts}}, "event")
+            _judge_once(name, {**event, "delta": {**delta, **texts}}, "event")
         case _:
-            _judge("MessageStreamEvent", event, "event")
+            _judge(name, event, "event")

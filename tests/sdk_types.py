@@ -105,9 +105,11 @@ def _types(*, beta: bool) -> dict[str, Any]:
 @cache
 def _answers() -> dict[str, TypeAdapter[Any]]:
     from anthropic.types import ErrorResponse, Message, ModelInfo, RawMessageStreamEvent
+    from anthropic.types.beta import BetaMessage, BetaRawMessageStreamEvent
 
     return {
         "Message": TypeAdapter(Message), "ModelInfo": TypeAdapter(ModelInfo),
+        "BetaMessage": TypeAdapter(BetaMessage), "BetaMessageStreamEvent": TypeAdapter(BetaRawMessageStreamEvent),
         "ErrorResponse": TypeAdapter(ErrorResponse), "MessageStreamEvent": TypeAdapter(RawMessageStreamEvent),
     }  # fmt: skip
 

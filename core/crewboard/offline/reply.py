@@ -60,6 +60,17 @@ class Reply:
     speed: Speed = field(default_factory=Speed)
 
 
+def as_beta(whole: dict[str, Any]) -> dict[str, Any]:
+    """Return a message as it is in answer to a request with a beta header: with fields that are null here."""
+    usage = {"fallback_credit": None, "iterations": None, "speed": None, **whole["usage"]}
+    details = whole["stop_details"]
+    if details is not None:
+        names = ("fallback_credit_token", "fallback_has_prefill_claim", "recommended_model")
+        details = {**dict.fromkeys(names), **details}
+    more = {"context_management": None, "diagnostics": whole.get("diagnostics")}
+    return {**whole, "usage": usage, "stop_details": details, **more}
+
+
 def reply_of(text: str, *calls: Call, speed: Speed) -> Reply:
     """Return text and calls as content blocks."""
     blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text.strip() else []
@@ -297,6 +308,7 @@ class Event:
 
 def events(whole: dict[str, Any], speed: Speed) -> Iterator[Event]:
     """Yield a message as the API streams it."""
+    is_beta = "context_management" in whole
     first = {"output_tokens": 1, "output_tokens_details": None, "server_tool_use": None}
     usage = {**whole["usage"], **first}
     start = {**whole, "content": [], "stop_reason": None, "stop_details": None, "usage": usage}
@@ -308,12 +320,16 @@ def events(whole: dict[str, Any], speed: Speed) -> Iterator[Event]:
         empty = {**block, **{name: type(block[name])() for name in streamed if block.get(name)}}
         yield Event({"type": "content_block_start", "index": index, "content_block": empty}, pause)
         for delta in _deltas(block):
-            yield Event({"type": "content_block_delta", "index": index, "delta": delta}, speed.word, counts=True)
+            more = {"estimated_tokens": None} if is_beta and delta["type"] == "thinking_delta" else {}
+            piece = {"type": "content_block_delta", "index": index, "delta": {**delta, **more}}
+            yield Event(piece, speed.word, counts=True)
         yield Event({"type": "content_block_stop", "index": index})
         pause = 0
     delta = {name: whole.get(name) for name in ("stop_reason", "stop_sequence", "stop_details", "container")}
     usage = {name: whole["usage"].get(name) for name in _LAST_USAGE}
-    yield Event({"type": "message_delta", "delta": delta, "usage": usage}, pause)
+    usage |= {name: whole["usage"][name] for name in ("iterations", "fallback_credit") if is_beta}
+    more = {"context_management": None} if is_beta else {}
+    yield Event({"type": "message_delta", "delta": delta, "usage": usage, **more}, pause)
     yield Event({"type": "message_stop"})
 
 

@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 from crewboard import models
 from crewboard.offline import conversation
 from crewboard.offline.http import Client, Incoming, error_body
-from crewboard.offline.reply import Diagnoses, Event, PromptCache, Reply, events, message
+from crewboard.offline.reply import Diagnoses, Event, PromptCache, Reply, as_beta, events, message
 from crewboard.offline.respond import respond
 from crewboard.offline.scenario import Scenario, load_all
 from crewboard.offline.thinking import Stale, Thoughts, check_binding, find_stale, sign_reply
@@ -209,14 +209,13 @@ class Service:
         if fault and await misbehave_before_reply(fault, client, request_id):
             return None
         reply = self.script(talk.name, asked) or respond(talk, self.scenarios)
-        if self.thinks:
-            reply = _with_thinking(reply, asked)
-        whole = message(reply, asked.model, incoming.body, usage, asked.max_tokens)
-        whole["content"] = sign_reply(whole["content"], asked)
+        whole = self._whole(reply, asked, incoming, usage)
         if dropped:
             whole["input_transformations"] = [_transformation(each) for each in dropped]
         self._thoughts.keep(whole["content"])
         whole |= self._diagnoses.diagnose(asked, whole["id"], total)
+        if "anthropic-beta" in incoming.headers:
+            whole = as_beta(whole)
         stream = events(whole, reply.speed.at(self.pace))
         if asked.stream:
             await client.begin_stream({"request-id": request_id})
@@ -231,6 +230,14 @@ class Service:
                 client.write(event.encode())
             pieces += event.counts
         return await (client.end_stream() if asked.stream else client.answer(200, whole, {"request-id": request_id}))
+
+    def _whole(self, reply: Reply, asked: MessagesRequest, incoming: Incoming, usage: dict[str, int]) -> dict[str, Any]:
+        """Return a reply as a message."""
+        if self.thinks:
+            reply = _with_thinking(reply, asked)
+        whole = message(reply, asked.model, incoming.body, usage, asked.max_tokens)
+        whole["content"] = sign_reply(whole["content"], asked)
+        return whole
 
 
 def _with_thinking(reply: Reply, asked: MessagesRequest) -> Reply:

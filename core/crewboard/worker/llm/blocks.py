@@ -313,9 +313,14 @@ def _count(value: object) -> int:
 
 
 def _add_piece(block: dict[str, Any], piece: dict[str, Any]) -> None:
-    """Add a piece to a block: texts and lists grow, other values and the signature are replaced."""
+    """Add a piece to a block: texts and lists grow, other values and the signature are replaced.
+
+    Of a piece of thinking, an estimate of its tokens is left out: the API sends it, and refuses it when it comes back.
+    """
     if piece.get("type") == "citations_delta":
         piece = {"citations": [piece["citation"]]}
+    elif piece.get("type") == "thinking_delta":
+        piece = {"thinking": piece.get("thinking")}
     for name, value in piece.items():
         if name == "type" or (name in _TEXTS and value is None):
             continue
