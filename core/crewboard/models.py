@@ -53,6 +53,11 @@ _HEARS_SYSTEM = (
 )  # fmt: skip
 """Models that take messages of the role `system` in a conversation: page `mid-conversation-system-messages` of the
 API's documents, November 2026. Sonnet 5 does not, nor do Opus 4.7 and older ones."""
+FALLBACK_BETA = "server-side-fallback-2026-07-01"
+"""The beta header with which the API lets another model answer what a model refused."""
+_FALLS_BACK = ("claude-fable-5", "claude-opus-5", "claude-sonnet-5-5")
+"""Models for which the API does that: page `refusals-and-fallback` of the API's documents, November 2026. Haiku 5.5
+refuses as well, but has no other model there."""
 _THINKING_ABOVE_HIGH = ("claude-opus-5", "claude-sonnet-5-5", "claude-haiku-5-5")
 """Models whose thinking can be turned off up to the effort `high` only, which their description does not say: pages
 `whats-new-opus-5`, `whats-new-sonnet-5-5` and `prompting-claude-haiku-5-5` of the API's documents, November 2026."""
@@ -371,9 +376,26 @@ def with_binding(settings: dict[str, Any], model: str, headers: Mapping[str, Any
     """
     if not preserves_thinking(model) or settings.get("thinking", {}).get("type") != "adaptive":
         return settings
-    betas = [beta for beta in (headers.get("anthropic-beta"), _BINDING_BETA) if beta]
     thinking = {**settings["thinking"], "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
-    return {**settings, "thinking": thinking, "extra_headers": {"anthropic-beta": ",".join(betas)}}
+    return _with_beta({**settings, "thinking": thinking}, _BINDING_BETA, headers)
+
+
+def falls_back(model: str) -> bool:
+    """Return True for a model for which the API asks another one, if it refuses."""
+    return model.startswith(_FALLS_BACK)
+
+
+def with_fallbacks(settings: dict[str, Any], model: str, headers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by which the API lets the model that it recommends answer what this one refuses; see above."""
+    if not falls_back(model):
+        return settings
+    return _with_beta({**settings, "extra_body": {"fallbacks": "default"}}, FALLBACK_BETA, headers)
+
+
+def _with_beta(settings: dict[str, Any], beta: str, headers: Mapping[str, Any]) -> dict[str, Any]:
+    name = "anthropic-beta"
+    betas = settings.get("extra_headers", {}).get(name) or headers.get(name)
+    return {**settings, "extra_headers": {name: f"{betas},{beta}" if betas else beta}}
 
 
 def chosen(

@@ -45,6 +45,8 @@ TOOL = {"name": "bash", "description": "runs", "input_schema": {"type": "object"
 LATER = {**TOOL, "name": "later", "defer_loading": True}
 FOUND = [{"type": "tool_reference", "tool_name": "later"}]
 
+HOP = {"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}}
+
 GOOD = {
     "a string": body(),
     "an instruction at the end": body(messages=[*said("a", "b", "c")["messages"], {"role": "system", "content": "d"}]),
@@ -139,6 +141,10 @@ BAD = {
     "an instruction at the beginning": (
         body(messages=[{"role": "system", "content": "b"}, *said("c")["messages"]]),
         'must use the "user" role',
+    ),
+    "a call of a model that refused": (
+        body(**said("do", [text(), use(), HOP, text()], "go on")),
+        "messages.1: `tool_use` and `thinking` blocks before a `fallback` must be left out",
     ),
     "only tools on demand": (body(tools=[LATER]), "At least one tool must have defer_loading=false."),
     "a breakpoint at a tool on demand": (

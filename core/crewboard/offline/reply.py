@@ -5,7 +5,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -52,12 +52,47 @@ class Speed:
 
 @dataclass(frozen=True)
 class Reply:
-    """Content blocks in the API's form, without ids; a stop reason of None means the one that follows from them."""
+    """Content blocks in the API's form, without ids; a stop reason of None means the one that follows from them.
+
+    `instead` is what another model replies if this is a refusal.
+    """
 
     content: list[dict[str, Any]]
     stop_reason: str | None = None
     stop_details: dict[str, Any] | None = None
     speed: Speed = field(default_factory=Speed)
+    instead: "Reply | None" = None
+
+
+FALLBACK = "claude-opus-4-8"
+"""The model that takes over."""
+
+
+def taken_over(reply: Reply, model: str) -> Reply:
+    """Return a refusal as the beginning of what another model replies.
+
+    Source: page `refusals-and-fallback` of the API's documents and anthropic 2.11.0, types/beta/beta_fallback_block.py
+    and beta_fallback_message_iteration_usage.py, November 2026.
+    """
+    if reply.instead is None:
+        return reply
+    trigger = {"type": "refusal", "category": (reply.stop_details or {}).get("category")}
+    hop = {"type": "fallback", "from": {"model": model}, "to": {"model": FALLBACK}, "trigger": trigger}
+    # Without output of the first model, there is no place where it ends.
+    return replace(reply.instead, content=[*reply.content, *([hop] if reply.content else []), *reply.instead.content])
+
+
+def with_attempts(whole: dict[str, Any], model: str, declined: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a message that another model finished, with what each of both used: `declined` is of the first."""
+    usage = whole["usage"]
+    names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "cache_creation")
+    counts = {name: usage[name] for name in names}
+    began = _tokens(*(str(block.get("text") or block.get("input") or "") for block in declined)) if declined else 0
+    attempts = [
+        {"type": "message", "model": model, **counts, "output_tokens": began},
+        {"type": "fallback_message", "model": FALLBACK, **counts, "output_tokens": usage["output_tokens"]},
+    ]
+    return {**whole, "model": FALLBACK, "usage": {**usage, "iterations": attempts}}
 
 
 def as_beta(whole: dict[str, Any]) -> dict[str, Any]:
@@ -67,8 +102,13 @@ def as_beta(whole: dict[str, Any]) -> dict[str, Any]:
     if details is not None:
         names = ("fallback_credit_token", "fallback_has_prefill_claim", "recommended_model")
         details = {**dict.fromkeys(names), **details}
-    more = {"context_management": None, "diagnostics": whole.get("diagnostics")}
-    return {**whole, "usage": usage, "stop_details": details, **more}
+    return {
+        **whole,
+        "usage": usage,
+        "stop_details": details,
+        "context_management": None,
+        "diagnostics": whole.get("diagnostics"),
+    }
 
 
 def reply_of(text: str, *calls: Call, speed: Speed) -> Reply:

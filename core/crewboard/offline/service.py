@@ -18,11 +18,21 @@ from msgspec import Meta, Struct
 from crewboard import models
 from crewboard.offline import conversation
 from crewboard.offline.http import Client, Incoming, error_body
-from crewboard.offline.reply import Diagnoses, Event, PromptCache, Reply, as_beta, events, message
+from crewboard.offline.reply import (
+    Diagnoses,
+    Event,
+    PromptCache,
+    Reply,
+    as_beta,
+    events,
+    message,
+    taken_over,
+    with_attempts,
+)
 from crewboard.offline.respond import respond
 from crewboard.offline.scenario import Scenario, load_all
 from crewboard.offline.thinking import Stale, Thoughts, check_binding, find_stale, sign_reply
-from crewboard.offline.wire import MessagesRequest, parse
+from crewboard.offline.wire import InvalidRequestError, MessagesRequest, Opaque, is_hop, parse
 from crewboard.web import TOOLS as WEB_TOOLS
 
 ERROR_TYPES = {
@@ -107,6 +117,20 @@ def _fault_error(fault: Fault) -> dict[str, object]:
 
 class _ApiError(Exception):
     """An answer that is an error in the API's form: its status and text."""
+
+
+def _check_fallbacks(asked: MessagesRequest, betas: str) -> None:
+    """Refuse what needs the beta, and other models by name where the model has none.
+
+    Source: anthropic 2.11.0, types/beta/message_create_params.py; the words for a model without others were seen by
+    users.
+    """
+    blocks = [block for message in asked.messages for block in message.content if isinstance(block, Opaque)]
+    uses = asked.fallbacks is not None or any(map(is_hop, blocks))
+    if uses and models.FALLBACK_BETA not in betas.split(","):
+        raise InvalidRequestError("fallbacks: Extra inputs are not permitted")
+    if isinstance(asked.fallbacks, list) and not models.falls_back(asked.model):
+        raise InvalidRequestError(f"'{asked.model}' does not support the `fallbacks` parameter")
 
 
 def _check_model(asked: MessagesRequest) -> None:
@@ -194,6 +218,7 @@ class Service:
             found = find_stale(asked)
             self.stale += [each.path for each in found]
             check_binding(asked, found, incoming.headers.get("anthropic-beta", ""))
+            _check_fallbacks(asked, incoming.headers.get("anthropic-beta", ""))
         except (ValueError, RecursionError) as error:
             raise _ApiError(400, str(error)) from error
         _check_model(asked)
@@ -232,12 +257,14 @@ class Service:
         return await (client.end_stream() if asked.stream else client.answer(200, whole, {"request-id": request_id}))
 
     def _whole(self, reply: Reply, asked: MessagesRequest, incoming: Incoming, usage: dict[str, int]) -> dict[str, Any]:
-        """Return a reply as a message."""
+        """Return a reply as a message: of another model, if it is a refusal and the request has fallbacks."""
         if self.thinks:
             reply = _with_thinking(reply, asked)
-        whole = message(reply, asked.model, incoming.body, usage, asked.max_tokens)
+        takes_over = reply.instead is not None and asked.fallbacks is not None and models.falls_back(asked.model)
+        said = taken_over(reply, asked.model) if takes_over else reply
+        whole = message(said, asked.model, incoming.body, usage, asked.max_tokens)
         whole["content"] = sign_reply(whole["content"], asked)
-        return whole
+        return with_attempts(whole, asked.model, reply.content) if takes_over else whole
 
 
 def _with_thinking(reply: Reply, asked: MessagesRequest) -> Reply:

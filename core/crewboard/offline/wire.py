@@ -146,6 +146,7 @@ class MessagesRequest(Struct):
     thinking: dict[str, Any] = {}
     output_config: dict[str, Any] = {}
     diagnostics: Diagnostics | None = None
+    fallbacks: Literal["default"] | list[dict[str, Any]] | None = None
 
     def __post_init__(self) -> None:
         self.system = _as_blocks(self.system)
@@ -183,6 +184,7 @@ def parse(body: object) -> MessagesRequest:
     _check_contents(request)
     _check_deferred(request)
     _check_system(request)
+    _check_fallbacks(request)
     _check_pairs(request.messages)
     return request
 
@@ -204,6 +206,24 @@ def _check_system(request: MessagesRequest) -> None:
         where = f"messages.{index}: a `system` message"
         _require(before == "user" or is_paused, f"{where} must follow a `user` message or a server tool's result")
         _require(after == "assistant", f"{where} must precede an `assistant` message or end the conversation")
+
+
+def _check_fallbacks(request: MessagesRequest) -> None:
+    """Check that nothing is sent back that must not be, of a model that refused to go on.
+
+    Source: page `build-with-claude/refusals-and-fallback` of the API's documents, *Continuing the conversation*, as
+    anthropic 2.11.0 refers to it in types/beta/beta_fallback_block_param.py. The API's own words are not known.
+    """
+    for index, message in enumerate(request.messages):
+        hops = [at for at, block in enumerate(message.content) if isinstance(block, Opaque) and is_hop(block)]
+        before = message.content[: hops[-1]] if hops else []
+        left = any(isinstance(block, ToolUse | Thinking | RedactedThinking) for block in before)
+        _require(not left, f"messages.{index}: `tool_use` and `thinking` blocks before a `fallback` must be left out")
+
+
+def is_hop(block: Opaque) -> bool:
+    """Return True for the place where another model took over."""
+    return bool(block.block["type"] == "fallback")
 
 
 _MOST_DEFERRED = 10_000

@@ -55,7 +55,8 @@ class Opening(_Event, kw_only=True, tag="opening"):
     `preface` are the delimited texts before the first message, by what they are: the project's file, skills, the role.
     The API refuses thinking if anything before it has changed, so all this is sent as it is here, and thinking from
     before this event is not sent any more, unless it only adds tools that are not shown yet (`adds`). With `instructs`,
-    instructions of crewboard are sent as messages of the role `system`.
+    instructions of crewboard are sent as messages of the role `system`; with `falls_back`, a reply is sent back with
+    the place where another model took over.
     """
 
     system: str
@@ -63,6 +64,7 @@ class Opening(_Event, kw_only=True, tag="opening"):
     preface: dict[str, str] = {}
     adds: bool = False
     instructs: bool = False
+    falls_back: bool = False
 
 
 class Intake(_Event, kw_only=True, tag="intake"):
@@ -129,7 +131,8 @@ class Reply(_Event, kw_only=True, tag="reply"):
 class BrokenReply(_Event, kw_only=True, tag="broken_reply"):
     """The tokens of a reply that was not used.
 
-    It broke off, because the connection failed or an interrupt ended it, or it was no summary where one was asked for.
+    It broke off, because the connection failed or an interrupt ended it, or its model refused to go on and another one
+    took over, or it was no summary where one was asked for.
     """
 
     usage: Tokens

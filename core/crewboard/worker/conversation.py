@@ -122,29 +122,33 @@ def _body_of(message: Message) -> str:
 _INSTRUCTS = "crewboard_instructs"
 """Marks an instruction of crewboard, in `entries` alone."""
 
+_NO_TEXT: Block = {"type": "text", "text": ""}
+
 _UNSIGNED = "crewboard_unsigned"
 """Marks thinking of a whole reply that came without a signature, in `entries` alone."""
 
 
-def _sent_back(blocks: list[Block], stale: int, *, ended: bool, unsigned: bool) -> list[Block]:
+def _sent_back(blocks: list[Block], stale: int, *, ended: bool, unsigned: bool, hops: bool) -> list[Block]:
     """Return what the API takes back of a turn of the model. The thinking in the first `stale` blocks is not valid.
 
     Blocks go back as they came, but for citations. The API accepts no thinking of another model or behind a text that
     has changed, none that was cut off before its signature, and none at the end of a turn; and in a turn that `ended`,
     no call of its own tools without a result, unless a call of ours interrupts it. A server that sends thinking of
-    whole replies without a signature may want it back (`unsigned`), and it is not bound to what stands before it.
+    whole replies without a signature may want it back (`unsigned`), and it is not bound to what stands before it. With
+    `hops`, the places stay where another model took over.
     """
+    blocks = [block if hops or block.get("type") != "fallback" else _NO_TEXT for block in blocks]
     sent = [
         {name: value for name, value in block.items() if name != _UNSIGNED}
         for place, block in enumerate(blocks)
-        if not is_thinking(block)
+        if (block is not _NO_TEXT and not is_thinking(block))
         or (place >= stale and (block.get("signature") or block.get("data")))
         or (unsigned and _UNSIGNED in block)
     ]
     if ended and not any(block.get("type") == "tool_use" for block in sent):
         waiting = _waiting_calls(sent)
         sent = [block for block in sent if block.get("id") not in waiting]
-    while sent and is_thinking(sent[-1]):
+    while sent and (is_thinking(sent[-1]) or sent[-1].get("type") == "fallback"):
         sent.pop()
     return [_with_citations_as_taken(block) for block in sent]
 
@@ -788,6 +792,7 @@ class Conversation:
                     self.stale - place + len(blocks),
                     ended=place < len(entries),
                     unsigned=self.sends_unsigned,
+                    hops=self.opening is not None and self.opening.falls_back,
                 )
             if blocks and turns and turns[-1]["role"] == role:
                 turns[-1]["content"] += blocks

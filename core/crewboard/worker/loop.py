@@ -450,8 +450,12 @@ class Loop:
         wanted = Opening(
             ts=run_state.now(), system=system_prompt(self._name, spec, roster.load(self._team)),
             tools=self._registry.definitions(on_demand=on_demand), preface=texts, instructs=self._model.hears_system,
+            falls_back=self._model.falls_back,
         )  # fmt: skip
-        if opening is None or opening.system != wanted.system or (opening.instructs and not wanted.instructs):
+        if opening is None or opening.system != wanted.system:
+            return self._begin_anew(wanted)
+        if opening.instructs > wanted.instructs or opening.falls_back > wanted.falls_back:
+            # The server is another one.
             return self._begin_anew(wanted)
         if (tools := with_added(opening.tools, wanted.tools)) is None:
             return self._begin_anew(wanted)

@@ -34,6 +34,9 @@ _OTHER_NAMES = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_
 _KEPT_OF_MESSAGE = ("id", "model", "stop_reason", "stop_details", "input_transformations", "diagnostics")
 """What a server says of a whole message that is used, beside its blocks and counts."""
 
+_TOOK_OVER = "fallback_message"
+"""The type of the counts of a model that took over from one that refused."""
+
 _TEXTS = {"text": "text", "thinking": "thinking"}
 """The field that a block of this type must have as a text."""
 
@@ -156,19 +159,27 @@ class ReplyStream:
 
     @property
     def used(self) -> Tokens:
-        """Return the tokens that the server counted so far, 0 where it says nothing that is a count."""
-        on_the_web = _object(self.usage.get("server_tool_use"))
-        written = _count(self.usage.get("cache_creation_input_tokens"))
-        an_hour = _count(_object(self.usage.get("cache_creation")).get("ephemeral_1h_input_tokens"))
-        return Tokens(
-            input=_count(self.usage.get("input_tokens")),
-            output=_count(self.usage.get("output_tokens")),
-            cache_read=_count(self.usage.get("cache_read_input_tokens")),
-            cache_write=written,
-            cache_write_1h=min(an_hour, written),
-            web_searches=_count(on_the_web.get("web_search_requests")),
-            web_fetches=_count(on_the_web.get("web_fetch_requests")),
-        )
+        """Return the tokens that the server counted so far, 0 where it says nothing that is a count.
+
+        If another model took over, they are those of that one.
+        """
+        served = [each for each in self._attempts if each.get("type") == _TOOK_OVER]
+        return _tokens_in({**self.usage, **(served[-1] if served else {})})
+
+    @property
+    def declined(self) -> list[tuple[str, Tokens]]:
+        """Return the models that began the reply and refused to go on, with their tokens. Without output it is free."""
+        if not any(each.get("type") == _TOOK_OVER for each in self._attempts):
+            return []
+        found = [
+            (str(each.get("model") or ""), _tokens_in(each)) for each in self._attempts if each["type"] == "message"
+        ]
+        return [(model, used) for model, used in found if used.output]
+
+    @property
+    def _attempts(self) -> list[dict[str, Any]]:
+        attempts = self.usage.get("iterations")
+        return [each for each in map(_object, attempts) if each.get("type")] if isinstance(attempts, list) else []
 
     @property
     def _stop_reason(self) -> str | None:
@@ -210,7 +221,7 @@ class ReplyStream:
         if broken and stop not in ("tool_use", *NOT_RUN):
             stop = INCOMPLETE
         refused = {ident: str(error) for ident, error in failed.items()}
-        return Finished(content, stop, refused, broken if stop == "tool_use" else None)
+        return Finished(without_declined(content), stop, refused, broken if stop == "tool_use" else None)
 
     def _input(self, place: int, block: dict[str, Any]) -> str | None:
         """Return the input of a call as JSON, however it came; None if the block is no call and none came."""
@@ -218,6 +229,38 @@ class ReplyStream:
             return came or None
         given = block.get("input")
         return given if isinstance(given, str) else json.dumps({} if given is None else given)
+
+
+def without_declined(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a reply without what a model began that refused to go on: the calls and the thinking before a `fallback`.
+
+    The API takes neither of them back, and the calls must not be run: page `refusals-and-fallback` of its documents,
+    *Continuing the conversation*. Its text stays, and so do uses of the API's own tools that have a result.
+    """
+    last = max((at for at, block in enumerate(content) if block["type"] == "fallback"), default=0)
+    done = {block.get("tool_use_id") for block in content[:last]}
+    called = {block.get("id") for block in content[:last] if block["type"] == "server_tool_use"} & done
+    kept = [
+        block
+        for block in content[:last]
+        if block["type"] in ("text", "fallback") or called & {block.get("id"), block.get("tool_use_id")} - {None}
+    ]
+    return [*kept, *content[last:]]
+
+
+def _tokens_in(usage: Mapping[str, Any]) -> Tokens:
+    on_the_web = _object(usage.get("server_tool_use"))
+    written = _count(usage.get("cache_creation_input_tokens"))
+    an_hour = _count(_object(usage.get("cache_creation")).get("ephemeral_1h_input_tokens"))
+    return Tokens(
+        input=_count(usage.get("input_tokens")),
+        output=_count(usage.get("output_tokens")),
+        cache_read=_count(usage.get("cache_read_input_tokens")),
+        cache_write=written,
+        cache_write_1h=min(an_hour, written),
+        web_searches=_count(on_the_web.get("web_search_requests")),
+        web_fetches=_count(on_the_web.get("web_fetch_requests")),
+    )
 
 
 async def _events(response: httpx2.Response) -> AsyncIterator[dict[str, Any]]:

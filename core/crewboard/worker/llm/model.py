@@ -306,6 +306,8 @@ class Model:
         """True if its models are Anthropic's: so are the defaults of what it does not say."""
         run_state.conversation.sends_unsigned = not self._has_claude
         spec = run_state.spec
+        self.falls_back = self.is_api and models.falls_back(spec.model)
+        """True if the API asks another model, if this one refuses."""
         self.hears_system = self.is_api and models.hears_system(spec.model)
         """True if instructions can be messages of the role `system`."""
         self.defers_tools = self.is_api and models.defers_tools(spec.model)
@@ -413,7 +415,9 @@ class Model:
             usual = kind.effort, kind.thinking
             self._settings = models.settings(can, asked, usual)
             if self.is_api:
-                self._settings = models.with_binding(self._settings, spec.model, self._client.default_headers)
+                headers = self._client.default_headers
+                self._settings = models.with_binding(self._settings, spec.model, headers)
+                self._settings = models.with_fallbacks(self._settings, spec.model, headers)
             self._run_state.note_settings(*models.chosen(can, asked, usual))
         return self._settings
 
@@ -688,6 +692,9 @@ class Model:
             cache_miss=_cache_miss(coming.said),
         )
         if (refusal := _unstorable(reply)) is None:
+            for declining, tokens in coming.declined:
+                cost = self._cost(declining, tokens)
+                run_state.append(BrokenReply(ts=run_state.now(), usage=tokens, model=declining, cost_usd=cost))
             self._coming = None
         return refusal or reply
 
