@@ -14,6 +14,9 @@ class Raw(NamedTuple):
     body: bytes
     status: int = 200
     kind: str = "text/event-stream"
+    location: str = ""
+    missing: int = 0
+    """Bytes that the head promises and that do not come."""
 
 
 def as_json(body: object, status: int = 200) -> Raw:
@@ -51,7 +54,9 @@ class RawServer:
             def _send(self, answer: Raw) -> None:
                 self.send_response(answer.status)
                 self.send_header("content-type", answer.kind)
-                self.send_header("content-length", str(len(answer.body)))
+                self.send_header("content-length", str(len(answer.body) + answer.missing))
+                if answer.location:
+                    self.send_header("location", answer.location)
                 self.end_headers()
                 self.wfile.write(answer.body)
 

@@ -12,6 +12,7 @@ import pytest
 from crewboard import endpoint, env, redaction
 from crewboard_tui.cli import doctor
 from tests.cli.shell import Cli
+from tests.raw import Raw, RawServer
 
 pytestmark = pytest.mark.xdist_group("sdk")
 
@@ -161,6 +162,29 @@ def test_a_failed_connection_names_address_and_proxy(
     text = model._judge(raised.value).text
     assert says in text
     assert "secret" not in text
+
+
+def test_a_failed_connection_after_a_redirect_names_where_it_led() -> None:
+    import anthropic
+
+    from crewboard.worker.llm import model
+
+    with RawServer(pages={"/v1/models/m": Raw(b"", 307, location="http://127.0.0.1:9/v1")}) as server:
+        client = model.make_client(api_key="k", base_url=server.url)
+        with pytest.raises(anthropic.APIConnectionError) as raised:
+            asyncio.run(client.models.retrieve("m"))
+    assert "no connection to 127.0.0.1:9: " in model._judge(raised.value).text
+
+
+def test_an_error_without_words_is_named() -> None:
+    import anthropic
+    import httpx2
+
+    from crewboard.worker.llm import model
+
+    error = anthropic.APIConnectionError(request=httpx2.Request("POST", "http://127.0.0.1:9"))
+    error.__cause__ = httpx2.ReadError("", request=error.request)
+    assert model._judge(error).text == "no answer from 127.0.0.1:9: ReadError"
 
 
 @pytest.fixture

@@ -123,6 +123,11 @@ ODD: dict[str, tuple[list[Raw], str]] = {
     "model a number": ([sse(start(model=3), *text(), end())], SAID),
     "no message_start": ([sse(*text(), end(), STOP)], "hi · end_turn · 0/5"),
     "no message_stop": ([sse(start(), *text(), end())], SAID),
+    "counts after the end": ([sse(start(), *text(), STOP, end())], SAID),
+    "another reply after the end": ([sse(start(), *text(), end(), STOP, start(), *text("more"), end())], SAID),
+    "an error after the end": ([Raw(HI.body + failed("late").body)], SAID),
+    "a connection that breaks after the end": ([Raw(HI.body, missing=9)], SAID),
+    "a connection that breaks before the end": ([Raw(sse(start(), *text()).body, missing=9), HI], SAID),
     "no stop reason": ([sse(start(), *text(), end(None), STOP)], SAID),
     "stop reason of another API": ([sse(start(), *text(), end("stop"), STOP)], SAID),
     "cut off as another API says": ([sse(start(), *text(), end("length"), STOP)], "hi · max_tokens · 7/5"),
@@ -158,6 +163,12 @@ ODD: dict[str, tuple[list[Raw], str]] = {
     "call that is no JSON once": ([called(*call("{'path': 'a'}")), called(*call(WHOLE))], CALLED),
     "call that is no JSON twice": ([called(*call("{'path': 'a'}"))], NOT_JSON + " · tool_use · 7/5"),
     "tool_use without a call": ([called()], " · tool_use · 7/5"),
+    "call whose input has the index of a text": (
+        [called(*text(), *call(index=1), *call(WHOLE)[1:])],
+        "hi, look {'path': 'a'} · tool_use · 7/5",
+    ),
+    "call whose input has an unknown index": ([called(*call(), *call(WHOLE, index=9)[1:])], CALLED),
+    "input before any call": ([called(*call(WHOLE)[1:])], MALFORMED + ": an input of a call that did not begin"),
     "text of null": ([sse(start(), begin({"type": "text", "text": None}), *text()[1:], end())], SAID),
     "piece of null": ([sse(start(), *text(), piece({"type": "text_delta", "text": None}), end())], SAID),
     "piece without a start": ([sse(start(), *text()[1:], end())], SAID),
@@ -176,6 +187,7 @@ ODD: dict[str, tuple[list[Raw], str]] = {
     "bytes that are no text": ([Raw(HI.body.replace(b"hi", b"\xff\xfe"))], MALFORMED),
     "one JSON text": ([as_json(MESSAGE)], SAID),
     "one JSON text called a stream": ([Raw(as_json(MESSAGE).body)], SAID),
+    "one JSON text with a byte order mark": ([Raw(b"\xef\xbb\xbf" + as_json(MESSAGE).body)], SAID),
     "one JSON text without usage": ([as_json({**MESSAGE, "usage": None, "model": None})], NO_COUNT),
     "one JSON text with a plain text": ([as_json({**MESSAGE, "content": "hi"})], SAID),
     "one JSON text without content": ([as_json({**MESSAGE, "content": None})], " · end_turn · 7/5"),
@@ -211,6 +223,15 @@ ODD: dict[str, tuple[list[Raw], str]] = {
     "500 that names no cause": ([*[as_json({"error": {"message": "Internal server error"}}, 500)] * 4, HI], SAID),
     "500 with a list": ([*[as_json([1], 500)] * 4, HI], SAID),
     "500 with null": ([as_json(None, 500), HI], SAID),
+    "a proxy that cannot reach its server": ([Raw(b"error code: 522", 522, "text/plain"), HI], SAID),
+    "a redirect that makes a GET of the request": (
+        [Raw(b"", 301, location="/elsewhere?k=v")],
+        "the API refused the request (404 error): no such page; redirected to http://127.0.0.1:",
+    ),
+    "200 with the failure of another kind of API": (
+        [as_json({"success": False, "code": 1001, "msg": "no balance"}), HI], SAID,
+    ),
+    "400 with a msg": ([as_json({"msg": "no"}, 400)], "the API refused the request (400 error): no"),
     "400 with a text": ([as_json("bad", 400)], "the API refused the request (400 error): bad"),
     "400 with a detail": (
         [as_json({"detail": [{"loc": "x"}]}, 400)],
@@ -330,6 +351,12 @@ def test_a_call_without_input_and_id_outlives_a_resume(shared_crew_on: Make) -> 
         sent = messages.send(crew.team, "bare", "again")
         assert crew.answer_to("bare", sent.id).text == "the end"
     assert len([event for event in crew.events("bare") if isinstance(event, RunStarted)]) == 2
+
+
+def test_counts_that_are_wrong_are_no_window(shared_crew_on: Make) -> None:
+    with RawServer(sse(start(), *text("the"), end("model_context_window_exceeded")), DONE, DONE) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        assert crew.run("narrow", "explore", "go").text.endswith("the end")
 
 
 @pytest.mark.parametrize("page", [Raw(b"<html>", kind="text/html"), as_json([1]), as_json({"max_tokens": "x"})])

@@ -5,6 +5,7 @@ twice, end a call with the reason of a text, or send one JSON text to a streamin
 that what is journalled can be run, shown and sent back.
 """
 
+import codecs
 import json
 import math
 import uuid
@@ -99,10 +100,17 @@ class ReplyStream:
         try:
             async for event in _events(self.response):
                 yield self._take(event)
+        except (ServerError, httpx2.HTTPError):
+            # What fails after the end of the reply is not the reply.
+            if not self.ended:
+                raise
         except (AttributeError, LookupError, TypeError, RecursionError, ArithmeticError) as error:
             raise ValueError(f"{type(error).__name__}: {error}") from error
 
     def _take(self, event: dict[str, Any]) -> tuple[str, str]:
+        # Some servers count their tokens after the end.
+        if self.ended and event.get("type") != "message_delta":
+            return "", ""
         match event.get("type"):
             case "message_start":
                 self._note(_object(event.get("message")))
@@ -142,8 +150,11 @@ class ReplyStream:
         """Add a piece to its block, which is the newest one if the server does not say."""
         kind = str(piece.get("type", "")).removesuffix("_delta")
         place = self._places.get(index) if index is not None else len(self.blocks) - 1 if self.blocks else None
-        if place is None and kind == "input_json":
-            raise ValueError("an input of a call that did not begin")
+        if kind == "input_json" and (place is None or not _is_call(self.blocks[place])):
+            # Some gateways count calls from 0, and blocks too.
+            place = next((at for at in reversed(range(len(self.blocks))) if _is_call(self.blocks[at])), None)
+            if place is None:
+                raise ValueError("an input of a call that did not begin")
         if place is None and kind not in _TEXTS:
             return "", ""
         place = self._begin(index, {"type": kind}) if place is None else place
@@ -275,6 +286,7 @@ async def _events(response: httpx2.Response) -> AsyncIterator[dict[str, Any]]:
     async for chunk in chunks:
         head += chunk
         if head.strip():
+            head = head.removeprefix(codecs.BOM_UTF8)
             break
     if head.lstrip()[:1] == b"{":
         async for chunk in chunks:
@@ -296,7 +308,8 @@ async def _events(response: httpx2.Response) -> AsyncIterator[dict[str, Any]]:
             yield event
     if not is_reply:
         kind = response.headers.get("content-type", "").partition(";")[0] or "a text"
-        raise ValueError(f"the server sent {kind}, and no reply: {_quote(head.decode('utf-8', 'replace').strip())}")
+        began = _quote(head.decode("utf-8", "replace").strip())
+        raise ValueError(f"the server sent {kind}, and no reply{f': {began}' if began else ''}")
 
 
 def _event_of(name: str | None, data: str) -> dict[str, Any] | None:
@@ -372,6 +385,10 @@ def _add_piece(block: dict[str, Any], piece: dict[str, Any]) -> None:
         old: Any = block.get(name)
         grows = type(value) is type(old) and isinstance(old, str | list) and name != "signature"
         block[name] = old + value if grows else value
+
+
+def _is_call(block: dict[str, Any]) -> bool:
+    return str(block.get("type")).endswith("tool_use")
 
 
 def _with_texts(block: dict[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,9 @@ MAX_CHARACTERS_PER_TOKEN = 4.0
 MIN_CHARACTERS_PER_TOKEN = 1.0
 """No text has more tokens than characters. An API that reports more counts something else."""
 
+_SMALLEST_WINDOW = 1000
+"""Tokens below which a window is none that a model has: a server then counts or says something else."""
+
 SHRINK_FACTOR = 0.7
 MIN_SHRINK = 0.1
 """Factor by which the estimate shrinks each time the API finds a request too long, and where to give up."""
@@ -147,7 +150,7 @@ class ContextWindow:
                 most = self._learned or MAX_CHARACTERS_PER_TOKEN
                 self._learned = max(MIN_CHARACTERS_PER_TOKEN, min(most, self._characters / used))
             if reply.stop_reason == WINDOW_FULL:
-                self._run_state.set_window(min(self._run_state.window, used + usage.output))
+                self._narrow(used + usage.output)
 
     def make_fit(self, refused: TooLongError | MediaRefusedError) -> None:
         """Change what the server refused of the last request, so that the next one fits.
@@ -169,10 +172,16 @@ class ContextWindow:
         else:
             self._shrink_estimate(refused)
 
+    def _narrow(self, window: int) -> bool:
+        """Take the window for as small as the server says; return False if it was, or if that can be no window."""
+        narrows = _SMALLEST_WINDOW <= window < self._run_state.window
+        if narrows:
+            self._run_state.set_window(window)
+        return narrows
+
     def _shrink_estimate(self, refused: TooLongError) -> None:
         """Take the window for as small as the refusal of a long request says, else assume more tokens per character."""
-        if refused.window is not None and refused.window < self._run_state.window:
-            self._run_state.set_window(refused.window)
+        if refused.window is not None and self._narrow(refused.window):
             return
         self._shrink *= SHRINK_FACTOR
         if self._shrink < MIN_SHRINK:

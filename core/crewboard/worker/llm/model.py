@@ -117,9 +117,10 @@ _STALE_THINKING = "Invalid `signature` in `thinking` block"
 """The API's words for thinking that it does not accept, of another conversation, account or model."""
 _DEFERRED_TOOLS = re.compile(r"defer_loading|tool_reference|Tool reference")
 """Words of a refusal for the fields by which tools are loaded on demand."""
-_RETRIED_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 _SHARED = frozenset({429, 529})
-_UNAVAILABLE = frozenset({*_SHARED, 502, 503, 504})
+_UNAVAILABLE = frozenset({*_SHARED, 502, 503, 504, *range(520, 528)})
+"""Statuses of an outage. A proxy in front of a server has those from 520 on for one that it cannot reach."""
+_RETRIED_STATUS = frozenset({408, 409, 500, *_UNAVAILABLE})
 _NAMES_MEDIA = re.compile(r"\b(image|image_url|pdf|vision|multimodal|mmproj|document\.source)\b", re.IGNORECASE)
 """Words by which a refusal of a request with images or documents names them as its reason."""
 _RATE_LIMITED = 429
@@ -798,6 +799,9 @@ def _judge(error: Exception) -> _Refusal:  # noqa: PLR0911  one for each kind of
             return _judge_status(_OK, error.body)
         case anthropic.APIStatusError():
             found = _judge_status(error.status_code, error.body, _retry_after(error), error.message)
+            if error.response.history:
+                # A redirect makes a GET of a POST, unless it is a 307 or 308.
+                found = replace(found, text=f"{found.text}; redirected to {error.response.url.copy_with(query=None)}")
             is_page = error.response.headers.get("content-type", "").startswith("text/html")
             return replace(found, status=error.status_code, is_page=is_page)
         case anthropic.APIConnectionError():
@@ -843,10 +847,14 @@ def _judge_connection(error: anthropic.APIConnectionError) -> _Refusal:
         return _Refusal(text, retry=False, code=ExitCode.CREDENTIALS)
     if isinstance(error.__cause__, httpx2.UnsupportedProtocol):
         return _Refusal("the base URL starts with neither http:// nor https://", retry=False, code=ExitCode.FAILED)
-    url = str(error.request.url)
+    # After a redirect the request is another one.
+    cause = error.__cause__
+    url = str((cause.request if isinstance(cause, httpx2.RequestError) else error.request).url)
     through = endpoint.proxy(os.environ, url)
     way = f" through the proxy {endpoint.host_and_port(through)}" if through else ""
-    text = f"no connection to {endpoint.host_and_port(url)}{way}: {error.__cause__ or error}"
+    what = "answer from" if isinstance(cause, httpx2.ReadError | httpx2.RemoteProtocolError) else "connection to"
+    why = str(cause or error) or type(cause).__name__
+    text = f"no {what} {endpoint.host_and_port(url)}{way}: {why}"
     return _Refusal(text, retry=True, unavailable=True)
 
 
@@ -857,7 +865,7 @@ def _judge_status(status: int, body: object, wait: float = 0, otherwise: str = "
     """
     said = body.get("error", body) if isinstance(body, dict) else body
     said = said if isinstance(said, dict) else {"message": said if isinstance(said, str) else ""}
-    kind, text = str(said.get("type") or "error"), str(said.get("message") or "")
+    kind, text = str(said.get("type") or "error"), str(said.get("message") or said.get("msg") or "")
     in_stream = status == _OK
     if in_stream:
         code = said.get("code")
