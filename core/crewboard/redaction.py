@@ -30,6 +30,8 @@ _DATABASE_PASSWORD = "PGPASSWORD"  # noqa: S105  the name of a variable
 _MIN_LENGTH = 8
 """Shortest value, in characters, that is redacted. A shorter one could be part of ordinary text."""
 
+_WORD = re.compile(r"[a-z]{1,16}(?:[-_][a-z]{1,16}){0,2}")
+
 _KEY = re.compile(
     # Anthropic, and others. Not the end of a word, such as a file name has it, unless the rest can be nothing else. An
     # escape, of JSON, of an address or for a colour, may stand before it.
@@ -94,10 +96,24 @@ def register_secrets(environment: Mapping[str, str]) -> None:
     register_values(
         value
         for key, value in environment.items()
-        if (is_secret(key) and not _NO_SECRETS.fullmatch(key)) or key == _DATABASE_PASSWORD
+        if ((is_secret(key) and not _NO_SECRETS.fullmatch(key)) or key == _DATABASE_PASSWORD)
+        and not _is_no_key(key, value, environment)
     )
     headers = env.custom_headers(environment).items()
     register_values(value.removeprefix("Bearer ") for name, value in headers if _SECRET_HEADER.search(name))
+
+
+def _is_no_key(variable: str, value: str, environment: Mapping[str, str]) -> bool:
+    """Return True for a plain word, such as `lmstudio`, that goes in the place of a key to a server nearby.
+
+    Servers that ask for no key say so in their instructions, and the word is all over such a project.
+    """
+    if not _WORD.fullmatch(value):
+        return False
+    # Imported here: every command loads this module, and few environments have such a key.
+    from crewboard import endpoint
+
+    return variable in endpoint.KEYS and endpoint.is_private(endpoint.base_url(environment))
 
 
 def register_values(secrets: Iterable[str]) -> None:

@@ -151,6 +151,26 @@ def test_a_log_holds_no_key() -> None:
     assert below.getvalue() == f"key {hidden(KEYS[0])}\n"
 
 
+@pytest.mark.parametrize(
+    ("url", "token", "is_hidden"),
+    [
+        ("http://127.0.0.1:1234", "lmstudio", False),
+        ("http://gpu-box:8000", "no-key-needed", False),
+        ("https://gateway.example", "lmstudio", True),
+        (None, "lmstudio", True),
+        ("http://127.0.0.1:1234", "lmstudio7", True),
+        ("http://127.0.0.1:1234", "a-word-and-many-more", True),
+    ],
+)
+def test_a_word_for_a_server_nearby_is_no_secret(
+    url: str | None, token: str, is_hidden: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redaction, "_registered", [])
+    given = {"ANTHROPIC_AUTH_TOKEN": token} | ({"ANTHROPIC_BASE_URL": url} if url else {})
+    redaction.register_secrets(given)
+    assert (token not in redaction.redact(f"read {token}.md")) == is_hidden
+
+
 def test_the_password_of_a_database_is_redacted_and_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redaction, "_registered", [])
     redaction.register_secrets({"PGPASSWORD": "correct-horse", "PGUSER": "crewboard-user"})
