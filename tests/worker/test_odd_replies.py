@@ -232,6 +232,14 @@ ODD: dict[str, tuple[list[Raw], str]] = {
         [as_json({"success": False, "code": 1001, "msg": "no balance"}), HI], SAID,
     ),
     "400 with a msg": ([as_json({"msg": "no"}, 400)], "the API refused the request (400 error): no"),
+    "400 with what the server behind said": (
+        [as_json({"error": {"message": "All failed.", "tried": [{"message": "a", "why": {"message": "b"}}]}}, 400)],
+        "the API refused the request (400 error): All failed: b",
+    ),
+    "400 that only says it within": (
+        [as_json({"errors": [{"message": "b"}]}, 400)],
+        "the API refused the request (400 error): b",
+    ),
     "400 with a text": ([as_json("bad", 400)], "the API refused the request (400 error): bad"),
     "400 with a detail": (
         [as_json({"detail": [{"loc": "x"}]}, 400)],

@@ -150,6 +150,9 @@ _MOST_SAID = 2000
 """Characters of an error's text that are kept: some send a page."""
 
 
+_MOST_NESTED = 8
+"""Levels of an error in which a message is looked for."""
+
 _PAGE = "a web page"
 _MOST_TAG = 20
 
@@ -871,6 +874,8 @@ def _judge_status(status: int, body: object, wait: float = 0, otherwise: str = "
         code = said.get("code")
         status = code if isinstance(code, int) and 400 <= code < 600 else _STATUS.get(kind, 500)  # noqa: PLR2004
     named = bool(text) and not isinstance(body, str)
+    if (inner := _inner_message(said)) and inner not in text:
+        text = f"{text.removesuffix('.')}: {inner}" if text else inner
     # The tags of a page say nothing to a reader.
     text = _PAGE if _is_page(body) else (text or otherwise or str(body))[:_MOST_SAID]
     if status == _NO_PAYMENT or _OF_ACCOUNT.search(f"{kind} {text}"):
@@ -913,6 +918,16 @@ def _judge_status(status: int, body: object, wait: float = 0, otherwise: str = "
         is_large=status == _TOO_LARGE,
         names_media=status in _MAY_BE_MEDIA and _NAMES_MEDIA.search(text) is not None,
     )
+
+
+def _inner_message(value: object, depth: int = 0) -> str:
+    """Return the last message within an error: a gateway may put there what the server behind it said."""
+    found = ""
+    if depth < _MOST_NESTED:
+        for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            said = each.get("message") if isinstance(each, dict) else None
+            found = _inner_message(each, depth + 1) or (said if isinstance(said, str) else "") or found
+    return found
 
 
 def _is_page(body: object) -> bool:
