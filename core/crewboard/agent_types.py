@@ -11,6 +11,7 @@ from crewboard.errors import UsageError
 from crewboard.records.agents import Definition, Effort, Terms, Thinking, ToolPattern
 from crewboard.records.base import counted
 from crewboard.records.events import Answer
+from crewboard.untrusted import as_run
 from crewboard.web import TOOLS as WEB_TOOLS
 
 READ_TOOLS = ("read_file", "glob", "grep", "list_dir")
@@ -293,8 +294,8 @@ def describe_limits(kind: AgentType) -> list[str]:
         "asks before each command": kind.asks == "commands",
         f"at most {kind.max_turns} model calls": kind.max_turns,
         "a checkout of its own": kind.worktree,
-        f"only {', '.join(f'{each.tool} {each.pattern}' for each in kind.only)}": kind.only,
-        f"never {', '.join(f'{each.tool} {each.pattern}' for each in kind.denied)}": kind.denied,
+        f"only {as_run(', '.join(f'{each.tool} {each.pattern}' for each in kind.only))}": kind.only,
+        f"never {as_run(', '.join(f'{each.tool} {each.pattern}' for each in kind.denied))}": kind.denied,
         f"loads the skills {', '.join(kind.skills)}": kind.skills,
         f"brings the MCP servers {', '.join(kind.mcp_servers)}": kind.mcp_servers,
     }

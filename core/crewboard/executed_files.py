@@ -4,6 +4,8 @@ import fnmatch
 import posixpath
 import re
 
+from crewboard.untrusted import as_run
+
 EVERYTHING = "everything in the workspace"
 """The root of a workspace in a plan, as people read it."""
 
@@ -44,6 +46,11 @@ _RUN_BY_FOLDER = frozenset({
 _MAKES_REPOSITORY = re.compile(r"\bgit\b[^;&|\n]*\s(?:init|clone|worktree|submodule)\b|(?<![\w-])\.git(?:/|(?![\w.-]))")
 """A command that makes a repository, or writes into one. Git that the user runs in it runs its settings and hooks."""
 
+_PROSE = frozenset({
+    ".adoc", ".htm", ".html", ".markdown", ".md", ".org", ".po", ".pot", ".rst", ".srt", ".tex", ".txt", ".vtt",
+})  # fmt: skip
+"""Ends of the names of files that people read."""
+
 
 def runs_on_your_machine(path: str) -> bool:
     """Return True if the user's own shell, editor, build or CI may run this file, or take commands from it.
@@ -63,3 +70,22 @@ def runs_on_your_machine(path: str) -> bool:
 def makes_repository(command: str) -> bool:
     """Return True if a command says that it makes a git repository, or names a git directory."""
     return _MAKES_REPOSITORY.search(command) is not None
+
+
+def is_prose(path: str) -> bool:
+    """Return True if a file is for people to read alone, by its name: no program takes commands from it."""
+    return posixpath.splitext(path)[1].lower() in _PROSE and not runs_on_your_machine(path)
+
+
+def diff_as_run(diff: str) -> str:
+    """Return a unified diff as people read it: with marks as of `untrusted.as_run`, but in files of prose."""
+    lines = diff.split("\n")
+    in_prose = False
+    for at, line in enumerate(lines):
+        # No line of a file begins so: each has a sign before it. The names of a single file are the first two lines.
+        if line.startswith("diff --git ") or (at < 2 and line.startswith(("--- ", "+++ "))):  # noqa: PLR2004
+            in_prose = is_prose(line.rstrip('"'))
+            lines[at] = as_run(line)
+        elif not in_prose:
+            lines[at] = as_run(line)
+    return "\n".join(lines)

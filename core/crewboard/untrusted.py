@@ -1,13 +1,15 @@
-"""Untrusted text in a conversation: delimited, so that a model can tell it from instructions, and shortened.
+"""Untrusted text: delimited in a conversation, shortened, and with marks for what a reader would not see.
 
-Mail is between `<mail ...>` marks. Files of the project, the role that a hirer gave, and results of tools are between
-`<data ...>` marks. The text is included word for word. Both marks carry a code derived from a key of the run, author,
-type, id and text, so that no text can contain its own closing mark or, without the key, a mark with a right code.
+A model has to tell it from instructions, and who is shown it has to see all of it. Mail is between `<mail ...>` marks.
+Files of the project, the role that a hirer gave, and results of tools are between `<data ...>` marks. The text is
+included word for word. Both marks carry a code derived from a key of the run, author, type, id and text, so that no
+text can contain its own closing mark or, without the key, a mark with a right code.
 """
 
 import hashlib
 import hmac
 import re
+import unicodedata
 
 from msgspec import Struct
 
@@ -18,6 +20,25 @@ _DELIMITED = (
 )
 _MAIL = re.compile(_DELIMITED.format(tag="mail"), re.DOTALL)
 _DATA = re.compile(_DELIMITED.format(tag="data"), re.DOTALL)
+
+_UNSEEN = re.compile(
+    # What shows nothing, or breaks lines, although it is no control character.
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2028\u2029\u2065\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8"
+    "\U00016fe4\U0001d159\U000e0000-\U000e0fff"
+    # What strikes out, covers or encloses the character before it.
+    "\u0334-\u0338\u0488\u0489\u1abe\u1cd4\u1ce2-\u1ce8\u20d2\u20d3\u20d8-\u20da\u20dd-\u20e0\u20e2-\u20e6\u20ea\u20eb"
+    "\ua670-\ua672\U00010a39\U00016af0-\U00016af4\U0001bc9e\U0001d167-\U0001d169"
+    # Code points that are no characters and never will be.
+    f"\ufdd0-\ufdef{''.join(chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF))}]"
+)
+_SUSPECT = re.compile(r"[^\x20-\x7e\n\t]")
+
+_BLANKS = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
+"""What looks like a blank and separates no words of a command."""
+
+_EMOJI = "\ufe0f"
+_KEYCAP = "\u20e3"
+_KEYS = frozenset("0123456789#*")
 
 
 class UntrustedText(Struct, frozen=True):
@@ -73,3 +94,46 @@ def elide_middle(text: str, most: int, head: int | None = None) -> str:
 def without_surrogates(text: str) -> str:
     """Return `text` with `?` for each half of a surrogate pair, which UTF-8 and the API cannot express."""
     return text.encode("utf-8", "replace").decode()
+
+
+def visible(text: str) -> str:
+    """Return `text` with a visible mark for each character that cannot be seen, or hides another one.
+
+    These are all control characters but newline and tab, what has no picture, and what is private to a font.
+    """
+    if text.isprintable() and (text.isascii() or _UNSEEN.search(text) is None):
+        return text
+    return _SUSPECT.sub(_mark, text)
+
+
+def as_run(text: str) -> str:
+    """Return a text that is run, or names a file or a branch, with a mark for each blank that no shell takes for one.
+
+    In prose such blanks are ordinary, as before a French colon and in Japanese, so `visible` leaves them.
+    """
+    return text if text.isascii() else _BLANKS.sub(_by_number, text)
+
+
+def _by_number(found: re.Match[str]) -> str:
+    return f"<U+{ord(found[0]):04X}>"
+
+
+def _mark(found: re.Match[str]) -> str:
+    character = found[0]
+    if character < " ":
+        return chr(0x2400 + ord(character))
+    if character == "\x7f":
+        return "\u2421"
+    if character in (_EMOJI, _KEYCAP) and _is_part_of_emoji(found):
+        return character
+    if _UNSEEN.match(character) or unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co"):
+        return _by_number(found)
+    return character
+
+
+def _is_part_of_emoji(found: re.Match[str]) -> bool:
+    """Return True if this makes an emoji of the symbol before it. Just one selector: several could hide a text."""
+    before, after = found.string[found.start() - 1 : found.start()], found.string[found.end() : found.end() + 1]
+    if found[0] == _KEYCAP:
+        return before == _EMOJI or before in _KEYS
+    return after == _KEYCAP or (bool(before) and unicodedata.category(before) in ("So", "Sm"))

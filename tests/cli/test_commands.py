@@ -289,6 +289,21 @@ def test_a_permission_is_answered_as_it_was_shown(cli: Cli, team: Team) -> None:
     assert cli("approve", "p-1", "--sha256", digits, "--json").json["status"] == "approved"
 
 
+def test_a_blank_that_is_none_for_a_shell_is_marked_in_every_list(cli: Cli, team: Team) -> None:
+    odd, marked = "make\N{NO-BREAK SPACE}x", "make<U+00A0>x"
+    payload: dict[str, JsonValue] = {"tool": "bash", "input": {"command": odd}, "summary": odd, "scope": odd}
+    ask(team, "p-1", "permission", payload)
+    ask(team, "plan-1", "plan_approval", {"plan": "Bientôt\N{NO-BREAK SPACE}!", "files": [odd], "commands": [odd]})
+    wide = Cli(cli.root)
+    assert wide("task", "add", "Test it", "--check", odd).code == 0
+    listed = wide("requests").out
+    assert listed.count(marked) == 4
+    assert "Bientôt\N{NO-BREAK SPACE}!" in listed
+    status = wide("status").out
+    assert f"wants to run bash: {marked}" in status
+    assert odd not in listed + status
+
+
 def test_a_permission_names_the_collision_that_has_it_asked_for(cli: Cli, team: Team) -> None:
     why = "cy changed it in work that is not finished"
     call: JsonValue = {"path": "note.txt", "content": "x"}

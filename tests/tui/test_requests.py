@@ -14,17 +14,17 @@ from crewboard.readmodel.file_activity import FileAccess, FileActivity
 from crewboard.readmodel.reader import TeamReader
 from crewboard.records.agents import Deviations, Status, Terms, TermsInForce
 from crewboard.records.base import JsonValue
-from crewboard.records.requests import Request
+from crewboard.records.requests import Request, RequestType
 from crewboard.store import json_records, mailbox, roster, tasks
 from crewboard.worktrees import changes as worktree_changes
 from crewboard_tui import app as dashboard
 from crewboard_tui.actions.requests import outcome_of
-from crewboard_tui.render.lines import width_of
+from crewboard_tui.render.lines import plain, width_of
 from crewboard_tui.settings import Settings
 from crewboard_tui.views.board import Roster
 from crewboard_tui.views.requests import base as request_page
 from crewboard_tui.views.requests import plan_screen
-from crewboard_tui.views.requests.base import plan_text
+from crewboard_tui.views.requests.base import plan_impact_lines, plan_text
 from crewboard_tui.views.rows import permission_text, review_text
 from crewboard_tui.widgets import reading
 from crewboard_tui.widgets.line_view import LineView
@@ -81,6 +81,57 @@ async def _press_until(stage: Stage, key: str, condition: Callable[[], bool]) ->
             await stage.until(condition, "what the last press does")
             return number
     raise AssertionError(f"{key} was pressed thirty times")
+
+
+_MARKED, _BLANK = "<U+00A0>", "\N{NO-BREAK SPACE}"
+
+
+def test_a_blank_that_is_none_for_a_shell_is_marked_in_what_runs() -> None:
+    odd = f"rm{_BLANK}x"
+    call: JsonValue = {"tool": "bash", "input": {"command": odd, "env": odd, odd: "y"}, "summary": odd, "scope": odd}
+    edit: JsonValue = {
+        "tool": "write_file",
+        "input": {"path": odd},
+        "diff": f"--- a/{odd}\n+++ b/{odd}\n@@ -0,0 +1 @@\n+{odd}",
+    }
+    tool: JsonValue = {"tool": "mcp__own__do", "input": {"a": odd}, "summary": odd}
+    review: JsonValue = {"summary": "done", "diff": f"diff --git a/x.py b/x.py\n@@ -0,0 +1 @@\n+{odd}"}
+    plan: JsonValue = {"plan": "Bientôt", "files": [odd], "commands": [odd, f"{_BLANK}ls"], "risk": "peu"}
+    shown = {
+        name: "\n".join(plain(line) for line in lines)
+        for name, lines in {
+            "command": permission_text(_asked("permission", call), 200),
+            "write": permission_text(_asked("permission", edit), 200),
+            "tool": permission_text(_asked("permission", tool), 200),
+            "review": review_text(_asked("task_review", review), 200),
+            "plan": [x for each in plan_text(_asked("plan_approval", plan), None, NOW, 200) for x in each.lines],
+            "facts": plan_impact_lines(_asked("plan_approval", plan), None, NOW),
+        }.items()
+    }
+    assert {name: text.count(_MARKED) for name, text in shown.items()} == {
+        "command": 3, "write": 4, "tool": 2, "review": 1, "plan": 3, "facts": 3,
+    }  # fmt: skip
+    assert not [name for name, text in shown.items() if _BLANK in text or "rm x" in text]
+
+
+def test_a_blank_in_prose_stays_as_it_is() -> None:
+    odd = f"bientôt{_BLANK}! 東\N{IDEOGRAPHIC SPACE}京"
+    plan: JsonValue = {"plan": odd, "risk": odd}
+    edit: JsonValue = {
+        "tool": "write_file",
+        "input": {"path": "LISEZ.md"},
+        "diff": f"--- a/LISEZ.md\n+++ b/LISEZ.md\n+{odd}",
+    }
+    lines = [*permission_text(_asked("permission", edit), 200)]
+    lines += [x for each in plan_text(_asked("plan_approval", plan), None, NOW, 200) for x in each.lines]
+    text = "\n".join(plain(line) for line in lines)
+    assert "<U+" not in text
+    assert text.count("京") == 3
+
+
+def _asked(kind: RequestType, payload: JsonValue) -> Request:
+    assert isinstance(payload, dict)
+    return Request(id="r", type=kind, from_="api", to="operator", payload=payload)
 
 
 async def test_lines_that_a_jump_passed_are_shown_before_a_yes(frozen: Frozen) -> None:

@@ -1,10 +1,15 @@
 """Escaping of untrusted text before it reaches a terminal."""
 
+import sys
+import unicodedata
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from crewboard.untrusted import as_run
 from crewboard_tui.render.lines import Span, clip, crop, flow, hang, pad, spread, width_of, wrap
 from crewboard_tui.render.sanitize import safe_line, safe_lines, safe_text
 
@@ -28,6 +33,10 @@ from crewboard_tui.render.sanitize import safe_line, safe_lines, safe_text
         ("日本 ü é", "日本 ü é"),
         ("⚠\ufe0f ❤\ufe0f ↔\ufe0f 1\ufe0f\u20e3", "⚠\ufe0f ❤\ufe0f ↔\ufe0f 1\ufe0f\u20e3"),
         ("⚠\ufe0f\ufe0f a\ufe0f \ufe0f", "⚠\ufe0f<U+FE0F> a<U+FE0F> <U+FE0F>"),
+        ("1\u20e3 x\u20e3", "1\u20e3 x<U+20E3>"),
+        ("r\u0336m\u0336", "r<U+0336>m<U+0336>"),
+        ("private \ue0b0 \U000f0001", "private <U+E0B0> <U+F0001>"),
+        ("bientôt\u00a0! 東\u3000京", "bientôt\u00a0! 東\u3000京"),
         ("[@click=app.quit]x[/]", "[@click=app.quit]x[/]"),
     ],
 )
@@ -49,6 +58,23 @@ INVISIBLE = [
 def test_no_invisible_character_is_left() -> None:
     shown = {code: safe_text(f"a{chr(code)}b") for code in INVISIBLE}
     assert shown == {code: f"a<U+{code:04X}>b" for code in INVISIBLE}
+
+
+def _all(wanted: Callable[[str], bool]) -> list[str]:
+    return [chr(code) for code in range(sys.maxunicode + 1) if wanted(chr(code))]
+
+
+def test_what_covers_another_character_is_marked() -> None:
+    covering = _all(lambda each: unicodedata.combining(each) == 1 or unicodedata.category(each) == "Me")
+    assert len(covering) > 30
+    assert [each for each in covering if safe_text(f"a{each}b") != f"a<U+{ord(each):04X}>b"] == []
+
+
+def test_each_blank_that_separates_no_words_is_marked_in_what_is_run() -> None:
+    blanks = _all(lambda each: unicodedata.category(each) == "Zs" and each != " ")
+    assert len(blanks) > 15
+    assert [each for each in blanks if as_run(f"a{each}b") != f"a<U+{ord(each):04X}>b"] == []
+    assert as_run("a b\tc\nd é") == "a b\tc\nd é"
 
 
 def test_one_line_stays_one_line() -> None:

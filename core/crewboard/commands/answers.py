@@ -23,6 +23,7 @@ from crewboard.records.requests import REQUEST_ID_RULE, Request, RequestStatus, 
 from crewboard.records.team import Config, Rule, RuleEffect
 from crewboard.store import agents, hosts, json_records, leases, mailbox, roster
 from crewboard.store.layout import HOME
+from crewboard.untrusted import as_run
 
 REQUEST_ID = re.compile(REQUEST_ID_RULE)
 """Checked before an id becomes part of a path."""
@@ -475,7 +476,7 @@ _MAX_PATTERN = 500
 def covers(request: Request, scope: str, rule_for: RuleFor = "agent", agent_type: str = "") -> str:
     """Describe which further calls a rule of this scope allows."""
     who = request.from_ if rule_for == "agent" else _describe_agents(agent_type if rule_for == "type" else None)
-    tool = str(request.payload.get("tool", ""))
+    tool, scope = str(request.payload.get("tool", "")), as_run(scope)
     if tool == "bash":
         return f"any single command of {who} that starts {scope}"
     if tool.startswith(MCP_PREFIX):
@@ -491,9 +492,10 @@ def _describe_agents(agent_type: str | None) -> str:
 def describe_rule(rule: Rule) -> str:
     """Return a rule as a sentence."""
     who = rule.agent or _describe_agents(rule.agent_type)
+    pattern = as_run(rule.pattern or rule.scope or "")
     if rule.effect == "ask":
-        return f"{who} must ask before {rule.tool} for {rule.pattern}"
-    call = f"use {rule.tool} for {rule.pattern or rule.scope}"
+        return f"{who} must ask before {rule.tool} for {pattern}"
+    call = f"use {rule.tool} for {pattern}"
     if rule.effect == "allow":
         return f"{who} may {call} without asking"
     if rule.agent is not None:

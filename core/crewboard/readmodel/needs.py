@@ -25,6 +25,7 @@ from crewboard.records.team import (
     result_mark,
     task_mark,
 )
+from crewboard.untrusted import as_run
 
 if TYPE_CHECKING:
     from crewboard.readmodel.states import WantedHost
@@ -347,7 +348,7 @@ def _check_needs(others: OtherEvidence, names: frozenset[str]) -> Iterator[Need]
             continue
         if last.at > others.seen.get(mark, 0):
             owner = _owner(task, names)
-            summary = f"check of #{task.id} failed {task.check_failures} times: {last.command}"
+            summary = f"check of #{task.id} failed {task.check_failures} times: {as_run(last.command)}"
             marks = ((mark, last.at),)
             yield Need("check_failed", owner, last.at, summary, task=task.id, file=last.result, marks=marks)
 
@@ -441,7 +442,7 @@ def summarise(request: Request) -> str:
     if request.type == "permission":
         # Before the file: the end of a line may be cut, and the other agent is what the operator has to know.
         collides = f" · {payload['collision']}" if payload.get("collision") else ""
-        return f"wants to run {payload.get('tool', '')}{collides}: {payload.get('summary', '')}"
+        return f"wants to run {payload.get('tool', '')}{collides}: {as_run(str(payload.get('summary', '')))}"
     if request.type == "task_review":
         return f"wants a review of #{payload.get('task', '')}: {payload.get('subject', '')}"
     return f"asks {request.to} to shut down"

@@ -10,12 +10,15 @@ from crewboard.records.agents import HireOptions, Terms, TermsInForce, Tokens
 from crewboard.records.base import Name, Record, Time
 from crewboard.records.messages import Media, Message
 from crewboard.records.processes import Exit
+from crewboard.untrusted import as_run
 
 _TELLING = (
     "command", "path", "file_path", "pattern", "question", "to", "task_id", "teammate", "subject", "name", "plan",
     "content",
 )  # fmt: skip
 """Arguments that say what a tool call does, the most important first."""
+
+_RUN = frozenset({"command", "path", "file_path", "pattern"})
 
 _LONG_ARGUMENTS = frozenset({"write_file", "edit_file", "send_message"})
 """Tools whose second argument is too long for one line."""
@@ -191,7 +194,8 @@ class ToolStart(_Event, kw_only=True, tag="tool_start"):
 
 def describe_call(name: str, arguments: Mapping[str, Any]) -> str:
     """Return a tool call on one line: `bash python -m pytest`, `edit_file src/app.py`."""
-    shown = [str(arguments[key]) for key in _TELLING if key in arguments]
+    told = [(key, str(arguments[key])) for key in _TELLING if key in arguments]
+    shown = [as_run(text) if key in _RUN else text for key, text in told]
     most = 1 if name in _LONG_ARGUMENTS else 2
     return " ".join([name, *shown[:most]]).strip().replace("\n", " ")
 

@@ -16,6 +16,7 @@ from crewboard.executed_files import runs_on_your_machine
 from crewboard.records.agents import Spec
 from crewboard.records.team import Checked, Reviewed, Shown
 from crewboard.redaction import hidden_lines
+from crewboard.untrusted import as_run
 from crewboard.worktrees.repository import GitFailedError, Repository, open_repository, repository_of
 from crewboard.worktrees.snapshot import Snapshot, ref_of, take
 
@@ -374,7 +375,7 @@ def index_lines(entries: dict[str, Entry]) -> str:
 def name_some(paths: Sequence[str]) -> str:
     """Return the first of these paths, and how many more there are."""
     more = len(paths) - _NAMED
-    return ", ".join(paths[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return as_run(", ".join(paths[:_NAMED])) + (f" and {more} more" if more > 0 else "")
 
 
 def merged_ref_of(team: "TeamDirectory", name: str) -> str:

@@ -15,6 +15,7 @@ from crewboard import Message, Request, Team, UsageError, agent_types, redaction
 from crewboard.commands import answers as commands_answers
 from crewboard.commands import messages as commands_messages
 from crewboard.commands.context import CommandLine, command_for
+from crewboard.executed_files import diff_as_run
 from crewboard.protocol import addressing, approvals, collisions, reviews
 from crewboard.protocol import requests as protocol_requests
 from crewboard.readmodel.mail import MailReader, MessageView
@@ -22,6 +23,7 @@ from crewboard.records.agents import Terms
 from crewboard.records.base import JsonValue
 from crewboard.records.requests import SHA256_DIGITS
 from crewboard.store import roster
+from crewboard.untrusted import as_run
 from crewboard_tui.cli import common
 from crewboard_tui.cli.answers import READ, answers
 from crewboard_tui.cli.common import (
@@ -191,6 +193,9 @@ _BODY = {"plan_approval": "plan", "question": "question", "shutdown": "reason", 
 _BESIDE = ("options", "files", "commands", "risk", "file")
 """Fields of a payload that are printed in addition to its body."""
 
+_RUN = frozenset({"files", "commands", "file"})
+"""Parts that are run, or name files."""
+
 _IN_DIFF = frozenset({"content", "old_text", "new_text", "replace_all", "edits", "diff"})
 _LABEL = re.compile(r"\w{1,40}", re.ASCII)
 
@@ -259,10 +264,11 @@ def _parts(request: Request) -> Iterator[tuple[str, str]]:
     payload = request.payload
     yield "", str(payload.get(_BODY[request.type], ""))
     if request.type == "task_review":
-        yield "diff", str(payload.get("diff", ""))
+        yield "diff", diff_as_run(str(payload.get("diff", "")))
     for name in _BESIDE:
         if value := collisions.shown_files(payload) if name == "files" else payload.get(name):
-            yield name, _items(value) if isinstance(value, list) else str(value)
+            text = _items(value) if isinstance(value, list) else str(value)
+            yield name, as_run(text) if name in _RUN else text
 
 
 def _items(values: Sequence[JsonValue]) -> str:
@@ -280,9 +286,10 @@ def _call(request: Request) -> Iterator[tuple[str, str]]:
     diff = payload.get("diff")
     for name, value in call.items():
         if not (diff and name in _IN_DIFF):
-            yield (name, str(value)) if _LABEL.fullmatch(name) else ("argument", f"{name}: {value}")
+            said = as_run(str(value))
+            yield (name, said) if _LABEL.fullmatch(name) else ("argument", f"{as_run(name)}: {said}")
     if diff:
-        yield "diff", str(diff)
+        yield "diff", diff_as_run(str(diff))
 
 
 @click.command()

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from msgspec import Struct, field
 from rich.cells import cell_len, chop_cells
 
+from crewboard.executed_files import is_prose
+from crewboard.untrusted import as_run
 from crewboard.worktrees.changes import unquoted
 from crewboard_tui.render.lines import Line, Span, exact_lines
 from crewboard_tui.render.sanitize import safe_hunk, safe_lines
@@ -108,7 +110,7 @@ def parse_diff(text: str) -> list[FileDiff]:
         elif found and (head := _HUNK.match(raw)):
             draft = found[-1]
             room = max(0, min(MOST_OF_FILE - draft.lines, MOST_LINES - kept))
-            read, left_out = _read_hunk(lines, head, room)
+            read, left_out = _read_hunk(lines, head, room, is_run=not is_prose(draft.path))
             draft.left_out += left_out
             if read:
                 hunk, compared = _mark_words(read, pairs)
@@ -124,8 +126,11 @@ def parse_diff(text: str) -> list[FileDiff]:
     return [draft.done() for draft in found]
 
 
-def _read_hunk(lines: Iterator[str], head: re.Match[str], room: int) -> tuple[list[DiffLine], int]:
-    """Read the lines of a hunk, of which at most `room` are kept; return them, and the number of the others."""
+def _read_hunk(lines: Iterator[str], head: re.Match[str], room: int, *, is_run: bool) -> tuple[list[DiffLine], int]:
+    """Read the lines of a hunk, of which at most `room` are kept; return them, and the number of the others.
+
+    `is_run` says that it is no file of prose.
+    """
     old, new = int(head[1]), int(head[3])
     old_end, new_end = (int(at) + int(count or 1) for at, count in ((head[1], head[2]), (head[3], head[4])))
     kinds: list[str] = []
@@ -140,7 +145,7 @@ def _read_hunk(lines: Iterator[str], head: re.Match[str], room: int) -> tuple[li
         new += kind in " +"
         if len(texts) < room:
             kinds.append(kind)
-            texts.append(raw[1:])
+            texts.append(as_run(raw[1:]) if is_run else raw[1:])
         else:
             left_out += kind != "\\"
     return list(_numbered(kinds, safe_hunk(kinds, texts), int(head[1]), int(head[3]))), left_out

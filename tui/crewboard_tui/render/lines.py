@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 
+from crewboard.untrusted import as_run
 from crewboard_tui.render.sanitize import is_revealing, safe_line, safe_lines
 
 ELLIPSIS = "…"
@@ -40,6 +41,11 @@ def one_line(text: str) -> str:
 def say(text: str, tone: str = "") -> Span:
     """Return a span of untrusted text, made safe and on one line."""
     return Span(one_line(text), tone)
+
+
+def say_run(text: str, tone: str = "") -> Span:
+    """Return a span of a text that is run, or that names a file or a branch (`untrusted.as_run`)."""
+    return say(as_run(text), tone)
 
 
 def line(*spans: Span | str) -> Line:

@@ -12,6 +12,7 @@ from rich.cells import cell_len
 from crewboard import AgentView, Task
 from crewboard.readmodel.needs import format_minute
 from crewboard.readmodel.states import Shown
+from crewboard.untrusted import as_run
 
 if TYPE_CHECKING:
     from crewboard.worktrees.changes import LastCheck
@@ -106,7 +107,7 @@ def describe_checked(task: Task, command: str | None = None) -> str:
         return ""
     times = f" ({task.check_failures})" if task.check_failures > 1 else ""
     glyph = "✓" if last.passed else NEED_LOOKS["check_failed"].glyph
-    return f"{glyph} {format_minute(last.at)} {last.command if command is None else command}{times}"
+    return f"{glyph} {format_minute(last.at)} {as_run(last.command) if command is None else command}{times}"
 
 
 _CHECK_LOOKS = {
@@ -132,7 +133,7 @@ def describe_check(last: "LastCheck", command: str | None = None) -> str:
     if last.state == "running" or checked is None:
         return f"{glyph} check runs"
     old = "old, " if last.state == "old" else ""
-    return f"{glyph} {old}{format_minute(checked.at)} {checked.command if command is None else command}"
+    return f"{glyph} {old}{format_minute(checked.at)} {as_run(checked.command) if command is None else command}"
 
 
 def tally(tasks: Sequence[Task], word: str = "") -> str:

@@ -8,6 +8,8 @@ from time import localtime
 from typing import TYPE_CHECKING
 
 from crewboard import executed_files, web
+from crewboard.executed_files import is_prose
+from crewboard.untrusted import as_run
 from crewboard_tui.render.diff import diff_lines
 from crewboard_tui.render.formats import format_age, format_clock, format_duration, format_moment
 from crewboard_tui.render.lines import (
@@ -20,6 +22,7 @@ from crewboard_tui.render.lines import (
     pad,
     plain,
     say,
+    say_run,
     spread,
     width_of,
     wrap,
@@ -287,7 +290,12 @@ def file_head(width: int) -> Line:
 
 def _fold(touch: FileAccess, touches: FileActivity, now: float, width: int) -> CollapsibleRow:
     shared = touches.others(touch.path, touch.agent, now)
-    left = (Span(format_clock(touch.ts) + " ", "dim"), Span(f"{touch.kind:<6}"), *_counts(touch), say(touch.path))
+    left = (
+        Span(format_clock(touch.ts) + " ", "dim"),
+        Span(f"{touch.kind:<6}"),
+        *_counts(touch),
+        say_run(touch.path),
+    )
     # The key stays the same when newer accesses are added.
     key = f"{touch.ts} {touch.call}"
     body = partial(_body, touch, shared, now, width)
@@ -323,7 +331,7 @@ def _body(touch: FileAccess, shared: Sequence[FileAccess], now: float, width: in
     lines = [shared_line(each, now) for each in shared]
     if touch.removed is None:
         lines.append((Span("whole file written; its previous content is unknown", "dim"),))
-    return [*lines, *diff_lines(touch.diff, width)]
+    return [*lines, *diff_lines(touch.diff if is_prose(touch.path) else as_run(touch.diff), width)]
 
 
 def shared_line(touch: FileAccess, now: float) -> Line:

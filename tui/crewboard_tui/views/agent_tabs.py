@@ -48,7 +48,7 @@ from crewboard_tui.render.formats import (
     sparkline,
     why_no_money,
 )
-from crewboard_tui.render.lines import Line, Span, crop, one_line, pad, pad_name, say, spread, wrap
+from crewboard_tui.render.lines import Line, Span, crop, one_line, pad, pad_name, say, say_run, spread, wrap
 from crewboard_tui.views.activity import activity_lines, file_head, file_rows, transcript_rows
 from crewboard_tui.views.message_list import (
     AUTHOR,
@@ -332,7 +332,7 @@ def _relative(each: ProcessNode) -> Line:
     numbers = (str(each.pid), f"{each.cpu_seconds:.1f}s", format_size(each.rss_bytes))
     text = "".join(f"{cell:<{size}}" for cell, (_, size) in zip(numbers, _TREE, strict=True))
     branch = "  " * (each.depth - 1) + "└ " if each.depth else ""
-    return (Span(text), Span(branch, "dim"), say(each.command, "" if each.depth else "bold"))
+    return (Span(text), Span(branch, "dim"), say_run(each.command, "" if each.depth else "bold"))
 
 
 def _log(lines: tuple[str, ...], width: int) -> list[Line]:

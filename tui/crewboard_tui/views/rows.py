@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from crewboard import AgentView, Need, Request, Task, TeamView
 from crewboard.commands.context import CommandLine
+from crewboard.executed_files import diff_as_run
 from crewboard.readmodel.needs import (
     format_minute,
     outage_end,
@@ -25,6 +26,7 @@ from crewboard.records.base import counted
 from crewboard.records.processes import describe_exit
 from crewboard.store import tasks as store_tasks
 from crewboard.store.tasks import CLOSED, terminal_state
+from crewboard.untrusted import as_run
 from crewboard_tui.queries import CrashOf, MailTo, Snapshot, WorkOf
 from crewboard_tui.render.diff import diff_lines
 from crewboard_tui.render.formats import (
@@ -563,7 +565,7 @@ def review_text(request: Request, width: int) -> list[Line]:
     """Return what is to be reviewed: what its owner says, the diff, and where the whole diff is."""
     payload = request.payload
     lines = [*exact_lines(str(payload.get("summary", "")), width, "bold"), ()]
-    lines += diff_lines(str(payload.get("diff", "")), width)
+    lines += diff_lines(diff_as_run(str(payload.get("diff", ""))), width)
     return [*lines, (), *exact_lines(str(payload.get("file", "")), width, "dim")]
 
 
@@ -578,17 +580,17 @@ def permission_text(request: Request, width: int) -> list[Line]:
         lines += [(Span(piece, "warning"),) for piece in pieces]
     command, diff = call.pop("command", None), payload.get("diff")
     if isinstance(command, str):
-        lines += [(), *exact_lines(command, width, "bold")]
+        lines += [(), *exact_lines(as_run(command), width, "bold")]
     if isinstance(diff, str) and diff:
-        lines += [(), *diff_lines(diff, width)]
+        lines += [(), *diff_lines(diff_as_run(diff), width)]
         call = {name: value for name, value in call.items() if name not in _CHANGE}
     elif not isinstance(command, str) and payload.get("summary"):
-        lines += [(), *exact_lines(str(payload["summary"]), width, "bold")]
+        lines += [(), *exact_lines(as_run(str(payload["summary"])), width, "bold")]
     for name, value in [*call.items(), *((name, payload[name]) for name in payload if name not in _KNOWN)]:
         lines += [
             (),
-            *exact_lines(name, width, "dim"),
-            *exact_lines(value if isinstance(value, str) else str(value), width),
+            *exact_lines(as_run(name), width, "dim"),
+            *exact_lines(as_run(value if isinstance(value, str) else str(value)), width),
         ]
     return lines
 
@@ -668,7 +670,7 @@ def _checked(task: Task, *, wide: bool) -> Line:
     """Return how the check of a task ended last; if there is little space, only its glyph."""
     if task.checked is None:
         return ()
-    words = describe_checked(task, clip(one_line(task.checked.command), _LONGEST_CHECK))
+    words = describe_checked(task, clip(one_line(as_run(task.checked.command)), _LONGEST_CHECK))
     return (Span(f"{words if wide else words[0]} ", "success" if task.checked.passed else "warning"),)
 
 
@@ -776,8 +778,8 @@ def task_detail(task: Task, snapshot: Snapshot, now: float) -> list[tuple[str, s
 def _check_fact(task: Task) -> str:
     """Return the check of a task, how it ended last, and where its output is."""
     if task.checked is None:
-        return "none" if task.check == "" else one_line(task.check or "")
-    own = "" if task.check in (None, task.checked.command) else f"{one_line(task.check or 'none')}; before: "
+        return "none" if task.check == "" else one_line(as_run(task.check or ""))
+    own = "" if task.check in (None, task.checked.command) else f"{one_line(as_run(task.check or 'none'))}; before: "
     return f"{own}{one_line(describe_checked(task))}, {task.checked.result}"
 
 

@@ -11,6 +11,7 @@ from textual.widget import Widget
 
 from crewboard.commands import messages
 from crewboard.records.base import counted
+from crewboard.untrusted import as_run
 from crewboard_tui.actions.agents import AgentActions, Part, PuttingBack
 from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Action, Layer, Selection, select
@@ -19,7 +20,7 @@ from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.compose.draft_input import Prose
 from crewboard_tui.drafts import LineNote, notes_on
 from crewboard_tui.render.diff import FileDiff, Hunk, hunk_lines
-from crewboard_tui.render.lines import Line, Span, exact_lines, matches, one_line, say, wrap
+from crewboard_tui.render.lines import Line, Span, exact_lines, matches, one_line, say, say_run, wrap
 from crewboard_tui.views.base import AppContext, BaseScreen, Query, Snapshot, nothing_row
 from crewboard_tui.views.changes.merge_page import Merging
 from crewboard_tui.views.changes.rows import (
@@ -125,7 +126,7 @@ class ChangesPage(BaseScreen):
         # Notes must be found again, whatever the agent did since they were written.
         known = {each.path for each in changes.files} if changes is not None else set(notes)
         rows += [
-            Row(path, (*note_count(notes[path]), say(path), Span(" is not changed any more", "dim")))
+            Row(path, (*note_count(notes[path]), say_run(path), Span(" is not changed any more", "dim")))
             for path in sorted(notes.keys() - known)
         ]
         files.show(rows or [nothing_row(self.search.nothing(self._nothing()))])
@@ -180,7 +181,7 @@ class ChangesPage(BaseScreen):
         if not pane.size:
             return  # hidden, it has no width to break lines at
         found = self._file
-        title(pane, one_line(path) or "Diff", self._place())
+        title(pane, one_line(as_run(path)) or "Diff", self._place())
         is_waiting = found is None and self._reader.is_reading
         before, shown = self._shown, (path, found, pane.row_width, self._notes_here, is_waiting, self._reveals)
         if is_other or is_waiting or before != shown:

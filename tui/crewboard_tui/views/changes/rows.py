@@ -5,7 +5,20 @@ from typing import TYPE_CHECKING
 
 from crewboard.commands.changes import describe_review
 from crewboard.records.base import counted
-from crewboard_tui.render.lines import Line, Span, clip, clip_middle, hang, one_line, pad, say, spread, width_of
+from crewboard.untrusted import as_run
+from crewboard_tui.render.lines import (
+    Line,
+    Span,
+    clip,
+    clip_middle,
+    hang,
+    one_line,
+    pad,
+    say,
+    say_run,
+    spread,
+    width_of,
+)
 from crewboard_tui.render.looks import check_tone, describe_check, look_of
 from crewboard_tui.widgets.line_list import Row
 
@@ -41,7 +54,7 @@ def fit_words(changes: "Changes", nothing: str = "nothing changed") -> Span:
     is_red = changes.check is not None and changes.check.state == "failed"
     red = "✗ " if is_red else ""
     if changes.conflicts:
-        return Span(f"{red}⚠ conflicts: {', '.join(map(one_line, changes.conflicts))}", "warning")
+        return Span(f"{red}⚠ conflicts: {one_line(as_run(', '.join(changes.conflicts)))}", "warning")
     if not changes.files or changes.is_merged:
         return Span("merged here" if changes.files else nothing, "dim")
     if changes.collides_with:
@@ -56,7 +69,7 @@ def fit_words(changes: "Changes", nothing: str = "nothing changed") -> Span:
 
 def check_words(check: "LastCheck", most: int = _LONGEST_CHECK) -> Span:
     """Return an agent's last check, with at most so many cells for its command."""
-    command = clip(one_line(check.checked.command), most) if check.checked is not None else ""
+    command = clip(one_line(as_run(check.checked.command)), most) if check.checked is not None else ""
     return Span(describe_check(check, command), check_tone(check))
 
 
@@ -174,7 +187,7 @@ def file_line(change: "FileChange", width: int, *, conflicts: bool = False, note
     right = (*note_count(notes), *size_words(change))
     mark = "⚠ " if conflicts else ""
     names = " → ".join(each for each in (change.old_path, change.path, change.target) if each is not None)
-    path = clip_middle(one_line(names), max(1, width - width_of(right) - len(mark) - 3))
+    path = clip_middle(one_line(as_run(names)), max(1, width - width_of(right) - len(mark) - 3))
     return spread((Span(f"{sign} ", tone), Span(mark, "warning"), Span(path)), right, width)
 
 
@@ -187,10 +200,16 @@ def detail_lines(changes: "Changes", width: int) -> list[Line]:
     """Return what is known of an agent's work: where it began, what it collides with, and its files."""
     behind = f", {counted(changes.behind, 'commit')} behind" if changes.behind else ""
     facts: list[Line] = [
-        (Span("branch  ", "dim"), say(changes.branch), Span(f" from {changes.base[:ID_LENGTH]}{behind}", "dim")),
+        (
+            Span("branch  ", "dim"),
+            say_run(changes.branch),
+            Span(f" from {changes.base[:ID_LENGTH]}{behind}", "dim"),
+        ),
     ]
     if changes.conflicts:
-        facts.append((Span("⚠       ", "warning"), Span("conflicts in "), say(", ".join(changes.conflicts), "warning")))
+        facts.append(
+            (Span("⚠       ", "warning"), Span("conflicts in "), say_run(", ".join(changes.conflicts), "warning"))
+        )
     if changes.collides_with:
         others = say(", ".join(changes.collides_with), "warning")
         facts.append((Span("⚠       ", "warning"), Span("does not merge with the work of "), others))

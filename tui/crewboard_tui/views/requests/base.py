@@ -9,6 +9,7 @@ from crewboard.protocol import collisions
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.records.agents import Deviations
 from crewboard.records.base import JsonValue, counted
+from crewboard.untrusted import as_run
 from crewboard_tui.actions.registry import NOT_NOW, Selection
 from crewboard_tui.actions.requests import RequestActions, outcome_of
 from crewboard_tui.render.diff import changed, diff_lines
@@ -190,7 +191,8 @@ def plan_text(request: Request, touches: FileActivity | None, now: float, width:
             yield Passage(named(request, "files"), [(), (Span(_FILES, "bold"),)])
         yield Passage(named(request, f"file {at}"), lines)
     for name, title in _LISTS:
-        if values := texts(request.payload.get(name)):
+        value = request.payload.get(name)
+        if values := _run(value) if name == "commands" else texts(value):
             lines = [(), (Span(title, "bold"),)]
             lines += [(Span(piece),) for value in values for piece in wrap(f"  {value}", width, "    ")]
             yield Passage(named(request, name), lines)
@@ -204,7 +206,7 @@ def revision_text(before: Request, after: Request, names: tuple[str, str], width
 
 def _as_text(request: Request) -> str:
     lines = [str(request.payload.get("plan", ""))]
-    others = [(title, texts(request.payload.get(name))) for name, title in _LISTS]
+    others = [(title, _run(request.payload.get(name))) for name, title in _LISTS]
     for title, values in [(_FILES, _files(request.payload)), *others]:
         if values:
             lines += ["", title, *(f"  {value}" for value in values)]
@@ -217,7 +219,7 @@ def texts(value: object) -> list[str]:
     A line break is marked: a command ends at one, and so does a comment before it.
     """
     values = value if isinstance(value, list) else [value] if value else []
-    return [safe_line(str(each).strip().replace("\n", " ␊ ")) for each in values]
+    return [safe_line(str(each).strip(" \t\n").replace("\n", " ␊ ")) for each in values]
 
 
 def plan_impact_lines(request: Request, touches: FileActivity | None, now: float) -> list[Line]:
@@ -226,7 +228,7 @@ def plan_impact_lines(request: Request, touches: FileActivity | None, now: float
     lines: list[Line] = []
     if files := _files(payload):
         lines.append((_label("FILES"), *_touches(request, files, touches, now)))
-    if commands := texts(payload.get("commands")):
+    if commands := _run(payload.get("commands")):
         lines.append((_label("COMMANDS"), Span("bash: "), say(" · ".join(commands))))
     runs = [path for path in _written(payload) if executed_files.runs_on_your_machine(path)]
     runs += [command for command in _commands(payload) if executed_files.makes_repository(command)]
@@ -251,19 +253,24 @@ def overlap_lines(request: Request, view: TeamView) -> list[Line]:
 
 
 def _files(payload: Mapping[str, JsonValue]) -> list[str]:
-    return texts(collisions.shown_files(payload))
+    return _run(collisions.shown_files(payload))
+
+
+def _run(value: object) -> list[str]:
+    """Return `texts` of commands or of names of files."""
+    return texts([as_run(str(each)) for each in value] if isinstance(value, list) else as_run(str(value or "")))
 
 
 def _written(payload: Mapping[str, JsonValue]) -> list[str]:
     """Return the files that a plan names, or the file of a single call."""
     given = payload.get("input")
-    return _files(payload) + (texts(given.get("path")) if isinstance(given, dict) else [])
+    return _files(payload) + (_run(given.get("path")) if isinstance(given, dict) else [])
 
 
 def _commands(payload: Mapping[str, JsonValue]) -> list[str]:
     """Return the commands that a plan names, or the command of a single call."""
     given = payload.get("input")
-    return texts(payload.get("commands")) + (texts(given.get("command")) if isinstance(given, dict) else [])
+    return _run(payload.get("commands")) + (_run(given.get("command")) if isinstance(given, dict) else [])
 
 
 def deviation_line(request: Request, deviations: Deviations) -> Line:
