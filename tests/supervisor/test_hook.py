@@ -17,7 +17,8 @@ import pytest
 
 from crewboard.commands import messages
 from crewboard.linux import process
-from crewboard.protocol import supervisor_client
+from crewboard.protocol import approvals, supervisor_client
+from crewboard.records.base import JsonValue
 from crewboard.records.team import ToldNeeds
 from crewboard.store import codec, json_records
 from crewboard.supervisor.notifier import Hook, events_due, read_hook
@@ -262,6 +263,17 @@ def test_the_hook_hears_of_each_need_once_also_over_a_supervisor_restart(hooked:
     environment = (folder / "env").read_text()
     assert "a-secret-of-the-user" not in environment
     assert "a-key-of-the-tests" not in environment
+
+
+def test_a_hook_is_told_no_invisible_character(hooked: tuple[Crew, Path]) -> None:
+    crew, folder = hooked
+    crew.run("scout", "explore", "say hello")
+    asks: dict[str, JsonValue] = {"question": "bientôt\N{RIGHT-TO-LEFT OVERRIDE}\N{ZERO WIDTH SPACE}\x1b[2J?"}
+    approvals.ask(crew.directory, "ask-1", "question", "scout", "operator", asks, crew.team.now())
+    supervisor_client.wake_supervisor(crew.directory)
+    eventually(lambda: [each for each in lines_in(folder) if each["kind"] == "question"], "the question")
+    (told,) = (each["summary"] for each in lines_in(folder) if each["kind"] == "question")
+    assert told == "asks: bientôt<U+202E><U+200B>\u241b[2J?"
 
 
 @pytest.mark.long

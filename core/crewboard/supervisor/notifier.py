@@ -31,6 +31,7 @@ from crewboard.store.interface import Held, Key, Listener
 from crewboard.store.json_records import CachedFile
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor.launcher import PopenLauncher, Ref
+from crewboard.untrusted import visible_values
 
 if TYPE_CHECKING:
     from crewboard.readmodel.reader import TeamReader
@@ -408,7 +409,8 @@ class HookRunner:
         where = {"team": view.name, "root": str(view.root)}
         with self._team.store.glance():
             told = {need.key: as_json.need(need, self._team) for need in view.needs}
-        return {key: {**where, **redact_values(need)} for key, need in told.items()}
+        # A hook shows them as they are, for example on a desktop.
+        return {key: {**where, **visible_values(redact_values(need))} for key, need in told.items()}
 
     def _run(self, hook: Hook, events: list[dict[str, Any]]) -> None:
         environment = {name: value for name, value in os.environ.items() if not is_secret(name)}
