@@ -389,6 +389,49 @@ async def test_keys_are_dead_for_a_moment_after_the_page_opens(frozen: Frozen, m
         await stage.until(_is(frozen, "req-004281", "approved"), "the approval")
 
 
+class _Clock:
+    """Timers of a screen that fire when a test says how much time has passed."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._due: dict[_Clock.Started, tuple[float, Callable[[], None]]] = {}
+
+    class Started:
+        def __init__(self, clock: "_Clock") -> None:
+            self._clock = clock
+
+        def stop(self) -> None:
+            self._clock._due.pop(self, None)
+
+    def set_timer(self, seconds: float, callback: Callable[[], None]) -> Started:
+        self._due[started := self.Started(self)] = (self._now + seconds, callback)
+        return started
+
+    def advance(self, seconds: float) -> None:
+        self._now += seconds
+        for started, (at, callback) in list(self._due.items()):
+            if at <= self._now:
+                del self._due[started]
+                callback()
+
+
+async def test_keys_are_dead_for_a_whole_moment_after_the_last_change(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, part = _Clock(), 0.6 * request_page.BLIND_FOR
+    async with opened(frozen) as stage:
+        await _open_plan(stage)
+        page = stage.app.screen.page  # type: ignore[attr-defined]
+        monkeypatch.setattr(stage.app.screen, "set_timer", clock.set_timer)
+        page.pause()
+        clock.advance(part)
+        page.pause()
+        clock.advance(part)
+        assert not page.settled, "the page changed less than a moment ago"
+        clock.advance(part)
+        assert page.settled
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("key", [pytest.param("a", marks=pytest.mark.long), "f6"])
 async def test_an_answer_that_comes_too_soon_says_so_whatever_its_key(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 
 from rich.cells import cell_len
+from textual.timer import Timer
 
 from crewboard import Request, TeamView, executed_files
 from crewboard.protocol import collisions
@@ -49,6 +50,7 @@ class RequestPage:
         """The commands that answer it."""
         self.outcome: str | None = outcome_of(request, self._context.snapshot.view, self._context.key)
         self.settled = False
+        self._settles: Timer | None = None
         self.actions = self.commands.actions
 
     @property
@@ -102,7 +104,10 @@ class RequestPage:
     def pause(self) -> None:
         """Accept no answer for a moment: the user may just have pressed a key for the screen before."""
         self.settled = False
-        self._screen.set_timer(BLIND_FOR, self.settle)
+        if self._settles is not None:
+            # The moment begins anew.
+            self._settles.stop()
+        self._settles = self._screen.set_timer(BLIND_FOR, self.settle)
         self._screen.refresh_bindings()
 
     def settle(self) -> None:
