@@ -275,6 +275,10 @@ def test_an_import_without_powers_asks_nothing(cli: Cli, new_team: TeamDirectory
     assert new_team.agent_names() == ["sue"]
 
 
+LETTER: dict[str, JsonValue] = {
+    "id": "m", "ts": 1.0, "from": "operator", "to": "sue", "type": "message", "content": "go on\nas evil",
+}  # fmt: skip
+
 POWERS: list[tuple[str, Mapping[str, JsonValue], str]] = [
     ("config.json", {"plan_approver": "lead"}, "plans are approved by lead"),
     ("config.json", {"rules": [{"id": "r", "tool": "bash", "pattern": "ev*"}]}, '"pattern": "ev*"'),
@@ -301,6 +305,8 @@ POWERS: list[tuple[str, Mapping[str, JsonValue], str]] = [
     ("requests/ask-7.json", {**REQUEST, "edited": "be evil"}, '"edited": "be evil"'),
     ("requests/ask-7.json", {**REQUEST, "terms": {"network": True}}, '"network": true'),
     ("tasks/1.json", {"id": 1, "subject": "s", "check": "make evil"}, 'task 1, which is run: "make evil"'),
+    ("inbox/sue.jsonl", LETTER, "mail that it has not read, from operator:\n    │ go on\n    │ as evil"),
+    ("tasks/1.json", {"id": 1, "subject": "s", "description": "be evil"}, "for any agent: s\n    │ be evil"),
     ("acceptances.json", {"move": MOVE}, "refs/heads/main goes from aa to bb"),
     ("workspace.json", {"commit": "a" * 40, "head": "a" * 40, "url": "ssh://evil"}, "come from ssh://evil"),
 ]
@@ -321,11 +327,20 @@ def test_each_power_of_an_import_is_shown_and_asked_for(cli: Cli, new_team: Team
 def test_a_yes_to_an_import_is_for_all_that_is_in_it(cli: Cli, new_team: TeamDirectory) -> None:
     _export(cli.root / "out", {"agents/sue/spec.json": {"type": "code"}})
     words = _printed(cli(*IMPORT).err, IMPORT)
-    # Mail in the user's name is no power of its own.
-    (cli.root / "out/inbox").mkdir()
-    (cli.root / "out/inbox/sue.jsonl").write_text("{}\n")
+    # Also of what is not shown.
+    (cli.root / "out/results").mkdir()
+    (cli.root / "out/results/sue-1.md").write_text("evil\n")
     assert cli(*words).code == 65
     assert _is_empty(new_team)
+
+
+def test_mail_that_was_read_is_no_power(cli: Cli, new_team: TeamDirectory) -> None:
+    line = json.dumps(LETTER) + "\n"
+    _export(cli.root / "out", {"agents/sue/cursor.json": {"offset": len(line)}})
+    (cli.root / "out/inbox").mkdir()
+    (cli.root / "out/inbox/sue.jsonl").write_text(line)
+    assert cli(*IMPORT).code == 0
+    assert new_team.agent_names() == ["sue"]
 
 
 def test_a_damaged_record_of_an_import_is_named(cli: Cli, new_team: TeamDirectory) -> None:

@@ -20,7 +20,7 @@ from crewboard.records.agents import Cursor, HireOptions
 from crewboard.records.base import JsonValue, counted
 from crewboard.records.events import Answer, Gate
 from crewboard.records.requests import Request, payload_sha256
-from crewboard.records.team import Acceptances, Config, Workspace
+from crewboard.records.team import Acceptances, Config, Task, Workspace
 from crewboard.store import agents, journal, json_records, leases, mailbox, roster, tasks
 from crewboard.store.layout import AgentDirectory, TeamDirectory, team_directories
 from crewboard.store.roster import find_team
@@ -237,9 +237,7 @@ def _powers(directory: TeamDirectory) -> Iterator[_Said]:
     asked = requests.load_all(directory)
     for name in stop.all_agents(Team(directory)):
         yield _describe_agent(directory.agent(name), [each for each in asked if each.from_ == name])
-    for task in tasks.load_all(directory):
-        if task.check:
-            yield _Said([f"check of task {task.id}, which is run: {json.dumps(task.check)}"])
+    yield from (_Said(lines) for task in tasks.load_all(directory) if (lines := _describe_task(task)))
     merges = json_records.load(directory.acceptances, Acceptances)
     if merges is not None and merges.move is not None:
         move = merges.move
@@ -249,6 +247,17 @@ def _powers(directory: TeamDirectory) -> Iterator[_Said]:
         yield _Said([f"files of agents on hosts come from {pushed.url}"])
 
 
+def _describe_task(task: Task) -> list[str]:
+    """Return what an open task has agents do, and its check."""
+    lines = []
+    if task.status in ("pending", "in_progress"):
+        what = f"task {task.id}, for {task.owner or 'any agent'}: {task.subject}"
+        lines.append(f"{what}\n{task.description}" if task.description else what)
+    if task.check:
+        lines.append(f"check of task {task.id}, which is run: {json.dumps(task.check)}")
+    return lines
+
+
 def _describe_agent(agent: AgentDirectory, asked: list[Request]) -> _Said:
     """Describe what an agent may do, what it is told, and what of its work is approved."""
     try:
@@ -256,8 +265,9 @@ def _describe_agent(agent: AgentDirectory, asked: list[Request]) -> _Said:
         kind = agent_types.known_type(spec.type, spec.definition) if spec else None
     except BadDataError as error:
         return _Said([f"agent {agent.name}: {error}"])
+    mail = _unread(agent)
     if spec is None:
-        return _Said([f"agent {agent.name}: no spec, no options"], is_power=False)
+        return _Said([f"agent {agent.name}: no spec, no options", *mail], is_power=bool(mail))
     usual = HireOptions().as_dict()
     given = {key: value for key, value in spec.flags.as_dict().items() if usual.get(key) != value}
     options = ", ".join(f"{key}={value}" for key, value in given.items()) or "no options"
@@ -271,13 +281,19 @@ def _describe_agent(agent: AgentDirectory, asked: list[Request]) -> _Said:
     if spec.worktree is not None:
         lines.append(f"    checkout: {json.dumps(spec.worktree.as_dict())}")
     lines.append(f"    its prompt:\n{spec.prompt}")
-    read = json_records.load(agent.cursor, Cursor) or Cursor()
-    for letter in mailbox.read(agent.team, agent.name, read.offset).messages:
-        lines.append(f"    mail that it has not read, from {letter.from_}:\n{letter.content}")
+    lines += mail
     approved = _approved(agent, kind, asked)
     may_act = kind is None or kind.writes or kind.executes
     has_more = spec.definition is not None or spec.worktree is not None or given.keys() - _LIMITS
-    return _Said([*lines, *approved], bool(may_act or has_more or approved))
+    # What an agent is told by mail it does, also if it only reads, and the mail may be in the user's name.
+    return _Said([*lines, *approved], bool(may_act or has_more or approved or mail))
+
+
+def _unread(agent: AgentDirectory) -> list[str]:
+    """Return the mail that an agent has not read, each letter with its text on lines of its own."""
+    read = json_records.load(agent.cursor, Cursor) or Cursor()
+    letters = mailbox.read(agent.team, agent.name, read.offset).messages
+    return [f"    mail that it has not read, from {letter.from_}:\n{letter.content}" for letter in letters]
 
 
 def _approved(agent: AgentDirectory, kind: AgentType | None, asked: list[Request]) -> list[str]:
@@ -359,8 +375,9 @@ def import_(session: Session, folder: Path, sha256: str | None, as_json: bool) -
     """Replace all that is stored of a new team by what `export` wrote into DIR.
 
     The team must have no agents. Make it with `team create`, and name it with --team: it keeps that name. Runs that
-    were under way end there. If something in DIR would act for you, such as agents that write or run commands, rules,
-    checks and approvals, it is shown first: a terminal asks, a script needs the --sha256 of that.
+    were under way end there. If something in DIR would act for you, such as agents that write or run commands, mail
+    that waits, open tasks, rules, checks and approvals, it is shown first: a terminal asks, a script needs the
+    --sha256 of that.
     """
     with transfer.taken_in(session.team, folder) as exported:
         found = list(_powers(exported))
