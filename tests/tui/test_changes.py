@@ -445,6 +445,38 @@ async def test_work_that_changed_since_the_preview_is_not_merged(frozen: Frozen,
 
 
 @pytest.mark.usefixtures("in_time")
+async def test_a_yes_to_a_merge_is_for_the_branch_on_the_page(frozen: Frozen, repository: Repository) -> None:
+    repository.snapshot("api", {"README.md": "# Ink\n\n"})
+    _idle(frozen, "api")
+    repository.git("branch", "other")
+    before = repository.git("for-each-ref", "refs/heads")
+    async with opened(frozen) as stage:
+        await stage.press("8")
+        await stage.sees("✓ merges cleanly")
+        await stage.press("a")
+        await stage.sees("✓ would commit", "of main")
+        repository.git("symbolic-ref", "HEAD", "refs/heads/other")
+        await stage.press("a")
+        await stage.sees("not merged", "of other")
+        assert repository.git("for-each-ref", "refs/heads") == before
+
+
+@pytest.mark.usefixtures("in_time")
+async def test_each_file_that_runs_on_your_machine_is_on_the_page(frozen: Frozen, repository: Repository) -> None:
+    files = {f".github/{at}-{'x' * 150}": "on: push\n" for at in range(20)}
+    repository.snapshot("api", {**files, "sub/Makefile": "all:\n"})
+    _idle(frozen, "api")
+    async with opened(frozen, 120, 60) as stage:
+        await stage.press("8")
+        await stage.sees("✓ merges cleanly")
+        await stage.press("a")
+        await stage.sees("✓ would commit +21")
+        asked, _, listed = stage.all.partition("in your CI: ")
+        assert asked
+        assert "sub/Makefile" in listed.partition("A .github")[0]
+
+
+@pytest.mark.usefixtures("in_time")
 async def test_files_that_were_not_on_the_screen_are_shown_before_a_merge(
     frozen: Frozen, repository: Repository
 ) -> None:

@@ -445,7 +445,7 @@ def test_into_another_branch_only_its_ref_moves(home: Home) -> None:
 @pytest.mark.parametrize("name", ["none", "--upload-pack", "main~0", "HEAD", "../tags/x"])
 def test_into_something_that_is_no_branch_is_refused(home: Home, name: str) -> None:
     work(home)
-    with pytest.raises(UsageError, match="no branch"):
+    with pytest.raises(UsageError, match=r"no branch|name another branch"):
         changes.merge(home.team, "bob", into=name)
 
 
@@ -664,6 +664,63 @@ def test_a_terminal_shows_the_work_and_asks(home: Home, *, exchanged: bool) -> N
     assert (home.git("rev-parse", "main") == before) == exchanged
 
 
+def test_what_is_checked_out_during_the_question_gets_no_merge(home: Home) -> None:
+    work(home)
+    home.git("branch", "other")
+    before = home.git("for-each-ref", "refs/heads")
+    with terminal([*COMMAND, "merge", "bob"], home.root, clean_environment()) as child:
+        child.expect_exact("Merge the work of bob as shown into main? [y/N]")
+        home.git("symbolic-ref", "HEAD", "refs/heads/other")
+        child.sendline("y")
+        child.expect_exact("go into other at")
+        child.expect(pexpect.EOF)
+    assert home.git("for-each-ref", "refs/heads") == before
+
+
+@pytest.mark.parametrize("look", [("merge", "bob", "--dry-run"), ("merge", "bob")])
+def test_a_printed_merge_goes_where_it_was_shown_to_go(home: Home, look: tuple[str, ...]) -> None:
+    bob, run = work(home), Inside(home.root)
+    home.git("branch", "other")
+    shown = printed(run(*look).err)
+    home.git("symbolic-ref", "HEAD", "refs/heads/other")
+    assert run(*shown).code == 0
+    assert tree(home, "main") == tree(home, bob.snapshot) != tree(home, "other")
+
+
+def test_a_branch_with_an_odd_blank_is_not_shown_as_another(home: Home) -> None:
+    work(home)
+    home.git("branch", "dev\N{NO-BREAK SPACE}2")
+    done = Inside(home.root)("merge", "bob", "--into", "dev\N{NO-BREAK SPACE}2", "--dry-run")
+    assert "into dev<U+00A0>2:" in done.out
+    assert "--into 'dev<U+00A0>2'" in done.err
+
+
+def test_a_merge_is_for_the_branch_of_its_preview(home: Home) -> None:
+    work(home)
+    seen = changes.merge(home.team, "bob", dry_run=True)
+    assert seen is not None
+    home.commit("of the user")
+    with pytest.raises(BadDataError, match="was shown goes into main at"):
+        changes.merge(home.team, "bob", onto=seen.acceptance)
+    home.git("checkout", "-q", "-b", "other", seen.acceptance.before)
+    with pytest.raises(BadDataError, match="would go into other at"):
+        changes.merge(home.team, "bob", onto=seen.acceptance)
+
+
+@pytest.mark.parametrize(
+    "name", ["HEAD", "FETCH_HEAD", "stash", "heads/main", "refs/heads/main", "tags/v1", "v1", "@", "upstream/main"]
+)
+def test_no_merge_into_a_name_that_git_takes_for_another(home: Home, name: str, forge: Path) -> None:
+    work(home)
+    home.git("tag", "v1")
+    home.git("update-ref", f"refs/heads/{name}", "main")
+    before = home.git("for-each-ref")
+    for options in ((), ("--pr",)):
+        Inside(home.root).agree("merge", "bob", "--into", name, *options).refused(2, "something else to git", name)
+    assert home.git("for-each-ref") == before
+    assert not (forge / "gh.log").exists()
+
+
 def test_a_merge_says_whether_the_work_is_the_reviewed_one(home: Home) -> None:
     bob, run = work(home), Inside(home.root)
     bob.approved(since=bob.base, at=9.0)
@@ -871,6 +928,44 @@ def test_no_pull_request_without_gh_a_remote_or_a_passed_check(
         with pytest.raises(UsageError, match="gh is not installed"):
             changes.open_pull_request(home.team, "bob")
     assert not (forge / "gh.log").exists()
+
+
+def test_a_pull_request_from_the_command_line_does_what_it_asked(home: Home, forge: Path) -> None:
+    bob = home.hire("bob")
+    bob.write(".github/workflows/ci.yml", "on: push\n")
+    bob.write(".husky/pre-push", "touch evil\n", mode="100755")
+    bob.commit(f"Say $(touch evil) for @all\n\n--base=evil\n\nFixes #7\n{FORGED}")
+    bob.snap()
+    shown = tree(home, bob.snapshot)
+    home.git("tag", "-a", "-m", "not for the remote", "v9")
+    home.git("config", "push.followTags", "true")
+    refs = remote(forge, "for-each-ref")
+    asked = Inside(home.root)("merge", "bob", "--pr")
+    assert asked.code == 2
+    named, refused = asked.err.splitlines()
+    assert named.endswith("in your CI: .github/workflows/ci.yml, .husky/pre-push")
+    assert "it is pushed to crew/bob of upstream, for a pull request into main" in refused
+    assert (remote(forge, "for-each-ref"), (forge / "gh.log").exists()) == (refs, False)
+    environment = {**clean_environment(), "PATH": os.environ["PATH"]}
+    with terminal([*COMMAND, "merge", "bob", "--pr"], home.root, environment) as child:
+        child.expect_exact("as shown to crew/bob of upstream, for a pull request into main? [y/N]")
+        said = child.before.decode()
+        assert said.index(".github/workflows/ci.yml, .husky/pre-push") < said.index("+on: push")
+        bob.write("evil", "")
+        bob.snap()
+        child.sendline("y")
+        child.expect_exact("https://forge.invalid/pull/1")
+        child.expect(pexpect.EOF)
+    pushed = remote(forge, "rev-parse", "refs/heads/crew/bob")
+    assert remote(forge, "for-each-ref").splitlines() == [f"{pushed} commit\trefs/heads/crew/bob", *refs.splitlines()]
+    assert remote(forge, "rev-parse", f"{pushed}^{{tree}}") == shown
+    _, created = (call.split("\n") for call in (forge / "gh.log").read_text().split("\n--end--\n")[:2])
+    assert created[:5] == [
+        "pr", "create", "--head=crew/bob", "--base=main", "--title=Say $(touch evil) for `@all`",
+    ]  # fmt: skip
+    assert {"--body=--base=evil", "Fixes `#7`", "> Signed-off-by: user"} <= {*created}
+    assert not (home.root / "evil").exists()
+    assert_clean(home)
 
 
 # ------------------------------------------------------------------------------------------------------------ keys

@@ -224,26 +224,33 @@ def merge(  # noqa: PLR0913  the options of the command
     dry_run: bool = False,
     unchecked: bool = False,
     sha256: str | None = None,
+    onto: Acceptance | None = None,
     warn: Callable[[str], object] | None = None,
 ) -> Merge | None:
     """Bring the work of an agent, committed or not, into the branch that is checked out, or into `into`.
 
     Return None if all of it is there already. With `now`, take the last snapshot also while the agent is at work. With
     `dry_run`, only check that it would work. With `unchecked`, merge also if the check of its task failed last. With
-    `sha256`, merge only the work that was shown (`Changes.sha256`). `warn` is called before the branch is moved, if the
+    `sha256`, merge only the work that was shown (`Changes.sha256`), and with `onto`, only where the preview of a merge
+    put it: on the same commit of the same branch. `warn` is called before the branch is moved, if the
     merge adds what looks like a key.
 
     Raises:
         UsageError: There is no such agent or branch, the agent has no worktree, the branch is checked out elsewhere, or
             the repository is that of another project.
-        BadDataError: It has conflicts, its check failed, it was discarded, it is not the work of `sha256`, or it would
-            overwrite what the user did not commit.
+        BadDataError: It has conflicts, its check failed, it was discarded, it or the branch is not what was shown, or
+            it would overwrite what the user did not commit.
         TryLaterError: The agent is at work, or git or another merge is.
     """
     worktree = _ready_to_merge(team, name, message, now=now, unchecked=unchecked)
     repository = workspaces.open_home(team.directory)
     with merging.open_mover(team.directory, repository) as mover:
-        target = merging.find_target(repository, into)
+        target = _target(repository, into)
+        if onto is not None and (target.ref, target.tip) != (onto.ref, onto.before):
+            raise BadDataError(
+                f"the merge that was shown goes into {onto.ref.removeprefix('refs/heads/')} at {onto.before[:12]}, and "
+                f"now it would go into {target.name} at {target.tip[:12]}; look at it again"
+            )
         _require_related(team, repository, name, worktree, target.tip)
         changes, taken = read_changes(team, repository, name, worktree.base, target.tip)
         if sha256 is not None:
@@ -263,6 +270,23 @@ def merge(  # noqa: PLR0913  the options of the command
         team.note("merge", name, f"{how} into {target.name}, {new[:12]}")
         note_collisions(team)
     return Merge(made, changes, repository.git("log", "-1", "--format=%B", new), keys, _in_background(team, name))
+
+
+def _target(repository: Repository, into: str | None) -> merging.Target:
+    """Return the branch that work goes to. A name that git takes for something else is refused."""
+    if into is not None and (_OF_GIT.match(into) is not None or _is_ambiguous(repository, into)):
+        raise UsageError(
+            f"{into} means something else to git than that branch alone; name another branch, or leave it out for the "
+            "one that is checked out"
+        )
+    return merging.find_target(repository, into)
+
+
+def _is_ambiguous(repository: Repository, branch: str) -> bool:
+    """Return True if git reads the name of a branch as something else, too, such as a tag."""
+    if branch.startswith("-") or repository.ref(f"refs/heads/{branch}") is None:
+        return False
+    return repository.git("rev-parse", "--symbolic-full-name", branch) != merging.full_name(repository, branch)
 
 
 def _in_background(team: Team, name: str) -> tuple[str, ...]:
@@ -287,7 +311,7 @@ def target_name(team: Team, into: str | None = None) -> str:
     Raises:
         UsageError: There is no branch `into`, or it is checked out elsewhere.
     """
-    return merging.find_target(workspaces.open_home(team.directory), into).name
+    return _target(workspaces.open_home(team.directory), into).name
 
 
 def _ready_to_merge(team: Team, name: str, message: str | None, *, now: bool, unchecked: bool) -> Worktree:
@@ -315,14 +339,15 @@ def open_pull_request(
     message: str | None = None,
     now: bool = False,
     unchecked: bool = False,
-    agree: Callable[[Changes], object] | None = None,
+    agree: Callable[[Changes, str, str], object] | None = None,
     warn: Callable[[str], object] | None = None,
 ) -> PullRequest | None:
     """Push the work of an agent as its branch, in one commit, and open a pull request with gh; merge nothing here.
 
     Where one is open, it gets the new commit. git and gh run as if the user called them: with the user's settings,
     hooks and credentials. Return None if all of the work is in the branch already. Before the push, `agree` is called
-    with the work, and may raise; and `warn`, if the work has what looks like a key.
+    with the work, where it is pushed (`crew/NAME of REMOTE`) and the branch that it is for, and may raise; and `warn`,
+    if the work has what looks like a key.
 
     Raises:
         UsageError: gh, a remote or a branch is missing, there is no such agent, or it has no worktree.
@@ -331,7 +356,7 @@ def open_pull_request(
     """
     repository = workspaces.open_home(team.directory)
     gh, run = find_gh(team.directory.root), partial(repository.as_user, team.environment)
-    base = into or repository.branch()
+    base = _target(repository, into).name if into else repository.branch()
     tip = repository.ref(f"refs/heads/{base}^{{commit}}") if base is not None else None
     if base is None or tip is None:
         raise UsageError(f"there is no branch {base!r}" if base else "no branch is checked out; name one with --into")
@@ -344,13 +369,15 @@ def open_pull_request(
     if commit is None:
         return None
     keys = _warn_of_keys(repository, changes, warn)
-    if agree is not None:
-        agree(changes)
     branch = snapshot.branch_of(team.directory, name)
+    if agree is not None:
+        agree(changes, f"{branch} of {remote}", base)
     # What is there now must be what was pushed last: nothing that another user added is overwritten.
     known = repository.ref(f"refs/remotes/{remote}/{branch}") or ""
     lease, refspec = f"--force-with-lease=refs/heads/{branch}:{known}", f"{commit}:refs/heads/{branch}"
-    run(repository.program, "push", "--quiet", lease, "--", remote, refspec)
+    # Settings of the user may send more along.
+    alone = ("--no-follow-tags", "--recurse-submodules=no")
+    run(repository.program, "push", "--quiet", *alone, lease, "--", remote, refspec)
     subject, _, body = repository.git("log", "-1", "--format=%B", commit).partition("\n")
     shown = ("--json=url", "--jq=.[0].url // empty")
     url = run(gh, "pr", "list", f"--head={branch}", "--state=open", *shown)

@@ -4,7 +4,7 @@ import contextlib
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,12 @@ from crewboard.commands import changes as commands_changes
 from crewboard.commands import messages
 from crewboard.commands import undo as commands_undo
 from crewboard.commands.context import command_for
+from crewboard.executed_files import diff_as_run
 from crewboard.records.base import counted
 from crewboard.records.requests import bound_to
 from crewboard.records.team import Acceptance, Checked, How
 from crewboard.store import roster, tasks
+from crewboard.untrusted import as_run
 from crewboard.worktrees import repository
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import LazyGroup, Session, as_json, columns, cut, note, say, say_json, table
@@ -107,7 +109,7 @@ def _say_patches(patches: list[str], reveals: str) -> None:
 def _say_patch(patch: str) -> None:
     """Print a patch: on a terminal with marks for control characters, else byte by byte, as `git apply` needs it."""
     if sys.stdout.isatty():
-        say(patch)
+        say(diff_as_run(patch))
     else:
         click.echo(os.fsencode(patch if is_revealing() else redaction.redact(patch)))
 
@@ -169,7 +171,7 @@ def _recover(team: Team) -> None:
 def _row(each: "Changes") -> tuple[str, ...]:
     counts = f"+{each.added} -{each.removed}"
     ran = each.check.checked if each.check is not None else None
-    command = cut(ran.command, _LONGEST_CHECK) if ran is not None else ""
+    command = cut(as_run(ran.command), _LONGEST_CHECK) if ran is not None else ""
     check = describe_check(each.check, command) if each.check is not None else "–"
     return (each.agent, counts, str(len(each.files)), str(each.behind), check, _state(each))
 
@@ -180,7 +182,7 @@ def _state(each: "Changes") -> str:
     if each.is_merged:
         return "merged here"
     failed = each.check is not None and each.check.state == "failed"
-    merges = "cleanly" if each.applies else f"conflicts in {', '.join(each.conflicts)}"
+    merges = "cleanly" if each.applies else f"conflicts in {as_run(', '.join(each.conflicts))}"
     if each.applies and failed:
         # Beside a collision short, so that both are whole at 80 columns; the column CHECK says the rest.
         merges = "refused" if each.collides_with else "refused: its check failed"
@@ -197,7 +199,7 @@ def _say_files(each: "Changes") -> None:
         name = f"{file.old_path} → {file.path}" if file.old_path else file.path
         name += f" → {file.target}" if file.target is not None else ""
         name += f" (mode {file.new_mode})" if file.new_mode is not None else ""
-        say(f"  {_LETTERS[file.status]} {lines:>12}  {safe_line(name)}")
+        say(f"  {_LETTERS[file.status]} {lines:>12}  {safe_line(as_run(name))}")
     _note_what_runs([each])
     _note_review(each)
     _note_missing(each)
@@ -207,7 +209,7 @@ def _note_what_runs(found: "list[Changes]") -> None:
     """Say which of the changed files the user's hooks, build or CI run: a merge or a push may be enough for that."""
     for each in found:
         if runs := each.run_by_user:
-            note(safe_line(f"{each.agent} changed what runs on your machine or in your CI: {', '.join(runs)}"))
+            note(safe_line(f"{each.agent} changed what runs on your machine or in your CI: {as_run(', '.join(runs))}"))
 
 
 def _note_review(each: "Changes") -> None:
@@ -326,34 +328,28 @@ def merge(
         return
 
     team = session.team
-    options = [*([f"--{how}"] if how != "squash" else []), *(["--pr"] if pr else [])]
-    options += [
-        *(["--into", into] if into is not None else []),
-        *(["--message", message] if message is not None else []),
-    ]
-    options += [*(["--now"] if now else []), *(["--unchecked"] if unchecked else [])]
-    accept = command_for(team, shlex.join(["merge", name, *options]))
+    chosen = {f"--{how}": how != "squash", "--pr": pr, "--now": now, "--unchecked": unchecked}
+    accept = partial(_command_of_merge, team, name, [each for each, given in chosen.items() if given], message)
 
     def warn(keys: str) -> None:
         reveals = command_for(team, f"changes {name} --diff --reveal")
         note(safe_line(f"{keys}; `{reveals}` shows it"))
 
-    def agree(work: "Changes", question: str) -> None:
+    def agree(work: "Changes", question: str, branch: str | None, where: str = "") -> None:
         _note_what_runs([work])
         if sha256 is not None:
             # Else it stands below the diff, above the question.
             _note_review(work)
-        look = f"look at it with `{command_for(team, f'changes {name} --diff')}`"
+        look = f"look at it with `{command_for(team, f'changes {name} --diff')}`{where}"
         seen = common.Shown(f"the work of {name}", work.sha256, look, lambda: _lines_of_work(team, work), question)
-        common.require_yes(sha256, seen, accept, asks=not as_json)
+        common.require_yes(sha256, seen, accept(branch), asks=not as_json)
 
     if pr:
-        if how != "squash" or dry_run:
-            raise UsageError("--pr pushes one commit: use it without --merge, --rebase and --dry-run")
+        _require_squash(how, dry_run=dry_run)
         with _resolve_hint(team, name, unchecked=unchecked):
             opened = commands_changes.open_pull_request(
                 team, name, into=into, message=message, now=now, unchecked=unchecked, warn=warn,
-                agree=partial(agree, question=f"Push the work of {name} as shown, for a pull request?"),
+                agree=partial(_agree_to_push, agree, name),
             )  # fmt: skip
         _tell_pull_request(name, opened, as_json)
         return
@@ -362,8 +358,9 @@ def merge(
         if sha256 is None and not dry_run:
             done = act(dry_run=True, unchecked=unchecked, warn=warn)
             if done is not None:
-                agree(done.changes, f"Merge the work of {name} as shown into {_branch(done.acceptance)}?")
-                done = act(unchecked=unchecked, sha256=done.changes.sha256)
+                question = f"Merge the work of {name} as shown into {_branch(done.acceptance)}?"
+                agree(done.changes, question, _named(done.acceptance))
+                done = act(unchecked=unchecked, sha256=done.changes.sha256, onto=done.acceptance)
         else:
             done = act(dry_run=dry_run, unchecked=unchecked, sha256=sha256, warn=warn)
             if done is not None:
@@ -372,8 +369,28 @@ def merge(
     _tell_merged(team, name, done, accept if dry_run else None, as_json=as_json)
 
 
-def _tell_merged(team: Team, name: str, done: "Merge | None", accept: str | None, *, as_json: bool) -> None:
-    """Print what was merged, or would be with the command `accept`."""
+def _require_squash(how: How, *, dry_run: bool) -> None:
+    if how != "squash" or dry_run:
+        raise UsageError("--pr pushes one commit: use it without --merge, --rebase and --dry-run")
+
+
+def _agree_to_push(agree: Callable[..., None], name: str, work: "Changes", where: str, base: str) -> None:
+    """Ask about a push, and say where it goes."""
+    to = f"to {as_run(where)}, for a pull request into {as_run(base)}"
+    agree(work, f"Push the work of {name} as shown {to}?", base, f" (it is pushed {to})")
+
+
+def _command_of_merge(team: Team, name: str, options: list[str], message: str | None, branch: str | None) -> str:
+    """Return the command that merges into this branch, whatever is checked out by then; None: what is checked out."""
+    more = {"--message": message, "--into": branch}
+    words = [word for option, value in more.items() if value is not None for word in (option, value)]
+    return as_run(command_for(team, shlex.join(["merge", name, *options, *words])))
+
+
+def _tell_merged(
+    team: Team, name: str, done: "Merge | None", accept: Callable[[str | None], str] | None, *, as_json: bool
+) -> None:
+    """Print what was merged, or would be with the command that `accept` returns for a branch."""
     dry_run = accept is not None
     if as_json:
         more = {"dry_run": dry_run, "keys": _places(done.keys), "sha256": done.changes.sha256} if done else {}
@@ -384,13 +401,13 @@ def _tell_merged(team: Team, name: str, done: "Merge | None", accept: str | None
     else:
         _say_merged(team, name, done, dry_run=dry_run)
         if accept is not None:
-            _note_yes(done.changes, accept)
+            _note_yes(done.changes, accept(_named(done.acceptance)))
     for each in done.background if done is not None else ():
-        note(safe_line(f"{name} still runs {each}: what it writes from now on is not in this"))
+        note(safe_line(f"{name} still runs {as_run(each)}: what it writes from now on is not in this"))
 
 
 def _lines_of_work(team: Team, work: "Changes") -> Iterator[str]:
-    yield common.quoted(commands_changes.read_diff(team, work))
+    yield common.quoted(diff_as_run(commands_changes.read_diff(team, work)))
     yield f"{work.agent}: +{work.added} -{work.removed} in {counted(len(work.files), 'file')}"
     if work.review is not None:
         yield safe_line(f"{work.agent}: {commands_changes.describe_review(work.review)}")
@@ -521,7 +538,7 @@ def _say_put_back(team: Team, done: "PutBack", *, dry_run: bool, as_json: bool) 
         return
     put_back, removed = ("would put back", "would remove") if dry_run else ("put back", "removed")
     for each in done.files:
-        say(safe_line(f"{removed if each.removed else put_back} {each.path}"))
+        say(safe_line(f"{removed if each.removed else put_back} {as_run(each.path)}"))
     if done.snapshot is None:
         note("what its commands changed stays; git can undo that")
     elif not dry_run:
@@ -530,14 +547,19 @@ def _say_put_back(team: Team, done: "PutBack", *, dry_run: bool, as_json: bool) 
 
 
 def _branch(made: Acceptance) -> str:
-    return made.ref.removeprefix("refs/heads/")
+    return as_run(made.ref.removeprefix("refs/heads/"))
+
+
+def _named(made: Acceptance) -> str | None:
+    """Return the name of the branch of a merge; None where none was checked out."""
+    return None if made.ref == "HEAD" else made.ref.removeprefix("refs/heads/")
 
 
 def _describe_merge(made: Acceptance) -> dict[str, Any]:
     return {
         "agent": made.agent,
         "how": made.how,
-        "branch": None if made.ref == "HEAD" else _branch(made),
+        "branch": _named(made),
         "before": made.before,
         "commit": made.result,
         "undone": made.undone,

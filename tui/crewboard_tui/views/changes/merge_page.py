@@ -12,12 +12,13 @@ from crewboard import CrewboardError, TryLaterError
 from crewboard.commands import changes as commands_changes
 from crewboard.records.base import counted
 from crewboard.records.team import Acceptance, How
+from crewboard.untrusted import as_run
 from crewboard_tui.actions.registry import Action, Selection, select
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.compose.draft_input import Prose
 from crewboard_tui.drafts import for_merge
-from crewboard_tui.render.lines import Line, Span, hang, one_line, plain, say, spread, wrap
-from crewboard_tui.render.sanitize import is_revealing
+from crewboard_tui.render.lines import Line, Span, hang, one_line, plain, say, say_run, spread, wrap
+from crewboard_tui.render.sanitize import is_revealing, safe_line
 from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot
 from crewboard_tui.views.changes.rows import ID_LENGTH, file_line, nothing_words, review_words
 from crewboard_tui.widgets.bars import crumbs_line, title
@@ -223,10 +224,10 @@ class MergePage(BaseScreen):
         self.context.jobs.start("checking what would be merged", check, done)
         self.refresh_all()
 
-    def _merge(self, terms: _Terms, *, dry_run: bool, sha256: str | None = None) -> "Merge | None":
+    def _merge(self, terms: _Terms, *, dry_run: bool, seen: "Merge | None" = None) -> "Merge | None":
         return commands_changes.merge(
             self.context.team, self._agent, how=terms.how, into=terms.into, message=terms.message, now=terms.now,
-            dry_run=dry_run, sha256=sha256,
+            dry_run=dry_run, sha256=seen.changes.sha256 if seen else None, onto=seen.acceptance if seen else None,
         )  # fmt: skip
 
     def paint(self, snapshot: Snapshot) -> None:  # noqa: ARG002
@@ -260,7 +261,7 @@ class MergePage(BaseScreen):
         last = "the last snapshot, even if it is at work" if terms.now else "its work as it is now"
         facts = [
             ("how", _HOW[terms.how], "accept.how"),
-            ("into", into, "accept.into"),
+            ("into", as_run(into), "accept.into"),
             ("takes", last, "accept.last"),
         ]
         lines = [
@@ -294,7 +295,7 @@ class MergePage(BaseScreen):
             return [(Span("checking …", "dim"),)]
         made, changes = self._preview.acceptance, self._preview.changes
         size = f"+{changes.added} −{changes.removed} in {counted(len(changes.files), 'file')}"
-        onto = f" onto {made.before[:ID_LENGTH]} of {one_line(branch_words(made))}"
+        onto = f" onto {made.before[:ID_LENGTH]} of {one_line(as_run(branch_words(made)))}"
         found = hang((Span("✓ ", "success"), Span(f"would commit {size}", "success"), Span(onto, "dim")), width, 2, 3)
         if made.ref == "HEAD":
             found += hang((Span("⚠ ", "warning"), Span(commands_changes.DETACHED, "warning")), width, 2, 3)
@@ -303,11 +304,13 @@ class MergePage(BaseScreen):
             sign = "✓ " if changes.review.state == "same" else "⚠ "
             found += hang((Span(sign, words.tone), words), width, 2, 3)
         if running := self._preview.background:
-            runs_on = f"still runs: {', '.join(map(one_line, running))}; what it writes from now on is not in this"
+            runs_on = f"still runs: {as_run(', '.join(running))}; what it writes from now on is not in this"
             found += hang((Span("⚠ ", "warning"), say(runs_on, "warning")), width, 2, 3)
         if runs := changes.run_by_user:
-            named = f"runs on your machine or in your CI: {', '.join(map(one_line, runs))}"
-            found += hang((Span("⚠ ", "warning"), say(named, "warning")), width, 2, 1000)
+            # Each by itself, because a long line is cut, and no file may be out of sight.
+            named = [f"{safe_line(as_run(each))}{', ' if at < len(runs) else ''}" for at, each in enumerate(runs, 1)]
+            named = ["⚠ ", "runs on your machine or in your CI: ", *named]
+            found += hang(tuple(Span(text, "warning") for text in named), width, 2, 1000)
         return [*found, *self._key_lines(width)]
 
     def _key_lines(self, width: int) -> list[Line]:
@@ -319,7 +322,9 @@ class MergePage(BaseScreen):
         for each in keys[:_MOST_KEYS]:
             # One line of a key in PEM does not look like a key: only the line in its file is redacted.
             text = _around_key(each, each.text if is_revealing() else each.redacted)
-            found += hang((Span("  "), say(f"{each.path}:{each.line}", "dim"), Span("  "), say(text)), width, 4, 1000)
+            found += hang(
+                (Span("  "), say_run(f"{each.path}:{each.line}", "dim"), Span("  "), say(text)), width, 4, 1000
+            )
         if len(keys) > _MOST_KEYS:
             more = counted(len(keys) - _MOST_KEYS, "more line")
             found += hang((Span("  "), Span(f"{more}: look at the diff", "warning")), width, 4, 3)
@@ -382,7 +387,7 @@ class MergePage(BaseScreen):
             if again is None or _shown_of(again) != _shown_of(seen):
                 raise TryLaterError(f"not merged: the work of {self._agent} or the branch has just changed")
             # The check has just taken the snapshot.
-            made = self._merge(replace(terms, now=True), dry_run=False, sha256=seen.changes.sha256)
+            made = self._merge(replace(terms, now=True), dry_run=False, seen=seen)
             if made is None:
                 return f"nothing to merge: the work of {self._agent} is there already"
             merged.append(made.acceptance)
@@ -409,6 +414,6 @@ def _around_key(line: "KeyLine", text: str) -> str:
     return text[begin : begin + _MOST_OF_LINE]
 
 
-def _shown_of(merge: "Merge") -> tuple[str, str]:
-    """Return what identifies a preview: the snapshot, and the commit that it is put upon."""
-    return merge.acceptance.commit, merge.acceptance.before
+def _shown_of(merge: "Merge") -> tuple[str, str, str]:
+    """Return what identifies a preview: the snapshot, and the branch and its commit that it is put upon."""
+    return merge.acceptance.commit, merge.acceptance.ref, merge.acceptance.before
