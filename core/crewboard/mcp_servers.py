@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from crewboard.errors import BadDataError, UsageError
 from crewboard.records.base import check_depth, describe_invalid
 from crewboard.redaction import hidden, is_secret, redact
 from crewboard.type_files import open_folder, read_regular
+from crewboard.untrusted import as_run
 
 FILE = ".mcp.json"
 """The file of the servers of a project, in the form that Claude Code reads."""
@@ -58,7 +60,7 @@ class McpServer(Struct, frozen=True):
     @property
     def shown(self) -> str:
         """Return the command line or the address, without the values of variables, on one line."""
-        return on_one_line(self.url or " ".join([self.command, *self.args]))
+        return on_one_line(self.url or shlex.join([self.command, *self.args]))
 
     @property
     def variables(self) -> list[str]:
@@ -81,7 +83,7 @@ class McpServer(Struct, frozen=True):
         """Return the variables that it sets and the headers that it is sent, each on one line."""
         env_lines = [f"env {name}={value}" for name, value in self.shown_env.items()]
         lines = env_lines + [f"header {name}: {value}" for name, value in self.shown_headers.items()]
-        return [" ".join(on_one_line(line).split()) for line in lines]
+        return [on_one_line(line) for line in lines]
 
     def sha256(self, root: Path) -> str:
         """Return what identifies this server in this workspace. A changed one is another one."""
@@ -100,9 +102,10 @@ class McpServer(Struct, frozen=True):
 def on_one_line(text: str) -> str:
     """Return a text of an entry on one line.
 
-    Its line breaks are marked: for a shell among the arguments, one ends a command or a comment.
+    Its line breaks are marked: for a shell among the arguments, one ends a command or a comment. So is each blank that
+    separates no words there.
     """
-    return text.replace("\n", " ␊ ")
+    return as_run(text).replace("\n", " ␊ ").replace("\t", "␉")
 
 
 _SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie"})

@@ -20,6 +20,7 @@ from crewboard import acceptances, type_files
 from crewboard.acceptances import Acceptance
 from crewboard.errors import BadDataError, UsageError
 from crewboard.names import PROJECT_FILES, imports_of
+from crewboard.records.base import counted
 from crewboard.type_files import SKILL_FILE, SKILLS_FOLDER, open_folder
 
 NAME = re.compile(r"\w[\w .:-]*")
@@ -30,8 +31,8 @@ MAX_SKILLS = 100
 """Skills of one folder that are looked at."""
 
 MAX_FILES = 500
-MAX_BYTES = 20 * 1024 * 1024
-"""Files of one skill, and their size."""
+MAX_BYTES = 10 * 1024 * 1024
+"""Files of one skill, and their size. No file tool reads more."""
 
 LEFT_OUT = "__pycache__"
 """Folders of a skill that are made when its scripts run, and that do not count as a part of it."""
@@ -76,24 +77,37 @@ def find_all(root: Path) -> list[ProjectSkill]:
 
     Of the files, those that agents can write: in a folder below the root, or imported.
     """
-    commands = (_file(root, f"/{name}") for name in command_names(root))
-    return [*_skills(root), *_project_files(root), *filter(None, commands)]
+    return list_all(root)[0]
 
 
-def _project_files(root: Path) -> Iterator[ProjectSkill]:
+def list_all(root: Path) -> tuple[list[ProjectSkill], list[str]]:
+    """Return `find_all`, and what was not looked at because there are too many, each in words."""
+    left_out: list[str] = []
+    names = _command_names(root)
+    commands = (_file(root, f"/{name}") for name in names[:_MOST_COMMANDS])
+    found = [*_skills(root, left_out), *_project_files(root, left_out), *filter(None, commands)]
+    if more := len(names[_MOST_COMMANDS:]):
+        left_out.append(f"{counted(more, 'more command')} in {COMMANDS_FOLDER}")
+    return found, left_out
+
+
+def _project_files(root: Path, left_out: list[str]) -> Iterator[ProjectSkill]:
     """Yield the project's files and what they import, also what an imported file imports, accepted or not."""
-    waiting = [*_found_below(root)]
+    waiting = [*_found_below(root, left_out)]
     found = {*waiting}
     for name in PROJECT_FILES:
         if (top := _file(root, f"@{name}")) is not None:
             found.update(PROJECT_FILES)
             waiting += _new_imports(top.text, name, found)
             break
-    while waiting and len(found) <= _MOST_FILES:
-        name = waiting.pop(0)
+    looked = 0
+    while waiting and looked < _MOST_FILES:
+        name, looked = waiting.pop(0), looked + 1
         if (file := _file(root, f"@{name}")) is not None:
             yield file
             waiting += _new_imports(file.text, name, found)
+    if waiting:
+        left_out.append(f"{counted(len(waiting), 'more file')} that are told or imported as @PATH")
 
 
 def _new_imports(text: str, name: str, found: set[str]) -> list[str]:
@@ -102,7 +116,7 @@ def _new_imports(text: str, name: str, found: set[str]) -> list[str]:
     return new
 
 
-def _found_below(root: Path) -> Iterator[str]:
+def _found_below(root: Path, left_out: list[str]) -> Iterator[str]:
     """Yield the paths of the project's files in folders below the root."""
     waiting, seen = [""], 0
     while waiting and seen < _MOST_FOLDERS:
@@ -118,15 +132,21 @@ def _found_below(root: Path) -> Iterator[str]:
                 yield path
             elif is_folder and not name.startswith(".") and name not in _NOT_SEARCHED:
                 waiting.append(path)
+    if waiting:
+        left_out.append(f"{counted(len(waiting), 'more folder')}, and what is in them")
 
 
 def command_names(root: Path) -> list[str]:
     """Return the names of the project's commands: `fix`, and `web:fix` for one in the folder `web`."""
+    return _command_names(root)[:_MOST_COMMANDS]
+
+
+def _command_names(root: Path) -> list[str]:
     found: list[str] = []
     for folder in ("", *(f"/{name}" for name in _entries(root, COMMANDS_FOLDER) if "." not in name)):
         names = [name[:-3] for name in _entries(root, COMMANDS_FOLDER + folder) if name.endswith(".md")]
         found += [f"{folder[1:]}:{name}" if folder else name for name in names]
-    return [name for name in found if COMMAND.fullmatch(f"/{name}")][:_MOST_COMMANDS]
+    return [name for name in found if COMMAND.fullmatch(f"/{name}")]
 
 
 def _entries(root: Path, folder: str) -> list[str]:
@@ -160,13 +180,13 @@ def _file(root: Path, name: str) -> ProjectSkill | None:
     return ProjectSkill(name, hashlib.sha256(data).hexdigest(), data.decode("utf-8", "replace"))
 
 
-def _skills(root: Path) -> list[ProjectSkill]:
-    try:
-        with open_folder(root, SKILLS_FOLDER) as opened:
-            names = sorted(os.listdir(opened))[:MAX_SKILLS]  # noqa: PTH208  a descriptor
-    except OSError:
-        return []
-    return [skill for name in names if not name.startswith("@") and (skill := _read(root, name)) is not None]
+def _skills(root: Path, left_out: list[str]) -> list[ProjectSkill]:
+    names = _entries(root, SKILLS_FOLDER)
+    if more := len(names[MAX_SKILLS:]):
+        left_out.append(f"{counted(more, 'more name')} in {SKILLS_FOLDER}")
+    return [
+        skill for name in names[:MAX_SKILLS] if not name.startswith("@") and (skill := _read(root, name)) is not None
+    ]
 
 
 def _read(root: Path, name: str) -> ProjectSkill | None:
@@ -217,7 +237,7 @@ def find(root: Path, name: str) -> ProjectSkill:
         UsageError: There is none, or it cannot be used.
     """
     is_name = COMMAND.fullmatch(name) or name.startswith("@")
-    found = _file(root, name) if is_name else {each.name: each for each in _skills(root)}.get(name)
+    found = _file(root, name) if is_name else {each.name: each for each in _skills(root, [])}.get(name)
     if found is None:
         raise UsageError(f"there is no skill {name!r}; there are {', '.join(x.name for x in find_all(root)) or 'none'}")
     if found.why:

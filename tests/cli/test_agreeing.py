@@ -12,6 +12,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from crewboard import skill_files
 from crewboard.commands.context import create
 from crewboard.records.base import JsonValue
 from crewboard.store.layout import TeamDirectory
@@ -186,6 +187,69 @@ def test_several_skills_are_bound_together(cli: Cli) -> None:
     (folder / "two.md").write_text("Look.")
     assert cli(*shlex.split(both)).code == 0
     assert {each["state"] for each in cli("skills", "--json").json} == {"accepted"}
+
+
+def test_a_skill_is_accepted_for_all_teams_of_a_workspace(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", cli.environment["XDG_STATE_HOME"])
+    for name in ("first", "second"):
+        create(cli.root, name)
+    offer = _offer_skill(cli)
+    offer.write("harmless")
+    shown = _printed(cli(*offer.listed).out, offer.accept)
+    assert cli(*shown).code == 0
+    assert offer.is_accepted()
+    cli("--team", "third", "skills", "trust", "own").refused(2, "there is no team 'third'")
+
+
+def test_a_flood_says_what_is_not_listed_and_is_not_accepted(cli: Cli) -> None:
+    commands = cli.root / ".claude/commands"
+    commands.mkdir(parents=True)
+    for at in range(203):
+        (commands / f"c{at:03}.md").write_text("Look.")
+    for at in range(102):
+        folder = cli.root / f".claude/skills/s{at:03}"
+        folder.mkdir(parents=True)
+        (folder / "SKILL.md").write_text("---\ndescription: looks\n---\nLook.\n")
+    (cli.root / "CLAUDE.md").write_text("\n".join(f"@d{at}.md" for at in range(503)))
+    for at in range(503):
+        (cli.root / f"d{at}.md").write_text("Look.")
+    listed = cli("skills")
+    said = "not listed, and not accepted by these commands:"
+    assert [line.split(" more ")[0] for line in listed.err.splitlines()] == [f"{said} {n}" for n in (2, 3, 3)]
+    assert cli("skills", "--json").err == listed.err
+    shown = {each["name"] for each in cli("skills", "--json").json}
+    (all_of_them,) = re.findall(r"all \d+ of them: `crewboard (skills trust [^`]*)`", listed.out)
+    assert cli(*shlex.split(all_of_them)).code == 0
+    accepted = {each.name for each in skill_files.find_all(cli.root)}
+    records = skill_files.accepted(cli.root, cli.environment)
+    assert shown == accepted == {*records}
+    assert "s101" not in records
+
+
+_ALIKE = [["a b"], ["a", "b"], ["a  b"], ["a\tb"], ["'a", "b'"], ["a\N{EM SPACE}b"], ["", "a b"]]
+
+
+@pytest.mark.parametrize("args", _ALIKE)
+def test_two_command_lines_of_a_server_never_look_the_same(cli: Cli, args: list[str]) -> None:
+    def shown(given: list[str]) -> str:
+        (cli.root / ".mcp.json").write_text(json.dumps({"mcpServers": {"own": {"command": "sh", "args": given}}}))
+        return re.sub(r"--sha256 \w+", "", cli("mcp").out + cli("mcp", "approve", "own").err)
+
+    assert [each for each in _ALIKE if shown(each) == shown(args)] == [args]
+
+
+def test_what_looks_like_a_key_in_a_server_can_be_shown(cli: Cli) -> None:
+    key = f"sk-ant-api03-{'x' * 40}"
+    entry: JsonValue = {"command": "serve", "args": [key], "env": {"A_TOKEN": "touch EVIL"}}
+    (cli.root / ".mcp.json").write_text(json.dumps({"mcpServers": {"own": entry}}))
+    hidden = cli("mcp")
+    assert hidden.err == "what looks like a key is hidden in own: `crewboard mcp --reveal` shows it\n"
+    assert "touch EVIL" not in hidden.out
+    revealed = cli("mcp", "--reveal")
+    assert f"serve {key}\n" in revealed.out
+    assert "env A_TOKEN=touch EVIL" in revealed.out
+    assert revealed.err == ""
+    assert key not in cli("mcp", "--reveal", "--json").out
 
 
 def test_several_servers_are_bound_together(cli: Cli) -> None:

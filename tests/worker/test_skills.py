@@ -19,6 +19,7 @@ from crewboard.type_files import find, trust
 from crewboard.untrusted import undelimit_data
 from crewboard.worker.tools import file_server, skills
 from crewboard.worker.tools.base import Context, FileToolClient, Outcome
+from crewboard.worker.tools.workspace import MAX_FILE
 from tests.crew import WAIT_TIMEOUT, Crew
 from tests.model import calls, says
 
@@ -250,3 +251,7 @@ def test_the_file_server_reads_what_can_be_accepted() -> None:
     """It has limits of its own, so that it starts without the modules that know these."""
     own = file_server.MAX_SKILL, file_server.MAX_SKILL_FILES, file_server.SKILL_LEAVES_OUT
     assert own == (skill_files.MAX_BYTES, skill_files.MAX_FILES, skill_files.LEFT_OUT)
+
+
+def test_a_skill_is_no_larger_than_a_file_that_can_be_read() -> None:
+    assert skill_files.MAX_BYTES == MAX_FILE

@@ -1,5 +1,6 @@
 """The command `mcp`: the MCP servers of a project, and which of them the user accepted."""
 
+import json
 import os
 import shlex
 import shutil
@@ -8,20 +9,21 @@ from typing import Any
 import click
 
 import crewboard as core
-from crewboard import BadDataError, Team, UsageError, mcp_servers, read_team, type_files
+from crewboard import BadDataError, Team, UsageError, mcp_servers, read_team, redaction, type_files
 from crewboard.commands import hire
 from crewboard.commands.context import command_for
 from crewboard.records.base import JsonValue
 from crewboard.records.requests import bound_to, payload_sha256
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, note, say, say_json
-from crewboard_tui.render.sanitize import safe_line
+from crewboard_tui.render.sanitize import is_revealing, revealing, safe_line, safe_text
 
 
 @click.group(invoke_without_command=True)
+@click.option("--reveal", is_flag=True, help="Show the keys in command lines, variables and headers, too; not in JSON.")
 @as_json
 @click.pass_context
-def mcp(context: click.Context, as_json: bool) -> None:
+def mcp(context: click.Context, reveal: bool, as_json: bool) -> None:
     """List the MCP servers of the project, their tools and which you accepted.
 
     Servers come from .mcp.json, in the form of Claude Code, and from the files of types (`mcp:`). Agents use a server
@@ -29,8 +31,15 @@ def mcp(context: click.Context, as_json: bool) -> None:
     accepted with the type. Tools are listed after an agent has started the server.
     """
     if context.invoked_subcommand is not None:
+        if reveal:
+            raise UsageError("--reveal is for the list: `crewboard mcp --reveal`")
         return
     session: Session = context.obj
+    with revealing(wanted=reveal and not as_json):
+        _list(session, as_json=as_json)
+
+
+def _list(session: Session, *, as_json: bool) -> None:
     found = _listed(session)
     if as_json:
         say_json(found)
@@ -39,11 +48,16 @@ def mcp(context: click.Context, as_json: bool) -> None:
         _say_server(session.team, each)
     if not found:
         note(f"no MCP servers; name them in {mcp_servers.FILE}")
+    texts = {each["name"]: redaction.redact(json.dumps(each, ensure_ascii=False)) for each in found}
+    hiding = [name for name, text in texts.items() if redaction.MARK in text]
+    if hiding and not is_revealing():
+        reveals = command_for(session.team, "mcp --reveal")
+        note(f"what looks like a key is hidden in {', '.join(hiding)}: `{reveals}` shows it")
 
 
 def _say_server(team: Team, each: dict[str, Any]) -> None:
     name = each["name"]
-    say(f"{safe_line(name):<12} {each['state']:<8} {safe_line(each['command'] or each['url'])}")
+    say(f"{safe_line(name):<12} {each['state']:<8} {safe_text(each['command'] or each['url'])}")
     lines = [f"env {variable}={value}" for variable, value in each["env"].items()]
     lines += [f"header {header}: {value}" for header, value in each["headers"].items()]
     if each["source"] != mcp_servers.FILE:
@@ -65,7 +79,7 @@ def _say_server(team: Team, each: dict[str, Any]) -> None:
     lines += [f"left out: {text}" for text in each["left_out"]]
     lines += [f"{agent} works without it: {problem}" for agent, problem in each["problems"].items()]
     for line in lines:
-        say(f"             {safe_line(mcp_servers.on_one_line(line))}")
+        say(f"             {safe_text(mcp_servers.on_one_line(line))}")
 
 
 def _listed(session: Session) -> list[dict[str, Any]]:
@@ -109,8 +123,8 @@ def _as_json(session: Session, server: mcp_servers.McpServer, agents: tuple[core
         "type" if server.with_type else "accepted" if accepted else "new",
         command="" if server.url else server.shown,
         url=server.url,
-        env=server.shown_env,
-        headers=server.shown_headers,
+        env=dict(server.env) if is_revealing() else server.shown_env,
+        headers=dict(server.headers) if is_revealing() else server.shown_headers,
         sha256=server.sha256(session.root),
         variables=server.variables,
         changed=[] if accepted else mcp_servers.changes(server, session.root, os.environ),
@@ -173,8 +187,8 @@ def _lines(server: mcp_servers.McpServer, accepted: str = "") -> list[str]:
     """Return what a yes to a server allows."""
     gets = f", with the values of {', '.join(server.variables)}" if server.variables else ""
     return [
-        safe_line(f"{server.name}{accepted}: {server.shown}{gets}"),
-        *(f"  {safe_line(x)}" for x in server.settings),
+        safe_text(f"{server.name}{accepted}: {server.shown}{gets}"),
+        *(f"  {safe_text(x)}" for x in server.settings),
     ]
 
 

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from crewboard import StorageError, Team, skill_files, type_files
+from crewboard import StorageError, Team, UsageError, env, skill_files, type_files
 from crewboard.commands import hire
-from crewboard.commands.context import command_for
+from crewboard.commands.context import command_for, root_options
 from crewboard.records.base import JsonValue
 from crewboard.records.requests import bound_to, payload_sha256
+from crewboard.untrusted import as_run
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, note, say, say_json
 from crewboard_tui.render.sanitize import safe_line
@@ -32,7 +33,7 @@ def skills(context: click.Context, as_json: bool) -> None:
         return
     session: Session = context.obj
     accepted = skill_files.accepted(session.root, os.environ)
-    found = skill_files.find_all(session.root)
+    found, left_out = skill_files.list_all(session.root)
     states = {each.name: _state(each, accepted.get(each.name)) for each in found}
     if as_json:
         rows = [
@@ -40,19 +41,27 @@ def skills(context: click.Context, as_json: bool) -> None:
             for each in found
         ]
         say_json(rows)
+        _note_left_out(left_out)
         return
     for each in found:
-        say(safe_line(f"{each.name:<20} {_SAID[states[each.name]]}{f': {each.why}' if each.why else ''}"))
+        say(safe_line(f"{as_run(each.name):<20} {_SAID[states[each.name]]}{f': {each.why}' if each.why else ''}"))
         if states[each.name] in ("new", "changed"):
-            accept = f"{_accepts(session.team, [each.name])} {bound_to(each.sha256)}"
+            accept = f"{_accepts(session, [each.name])} {bound_to(each.sha256)}"
             unused = "it cannot be sent" if each.name.startswith("/") else "agents are not told of it"
             say(safe_line(f"         {unused}: read {skill_files.place(each.name)}, then `{accept}`"))
     new = [each for each in found if states[each.name] in ("new", "changed")]
     if len(new) > 1:
-        accept = _accepts(session.team, [each.name for each in new])
+        accept = _accepts(session, [each.name for each in new])
         say(safe_line(f"all {len(new)} of them: `{accept} {bound_to(_sha256(new))}`"))
     if not found:
         note(f"no skills in {type_files.SKILLS_FOLDER}")
+    _note_left_out(left_out)
+
+
+def _note_left_out(left_out: list[str]) -> None:
+    """Report on stderr what is not listed: nothing above is about it, and no printed command accepts it."""
+    for each in left_out:
+        note(safe_line(f"not listed, and not accepted by these commands: {each}; remove what you do not use"))
 
 
 _SAID = {
@@ -89,9 +98,13 @@ def trust(session: Session, names: tuple[str, ...], sha256: str | None) -> None:
     what = f"{', '.join(each.name for each in chosen)} ({places})"
     lines = (line for each in chosen for line in _lines_of_skill(each))
     seen = common.Shown(what, _sha256(chosen), f"read {places}", lambda: lines)
-    common.require_yes(sha256, seen, _accepts(session.team, names))
+    common.require_yes(sha256, seen, _accepts(session, names))
+    team = _team(session)
     for each in chosen:
-        hire.trust_skill(session.team, each)
+        if team is None:
+            skill_files.trust(each, session.root, os.environ)
+        else:
+            hire.trust_skill(team, each)
         until = "it" if each.name[0] in "@/" else "one of its files"
         say(safe_line(f"{each.name} ({skill_files.place(each.name)}) is accepted until {until} changes"))
 
@@ -102,9 +115,22 @@ def _sha256(chosen: list[skill_files.ProjectSkill]) -> str:
     return chosen[0].sha256 if len(chosen) == 1 else payload_sha256({"skills": digests})
 
 
-def _accepts(team: Team, names: Iterable[str]) -> str:
+def _team(session: Session) -> Team | None:
+    """Return the chosen team; None if none of several is chosen: a yes to a skill is for all of the workspace."""
+    try:
+        return session.team
+    except UsageError:
+        if session.team_option is not None or env.team():
+            raise
+        return None
+
+
+def _accepts(session: Session, names: Iterable[str]) -> str:
     """Return the command that accepts skills: an agent may have chosen their names."""
-    return command_for(team, shlex.join(["skills", "trust", *names]))
+    words = ["skills", "trust", *names]
+    if (team := _team(session)) is not None:
+        return command_for(team, shlex.join(words))
+    return shlex.join(["crewboard", *root_options(session.root), *words])
 
 
 def tell_new_skills(team: Team) -> None:

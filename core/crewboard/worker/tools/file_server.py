@@ -22,6 +22,7 @@ from crewboard import edits, media
 from crewboard.names import PROJECT_FILES, imports_of
 from crewboard.worker.tools.workspace import (
     HIDDEN,
+    MAX_FILE,
     Change,
     Found,
     Limits,
@@ -47,7 +48,7 @@ MAX_IMPORTS = 20
 MAX_IMPORT_DEPTH = 5
 """Number of imports that may lead from a project's file to another file."""
 
-MAX_SKILL = 20 * 1024 * 1024
+MAX_SKILL = MAX_FILE
 MAX_SKILL_FILES = 500
 MAX_SKILL_TEXT = 100_000
 SKILL_LEAVES_OUT = "__pycache__"
