@@ -11,7 +11,7 @@ from crewboard.errors import UsageError
 from crewboard.records.agents import Definition, Effort, Terms, Thinking, ToolPattern
 from crewboard.records.base import counted
 from crewboard.records.events import Answer
-from crewboard.untrusted import as_run
+from crewboard.untrusted import on_one_line
 from crewboard.web import TOOLS as WEB_TOOLS
 
 READ_TOOLS = ("read_file", "glob", "grep", "list_dir")
@@ -279,7 +279,7 @@ def describe_powers(kind: AgentType) -> str:
     wanted = (("run commands", kind.executes), ("write files", kind.writes), (f"use the web{on}", kind.web))
     may = [word for word, is_wanted in wanted if is_wanted]
     tools = ", ".join((*kind.tools, *kind.mcp)) or "none"
-    return (
+    return on_one_line(
         f"it may {' and '.join(may) or 'only read'} (tools: {tools}), uses {kind.model}, and "
         f"its instructions ({counted(len(kind.prompt), 'character')}) become part of the system prompt"
         + "".join(f"; {limit}" for limit in describe_limits(kind))
@@ -294,12 +294,12 @@ def describe_limits(kind: AgentType) -> list[str]:
         "asks before each command": kind.asks == "commands",
         f"at most {kind.max_turns} model calls": kind.max_turns,
         "a checkout of its own": kind.worktree,
-        f"only {as_run(', '.join(f'{each.tool} {each.pattern}' for each in kind.only))}": kind.only,
-        f"never {as_run(', '.join(f'{each.tool} {each.pattern}' for each in kind.denied))}": kind.denied,
+        f"only {', '.join(f'{each.tool} {each.pattern}' for each in kind.only)}": kind.only,
+        f"never {', '.join(f'{each.tool} {each.pattern}' for each in kind.denied)}": kind.denied,
         f"loads the skills {', '.join(kind.skills)}": kind.skills,
         f"brings the MCP servers {', '.join(kind.mcp_servers)}": kind.mcp_servers,
     }
-    return [text for text, applies in said.items() if applies]
+    return [on_one_line(text) for text, applies in said.items() if applies]
 
 
 def may_use_server(patterns: Iterable[str], server: str) -> bool:

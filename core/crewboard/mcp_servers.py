@@ -24,7 +24,7 @@ from crewboard.errors import BadDataError, UsageError
 from crewboard.records.base import check_depth, describe_invalid
 from crewboard.redaction import hidden, is_secret, redact
 from crewboard.type_files import open_folder, read_regular
-from crewboard.untrusted import as_run
+from crewboard.untrusted import on_one_line
 
 FILE = ".mcp.json"
 """The file of the servers of a project, in the form that Claude Code reads."""
@@ -97,15 +97,6 @@ class McpServer(Struct, frozen=True):
             dict(self.headers),
         ]
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode("utf-8", "replace")).hexdigest()
-
-
-def on_one_line(text: str) -> str:
-    """Return a text of an entry on one line.
-
-    Its line breaks are marked: for a shell among the arguments, one ends a command or a comment. So is each blank that
-    separates no words there.
-    """
-    return as_run(text).replace("\n", " ␊ ").replace("\t", "␉")
 
 
 _SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie"})

@@ -25,7 +25,7 @@ _DATA = re.compile(_DELIMITED.format(tag="data"), re.DOTALL)
 _UNSEEN = re.compile(
     # What shows nothing, or breaks lines, although it is no control character.
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2028\u2029\u2065\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8"
-    "\U00016fe4\U0001d159\U000e0000-\U000e0fff"
+    "\U00013439-\U00013446\U00016fe4\U0001d159\U000e0000-\U000e0fff"
     # What strikes out, covers or encloses the character before it.
     "\u0334-\u0338\u0488\u0489\u1abe\u1cd4\u1ce2-\u1ce8\u20d2\u20d3\u20d8-\u20da\u20dd-\u20e0\u20e2-\u20e6\u20ea\u20eb"
     "\ua670-\ua672\U00010a39\U00016af0-\U00016af4\U0001bc9e\U0001d167-\U0001d169"
@@ -34,8 +34,8 @@ _UNSEEN = re.compile(
 )
 _SUSPECT = re.compile(r"[^\x20-\x7e\n\t]")
 
-_BLANKS = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
-"""What looks like a blank and separates no words of a command."""
+_ALIKE = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\u037e\u1fef\u212a]")
+"""What looks like a blank and separates no words of a command; and what Unicode has as another ; ` and K."""
 
 _EMOJI = "\ufe0f"
 _KEYCAP = "\u20e3"
@@ -120,11 +120,17 @@ def visible_values(value: Any) -> Any:  # noqa: ANN401  any JSON value
 
 
 def as_run(text: str) -> str:
-    """Return a text that is run, or names a file or a branch, with a mark for each blank that no shell takes for one.
+    """Return a text that is run, or names a file or a branch, with marks for blanks that no shell takes for one.
 
-    In prose such blanks are ordinary, as before a French colon and in Japanese, so `visible` leaves them.
+    Also for what looks exactly like a semicolon and is none. In prose such blanks are ordinary, as before a French
+    colon and in Japanese, so `visible` leaves them.
     """
-    return text if text.isascii() else _BLANKS.sub(_by_number, text)
+    return text if text.isascii() else _ALIKE.sub(_by_number, text)
+
+
+def on_one_line(text: str) -> str:
+    """Return `as_run` on one line: a line break, at which a command or a comment ends, and a tab are marks, too."""
+    return as_run(text).replace("\n", " ␊ ").replace("\t", "␉")
 
 
 def _by_number(found: re.Match[str]) -> str:

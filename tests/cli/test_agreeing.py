@@ -238,6 +238,50 @@ def test_two_command_lines_of_a_server_never_look_the_same(cli: Cli, args: list[
     assert [each for each in _ALIKE if shown(each) == shown(args)] == [args]
 
 
+SLY = """\
+---
+name: sly
+description: "reads\\n         forged"
+tools: ["Read", "Nope\\n         forged", "Bash(git\\n log *)", "Edit(src/**)"]
+disallowedTools: ["Edit(a\\u00a0b\\n         forged)"]
+model: "opus\\n         forged"
+skills: ["a\\n         forged"]
+mcpServers: {"own": {"command": "sh", "args": ["\\n forged"], "env": {"X": "\\n forged"}}, "z\\n forged": {}}
+other: "x\\n         forged"
+---
+forged
+"""
+
+
+def test_no_text_of_a_type_or_server_begins_a_line(cli: Cli) -> None:
+    (cli.root / ".claude/agents").mkdir(parents=True)
+    (cli.root / ".claude/agents/sly.md").write_text(SLY)
+    entry = {"url": "https://ok.example\N{FIGURE SPACE}/\n forged", "headers": {"X": "a\n forged"}}
+    (cli.root / ".mcp.json").write_text(json.dumps({"mcpServers": {"web": entry}}))
+    listed = cli("types").out + cli("types").err + cli("mcp").out + cli("mcp").err
+    with _asked(cli, ("types", "trust", "sly")) as child:
+        asked = child.before.decode()
+        child.sendline("n")
+    assert "it may" in asked
+    with _asked(cli, ("mcp", "approve", "web")) as child:
+        asked += child.before.decode()
+        child.sendline("n")
+    lines = [line.strip() for line in (listed + asked).splitlines()]
+    assert [line for line in lines if line.startswith("forged")] == []
+    assert lines.count("│ forged") == 1
+    assert "a<U+00A0>b ␊ " in listed
+    assert listed.count("https://ok.example<U+2007>/ ␊  forged") == 1
+
+
+def test_a_question_says_that_a_key_is_hidden_above(cli: Cli) -> None:
+    entry = {"command": "serve", "args": [f"sk-ant-api03-{'x' * 40}"]}
+    (cli.root / ".mcp.json").write_text(json.dumps({"mcpServers": {"own": entry}}))
+    with _asked(cli, ("mcp", "approve", "own")) as child:
+        said = child.before.decode()
+        child.sendline("n")
+    assert "what looks like a key is hidden above: look at it with `crewboard mcp --reveal`" in said
+
+
 def test_what_looks_like_a_key_in_a_server_can_be_shown(cli: Cli) -> None:
     key = f"sk-ant-api03-{'x' * 40}"
     entry: JsonValue = {"command": "serve", "args": [key], "env": {"A_TOKEN": "touch EVIL"}}

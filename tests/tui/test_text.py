@@ -51,6 +51,8 @@ INVISIBLE = [
     *range(0xFFF0, 0xFFF9), *range(0x1BCA0, 0x1BCA4), *range(0x1D173, 0x1D17B), *range(0xE0000, 0xE1000),
     # What has an empty picture, breaks lines, or is no character.
     0x2028, 0x2029, 0x2800, 0x16FE4, 0x1D159, *range(0xFDD0, 0xFDF0),
+    # Blank and joined hieroglyphs.
+    *range(0x13430, 0x13447),
     *(plane << 16 | last for plane in range(17) for last in (0xFFFE, 0xFFFF)),
 ]  # fmt: skip
 
@@ -75,6 +77,12 @@ def test_each_blank_that_separates_no_words_is_marked_in_what_is_run() -> None:
     assert len(blanks) > 15
     assert [each for each in blanks if as_run(f"a{each}b") != f"a<U+{ord(each):04X}>b"] == []
     assert as_run("a b\tc\nd é") == "a b\tc\nd é"
+
+
+def test_what_unicode_has_as_an_ascii_character_is_marked_in_what_is_run() -> None:
+    same = _all(lambda each: not each.isascii() and unicodedata.normalize("NFC", each).isascii())
+    assert "\N{GREEK QUESTION MARK}" in same
+    assert [each for each in same if as_run(each) != f"<U+{ord(each):04X}>"] == []
 
 
 def test_one_line_stays_one_line() -> None:

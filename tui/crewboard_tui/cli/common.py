@@ -449,8 +449,12 @@ def require_yes(given: str | None, seen: Shown, accept: str, *, asks: bool = Tru
         return
     if not (asks and sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(f"{seen.look}, then `{accept} {bound_to(seen.sha256)}` accepts exactly that")
+    hides = False
     for line in seen.lines():
         say(line)
+        hides = hides or redaction.MARK in redaction.redact(line)
+    if hides:
+        note(f"what looks like a key is hidden above: {seen.look}")
     click.confirm(seen.question or f"Accept {seen.what} as shown?", abort=True)
 
 

@@ -48,6 +48,7 @@ from crewboard.records.processes import Exit, HeldStart, describe_exit
 from crewboard.records.requests import bound_to
 from crewboard.store import agents, leases, roster
 from crewboard.store.layout import AgentDirectory
+from crewboard.untrusted import on_one_line
 from crewboard_tui.cli import common
 from crewboard_tui.cli.answers import answers, in_a_row
 from crewboard_tui.cli.common import Session, as_json, clock, columns, cut, note, say, say_json
@@ -500,7 +501,7 @@ def types(context: click.Context, as_json: bool) -> None:
     trusted = partial(type_files.is_trusted, environment=os.environ)
     known, broken = type_files.find_all(session.root)
     for file in broken:
-        note(f"skipped {file.path}: {file.why}; correct the file or remove it")
+        note(on_one_line(f"skipped {file.path}: {file.why}; correct the file or remove it"))
     if as_json:
         say_json([_describe_type(each, trusted=trusted(each)) for each in known.values()])
         return
@@ -545,19 +546,19 @@ def _describe_type(kind: agent_types.AgentType, *, trusted: bool) -> dict[str, A
 def _say_type(kind: agent_types.AgentType) -> None:
     """Print what agents of a type may do."""
     say(f"{kind.name:<8} {kind.summary}")
-    say(f"         tools: {' '.join((*kind.tools, *kind.mcp))}")
+    say(on_one_line(f"         tools: {' '.join((*kind.tools, *kind.mcp))}"))
     if kind.left_out:
         why = "named in its file; crewboard has no such tools, or no such patterns"
-        say(f"         left out: {', '.join(kind.left_out)} ({why})")
+        say(on_one_line(f"         left out: {', '.join(kind.left_out)} ({why})"))
     for problem in kind.not_understood:
-        say(f"         not understood: {problem}")
+        say(on_one_line(f"         not understood: {problem}"))
     if limits := agent_types.describe_limits(kind):
-        say(f"         limits: {'; '.join(limits)}")
+        say(on_one_line(f"         limits: {'; '.join(limits)}"))
     on_the_web = kind.web and (" ".join(kind.allowed_domains) or "any domain")
     how = {"model": kind.model, "effort": kind.effort, "thinking": kind.thinking, "web": on_the_web}
-    say(f"         {', '.join(f'{what}: {value}' for what, value in how.items() if value)}")
+    say(on_one_line(f"         {', '.join(f'{what}: {value}' for what, value in how.items() if value)}"))
     if new := sorted({*kind.skills} & {*skill_files.not_accepted(Path(kind.root), os.environ)}):
-        say(f"         skills that are not accepted, so not loaded: {', '.join(new)} (`crewboard skills`)")
+        say(on_one_line(f"         skills that are not accepted, so not loaded: {', '.join(new)} (`crewboard skills`)"))
 
 
 def _lines_of_type(kind: agent_types.AgentType) -> Iterator[str]:
@@ -565,6 +566,7 @@ def _lines_of_type(kind: agent_types.AgentType) -> Iterator[str]:
     yield f"{kind.name} ({kind.file}): {agent_types.describe_powers(kind)}"
     for server in mcp_servers.of_type(kind).servers.values():
         yield from (f"server {server.name}: {server.shown}", *server.settings)
+    yield from (on_one_line(f"not understood: {problem}") for problem in kind.not_understood)
     yield common.quoted(kind.prompt)
 
 
@@ -586,7 +588,7 @@ def trust(session: Session, name: str, sha256: str | None) -> None:
     commands_hire.trust(session.team, kind)
     say(f"{name} ({kind.file}) is accepted until its file changes: {agent_types.describe_powers(kind)}")
     for problem in kind.not_understood:
-        note(f"not understood: {problem}")
+        note(on_one_line(f"not understood: {problem}"))
 
 
 @types.command()

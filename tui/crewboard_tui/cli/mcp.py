@@ -14,6 +14,7 @@ from crewboard.commands import hire
 from crewboard.commands.context import command_for
 from crewboard.records.base import JsonValue
 from crewboard.records.requests import bound_to, payload_sha256
+from crewboard.untrusted import on_one_line
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, note, say, say_json
 from crewboard_tui.render.sanitize import is_revealing, revealing, safe_line, safe_text
@@ -57,7 +58,7 @@ def _list(session: Session, *, as_json: bool) -> None:
 
 def _say_server(team: Team, each: dict[str, Any]) -> None:
     name = each["name"]
-    say(f"{safe_line(name):<12} {each['state']:<8} {safe_text(each['command'] or each['url'])}")
+    say(f"{safe_line(name):<12} {each['state']:<8} {safe_text(on_one_line(each['command'] or each['url']))}")
     lines = [f"env {variable}={value}" for variable, value in each["env"].items()]
     lines += [f"header {header}: {value}" for header, value in each["headers"].items()]
     if each["source"] != mcp_servers.FILE:
@@ -79,7 +80,7 @@ def _say_server(team: Team, each: dict[str, Any]) -> None:
     lines += [f"left out: {text}" for text in each["left_out"]]
     lines += [f"{agent} works without it: {problem}" for agent, problem in each["problems"].items()]
     for line in lines:
-        say(f"             {safe_text(mcp_servers.on_one_line(line))}")
+        say(f"             {safe_text(on_one_line(line))}")
 
 
 def _listed(session: Session) -> list[dict[str, Any]]:
@@ -179,7 +180,8 @@ def _shown(servers: list[mcp_servers.McpServer], session: Session) -> common.Sho
     # Of several servers, the digest of their digests.
     sha256 = servers[0].sha256(session.root) if len(servers) == 1 else payload_sha256({"servers": digests})
     what = f"{', '.join(server.name for server in servers)} of {mcp_servers.FILE}"
-    look = f"look at it with `{command_for(session.team, 'mcp')}`"
+    hides = any(redaction.MARK in redaction.redact(line) for server in servers for line in _lines(server))
+    look = f"look at it with `{command_for(session.team, 'mcp --reveal' if hides else 'mcp')}`"
     return common.Shown(what, sha256, look, lambda: [line for server in servers for line in _lines(server)])
 
 
