@@ -989,6 +989,14 @@ async def test_a_question_read_in_part_is_shown_before_an_answer(frozen: Frozen)
         assert _request(frozen, "req-1").feedback == "option 0"
 
 
+async def test_blanks_hide_no_end_of_a_choice(frozen: Frozen) -> None:
+    asks: dict[str, JsonValue] = {"question": "Go on?", "options": ["no", f"yes{' ' * 3000}and overwrite it"]}
+    frozen.asks("req-1", "question", "api", 10, asks)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.app.open_need("question:api:req-1")
+        await stage.sees("yes…", "The choices in full", "and overwrite it")
+
+
 @pytest.mark.long
 async def test_a_choice_too_long_for_its_row_can_be_read(frozen: Frozen) -> None:
     long = "keep them, " + "and say on each page that it is old, " * 5 + "then ask again in a year"

@@ -34,8 +34,8 @@ Align = Literal["left", "right"]
 
 
 def one_line(text: str) -> str:
-    """Return untrusted text made safe and on one line, cut to the most that any line can show."""
-    return safe_line(text[:_MOST_SHOWN])
+    """Return untrusted text made safe and on one line, cut to the most that a line can show, then with an ellipsis."""
+    return safe_line(text[:_MOST_SHOWN]) + (ELLIPSIS if len(text) > _MOST_SHOWN else "")
 
 
 def say(text: str, tone: str = "") -> Span:

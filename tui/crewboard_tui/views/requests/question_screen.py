@@ -13,8 +13,8 @@ from crewboard import Request, redaction
 from crewboard_tui.actions.registry import Action, Layer, unavailable
 from crewboard_tui.compose.draft_input import DraftInput, Prose
 from crewboard_tui.keymap.bindings import Key, bindings_of
-from crewboard_tui.render.lines import Line, Span, crop, markdown_lines, say, width_of, wrap
-from crewboard_tui.render.sanitize import revealing
+from crewboard_tui.render.lines import Line, Span, crop, markdown_lines, one_line, say, width_of, wrap
+from crewboard_tui.render.sanitize import revealing, safe_line
 from crewboard_tui.views.base import ONLY_LOOKING, AppContext, BaseScreen, Snapshot
 from crewboard_tui.views.requests.base import TOO_SOON, RequestPage
 from crewboard_tui.views.rows import TALL
@@ -109,8 +109,8 @@ class QuestionScreen(BaseScreen):
         """Yield the question, and all choices if `rows` rows of `room` cells do not show them all, or hide a key."""
         request = self.page.seen
         yield Passage(named(request, "question"), markdown_lines(str(request.payload.get("question", "")), width))
-        hides = any(redaction.redact(option) != option for option in self.options)
-        if hides or len(self.options) > rows or any(width_of(_choice(option)) > room for option in self.options):
+        hides = any(redaction.redact(option) != option or _is_cut(option, room) for option in self.options)
+        if hides or len(self.options) > rows:
             yield Passage(named(request, "choices"), _in_full(self.options, width))
 
     @on(LineView.Scrolled)
@@ -204,6 +204,11 @@ class Choices(LineList):
 
 def _choice(option: str) -> Line:
     return (Span(" "), say(option))
+
+
+def _is_cut(option: str, room: int) -> bool:
+    """Return True if a row of so many cells does not show all of a choice: also one with blanks in it may be long."""
+    return width_of(_choice(option)) > room or one_line(option) != safe_line(option)
 
 
 def _in_full(options: list[str], width: int) -> list[Line]:
