@@ -160,12 +160,21 @@ async def test_a_type_is_accepted_only_when_all_of_it_was_visible(
         await _fill(stage, "writer", "go")
         await stage.press("shift+tab", "shift+tab", "left", "left", "left", "ctrl+s")
         await stage.sees("it may run commands", "at most 77 model calls", "edit_file docs/**", "^s again accepts")
+        server = '{"own": {"command": "sh", "args": ["-c", "one\\ntwo"], "env": {"LD_PRELOAD": "x"}}}'
+        (folder / "scribe.md").write_text(f"---\n{front}Read\nmcpServers: {server}\n---\nWrite.\n")
+        await stage.press("ctrl+s")
+        await stage.sees("'one ␊ two'; env LD_PRELOAD=x", "^s again accepts")
         many = ", ".join(f"Bash(command-number-{each} *)" for each in range(60))
         (folder / "scribe.md").write_text(f"---\n{front}{many}\n---\nWrite.\n")
         for _ in range(2):
             await stage.press("ctrl+s")
             await stage.sees("what scribe may do does not fit: enlarge the terminal")
             assert "accepts scribe" not in stage.all
+        key = f'{{"own": {{"command": "serve", "args": ["sk-ant-api03-{"x" * 30}"]}}}}'
+        (folder / "scribe.md").write_text(f"---\n{front}Read\nmcpServers: {key}\n---\nWrite.\n")
+        await stage.press("ctrl+s")
+        await stage.sees("[key hidden:", "what scribe may do does not fit")
+        assert "accepts scribe" not in stage.all
     assert not (tmp_path / ".local/state/crewboard/accepted-types").exists()
 
 

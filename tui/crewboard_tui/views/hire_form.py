@@ -12,7 +12,19 @@ from textual.suggester import Suggester
 from textual.widget import Widget
 from textual.widgets import Input, Label, TextArea
 
-from crewboard import Hire, HireOptions, TeamView, UsageError, agent_types, env, models, pricing, type_files, web
+from crewboard import (
+    Hire,
+    HireOptions,
+    TeamView,
+    UsageError,
+    agent_types,
+    env,
+    mcp_servers,
+    models,
+    pricing,
+    type_files,
+    web,
+)
 from crewboard.commands import hire as commands_hire
 from crewboard.commands.context import CommandLine, Team
 from crewboard.names import check_agent
@@ -20,9 +32,10 @@ from crewboard.readmodel.states import why_no_host
 from crewboard.records.agents import Effort, Profile, Thinking
 from crewboard.store import hosts, roster
 from crewboard.store.tasks import CLOSED, blockers, check_type
+from crewboard.untrusted import on_one_line
 from crewboard_tui.keymap.bindings import Pressed, bindings_of, default_key
 from crewboard_tui.render.lines import one_line
-from crewboard_tui.render.sanitize import safe_text
+from crewboard_tui.render.sanitize import has_hidden, safe_line, safe_text
 from crewboard_tui.widgets.form import Checkbox, Radio, SegmentedControl, Select
 
 _FOREGROUND = "foreground"
@@ -92,6 +105,7 @@ class HireForm(Vertical):
         pressed: Pressed,
     ) -> None:
         super().__init__(id="form", classes="pane")
+        self._unaccepted = ""
         self._pressed = pressed
         self._first_name = name
         self._types = types
@@ -259,10 +273,12 @@ class HireForm(Vertical):
         kind = self.kind
         self.query_one("#row-unaccepted").display = not self.is_accepted
         if not self.is_accepted:
-            ignored = "".join(f"; not understood: {each}" for each in kind.not_understood)
-            powers = agent_types.describe_powers(kind)
-            text = Content(one_line(f"{kind.file} is not accepted yet: {powers}{ignored}"))
-            self.query_one("#hire-unaccepted", Label).update(text)
+            servers = mcp_servers.of_type(kind).servers.values()
+            said = [each for server in servers for each in (f"server {server.name}: {server.shown}", *server.settings)]
+            said += [f"not understood: {each}" for each in kind.not_understood]
+            text = "; ".join([f"{kind.file} is not accepted yet: {agent_types.describe_powers(kind)}", *said])
+            self._unaccepted = safe_line(on_one_line(text))
+            self.query_one("#hire-unaccepted", Label).update(Content(self._unaccepted))
 
     def scroll_to_warning(self) -> None:
         """Scroll to what the user must accept."""
@@ -272,7 +288,8 @@ class HireForm(Vertical):
     def is_warning_visible(self) -> bool:
         """Return True if all that the user must accept is on the screen now."""
         region = self.query_one("#hire-unaccepted").region
-        return region.area > 0 and self.content_region.contains_region(region)
+        fits = region.area > 0 and self.content_region.contains_region(region)
+        return fits and not has_hidden(self._unaccepted)
 
     def _offer_what_the_model_takes(self) -> None:
         """Offer the effort and thinking that the model takes, and the chosen ones, whose refusal is shown."""
