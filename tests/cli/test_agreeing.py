@@ -442,6 +442,15 @@ def test_a_yes_to_an_import_is_for_all_that_is_in_it(cli: Cli, new_team: TeamDir
     assert _is_empty(new_team)
 
 
+def test_an_import_says_that_a_key_is_hidden_in_what_it_shows(cli: Cli, new_team: TeamDirectory) -> None:
+    key = f"sk-ant-api03-{'x' * 40}"
+    _export(cli.root / "out", {"agents/sue/spec.json": {"type": "code", "role": key}})
+    asked = cli(*IMPORT)
+    assert asked.err.startswith("what looks like a key is hidden above: look at the files of the team\n")
+    assert key not in asked.out
+    assert _is_empty(new_team)
+
+
 def test_mail_that_was_read_is_no_power(cli: Cli, new_team: TeamDirectory) -> None:
     line = json.dumps(LETTER) + "\n"
     _export(cli.root / "out", {"agents/sue/cursor.json": {"offset": len(line)}})

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import click
 
 import crewboard as core
-from crewboard import BadDataError, StorageError, Team, UsageError, agent_types, mcp_servers
+from crewboard import BadDataError, StorageError, Team, UsageError, agent_types, mcp_servers, redaction
 from crewboard.agent_types import AgentType
 from crewboard.commands import context, hosts, stop, transfer
 from crewboard.names import OPERATOR, check_team
@@ -182,6 +182,8 @@ def _agree(
         say(line)
         if text:
             say(common.quoted(text))
+    if not as_json and any(redaction.redact(each) != each for each in contents):
+        note("what looks like a key is hidden above: look at the files of the team")
     accept = f"crewboard {shlex.join(['--root', str(session.root), *command])}"
     common.require_yes(sha256, seen, accept, asks=not as_json)
 
