@@ -10,8 +10,7 @@ from crewboard.commands import answers
 from crewboard.store.operators import OpenDashboard, file_for
 from crewboard_tui import session
 from crewboard_tui.app import CrewboardApp
-from crewboard_tui.drafts import HIRE, Drafts
-from crewboard_tui.history import SENT_KEPT, SentTexts
+from crewboard_tui.drafts import HIRE, SENT_KEPT, Drafts, SentTexts
 from crewboard_tui.settings import Settings
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import opened

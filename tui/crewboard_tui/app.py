@@ -41,8 +41,7 @@ from crewboard.store.layout import DEFAULT_TEAM, TeamDirectory, team_directories
 from crewboard.store.roster import find_team
 from crewboard_tui.background import BackgroundJobs, JobDone, TeamRead
 from crewboard_tui.compose.composer import Composer, PromptLine
-from crewboard_tui.drafts import Drafts, called
-from crewboard_tui.history import SentTexts
+from crewboard_tui.drafts import Drafts, SentTexts, called
 from crewboard_tui.keymap.bindings import BY_ID, bindings_of
 from crewboard_tui.keys import KeyOrder, RestingDriver
 from crewboard_tui.notifications import WAYS, TerminalNotifications

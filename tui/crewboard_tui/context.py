@@ -15,8 +15,7 @@ from crewboard.records.messages import LastVisit
 from crewboard.records.team import Presence
 from crewboard.store import operators
 from crewboard_tui.background import BackgroundJobs, Then
-from crewboard_tui.drafts import Drafts
-from crewboard_tui.history import SentTexts
+from crewboard_tui.drafts import Drafts, SentTexts
 from crewboard_tui.keymap.bindings import BY_ID, show_key
 from crewboard_tui.poller import TeamPoller
 from crewboard_tui.queries import Query, Snapshot

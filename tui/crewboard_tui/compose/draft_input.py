@@ -28,7 +28,7 @@ from crewboard import CrewboardError, StorageError, UsageError, media, redaction
 from crewboard.linux import programs
 from crewboard_tui.compose.parser import ATTACHMENT
 from crewboard_tui.context import AppContext
-from crewboard_tui.history import SentTexts
+from crewboard_tui.drafts import SentTexts
 from crewboard_tui.keymap.bindings import bindings_of
 
 
