@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from crewboard.commands.answers import answer, approve, reject
     from crewboard.commands.context import Team, choose_team
     from crewboard.commands.context import create as create_team
-    from crewboard.commands.control import interrupt, pause, unpause
+    from crewboard.commands.control import interrupt
     from crewboard.commands.hire import Assignment, Hire, resume, spawn
     from crewboard.commands.messages import acknowledge, broadcast, send
     from crewboard.commands.stop import delete as delete_team
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from crewboard.names import LEAD, OPERATOR
+    from crewboard.operations import pause, unpause
     from crewboard.readmodel.reader import TeamReader, read_team
     from crewboard.readmodel.team import AgentView, Need, NeedKind, TeamView
     from crewboard.records.agents import HireOptions, Status
@@ -40,7 +41,7 @@ else:
     _MODULES = {
         "commands.answers": "answer approve reject",
         "commands.context": "Team choose_team create",
-        "commands.control": "interrupt pause unpause",
+        "commands.control": "interrupt",
         "commands.hire": "Assignment Hire resume spawn",
         "commands.messages": "acknowledge broadcast send",
         "commands.stop": "delete remove stop stop_now",
@@ -48,6 +49,7 @@ else:
         "errors": "BadDataError CredentialsError CrewboardError ExitCode LimitError LostLeaseError NoSandboxError "
         "StorageError TryLaterError UntrustedError UsageError",
         "names": "LEAD OPERATOR",
+        "operations": "pause unpause",
         "readmodel.reader": "TeamReader read_team",
         "readmodel.team": "AgentView Need NeedKind TeamView",
         "records.agents": "HireOptions Status",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from crewboard import OPERATOR, BadDataError, Team, read_team
+from crewboard import OPERATOR, BadDataError, Team, operations, read_team
 from crewboard.attach import follow, formats, mirror, places, teams
 from crewboard.commands import answers, control, hire, messages, stop, tasks
 from crewboard.linux import process as linux_process
@@ -415,7 +415,7 @@ def test_what_the_other_program_decides_is_refused_here(replay: Replay, root: Pa
         lambda: hire.spawn(team, hire.Hire(name="x", type="explore", prompt="look")),
         lambda: hire.resume(team, "alpha"),
         lambda: control.change_limits(team, "alpha", budget="$5"),
-        lambda: control.pause(team, "alpha"),
+        lambda: operations.pause(team, "alpha"),
         lambda: control.interrupt(team, "alpha"),
         lambda: stop.stop(team, "alpha"),
         lambda: stop.stop_now(team, "alpha"),

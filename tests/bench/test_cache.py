@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.commands import answers, control, hire, stop
+from crewboard import operations
+from crewboard.commands import answers, hire, stop
 from crewboard.commands.hire import Assignment
 from crewboard.offline.reply import Reply
 from crewboard.records.agents import Tokens
@@ -92,10 +93,10 @@ def test_ten_turns_with_a_pause_and_a_resume(figures: Figures, crew: Crew) -> No
     hired, question = ask(crew)
     stop.stop_now(crew.team, "coder")
     hire.resume(crew.team, "coder")
-    control.pause(crew.team, "coder")
+    operations.pause(crew.team, "coder")
     answers.answer(crew.team, question.id, "yes")
     crew.wait_for("coder", "paused")
-    control.unpause(crew.team, "coder")
+    operations.unpause(crew.team, "coder")
     assert add(figures, "the same, stopped, resumed and paused", *finish(crew, hired)).within()
 
 

@@ -45,7 +45,7 @@ STATUS = {
 """Own and other modules that `status` does without while nothing needs the user."""
 
 OWN = {
-    "crewboard.env", "crewboard.errors", "crewboard.redaction",
+    "crewboard.env", "crewboard.errors", "crewboard.operations", "crewboard.redaction",
     "crewboard_tui.cli", "crewboard_tui.cli.common", "crewboard_tui.cli.program",
 }  # fmt: skip
 """All own modules behind `--version` and `--help`."""

@@ -38,7 +38,7 @@ def test_holding_and_letting_go(crew: Crew, live: Cli) -> None:
     crew.wait_for("scout", "idle")
     assert live("pause", "scout").code == 0
     crew.wait_for("scout", "paused")
-    assert "paused: scout" in live("pause", "--all").out
+    assert live("pause", "--all").out == "scout pauses at its next safe point\n"
     assert live("unpause", "--all").code == 0
     crew.wait_for("scout", "idle")
     assert "was idle" in live("interrupt", "scout", "where are you?").out

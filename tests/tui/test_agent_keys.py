@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from crewboard.commands import hire
-from crewboard.commands import stop as ending
 from crewboard.errors import CredentialsError, TryLaterError
+from crewboard.operations import OPERATIONS, Done
 from crewboard.records.team import OperatorState
 from crewboard.store import json_records, mailbox
 from tests.frozen import Frozen
@@ -23,11 +23,18 @@ class Calls(list[tuple[Any, ...]]):
         self._error = error
         self._returns = returns
 
-    def __call__(self, _team: object, *args: Any, **_more: Any) -> object:
+    def __call__(self, _team: object, *args: Any, **_more: Any) -> Any:  # noqa: ANN401  what the command returns
         self.append(args)
         if self._error is not None:
             raise self._error
         return self._returns
+
+
+def replaced(monkeypatch: pytest.MonkeyPatch, ident: str, says: str = "", error: Exception | None = None) -> Calls:
+    """Replace what an operation does, and record for which agents it is done."""
+    calls = Calls(error, Done(says, {}))
+    monkeypatch.setitem(OPERATIONS, ident, OPERATIONS[ident]._replace(run=calls))
+    return calls
 
 
 async def test_a_message_is_written_at_the_bottom_and_sent(frozen: Frozen) -> None:
@@ -102,8 +109,8 @@ async def test_text_for_marked_agents_is_no_draft_for_a_broadcast(frozen: Frozen
 
 
 async def test_x_asks_to_shut_down_and_shows_a_refusal(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    stop = Calls(TryLaterError("api refuses to shut down: in the middle of a migration"))
-    monkeypatch.setattr(ending, "stop", stop)
+    refusal = TryLaterError("api refuses to shut down: in the middle of a migration")
+    stop = replaced(monkeypatch, "agent.stop", error=refusal)
     async with opened(frozen) as stage:
         await stage.press(*_API, "x")
         await stage.sees("refuses to shut down: in the middle of a migration")
@@ -112,8 +119,7 @@ async def test_x_asks_to_shut_down_and_shows_a_refusal(frozen: Frozen, monkeypat
 
 @pytest.mark.usefixtures("in_time")
 async def test_ending_takes_two_presses(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    end = Calls()
-    monkeypatch.setattr(ending, "stop_now", end)
+    end = replaced(monkeypatch, "agent.end", "api and everything it started is ended")
     async with opened(frozen) as stage:
         await stage.press(*_API, "X")
         await stage.sees("X again within 2 s ends api")
@@ -125,8 +131,7 @@ async def test_ending_takes_two_presses(frozen: Frozen, monkeypatch: pytest.Monk
 
 @pytest.mark.usefixtures("in_time")
 async def test_a_second_press_on_another_agent_ends_no_agent(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    end = Calls()
-    monkeypatch.setattr(ending, "stop_now", end)
+    end = replaced(monkeypatch, "agent.end", "api and everything it started is ended")
     async with opened(frozen) as stage:
         await stage.press(*_API, "X", "j", "X")
         await stage.sees("X again within 2 s ends perf")
@@ -158,8 +163,7 @@ _MARKED = ("j", "j", "j", "j", "j", "space", "space", "space")
 
 @pytest.mark.long
 async def test_x_asks_all_marked_and_says_it_in_one_sentence(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    stop = Calls()
-    monkeypatch.setattr(ending, "stop", stop)
+    stop = replaced(monkeypatch, "agent.stop")
     async with opened(frozen) as stage:
         await stage.press(*_MARKED, "x")
         await stage.sees("3 have shut down: api, perf, ui")
@@ -170,11 +174,12 @@ async def test_x_asks_all_marked_and_says_it_in_one_sentence(frozen: Frozen, mon
 async def test_who_of_the_marked_refused_is_in_the_same_sentence(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(_team: object, name: str) -> None:
+    def stop(_team: object, name: str) -> Done:
         if name == "perf":
             raise TryLaterError("in the middle of a search")
+        return Done("", {})
 
-    monkeypatch.setattr(ending, "stop", stop)
+    monkeypatch.setitem(OPERATIONS, "agent.stop", OPERATIONS["agent.stop"]._replace(run=stop))
     async with opened(frozen) as stage:
         await stage.press(*_MARKED, "x")
         await stage.sees("2 of 3 have shut down: api, ui; not perf: in the middle of a search")
@@ -183,8 +188,7 @@ async def test_who_of_the_marked_refused_is_in_the_same_sentence(
 @pytest.mark.long
 @pytest.mark.usefixtures("in_time")
 async def test_ending_all_marked_takes_two_presses(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    end = Calls()
-    monkeypatch.setattr(ending, "stop_now", end)
+    end = replaced(monkeypatch, "agent.end", "api and everything it started is ended")
     async with opened(frozen) as stage:
         await stage.press(*_MARKED, "X")
         await stage.sees("X again within 2 s ends api, perf, ui")

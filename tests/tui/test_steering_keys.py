@@ -9,12 +9,12 @@ from crewboard.commands import control, hire, stop
 from crewboard.errors import CredentialsError
 from crewboard.protocol import supervisor_client
 from crewboard.records.processes import HeldStart, HeldStarts
-from crewboard.store import agents, json_records
+from crewboard.store import agents, json_records, mailbox
 from crewboard_tui import app as dashboard
 from crewboard_tui.context import AGAIN_WITHIN
 from tests.frozen import Frozen
 from tests.tui.stage import opened
-from tests.tui.test_agent_keys import Calls
+from tests.tui.test_agent_keys import Calls, replaced
 
 _API = ("j", "j", "j", "j", "j")
 
@@ -24,16 +24,15 @@ def _hold(frozen: Frozen, name: str) -> None:
 
 
 async def test_p_pauses_and_goes_on(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    pause, unpause = Calls(), Calls()
-    monkeypatch.setattr(control, "pause", pause)
-    monkeypatch.setattr(control, "unpause", unpause)
+    pause = replaced(monkeypatch, "agent.pause", "api pauses at its next safe point")
+    unpause = replaced(monkeypatch, "agent.unpause", "api continues")
     async with opened(frozen) as stage:
         await stage.settles()
         assert "p pause" not in stage.part("keys")
         await stage.press(*_API)
         await stage.can("p", "pause")
         await stage.press("p")
-        await stage.sees("api pauses at its next safe point")
+        await stage.sees("api pauses at its next safe point; p again takes that back")
         _hold(frozen, "api")
         await stage.until(lambda: _is_held(stage.app, "api"), "the hold to be read")
         await stage.can("p", "continue")
@@ -46,27 +45,28 @@ async def test_p_pauses_and_goes_on(frozen: Frozen, monkeypatch: pytest.MonkeyPa
 async def test_capital_p_pauses_all_agents_and_then_resumes_them(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "pause_all", Calls(returns=["api", "ui"]))
-    monkeypatch.setattr(control, "unpause_all", Calls(returns=["api"]))
+    pause = replaced(monkeypatch, "agent.pause", "")
+    unpause = replaced(monkeypatch, "agent.unpause", "")
     async with opened(frozen) as stage:
         await stage.press("P")
-        await stage.sees("2 agents pause at their next safe point")
+        await stage.sees("9 pause at their next safe point; P again takes that back: ")
         for name in frozen.probe.held:
             _hold(frozen, name)
         await stage.until(lambda: all(_is_held(stage.app, name) for name in frozen.probe.held), "all to be held")
         await stage.press("P")
-        await stage.sees("api continues")
+        await stage.sees("9 continue: ")
+    assert sorted(pause) == sorted(unpause) == sorted((name,) for name in frozen.probe.held)
 
 
 async def test_i_interrupts_with_a_line_or_with_none(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    interrupt = Calls()
+    interrupt = Calls(returns=mailbox.compose("operator", "api", "interrupt", ""))
     monkeypatch.setattr(control, "interrupt", interrupt)
     async with opened(frozen) as stage:
         await stage.press(*_API, "i")
         await stage.sees("interrupt api ›", "empty: where does it stand?")
         await stage.write("stop that")
         await stage.press("enter")
-        await stage.sees("interrupted: api reads it now")
+        await stage.sees("api is interrupted, and reads it now")
         await stage.press("i", "enter")
         await stage.until(lambda: len(interrupt) == 2, "the second")
         await stage.press("i", "escape")

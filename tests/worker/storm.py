@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from crewboard import mcp_servers, skill_files
+from crewboard import mcp_servers, operations, skill_files
 from crewboard.commands import answers, control, hire, messages, stop
 from crewboard.errors import CrewboardError
 from crewboard.offline.conversation import asks_for_summary, read
@@ -223,9 +223,9 @@ class Storm:
         control.interrupt(self.crew.team, name, f"interrupt {self._sent}")
 
     def _pause(self, name: str) -> None:
-        control.pause(self.crew.team, name)
+        operations.pause(self.crew.team, name)
         self._decide_for(0.1)
-        control.unpause(self.crew.team, name)
+        operations.unpause(self.crew.team, name)
 
     def _kill(self, name: str) -> None:
         self.crew.kill(name)

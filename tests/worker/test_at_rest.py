@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from crewboard.commands import control, messages
+from crewboard import operations
+from crewboard.commands import messages
 from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.records.agents import Status
@@ -128,7 +129,7 @@ def test_an_edited_spec_is_noticed_without_a_wake_signal(shared_crew: Crew, monk
     shared_crew.run("edited", "explore", "say hello")
     shared_crew.wait_for("edited", "idle")
     monkeypatch.setattr(supervisor_client, "wake_worker", lambda *_: None)
-    control.pause(shared_crew.team, "edited")
+    operations.pause(shared_crew.team, "edited")
     shared_crew.wait_for("edited", "paused")
 
 

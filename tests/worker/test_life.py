@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import pytest
 
-from crewboard import redaction
+from crewboard import operations, redaction
 from crewboard.commands import answers, control, messages, stop
 from crewboard.commands import hire as hiring
 from crewboard.commands import tasks as board
@@ -297,7 +297,7 @@ async def test_an_idle_agent_decides_before_the_mail_arrives(idler: RunState) ->
 def test_work_left_undone_at_a_stop_stays_unread(shared_crew: Crew) -> None:
     shared_crew.run("leaver", "explore", "say hello")
     shared_crew.wait_for("leaver", "idle")
-    control.pause(shared_crew.team, "leaver")
+    operations.pause(shared_crew.team, "leaver")
     shared_crew.wait_for("leaver", "paused")
     sent = messages.send(shared_crew.team, "leaver", "more work")
     stop.stop(shared_crew.team, "leaver")

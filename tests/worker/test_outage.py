@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pytest
 
+from crewboard import operations
 from crewboard.commands import answers, control, messages, stop
 from crewboard.errors import ExitCode
 from crewboard.offline.reply import Speed, events, message
@@ -320,9 +321,9 @@ def test_pause_interrupt_and_stop_work_in_an_outage(crew_on: Make) -> None:
     )
     crew.hire("held", "explore", "go")
     eventually(lambda: crew.see("held").waits_for_api, "the outage")
-    control.pause(crew.team, "held")
+    operations.pause(crew.team, "held")
     crew.wait_for("held", "paused")
-    control.unpause(crew.team, "held")
+    operations.unpause(crew.team, "held")
     eventually(lambda: crew.see("held").waits_for_api, "the outage")
     sent = control.interrupt(crew.team, "held", "where are you?")
     eventually(lambda: crew.see("held").unread == 0 and crew.see("held").waits_for_api, "the mail")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from crewboard import operations
 from crewboard.commands import answers, control, hire, messages, stop, tasks
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, TryLaterError, UsageError
@@ -496,12 +497,12 @@ def test_a_paused_agent_calls_no_model_until_it_is_let_go(shared_crew: Crew) -> 
     shared_crew.model.give("paused", says("first"), says("second"))
     shared_crew.run("paused", "explore", "go")
     shared_crew.wait_for("paused", "idle")
-    control.pause(shared_crew.team, "paused")
+    operations.pause(shared_crew.team, "paused")
     shared_crew.wait_for("paused", "paused")
     sent = messages.send(shared_crew.team, "paused", "more")
     assert shared_crew.see("paused").state == "paused"
     assert len(shared_crew.model.asked_by("paused")) == 1
-    control.unpause(shared_crew.team, "paused")
+    operations.unpause(shared_crew.team, "paused")
     assert shared_crew.answer_to("paused", sent.id).text == "second"
 
 

@@ -1,4 +1,4 @@
-"""Interrupt, pause and unpause running agents; change the limits and budgets of agents and the team."""
+"""Interrupt agents, let them try again; change the limits and budgets of agents and the team."""
 
 from crewboard import models
 from crewboard.commands import hire, stop
@@ -29,7 +29,7 @@ def interrupt(team: Team, name: str, text: str = "") -> Message:
         UsageError: There is no such agent.
         TryLaterError: It is not running; nothing was sent.
     """
-    agent = _require_alive(team, name)
+    agent = require_alive(team, name)
     message = post(team, name, "interrupt", text.strip() or STATUS_QUESTION)
     supervisor_client.wake_worker(agent.team, name)
     team.note("interrupt", name)
@@ -43,7 +43,7 @@ def retry(team: Team, name: str) -> Message:
         UsageError: There is no such agent.
         TryLaterError: It is not running; nothing was sent.
     """
-    _require_alive(team, name)
+    require_alive(team, name)
     message = post(team, name, "message", RETRY)
     team.note("message", name, message.id)
     return message
@@ -75,54 +75,13 @@ def retry_with(
     return hire.resume(team, name, model=model, network=network, web=web, host=host)
 
 
-def pause(team: Team, name: str) -> None:
-    """Pause an agent at its next safe point. It makes no model call until it is unpaused.
+def require_alive(team: Team, name: str) -> AgentDirectory:
+    """Return the files of an agent that is running.
 
     Raises:
         UsageError: There is no such agent.
         TryLaterError: It is not running.
     """
-    _set_want(team, _require_alive(team, name), "paused")
-
-
-def unpause(team: Team, name: str) -> None:
-    """Let a paused agent continue.
-
-    Raises:
-        UsageError: There is no such agent.
-        TryLaterError: It is not running.
-    """
-    _set_want(team, _require_alive(team, name), "running")
-
-
-def pause_all(team: Team) -> list[str]:
-    """Pause every running agent; return their names."""
-    return _set_want_of_all(team, "paused")
-
-
-def unpause_all(team: Team) -> list[str]:
-    """Let every running agent continue; return their names."""
-    return _set_want_of_all(team, "running")
-
-
-def _set_want_of_all(team: Team, wanted: str) -> list[str]:
-    roster.require_own_agents(team.directory)
-    names = [m.name for m in team.config.members if leases.is_held(team.directory.agent(m.name).lease)]
-    for name in names:
-        _set_want(team, team.directory.agent(name), wanted)
-    return names
-
-
-def _set_want(team: Team, agent: AgentDirectory, wanted: str) -> None:
-    """Set the desired state of an agent unless it is being ended."""
-    spec = agents.spec(agent)
-    if spec is not None and spec.want in ("running", "paused"):
-        agents.want(agent, wanted, run=spec.run)
-    supervisor_client.wake_worker(team.directory, agent.name)
-    team.note("pause" if wanted == "paused" else "unpause", agent.name)
-
-
-def _require_alive(team: Team, name: str) -> AgentDirectory:
     roster.require_own_agents(team.directory)
     agent = team.agent(name)
     if not leases.is_held(agent.lease):

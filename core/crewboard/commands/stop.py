@@ -3,6 +3,7 @@
 import contextlib
 import time
 from pathlib import Path
+from typing import Literal
 
 from crewboard.commands import changes, messages
 from crewboard.commands.context import POLL_INTERVAL, Team, command_for, wait_until
@@ -44,8 +45,12 @@ def _ask(team: Team, name: str, reason: str) -> Request | None:
     return asked
 
 
-def stop(team: Team, name: str, reason: str = "") -> None:
-    """Ask an agent to shut down and wait until it has ended.
+Ending = Literal["ended", "unqueued", "gone"]
+"""What a stop did to an agent: ended it, took it out of the queue, or nothing, because it was not running."""
+
+
+def stop(team: Team, name: str, reason: str = "") -> Ending:
+    """Ask an agent to shut down and wait until it has ended; return what that did.
 
     If it had ended before, acknowledge how.
 
@@ -56,11 +61,11 @@ def stop(team: Team, name: str, reason: str = "") -> None:
         why = f" ({reason})" if reason else ""
         messages.send(team, name, f"The operator asks you to stop{why}: finish what you are doing now, then end.")
         _end_attached(team, attached, name, approvals.SHUTDOWN_TIMEOUT)
-        return
+        return "ended"
     request = ask_to_stop(team, name, reason)
     if request is None:
-        _stop_ended(team, name)
-        return
+        return _stop_ended(team, name)
+    team.tell(f"asked {name} to shut down; it has {approvals.SHUTDOWN_TIMEOUT:.0f} s to answer")
     agent = team.agent(name)
     deadline = time.monotonic() + approvals.SHUTDOWN_TIMEOUT
     while leases.is_held(agent.lease):
@@ -73,10 +78,11 @@ def stop(team: Team, name: str, reason: str = "") -> None:
             raise TryLaterError(f"{name} did not answer; `{command_for(team, f'stop {name} --now')}` ends it anyway")
         time.sleep(POLL_INTERVAL)
     supervisor_client.wake_supervisor(team.directory)
+    return "ended"
 
 
-def stop_now(team: Team, name: str) -> None:
-    """Kill an agent and everything that it started, and wait until it has ended.
+def stop_now(team: Team, name: str) -> Ending:
+    """Kill an agent and everything that it started, and wait until it has ended; return what that did.
 
     If it had ended before, acknowledge how.
 
@@ -85,17 +91,17 @@ def stop_now(team: Team, name: str) -> None:
     """
     if (attached := team.config.attached) is not None:
         _end_attached(team, attached, name, 0)
-        return
+        return "ended"
     agent = team.agent(name)
     if not leases.is_held(agent.lease):
-        _stop_ended(team, name)
-        return
+        return _stop_ended(team, name)
     want_killed(team, name)
     team.note("stop", name, "now")
     supervisor_client.wake_supervisor(team.directory)
     _wait_for_leases(team, [name], _kill_timeout(team), keep_waking=True)
     if leases.is_held(agent.lease):
         raise TryLaterError(_still_running(team, [name]))
+    return "ended"
 
 
 def _end_attached(team: Team, attached: AttachedTeam, name: str, grace: float) -> None:
@@ -106,7 +112,7 @@ def _end_attached(team: Team, attached: AttachedTeam, name: str, grace: float) -
     team.note("stop", name, "" if grace else "now")
 
 
-def _stop_ended(team: Team, name: str) -> None:
+def _stop_ended(team: Team, name: str) -> Ending:
     """Remove an agent that is not running from the queue; if it is not queued, acknowledge its end."""
     agent = team.directory.agent(name)
     spec = json_records.load_or_none(agent.spec, Spec)
@@ -114,9 +120,10 @@ def _stop_ended(team: Team, name: str) -> None:
         _cancel_starts(team, [name])
         team.note("stop", name, "queued")
         supervisor_client.wake_supervisor(team.directory)
-        return
+        return "unqueued"
     _acknowledge_ends(team, [name])
     team.note("acknowledge", name)
+    return "gone"
 
 
 def _is_queued(agent: AgentDirectory, run: int) -> bool:

@@ -1,6 +1,6 @@
 """Actions on agents and needs, for every view that selects one: hire, stop, pause, resume, acknowledge, answer."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -10,18 +10,16 @@ from msgspec import Struct
 from crewboard import LEAD, AgentView, HireOptions, Need, Request, Team, TeamView, TryLaterError, models, pricing
 from crewboard.commands import answers, control, hosts, messages
 from crewboard.commands import hire as commands_hire
-from crewboard.commands import stop as commands_stop
 from crewboard.commands import undo as commands_undo
 from crewboard.commands.context import command_for
+from crewboard.operations import OPERATIONS, Operation
 from crewboard.readmodel.needs import to_acknowledge
-from crewboard.store.tasks import CLOSED
 from crewboard_tui.actions.registry import Action, Selection, aimed, either, for_fitting, not_for
 from crewboard_tui.actions.tasks import TaskActions
 from crewboard_tui.background import run_for_each
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.context import AGAIN_WITHIN, AppContext
 from crewboard_tui.keymap.bindings import BY_ID
-from crewboard_tui.render.formats import format_path
 from crewboard_tui.render.lines import clip_middle, one_line
 
 if TYPE_CHECKING:
@@ -39,21 +37,22 @@ class AgentActions:
 
     def __init__(self, context: AppContext) -> None:
         self._context = context
-        self._armed: tuple[frozenset[str], float] = (frozenset(), 0.0)
-        """The agents that the first press of `X` was for, and when it was."""
+        self._armed: tuple[tuple[str, ...], float] = ((), 0.0)
+        """The operation and the agents that the first of two presses was for, and when it was."""
         self.actions = (
             for_fitting("agent.answer", self._answer, lambda agent: bool(agent.asks)),
             for_fitting("agent.resume", self._resume, _is_resumable, _resume_label),
             for_fitting("agent.fresh", self._resume_fresh, _is_over),
-            Action("agent.acknowledge", self._acknowledge, self._why_no_acknowledge, self._acknowledge_label),
+            Action(
+                "agent.acknowledge",
+                self._acknowledge,
+                lambda selection: None if self._seen(selection) else not_for(selection),
+                self._acknowledge_label,
+            ),
             for_fitting("agent.limit", self._raise_limit, lambda agent: agent.limit is not None),
             Action("agent.hire", self._hire),
             Action("agent.clone", self._clone, _why_no_clone),
-            for_fitting("agent.stop", self._stop, _can_stop),
-            for_fitting("agent.end", self._end, _is_alive),
-            Action("agent.remove", self._remove, self._why_no_remove),
-            for_fitting("agent.pause", self._pause, _is_alive, self._pause_label),
-            Action("agent.pause_all", self._pause_all, self._why_no_pause_all, self._pause_all_label),
+            *(action for each in OPERATIONS.values() if each.keys and not each.composes for action in self._of(each)),
             PuttingBack(context).action,
         )
 
@@ -82,113 +81,59 @@ class AgentActions:
         if asks:
             self._context.navigator.open_request(asks[0])
 
-    # ---------------------------------------------------------------------------------------------------- pausing
+    # -------------------------------------------------------------------------------------------------- operations
 
-    def _pause_label(self, selection: Selection) -> str | None:
-        # Pressed again it undoes what it did.
-        return "continue" if _are_held(selection.agents) else None
+    def _of(self, operation: Operation) -> Iterator[Action]:
+        """Yield the action of an operation on the selection, and the one on the whole team if there is one."""
+        back = OPERATIONS.get(operation.back, operation)
 
-    def _pause(self, selection: Selection) -> None:
-        living = [agent for agent in selection.agents if agent.alive]
-        running = [agent.name for agent in living if not _is_held(agent)]
-        if running:
-            self._for_all("pausing", running, self._pause_one, "pause at their next safe point", selection)
-        else:
-            self._for_all("unpausing", [agent.name for agent in living], self._unpause_one, "continue", selection)
+        def way(selection: Selection) -> Operation:
+            return operation if any(map(operation.fits, selection.agents)) else back
 
-    def _pause_one(self, name: str) -> str:
-        control.pause(self._context.team, name)
-        return f"{name} pauses at its next safe point; {self._context.key('agent.pause')} again lets it continue"
+        yield for_fitting(
+            operation.ident,
+            lambda selection: self._confirm(way(selection), selection, operation.ident),
+            lambda agent: operation.fits(agent) or back.fits(agent),
+            lambda selection: None if way(selection) is operation else back.label,
+            lambda who: operation.why_not and operation.why_not(who, self._context.key),
+        )
+        if operation.keys_for_all:
+            ident = f"{operation.ident}_all"
+            yield Action(
+                ident, lambda _: self._confirm(way(Selection(agents=self._team)), Selection(agents=self._team), ident),
+                lambda _: None if any(agent.alive for agent in self._team) else "no agent is running",
+            )  # fmt: skip
 
-    def _unpause_one(self, name: str) -> str:
-        control.unpause(self._context.team, name)
-        return f"{name} continues"
+    def _confirm(self, operation: Operation, selection: Selection, ident: str) -> None:
+        """Do an operation on the agents that it fits, once the user has confirmed it where it wants that.
 
-    def _why_no_pause_all(self, _: Selection) -> str | None:
-        return None if any(agent.alive for agent in self._team) else "no agent is running"
+        `ident` is the key that was pressed.
+        """
+        agents = [agent for agent in selection.agents if operation.fits(agent)]
+        names = [agent.name for agent in agents]
 
-    def _pause_all_label(self, _: Selection) -> str | None:
-        return "all continue" if _are_held(self._team) else None
+        key, pressed = self._context.key, (ident, *sorted(names))
+        hint = f"; {key(ident)} again takes that back" if operation.back else ""
 
-    def _pause_all(self, _: Selection) -> None:
-        if _are_held(self._team):
-            self._context.do("continuing all agents", self._unpause_everyone)
-        else:
-            self._context.do("pausing all agents", self._pause_everyone)
+        def do(name: str) -> str:
+            return operation.run(self._context.team, name).says + hint
 
-    def _pause_everyone(self) -> str:
-        held, again = control.pause_all(self._context.team), self._context.key("agent.pause_all")
-        paused = f"{held[0]} pauses at its" if len(held) == 1 else f"{len(held)} agents pause at their"
-        return f"{paused} next safe point; {again} again lets {'it' if len(held) == 1 else 'them'} continue"
-
-    def _unpause_everyone(self) -> str:
-        names = control.unpause_all(self._context.team)
-        return f"{names[0]} continues" if len(names) == 1 else f"{len(names)} agents continue"
-
-    # ----------------------------------------------------------------------------------------------------- ending
-
-    def _stop(self, selection: Selection) -> None:
-        living = [agent.name for agent in selection.agents if _can_stop(agent)]
-        self._for_all("asking to shut down:", living, self._stop_one, "have shut down", selection)
-
-    def _stop_one(self, name: str) -> str:
-        commands_stop.stop(self._context.team, name)
-        return f"{name} has shut down; {self._context.key('agent.resume')} resumes it with its memory"
-
-    def _end(self, selection: Selection) -> None:
-        names = frozenset(agent.name for agent in selection.agents if agent.alive)
-        armed, at = self._armed
-        if names != armed or monotonic() - at > AGAIN_WITHIN:
-            self._armed = (names, monotonic())
-            listed = ", ".join(sorted(names))
-            end, stop = self._context.key("agent.end"), self._context.key("agent.stop")
-            words = (
-                f"{end} again within {AGAIN_WITHIN:.0f} s ends {listed} and everything it started; {stop} asks instead"
-            )
-            self._context.say(words, "warning bold", AGAIN_WITHIN)
-            return
-        self._armed = (frozenset(), 0.0)
-        self._for_all("ending", sorted(names), self._end_one, "and everything they started are ended", selection)
-
-    def _end_one(self, name: str) -> str:
-        commands_stop.stop_now(self._context.team, name)
-        return f"{name} and everything it started is ended"
-
-    def _remove(self, selection: Selection) -> None:
-        """Remove ended agents from the team after the user typed `yes`."""
-        ended = [agent for agent in selection.agents if not agent.alive]
-        names = ", ".join(agent.name for agent in ended)
-
-        def done(text: str | None) -> None:
+        def start(text: str | None = "") -> None:
             if text is not None:
-                chosen = [agent.name for agent in ended]
-                self._for_all("removing", chosen, self._remove_one, "are removed; their files are kept", selection)
+                self._for_all(operation.doing, names, do, operation.done + hint, selection)
 
-        def check(text: str) -> str | None:
-            return None if text.strip() == "yes" else "type yes, or leave"
-
-        hint = f"Type yes · {self._loss(ended)} · {self._context.key('line.leave')} removes none"
-        self._context.navigator.ask(PromptLine(f"remove {names}?", hint=hint, check=check), done)
-
-    def _why_no_remove(self, selection: Selection) -> str | None:
-        if not selection.agents or not all(agent.alive for agent in selection.agents):
-            return None if selection.agents else not_for(selection)
-        running = ", ".join(agent.name for agent in selection.agents)
-        are = "is" if len(selection.agents) == 1 else "are"
-        return f"{running} {are} running; {self._context.key('agent.stop')} stops it first"
-
-    def _loss(self, agents: list[AgentView]) -> str:
-        """Return what is lost when these agents are removed."""
-        view, names = self._context.snapshot.view, {agent.name for agent in agents}
-        open_tasks = [f"#{task.id}" for task in view.tasks if task.owner in names and task.status not in CLOSED]
-        unread = sum(agent.unread for agent in agents)
-        lost = ["its memory ends" if len(agents) == 1 else "their memories end"]
-        lost += [f"{', '.join(open_tasks)} lose{'s' * (len(open_tasks) == 1)} the owner"] if open_tasks else []
-        lost += [f"{unread} unread message{'s' * (unread > 1)} stay{'s' * (unread == 1)} unread"] if unread else []
-        return f"{', '.join(lost)}; the files are kept"
-
-    def _remove_one(self, name: str) -> str:
-        return f"{name} is removed; its files are in {format_path(commands_stop.remove(self._context.team, name))}"
+        (armed, at), self._armed = self._armed, (pressed, monotonic())
+        consequence = operation.consequence(agents, self._context.snapshot.view, key)
+        if operation.confirm == "yes":
+            hint = f"Type yes · {consequence} · {key('line.leave')} {operation.label}s none"
+            prompt = PromptLine(f"{operation.label} {', '.join(names)}?", hint=hint, check=_check_yes)
+            self._context.navigator.ask(prompt, start)
+        elif operation.confirm == "again" and (armed != pressed or monotonic() - at > AGAIN_WITHIN):
+            words = f"{key(ident)} again within {AGAIN_WITHIN:.0f} s {consequence}"
+            self._context.say(words, "warning bold", AGAIN_WITHIN)
+        else:
+            self._armed = ((), 0.0)
+            start()
 
     # --------------------------------------------------------------------------------------------------- resuming
 
@@ -306,9 +251,6 @@ class AgentActions:
         # All agents that were lost with one host have the same need.
         return [need for need in dict.fromkeys(needs) if need.is_acknowledgeable]
 
-    def _why_no_acknowledge(self, selection: Selection) -> str | None:
-        return None if self._seen(selection) else not_for(selection)
-
     def _acknowledge_label(self, selection: Selection) -> str | None:
         names = list(dict.fromkeys(need.agent for need in self._seen(selection)))
         return aimed(BY_ID["agent.acknowledge"].label, names) if selection.marked and names else None
@@ -385,9 +327,6 @@ class PuttingBack:
         self._context.do(f"finding out what can be put back of {agent.name}", check, done)
 
     def _ask(self, agent: AgentView, part: Part | None, seen: "PutBack") -> None:
-        def check(text: str) -> str | None:
-            return None if text.strip() == "yes" else "type yes, or leave"
-
         def done(text: str | None) -> None:
             if text is not None:
                 put = partial(self._put_back, agent, part, seen)
@@ -399,7 +338,7 @@ class PuttingBack:
         leave = self._context.key("line.leave")
         rest = " · what its commands changed stays" if seen.snapshot is None else ""
         hint = f"Type yes · {_files_of(seen)}{rest} · {leave} leaves it as it is"
-        self._context.navigator.ask(PromptLine(f"{agent.name}: put {what} back?", hint=hint, check=check), done)
+        self._context.navigator.ask(PromptLine(f"{agent.name}: put {what} back?", hint=hint, check=_check_yes), done)
 
     def _put_back(self, agent: AgentView, part: Part | None, seen: "PutBack") -> str:
         """Put back exactly what was shown: it is found out again, and refused if something has changed."""
@@ -536,28 +475,8 @@ def _acknowledge_need(team: Team, need: Need) -> None:
             messages.acknowledge(team, name)
 
 
-def _is_alive(agent: AgentView) -> bool:
-    return agent.alive
-
-
-def _can_stop(agent: AgentView) -> bool:
-    """Return True if the agent runs or waits for its start, which a stop cancels."""
-    return agent.alive or agent.state == "queued"
-
-
 def _is_over(agent: AgentView) -> bool:
     return not agent.alive and (agent.state != "starting" or agent.failed_start)
-
-
-def _is_held(agent: AgentView) -> bool:
-    """Return True if it is to be paused, also while its last call is still under way."""
-    return agent.spec.want == "paused" if agent.spec is not None else agent.state == "paused"
-
-
-def _are_held(agents: Iterable[AgentView]) -> bool:
-    """Return True if some of the agents are alive and all of those are to be paused."""
-    living = [agent for agent in agents if agent.alive]
-    return bool(living) and all(_is_held(agent) for agent in living)
 
 
 def _can_retry(agent: AgentView) -> bool:
@@ -579,6 +498,10 @@ def _resume_label(selection: Selection) -> str | None:
         return "other model"
     found = [agent for agent in selection.agents if _is_resumable(agent)]
     return "retry" if found and all(map(_can_retry, found)) else None
+
+
+def _check_yes(text: str) -> str | None:
+    return None if text.strip() == "yes" else "type yes, or leave"
 
 
 def _check_turns(text: str) -> str | None:

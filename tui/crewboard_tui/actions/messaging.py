@@ -4,15 +4,17 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from crewboard import LEAD, CrewboardError, skill_files
-from crewboard.commands import control, hire, messages
+from crewboard.commands import hire, messages
+from crewboard.operations import OPERATIONS
 from crewboard.records.base import counted
-from crewboard_tui.actions.registry import Action, Selection, aimed, for_fitting, not_for
+from crewboard_tui.actions.registry import Action, Selection, aimed, for_fitting
 from crewboard_tui.background import Then
 from crewboard_tui.compose.composer import Composer, ComposeTarget, PromptLine
 from crewboard_tui.compose.parser import COMMANDS, Note, Visit, openings, parse_line, split_attachments
 from crewboard_tui.context import AppContext
 from crewboard_tui.drafts import ALL_AGENTS, TALK, interrupting, to_agents
-from crewboard_tui.keymap.bindings import BY_ID
+
+_INTERRUPT = OPERATIONS["agent.interrupt"]
 
 Unmark = Callable[[Iterable[str]], None]
 
@@ -26,9 +28,18 @@ class Messaging:
         self._held = ""
         """A text that was refused because it looks like a slash command; the same text again is sent."""
         self.actions = (
-            Action("agent.message", self._message, _why_no_message, _message_label),
-            Action("agent.broadcast", self.broadcast, self.why_no_broadcast, self._broadcast_label),
-            for_fitting("agent.interrupt", self._interrupt, lambda agent: agent.alive),
+            for_fitting(
+                "agent.message",
+                lambda selection: self.write_to(list(selection.targets), selection.unmark),
+                lambda _: True,
+            ),
+            Action(
+                "agent.broadcast",
+                self.broadcast,
+                self.why_no_broadcast,
+                lambda selection: aimed("write", selection.marked) if selection.marked else None,
+            ),
+            for_fitting("agent.interrupt", self._interrupt, _INTERRUPT.fits),
             Action("agent.talk", self.talk),
         )
 
@@ -78,9 +89,6 @@ class Messaging:
         self._context.navigator.ask(prompt, done)
 
     # ---------------------------------------------------------------------------------------------------- message
-
-    def _message(self, selection: Selection) -> None:
-        self.write_to(list(selection.targets), selection.unmark)
 
     def write_to(self, names: list[str], unmark: Unmark) -> None:
         """Open an input for a text, and send the text to some agents."""
@@ -168,9 +176,6 @@ class Messaging:
         """Return the reason why there is no agent to write to."""
         return None if self._names else "no agent is running"
 
-    def _broadcast_label(self, selection: Selection) -> str | None:
-        return aimed("write", selection.marked) if selection.marked else None
-
     def broadcast(self, selection: Selection) -> None:
         """Have a text written to the marked agents, else to all."""
         all_names = self._names
@@ -196,22 +201,22 @@ class Messaging:
     # -------------------------------------------------------------------------------------------------- interrupt
 
     def _interrupt(self, selection: Selection) -> None:
-        names = [agent.name for agent in selection.agents if agent.alive]
+        names = [agent.name for agent in selection.agents if _INTERRUPT.fits(agent)]
         target = interrupting(names)
         if names:
             send = partial(self._send_interrupt, names, selection.unmark)
             self.write(ComposeTarget(target, target, send, nothing="where does it stand?"))
 
     def _send_interrupt(self, names: list[str], unmark: Unmark, text: str) -> None:
-        left = list(names)
+        left, said = list(names), list[str]()
         unmark(names)
 
         def interrupt() -> str:
-            messages.send_to_each(left, lambda name: control.interrupt(self._context.team, name, text))
-            return f"interrupted: {', '.join(names)} reads it now"
+            messages.send_to_each(left, lambda name: said.append(_INTERRUPT.run(self._context.team, name, text).says))
+            return said[0] if len(names) == 1 else f"{', '.join(names)} {_INTERRUPT.done}"
 
         keep = keep_unsent(self._context, lambda: interrupting(left), text)
-        self._context.do(f"interrupting {', '.join(names)}", interrupt, settle=keep)
+        self._context.do(f"{_INTERRUPT.doing} {', '.join(names)}", interrupt, settle=keep)
 
     # --------------------------------------------------------------------------------------------------- the lead
 
@@ -249,15 +254,6 @@ class Messaging:
 
 def _opens_view(text: str) -> bool:
     return bool(set(text.split(maxsplit=1)[:1]) & COMMANDS.keys())
-
-
-def _why_no_message(selection: Selection) -> str | None:
-    return None if selection.agents else not_for(selection)
-
-
-def _message_label(selection: Selection) -> str | None:
-    names = [agent.name for agent in selection.agents]
-    return aimed(BY_ID["agent.message"].label, names) if selection.marked and names else None
 
 
 def keep_unsent(context: AppContext, draft: Callable[[], str], text: str) -> Then:

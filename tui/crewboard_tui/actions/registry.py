@@ -136,11 +136,16 @@ def for_fitting(
     run: Callable[[Selection], None],
     fits: Callable[[AgentView], bool],
     label: Callable[[Selection], str | None] = lambda _: None,
+    why_not: Callable[[str], str | None] = lambda _: None,
 ) -> Action:
-    """Return an action on those of the selected agents that it `fits`."""
+    """Return an action on those of the selected agents that it `fits`; `why_not` says why it fits none of them."""
 
     def available(selection: Selection) -> str | None:
-        return None if any(map(fits, selection.agents)) else not_for(selection)
+        if any(map(fits, selection.agents)):
+            return None
+        names = ", ".join(agent.name for agent in selection.agents)
+        reason = why_not(f"{names} {'is' if len(selection.agents) == 1 else 'are'}") if names else None
+        return reason or not_for(selection)
 
     def aimed_label(selection: Selection) -> str | None:
         names = [agent.name for agent in selection.agents if fits(agent)]

@@ -209,7 +209,10 @@ _ELSEWHERE = {"diff": "changes NAME --diff"}
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are given by `sections`: heading → command → `module:name` and first sentence."""
+    """A group whose commands are given by `sections`: heading → command → `module:name` and first sentence.
+
+    There is the command, or a function that returns it.
+    """
 
     def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, tuple[str, str]]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -230,7 +233,7 @@ class LazyGroup(click.Group):
             return None
         module, _, attribute = self._places[cmd_name].partition(":")
         command = getattr(importlib.import_module(f"{PACKAGE}.{module}"), attribute)
-        return command if isinstance(command, click.Command) else None
+        return command if isinstance(command, click.Command) else command(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

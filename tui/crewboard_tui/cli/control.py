@@ -1,5 +1,9 @@
 """The commands that control and stop agents, talk to the lead and change the team's settings."""
 
+import inspect
+from collections.abc import Callable
+from typing import Any
+
 import click
 from msgspec.structs import asdict
 
@@ -7,28 +11,24 @@ from crewboard import (
     CrewboardError,
     ExitCode,
     HireOptions,
-    Status,
     Team,
-    TeamView,
     TryLaterError,
     UsageError,
     pricing,
     read_team,
     type_files,
 )
-from crewboard.commands import answers, control, hire, hosts, messages
-from crewboard.commands import stop as commands_stop
+from crewboard.commands import answers, control, hire, messages
 from crewboard.linux import process as linux_process
 from crewboard.names import SYSTEM
+from crewboard.operations import OPERATIONS, Done
 from crewboard.protocol import supervisor_client
-from crewboard.protocol.approvals import SHUTDOWN_TIMEOUT
 from crewboard.readmodel.needs import to_acknowledge
 from crewboard.readmodel.usage import bill_team
-from crewboard.records.agents import Spec
 from crewboard.records.base import counted
 from crewboard.records.processes import Lease
 from crewboard.records.team import RuleEffect, task_mark
-from crewboard.store import agents, journal, json_records, leases, roster, tasks
+from crewboard.store import agents, journal, leases, roster, tasks
 from crewboard.store.layout import AgentDirectory
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, clock, note, say, say_json
@@ -62,60 +62,61 @@ def lead(context: click.Context, text: str, model: str | None, unsafe_no_sandbox
     context.exit(follow(team, name, lambda: hire.tell_lead(team, text, flags, model), once=False, as_json=as_json))
 
 
-@click.command()
-@common.agent_name
-@click.argument("text", type=common.text, default="")
-@as_json
-@click.pass_obj
-def interrupt(session: Session, name: str, text: str, as_json: bool) -> None:
-    """Stop the present turn or command of the agent NAME, and let it read TEXT.
+def operation(name: str) -> click.Command:
+    """Return the command `name`, which does an operation on agents."""
+    found = next(each for each in OPERATIONS.values() if each.section and each.command == name)
 
-    The agent keeps its assignment. Without TEXT it is asked to report where it stands.
-    """
-    team = session.team
-    was = json_records.load_or_none(team.agent(name).status, Status)
-    message = control.interrupt(team, name, text)
-    if as_json:
-        say_json(message.as_dict())
-    elif was is not None and was.state == "idle":
-        say(f"{name} was idle, nothing to interrupt; it reads your message")
-    else:
-        say(f"interrupted {name}")
+    def run(session: Session, names: tuple[str, ...], *, as_json: bool, all_agents: bool = False, **given: Any) -> None:
+        team = session.team
+        if all_agents == bool(names):
+            raise UsageError("name an agent, or use --all")
+        living = (each for each in team.config.names if leases.is_held(team.directory.agent(each).lease))
+        # All of them, so that a name that is unknown spares the others.
+        agents = [team.agent(each).name for each in dict.fromkeys(names or living)]
+        _do(agents, lambda each: found.run(team, each, **given), as_json=as_json, as_list=all_agents or len(agents) > 1)
 
-
-@click.command()
-@click.argument("name", required=False, shell_complete=common.complete_agent)
-@click.option("--all", "all_agents", is_flag=True, help="All running agents.")
-@click.pass_obj
-def pause(session: Session, name: str | None, all_agents: bool) -> None:
-    """Pause the agent NAME at its next safe point; no model calls until `unpause`."""
-    held = control.pause_all(session.team) if _all(name, all_agents) else [name or ""]
-    if not all_agents:
-        control.pause(session.team, held[0])
-    say("paused: " + (", ".join(held) or "no agent is running"))
+    command = as_json(click.pass_obj(run))
+    if found.all_help:
+        command = click.option("--all", "all_agents", is_flag=True, help=found.all_help)(command)
+    own = list(inspect.signature(found.run).parameters.values())[2:]
+    texts = [each for each in own if each.kind is not each.KEYWORD_ONLY]
+    for each in reversed(own):
+        if each in texts:
+            command = click.argument(each.name, type=common.text, default=each.default)(command)
+        else:
+            command = click.option(f"--{each.name}", is_flag=True, help=found.options[each.name])(command)
+    command = click.argument(
+        "names", metavar="NAME" if texts else "[NAME]..." if found.all_help else "NAME...", nargs=1 if texts else -1,
+        callback=lambda _context, _param, given: (given,) if texts else given,
+        required=not found.all_help, shell_complete=common.complete_agent,
+    )(command)  # fmt: skip
+    return click.command(name, help=inspect.getdoc(found.run))(command)
 
 
-@click.command()
-@click.argument("name", required=False, shell_complete=common.complete_agent)
-@click.option("--all", "all_agents", is_flag=True, help="All paused agents.")
-@click.pass_obj
-def unpause(session: Session, name: str | None, all_agents: bool) -> None:
-    """Let the paused agent NAME continue."""
-    freed = control.unpause_all(session.team) if _all(name, all_agents) else [name or ""]
-    if not all_agents:
-        control.unpause(session.team, freed[0])
-    say("continues: " + (", ".join(freed) or "no agent is running"))
+def _do(names: list[str], run: Callable[[str], Done], *, as_json: bool, as_list: bool) -> None:
+    """Do an operation on some agents at once, and print what came of it; raise the first error after that."""
+    done: dict[str, Done] = {}
+    refused: dict[str, CrewboardError] = {}
 
+    def attempt(name: str) -> None:
+        try:
+            done[name] = run(name)
+        except CrewboardError as error:
+            refused[name] = error
 
-def _all(name: str | None, all_agents: bool) -> bool:
-    """Return True if all agents are meant.
-
-    Raises:
-        UsageError: Both or neither of NAME and --all are given.
-    """
-    if (name is None) != all_agents:
-        raise UsageError("name an agent, or use --all")
-    return all_agents
+    try:
+        hire.at_once(names, attempt)
+    finally:
+        found = [done[name] for name in names if name in done]
+        if as_json and (found or as_list):
+            say_json([each.data for each in found] if as_list else found[0].data)
+        for says in [] if as_json else [each.says for each in found] if names else ["no agent is running"]:
+            say(says)
+    errors = [refused[name] for name in names if name in refused]
+    for error in errors[1:]:
+        note(f"crewboard: {error}")
+    if errors:
+        raise errors[0]
 
 
 @click.command()
@@ -404,63 +405,6 @@ rules.add_command(revoke, "remove")
 
 
 @click.command()
-@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=common.complete_agent)
-@click.option("--now", is_flag=True, help="Do not ask: end it and everything that it started.")
-@as_json
-@click.pass_obj
-def stop(session: Session, names: tuple[str, ...], now: bool, as_json: bool) -> None:
-    """Ask the agents NAME... to shut down, and wait until they are gone.
-
-    A working agent may refuse. If it does, or does not answer within 30 s, it keeps running (exit 75).
-    """
-    team = session.team
-    # All of them, so that a name that is unknown ends none of the others.
-    found = {name: _why_it_ends(team, name) for name in names}
-    ended: dict[str, str] = {}
-    refused: dict[str, CrewboardError] = {}
-
-    def end(name: str) -> None:
-        try:
-            if now:
-                commands_stop.stop_now(team, name)
-            else:
-                if found[name] == _LIVED:
-                    note(f"asked {name} to shut down; it has {SHUTDOWN_TIMEOUT:.0f} s to answer")
-                commands_stop.stop(team, name)
-        except CrewboardError as error:
-            refused[name] = error
-        else:
-            ended[name] = found[name]
-
-    try:
-        hire.at_once(list(found), end)
-    finally:
-        said = [{"name": name, "was_alive": ended[name] == _LIVED, "alive": False} for name in found if name in ended]
-        if as_json and (said or len(found) > 1):
-            say_json(said if len(found) > 1 else said[0])
-        for name in [] if as_json else [name for name in found if name in ended]:
-            say(f"{name} {ended[name]}")
-    errors = [refused[name] for name in found if name in refused]
-    for error in errors[1:]:
-        note(f"crewboard: {error}")
-    if errors:
-        raise errors[0]
-
-
-_LIVED = "has ended"
-
-
-def _why_it_ends(team: Team, name: str) -> str:
-    """Return the words for what a stop does to an agent."""
-    agent = team.agent(name)
-    if leases.is_held(agent.lease):
-        return _LIVED
-    spec = json_records.load_or_none(agent.spec, Spec)
-    queued = spec is not None and hosts.queued(team, name, spec.run)
-    return "was taken out of the queue" if queued else "is not running"
-
-
-@click.command()
 @click.argument("what", metavar="NAME", shell_complete=common.complete_agent)
 @as_json
 @click.pass_obj
@@ -496,7 +440,9 @@ def _acknowledge(team: Team, what: str) -> str:
     needs = to_acknowledge(view, what) if view is not None else ()
     messages.acknowledge_marks(team, dict(mark for need in needs for mark in need.marks), what)
     kinds = {need.kind for need in needs if need.marks}
-    if what == SYSTEM or (kinds and not _has_ended(view, what)):
+    agent = view.agent(what) if view is not None else None
+    has_ended = agent is not None and (agent.has_failed or (agent.is_dead and not agent.acknowledged))
+    if what == SYSTEM or (kinds and not has_ended):
         if not kinds:
             raise TryLaterError("there is nothing to acknowledge that concerns no agent")
         return f"the results of {what}" if kinds == {"result"} else f"what needed you about {what}"
@@ -504,29 +450,6 @@ def _acknowledge(team: Team, what: str) -> str:
     for name in lost or (what,):
         messages.acknowledge(team, name)
     return f"how {', '.join(lost) or what} ended"
-
-
-def _has_ended(view: TeamView | None, name: str) -> bool:
-    """Return True if an agent, or its last assignment, ended in a way that needs the operator."""
-    agent = view.agent(name) if view is not None else None
-    return agent is not None and (agent.has_failed or (agent.is_dead and not agent.acknowledged))
-
-
-@click.command()
-@common.agent_name
-@as_json
-@click.pass_obj
-def remove(session: Session, name: str, as_json: bool) -> None:
-    """Remove the stopped agent NAME from the roster; its files are kept.
-
-    Its worktree is removed, too. If that has unmerged work, nothing is removed: merge or discard it first.
-    """
-    kept = commands_stop.remove(session.team, name)
-    if as_json:
-        say_json({"name": name, "kept": str(kept)})
-    else:
-        say(f"{name} is removed from the roster; its files are in {kept}")
-    common.note_left_branches(session.team, [name])
 
 
 @click.command()

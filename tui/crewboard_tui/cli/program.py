@@ -10,8 +10,17 @@ import click
 from click.shell_completion import shell_complete
 
 from crewboard import CrewboardError, ExitCode, StorageError, __version__, env, redaction
+from crewboard.operations import OPERATIONS
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import LazyGroup, Session, note
+
+
+def _operations(section: str) -> dict[str, tuple[str, str]]:
+    """Return the commands that do an operation on agents."""
+    return {
+        each.command: ("control:operation", each.summary) for each in OPERATIONS.values() if each.section == section
+    }
+
 
 SECTIONS = {
     "See": {
@@ -39,9 +48,7 @@ SECTIONS = {
         "task": ("tasks:task", "Add tasks to the task board, or change them."),
     },
     "Steer": {
-        "interrupt": ("control:interrupt", "Stop the present turn or command of the agent NAME, and let it read TEXT."),
-        "pause": ("control:pause", "Pause the agent NAME at its next safe point; no model calls until `unpause`."),
-        "unpause": ("control:unpause", "Let the paused agent NAME continue."),
+        **_operations("Steer"),
         "approver": ("control:approver", "Show or set who reviews plans: you (`operator`) or the `lead`."),
         "check": ("tasks:check", "Run the check of the task that the agent NAME has in progress, else the team's."),
         "budget": ("control:budget", "Show or set the budget of the team or of an agent."),
@@ -63,8 +70,7 @@ SECTIONS = {
         "worktree": ("changes:worktree", "List the worktrees of agents, or remove what is left of removed agents."),
     },
     "End": {
-        "stop": ("control:stop", "Ask the agents NAME... to shut down, and wait until they are gone."),
-        "remove": ("control:remove", "Remove the stopped agent NAME from the roster; its files are kept."),
+        **_operations("End"),
         "team": ("teams:team", "Create, join, list, adopt and delete teams."),
     },
     "Setup": {

@@ -4,18 +4,21 @@ Each key belongs to a scope; a screen or widget takes the scopes that it handles
 work at the moment, the lowest first; a key without a rank is listed only in the help and the palette.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import Struct
 from textual.binding import Binding
 from textual.keys import format_key
+
+from crewboard.operations import OPERATIONS
 
 
 class Key(Struct, frozen=True):
     """One key, or without `keys` a command of the palette only.
 
     `id` names it in the user's keys.toml; the footer shows `label`, help and palette `says`. `action` is a method of a
-    widget or of the app; if it is empty, the screen's action with the same `id` is meant.
+    widget or of the app; if it is empty, the screen's action with the same `id` is meant. `changes` is True if it
+    changes something, `elsewhere` if it also does so with agents of another program.
     """
 
     id: str
@@ -26,6 +29,7 @@ class Key(Struct, frozen=True):
     scope: str
     footer: int | None = None
     changes: bool = False
+    elsewhere: bool = False
 
     @property
     def binding(self) -> Binding:
@@ -36,15 +40,14 @@ class Key(Struct, frozen=True):
     @property
     def steers(self) -> bool:
         """Return True if it does something that another program alone can do with its agents and tasks."""
-        return self.changes and self.scope in _STEERING and self.id not in _FITTING
+        return self.changes and self.scope in _STEERING and not self.elsewhere and self.id not in _FITTING
 
 
 _STEERING = frozenset({"agents", "hire", "inbox", "tasks", "changes", "accept"})
 """Scopes of keys that start, steer or end agents, or change their tasks and work."""
 
 _FITTING = frozenset({
-    "agent.answer", "agent.acknowledge", "agent.message", "agent.broadcast", "agent.stop", "agent.end", "inbox.reply",
-    "inbox.broadcast",
+    "agent.answer", "agent.acknowledge", "agent.message", "agent.broadcast", "inbox.reply", "inbox.broadcast",
 })  # fmt: skip
 """Keys in these scopes that work there, too, or whose command says how they would: letters are off at first."""
 
@@ -87,6 +90,18 @@ WHERE = {
 }
 """The places where the keys of a scope work, shown if they are used elsewhere."""
 
+
+def _keys_of_operations() -> Iterator[Key]:
+    """Yield the keys of operations on agents."""
+    for each in OPERATIONS.values():
+        if each.keys:
+            yield Key(each.ident, each.keys, "", each.label, each.help, "agents", each.footer,
+                      changes=True, elsewhere=each.elsewhere)  # fmt: skip
+        if each.keys_for_all:
+            ident, label = f"{each.ident}_all", f"{each.label} all"
+            yield Key(ident, each.keys_for_all, "", label, each.help_for_all, "agents", changes=True)
+
+
 KEYS: tuple[Key, ...] = (
     Key("app.next", "!", "app.next_need", "next", "open the next request or need", "app",
         10),
@@ -107,17 +122,7 @@ KEYS: tuple[Key, ...] = (
         "agents", 41, changes=True),
     Key("agent.clone", "N", "", "clone", "hire another agent like the selected one", "agents",
         changes=True),
-    Key("agent.stop", "x", "", "stop", "ask it to shut down", "agents", 44, changes=True),
-    Key("agent.end", "X", "", "end it", "end it with its processes: press twice within 2 s", "agents", 46,
-        changes=True),
-    Key("agent.remove", "delete", "", "remove", "remove it from the team once it has ended; its files are kept",
-        "agents", 77, changes=True),
-    Key("agent.pause", "p", "", "pause", "pause it at its next safe point, or unpause it", "agents", 43,
-        changes=True),
-    Key("agent.pause_all", "P", "", "pause all", "pause all agents; if all are paused, unpause them",
-        "agents", changes=True),
-    Key("agent.interrupt", "i", "", "interrupt", "stop its turn; it then reads your message",
-        "agents", 72, changes=True),
+    *_keys_of_operations(),
     Key("agent.talk", "l", "", "lead", "talk to the lead; hires one if needed", "agents", 75,
         changes=True),
     Key("agent.put_back", "U", "", "put back", "put files back that it changed in its last assignment", "agents",

@@ -1,0 +1,52 @@
+"""Operations on agents as commands: several names, `--all` and JSON are the same for each."""
+
+import json
+
+import pytest
+
+from crewboard.commands.context import Team
+from crewboard.operations import OPERATIONS
+from crewboard.store import agents
+from tests.cli.files import alive, enlist
+from tests.cli.shell import Cli
+
+
+def test_several_agents_are_removed_at_once(cli: Cli, team: Team) -> None:
+    for name in ("fixer", "scout", "tester"):
+        enlist(team, name)
+    cli("remove", "fixer", "missing").refused(2, "there is no agent 'missing'")
+    assert team.config.names == ["fixer", "scout", "tester"], "an unknown name spares the others"
+    with alive(team, "scout"):
+        done = cli("remove", "fixer", "scout", "tester", "--json")
+    assert (done.code, [each["name"] for each in json.loads(done.out)]) == (75, ["fixer", "tester"])
+    assert "scout is alive; stop it first" in done.err
+    assert team.config.names == ["scout"]
+
+
+def test_pausing_all_leaves_out_what_does_not_run(cli: Cli, team: Team) -> None:
+    for name in ("fixer", "scout"):
+        enlist(team, name)
+    assert cli("pause", "--all").out == "no agent is running\n"
+    assert cli("pause", "--all", "--json").json == []
+    with alive(team, "scout"):
+        assert cli("pause", "--all", "--json").json == [{"name": "scout", "paused": True}]
+        assert _wanted(team, "scout") == "paused"
+        assert cli("unpause", "scout", "--json").json == {"name": "scout", "paused": False}
+        assert _wanted(team, "scout") == "running"
+        some = cli("pause", "scout", "fixer")
+        assert (some.code, some.out) == (75, "scout pauses at its next safe point\n")
+        assert "fixer is not running; `crewboard resume fixer`" in some.err
+    assert (_wanted(team, "scout"), _wanted(team, "fixer")) == ("paused", "running")
+    acts = [(each["act"], each["target"]) for each in cli("audit", "--json").json]
+    assert acts == [("pause", "scout"), ("unpause", "scout"), ("pause", "scout")]
+
+
+def _wanted(team: Team, name: str) -> str:
+    spec = agents.spec(team.directory.agent(name))
+    assert spec is not None
+    return spec.want
+
+
+@pytest.mark.parametrize("ident", OPERATIONS)
+def test_an_operation_that_a_key_takes_back_is_known(ident: str) -> None:
+    assert OPERATIONS[ident].back in ("", *OPERATIONS)
