@@ -35,9 +35,11 @@ class Operation(NamedTuple):
     - `section` is the heading of its command in the help; without one it has no command. `all_help` describes its
       option --all, `options` its other ones.
     - `keys` are pressed, `help` tells what they do, `footer` is their rank; `keys_for_all` and `help_for_all` are those
-      for the whole team. If it `composes`, its text is written where messages are written.
+      for the whole team. What it `asks` is the hint where its text is written; if it `composes`, that is where messages
+      are written.
     - With `confirm` the user presses its key again, or types yes, and is told the `consequence` before.
     - Where it fits no agent, its key does the operation `back`, which takes it back.
+    - `after` says what undoes it, where that is another key.
     - `elsewhere` is True if it works on agents of another program, too.
     """
 
@@ -56,10 +58,12 @@ class Operation(NamedTuple):
     footer: int | None = None
     keys_for_all: str = ""
     help_for_all: str = ""
+    asks: str = ""
     composes: bool = False
     confirm: Literal["", "again", "yes"] = ""
     consequence: Callable[[Sequence[AgentView], TeamView, Pressed], str] = lambda *_: ""
     back: str = ""
+    after: Callable[[Pressed], str] = lambda _: ""
     elsewhere: bool = False
 
     @property
@@ -72,6 +76,8 @@ class Operation(NamedTuple):
         """Return the first line of the help of its command."""
         return (self.run.__doc__ or "").partition("\n")[0]
 
+
+LONGEST_TITLE = 40
 
 OPERATIONS: dict[str, Operation] = {}
 """Every operation by its id, in the order of the help."""
@@ -104,6 +110,7 @@ def is_held(agent: AgentView) -> bool:
     # One that waits for its start, too: a stop cancels that.
     fits=lambda agent: agent.alive or agent.state == "queued",
     keys="x", help="ask it to shut down", footer=44, elsewhere=True,
+    after=lambda key: f"; {key('agent.resume')} resumes it with its memory",
     options={"now": "Do not ask: end it and everything that it started."},
 )  # fmt: skip
 def stop(team: Team, name: str, *, now: bool = False) -> Done:
@@ -224,3 +231,30 @@ def interrupt(team: Team, name: str, text: str = "") -> Done:
     if was is not None and was.state == "idle":
         return Done(f"{name} was idle, nothing to interrupt; it reads your message", message.as_dict())
     return Done(f"{name} is interrupted, and reads it now", message.as_dict())
+
+
+@operation(
+    "agent.rename", label="rename", doing="renaming", done="are renamed", fits=lambda _: True, section="Steer",
+    keys="I", help="show words of yours beside its name", asks="shown beside the name; empty removes it",
+)  # fmt: skip
+def rename(team: Team, name: str, title: str = "") -> Done:
+    """Show TITLE beside the name of the agent NAME; without TITLE, only the name.
+
+    It is shown in the dashboard and by `status`. Mail, commands and files keep NAME.
+    """
+    from crewboard.errors import UsageError
+    from crewboard.records.team import Config
+    from crewboard.store import roster
+
+    roster.require_own_agents(team.directory)
+    words = " ".join(title.split())
+    if not words.isprintable() or len(words) > LONGEST_TITLE:
+        raise UsageError(f"a title has at most {LONGEST_TITLE} characters that can be printed")
+
+    def edit(config: Config) -> None:
+        config.members = [each.replace(title=words) if each.name == name else each for each in config.members]
+
+    team.member(name)
+    roster.change(team.directory, edit)
+    team.note("rename", name, words)
+    return Done(f"{name} is shown as {name} {words}".rstrip(), {"name": name, "title": words})

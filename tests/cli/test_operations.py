@@ -47,6 +47,21 @@ def _wanted(team: Team, name: str) -> str:
     return spec.want
 
 
+def test_a_renamed_agent_keeps_its_name(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    renamed = cli("rename", "fixer", "Payments  API", "--json").json
+    assert renamed == {"name": "fixer", "title": "Payments API"}
+    assert "fixer Payments API" in cli("status").out
+    assert [(each["name"], each["title"]) for each in cli("status", "--json").json["agents"]] == [
+        ("fixer", "Payments API")
+    ]
+    cli("rename", "fixer", "a\u202eb").refused(2, "at most 40 characters that can be printed")
+    cli("rename", "missing", "x").refused(2, "there is no agent 'missing'")
+    assert cli("rename", "fixer").out == "fixer is shown as fixer\n"
+    acts = [(each["act"], each["target"], each["detail"]) for each in cli("audit", "--json").json]
+    assert acts == [("rename", "fixer", "Payments API"), ("rename", "fixer", "")]
+
+
 @pytest.mark.parametrize("ident", OPERATIONS)
 def test_an_operation_that_a_key_takes_back_is_known(ident: str) -> None:
     assert OPERATIONS[ident].back in ("", *OPERATIONS)

@@ -258,3 +258,12 @@ async def test_a_running_agent_is_not_removed(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("j", "delete")
         await stage.sees("remove: auth-plan is running; x stops it first")
+
+
+async def test_a_title_is_shown_beside_the_name(frozen: Frozen) -> None:
+    async with opened(frozen) as stage:
+        await stage.press(*_API, "I")
+        await stage.sees("rename api ›", "shown beside the name; empty removes it")
+        await stage.write("Orders")
+        await stage.press("enter")
+        await stage.sees("api is shown as api Orders", "● api Orders")

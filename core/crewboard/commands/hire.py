@@ -539,7 +539,7 @@ def _add_to_roster(team: Team, hire: Hire, model: str, now: float) -> None:
     member = Member(
         name=hire.name, type=hire.type, role=hire.role, model=model, added_at=old.added_at if old else now,
         report_to=team.by if hire.is_explorer else others, plan_required=hire.flags.plan,
-        autoclaim=hire.flags.autoclaim,
+        autoclaim=hire.flags.autoclaim, title=old.title if old else "",
     )  # fmt: skip
     roster.put(team.directory, member, below=team.by if hire.is_explorer else None)
 

@@ -61,6 +61,7 @@ def agent(view: AgentView, team: TeamDirectory) -> dict[str, Any]:
         "name": view.name,
         "type": view.type,
         "role": view.role,
+        "title": view.title,
         "state": view.state,
         "reason": view.reason,
         "run": view.run,

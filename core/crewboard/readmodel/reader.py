@@ -169,6 +169,7 @@ def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
         name=facts.member.name,
         type=facts.member.type,
         role=facts.member.role,
+        title=facts.member.title,
         model=status.model or facts.member.model,
         effort=status.effort,
         thinking=status.thinking,

@@ -136,6 +136,7 @@ class AgentView(Struct, frozen=True):
     name: str
     type: str
     role: str
+    title: str
     model: str
     state: State
     shown: Shown

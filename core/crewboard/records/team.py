@@ -23,6 +23,7 @@ class Member(Record):
     report_to: Name = LEAD
     plan_required: bool = False
     autoclaim: bool = False
+    title: str = ""
 
 
 def name_of_lead(agents: Iterable[tuple[str, str]]) -> str:

@@ -115,10 +115,12 @@ class AgentActions:
         key, pressed = self._context.key, (ident, *sorted(names))
         hint = f"; {key(ident)} again takes that back" if operation.back else ""
 
-        def do(name: str) -> str:
-            return operation.run(self._context.team, name).says + hint
-
         def start(text: str | None = "") -> None:
+            texts = [text] if operation.asks else []
+
+            def do(name: str) -> str:
+                return operation.run(self._context.team, name, *texts).says + hint
+
             if text is not None:
                 self._for_all(operation.doing, names, do, operation.done + hint, selection)
 
@@ -128,6 +130,8 @@ class AgentActions:
             hint = f"Type yes · {consequence} · {key('line.leave')} {operation.label}s none"
             prompt = PromptLine(f"{operation.label} {', '.join(names)}?", hint=hint, check=_check_yes)
             self._context.navigator.ask(prompt, start)
+        elif operation.asks:
+            self._context.navigator.ask(PromptLine(f"{operation.label} {', '.join(names)}", hint=operation.asks), start)
         elif operation.confirm == "again" and (armed != pressed or monotonic() - at > AGAIN_WITHIN):
             words = f"{key(ident)} again within {AGAIN_WITHIN:.0f} s {consequence}"
             self._context.say(words, "warning bold", AGAIN_WITHIN)

@@ -148,7 +148,7 @@ def _row(agent: AgentView, now: float, name_room: int) -> list[str]:
     elif agent.alive and agent.setup_error:
         doing = f"{agent.setup_error} · {doing}"
     return [
-        clip_middle(agent.name, name_room),
+        clip_middle(f"{agent.name} {agent.title}".rstrip(), name_room),
         agent.type,
         agent.state,
         age(now - agent.since) if agent.since else "–",

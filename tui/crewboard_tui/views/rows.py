@@ -146,7 +146,8 @@ def _changes(agent: AgentView, now: float) -> Span:  # noqa: ARG001
 
 
 def _name(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    return Span(agent.name, "bold" if agent.unread_results or agent.shown in ("dead", *URGENT) else "")
+    shown = one_line(f"{agent.name} {agent.title}".rstrip())
+    return Span(shown, "bold" if agent.unread_results or agent.shown in ("dead", *URGENT) else "")
 
 
 def _why(agent: AgentView, now: float) -> Span:
