@@ -92,7 +92,7 @@ async def test_a_broadcast_goes_to_the_marked_alone_also_to_one(frozen: Frozen) 
 
 @pytest.mark.long
 async def test_a_stop_names_the_way_back(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ending, "stop", Calls())
+    replaced(monkeypatch, "agent.stop", says="api has shut down")
     async with opened(frozen, 80, 24) as stage:
         await stage.press(*_API, "x")
         await stage.sees("api has shut down; r resumes it with its memory")
