@@ -119,7 +119,7 @@ gateways: $(STAMP) ## test with real gateways on loopback; installs LiteLLM, 600
 		|| npm install --prefix .cache/$(ROUTER) --no-save --no-audit --no-fund --loglevel=error \
 			@musistudio/claude-code-router@$(ROUTER:claude-code-router-%=%) \
 		|| echo "left out: $(ROUTER), which npm cannot install"
-	@$(BIN)/pytest -m gateways -n 0 tests/gateways
+	@$(BIN)/pytest -m gateways -n 0 --timeout 400 tests/gateways
 
 llama: $(STAMP) ## test with a real llama.cpp server on loopback and a tiny model; installs it, 200 MB, under its own licence
 	@test -e .cache/$(LLAMA)/installed || { \

@@ -28,7 +28,7 @@ ROUTER = "claude-code-router-2.0.0"
 
 KEY = "a-key-of-the-gateway"
 
-START_TIMEOUT = 90.0
+START_TIMEOUT = 240.0
 """Seconds until a gateway must answer, on a busy machine: LiteLLM imports for ten, and for longer the first time."""
 
 
