@@ -4,6 +4,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -252,11 +253,43 @@ def test_what_changed_in_a_burst_is_shown_at_once_after_a_key(
 ) -> None:
     monkeypatch.setattr("crewboard_tui.poller.BURST", 600.0)
     monkeypatch.setattr("crewboard_tui.poller.BURST_AT_KEYS", 0.0)
-    for number in range(4):
-        assert _unread(listener.next().view) == 1 + number
+    delay, delays, sent = Pace.delay, list[float](), count(1)
+
+    def note_delay(pace: Pace, now: float, key_at: float) -> float:
+        delays.append(delay(pace, now, key_at))
+        return delays[-1]
+
+    def send() -> int:
+        number = next(sent)
         frozen.mail(100 + number, "ui", "api", "message", f"number {number}", 1)
+        return number
+
+    monkeypatch.setattr(Pace, "delay", note_delay)
+    while 600.0 not in delays:
+        send()
+    # Nothing is read for ten minutes now.
+    number = send()
     listener.reading.note_key()
-    assert _unread(listener.next().view) == 5
+    while _unread(listener.next().view) < 1 + number:
+        pass
+
+
+def test_what_no_one_sees_is_read_four_times_a_second(frozen: Frozen) -> None:
+    read_at, shown = list[float](), list[Snapshot]()
+
+    def read_time() -> float:
+        read_at.append(time.monotonic())
+        # No view shows it.
+        frozen.directory.agent("api").live.write_text(f"word {len(read_at)}")
+        return NOW
+
+    reading = TeamPoller(frozen.directory, shown.append, clock=read_time, probe=frozen.probe, may_ring=False)
+    reading.start()
+    eventually(lambda: len(read_at) >= 12, "a dozen readings")
+    reading.stop()
+    # Eight come after a pause; one or two fewer where the machine itself made one.
+    assert read_at[11] - read_at[0] >= 6 * BURST
+    assert len(shown) <= 2
 
 
 def test_a_team_that_goes_on_changing_is_shown_four_times_a_second() -> None:

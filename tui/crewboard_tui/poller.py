@@ -1,9 +1,9 @@
 """Read the team in a thread of its own, which sends the app only what is new.
 
 The app says what the shown view asks (`queries.Query`); nothing else is read. A file event has the files of its agent
-read; all agents are read in turn, in case an event was lost, and for what no event tells. One message goes to the app
-for each batch of changes: at most four a second while they keep coming, eight while the user presses keys, the first of
-them at once, and none while nothing changes.
+read; all agents are read in turn, in case an event was lost, and for what no event tells. One batch of changes is read
+at once, and then at most four a second while they keep coming, eight while the user presses keys. One message goes to
+the app for each batch, and none if nothing changed that the screen shows.
 """
 
 import logging
@@ -27,7 +27,7 @@ from crewboard.store.layout import TeamDirectory
 from crewboard_tui.queries import FROM_FILES, Query, Readers, Snapshot
 
 BURST = 1 / 4
-"""Seconds between two publications while changes keep coming: more would cost time, and be seen by no one."""
+"""Seconds between two readings while changes keep coming: more would cost time, and be seen by no one."""
 
 BURST_AT_KEYS = 1 / 8
 """The same while the user presses keys, and looks for what they change."""
@@ -36,7 +36,7 @@ _AT_KEYS = 2.0
 """Seconds after a key in which the user counts as pressing keys."""
 
 _MANY = 4
-"""Publications that are a burst if `BURST` is all that was between them."""
+"""Readings that are a burst if `BURST` is all that was between them."""
 
 SWEPT = 64
 """Agents that one sweep reads while file events arrive, so that a key waits for no reading of thousands."""
@@ -60,12 +60,12 @@ log = logging.getLogger(__name__)
 
 
 class Pace(Struct):
-    """The time to gather changes before the next snapshot: short after quiet, longer in a burst."""
+    """The time to gather changes before the next reading: short after quiet, longer in a burst."""
 
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=_MANY))
 
     def note(self, now: float) -> None:
-        """Something was published."""
+        """Note a reading, also one that finds nothing new: it costs as much as another."""
         self.recent.append(now)
 
     def delay(self, now: float, key_at: float) -> float:
@@ -207,6 +207,7 @@ class TeamPoller:
         self._watcher.poke()
 
     def _read(self) -> None:
+        self._pace.note(time.monotonic())
         changed = self._watcher.take_changed()
         is_due = time.monotonic() - self._swept_at >= watcher.SWEEP
         if (changed is None or is_due) and len(self._reader.names) <= SWEPT:
@@ -240,7 +241,6 @@ class TeamPoller:
             snapshot = replace(snapshot, view=last.view)
         if snapshot != last:
             self._last = snapshot
-            self._pace.note(time.monotonic())
             self._publish(snapshot)
         self._wake_supervisor(snapshot.view)
 
