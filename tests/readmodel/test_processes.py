@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -45,9 +45,9 @@ def test_children_count_whether_an_agent_works_or_rests(worker: int, state: Stat
 def test_who_rests_is_looked_below_once_in_each_rest(worker: int, monkeypatch: pytest.MonkeyPatch) -> None:
     probe, looks, scan = KernelProbe(), [], process.parents
 
-    def counted() -> dict[int, int]:
+    def counted(known: Mapping[int, int] | None) -> dict[int, int]:
         looks.append(1)
-        return scan()
+        return scan(known)
 
     monkeypatch.setattr(process, "parents", counted)
     moments: list[tuple[State, float, int]] = [
@@ -56,3 +56,30 @@ def test_who_rests_is_looked_below_once_in_each_rest(worker: int, monkeypatch: p
     for state, since, so_far in moments:
         probe.measure(_status(worker, state, since))
         assert len(looks) == so_far
+
+
+def test_a_second_look_asks_new_processes_for_their_parent(worker: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    probe, asked, stat = KernelProbe(), list[int](), process._stat
+    probe.measure(_status(worker, "working"))
+    with subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL) as other:
+        known = {pid for pid, parent in process.parents().items() if parent and pid != other.pid}
+
+        def note(pid: int) -> list[str]:
+            asked.append(pid)
+            return stat(pid)
+
+        monkeypatch.setattr(process, "_stat", note)
+        probe.measure(_status(worker, "working"))
+        other.kill()
+    assert other.pid in asked
+    assert len(known & set(asked)) < len(known) / 2
+
+
+def test_a_child_whose_parent_ends_is_asked_again(worker: int) -> None:
+    parents = process.parents()
+    (child,) = process.below(worker, process.children_of(parents))
+    os.kill(worker, signal.SIGKILL)
+    eventually(lambda: process.parents().get(child) not in (worker, None), "another parent")
+    assert process.parents({**parents, child: worker})[child] == worker, "it is a zombie: its pid is in use"
+    os.waitpid(worker, 0)
+    assert process.parents(parents)[child] == process.parents()[child]

@@ -7,6 +7,7 @@ import signal
 import struct
 import sys
 import time
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -169,10 +170,17 @@ def is_same(pid: int, boot: str, ticks: int) -> bool:
     return pid > 0 and ticks > 0 and boot == boot_id() and start_ticks(pid) == ticks
 
 
-def parents() -> dict[int, int]:
-    """Return every process with its parent."""
+def parents(known: Mapping[int, int] | None = None) -> dict[int, int]:
+    """Return every process with its parent.
+
+    `known` is what was returned within the last seconds: a process gets another parent only if that ends.
+    """
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208  a third of the time
-    return {pid: int(fields[_PPID]) for pid in pids if (fields := _stat(pid))}
+    found = {}
+    if known:
+        living = set(pids)
+        found = {pid: known[pid] for pid in pids if known.get(pid) in living}
+    return found | {pid: int(fields[_PPID]) for pid in pids if pid not in found and (fields := _stat(pid))}
 
 
 def has_job_control() -> bool:

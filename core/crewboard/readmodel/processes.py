@@ -18,6 +18,9 @@ from crewboard.store.layout import AgentDirectory
 _ProcessKey = tuple[int, int]
 """The pid of a process, and when it started."""
 
+_PIDS_LAST = 5.0
+"""Seconds within which no pid is given to another process: the kernel gives all others first."""
+
 
 class ProcessNode(Struct, frozen=True):
     """One process of a tree; `depth` is 0 for the worker. CPU is the time it has used, in seconds."""
@@ -103,6 +106,9 @@ class KernelProbe:
         self._resting: dict[str, _ChildUsage] = {}
         self._server: process.Measurement | None = None
         """The prefork server, as it was measured last."""
+        self._parents: dict[int, int] = {}
+        self._listed_at = float("-inf")
+        """When the parents of all processes were looked at (monotonic)."""
 
     def boot_id(self) -> str:
         """Return the id of this boot of the machine."""
@@ -145,8 +151,7 @@ class KernelProbe:
         ]
         for name in outdated:
             del self._resting[name]
-        parents = process.parents() if workers.keys() - self._resting.keys() else {}
-        children = process.children_of(parents)
+        children = process.children_of(self._look_at_parents() if workers.keys() - self._resting.keys() else {})
         measured = {}
         for name, status in workers.items():
             before, self._known[name] = self._known.get(name, {}), {}
@@ -159,6 +164,12 @@ class KernelProbe:
                 percent = round(cpu + below.cpu_percent, 1)
                 measured[name] = Usage(percent, rss + below.rss_bytes, below.children, private)
         return measured
+
+    def _look_at_parents(self) -> dict[int, int]:
+        now = time.monotonic()
+        self._parents = process.parents(self._parents if now - self._listed_at < _PIDS_LAST else None)
+        self._listed_at = now
+        return self._parents
 
     def _measure_children(
         self, name: str, status: Status, children: dict[int, list[int]], before: dict[_ProcessKey, tuple[float, float]]

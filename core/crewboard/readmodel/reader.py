@@ -488,14 +488,14 @@ class TeamReader:
 
     def _pid_is_gone(self, reader: AgentReader) -> bool:
         """Return True if the lease is still held but its process is gone: a worker frees the lease before it ends."""
-        status = reader.status.get()
+        status = reader.status.last_good
         if status is None or self._probe.lives(status):
             return False
         with self.team.store.glance():
             return self._is_held(reader.directory)
 
     def _is_stopped(self, reader: AgentReader) -> bool:
-        status = reader.status.get()
+        status = reader.status.last_good
         return status is not None and self._probe.is_stopped(status)
 
     def _measure(self, held: dict[str, bool], now: float, most: int | None, supervisor: int | None) -> None:
