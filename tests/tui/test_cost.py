@@ -3,7 +3,7 @@
 import pytest
 
 from crewboard.readmodel.reader import TeamReader
-from crewboard.readmodel.usage import CallReader, bill_agent, bill_team, hit_rate, rate
+from crewboard.readmodel.usage import WINDOW, CallReader, bill_agent, bill_team, hit_rate, rate
 from crewboard.records.agents import HireOptions, Spec, Status, Tokens
 from crewboard.records.events import CacheMiss, Reply
 from crewboard.records.team import Config
@@ -159,12 +159,17 @@ async def test_short_of_room_the_columns_that_matter_least_give_way(frozen: Froz
 
 
 def test_the_rate_is_measured_over_calls_that_are_known(frozen: Frozen) -> None:
-    reader = CallReader(frozen.directory.agent("ui"))
-    assert rate([reader], NOW) is None, "no call yet"
-    _called(frozen, "ui", 1200, 5.0)
-    _called(frozen, "ui", 300, 0.25)
-    _called(frozen, "ui", 100, 0.25)
-    assert rate([reader], NOW) == 3.0, "50 cents in ten minutes; what was before does not count"
+    agent = frozen.directory.agent("ui")
+    readers = [CallReader(agent), CallReader(agent, WINDOW)]
+    assert [rate([reader], NOW) for reader in readers] == [None, None], "no call yet"
+    for ago, usd in ((1200, 5.0), (300, 0.25), (100, 0.25)):
+        _called(frozen, "ui", ago, usd)
+    rates = [rate([reader], NOW) for reader in readers]
+    assert rates == [3.0, 3.0], "50 cents in ten minutes; what was before does not count"
+    assert [len(reader.calls) for reader in readers] == [3, 2]
+    assert rate(readers, NOW) == 6.0
+    later = [rate([reader], NOW + 250) for reader in readers]
+    assert later == [3.0, 3.0]
 
 
 def test_a_team_that_has_just_begun_has_no_rate(frozen: Frozen) -> None:

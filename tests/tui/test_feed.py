@@ -99,6 +99,43 @@ def test_a_new_line_costs_little_more_in_a_feed_of_ten_thousand(busy: Frozen) ->
     assert costs[1] <= 3 * costs[0]
 
 
+def test_the_feed_keeps_the_lines_that_it_loads_and_no_others(busy: Frozen) -> None:
+    view, readers = view_of(busy), Readers(busy.directory, busy.probe)
+    for name in view.names:
+        print_text(busy, name, 480, 1000)
+        for number in range(100):
+            busy.mail(number, "operator", name, "message", 1000 * "x", 9)
+    # What is loaded and cached once for all teams does not count.
+    Feed(400).read(Readers(busy.directory, busy.probe), view)
+    tracemalloc.start()
+    try:
+        lines, older = Feed(400).read(readers, view)
+        most = tracemalloc.get_traced_memory()[1]
+        for _ in range(3):
+            for name in view.names:
+                print_text(busy, name, 20, 1000)
+            lines, older = Feed(400).read(readers, view)
+        gc.collect()
+        used = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    texts = sum(each.what.characters for each in lines)
+    assert used <= 2 * texts, f"{used} bytes for {texts} characters"
+    assert most <= 10 * texts, f"nor before it knows which those are: {most}"
+    more, left = Feed(800).read(readers, view)
+    assert (len(more), more[400:]) == (800, lines)
+    assert 0 < left <= older - 400, "a reading that begins finds fewer lines than were read one by one"
+
+
+def test_mail_of_an_agent_that_was_removed_comes_to_the_feed(busy: Frozen) -> None:
+    reader = OutsideMailReader(busy.directory, "a-1")
+    busy.mail(1, "a-2", "a-1", "message", "from an agent", 9)
+    busy.mail(2, "ci", "a-1", "message", "from elsewhere", 9)
+    assert [line.agent for line in reader.read(["a-1", "a-2"])] == ["ci"]
+    assert [line.agent for line in reader.read(["a-1"])] == ["a-2", "ci"]
+    assert [line.agent for line in reader.read(["a-1", "ci"])] == ["a-2"]
+
+
 def test_an_unchanged_feed_is_the_same_answer(busy: Frozen) -> None:
     view, readers = view_of(busy), Readers(busy.directory, busy.probe)
     print_text(busy, "a-1", 3, 10)

@@ -7,7 +7,7 @@ only one view asks may stand next to that view.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
@@ -22,7 +22,7 @@ from crewboard.readmodel import reader as readmodel_reader
 from crewboard.readmodel import usage as readmodel_usage
 from crewboard.readmodel.mail import MailboxTail, MailReader, MessageView, describe_message, display_name
 from crewboard.readmodel.processes import Probe, ProcessNode, Usage
-from crewboard.readmodel.usage import Call, CallReader
+from crewboard.readmodel.usage import WINDOW, Call, CallReader
 from crewboard.records.messages import Message
 from crewboard.records.team import OperatorState, Rule
 from crewboard.store import files, journal, json_records, roster
@@ -165,6 +165,10 @@ class Readers:
         """Return the reader of an agent's model calls."""
         return self.keep(CallReader, name, lambda: CallReader(self.team.agent(name)))
 
+    def recent_calls(self, name: str) -> CallReader:
+        """Return a reader of an agent's model calls that keeps only those from which the rate of spending follows."""
+        return self.keep(CallReader, f"{name} recent", lambda: CallReader(self.team.agent(name), WINDOW))
+
     def mail(self, name: str) -> MailReader:
         """Return the reader of a mailbox."""
         return self.keep(
@@ -172,6 +176,10 @@ class Readers:
             name,
             lambda: MailReader(self.team, name, since=self._read_to(name)),
         )
+
+    def mail_from(self, author: str, name: str) -> MailReader:
+        """Return the reader of what one author sent to a mailbox: of all, a whole team would take 20 MB."""
+        return self.keep(MailReader, f"{name} from {author}", lambda: MailReader(self.team, name, author=author))
 
     def _read_to(self, name: str) -> int | None:
         """Return how far the operator has read its own mailbox: what is new there is shown, however much it is."""
@@ -268,12 +276,8 @@ class MailFrom(Struct, frozen=True):
     def read(self, readers: Readers, view: TeamView) -> tuple[MessageView, ...]:
         """Return it as it lies in the mailboxes of the others: there it has the times of delivery and reading."""
         boxes = set(mailboxes(view.names)) - {self.author}
-        found = tuple(readers.mail(name).read() for name in sorted(boxes))
-        return readers.unless_known(
-            self,
-            found,
-            lambda: tuple(letter for letters in found for letter in letters if letter.message.from_ == self.author),
-        )
+        found = tuple(readers.mail_from(self.author, name).read() for name in sorted(boxes))
+        return readers.unless_known(self, found, lambda: tuple(letter for letters in found for letter in letters))
 
 
 class CrashOf(Struct, frozen=True):
@@ -317,7 +321,7 @@ class SpendingRate(Struct, frozen=True):
 
     def read(self, readers: Readers, view: TeamView) -> float | None:
         """Return dollars; None where that is not known."""
-        return readmodel_usage.rate([readers.calls(agent.name) for agent in view.agents], view.now)
+        return readmodel_usage.rate([readers.recent_calls(agent.name) for agent in view.agents], view.now)
 
 
 class TouchedFiles(Struct, frozen=True):
@@ -349,50 +353,118 @@ class FeedLine(Struct, frozen=True):
 class _LinesOf:
     """The lines of one agent in the feed; a line that is known stays the same object."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._made_of: tuple[Activity, ...] = ()
-        self._lines: tuple[FeedLine, ...] = ()
+    def __init__(self, agent: AgentDirectory) -> None:
+        from crewboard.readmodel.activity import ActivityReader
 
-    def read(self, activity: tuple[Activity, ...]) -> tuple[FeedLine, ...]:
-        """Return a line for each activity; the same tuple while that is the same."""
+        self._reader = ActivityReader(agent)
+        self._made_of: tuple[Activity, ...] = ()
+        self.lines: tuple[FeedLine, ...] = ()
+
+    def read(self) -> None:
+        """Read what is new. While that is nothing, the lines are the same tuple."""
+        self._show(self._reader.read())
+
+    def forget_before(self, moment: float) -> None:
+        """Drop lines that are older than `moment`."""
+        self._show(self._reader.forget_before(moment))
+
+    @property
+    def forgotten(self) -> int:
+        """Return the number of lines that were dropped and can be read again."""
+        return self._reader.forgotten
+
+    def _show(self, activity: tuple[Activity, ...]) -> None:
         if activity is not self._made_of:
-            known = {id(line.what): line for line in self._lines}
-            self._lines = tuple(known.get(id(what)) or FeedLine(self._name, what) for what in activity)
+            known = {id(line.what): line for line in self.lines}
+            name = self._reader.agent.name
+            self.lines = tuple(known.get(id(what)) or FeedLine(name, what) for what in activity)
             self._made_of = activity
-        return self._lines
 
 
 class OutsideMailReader:
     """The mail in a mailbox that no journal tells of: from other programs, and from agents that were removed.
 
-    Kept are the newest 500 messages, and of those as many as have 256 Ki characters together.
+    Kept are the newest 500 of these messages, and of those as many as have 256 Ki characters together.
     """
 
     def __init__(self, team: TeamDirectory, name: str) -> None:
-        self._tail = MailboxTail(team, name, team.inbox(name).tail_offset(mail.TAIL))
+        self._team = team
+        self._name = name
+        self._names = frozenset[str]()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._tail = MailboxTail(self._team, self._name, self._team.inbox(self._name).tail_offset(mail.TAIL))
+        self._forget()
+
+    def _forget(self) -> None:
         self._found: dict[str, Message] = {}
         self._characters = 0
-        self._names: list[str] = []
-        self._lines: tuple[FeedLine, ...] = ()
+        self.lines: tuple[FeedLine, ...] = ()
 
-    def read(self, names: list[str]) -> tuple[FeedLine, ...]:
+    def read(self, names: Iterable[str]) -> tuple[FeedLine, ...]:
         """Return what was sent by others than `names`, the user and the system: what these do, the feed shows."""
-        changed = self._tail.restarted()
-        if changed:
-            self._found, self._characters = {}, 0
-        new = self._tail.read_new(self._found.keys()).messages
-        for message in new:
-            self._found[message.id] = message
-            self._characters += len(message.content)
+        known = frozenset({*names, OPERATOR, SYSTEM})
+        changed, gone = known != self._names, self._names - known
+        self._names = known
+        if gone:
+            # Of those it knows no message yet.
+            self._begin()
+        elif self._tail.restarted():
+            self._forget()
+            changed = True
+        for message in self._tail.read_new(self._found.keys()).messages:
+            if message.from_ not in known:
+                changed, self._found[message.id] = True, message
+                self._characters += len(message.content)
         while len(self._found) > _OUTSIDE_KEPT or (self._characters > mail.TAIL and len(self._found) > 1):
             self._characters -= len(self._found.pop(next(iter(self._found))).content)
-        if changed or new or names != self._names:
-            known = {*names, OPERATOR, SYSTEM}
-            found = (message for message in self._found.values() if message.from_ not in known)
-            self._lines = tuple(FeedLine(message.from_, _sent(message)) for message in found)
-            self._names = names
-        return self._lines
+        if changed:
+            self._found = {ident: each for ident, each in self._found.items() if each.from_ not in known}
+            self._characters = sum(len(each.content) for each in self._found.values())
+            self.lines = tuple(FeedLine(each.from_, _sent(each)) for each in self._found.values())
+        return self.lines
+
+
+class FeedReader:
+    """The newest `most` lines of all agents and of mail from other programs. Older ones are counted, and not kept."""
+
+    def __init__(self, team: TeamDirectory, most: int) -> None:
+        self._team = team
+        self._most = most
+        self._agents: dict[str, _LinesOf] = {}
+        self._boxes: dict[str, OutsideMailReader] = {}
+        self._sources: tuple[tuple[FeedLine, ...], ...] = ()
+        self._answer: tuple[tuple[FeedLine, ...], int] = ((), 0)
+
+    def read(self, names: list[str]) -> tuple[tuple[FeedLine, ...], int]:
+        """Return the newest lines, oldest first, and the number of the others; the same while nothing changes."""
+        team = self._team
+        agents, self._agents = self._agents, {}
+        times: list[float] = []
+        for name in names:
+            lines = self._agents[name] = agents.get(name) or _LinesOf(team.agent(name))
+            lines.read()
+            if name not in agents:
+                times = sorted([*times, *(line.what.ts for line in lines.lines)])[-self._most :]
+                # What was read of a whole team would take ten times the memory of what is shown of it.
+                if sum(len(each.lines) for each in self._agents.values()) > 2 * self._most:
+                    self._forget_before(times[0])
+        self._boxes = {name: self._boxes.get(name) or OutsideMailReader(team, name) for name in mailboxes(names)}
+        outside = [box.read(names) for box in self._boxes.values()]
+        sources = (*(lines.lines for lines in self._agents.values()), *outside)
+        if sources != self._sources:
+            newest = _newest(sources, self._most)
+            if len(newest) == self._most:
+                self._forget_before(newest[0].what.ts)
+            self._sources = (*(lines.lines for lines in self._agents.values()), *outside)
+            count = sum(map(len, self._sources)) + sum(lines.forgotten for lines in self._agents.values())
+            self._answer = newest, count - len(newest)
+        return self._answer
+
+    def _forget_before(self, moment: float) -> None:
+        for lines in self._agents.values():
+            lines.forget_before(moment)
 
 
 def _sent(message: Message) -> Activity:
@@ -409,31 +481,18 @@ class Feed(Struct, frozen=True):
 
     def read(self, readers: Readers, view: TeamView) -> tuple[tuple[FeedLine, ...], int]:
         """Return it, oldest first."""
-        names = view.names
-        by_agent = [
-            readers.keep(_LinesOf, name, lambda name=name: _LinesOf(name)).read(readers.activity(name))  # type: ignore[misc]
-            for name in names
-        ]
-        by_mailbox = [
-            readers.keep(
-                OutsideMailReader,
-                name,
-                lambda name=name: OutsideMailReader(readers.team, name),  # type: ignore[misc]
-            ).read(names)
-            for name in mailboxes(names)
-        ]
-        sources = (*by_agent, *by_mailbox)
-        return readers.unless_known(Feed, (self.most, sources), lambda: _newest(sources, self.most))
+        reader = readers.keep(FeedReader, str(self.most), lambda: FeedReader(readers.team, self.most))
+        return reader.read(view.names)
 
 
-def _newest(sources: Sequence[Sequence[FeedLine]], most: int) -> tuple[tuple[FeedLine, ...], int]:
-    """Return the newest `most` lines of sources that are sorted by time, and the number of the others."""
+def _newest(sources: Sequence[Sequence[FeedLine]], most: int) -> tuple[FeedLine, ...]:
+    """Return the newest `most` lines of sources that are sorted by time."""
     backwards = (reversed(lines) for lines in reversed(sources))
     newest = list(islice(merge(*backwards, key=lambda line: line.what.ts, reverse=True), most))
     newest.reverse()
     # A clock may have been set back in the middle of a journal.
     newest.sort(key=lambda line: line.what.ts)
-    return tuple(newest), sum(map(len, sources)) - len(newest)
+    return tuple(newest)
 
 
 class Rules(Struct, frozen=True):

@@ -272,6 +272,7 @@ class ActivityReader:
         self.agent = agent
         self.lines: deque[Activity] = deque()
         self._characters = 0
+        self._forgotten = 0
         self._answer: tuple[Activity, ...] = ()
         self._record: Exit | None = None
         self._run = 0
@@ -292,7 +293,7 @@ class ActivityReader:
         self._record = record
         if self._tail.restarted():
             self.lines.clear()
-            self._characters, self._run, changed = 0, 0, True
+            self._characters, self._run, self._forgotten, changed = 0, 0, 0, True
         for event in self._tail.read_new():
             self._run, self._ended, changed = event.run, isinstance(event, RunEnded), True
             for line in describe(event):
@@ -300,6 +301,21 @@ class ActivityReader:
         if changed:
             self._answer = (*self.lines, *self._unjournalled_end(record))
         return self._answer
+
+    def forget_before(self, moment: float) -> tuple[Activity, ...]:
+        """Drop the lines at the beginning that are older than `moment`; return the others."""
+        before = len(self.lines)
+        while self.lines and self.lines[0].ts < moment:
+            self._characters -= self.lines.popleft().characters
+        if len(self.lines) < before:
+            self._forgotten += before - len(self.lines)
+            self._answer = self._answer[before - len(self.lines) :]
+        return self._answer
+
+    @property
+    def forgotten(self) -> int:
+        """Return how many of the lines that were dropped another reader would find."""
+        return min(self._forgotten, _MOST - len(self.lines))
 
     def _add(self, event: Event, line: Activity) -> None:
         """Add a line. An answer is one line: without the same text from the model, and without the mail about it."""

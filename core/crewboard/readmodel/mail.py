@@ -2,7 +2,7 @@
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -282,11 +282,15 @@ class MailReader:
 
     `since` is the offset up to which the mailbox was read before: all behind it is read, if that starts earlier.
     With `tail`, only the newest messages are kept. `has_older` says that there are others before them.
+    With `author`, only the messages of that one are kept.
     `prompts` are the agent's hire prompts, oldest first. They are no mail, but are shown with it.
     """
 
-    def __init__(self, team: TeamDirectory, name: str, *, tail: bool = True, since: int | None = None) -> None:
+    def __init__(
+        self, team: TeamDirectory, name: str, *, tail: bool = True, since: int | None = None, author: str | None = None
+    ) -> None:
         self.team = team
+        self.author = author
         self.name = name
         self.tail = tail
         self.since = since
@@ -342,12 +346,17 @@ class MailReader:
         told = self._read_journal()
         batch = self._mailbox.read_new(self._views.keys())
         self.damaged += batch.damaged
-        for message, end in batch.entries:
+        new = [entry for entry in batch.entries if self.author in (None, entry[0].from_)]
+        for message, end in new:
             self._views[message.id] = self._view(message, end)
-        for ident in told & self._views.keys():
+        here = told & self._views.keys()
+        for ident in here:
             self._views[ident] = self._view(self._views[ident].message, self._views[ident].end)
-        if told or batch.entries:
+        if new or (here if self.author else told):
             self._answer = None
+        if self.author:
+            # A message is in the mailbox before a journal tells of it: these are of others, or too old.
+            self._forget_times_of(told - self._views.keys())
         if self.tail:
             self._keep_newest()
         if self._answer is None:
@@ -368,9 +377,12 @@ class MailReader:
         views = views[min(max(len(views) - kept, too_far), len(views) - 1) :]
         self._views = {each.message.id: each for each in views}
         self._answer, self.has_older = None, True
-        for times in (self._picked, self._entered):
-            for ident in times.keys() - self._views.keys():
-                del times[ident]
+        self._forget_times_of((self._picked.keys() | self._entered.keys()) - self._views.keys())
+
+    def _forget_times_of(self, idents: Iterable[str]) -> None:
+        for ident in idents:
+            self._picked.pop(ident, None)
+            self._entered.pop(ident, None)
 
     def _picked_up_at(self, ident: str) -> float | None:
         # A tool call may act on a message before the next turn journals that it was picked up.

@@ -1,5 +1,6 @@
 """The usage of agents: tokens, money if the price is known, and the share of a budget."""
 
+import math
 from collections import deque
 from collections.abc import Iterable
 from itertools import takewhile
@@ -91,9 +92,11 @@ class Call(Struct, frozen=True):
 
 
 class CallReader:
-    """The model calls at the end of an agent's journal, read forward."""
+    """The model calls at the end of an agent's journal, read forward; with `span`, those of its last seconds."""
 
-    def __init__(self, agent: AgentDirectory) -> None:
+    def __init__(self, agent: AgentDirectory, span: float = math.inf) -> None:
+        self._span = span
+        self._is_cut = False
         self.calls: deque[Call] = deque(maxlen=_MOST)
         self._tail = JournalTail(agent, TAIL)
 
@@ -101,20 +104,31 @@ class CallReader:
         """Return the newest calls, newest last."""
         if self._tail.restarted():
             self.calls.clear()
+            self._is_cut = False
         for event in self._tail.read_new():
             if isinstance(event, Reply):
                 self.calls.append(Call(event.ts, event.usage, event.cost_usd, event.seconds, miss=event.cache_miss))
             elif isinstance(event, (Summary, BrokenReply)):
                 is_summary = isinstance(event, Summary)
                 self.calls.append(Call(event.ts, event.usage, event.cost_usd, None, summary=is_summary))
+            while self.calls and self.calls[0].ts < self.calls[-1].ts - self._span:
+                self.calls.popleft()
+                self._is_cut = True
         return self.calls
 
     @property
     def known_since(self) -> float:
         """Return the time (epoch seconds) from which on every call is known; minus infinity if all are."""
+        if self._is_cut and len(self.calls) < _MOST:
+            return self.calls[-1].ts - self._span
         if self._tail.whole and len(self.calls) < _MOST:
             return float("-inf")
         return self.calls[0].ts if self.calls else float("inf")
+
+    @property
+    def first_at(self) -> float:
+        """Return the time of the first call; minus infinity if that is not kept."""
+        return float("-inf") if self._is_cut else self.calls[0].ts if self.calls else float("inf")
 
 
 def rate(readers: Iterable[CallReader], now: float) -> float | None:
@@ -124,7 +138,7 @@ def rate(readers: Iterable[CallReader], now: float) -> float | None:
     """
     known = list(readers)
     calls = [reader.read() for reader in known]
-    since = max(now - WINDOW, min((each[0].ts for each in calls if each), default=now))
+    since = max(now - WINDOW, min((now, *(reader.first_at for reader in known))))
     # From the newest back: most of the calls that are kept are older.
     recent = [call for each in calls for call in takewhile(lambda call: call.ts >= since, reversed(each))]
     covered = all(reader.known_since <= since for reader in known)

@@ -185,7 +185,8 @@ class FeedRows:
 
     def __init__(self) -> None:
         self._looks: tuple[object, ...] = ()
-        self._made: dict[FeedLine, CollapsibleRow] = {}
+        self._made: dict[int, tuple[FeedLine, CollapsibleRow]] = {}
+        """The rows by the identity of their lines, which are the same objects as long as they are kept."""
 
     def read(self, feed: Sequence[FeedLine], now: float, width: int) -> list[CollapsibleRow]:
         """Return the rows at the time `now`; older lines have their date."""
@@ -193,8 +194,8 @@ class FeedRows:
         looks = (localtime(now)[:3], width, names)
         known = self._made if looks == self._looks else {}
         self._looks = looks
-        self._made = {each: known.get(each) or _fed(each, now, width - MARK, names) for each in feed}
-        return [self._made[each] for each in feed]
+        self._made = {id(each): known.get(id(each)) or (each, _fed(each, now, width - MARK, names)) for each in feed}
+        return [row for _, row in self._made.values()]
 
 
 def _fed(each: FeedLine, now: float, width: int, names: int) -> CollapsibleRow:
@@ -202,9 +203,7 @@ def _fed(each: FeedLine, now: float, width: int, names: int) -> CollapsibleRow:
     (head,) = _activity(what, None, width, 1, format_moment(what.ts, now), each.agent.ljust(names))
     cut = _is_cut(what, head)
     body = partial(_whole_line, what, width, cut=cut) if cut or what.detail else None
-    return CollapsibleRow(
-        f"{each.agent} {_key(what)}", head, body=body, text="\n".join(filter(None, (what.text, what.detail)))
-    )
+    return CollapsibleRow(f"{each.agent} {_key(what)}", head, body=body, texts=(what.text, what.detail))
 
 
 def _whole_line(what: Activity, width: int, *, cut: bool) -> list[Line]:
@@ -223,12 +222,14 @@ def _key(what: Activity) -> str:
 
 
 def _call(what: Activity, outcome: Activity | None, open_since: float | None, width: int) -> CollapsibleRow:
-    (head,) = shown(what, outcome, width, 1)
-    if outcome is None:
-        head = spread(head, (_unfinished(open_since),), width)
     parts = (what.text, what.detail, *((outcome.text, outcome.detail) if outcome else ()))
     body = partial(_whole_call, what, outcome, width)
-    return CollapsibleRow(_key(what), head, body=body, text="\n".join(filter(None, parts)))
+    return CollapsibleRow(_key(what), partial(_call_line, what, outcome, open_since, width), body=body, texts=parts)
+
+
+def _call_line(what: Activity, outcome: Activity | None, open_since: float | None, width: int) -> Line:
+    (head,) = shown(what, outcome, width, 1)
+    return spread(head, (_unfinished(open_since),), width) if outcome is None else head
 
 
 def _unfinished(open_since: float | None) -> Span:
@@ -260,8 +261,7 @@ def _said(what: Activity, width: int) -> CollapsibleRow:
     cut = not rest and _is_cut(what, head)
     sources = _indented(what.detail, width, "dim") if what.detail and what.kind in _TALK else []
     body = partial(_whole_line, what, width, cut=cut) if cut or (what.detail and not sources) else None
-    text = "\n".join(filter(None, (what.text, what.detail)))
-    return CollapsibleRow(_key(what), head, (*rest, *sources), body, text)
+    return CollapsibleRow(_key(what), head, (*rest, *sources), body, (what.text, what.detail))
 
 
 def _wrapped(text: str, width: int) -> list[Line]:
@@ -270,7 +270,7 @@ def _wrapped(text: str, width: int) -> list[Line]:
 
 def _live(work: Work, width: int, *, caret: bool) -> list[CollapsibleRow]:
     lines = live_lines(work, width, 0, caret=caret)
-    return [CollapsibleRow("live", lines[0], tuple(lines[1:]), text=work.live)] if lines else []
+    return [CollapsibleRow("live", lines[0], tuple(lines[1:]), texts=(work.live,))] if lines else []
 
 
 _COUNTS = 10
@@ -289,19 +289,15 @@ def file_head(width: int) -> Line:
 
 
 def _fold(touch: FileAccess, touches: FileActivity, now: float, width: int) -> CollapsibleRow:
-    shared = touches.others(touch.path, touch.agent, now)
-    left = (
-        Span(format_clock(touch.ts) + " ", "dim"),
-        Span(f"{touch.kind:<6}"),
-        *_counts(touch),
-        say_run(touch.path),
-    )
     # The key stays the same when newer accesses are added.
     key = f"{touch.ts} {touch.call}"
-    body = partial(_body, touch, shared, now, width)
-    return CollapsibleRow(
-        key, spread(left, file_marks(touch.path, shared), width), body=body, text=f"{touch.path}\n{touch.diff}"
-    )
+    head, body = partial(_file_line, touch, touches, now, width), partial(_body, touch, touches, now, width)
+    return CollapsibleRow(key, head, body=body, texts=(touch.path, touch.diff))
+
+
+def _file_line(touch: FileAccess, touches: FileActivity, now: float, width: int) -> Line:
+    left = (Span(format_clock(touch.ts) + " ", "dim"), Span(f"{touch.kind:<6}"), *_counts(touch), say_run(touch.path))
+    return spread(left, file_marks(touch.path, touches.others(touch.path, touch.agent, now)), width)
 
 
 def _counts(touch: FileAccess) -> Line:
@@ -327,8 +323,8 @@ def open_by(shared: Sequence[FileAccess]) -> Line:
     return (Span(f"⚠ {names}" if clash else names, "warning" if clash else "dim"),)
 
 
-def _body(touch: FileAccess, shared: Sequence[FileAccess], now: float, width: int) -> list[Line]:
-    lines = [shared_line(each, now) for each in shared]
+def _body(touch: FileAccess, touches: FileActivity, now: float, width: int) -> list[Line]:
+    lines = [shared_line(each, now) for each in touches.others(touch.path, touch.agent, now)]
     if touch.removed is None:
         lines.append((Span("whole file written; its previous content is unknown", "dim"),))
     return [*lines, *diff_lines(touch.diff if is_prose(touch.path) else as_run(touch.diff), width)]

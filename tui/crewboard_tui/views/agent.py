@@ -1,6 +1,6 @@
 """The page of one agent: everything about it, on tabs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from textual import events, on
@@ -18,7 +18,7 @@ from crewboard_tui.queries import Query, Snapshot, WorkOf
 from crewboard_tui.render.formats import format_age
 from crewboard_tui.render.lines import Line, Span, line, matches, plain, say, width_of
 from crewboard_tui.render.looks import look_of
-from crewboard_tui.views.agent_tabs import NAMES, TABS, Page, Tab, lead_mail
+from crewboard_tui.views.agent_tabs import NAMES, TABS, MailRows, Page, Tab, lead_mail
 from crewboard_tui.views.base import AppContext, BaseScreen
 from crewboard_tui.widgets.bars import StaticLines, crumbs_line, follow_words, title
 from crewboard_tui.widgets.collapsible_list import CollapsibleList, CollapsibleRow
@@ -79,6 +79,7 @@ class AgentPage(BaseScreen):
         super().__init__(context)
         self.agent_name = name
         self._at = NAMES.index(tab)
+        self._mail = MailRows()
         self._foreground = Foreground(context, name, since) if since is not None else None
         self.search = Search(context, self.narrow, "words on this tab, also of what is folded")
         self._messaging = Messaging(context, partial(shown_composer, self))
@@ -150,9 +151,9 @@ class AgentPage(BaseScreen):
             self._fill(pane, [], [], f"{self.agent_name} is no longer on the team")
             return
         words = f"there is no lead: {self.context.key('agent.talk')} writes to the lead, and hires one"
-        folds: list[CollapsibleRow] = []
+        folds: Sequence[CollapsibleRow] = ()
         if self.tab.name == "Mail" and isinstance(pane, CollapsibleList):
-            folds = lead_mail(snapshot, pane.row_width)
+            folds = lead_mail(snapshot, pane.row_width, self._mail)
         if folds:
             title(
                 pane,
@@ -169,15 +170,15 @@ class AgentPage(BaseScreen):
             return
         width = pane.row_width if isinstance(pane, CollapsibleList) else pane.line_width
         typed = CommandLine.of(self.context.team)
-        page = Page(agent, snapshot, self.context.now, width, typed, caret=not self.context.reduced_motion)
+        page = Page(agent, snapshot, self.context.now, width, typed, self._mail, caret=not self.context.reduced_motion)
         self._fill(pane, tab.lines(page) if tab.lines else [], tab.folds(page) if tab.folds else [], self._nothing)
 
     def _fill(
-        self, pane: LineView | CollapsibleList, lines: list[Line], folds: list[CollapsibleRow], nothing: str
+        self, pane: LineView | CollapsibleList, lines: list[Line], folds: Sequence[CollapsibleRow], nothing: str
     ) -> None:
         nothing = self.search.nothing(nothing) if folds or lines else nothing
         if isinstance(pane, CollapsibleList):
-            found = [fold for fold in folds if fold.has(self.search.words)]
+            found = [fold for fold in folds if fold.has(self.search.words)] if self.search.words else folds
             pane.read(found, nothing, self.tab.head(pane.row_width) if self.tab.head else None)
         else:
             shown = [line for line in lines if matches(plain(line), self.search.words)]

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Container, Sequence
 from functools import partial
+from time import localtime
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from crewboard import LEAD, OPERATOR, AgentView, HireOptions, Request, TeamView, agent_types, pricing
 from crewboard.commands.context import CommandLine
@@ -77,7 +79,7 @@ _CALL = (("TIME", 9), ("TOOK", 6), ("IN", 7), ("OUT", 7), ("CACHED", 7), ("WRITT
 class Page(Struct, frozen=True):
     """The input of a tab: the agent, its data, the time, the size, and whether to show a caret in growing text.
 
-    `typed` returns commands as the user types them.
+    `typed` returns commands as the user types them. `mail` makes the rows of the Mail tab.
     """
 
     agent: AgentView
@@ -85,6 +87,7 @@ class Page(Struct, frozen=True):
     now: float
     width: int
     typed: CommandLine
+    mail: "MailRows"
     caret: bool = True
 
 
@@ -97,7 +100,7 @@ class Tab(Struct, frozen=True):
     name: str
     queries: Callable[[str], tuple[Query[object], ...]]
     lines: Callable[[Page], list[Line]] | None = None
-    folds: Callable[[Page], list[CollapsibleRow]] | None = None
+    folds: Callable[[Page], Sequence[CollapsibleRow]] | None = None
     head: Callable[[int], Line] | None = None
     follows: bool = False
     nothing: str = ""
@@ -138,21 +141,22 @@ def _queued_lines(page: Page) -> list[Line]:
     return fact_lines(facts, page.width)
 
 
-def _mail(page: Page) -> list[CollapsibleRow]:
+def _mail(page: Page) -> Sequence[CollapsibleRow]:
     agent, snapshot = page.agent, page.snapshot
     box = MailboxInfo(agent.name, unread=agent.unread, now=page.now)
     mailbox, sent = snapshot.get(MailTo(agent.name)) or Mailbox(), snapshot.get(MailFrom(agent.name)) or ()
     received = [*mailbox.prompts, *mailbox.letters]
     yours, lead = operator_mailboxes(snapshot.view.names), snapshot.view.lead
-    return mail_rows(received, sent, box, yours, page.width, snapshot.view.asked, lead=lead)
+    return page.mail.read(received, sent, box, yours, page.width, snapshot.view.asked, lead=lead)
 
 
-def lead_mail(snapshot: Snapshot, width: int) -> list[CollapsibleRow]:
+def lead_mail(snapshot: Snapshot, width: int, mail: "MailRows") -> Sequence[CollapsibleRow]:
     """Return the mail for the lead while there is no lead."""
     view = snapshot.view
     box = MailboxInfo(LEAD, operators=True, unread=view.unread.get(LEAD, 0), now=view.now, answered=view.answered)
     mailbox, sent = snapshot.get(MailTo(LEAD)) or Mailbox(), snapshot.get(MailFrom(LEAD)) or ()
-    return mail_rows(mailbox.letters, sent, box, operator_mailboxes(snapshot.view.names), width, snapshot.view.asked)
+    yours = operator_mailboxes(snapshot.view.names)
+    return mail.read(mailbox.letters, sent, box, yours, width, snapshot.view.asked)
 
 
 def _transcript(page: Page) -> list[CollapsibleRow]:
@@ -433,33 +437,59 @@ _BEGIN = _SENT + 1 + AUTHOR + 1
 _RULE = "unread"
 
 
-def mail_rows(
-    letters: Sequence[MessageView],
-    sent: Sequence[MessageView],
-    box: MailboxInfo,
-    yours: Container[str],
-    width: int,
-    asked: Sequence[Request] = (),
-    *,
-    lead: str = LEAD,
-) -> list[CollapsibleRow]:
-    """Return a row for each message, oldest first, with a rule before unread ones.
+class MailRows:
+    """The rows of an agent's Mail tab. Those of messages that were shown before are kept while they look the same."""
 
-    What the user and the `lead` say to each other is shown in full. `yours` are the mailboxes that the user reads,
-    where no worker picks up mail. `asked` are the requests that messages may refer to.
-    """
-    width -= MARK
-    first_unread = next((each.message.id for each in unread_of(letters, box)), None)
-    void = void_of([*letters, *sent], asked)
-    folds: list[CollapsibleRow] = []
-    for letter in sorted([*letters, *sent], key=lambda each: each.message.ts):
-        if letter.message.id == first_unread:
-            folds.append(CollapsibleRow(_RULE, (Span(" not read yet ".center(width, "─"), "dim"),)))
-        if {letter.message.from_, letter.message.to} == {OPERATOR, lead}:
-            folds.append(_spoken(letter, box, width))
-        else:
-            folds.append(_folded(letter, box, yours, width, void.get(letter.message.id)))
-    return folds
+    def __init__(self) -> None:
+        self._shows: tuple[object, ...] = ()
+        self._rows: Sequence[CollapsibleRow] = ()
+        self._made: dict[str, tuple[tuple[object, ...], CollapsibleRow]] = {}
+
+    def read(
+        self,
+        letters: Sequence[MessageView],
+        sent: Sequence[MessageView],
+        box: MailboxInfo,
+        yours: Container[str],
+        width: int,
+        asked: Sequence[Request] = (),
+        *,
+        lead: str = LEAD,
+    ) -> Sequence[CollapsibleRow]:
+        """Return a row for each message, oldest first, with a rule before unread ones; the same if nothing changed.
+
+        What the user and the `lead` say to each other is shown in full. `yours` are the mailboxes that the user reads,
+        where no worker picks up mail. `asked` are the requests that messages may refer to.
+        """
+        looks = (localtime(box.now)[:3], width, yours, lead)
+        shows = (letters, sent, replace(box, now=0), asked, looks)
+        if shows != self._shows:
+            self._shows = shows
+            first_unread = next((each.message.id for each in unread_of(letters, box)), None)
+            void = void_of([*letters, *sent], asked)
+            known, self._made = self._made, {}
+            rows: list[CollapsibleRow] = []
+            for letter in sorted([*letters, *sent], key=lambda each: each.message.ts):
+                ident = letter.message.id
+                if ident == first_unread:
+                    rows.append(CollapsibleRow(_RULE, (Span(" not read yet ".center(width - MARK, "─"), "dim"),)))
+                follows_from = (letter, void.get(ident), looks)
+                key = f"{letter.message.to} {ident}"
+                made = known.get(key)
+                if made is None or made[0] != follows_from:
+                    made = (follows_from, _mail_row(letter, box, yours, width - MARK, void.get(ident), lead))
+                self._made[key] = made
+                rows.append(made[1])
+            self._rows = rows
+        return self._rows
+
+
+def _mail_row(
+    letter: MessageView, box: MailboxInfo, yours: Container[str], width: int, void: str | None, lead: str
+) -> CollapsibleRow:
+    if {letter.message.from_, letter.message.to} == {OPERATOR, lead}:
+        return _spoken(letter, box, width)
+    return _folded(letter, box, yours, width, void)
 
 
 def mail_head(width: int) -> Line:
@@ -473,13 +503,19 @@ def _folded(
     letter: MessageView, box: MailboxInfo, yours: Container[str], width: int, void: str | None
 ) -> CollapsibleRow:
     message = letter.message
+    head = partial(_mail_line, letter, box, yours, width, void)
+    body = partial(message_body, letter, box.now, width, void)
+    return CollapsibleRow(f"{message.to} {message.id}", head, body=body, texts=(message.content,))
+
+
+def _mail_line(letter: MessageView, box: MailboxInfo, yours: Container[str], width: int, void: str | None) -> Line:
+    message = letter.message
     left = (
         Span(format_sent(message.ts, box.now, _SENT) + " ", "dim"), _who(letter, box.name), *void_mark(void),
         Span(mail.verb(message), "dim"), say(headline(message)),
     )  # fmt: skip
     times = (Span(" " * (2 * clock_width(width) + 2)),) if message.to in yours else times_line(letter, width)
-    body = partial(message_body, letter, box.now, width, void)
-    return CollapsibleRow(f"{message.to} {message.id}", spread(left, times, width), body=body, text=message.content)
+    return spread(left, times, width)
 
 
 def _who(letter: MessageView, name: str) -> Span:
@@ -500,7 +536,7 @@ def _spoken(letter: MessageView, box: MailboxInfo, width: int) -> CollapsibleRow
     sent = Span(format_sent(message.ts, box.now, _SENT) + " ", "dim")
     head = spread((sent, author, Span(first)), times, width)
     rest = tuple((Span(" " * _BEGIN + piece),) for piece in more)
-    return CollapsibleRow(f"{message.to} {message.id}", head, rest, text=message.content)
+    return CollapsibleRow(f"{message.to} {message.id}", head, rest, texts=(message.content,))
 
 
 TABS: tuple[Tab, ...] = (

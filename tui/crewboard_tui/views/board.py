@@ -20,7 +20,7 @@ from crewboard_tui.actions.registry import Action, Layer, Selection, select, sel
 from crewboard_tui.actions.search import AGENT_GROUPS, ALL, FINDS_AGENTS, Search, in_group, matches_agent
 from crewboard_tui.compose.composer import Composer, shown_composer
 from crewboard_tui.keymap.bindings import Pressed
-from crewboard_tui.queries import MailTo, Query, Snapshot, SpendingRate, WorkOf
+from crewboard_tui.queries import MailTo, Query, Snapshot, SpendingRate, Work, WorkOf
 from crewboard_tui.render.formats import format_age, format_clock, format_path, format_spending
 from crewboard_tui.render.lines import Line, Span, hang, one_line, say, spread
 from crewboard_tui.render.looks import tally
@@ -64,6 +64,8 @@ class BoardScreen(BaseScreen):
         self._messaging = Messaging(context, partial(shown_composer, self))
         self._shown: Snapshot | None = None
         """The snapshot that all parts show; None if something else may have changed."""
+        self._peeked = (Work(), 0, list[Line]())
+        """The work of the selected agent, the width, and the lines that follow from them."""
         marks = Layer(lambda: bool(self._marked), lambda: self.query_one(Roster).unmark(self._marked), "unmark")
         away = Layer(lambda: bool(context.absence) and not context.absence_seen, self._forget_absence, "seen")
         self.back_layers = (marks, self.panes.layer, self.search.layer, away)
@@ -280,8 +282,10 @@ class BoardScreen(BaseScreen):
         title(peek, f"Peek · {agent.name}", follow_words(peek, self.context.key("log.follow")))
         work = snapshot.get(WorkOf(agent.name))
         if work is not None:
-            lines = activity_lines(work, peek.line_width, recent=120, caret=not self.context.reduced_motion)
-            peek.show(lines or [_nothing_yet(agent)])
+            if self._peeked[:2] != (work, peek.line_width):
+                lines = activity_lines(work, peek.line_width, recent=120, caret=not self.context.reduced_motion)
+                self._peeked = (work, peek.line_width, lines)
+            peek.show(self._peeked[2] or [_nothing_yet(agent)])
 
     def _paint_tasks(self, snapshot: Snapshot) -> None:
         rows = self.query_one("#board-tasks", LineList)

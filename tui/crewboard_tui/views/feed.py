@@ -1,6 +1,6 @@
 """`6` Feed: everything that agents do, newest last; and the page of what happened while the user was away."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from textual import on
 from textual.widget import Widget
@@ -59,14 +59,14 @@ class FeedScreen(BaseScreen):
         # While older lines are loaded, the present ones stay.
         self._read = snapshot.get(Feed(self._most)) or self._read
         lines, older = self._read
-        shown = [
-            each for each in lines if matches(f"{each.agent} {each.what.kind} {each.what.text}", self.search.words)
-        ]
+        shown: Sequence[FeedLine] = lines
+        if words := self.search.words:
+            shown = [each for each in lines if matches(f"{each.agent} {each.what.kind} {each.what.text}", words)]
         nothing = "nothing yet; what agents do will appear here" if snapshot.view.agents else first_hire(self.context)
         rows = self._rows.read(shown, self.context.now, pane.row_width)
         if older:
-            words = f"{older} older lines are not loaded · {self.context.key('list.top')} loads {min(older, PAGE)}"
-            rows.insert(0, CollapsibleRow(_OLDER, (Span(words, "warning"),)))
+            says = f"{older} older lines are not loaded · {self.context.key('list.top')} loads {min(older, PAGE)}"
+            rows.insert(0, CollapsibleRow(_OLDER, (Span(says, "warning"),)))
         pane.read(rows, self.search.nothing(nothing))
         self._say_whether_it_follows()
 

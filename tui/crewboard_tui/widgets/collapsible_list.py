@@ -3,12 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from msgspec import Struct
 from textual.binding import BindingType
 
 from crewboard_tui.keymap.bindings import bindings_of
 from crewboard_tui.render.lines import Line, Span, matches, plain
-from crewboard_tui.widgets.line_list import LineList, Row
+from crewboard_tui.widgets.line_list import LazyRows, LineList, Row
 
 MARK = 2
 """Cells before each line, for the mark of foldable rows."""
@@ -19,25 +18,29 @@ _INDENT = "  "
 class CollapsibleRow(NamedTuple):
     """One row: its line, lines that are always shown, and a function that returns the unfolded lines.
 
-    `text` is the full text for searching and copying.
+    Of a row that may be one of thousands, `head` is a function that makes its line once it is looked at. `texts` are
+    the full text for searching and copying: parts, so that long ones are not kept twice.
     """
 
     key: str
-    head: Line
+    head: Line | Callable[[], Line]
     rest: tuple[Line, ...] = ()
     body: Callable[[], Sequence[Line]] | None = None
-    text: str = ""
+    texts: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> Line:
+        """Return its line."""
+        return self.head() if callable(self.head) else self.head
+
+    @property
+    def text(self) -> str:
+        """Return the full text."""
+        return "\n".join(filter(None, self.texts))
 
     def has(self, wanted: str) -> bool:
         """Return True if every word of `wanted` is in the row, folded or not."""
-        return not wanted or matches(" ".join([*map(plain, (self.head, *self.rest)), self.text]), wanted)
-
-
-class _Place(Struct, frozen=True):
-    """The entry that a line belongs to, and whether the entry can be unfolded."""
-
-    key: str
-    folds: bool
+        return not wanted or matches(" ".join([*map(plain, (self.line, *self.rest)), self.text]), wanted)
 
 
 class CollapsibleList(LineList):
@@ -49,15 +52,17 @@ class CollapsibleList(LineList):
         """Mark unfolded and folded rows with `marks`."""
         super().__init__(**kwargs)
         self._marks = marks
-        self._folds: list[CollapsibleRow] = []
-        self._places: list[_Place] = []
+        self._folds: Sequence[CollapsibleRow] = ()
+        self._places: list[CollapsibleRow] = []
+        """The entry that each line belongs to."""
+        self._made: dict[str, tuple[CollapsibleRow, bool, list[Line]]] = {}
+        """The lines of the entries that were looked at, by key, with the entry, and whether it was unfolded."""
         self._unfolded: set[str] = set()
 
     @property
     def copied(self) -> str:
         """Return the full text of the entry under the cursor, for copying."""
-        here = self._here
-        return next((fold.text for fold in self._folds if here is not None and fold.key == here.key), "")
+        return self._here.text if self._here is not None else ""
 
     @property
     def came_by_itself(self) -> bool:
@@ -72,25 +77,40 @@ class CollapsibleList(LineList):
         self.scroll_to(y=0, animate=False, force=True)
 
     def read(self, folds: Sequence[CollapsibleRow], nothing: str, head: Line | None = None) -> None:
-        """Show these entries."""
-        self._folds = list(folds)
-        rows: list[Row] = []
-        self._places = []
-        for fold in self._folds:
-            lines = self._lines_of(fold)
-            rows += [Row(f"{fold.key}\n{at}" if at else fold.key, line) for at, line in enumerate(lines)]
-            self._places += [_Place(fold.key, fold.body is not None)] * len(lines)
-        indented = (Span(_INDENT), *head) if head is not None and rows else None
-        self.show(rows or [Row("", (Span(nothing, "dim"),))], indented)
+        """Show these entries. Lines are made of those that are looked at, and are another object than before."""
+        self._folds = folds
+        keys: list[str] = []
+        lines: list[tuple[CollapsibleRow, int]] = []
+        made, self._made = self._made, {}
+        for fold in folds:
+            count = len(self._lines_of(fold, made)) if fold.rest or fold.key in self._unfolded else 1
+            keys.append(fold.key)
+            keys += [f"{fold.key}\n{at}" for at in range(1, count)]
+            lines += [(fold, at) for at in range(count)]
+        self._places = [fold for fold, _ in lines]
+        indented = (Span(_INDENT), *head) if head is not None and folds else None
 
-    def _lines_of(self, fold: CollapsibleRow) -> list[Line]:
+        def line_of(at: int) -> Line:
+            fold, number = lines[at]
+            return self._lines_of(fold, made)[number]
+
+        self.show(LazyRows(keys, line_of) if folds else [Row("", (Span(nothing, "dim"),))], indented)
+
+    def _lines_of(
+        self, fold: CollapsibleRow, before: Mapping[str, tuple[CollapsibleRow, bool, list[Line]]]
+    ) -> list[Line]:
+        """Return the lines of an entry; those from `before` if it is the same."""
         unfolded = fold.key in self._unfolded
-        mark = Span(_INDENT) if fold.body is None else Span(f"{self._marks[not unfolded]} ", "key")
-        below = fold.body() if fold.body is not None and unfolded else ()
-        return [(mark, *fold.head), *((Span(_INDENT), *line) for line in (*fold.rest, *below))]
+        found, was_unfolded, lines = self._made.get(fold.key) or before.get(fold.key) or (None, False, [])
+        if found is not fold or was_unfolded != unfolded:
+            mark = Span(_INDENT) if fold.body is None else Span(f"{self._marks[not unfolded]} ", "key")
+            below = fold.body() if fold.body is not None and unfolded else ()
+            lines = [(mark, *fold.line), *((Span(_INDENT), *line) for line in (*fold.rest, *below))]
+        self._made[fold.key] = fold, unfolded, lines
+        return lines
 
     @property
-    def _here(self) -> _Place | None:
+    def _here(self) -> CollapsibleRow | None:
         return self._places[self._at] if self._at < len(self._places) else None
 
     @property
@@ -110,9 +130,9 @@ class CollapsibleList(LineList):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "turn":
-            return (self._here is not None and self._here.folds) or None
+            return (self._here is not None and self._here.body is not None) or None
         if action == "turn_all":
-            return any(place.folds for place in self._places) or None
+            return any(fold.body is not None for fold in self._folds) or None
         if action == "follow":
             return self._follows or None
         return super().check_action(action, parameters)
@@ -122,7 +142,7 @@ class CollapsibleList(LineList):
 
     def action_turn(self) -> None:
         """Unfold the entry under the cursor, or fold it."""
-        if self._here is None or not self._here.folds:
+        if self._here is None or self._here.body is None:
             return
         key = self._here.key
         self.select(key)

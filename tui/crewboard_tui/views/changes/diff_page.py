@@ -350,7 +350,7 @@ class ChangesPage(BaseScreen):
 def _hunk_row(key: str, hunk: Hunk, head: str, lines: list[tuple[int, Line]]) -> CollapsibleRow:
     """Return the row of a hunk. What is searched and copied is redacted, also while the lines are not."""
     text = "\n".join([hunk.head, *(f"{each.kind}{each.text}" for each in hunk.lines)])
-    return CollapsibleRow(key, (Span(head, "info"),), (), lambda: [line for _, line in lines], text)
+    return CollapsibleRow(key, (Span(head, "info"),), (), lambda: [line for _, line in lines], (text,))
 
 
 # ---------------------------------------------------------------------------------------------------------- notes
