@@ -4,6 +4,7 @@ import gc
 import json
 import sys
 import tracemalloc
+from collections.abc import Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -16,11 +17,16 @@ from textual.widget import Widget
 from crewboard import OPERATOR, TeamReader, TeamView
 from crewboard.records.events import ToolResult
 from crewboard.store import journal
+from crewboard_tui import app
 from crewboard_tui.background import TeamRead
 from crewboard_tui.keys import RestingDriver
 from crewboard_tui.queries import UNUSED, Feed, MailFrom, Query, Readers, TouchedFiles, WorkOf
 from crewboard_tui.render.formats import format_age, format_span
-from crewboard_tui.views import base
+from crewboard_tui.render.lines import Line
+from crewboard_tui.views import agent_tabs, base
+from crewboard_tui.views.agent_tabs import MailRows
+from crewboard_tui.views.message_list import MailboxInfo
+from crewboard_tui.widgets.collapsible_list import CollapsibleRow
 from crewboard_tui.widgets.painter import Painter, TouchedCompositor
 from tests.frozen import NOW, Frozen, make_empty
 from tests.tui.stage import Stage, opened
@@ -118,6 +124,76 @@ def test_below_a_minute_an_age_changes_sixteen_times() -> None:
 async def test_the_dashboard_waits_for_keys_without_waking_up(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         assert stage.app.driver_class is RestingDriver
+
+
+def test_the_rows_of_an_agents_mail_are_made_once(team: Frozen) -> None:
+    for number in range(500):
+        team.mail(number, "a-1", "a-2", "message", f"message {number}", 900 - number)
+    view, readers, rows = view_of(team), Readers(team.directory, team.probe), MailRows()
+
+    def read() -> Sequence[CollapsibleRow]:
+        readers.note(view)
+        sent = MailFrom("a-1").read(readers, view)
+        return rows.read((), sent, MailboxInfo("a-1", now=view.now), frozenset({OPERATOR}), 100)
+
+    found = read()
+    team.mail(500, "a-3", "a-2", "message", "from another", 9)
+    assert read() is found, "none of it is new"
+    team.mail(501, "a-1", "a-2", "message", "one more", 9)
+    more = read()
+    assert (len(found), len(more)) == (500, 501)
+    assert all(new is old for new, old in zip(more, found, strict=False))
+    assert len(readers.mail_from("a-3", "a-2").read()) == 1, "of the mail of others, nothing is kept"
+
+
+async def test_lines_are_made_of_the_mail_that_is_seen(team: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(500):
+        team.mail(number, "a-1", "a-0", "message", f"message {number} ", 900 - number)
+    made, mail_line = list[object](), agent_tabs._mail_line
+
+    def note_line(*args: Any) -> Line:
+        made.append(args)
+        return mail_line(*args)
+
+    monkeypatch.setattr(agent_tabs, "_mail_line", note_line)
+    async with opened(team, 100, 30) as stage:
+        stage.app.open_agent("a-0", "Mail")
+        await stage.sees("message 499 ")
+        await stage.settles()
+        assert len(made) <= 3 * stage.app.size.height
+        await stage.press("g")
+        await stage.sees("message 0 ")
+
+
+async def test_a_second_that_follows_a_reading_paints_no_ages(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.settles()
+        ticks = list[float]()
+        monkeypatch.setattr(type(stage.app.screen), "tick", lambda screen: ticks.append(stage.app._shown_at))
+        monkeypatch.setattr(app, "TICK", 7200.0)
+        _publish(stage, 0)
+        stage.app._tick()
+        assert not ticks
+        stage.app._shown_at -= 3600.0
+        stage.app._tick()
+        assert len(ticks) == 1
+
+
+async def test_readings_that_wait_are_shown_once(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.settles()
+        shown, show = list[float](), type(stage.app)._show
+
+        def note_show(dashboard: app.CrewboardApp) -> None:
+            shown.append(dashboard.context.snapshot.view.now)
+            show(dashboard)
+
+        monkeypatch.setattr(type(stage.app), "_show", note_show)
+        reading, snapshot = stage.app.context.reading, stage.app.context.snapshot
+        for number in range(20):
+            stage.app._publish(reading, replace(snapshot, view=replace(snapshot.view, now=NOW + number)))
+        await stage.until(lambda: NOW + 19 in shown, "the newest")
+        assert shown == [NOW + 19]
 
 
 async def test_a_reading_is_painted_once(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,6 +131,10 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self._unshown = self._has_news = False
         """True if a snapshot waits to be shown, and if something changed since the visit was stored."""
         self._kept_at = monotonic()
+        self._shown_at = float("-inf")
+        """When a snapshot was shown last (monotonic)."""
+        self._newest_read: TeamRead | None = None
+        """The newest reading that was published and is not shown yet."""
         self._presenting = threading.Thread()
         """Tells other dashboards that this one is open."""
         self._probe = probe
@@ -318,11 +322,15 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
     def _publish(self, reading: TeamPoller, snapshot: Snapshot) -> None:
         """Called in the reading thread."""
-        self.post_message(TeamRead(reading, snapshot))
+        self._newest_read = message = TeamRead(reading, snapshot)
+        self.post_message(message)
 
     def on_team_read(self, message: TeamRead) -> None:
         if message.reading is not self.context.reading:
             return  # read for a team that was left meanwhile, be it for this one
+        if self._newest_read not in (None, message):
+            return  # a newer one waits: on a machine that is too slow, they would pile up
+        self._newest_read = None
         before, self.context.snapshot = self.context.snapshot, message.snapshot
         self.outside.read(message.snapshot.view)
         self._has_news = True
@@ -426,14 +434,17 @@ class CrewboardApp(App[None], inherit_bindings=False):
         hushed = self.context.hush()
         if self._unshown:
             self._show()
+        # Of a team that works, the ages were painted just now, with what has changed.
+        is_recent = monotonic() - self._shown_at < TICK / 2
         for screen in self._framed():
-            screen.tick()
-            screen.paint_times(self.context.snapshot)
+            if hushed or not is_recent:
+                screen.tick()
+                screen.paint_times(self.context.snapshot)
             if hushed:
                 screen.paint_keys()
 
     def _show(self) -> None:
-        self._unshown = False
+        self._unshown, self._shown_at = False, monotonic()
         for screen in self._framed():
             screen.show(self.context.snapshot)
 

@@ -166,6 +166,7 @@ class LineList(ScrollView, can_focus=True):
         self._painted: dict[int, Row] = {}
         """The rows as they were painted last, by their place in the list."""
         self._painter = Painter(self)
+        self._line_width = 0
         self._at = 0
         self._selected: str | None = None
         self._came_at = float("-inf")
@@ -321,8 +322,13 @@ class LineList(ScrollView, can_focus=True):
             start, end = (0, self.size.width) if cells is None else (cells[0] + 1, cells[1] + 1)
             self.refresh(Region(start, y, end - start, 1))
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        # Textual derives the width from all widgets above: once, and not for each line.
+        self._line_width = self.row_width + 1
+        return super().render_lines(crop)
+
     def render_line(self, y: int) -> Strip:
-        width = self.row_width + 1
+        width = self._line_width
         if self.head is not None and y == 0:
             return self._painter.strip((Span(" "), *self.head), width)
         index = y - self._top + self.scroll_offset.y

@@ -320,9 +320,11 @@ class Painter:
         line, first, known, strip = self._known.pop(id(content), ((), (), None, None))
         if strip is None or line is not content or first != before or known != follows_from:
             strip = self._paint((*before, *content), width, base + self._style(under))
+            # The height is only asked for where there may be one more: Textual derives it from all widgets above.
+            most = _KEPT_SCREENS * self._height()
+            while len(self._known) >= most:
+                del self._known[next(iter(self._known))]
         self._known[id(content)] = content, before, follows_from, strip
-        while len(self._known) > _KEPT_SCREENS * self._height():
-            del self._known[next(iter(self._known))]
         return strip
 
     def forget(self) -> None:
