@@ -35,8 +35,11 @@ the team has run. Kept are, with the module that bounds it:
 | unread mail of each mailbox | 8 bytes a message, 24 a result, the ids of the newest 2,000 | `readmodel/mail.py` |
 | messages of a mailbox shown | the newest 2,000, in its last 2 MB; more after `g` at its top | `readmodel/mail.py` |
 | activity of an agent that was shown | the newest 500 lines, in 512 Ki characters | `readmodel/activity.py` |
-| mail of other programs, of each mailbox | of the newest 500 messages, in 256 Ki characters | `queries.py` |
-| rows of the Feed | those that are loaded | `views/activity.py`, `FeedRows` |
+| lines of the Feed | those that are loaded, 400 at first; twice as many while it opens | `queries.py`, `FeedReader` |
+| mail of other programs, of each mailbox | the newest 500 messages, in 256 Ki characters | `queries.py` |
+| mail that an agent sent | of each mailbox the newest, as for one that is shown | `queries.py`, `MailFrom` |
+| calls for the rate of spending | those of the last ten minutes | `readmodel/usage.py` |
+| lines of an agent's mail, calls and files | those looked at since the last change | `widgets/collapsible_list.py` |
 | painted lines of a part of the screen | three screens of its height | `widgets/painter.py` |
 | what was read and painted for a view that is not shown | nothing after 30 seconds | `queries.py`, `views/base.py` |
 """

@@ -16,6 +16,7 @@ from crewboard.store.layout import TeamDirectory
 from crewboard.worker.interrupts import SWEEP_INTERVAL
 from tests.bench.baselines import cpu_seconds, family, import_mib, import_ms, private_mib
 from tests.bench.figures import Figures, median
+from tests.bench.terminal import terminal
 from tests.bench.timed import TimedServer, written_at
 from tests.cli.shell import COMMAND
 from tests.crew import Crew, eventually
@@ -114,6 +115,27 @@ def test_the_first_start_in_a_new_team(figures: Figures, tmp_path: Path, server:
     figure = figures.add(
         "command line to the first run of a new team", median(took), "ms", ("import anthropic", import_ms()), target=2.2
     )
+    assert figure.within(TOLERANCE)
+
+
+def test_the_first_start_beside_an_open_dashboard(figures: Figures, tmp_path: Path, server: TimedServer) -> None:
+    took = []
+    for go in range(5):
+        root = tmp_path / str(go)
+        root.mkdir()
+        crew = Crew(root, server)
+        try:
+            with terminal([*COMMAND, "board"], root, crew.environment) as board:
+                board.expect_exact("No agents hired yet")
+                log = crew.directory.supervisor_log
+                eventually(lambda log=log: "prefork server ready" in log.read_text(), "the prefork server")  # type: ignore[misc]
+                began = time.time()
+                spawn(crew, "agent")
+                run = next(each for each in crew.events("agent") if isinstance(each, RunStarted))
+                took.append(1e3 * (run.ts - began))
+        finally:
+            crew.end()
+    figure = figures.add("the same beside an open dashboard", median(took), "ms", target=300)
     assert figure.within(TOLERANCE)
 
 
