@@ -30,9 +30,6 @@ _POLL = 0.02
 _HELD = frozenset({"j", "k", "tab", "shift+tab", "backspace"})
 """Keys that are held, where they are pressed several times in a row."""
 
-_READ_TIMEOUT = 6.0
-"""Seconds that a key waits for a reading of the team; some tests hold the reading back."""
-
 
 @dataclass
 class Stage:
@@ -149,7 +146,8 @@ class Stage:
         self.app.post_message(event)
 
     async def _wait_for_reading(self) -> None:
-        deadline = time.monotonic() + _READ_TIMEOUT
+        """Wait until what the screen asks is read; a test that holds the reading back may press a key all the same."""
+        deadline = time.monotonic() + WAIT_TIMEOUT
         while time.monotonic() < deadline:
             screen = self.app.screen
             if not isinstance(screen, BaseScreen) or not screen.is_ready:
