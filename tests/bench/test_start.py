@@ -126,9 +126,13 @@ def test_the_first_start_beside_an_open_dashboard(figures: Figures, tmp_path: Pa
         crew = Crew(root, server)
         try:
             with terminal([*COMMAND, "board"], root, crew.environment) as board:
-                board.expect_exact("No agents hired yet")
+                board.expect_exact("0 agents")
                 log = crew.directory.supervisor_log
-                eventually(lambda log=log: "prefork server ready" in log.read_text(), "the prefork server")  # type: ignore[misc]
+
+                def is_ready(log: Path = log) -> bool:
+                    return log.exists() and "prefork server ready" in log.read_text()
+
+                eventually(is_ready, "the prefork server")
                 began = time.time()
                 spawn(crew, "agent")
                 run = next(each for each in crew.events("agent") if isinstance(each, RunStarted))
