@@ -49,7 +49,7 @@ _TO_API = "j j j j j"
 SHOTS = (
     Shot("board", _TO_API, "and▌"),
     Shot("board-80x24", _TO_API, "and▌", width=80, height=24),
-    Shot("board-170x50", _TO_API, "TEAM", width=170, height=50),
+    Shot("board-170x50", _TO_API, "model", width=170, height=50),
     Shot("board-light", f"{_TO_API} T", "and▌"),
     Shot("board-contrast", f"{_TO_API} T T", "and▌"),
     Shot("needs", "!", "collected 214 items"),
@@ -62,7 +62,7 @@ SHOTS = (
     Shot("inbox", "2 j j j j j j j", "cursor parameter"),
     Shot("inbox-60x20", "2 j j", "ping", width=60, height=20),
     Shot("tasks", "3 j j j j", "orphaned by parser"),
-    Shot("processes", "5 j j j j j", "SANDBOX"),
+    Shot("processes", "5 j j j j j", "sandbox"),
     Shot("feed", "6", "Feed"),
     Shot("cost", "7", "TEAM"),
     Shot("changes", "8", "⚠ conflicts", worktrees=True),

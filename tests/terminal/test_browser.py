@@ -358,7 +358,7 @@ async def test_the_page_says_that_it_shows_no_dashboard_now(shared_crew: Crew, t
     with serving(shared_crew, ended=-signal.SIGKILL) as served:
         async with open_page(tmp_path / "profile") as page:
             await page.call("Page.navigate", url=served.link)
-            await page.shows("▸live")
+            await page.shows("live")
             await page.press("q")
             await page.until(SAYS_SOMETHING)
             assert await page.evaluate(HIDES_ALL)
@@ -369,7 +369,7 @@ async def test_the_page_says_that_it_shows_no_dashboard_now(shared_crew: Crew, t
             ):
                 await page.call("Page.reload")
                 await page.until(f"!({SAYS_SOMETHING})")
-                await page.shows("▸live")
+                await page.shows("live")
                 eventually(lambda: len(dashboards(served)) == 1, "the new page's dashboard alone")
                 (dashboards(served)[0] if ends == "dashboard" else served.process).kill()
                 await page.until(SAYS_SOMETHING)
@@ -382,7 +382,7 @@ async def test_a_page_says_that_its_server_was_ended(shared_crew: Crew, tmp_path
     async with open_page(tmp_path / "profile") as page:
         with serving(shared_crew) as served:
             await page.call("Page.navigate", url=served.link)
-            await page.shows("▸live")
+            await page.shows("live")
         await page.until(SAYS_SOMETHING)
         await page.says("The connection to `crewboard serve` is lost")
 

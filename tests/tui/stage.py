@@ -17,6 +17,7 @@ from textual.pilot import Pilot
 from crewboard_tui.app import CrewboardApp
 from crewboard_tui.settings import Settings
 from crewboard_tui.views.base import BaseScreen
+from crewboard_tui.widgets.bars import working_keys
 from tests.frozen import Frozen
 from tests.tui.lighter import changes
 
@@ -61,7 +62,7 @@ class Stage:
         return "\n".join(self.text)
 
     def part(self, ident: str) -> str:
-        """Return the text of one part of the frame: strip, heading, alert, keys, status."""
+        """Return the text of one part of the frame: strip, heading, alert, keys."""
         screen = self.app.screen
         assert isinstance(screen, BaseScreen)
         return "\n".join("".join(span.text for span in line) for line in screen._still(ident).lines)
@@ -180,13 +181,16 @@ class Stage:
             self.app.post_message(event)
         await self._processed()
 
-    async def can(self, key: str, label: str) -> None:
-        """Wait until the footer offers a key."""
-        await self.until(lambda: self._offers(f"{key} {label}"), f"{key} {label} in the footer")
-
-    def _offers(self, key: str) -> bool:
+    @property
+    def offered(self) -> str:
+        """Return the keys that work here with their labels, also those for which the footer has no space."""
         screen = self.app.screen
-        return isinstance(screen, BaseScreen) and screen.is_ready and key in self.part("keys")
+        shown = working_keys(screen) if isinstance(screen, BaseScreen) and screen.is_ready else []
+        return "  ".join(f"{pressed.split()[0]} {key.label}" for key, pressed in shown if key.footer is not None)
+
+    async def can(self, key: str, label: str) -> None:
+        """Wait until a key works here under this label."""
+        await self.until(lambda: f"{key} {label}" in self.offered, f"{key} {label} offered")
 
 
 @asynccontextmanager

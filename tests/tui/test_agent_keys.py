@@ -249,7 +249,7 @@ async def test_an_ended_agent_is_removed_after_a_yes(frozen: Frozen) -> None:
         await stage.write("yes")
         await stage.press("enter")
         await stage.sees("parser is removed; its files are in")
-        await stage.sees("10 agents")
+        await stage.sees("Team 10 ")
     assert "parser" not in frozen.team.config.names
     assert list((frozen.directory.path / "removed").glob("parser-*"))
 

@@ -132,7 +132,7 @@ async def test_with_nothing_to_copy_the_key_is_hidden_and_says_so(empty: Frozen)
             await stage.press(view)
             await stage.sees(words)
             await stage.settles()
-            assert "y copy" not in stage.part("keys")
+            assert "y copy" not in stage.offered
             stage.app.context.say("")
             await stage.press("y")
             await stage.sees("copy: nothing to copy here")

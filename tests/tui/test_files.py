@@ -26,7 +26,7 @@ def _edit(old: str, new: str, path: str = ROUTES) -> dict[str, object]:
 
 async def _open_files(stage: Stage) -> None:
     stage.app.open_agent("api", "Files")
-    await stage.sees("api · code", "[Files]")
+    await stage.sees("[Files]", "[Files]")
 
 
 async def test_changes_stand_newest_first_with_their_counts(frozen: Frozen) -> None:
@@ -95,7 +95,7 @@ async def test_who_else_has_it_open_is_said_and_a_clash_warns(frozen: Frozen) ->
     frozen.did("ui", 120, "read_file", {"path": ROUTES}, "(48 lines)", 0)
     async with opened(frozen, 80, 24) as stage:
         await _open_files(stage)
-        await stage.sees("ALSO OPEN BY", "⚠ release, ui")
+        await stage.sees("also open by", "⚠ release, ui")
         await stage.press("enter")
         await stage.sees("release changed it 1m ago", "ui read it 2m ago")
 
@@ -275,7 +275,7 @@ async def test_the_plan_page_marks_what_runs_on_your_machine(frozen: Frozen) -> 
         await stage.press("G")
         await stage.settles()
         marked = [line for line in stage.text if line.rstrip("│ ").endswith("runs on your machine")]
-        assert [line.split()[1] for line in marked] == ["Makefile", ".husky/pre-commit"]
+        assert [line.split()[0] for line in marked] == ["Makefile", ".husky/pre-commit"]
 
 
 async def test_a_plan_for_the_root_says_everything(frozen: Frozen) -> None:

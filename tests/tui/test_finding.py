@@ -129,4 +129,4 @@ async def test_slash_takes_the_text_even_where_nothing_can_be_found(frozen: Froz
         await stage.sees_not("find ›")
         await stage.sees("nothing to find here", "PLAN v2")
         assert not stage.app.screen.feedback.denying  # type: ignore[attr-defined]
-        assert "/ find" not in stage.part("keys")
+        assert "/ find" not in stage.offered

@@ -102,7 +102,7 @@ async def test_the_panes_of_an_empty_board_say_what_will_stand_there(
         await stage.sees("no mail; m writes some", "no tasks yet")
         await stage.settles()
         await stage.pilot.click("#board-tasks", offset=(3, 1), times=2)
-        await stage.sees("┌─ Tasks ─", "no tasks yet; A puts the first one on the board")
+        await stage.sees("━ Tasks ━", "no tasks yet; A puts the first one on the board")
 
 
 async def test_it_names_the_users_own_keys(empty: Frozen) -> None:
@@ -218,10 +218,10 @@ async def test_help_of_a_question_says_how_to_answer(frozen: Frozen) -> None:
 
 async def test_a_key_under_the_pointer_says_what_it_does(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
-        await stage.can("!", "next")
+        await stage.can("⏎", "open")
         footer = stage.app.screen.query_one("#keys", StaticLines)
         await stage.pilot.hover("#keys", offset=(2, 0))
-        says = "open the next request or need"
+        says = "open it"
         await stage.until(lambda: footer.tooltip == says, "what the key does")
 
 

@@ -159,7 +159,7 @@ async def test_a_type_is_accepted_only_when_all_of_it_was_visible(
     async with opened(frozen, 80, 24) as stage:
         await _fill(stage, "writer", "go")
         await stage.press("shift+tab", "shift+tab", "left", "left", "left", "ctrl+s")
-        await stage.sees("it may run commands", "at most 77 model calls", "edit_file docs/**", "^s again accepts")
+        await stage.sees("it may run commands", "at most 77 model calls", "docs/**", "^s again accepts")
         server = '{"own": {"command": "sh", "args": ["-c", "one\\ntwo"], "env": {"LD_PRELOAD": "x"}}}'
         (folder / "scribe.md").write_text(f"---\n{front}Read\nmcpServers: {server}\n---\nWrite.\n")
         await stage.press("ctrl+s")
@@ -200,7 +200,7 @@ async def test_a_name_that_cannot_be_is_told_at_once(frozen: Frozen) -> None:
         ):
             stage.app.screen.query_one("#hire-name", Input).value = name
             await stage.sees(says)
-            assert "^s hire" not in stage.part("keys")
+            assert "^s hire" not in stage.offered
 
 
 @pytest.mark.long
@@ -221,7 +221,7 @@ async def test_tab_is_no_pane_in_a_form(frozen: Frozen) -> None:
         await stage.press("n")
         for _ in range(5):
             await stage.sees("next field")
-            assert "Tab pane" not in stage.part("keys")
+            assert "Tab pane" not in stage.offered
             await stage.press("tab")
         await stage.press(*["shift+tab"] * 5)
         await stage.write("x")
@@ -234,7 +234,7 @@ async def test_a_high_terminal_keeps_the_options_below_the_prompt(frozen: Frozen
         await stage.press("n")
         await stage.sees("Prompt", "Mode")
         await stage.settles()
-        rows = {text[2:10].strip(): y for y, text in enumerate(stage.text)}
+        rows = {text[1:10].strip(): y for y, text in enumerate(stage.text)}
         assert rows["Mode"] - rows["Prompt"] == 12
 
 
@@ -289,7 +289,7 @@ async def test_after_hiring_the_board_shows_the_new_agent(
         await stage.press(*way)
         await _fill(stage, "fixer2", "Make parse accept it")
         await stage.press("ctrl+s")
-        await stage.sees("┌─ Team", "Peek · fixer2")
+        await stage.sees("━ Team", "Peek · fixer2")
         roster_ = stage.app.screen.query_one(Roster)
         assert roster_.selected == "fixer2"
         await stage.until(lambda: stage.app.focused is roster_, "the focus on the list")
@@ -312,7 +312,7 @@ async def test_leaving_the_form_during_a_hire_does_not_say_not_hired(
         await stage.sees("it is coming up")
         await stage.press("escape")
         await stage.sees("Peek · ")
-        said = stage.part("status")
+        said = stage.part("keys")
         may_end.set()
         assert "not hired" not in said
         await stage.sees("hired fixer2: run 1 is up")
@@ -347,7 +347,7 @@ async def test_a_second_form_is_not_opened_beside_the_first(frozen: Frozen) -> N
         await stage.sees("fixer2", "this form is open still")
         await stage.press("escape")
         await stage.press("1")
-        await stage.sees("┌─ Team")
+        await stage.sees("━ Team")
 
 
 @pytest.mark.long
@@ -572,7 +572,7 @@ async def test_esc_on_a_filtered_foreground_page_keeps_waiting(frozen: Frozen, m
         await _find_on_page(stage)
         await stage.press("escape")
         await stage.sees("foreground: waiting for the result")
-        assert "in the background" not in stage.part("status")
+        assert "in the background" not in stage.part("keys")
         await stage.press("escape")
         await stage.sees("fixer2 works in the background", "Peek · ")
 
@@ -688,7 +688,7 @@ async def test_what_was_hired_is_not_in_the_next_form(frozen: Frozen, monkeypatc
 async def test_keys_typed_while_the_form_opens_are_its_name(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.write("nabc")
-        await stage.sees("Name     abc ")
+        await stage.sees("Name     abc")
 
 
 # ------------------------------------------------------------------------------------------------------- clone

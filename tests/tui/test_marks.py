@@ -38,8 +38,8 @@ async def test_the_footer_names_the_marked_agents_of_a_key(frozen: Frozen) -> No
         await stage.can("m", "msg ✓2")
         await stage.press("space")
         await stage.can("x", "stop ✓2")
-        assert "? help" in stage.part("keys")
-        assert "Esc unmark" in stage.part("keys")
+        assert "? help" in stage.offered
+        assert "Esc unmark" in stage.offered
 
 
 @pytest.mark.long
@@ -49,7 +49,7 @@ async def test_marks_end_with_what_was_done_to_them(frozen: Frozen, stopped: lis
         await stage.sees("1 marked")
         await stage.press("x")
         await stage.sees_not("1 marked")
-        await stage.until(lambda: "✓" not in stage.part("keys"), "no marks in the footer")
+        await stage.until(lambda: "✓" not in stage.offered, "no marks in the footer")
         await stage.until(lambda: stopped, "the one who was marked stopped")
     assert stopped == ["api"]
 
@@ -88,13 +88,13 @@ async def test_a_marked_agent_that_the_filter_hides_is_left_alone(frozen: Frozen
         await stage.press(*_TO_API, "space", "/")
         await stage.write("perf")
         await stage.press("enter")
-        await stage.sees("1 of 11 agents · 1 marked (1 not shown)")
+        await stage.sees("Team 1 of 11 · 1 marked (1 not shown)")
         await stage.sees_not("find ›")
-        await stage.until(lambda: "✓" not in stage.part("keys"), "no marks in the footer")
+        await stage.until(lambda: "✓" not in stage.offered, "no marks in the footer")
         await stage.press("x")
         await stage.until(lambda: stopped == ["perf"], "the one under the cursor stopped")
         await stage.press("escape")
-        await stage.sees("11 agents · 1 marked")
+        await stage.sees("Team 11 · 1 marked")
         await stage.can("x", "stop ✓api")
 
 
@@ -106,12 +106,12 @@ async def test_agents_are_marked_in_every_list_of_agents(frozen: Frozen, stopped
         await stage.can("m", "msg ✓11")
         await stage.can("Esc", "unmark")
         await stage.press("escape")
-        await stage.until(lambda: "✓" not in stage.part("keys"), "no marks in the footer")
+        await stage.until(lambda: "✓" not in stage.offered, "no marks in the footer")
         await stage.press("/")
         await stage.write("a:api")
         await stage.press("enter", "home", "space")
         await stage.can("x", "stop ✓api")
         await stage.press("x")
         await stage.until(lambda: stopped, "the marked agent stopped")
-        await stage.until(lambda: "✓" not in stage.part("keys"), "no marks in the footer")
+        await stage.until(lambda: "✓" not in stage.offered, "no marks in the footer")
     assert stopped == ["api"]

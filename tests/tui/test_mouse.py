@@ -16,8 +16,7 @@ def list_of(stage: Stage) -> tuple[LineList, Region]:
     rows = stage.app.focused
     assert isinstance(rows, LineList)
     place = rows.content_region
-    heads = 1 if rows.head is not None else 0
-    return rows, Region(place.x, place.y + heads, place.width, min(place.height - heads, len(rows.rows)))
+    return rows, Region(place.x, place.y, place.width, min(place.height, len(rows.rows)))
 
 
 async def click(stage: Stage, x: int, y: int, *, times: int = 1) -> None:
@@ -46,10 +45,12 @@ async def test_a_click_selects_the_row_under_the_pointer(
             await stage.settles()
             _, place = list_of(stage)
             for y in (place.bottom - 1, place.y, place.y + 1):
-                shown = stage.text[y][place.x + 1 : place.right]
+                shown = stage.text[y][place.x + 1 : place.right].rstrip()
                 await click(stage, place.x + 3, y)
-                assert stage.text[y][place.x] == "▸"
-                assert stage.text[y][place.x + 1 : place.right] == shown, "the row that was clicked, where it was"
+                assert stage.text[y][place.x] == "▌"
+                assert stage.text[y][place.x + 1 : place.right].rstrip() == shown, (
+                    "the row that was clicked, where it was"
+                )
 
 
 async def test_a_click_in_a_scrolled_list_selects_the_row_under_it(frozen: Frozen) -> None:
@@ -59,7 +60,7 @@ async def test_a_click_in_a_scrolled_list_selects_the_row_under_it(frozen: Froze
         rows, place = list_of(stage)
         assert rows.scroll_offset.y > 0
         await click(stage, place.x + 3, place.y)
-        assert stage.text[place.y][place.x] == "▸"
+        assert stage.text[place.y][place.x] == "▌"
 
 
 @pytest.mark.long

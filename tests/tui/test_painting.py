@@ -97,8 +97,8 @@ async def test_no_paint_shows_the_work_of_another_agent(frozen: Frozen, monkeypa
                 # Not with `press`: it paints at moments of its own.
                 await stage.until(lambda name=name: terminal.shows(f"Peek · {name}"), "the peek")  # type: ignore[misc]
             for lines in terminal.shown:
-                cursor = next(line for line in lines if line.lstrip("│ ").startswith("▸"))
-                assert any(f"Peek · {cursor.split()[3]}" in line for line in lines)
+                cursor = next(line for line in lines if line.startswith("▌"))
+                assert any(f"Peek · {cursor.split()[1]}" in line for line in lines)
 
 
 async def test_a_key_is_answered_before_the_team_is_read(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,13 +141,13 @@ async def test_a_view_is_painted_once_it_is_complete(frozen: Frozen, monkeypatch
                 await stage.until(lambda: terminal.lines == stage.text, "the view in the terminal")
                 for shown in terminal.shown:
                     assert _panes(shown) in (_panes(before), _panes(terminal.lines)), "a part of a view"
-                    assert all(shown[-3:]), "a view without its keys"
+                    assert all(shown[-2:]), "a view without its keys"
             assert not terminal.unseen
 
 
 def _panes(lines: list[str]) -> list[str]:
     """Return the first words of the titles of the panes."""
-    return re.findall(r"┌─ (\S+)", "\n".join(lines))
+    return re.findall(r"[─━] (\S+)", "\n".join(lines))
 
 
 async def test_a_widget_keeps_the_painted_lines_of_three_screens(frozen: Frozen) -> None:

@@ -145,14 +145,14 @@ async def test_lines_that_a_jump_passed_are_shown_before_a_yes(frozen: Frozen) -
         await _painted(stage)
         await stage.sees_not("100% read")
         await stage.press("a")
-        await stage.sees("not shown before: lines 17–48 of 63; a approves once all was shown")
+        await stage.sees("not shown before: lines 19–45 of 63; a approves once all was shown")
         # The first lines that were skipped follow those of the first screen.
-        await stage.sees("14. change file 14.py")
+        await stage.sees("16. change file 16.py")
         await stage.sees_not("60. change")
         await _painted(stage)
         assert _request(frozen, "req-1").status == "pending"
-        # The rest takes two screens, and then comes the press that approves.
-        assert await _press_until(stage, "a", _is(frozen, "req-1", "approved")) == 3
+        # The rest takes one screen, and then comes the press that approves.
+        assert await _press_until(stage, "a", _is(frozen, "req-1", "approved")) == 2
 
 
 @pytest.mark.parametrize("moment", [60.0, 0.0])
@@ -243,7 +243,8 @@ async def test_what_was_read_stays_read_at_another_width(frozen: Frozen) -> None
         await stage.press("g")
         await stage.pilot.resize_terminal(60, 24)
         await stage.settles()
-        assert shown <= _percent_read(stage) <= shown + 5
+        # Of a line that is broken at another place, a part may be unread.
+        assert shown - 3 <= _percent_read(stage) <= shown
         await stage.pilot.resize_terminal(80, 24)
         await _read_to_the_end(stage)
         await stage.pilot.resize_terminal(50, 20)
@@ -283,7 +284,7 @@ def test_no_line_of_a_request_is_cut_at_the_right_edge(width: int) -> None:
 
 @pytest.mark.long
 async def test_a_plan_in_sight_as_a_whole_stays_read_beside_feedback(frozen: Frozen) -> None:
-    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "\n".join(f"- item {number}" for number in range(12))})
+    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "\n".join(f"- item {number}" for number in range(15))})
     async with opened(frozen, 80, 24) as stage:
         await stage.app.open_need("plan:api:req-1")
         await stage.sees("100% read")
@@ -291,7 +292,7 @@ async def test_a_plan_in_sight_as_a_whole_stays_read_beside_feedback(frozen: Fro
         await stage.press("tab")
         await stage.write("go")
         await stage.press("escape")
-        assert "item 11" not in stage.all
+        assert "item 14" not in stage.all
         await stage.press("a")
         await stage.until(_is(frozen, "req-1", "approved"), "the approval")
 
@@ -325,7 +326,7 @@ async def test_the_page_shows_who_asks_what_it_touches_and_the_plan(frozen: Froz
     frozen.asks("question-0bda2e498e58", "question", "api", 10, {"question": "tabs?"})
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
-        await stage.sees("FROM auth-plan (plan, pid 4412)", "WAITING 4m12s", "REQ req-004281")
+        await stage.sees("FROM auth-plan (plan, pid 4412)", "WAITING 4m", "REQ req-004281")
         await stage.sees("TASK #7 rotate JWT keys", "RISK      schema change", "alembic upgrade head · pytest")
         await stage.sees("# Rotate the JWT signing keys", "item 2 of 6")
         await stage.app.open_need("question:api:question-0bda2e498e58")
@@ -355,7 +356,7 @@ async def test_a_low_screen_cuts_the_risk_and_shows_it_below_the_plan(frozen: Fr
 
 @pytest.mark.long
 async def test_the_plan_scrolls_and_says_how_much_was_read(frozen: Frozen) -> None:
-    async with opened(frozen, 80, 24) as stage:
+    async with opened(frozen, 80, 16) as stage:
         await _open_plan(stage)
         await stage.sees_not("100% read")
         await stage.press("G")
@@ -381,7 +382,7 @@ async def test_keys_are_dead_for_a_moment_after_the_page_opens(frozen: Frozen, m
         await stage.press("j", "a")
         await stage.sees("PLAN v2")
         await stage.press("a", "a")
-        assert "a approve" not in stage.part("keys")
+        assert "a approve" not in stage.offered
         assert _request(frozen, "req-004281").status == "pending"
         stage.app.screen.page.settle()  # type: ignore[attr-defined]
         await _read_to_the_end(stage)
@@ -496,9 +497,9 @@ async def test_the_empty_feedback_field_takes_one_line_until_used(frozen: Frozen
         await stage.sees(" Feedback · Tab comments on your approval")
         await stage.press("tab")
         await stage.until(lambda: plan.size.height < high, "room for the box")
-        await stage.sees("┌─ Feedback")
+        await stage.sees("━ Feedback")
         await stage.press("n", "escape")
-        await stage.sees("┌─ Feedback · a sends it with your approval")
+        await stage.sees("─ Feedback · a sends it with your approval")
         await stage.press("tab", "backspace", "escape")
         await stage.until(lambda: plan.size.height == high, "the plan as high as before")
 
@@ -578,7 +579,7 @@ async def test_a_rejection_drops_the_approval_feedback_and_says_so(frozen: Froze
         await stage.write("why 0042?")
         await stage.press("enter")
         await stage.sees(says)
-        assert "your words for a yes were not sent" in stage.part("status")
+        assert "your words for a yes were not sent" in stage.part("keys")
         await stage.sees("Peek · auth-plan")
         assert stage.app.context.drafts == {}
 
@@ -746,7 +747,7 @@ async def test_a_plan_that_was_decided_elsewhere_is_not_answered_again(
         await stage.press("a")
         await stage.pilot.pause()
         assert _request(frozen, "req-004281").status == "rejected"
-        assert "a approve" not in stage.part("keys")
+        assert "a approve" not in stage.offered
 
 
 async def test_a_plan_that_was_revised_is_not_answered(frozen: Frozen) -> None:
@@ -754,7 +755,7 @@ async def test_a_plan_that_was_revised_is_not_answered(frozen: Frozen) -> None:
         await _open_plan(stage)
         frozen.asks("req-004300", "plan_approval", "auth-plan", 1, {"plan": "# v3"}, supersedes="req-004281")
         await stage.sees("replaced by revision req-004300")
-        await stage.until(lambda: "a approve" not in stage.part("keys"), "no approving any more")
+        await stage.until(lambda: "a approve" not in stage.offered, "no approving any more")
         await stage.sees_not("WAITING")
         await stage.sees_not("Feedback")
         await stage.press("a")
@@ -827,7 +828,7 @@ async def test_esc_leaves_it_for_later_and_keeps_what_was_written(frozen: Frozen
 
 async def _open_question(stage: Stage) -> None:
     await stage.press("j", "j", "a")
-    await stage.sees("QUESTION", "linked from two blog posts", "▸ yes, with a banner")
+    await stage.sees("QUESTION", "linked from two blog posts", "▌ yes, with a banner")
     await stage.until(lambda: stage.app.screen.settled, "the keys to live")  # type: ignore[attr-defined]
 
 
@@ -928,7 +929,7 @@ async def test_on_a_question_digits_open_views_and_no_letter_answers(frozen: Fro
         await stage.press("3")
         await stage.sees("Tasks · 1/8")
         await stage.press("1", "a")
-        await stage.sees("▸ yes, with a banner")
+        await stage.sees("▌ yes, with a banner")
         await stage.press("a", "A", "d", "e", "m", "y", "space")
         assert _request(frozen, "req-004290").status == "pending"
 
@@ -1011,8 +1012,8 @@ async def test_where_one_may_only_look_a_question_offers_no_answer(frozen: Froze
         await stage.app.open_need("question:docs:req-004290")
         await stage.sees("yes, with a banner")
         await stage.settles()
-        assert "answer" not in stage.part("keys")
-        assert "own words" not in stage.part("keys")
+        assert "answer" not in stage.offered
+        assert "own words" not in stage.offered
         await stage.press("enter")
         await stage.sees("open: not while you only look (--read-only)")
         assert _request(frozen, "req-004290").status == "pending"
@@ -1026,7 +1027,7 @@ async def test_in_read_only_mode_the_answer_field_cannot_be_entered(frozen: Froz
         for _ in range(3):
             await stage.press("tab", "z")
             assert not stage.app.screen.query_one("#answer").has_focus
-            assert "⏎ send" not in stage.part("keys")
+            assert "⏎ send" not in stage.offered
         assert stage.app.context.drafts == {}
 
 
@@ -1038,7 +1039,7 @@ async def test_an_answer_to_a_closed_question_is_not_sent_but_kept(frozen: Froze
         await stage.write("keep 2")
         decisions.answer(frozen.team, "req-004290", "yes")
         await stage.sees("answered by you at 15:04:22")
-        await stage.until(lambda: "⏎ send" not in stage.part("keys"), "no sending any more")
+        await stage.until(lambda: "⏎ send" not in stage.offered, "no sending any more")
         await stage.write(" of")
         await stage.press("enter")
         await stage.sees("keep 2 of", "open: not now: answered by you at 15:04:22")
@@ -1091,7 +1092,7 @@ async def test_a_permission_shows_its_tool_and_takes_a_yes(frozen: Frozen) -> No
         await stage.app.open_need("permission:release:perm-1")
         await stage.sees("PERMISSION", "git push origin rel-2.0")
         await stage.can("a", "approve")
-        assert "edit" not in stage.part("keys")
+        assert "edit" not in stage.offered
         await stage.press("a")
         await stage.until(_is(frozen, "perm-1", "approved"), "the approval")
 
@@ -1120,7 +1121,7 @@ async def test_a_permission_shows_the_change_and_can_add_its_rule(frozen: Frozen
         await stage.sees("the terms ask")
         await stage.sees("A says yes to every write_file of release directly in src/", "-x = 1", "+x = 2")
         tones = {span.text: span.tone for line in stage.app.screen.query_one("#plan", LineView).lines for span in line}
-        assert (tones["-x = 1"], tones["+x = 2"]) == ("error", "success")
+        assert (tones["x = 1"], tones["x = 2"]) == ("del", "add")
         await stage.can("A", "approve+rule")
         await stage.press("A")
         await stage.until(_is(frozen, "perm-1", "approved"), "the approval")
@@ -1140,7 +1141,7 @@ async def test_a_permission_shows_the_exact_command_and_no_absent_rule(frozen: F
         shown = "".join(span.text for line in stage.app.screen.query_one("#plan", LineView).lines for span in line)
         assert command in shown
         await stage.can("a", "approve")
-        assert "A approve" not in stage.part("keys")
+        assert "A approve" not in stage.offered
         await stage.press("A")
         assert _request(frozen, "perm-1").status == "pending"
 
@@ -1255,7 +1256,7 @@ async def test_asking_back_is_a_no_with_a_question(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
         await stage.press("c")
-        await stage.sees("Your question · ⏎ asks for a revision", "│ Question:")
+        await stage.sees("Your question · ⏎ asks for a revision", " Question:")
         await stage.press("enter")
         await stage.sees("say why")
         await stage.press("escape")
@@ -1278,7 +1279,7 @@ async def test_a_kept_no_is_no_question_once_asking_is_given_up(frozen: Frozen, 
         await stage.press("escape", "c")
         await stage.sees("Question: too big")
         await stage.press(leave, "d")
-        await stage.sees("Why not?", "│ too big")
+        await stage.sees("Why not?", " too big")
         await stage.press("enter")
         await stage.until(_is(frozen, "req-004281", "rejected"), "the refusal")
         assert _request(frozen, "req-004281").feedback == "too big"
@@ -1326,7 +1327,7 @@ async def test_a_permission_request_offers_no_ask_back(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.app.open_need("permission:release:perm-1")
         await stage.sees("d deny")
-        assert "c ask back" not in stage.part("keys")
+        assert "c ask back" not in stage.offered
         await stage.press("c")
         await stage.sees("ask back: only about a plan")
 
@@ -1374,7 +1375,7 @@ async def test_read_only_shows_a_plan_and_answers_nothing(frozen: Frozen) -> Non
         await stage.app.open_need("plan:auth-plan:req-004281")
         await stage.sees("PLAN v2")
         await stage.press("a", "d", "e")
-        assert "approve" not in stage.part("keys")
+        assert "approve" not in stage.offered
         assert _request(frozen, "req-004281").status == "pending"
 
 
@@ -1446,8 +1447,8 @@ async def test_calls_beyond_the_plan_are_marked_on_roster_and_pages(frozen: Froz
     assert status is not None
     json_records.save(agent.status, status.replace(deviations=beyond))
     async with opened(frozen, *size) as stage:
-        await stage.sees("PLAN")
-        (row,) = (line for line in stage.text if "▲ auth-plan" in line and "plan:" in line and line[0] == "│")
+        await stage.sees("━ plan ━")
+        (row,) = (line for line in stage.text if "▲ auth-plan" in line and "plan:" in line)
         assert "+2" in row
         await stage.press("j", "enter")
         await stage.sees("beyond plan")

@@ -45,25 +45,17 @@ async def test_no_size_breaks_any_screen(frozen: Frozen, width: int, height: int
 async def test_forty_by_ten_shows_strip_list_alert_and_keys(frozen: Frozen) -> None:
     async with opened(frozen, 40, 10) as stage:
         await stage.settles()
-        assert "▲2 ✖1 ◆1 ↻1" in stage.text[0]
+        assert "✖ 1 dead  ▲ 2 ask  ◆1 ↻1" in stage.text[0]
         assert "✖ parser" in stage.text[1]
         assert "dead: killed by SIGKILL" in stage.text[1]
         assert "parser died" in stage.text[8]
-        assert "! next" in stage.text[9]
+        assert "? help" in stage.text[9]
 
 
 async def test_approve_never_shows_without_reject_at_any_width(frozen: Frozen) -> None:
     async with opened(frozen, 40, 10) as stage:
         await stage.app.open_need("plan:auth-plan:req-004281")
-        await stage.sees(" a approve  d deny  ? help  Esc back")
-
-
-@pytest.mark.long
-async def test_spare_room_in_the_footer_names_the_less_known_keys(frozen: Frozen) -> None:
-    async with opened(frozen, 170, 50) as stage:
-        await stage.sees("f filter", "Space mark", "y copy")
-        await stage.app.open_need("plan:auth-plan:req-004281")
-        await stage.sees("PLAN v2", "] next")
+        await stage.sees(" a approve  d deny ", " ? help  Esc back")
 
 
 @pytest.mark.long
@@ -81,14 +73,14 @@ async def test_the_ways_to_help_and_out_stand_in_every_key_line(frozen: Frozen, 
 
 async def test_eighty_columns_show_the_peek_and_no_pid(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
-        await stage.sees("Peek · parser", "CTX")
-        assert "PID" not in stage.all
+        await stage.sees("Peek · parser", "ctx")
+        assert " pid " not in stage.text[2]
 
 
 @pytest.mark.long
 async def test_wide_terminals_show_model_and_needs(frozen: Frozen) -> None:
     async with opened(frozen, 180, 50) as stage:
-        await stage.sees("MODEL", "WHY", "Needs you · 5")
+        await stage.sees("model", "why", "Needs you · 5")
 
 
 @pytest.mark.long
@@ -115,7 +107,7 @@ def test_every_glyph_of_ours_has_one_in_ascii() -> None:
     folders = [*crewboard_tui.__path__, *crewboard.__path__]
     written = set().union(*(_written(file.read_text()) for folder in folders for file in Path(folder).rglob("*.py")))
     painted = {each for each in written if each in safe_line(each) and cell_len(each)}
-    assert {"▲", "…", "▸"} <= painted
+    assert {"▲", "…", "▌"} <= painted
     assert painted <= set(GLYPHS)
 
 
@@ -148,7 +140,7 @@ async def test_ascii_paints_nothing_else(frozen: Frozen) -> None:
 async def test_without_colour_nothing_is_lost(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     async with opened(frozen, 80, 24) as stage:
-        await stage.sees("✖ parser     dead", "▸ ✖ parser")
+        await stage.sees("✖ parser     dead", "▌✖ parser")
         colours = {
             segment.style.color.triplet
             for strip in stage.app.screen._compositor.render_strips(Size(80, 24))

@@ -26,7 +26,7 @@ SCREENS: dict[str, tuple[int, int, str, str]] = {
     "inbox-80x24": (80, 24, "2", "Mailboxes"),
     "tasks-80x24": (80, 24, "3", "completed"),
     "needs-80x24": (80, 24, "!", "last lines"),
-    "processes-100x30": (100, 30, "5", "SANDBOX"),
+    "processes-100x30": (100, 30, "5", "sandbox"),
     "feed-100x30": (100, 30, "6", "Feed"),
     "review-80x24": (80, 24, "! !", "PLAN v2"),
     "question-80x24": (80, 24, "! ! !", "QUESTION"),

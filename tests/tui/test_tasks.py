@@ -29,7 +29,7 @@ async def _on(stage: Stage, ident: int) -> None:
     screen = stage.app.screen
     assert isinstance(screen, TasksScreen)
     screen.go_to(str(ident))
-    await stage.sees(f"┌─ #{ident} ─")
+    await stage.sees(f"─ #{ident} ─")
 
 
 async def test_the_details_of_a_task_say_who_approved_it(frozen: Frozen) -> None:
@@ -64,13 +64,13 @@ async def test_a_new_task_is_put_on_the_board_and_is_under_the_cursor(frozen: Fr
         await stage.write("tidy up")
         assert stage.app.context.drafts == {"new task": "tidy up"}, "kept while it is written"
         await stage.press("enter")
-        await stage.sees("task 24 is on the board: a assigns it", "┌─ #24 ─")
+        await stage.sees("task 24 is on the board: a assigns it", "─ #24 ─")
         await stage.press("A")
         await stage.write("clean up")
         await stage.press("ctrl+j")
         await stage.write("all rooms")
         await stage.press("enter")
-        await stage.sees("┌─ #25 ─", "all rooms")
+        await stage.sees("─ #25 ─", "all rooms")
     assert (_task(frozen, 24).subject, _task(frozen, 24).description) == ("tidy up", "")
     assert (_task(frozen, 25).subject, _task(frozen, 25).description) == ("clean up", "all rooms")
 
@@ -234,7 +234,7 @@ async def test_capital_c_cancels_and_says_that_the_owner_is_not_told(frozen: Fro
         await _on(stage, 9)
         await stage.press("C")
         await stage.sees("task 9 is cancelled: o opens it again; api is not", "told: m writes to it")
-        await stage.until(lambda: "C cancel" not in stage.part("keys"), "the key gone from the footer")
+        await stage.until(lambda: "C cancel" not in stage.offered, "the key gone from the footer")
     assert _task(frozen, 9).status == "cancelled"
 
 
@@ -243,11 +243,11 @@ async def test_a_task_offers_only_keys_that_fit_its_state_and_none_for_its_owner
         await _on(stage, 2)
         await stage.settles()
         for offered in ("a assign", "C cancel", "b wait for"):
-            assert offered not in stage.part("keys")
+            assert offered not in stage.offered
         await _on(stage, 9)
         await stage.settles()
         for offered in ("x stop", "X end it", "p pause"):
-            assert offered not in stage.part("keys")
+            assert offered not in stage.offered
 
 
 async def test_read_only_changes_no_task(frozen: Frozen) -> None:
@@ -318,9 +318,9 @@ async def test_what_failed_is_counted_and_what_was_cancelled_is_not(frozen: Froz
     frozen.task(9, "paginate /orders", "failed", owner="api")
     frozen.task(23, "write the changelog", "cancelled")
     async with opened(frozen, 80, 24) as stage:
-        await stage.until(lambda: "tasks 1/7 ✖1 │" in stage.part("strip"), "the count")
+        await stage.until(lambda: "tasks 1/7 ✖1 " in stage.part("strip"), "the count")
         await stage.press("3")
-        await stage.sees("┌─ Tasks · 1/7 completed ✖1 ─")
+        await stage.sees("━ Tasks · 1/7 completed ✖1 ━")
 
 
 @pytest.mark.long
@@ -436,7 +436,7 @@ async def test_a_completed_task_has_no_priority_to_change(frozen: Frozen) -> Non
     async with opened(frozen, 80, 24) as stage:
         await _on(stage, 2)
         await stage.settles()
-        assert "+ raise" not in stage.part("keys")
+        assert "+ raise" not in stage.offered
 
 
 @pytest.mark.long
@@ -463,7 +463,7 @@ async def test_a_closed_task_is_reopened_without_an_owner(frozen: Frozen, status
         await stage.can("o", "reopen")
         await stage.press("o")
         await stage.sees("task 9 is open again, for any agent to take; a assigns it")
-        await stage.until(lambda: "o reopen" not in stage.part("keys"), "a task that is open")
+        await stage.until(lambda: "o reopen" not in stage.offered, "a task that is open")
     task = _task(frozen, 9)
     assert (task.status, task.owner, task.last_owner) == ("pending", None, None)
 
@@ -485,7 +485,7 @@ async def test_enter_gives_a_task_the_screen_and_esc_gives_it_back(frozen: Froze
     frozen.task(9, "paginate /orders", "in_progress", owner="api", description="\n".join(map(str, range(7))))
     async with opened(frozen, 80, height) as stage:
         await stage.press("3", "j", *zoom)
-        await stage.sees("▸● #9")
+        await stage.sees("▌● #9")
         await stage.press("enter")
         await stage.sees_not("#14  parse")
         await stage.until(lambda: getattr(stage.app.focused, "id", "") == "task", "the text")
@@ -494,7 +494,7 @@ async def test_enter_gives_a_task_the_screen_and_esc_gives_it_back(frozen: Froze
         await stage.sees("#14  parse")
         await stage.until(lambda: getattr(stage.app.focused, "id", "") == "tasks", "the list")
         await stage.press("j")
-        await stage.sees("▸● #10")
+        await stage.sees("▌● #10")
 
 
 @pytest.mark.long

@@ -33,11 +33,11 @@ def ratio(one: str | None, other: str | None) -> float:
 def test_text_can_be_read_on_whatever_it_stands(theme: Theme, least: float) -> None:
     more = theme.variables
     texts = [theme.foreground, theme.primary, theme.accent, theme.warning, theme.error, theme.success]
-    grounds = [theme.background, theme.surface, theme.panel, more["cursor-row"], more["cursor-row-blurred"]]
+    grounds = [theme.background, theme.surface, theme.panel, more["cursor-row"]]
     pairs = [
         *product([*texts, more["info"], more["muted"]], grounds),
-        (more["badge"], theme.warning),
-        (more["badge"], theme.error),
+        (more["on-need"], more["need"]),
+        (more["on-bad"], more["bad"]),
     ]
     assert {pair: ratio(*pair) for pair in pairs if ratio(*pair) < least} == {}
 
@@ -110,7 +110,7 @@ async def test_reduced_motion_has_no_caret_and_waits_for_the_tick(
     async with opened(frozen, settings=calm) as stage:
         await stage.press("j", "j", "j", "j", "j")
         await stage.sees("alias for one release")
-        assert "▌" not in stage.all
+        assert "and▌" not in stage.all
         with frozen.directory.agent("api").live.open("a") as live:
             live.write("say so in the docs.")
 

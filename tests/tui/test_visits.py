@@ -44,9 +44,9 @@ async def test_the_dashboard_tells_what_happened_meanwhile(
 ) -> None:
     leave(settings, frozen)
     async with opened(frozen, *size, settings=settings) as stage:
-        await stage.until(lambda: "since 14:04: " in stage.part("status"), "what happened")
-        assert "1 death" in stage.part("status")
-        assert "0 lists it" in stage.part("status")
+        await stage.until(lambda: "since 14:04: " in stage.part("keys"), "what happened")
+        assert "1 death" in stage.part("keys")
+        assert "0 lists it" in stage.part("keys")
         await stage.press("0")
         await stage.sees("while you were away", "Since 14:04: ")
         assert "killed by SIGKILL" in stage.all
@@ -61,7 +61,7 @@ async def test_the_dashboard_tells_what_happened_meanwhile(
 async def test_enter_opens_the_agent_that_something_happened_to(frozen: Frozen, settings: Settings) -> None:
     leave(settings, frozen)
     async with opened(frozen, 80, 24, settings=settings) as stage:
-        await stage.until(lambda: "since 14:04: " in stage.part("status"), "what happened")
+        await stage.until(lambda: "since 14:04: " in stage.part("keys"), "what happened")
         await stage.press("0")
         await stage.press("/")
         await stage.write("death")
@@ -75,9 +75,9 @@ async def test_enter_opens_the_agent_that_something_happened_to(frozen: Frozen, 
 async def test_esc_on_the_board_ends_the_line(frozen: Frozen, settings: Settings) -> None:
     leave(settings, frozen)
     async with opened(frozen, 80, 24, settings=settings) as stage:
-        await stage.until(lambda: "since 14:04: " in stage.part("status"), "what happened")
+        await stage.until(lambda: "since 14:04: " in stage.part("keys"), "what happened")
         await stage.press("escape")
-        await stage.until(lambda: "since 14:04" not in stage.part("status"), "the line gone")
+        await stage.until(lambda: "since 14:04" not in stage.part("keys"), "the line gone")
 
 
 @pytest.mark.long
@@ -142,7 +142,7 @@ async def test_a_filter_ends_with_the_dashboard(frozen: Frozen, settings: Settin
 async def test_what_was_left_is_used_only_as_far_as_it_fits(frozen: Frozen, settings: Settings) -> None:
     leave(settings, frozen, view="gone", orders={"roster": "-gone"}, zoomed={"board": "board-cost"})
     async with opened(frozen, 80, 24, settings=settings) as stage:
-        await stage.sees("Team · sort:urgency", "Peek")
+        await stage.sees("━ Team 11 ━━ state⌄", "Peek")
 
 
 async def test_a_dashboard_that_only_looks_remembers_nothing(frozen: Frozen, settings: Settings) -> None:

@@ -176,7 +176,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             snapshot=snapshot,
             reading=reading,
             jobs=errands,
-            announce=self._paint_status,
+            announce=self._paint_footer,
             navigator=self,
             drafts=self._drafts_of(team, snapshot.view, dashboard),
             sent=SentTexts(None if read_only else operators.file_for(self.settings.sent, team.directory.path)),
@@ -407,7 +407,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         def show(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
             if worked and not context.left:
                 context.absence = found[0] or None
-                self._paint_status()
+                self._paint_footer()
 
         context.jobs.start("reading what happened", read, show)
 
@@ -453,9 +453,9 @@ class CrewboardApp(App[None], inherit_bindings=False):
         top = next((each for each in reversed(self.screen_stack) if isinstance(each, BaseScreen)), None)
         return [top] if top is not None and top.is_ready else []
 
-    def _paint_status(self) -> None:
+    def _paint_footer(self) -> None:
         for screen in self._framed():
-            screen.paint_status()
+            screen.paint_footer()
 
     # ------------------------------------------------------------------------------------------------ the keys
 

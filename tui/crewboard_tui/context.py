@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 AGAIN_WITHIN = 2.0
 """Seconds within which a key must be pressed a second time, where the first press asks for that."""
 
-SAID_FOR = 8.0
+SAID_FOR = 4.0
 """Seconds that the outcome of a command stays on the screen; a failure stays twice as long."""
 
 

@@ -26,14 +26,14 @@ _MOST = 120
 
 
 def waiting(view: TeamView) -> str:
-    """Return how many needs there are, by their glyphs: `▲2 ✖1`."""
+    """Return how many needs there are, by their glyphs: `✖1 ▲2`."""
     counts = Counter(NEED_LOOKS[need.kind].glyph for need in view.needs)
-    glyphs = dict.fromkeys(NEED_LOOKS[kind].glyph for kind in ("plan", "death", *NEED_LOOKS))
+    glyphs = dict.fromkeys(look.glyph for look in NEED_LOOKS.values())
     return " ".join(f"{glyph}{counts[glyph]}" for glyph in glyphs if counts[glyph])
 
 
 def title_of(view: TeamView) -> str:
-    """Return the window's title: `▲2 ✖1 · demo · crewboard`."""
+    """Return the window's title: `✖1 ▲2 · demo · crewboard`."""
     return one_line(" · ".join(part for part in (waiting(view), view.name, "crewboard") if part))
 
 

@@ -119,7 +119,7 @@ class Composer(Horizontal):
 
     def _show_label(self) -> None:
         head, text = self._head, self.line.text if self.line is not None else ""
-        self._show(self.query_one("#composer-to", Label), f"▸ {head.addressed(text) or head.label} ›" if head else "")
+        self._show(self.query_one("#composer-to", Label), f"{head.addressed(text) or head.label} ›" if head else "")
 
     def _show(self, label: Label, text: str) -> None:
         """Set a label if it changed: each assignment lays out the line again."""
@@ -191,6 +191,9 @@ WRITTEN_OUT = "The command is written out: read it, then send it"
 
 _NAMES_SHOWN = 12
 
+_LINES = 3
+"""Lines of a prompt with its hint, as in the style of the footer that it covers."""
+
 
 def _completes(found: Sequence[str], pressed: Pressed) -> str:
     """Return a hint with what Tab can complete a word to; empty if there is nothing."""
@@ -253,11 +256,16 @@ class PromptLine(ModalScreen[str | None]):
         self._cover_footer()
 
     def _cover_footer(self) -> None:
-        """Cover only the footer, whose keys are inactive meanwhile, so that the panes stay visible."""
+        """Cover only the footer, whose keys are inactive meanwhile and which is as high, so that all else is seen."""
         behind = self.app.screen_stack[-2]
-        covered = max(2, sum(part.size.height for part in behind.query("#keys, #status")))
+        covered = 2 if behind.has_class("-short") else _LINES
+        behind.query("#keys").add_class("-covered")
         self.query_one("#ask").styles.min_height = covered
         self.query_one("#ask-hint").styles.max_height = covered - 1
+
+    def on_unmount(self) -> None:
+        for behind in self.app.screen_stack[-1:]:
+            behind.query("#keys").remove_class("-covered")
 
     def take(self, character: str) -> None:
         """Take a character that was typed before the prompt was shown."""

@@ -11,7 +11,7 @@ from rich.cells import cell_len, chop_cells
 from crewboard.executed_files import is_prose
 from crewboard.untrusted import as_run
 from crewboard.worktrees.changes import unquoted
-from crewboard_tui.render.lines import Line, Span, exact_lines
+from crewboard_tui.render.lines import Line, Span, exact_lines, sign_tone, tinted_lines, tone_of
 from crewboard_tui.render.sanitize import safe_hunk, safe_lines
 
 MOST_LINES = 40_000
@@ -257,14 +257,6 @@ def _places(tokens: list[str], blocks: Iterable[tuple[int, int]]) -> tuple[Mark,
 # ------------------------------------------------------------------------------------------------------- painting
 
 
-_TONES = {"+": "success", "-": "error", "@": "info", "\\": "dim"}
-
-
-def tone_of(kind: str) -> str:
-    """Return the tone of a line of a diff by its first character."""
-    return _TONES.get(kind, "")
-
-
 def hunk_lines(hunk: Hunk, width: int, digits: int) -> list[tuple[int, Line]]:
     """Return the lines of a hunk with their numbers, broken at `width`, each with its place in `hunk.lines`."""
     return [
@@ -277,10 +269,10 @@ def hunk_lines(hunk: Hunk, width: int, digits: int) -> list[tuple[int, Line]]:
 def _diff_line(each: DiffLine, width: int, digits: int) -> list[Line]:
     tone = tone_of(each.kind)
     number = Span(f"{each.number or '':>{digits}} ", "dim")
-    spans = [Span(each.kind, tone), *_marked(each, tone)]
+    spans = [Span(each.kind, sign_tone(each.kind)), *_marked(each, tone)]
     if len(each.text) < width and each.text.isascii():
         return [(number, *spans)]
-    first, *rest = _broken(spans, width)
+    first, *rest = _broken(spans, width, tone)
     return [(number, *first), *((Span(" " * (digits + 1)), *row) for row in rest)]
 
 
@@ -288,12 +280,12 @@ def _marked(each: DiffLine, tone: str) -> list[Span]:
     spans: list[Span] = []
     last = 0
     for begin, end in each.marks:
-        spans += [Span(each.text[last:begin], tone), Span(each.text[begin:end], f"{tone} bold underline")]
+        spans += [Span(each.text[last:begin], tone), Span(each.text[begin:end], f"{tone} bold")]
         last = end
     return [*spans, Span(each.text[last:], tone)]
 
 
-def _broken(spans: Iterable[Span], width: int) -> list[list[Span]]:
+def _broken(spans: Iterable[Span], width: int, tone: str) -> list[list[Span]]:
     """Break spans into rows of `width` cells; the rows below the first begin with a blank for the sign."""
     rows: list[list[Span]] = [[]]
     room = width
@@ -305,7 +297,7 @@ def _broken(spans: Iterable[Span], width: int) -> list[list[Span]]:
                 if len(rows[-1]) <= 1 and len(rows) > 1:
                     fits = text[0]  # wider than a whole row
                 else:
-                    rows.append([Span(" ")])
+                    rows.append([Span(" ", tone)])
                     room = width - 1
                     continue
             rows[-1].append(span._replace(text=fits))
@@ -316,7 +308,11 @@ def _broken(spans: Iterable[Span], width: int) -> list[list[Span]]:
 
 def diff_lines(diff: str, width: int) -> list[Line]:
     """Colour a short unified diff, in lines of at most `width` cells."""
-    return [part for at, raw in enumerate(safe_lines(diff)) for part in exact_lines(raw, width, _tone(at, raw))]
+    return [
+        part
+        for at, raw in enumerate(safe_lines(diff))
+        for part in (tinted_lines(raw, width) if _is_content(at, raw) else exact_lines(raw, width, "bold"))
+    ]
 
 
 def changed(before: str, after: str, names: tuple[str, str]) -> str:
@@ -324,8 +320,6 @@ def changed(before: str, after: str, names: tuple[str, str]) -> str:
     return "\n".join(difflib.unified_diff(before.split("\n"), after.split("\n"), *names, lineterm=""))
 
 
-def _tone(at: int, line: str) -> str:
+def _is_content(at: int, line: str) -> bool:
     # Below the head, `---` and `+++` are content, for example a removed SQL comment.
-    if at < _HEAD and line.startswith(("+++ ", "--- ")):
-        return "bold"
-    return tone_of(line[:1])
+    return at >= _HEAD or not line.startswith(("+++ ", "--- "))

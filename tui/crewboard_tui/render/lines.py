@@ -18,6 +18,12 @@ from crewboard_tui.render.sanitize import is_revealing, safe_line, safe_lines
 ELLIPSIS = "…"
 _MOST_SHOWN = 2000
 _WORD = re.compile(r"\S+\s*|\s+")
+_HEAD = re.compile(r"\S+")
+_LEAST_TITLE = 8
+"""Cells of a rule that the text at its end leaves to the title."""
+
+_TITLE = 3
+"""Cells before the title in a rule: it stands above the names of the rows."""
 
 
 class Span(NamedTuple):
@@ -116,6 +122,30 @@ def spread(left: Line, right: Line, width: int) -> Line:
     return crop((*left, Span(" " * (width - width_of(left) - width_of(right))), *right), width)
 
 
+def rule_line(title: str, right: str, head: Line, indent: int, width: int, *, is_focused: bool) -> Line:
+    """Return the rule above a pane in `width` cells: its title, the column heads of the rows below, a text at the end.
+
+    Heads begin `indent` cells from the left; one is left out where the title or the text stands. Beside heads, the text
+    follows the title if there is room.
+    """
+    line = "━" if is_focused else "─"
+    if head and right and cell_len(title) + cell_len(right) + _TITLE + 4 <= width:
+        title, right = f"{title} · {right}", ""
+    right = clip(right, max(0, width - _LEAST_TITLE))
+    end = width - (cell_len(right) + 3 if right else 0)
+    words = [(_TITLE, clip(title, max(0, end - _TITLE - 1)), "key" if is_focused else "dim")]
+    words += [(indent + found.start(), found.group().lower(), "dim") for found in _HEAD.finditer(plain(head))]
+    spans: list[Span] = []
+    at = 0
+    for start, text, tone in [*(each for each in words if each[0] + cell_len(each[1]) < end), (end + 1, right, "dim")]:
+        if text and start >= max(1, at):
+            # Words that are one blank apart share it.
+            gap = start - 1 - at
+            spans += [Span(line * gap, "rule"), Span(f" {text} ", tone)] if gap >= 0 else [Span(f"{text} ", tone)]
+            at = start + cell_len(text) + 1
+    return crop((*spans, Span(line * (width - at), "rule")), width)
+
+
 def wrap(text: str, width: int, indent: str = "") -> tuple[str, ...]:
     """Break text, made safe, into lines of at most `width` cells; continuation lines start with `indent`."""
     return _wrapped(text, width, indent, is_revealing())
@@ -202,23 +232,52 @@ def exact_lines(text: str, width: int, tone: str = "") -> list[Line]:
     return [(Span(piece, tone),) for piece in pieces]
 
 
+_TINTS = {"+": "add", "-": "del", "@": "info", "\\": "dim"}
+_SIGNS = {"+": "success add", "-": "error del"}
+
+
+def tone_of(kind: str) -> str:
+    """Return the tone of a line of a diff by its first character."""
+    return _TINTS.get(kind, "")
+
+
+def sign_tone(kind: str) -> str:
+    """Return the tone of the sign at the start of a line of a diff."""
+    return _SIGNS.get(kind) or tone_of(kind)
+
+
+def tinted_lines(raw: str, width: int) -> list[Line]:
+    """Break a line of a diff at the full width, on the ground of what it adds or removes."""
+    (first, *rest), kind = exact_lines(raw, width, tone_of(raw[:1])), raw[:1]
+    text = plain(first)
+    return [(Span(text[:1], sign_tone(kind)), Span(text[1:], tone_of(kind))), *rest]
+
+
 _LIST = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+")
 _BLOCK = re.compile(r"\s*$|\s{4,}|#|>|\||\s*(?:[-*+]|\d+[.)])\s|\s*[-*_=]{3,}\s*$|\s*<")
 """The start of a line that does not continue the paragraph above."""
 
+_DIFFS = ("diff", "patch")
+"""The languages of a fence whose lines are those of a diff."""
+
 _FENCE = re.compile(r"\s*(?:```|~~~)")
+_MARKS = {"`": "info", "**": "bold"}
+"""The tone of a text between two marks of Markdown, which stay in the text."""
+
 _INLINE = re.compile(r"(`[^`]+`|\*\*[^*]+\*\*)")
 
 
 def markdown_lines(text: str, width: int) -> list[Line]:
     """Return Markdown in lines of at most `width` cells: headings bold, code apart, list items hanging."""
     lines: list[Line] = []
-    fenced = False
+    fence = ""
     for raw in _paragraphs(safe_lines(text)):
         if raw.lstrip().startswith(("```", "~~~")):
-            fenced = not fenced
-            lines += [(Span(piece, "dim"),) for piece in wrap(raw, width)]
-        elif fenced:
+            fence = "" if fence else raw.strip()
+            lines += [(Span(piece, "trace"),) for piece in wrap(raw, width)]
+        elif fence.lstrip("`~").strip() in _DIFFS:
+            lines += tinted_lines(raw, width)
+        elif fence:
             lines += [(Span(piece, "info"),) for piece in wrap(raw, width)]
         else:
             lines += _paragraph(raw, width)
@@ -248,7 +307,10 @@ def _continues(line: str, before: str) -> bool:
 
 def _paragraph(raw: str, width: int) -> list[Line]:
     if raw.startswith("#"):
-        return [(Span(piece, "bold primary"),) for piece in wrap(raw, width)]
+        first, *rest = wrap(raw, width)
+        marks = first[: len(first) - len(first.lstrip("#"))]
+        lines: list[Line] = [(Span(marks, "trace"), Span(first.removeprefix(marks), "bold"))]
+        return lines + [(Span(piece, "bold"),) for piece in rest]
     item = _LIST.match(raw)
     indent = " " * (item.end() if item else 0)
     tone = "italic" if raw.startswith(">") else ""
@@ -257,6 +319,10 @@ def _paragraph(raw: str, width: int) -> list[Line]:
 
 def _inline(text: str, tone: str) -> Line:
     pieces = [piece for piece in _INLINE.split(text) if piece]
-    return tuple(
-        Span(piece, "info" if piece.startswith("`") else "bold" if piece.startswith("**") else tone) for piece in pieces
-    )
+    spans: list[Span] = []
+    for piece in pieces:
+        mark = next((mark for mark in _MARKS if piece.startswith(mark)), "")
+        inside = piece.removeprefix(mark).removesuffix(mark) if mark else piece
+        edge = [Span(mark, "trace")] if mark else []
+        spans += [*edge, Span(inside, _MARKS.get(mark, tone)), *edge]
+    return tuple(spans)

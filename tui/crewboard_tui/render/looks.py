@@ -31,7 +31,7 @@ LOOKS: dict[Shown, Look] = {
     "dead": Look("✖", "X", "error bold", "dead"),
     "ask": Look("▲", "A", "warning bold", "ask"),
     "stuck": Look("◆", "!", "warning", "stuck"),
-    "loop": Look("↻", "L", "accent", "loop"),
+    "loop": Look("↻", "L", "warning", "loop"),
     "limit": Look("⊘", "%", "warning", "limit"),
     "run": Look("●", ">", "success", "run"),
     "wait": Look("◐", "w", "info", "wait"),
@@ -45,7 +45,7 @@ LOOKS: dict[Shown, Look] = {
 SEEN_DEATH = Look("✖", "X", "dim", "died")
 """A crash that was acknowledged: it needs no action, but was not an orderly exit."""
 
-URGENT: tuple[Shown, ...] = ("ask", "dead", "stuck", "loop", "limit")
+URGENT: tuple[Shown, ...] = ("dead", "ask", "stuck", "loop", "limit")
 """States that need the user, in the order of the status bar."""
 
 TASK_LOOKS: dict[str, Look] = {
@@ -147,9 +147,9 @@ def tally(tasks: Sequence[Task], word: str = "") -> str:
 
 
 _CHROME = {
-    "…": "~", "·": "-", "│": "|", "┃": "|", "─": "-", "━": "-", "┌": "+", "┐": "+", "└": "+", "┘": "+", "├": "+",
+    "…": "~", "·": "-", "│": "|", "┃": "|", "─": "-", "━": "=", "┌": "+", "┐": "+", "└": "+", "┘": "+", "├": "+",
     "┤": "+", "╭": "+", "╮": "+", "╰": "+", "╯": "+", "▸": ">", "▶": ">", "›": ">", "‹": "<", "→": ">",
-    "←": "<", "↑": "^", "↓": "v", "⏎": "E", "×": "x", "−": "-", "–": "-", "—": "-", "▌": "_", "▐": "|", "█": "#",
+    "←": "<", "↑": "^", "↓": "v", "⏎": "E", "×": "x", "−": "-", "–": "-", "—": "-", "▌": ">", "▐": "|", "█": "#",
     "▎": "|", "▊": "|", "▔": "-", "▁": "_", "▮": "#", "▯": ".", "✓": "+", "☑": "x", "☐": " ", "✉": "@",
     "“": '"', "”": '"', "‘": "'", "’": "'", "¢": "c", "†": "/", "⚠": "!", "␛": "?", "•": "*", "⌄": "v",
     "⏳": "W:", "▂": ".", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "%", "↵": "|", "⇥": ">", "␡": "?", "✎": "n",

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from crewboard_tui.queries import FeedLine, Work
 
 _TONES = {
-    "start": "dim", "mail": "accent", "think": "dim italic", "say": "", "tool": "info", "done": "dim",
-    "gate": "warning", "answer": "success", "error": "error", "sent": "accent", "retry": "warning", "end": "dim",
+    "start": "dim", "mail": "", "think": "dim italic", "say": "", "tool": "", "done": "dim",
+    "gate": "warning", "answer": "success", "error": "error", "sent": "", "retry": "warning", "end": "dim",
     "died": "error", "block": "dim", "stop": "warning",
 }  # fmt: skip
 _TALK = frozenset({"say", "think", "answer", "error", "mail"})
@@ -106,7 +106,7 @@ def _activity(
     tone = _TONES.get(what.kind, "")
     begin = (Span(moment + " ", "dim"), *((Span(author + " ", "bold"),) if author else ()))
     room = max(1, width - width_of(begin) - _KIND)
-    kind = Span(f"{what.kind:<{_KIND - 1}} ", tone)
+    kind = Span(f"{what.kind:<{_KIND - 1}} ", tone or "dim")
     if what.kind in _TALK and most != 1:
         return _talk(what.text, (*begin, kind), tone, width, room, most)
     text = one_line(what.text)
@@ -131,7 +131,7 @@ def _talk(text: str, begin: Line, tone: str, width: int, room: int, most: int) -
     if most and len(pieces) > most:
         pieces = [*pieces[: most - 1], clip(pieces[most - 1] + " …", room)]
     indent = Span(" " * (width - room))
-    words = "" if tone in ("success", "accent") else tone
+    words = "" if tone == "success" else tone
     return tuple((*(begin if not row else (indent,)), Span(piece, words)) for row, piece in enumerate(pieces))
 
 

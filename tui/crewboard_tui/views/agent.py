@@ -164,7 +164,9 @@ class AgentPage(BaseScreen):
 
     def _paint_tab(self, agent: AgentView, snapshot: Snapshot) -> None:
         tab, pane = self.tab, self._pane()
-        title(pane, _head(agent, self.context.now), self._foot(pane))
+        # The heads of columns need the room.
+        head = agent.name if tab.head else _head(agent, self.context.now)
+        title(pane, head, self._foot(pane))
         if not all(query in snapshot.answers for query in self.queries()):
             self._fill(pane, [], [], "")
             return

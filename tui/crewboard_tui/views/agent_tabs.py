@@ -522,7 +522,7 @@ def _who(letter: MessageView, name: str) -> Span:
     """Return the author; for mail of `name`, an arrow and the recipient."""
     message = letter.message
     who = f"→ {display_name(message.to)}" if message.from_ == name else display_name(message.from_)
-    return Span(pad_name(one_line(who), AUTHOR) + " ", "info" if message.from_ == name else "accent")
+    return Span(pad_name(one_line(who), AUTHOR) + " ", "dim" if message.from_ == name else "")
 
 
 def _spoken(letter: MessageView, box: MailboxInfo, width: int) -> CollapsibleRow:
@@ -532,7 +532,7 @@ def _spoken(letter: MessageView, box: MailboxInfo, width: int) -> CollapsibleRow
     times = times_line(letter, width) if message.to == box.name else ()
     room = width - _BEGIN - 2 * (clock_width(width) + 1) - 1
     first, *more = wrap(words.strip(), max(1, room)) or ("",)
-    author = Span(pad_name(one_line(display_name(message.from_)), AUTHOR) + " ", "accent bold")
+    author = Span(pad_name(one_line(display_name(message.from_)), AUTHOR) + " ", "bold")
     sent = Span(format_sent(message.ts, box.now, _SENT) + " ", "dim")
     head = spread((sent, author, Span(first)), times, width)
     rest = tuple((Span(" " * _BEGIN + piece),) for piece in more)

@@ -14,25 +14,22 @@ from textual.widget import Widget
 
 from crewboard import Need, Request, TeamView, env
 from crewboard.linux import process
-from crewboard.readmodel.team import describe_runner
-from crewboard.records.base import counted
 from crewboard_tui.actions.registry import NOT_NOW, Action, Layer, Selection
 from crewboard_tui.actions.search import Search
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap.bindings import BY_ID, GROUPS, KEYS, WHERE, Key, bindings_of, command_name
 from crewboard_tui.queries import UNUSED, Query, Snapshot
-from crewboard_tui.render.formats import format_path, format_places
-from crewboard_tui.render.lines import Line, Span, clip, line, say, spread, width_of, wrap
+from crewboard_tui.render.lines import Line, Span, clip, width_of
 from crewboard_tui.render.sanitize import safe_text
 from crewboard_tui.views.rows import HUGE, MEDIUM, SHORT, TALL, WIDE
 from crewboard_tui.widgets.bars import (
     VIEWS,
     Badges,
+    Footer,
     StaticLines,
     alert_line,
-    away_for,
-    footer_lines,
+    footer_of,
     strip_line,
     tabs_line,
 )
@@ -122,6 +119,8 @@ class BaseScreen(Screen[None]):
         """The panes of the body, one of which may fill the screen."""
         self.texts: Sequence[ReadText] = ()
         """The texts of which it counts what was on the screen."""
+        self._footer = Footer()
+        """The keys that the footer showed last, below a message too."""
         self._judged: Selection | None = None
         """The selection while all keys are judged."""
         self._strip_shows: tuple[TeamView | None, tuple[object, ...]] = (None, ())
@@ -235,7 +234,6 @@ class BaseScreen(Screen[None]):
             yield from self.body()
         yield StaticLines(id="alert")
         yield StaticLines(id="keys")
-        yield StaticLines(id="status")
 
     def on_mount(self) -> None:
         self.bindings_updated_signal.subscribe(self, lambda _: self.paint_keys())
@@ -304,7 +302,7 @@ class BaseScreen(Screen[None]):
     @property
     def is_ready(self) -> bool:
         """Return True if its parts are mounted: not while it is composed, nor while it is removed."""
-        return self.is_mounted and any(child.id == "status" for child in reversed(self.children))
+        return self.is_mounted and any(child.id == "keys" for child in reversed(self.children))
 
     def show(self, snapshot: Snapshot) -> None:
         """Show a snapshot; one that was read for a screen behind this one is followed by one that is for this."""
@@ -314,7 +312,7 @@ class BaseScreen(Screen[None]):
         self.paint_keys_soon()
 
     def paint_frame(self, snapshot: Snapshot) -> None:
-        """Paint the status bar, heading, alert and status line."""
+        """Paint the status bar, heading, alert and footer."""
         badges = Badges(
             read_only=self.context.read_only,
             root=process.runs_as_root(),
@@ -335,7 +333,7 @@ class BaseScreen(Screen[None]):
         self._still("heading").show([(*self.heading(snapshot, self.size.width - width_of(way)), *way)])
 
     def paint_times(self, snapshot: Snapshot) -> None:
-        """Paint the lines around the body that change with time: alert and status line, and the heading of a page."""
+        """Paint the lines around the body that change with time: alert and footer, and the heading of a page."""
         width = self.size.width
         if not self.MODE:
             self._paint_heading(snapshot)
@@ -351,7 +349,7 @@ class BaseScreen(Screen[None]):
             acts=bool(worst) and self._is_about(worst[0]),
         )
         self._still("alert").show([alert])
-        self.paint_status()
+        self.paint_footer()
 
     def _is_about(self, need: Need) -> bool:
         """Return True if the keys act on this need, because it or its agent is selected."""
@@ -380,9 +378,8 @@ class BaseScreen(Screen[None]):
     def paint_keys(self) -> None:
         """Paint the footer."""
         if self.is_ready and self.is_current and not self.is_due:
-            # The fields of a form must not move when another one has other keys.
-            most = 1 if self.IS_FORM or self.size.height < TALL else 2
-            self._still("keys").show(footer_lines(self, self.size.width, most))
+            self._footer = footer_of(self)
+            self.paint_footer()
 
     def paint_keys_soon(self) -> None:
         """Paint the footer after what the user waits for; at once if there is none yet."""
@@ -396,33 +393,23 @@ class BaseScreen(Screen[None]):
         self.paint_keys()
 
     def paint_keys_of(self, box: Screen[Any]) -> None:
-        """Paint the keys of a dialog over this screen in the footer, which keeps its height."""
-        footer = self._still("keys")
-        lines = footer_lines(box, self.size.width, 1)
-        footer.show([*lines, *[()] * (len(footer.lines) - len(lines))])
+        """Paint the keys of a dialog over this screen in the footer."""
+        self._footer = footer_of(box)
+        self.paint_footer()
 
-    def paint_status(self) -> None:
-        """Show what the last command said, else facts about the team."""
-        said = self.context.said
+    def paint_footer(self) -> None:
+        """Paint the footer: in the place of the keys of the selection, what the last command said."""
+        said, absence = self.context.said, self.context.absence
         if said is not None:
-            pieces = wrap(said.text, max(10, self.size.width - 2))[:3]
-            self._still("status").show([line(" ", say(piece, said.tone)) for piece in pieces])
+            lines = self._footer.lines_of(said.text, said.tone, self.size.width)
+        elif self.MODE and absence and not self.context.absence_seen:
+            key = self.context.key("app.absence")
+            lines = self._footer.lines_of(
+                f"{absence.describe(self.context.now)} · {key} lists it", "info", self.size.width
+            )
         else:
-            self._still("status").show([self._facts()] if self.size.height >= SHORT else [])
-
-    def _facts(self) -> Line:
-        view = self.context.snapshot.view
-        if self.MODE and self.context.absence and not self.context.absence_seen:
-            shows = (Span(self.context.key("app.absence"), "key", "app.absence"), Span(" lists it ", "", "app.absence"))
-            said = clip(self.context.absence.describe(self.context.now), self.size.width - width_of(shows) - 2)
-            return spread((Span(f" {said}", "info"),), shows, self.size.width)
-        team = counted(len(view.agents), "agent")
-        damage = (say(f"damaged: {format_places(view.damage)}", "error"), Span(" · ", "dim")) if view.damage else ()
-        runner = describe_runner(view, away_for(self.context.snapshot))
-        root = format_path(view.root)
-        # Who approves the plans of an attached team must not be cut.
-        facts = (root, runner, team) if view.attached is None else (runner, team, root)
-        return Span(" "), *damage, say(" · ".join(facts), "dim")
+            lines = [self._footer.line(self.size.width)]
+        self._still("keys").show(lines)
 
     def _still(self, ident: str) -> StaticLines:
         return self.get_child_by_id(ident, StaticLines)

@@ -13,7 +13,6 @@ from textual.widget import Widget
 from crewboard import AgentView, CredentialsError, TeamView, endpoint, local_servers
 from crewboard.commands import answers
 from crewboard.commands.context import check_credentials, command_for
-from crewboard.records.base import counted
 from crewboard_tui.actions.agents import NeedActions
 from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Action, Layer, Selection, select, select_in, select_needs
@@ -22,15 +21,15 @@ from crewboard_tui.compose.composer import Composer, shown_composer
 from crewboard_tui.keymap.bindings import Pressed
 from crewboard_tui.queries import MailTo, Query, Snapshot, SpendingRate, Work, WorkOf
 from crewboard_tui.render.formats import format_age, format_clock, format_path, format_spending
-from crewboard_tui.render.lines import Line, Span, hang, one_line, say, spread
+from crewboard_tui.render.lines import Line, Span, hang, one_line, say
 from crewboard_tui.render.looks import tally
 from crewboard_tui.views.activity import activity_lines
 from crewboard_tui.views.base import AppContext, BaseScreen, why_gone
 from crewboard_tui.views.cost import CostRows
 from crewboard_tui.views.message_list import MailboxInfo, MessageList
-from crewboard_tui.views.rows import HIGH, HUGE, MEDIUM, SHORT, WIDE, Layout, doing, lay_out, need_rows, task_rows
-from crewboard_tui.widgets.bars import follow_words, tabs_line, title
-from crewboard_tui.widgets.line_list import LazyRows, LineList, Row, keep_order, marks_of
+from crewboard_tui.views.rows import HIGH, HUGE, MEDIUM, SHORT, Layout, doing, lay_out, need_rows, task_rows
+from crewboard_tui.widgets.bars import follow_words, title
+from crewboard_tui.widgets.line_list import LazyRows, LineList, Row, keep_order
 from crewboard_tui.widgets.line_view import LineView
 
 _WELCOME = (
@@ -94,15 +93,6 @@ class BoardScreen(BaseScreen):
                 yield LineList(id="board-needs", classes="pane")
                 yield CostRows(id="board-cost", classes="pane")
         yield Composer(self.context)
-
-    def heading(self, snapshot: Snapshot, width: int) -> Line:
-        tabs = tabs_line(snapshot.view, self.MODE, width, self.context.key)
-        return spread(tabs, (Span(f"{self._sorted()} ", "dim"),), width) if self.size.width >= WIDE else tabs
-
-    def _sorted(self) -> str:
-        """Return the order of the roster, for the heading if there is room, else for its title."""
-        order = self.query_one(Roster).order
-        return f"sort:{order.by}{' reversed' if order.reverse else ''}"
 
     def queries(self) -> Iterable[Query[object]]:
         self.context.reading.shown = self.query_one(Roster).seen_keys if self.is_mounted else ()
@@ -266,10 +256,7 @@ class BoardScreen(BaseScreen):
         roster.read(snapshot.view, self.context.now)
         count = len(snapshot.view.agents)
         shown = f"{sum(map(bool, roster.keys))} of " if self.search.is_narrowed else ""
-        parts = [f"{shown}{counted(count, 'agent')}"]
-        parts += [marks_of(roster).removeprefix(" · ")] if roster.marked else []
-        order = "" if self.size.width >= WIDE else f" · {self._sorted()}"
-        title(roster, f"Team{order}{self.search.narrowed_to}", " · ".join(parts))
+        title(roster, f"Team {shown}{count}{roster.state}{self.search.narrowed_to}")
 
     def _paint_peek(self, snapshot: Snapshot) -> None:
         peek = self.query_one("#peek", LineView)
@@ -394,7 +381,6 @@ class BoardScreen(BaseScreen):
         super().refresh_bindings()
         if self.is_ready and not self.is_due:
             self._paint_roster(self.context.snapshot)
-            self._still("heading").show([self.heading(self.context.snapshot, self.size.width)])
 
 
 def _nothing_yet(agent: AgentView) -> Line:

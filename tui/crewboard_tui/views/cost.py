@@ -54,7 +54,7 @@ class Column(Struct, frozen=True):
 
 
 def _tokens(kind: str) -> Callable[[Account], Span]:
-    return lambda account: Span(format_count(getattr(account.bill.tokens, kind)))
+    return lambda account: Span(format_count(count) if (count := getattr(account.bill.tokens, kind)) else "")
 
 
 def _most_of(kind: str) -> Callable[[Account], int]:
@@ -62,20 +62,20 @@ def _most_of(kind: str) -> Callable[[Account], int]:
 
 
 def _share_cell(share: float | None) -> Span:
-    return Span(format_percent(share), limit_tone(share))
+    return Span("" if share is None else format_percent(share), limit_tone(share))
 
 
 def _hits(account: Account) -> Span:
     hits = hit_rate(account.bill.tokens)
-    return Span(format_percent(hits), "dim" if hits is None else "")
+    return Span("" if hits is None else format_percent(hits))
 
 
 def _money(account: Account) -> Span:
-    return Span(format_bill(account.bill), "dim" if account.bill.usd is None else "")
+    return Span("" if account.bill.usd is None else format_bill(account.bill))
 
 
 def _budget(account: Account) -> Span:
-    return Span(str(account.bill.budget or "—").removesuffix(" tokens"), "" if account.bill.budget else "dim")
+    return Span(str(account.bill.budget or "").removesuffix(" tokens"))
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -113,7 +113,7 @@ def lay_out(rows: Sequence[Account], width: int) -> list[Column]:
     longest = max((len(row.name) for row in rows), default=0)
     names = replace(COLUMNS[0], width=min(max(5, longest), COLUMNS[0].width))
     chosen = [names, *(column for column in COLUMNS[1:] if any(map(column.has, rows)))]
-    while sum(column.width + 1 for column in chosen) + 1 > width and any(column.rank for column in chosen):
+    while sum(column.width + 1 for column in chosen) + 2 > width and any(column.rank for column in chosen):
         chosen.remove(max(chosen, key=lambda column: column.rank))
     return chosen
 

@@ -3,13 +3,16 @@
 from typing import Any
 
 from textual.app import ComposeResult
-from textual.content import Content
 from textual.screen import ModalScreen, Screen
 
+from crewboard.readmodel.team import describe_runner
 from crewboard_tui.keymap.bindings import GROUPS, Pressed, bindings_of, palette_commands
-from crewboard_tui.render.lines import Line, Span, hang
+from crewboard_tui.queries import Snapshot
+from crewboard_tui.render.formats import format_path, format_places
+from crewboard_tui.render.lines import Line, Span, hang, say
 from crewboard_tui.render.looks import LOOKS, SEEN_DEATH
-from crewboard_tui.widgets.bars import working_keys
+from crewboard_tui.views.base import BaseScreen
+from crewboard_tui.widgets.bars import away_for, title, working_keys
 from crewboard_tui.widgets.line_view import LineView
 
 _WORDS = {
@@ -51,8 +54,7 @@ class HelpScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         log = LineView(id="help", classes="pane", follow=False, follows=False)
-        log.border_title = Content("Keys that work here")
-        log.border_subtitle = Content(self._foot)
+        title(log, "Keys that work here", self._foot)
         yield log
 
     def on_mount(self) -> None:
@@ -67,17 +69,30 @@ class HelpScreen(ModalScreen[None]):
 
 
 def help_lines(screen: Screen[Any]) -> list[Line]:
-    """Return what the keys that work on `screen` do, and the legend of the states."""
+    """Return what the keys that work on `screen` do, the legend of the states, and facts about the team."""
     working = working_keys(screen)
     working += [(key, f":{key.label}") for key in palette_commands() if screen.app.check_action(key.action, ())]
     lines: list[Line] = []
-    for title, scopes in GROUPS.items():
+    for heading, scopes in GROUPS.items():
         here = [(key, pressed) for key, pressed in working if key.scope in scopes]
         if here:
-            lines += [(Span(title, "bold"),)]
+            lines += [(Span(heading, "bold"),)]
             lines += [(Span(f"  {pressed:<14}", "key"), Span(key.says)) for key, pressed in here]
             lines.append(())
     lines.append((Span("States", "bold"),))
     for look in (*LOOKS.values(), SEEN_DEATH):
         lines.append((Span(f"  {look.glyph} {look.word:<12}", look.tone), Span(_WORDS[look.word])))
+    if isinstance(screen, BaseScreen):
+        lines += [(), (Span("Team", "bold"),), *_team_lines(screen.context.snapshot)]
     return lines
+
+
+def _team_lines(snapshot: Snapshot) -> list[Line]:
+    """Return where the team is, who runs its agents, and which of its files are damaged."""
+    view = snapshot.view
+    facts = (
+        ("folder", format_path(view.root)),
+        ("runs", describe_runner(view, away_for(snapshot))),
+        ("damaged", format_places(view.damage) if view.damage else ""),
+    )
+    return [(Span(f"  {name:<14}", "dim"), say(text)) for name, text in facts if text]

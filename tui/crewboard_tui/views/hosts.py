@@ -14,7 +14,7 @@ from crewboard.records.base import counted
 from crewboard_tui.actions.agents import AgentActions
 from crewboard_tui.actions.registry import Action, Selection
 from crewboard_tui.actions.search import Search
-from crewboard_tui.render.formats import format_age, format_clock, format_load, format_long_age, format_size
+from crewboard_tui.render.formats import format_age, format_clock, format_load, format_size
 from crewboard_tui.render.lines import Align, Line, Span, crop, matches, pad, pad_name, say
 from crewboard_tui.render.looks import LOOKS, Look, look_of
 from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot, nothing_row
@@ -60,14 +60,14 @@ def _slots(host: HostView, view: TeamView) -> Span:  # noqa: ARG001
 def _load(host: HostView, view: TeamView) -> Span:  # noqa: ARG001
     load, cores = host.record.load, host.record.cores
     if not host.is_up or not cores:
-        return Span("—", "dim")
+        return Span("")
     return Span(format_load(load, cores), "warning" if load > cores else "")
 
 
 def _memory(host: HostView, view: TeamView) -> Span:
     """Return what the agents use of the memory of the machine."""
     if not host.is_up or not host.record.memory:
-        return Span("—", "dim")
+        return Span("")
     agents = (view.agent(name) for name in host.agents)
     used = sum(agent.usage.memory for agent in agents if agent is not None and agent.usage is not None)
     return Span(f"{format_size(used)}/{format_size(host.record.memory)}")
@@ -80,7 +80,7 @@ def _seen(host: HostView, view: TeamView) -> Span:
 
 
 def _labels(host: HostView, view: TeamView) -> Span:  # noqa: ARG001
-    return Span(" ".join(host.record.labels) or "—", "" if host.record.labels else "dim")
+    return Span(" ".join(host.record.labels))
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -121,7 +121,7 @@ def host_line(host: HostView, view: TeamView, columns: Sequence[Column]) -> Line
         spans.append(Span(shown + " ", tone))
     spans += [Span(f"clock {host.clock} · ", "warning")] if host.clock else []
     spans += [Span(f"{len(host.lost)} lost · ", "error")] if host.lost else []
-    return (*spans, say(", ".join(host.agents or host.lost) or "—", "" if host.agents else "dim"))
+    return (*spans, say(", ".join(host.agents or host.lost), "" if host.agents else "dim"))
 
 
 class HostsPage(BaseScreen):
@@ -247,13 +247,13 @@ def _describe(host: HostView, now: float, away: str) -> str:
     if host.is_up:
         is_so = f"was {host.state} {away} ago" if away else f"{host.state} since {format_clock(host.since)}"
         return f"{is_so}, {host.used} of {host.record.slots} slots in use"
-    return f"{host.state}, last seen at {format_clock(host.seen)}, {format_long_age(max(0, now - host.seen))} ago"
+    return f"{host.state}, last seen at {format_clock(host.seen)}, {format_age(max(0, now - host.seen))} ago"
 
 
 def _agent_line(agent: AgentView, now: float, width: int) -> Line:
     """Return an agent with its state, what it uses, and what it does."""
     look, usage = look_of(agent), agent.usage
-    used = f"{usage.cpu_percent:>4.0f}% {format_size(usage.memory):>5}" if usage is not None else f"{'—':>5} {'—':>5}"
+    used = f"{usage.cpu_percent:>4.0f}% {format_size(usage.memory):>5}" if usage is not None else " " * 11
     return crop(
         (
             Span(f"{look.glyph} ", look.tone),

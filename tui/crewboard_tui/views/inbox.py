@@ -144,7 +144,7 @@ class InboxScreen(BaseScreen):
         words = f"older messages are not loaded · {self.context.key('list.top')} loads more"
         older = words if mailbox.has_older else ""
         pane.read(self._shown(mailbox, box), box, self._nothing(box), snapshot.view.asked, older)
-        title(pane, f"{_whose(box, pane.size.width - 2, snapshot.view.lead)}{pane.state}", self._below(pane))
+        title(pane, f"{_whose(box, pane.size.width - 5, snapshot.view.lead)}{pane.state}", self._below(pane))
         self._note_seen()
         self._paint_letter()
 
@@ -316,12 +316,12 @@ def _box_row(name: str, view: TeamView, width: int) -> Row:
     agent = view.agent(name)
     count = view.unread.get(name, 0)
     mine = is_operator_mailbox(name, view.names)
-    shape = Span(f" {look_of(agent).glyph}", look_of(agent).tone) if agent else Span("")
-    words = (f"{count} new" if mine else f"{count} unread") if count else "0"
+    shape = Span(f"{look_of(agent).glyph} ", look_of(agent).tone) if agent else Span("  ")
+    words = (f"{count} new" if mine else f"{count} unread") if count else ""
     if len(name) + width_of((shape,)) + len(words) >= width:
-        words = str(count)
-    left = (Span(clip_middle(name, width - width_of((shape,)) - len(words) - 1), "bold" if mine else ""), shape)
-    right = Span(words, ("warning" if mine or (agent and not agent.alive) else "") if count else "dim")
+        words = str(count or "")
+    left = (shape, Span(clip_middle(name, width - width_of((shape,)) - len(words) - 1), "bold" if mine else ""))
+    right = Span(words, "warning" if mine or (agent and not agent.alive) else "")
     return Row(name, spread(left, (right,), width))
 
 

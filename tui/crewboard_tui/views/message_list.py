@@ -136,7 +136,7 @@ def _decision(request: Request) -> str:
 
 
 def _said(moment: str, who: str, words: str, width: int) -> list[Line]:
-    begin: Line = (Span(moment + " ", "dim"), say(who, "accent"), Span(" "))
+    begin: Line = (Span(moment + " ", "dim"), say(who), Span(" "))
     indent = len(moment) + 1 + len(who) + 1
     first, *rest = wrap(words, max(1, width - indent)) or ("",)
     return [(*begin, Span(first)), *((Span(" " * indent + piece),) for piece in rest)]
@@ -229,7 +229,7 @@ def message_line(
     left = (
         Span(_sent(message.ts, box, width), "dim"),
         mark_span(marked=marked),
-        Span(pad_name(one_line(display_name(message.from_)), AUTHOR) + " ", "accent"),
+        Span(pad_name(one_line(display_name(message.from_)), AUTHOR) + " "),
         *void_mark(void),
         Span(mail.verb(message), "dim"),
         say(headline(message)),
@@ -245,7 +245,7 @@ def thread_line(
     left = (
         Span(_sent(message.ts, box, width), "dim"),
         mark_span(marked=marked),
-        Span(pad_name(one_line(display_name(message.from_)), AUTHOR) + " ", "accent"),
+        Span(pad_name(one_line(display_name(message.from_)), AUTHOR) + " "),
         Span("− " if unfolded else "+ ", "key"),
         Span(standing(thread)),
         Span(" · ", "dim"),
@@ -292,7 +292,7 @@ def message_body(letter: MessageView, now: float, width: int, void: str | None =
         times.append(f"picked up {format_moment(letter.picked_up_at, now)}")
     if letter.entered_turn_at is not None:
         times.append(f"in turn {format_moment(letter.entered_turn_at, now)}")
-    lines: list[Line] = [(say(clip(one_line(head), width), "accent bold"),), (Span(" · ".join(times), "dim"),)]
+    lines: list[Line] = [(say(clip(one_line(head), width), "bold"),), (Span(" · ".join(times), "dim"),)]
     lines += [(*void_mark(void), say(void, "warning"))] if void is not None else []
     lines += [(), *((Span(piece),) for piece in wrap(message.content, width))]
     result = message.metadata.get("result") or message.metadata.get("body")
@@ -390,7 +390,7 @@ class MessageList(LineList):
     def shown_to(self, known: int) -> int:
         """Return the byte offset after the last visible message, if no unread message lies between it and `known`."""
         top = self.scroll_offset.y
-        shown = self._ends[top : top + self.size.height - self._top]
+        shown = self._ends[top : top + self.size.height]
         passed = zip(self._row_is_fresh[:top], self._ends, strict=False)
         if self._is_fresh_above or not shown or any(fresh and end > known for fresh, end in passed):
             return known

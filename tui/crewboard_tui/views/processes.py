@@ -24,7 +24,11 @@ from crewboard_tui.widgets.bars import away_for, title
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
 
-_HEAD = (("", 2), ("AGENT", 15), ("PID", 8), ("RUN", 4), ("CPU", 6), ("MEM", 6), ("CHILDREN", 9), ("SANDBOX", 11))
+_HEAD = (("", 2), ("AGENT", 15), ("PID", 8), ("RUN", 4), ("CPU", 5), ("MEM", 6), ("CHILDREN", 9), ("SANDBOX", 11))
+"""The columns with their widths."""
+
+_NUMBERS = frozenset({"PID", "RUN", "CPU", "MEM", "CHILDREN"})
+"""The columns that stand at the right of their cells."""
 
 
 _HOST = 10
@@ -85,7 +89,7 @@ class ProcessesScreen(BaseScreen):
             if matches_agent(agent, self.search.words) and in_group(agent, snapshot.view, self.search.group)
         ]
         columns = _columns(self.size.width, with_host=bool(snapshot.view.told_apart))
-        head = "".join(pad(name, width) for name, width in columns) + "HOW"
+        head = "".join(_cell(name, name, width) for name, width in columns) + "HOW"
         shown = rows.in_order(shown, lambda agent: agent.name, SORTS[rows.order.by])
         found = [Row(agent.name, process_line(agent, columns, marked=agent.name in rows.marked)) for agent in shown]
         rows.show(
@@ -129,21 +133,26 @@ def _columns(width: int, *, with_host: bool) -> tuple[tuple[str, int], ...]:
     return (*_HEAD[:2], ("HOST", _HOST), *_HEAD[2 : len(_HEAD) - (width < _WITH_ALL)])
 
 
+def _cell(name: str, text: str, width: int) -> str:
+    """Return the cell of a column, with a blank behind it."""
+    return pad(text, width - 1, "right" if name in _NUMBERS else "left") + " "
+
+
 def process_line(agent: AgentView, columns: tuple[tuple[str, int], ...] = _HEAD, *, marked: bool = False) -> Line:
     """Return the row of one worker: its host, pid, run, CPU, memory, children, sandbox, state."""
     look = look_of(agent)
     usage = agent.usage
     cells = {
         "AGENT": clip_middle(agent.name, 14),
-        "HOST": clip_middle(agent.host, _HOST - 1) or "—",
-        "PID": str(agent.pid) if agent.alive and agent.pid else "—",
-        "RUN": str(agent.run or "—"),
-        "CPU": f"{usage.cpu_percent:.0f}%" if usage else "—",
-        "MEM": format_size(usage.memory) if usage else "—",
-        "CHILDREN": str(usage.children) if usage else "—",
-        "SANDBOX": agent.sandbox if agent.alive and agent.sandbox else "—",
+        "HOST": clip_middle(agent.host, _HOST - 1),
+        "PID": str(agent.pid) if agent.alive and agent.pid else "",
+        "RUN": str(agent.run or ""),
+        "CPU": f"{usage.cpu_percent:.0f}%" if usage else "",
+        "MEM": format_size(usage.memory) if usage else "",
+        "CHILDREN": str(usage.children or "") if usage else "",
+        "SANDBOX": agent.sandbox if agent.alive and agent.sandbox else "",
     }
-    text = "".join(pad(cells[name], width - 1) + " " for name, width in columns if name)
+    text = "".join(_cell(name, cells[name], width) for name, width in columns if name)
     how = describe_exit(agent.exit) if agent.exit and not agent.alive else agent.state
     shape = (Span(look.glyph, look.tone), Span("✓" if marked else " ", "marked"))
     return (*shape, Span(text, "warning" if agent.unsafe else ""), say(how, look.tone))

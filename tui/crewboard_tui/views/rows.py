@@ -147,7 +147,7 @@ def _changes(agent: AgentView, now: float) -> Span:  # noqa: ARG001
 
 def _name(agent: AgentView, now: float) -> Span:  # noqa: ARG001
     shown = one_line(f"{agent.name} {agent.title}".rstrip())
-    return Span(shown, "bold" if agent.unread_results or agent.shown in ("dead", *URGENT) else "")
+    return Span(shown, "bold" if agent.unread_results or agent.shown in URGENT else "")
 
 
 def _why(agent: AgentView, now: float) -> Span:
@@ -156,7 +156,7 @@ def _why(agent: AgentView, now: float) -> Span:
 
 
 def _host(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    return Span(agent.host or "—", "error" if agent.ended_with_host and not agent.acknowledged else "dim")
+    return Span(agent.host, "error" if agent.ended_with_host and not agent.acknowledged else "dim")
 
 
 def _pid(agent: AgentView, now: float) -> Span:  # noqa: ARG001
@@ -164,7 +164,7 @@ def _pid(agent: AgentView, now: float) -> Span:  # noqa: ARG001
         return Span(str(agent.pid))
     if agent.exit and agent.exit.signal and agent.pid:
         return Span(f"{agent.pid}†{agent.exit.signal}", "error")
-    return Span("—", "dim")
+    return Span("")
 
 
 def _doing(agent: AgentView, now: float) -> Span:
@@ -182,30 +182,30 @@ def _calm(agent: AgentView) -> str:
 
 
 def _cpu(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    return Span(f"{agent.usage.cpu_percent:.0f}%") if agent.usage else Span("—", "dim")
+    return Span(f"{agent.usage.cpu_percent:.0f}%") if agent.usage else Span("")
 
 
 def _memory(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    return Span(format_size(agent.usage.memory)) if agent.usage else Span("—", "dim")
+    return Span(format_size(agent.usage.memory)) if agent.usage else Span("")
 
 
 def _context(agent: AgentView, now: float) -> Span:  # noqa: ARG001
     if not agent.context.limit:
-        return Span("—", "dim")
+        return Span("")
     percent = 100 * agent.context.used // agent.context.limit
     return Span(f"{percent}%", "warning" if percent >= 80 else "")  # noqa: PLR2004  where summaries are near
 
 
 def _cost(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    return Span(format_money(agent.cost_usd)) if agent.cost_usd is not None else Span("—", "dim")
+    return Span(format_money(agent.cost_usd)) if agent.cost_usd is not None else Span("")
 
 
 def _mail(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    return Span(str(agent.unread), "warning" if agent.unread and not agent.alive else "" if agent.unread else "dim")
+    return Span(str(agent.unread or ""), "" if agent.alive else "warning")
 
 
 def _task(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    return Span(f"#{agent.task}") if agent.task else Span("—", "dim")
+    return Span(f"#{agent.task}" if agent.task else "")
 
 
 def _plan(agent: AgentView, now: float) -> Span:  # noqa: ARG001
@@ -248,7 +248,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("WHY", 26, _why, since=HUGE, has=lambda agent: bool(agent.reason) and agent.reason != agent.doing),
     Column("CHANGES", 11, _changes, "right", WIDE, lambda agent: agent.unmerged is not None),
     Column("MODEL", 11, lambda agent, _: Span(one_line(agent.model).removeprefix("claude-"), "dim"), since=HUGE),
-    Column("AGE", 4, lambda agent, now: Span(format_age(now - agent.since) if agent.since else "—", "dim"), "right"),
+    Column("AGE", 4, lambda agent, now: Span(format_age(now - agent.since) if agent.since else "", "dim"), "right"),
     Column("CPU", 4, _cpu, "right", WIDE, lambda agent: agent.usage is not None),
     Column("MEM", 5, _memory, "right", WIDE, lambda agent: agent.usage is not None),
     Column("CTX", 4, _context, "right", has=lambda agent: agent.context.limit > 0),
@@ -277,12 +277,13 @@ class Layout(Struct, frozen=True):
             pad(column.title + ("⌄" if column.title == marker else ""), width, column.align)
             for column, width in self.columns
         ]
-        return (Span(" " + " ".join(cells), "dim"),)
+        return (Span(" ".join(cells), "dim"),)
 
     def row(self, agent: AgentView, now: float, *, marked: bool) -> Line:
         """Return the row of one agent."""
-        spans: list[Span] = [mark_span(marked=marked)]
-        for column, width in self.columns:
+        (glyph, _), *rest = self.columns
+        spans: list[Span] = [glyph.cell(agent, now), mark_span(marked=marked)]
+        for column, width in rest:
             text, tone, _ = column.cell(agent, now)
             cell = pad_name(text, width) if column.title in ("AGENT", "HOST") else pad(text, width, column.align)
             spans.append(Span(cell + " ", tone))
@@ -309,7 +310,7 @@ def lay_out(
         chosen = _make_room(chosen, width - names, _SPARE if wide else _SPARE_BUT_STATE)
     fixed = {column.title: names if column.title == "AGENT" else column.width for column in chosen}
     open_columns = [column for column in chosen if column.width == 0]
-    left = max(0, width - sum(fixed.values()) - len(chosen) - 1)
+    left = max(0, width - sum(fixed.values()) - len(chosen))
     more = min(longest - names, left - _ROOM_OF_DOING * len(open_columns))
     if more > 0:
         fixed["AGENT"] += more
@@ -333,7 +334,7 @@ def _next_class(kind: int) -> int:
 def _make_room(columns: list[Column], width: int, spare: tuple[str, ...]) -> list[Column]:
     """Omit spare columns until there is space to show what an agent does; `width` excludes that column."""
     for title in spare:
-        taken = sum(column.width + 1 for column in columns if column.title != "AGENT") + 2
+        taken = sum(column.width + 1 for column in columns if column.title != "AGENT") + 1
         if width - taken >= _SOME_ROOM:
             break
         columns = [column for column in columns if column.title != title]
@@ -371,7 +372,7 @@ def need_rows(
 def _need_line(need: Need, frees: str, now: float, width: int, *, marked: bool) -> Line:
     look = NEED_LOOKS[need.kind]
     right = (
-        Span(pad(format_long_age(now - need.since), 7, "right")),
+        Span(pad(format_age(now - need.since), 4, "right")),
         Span(f"  {frees}" if frees else "", "dim"),
     )
     left = (
@@ -414,7 +415,7 @@ def explanation_lines(need: Need, snapshot: Snapshot, now: float, width: int, ty
     facts = [
         ("what", need.summary),
         ("accept", f"crewboard mcp approve {need.server}" if need.is_new else ""),
-        ("since", f"{format_clock(need.since)}, {format_long_age(now - need.since)} ago"),
+        ("since", f"{format_clock(need.since)}, {format_age(now - need.since)} ago"),
         (_HOLDS_UP, held_by(view, need)),
         ("agents", ", ".join(behind if len(need.agents) <= 1 else need.agents)),
         *(host_facts(need, snapshot, typed) if need.kind == "no_host" else []),
@@ -433,7 +434,7 @@ def _lost_host_lines(need: Need, snapshot: Snapshot, now: float, width: int) -> 
         ("agents", ", ".join(need.agents)),
         ("what helps", WHAT_HELPS_LOST),
         ("would wait", would_wait(need.agents, view)),
-        ("since", f"{format_clock(need.since)}, {format_long_age(now - need.since)} ago"),
+        ("since", f"{format_clock(need.since)}, {format_age(now - need.since)} ago"),
         ("last seen", format_clock(host.seen) if host is not None and not host.is_up else ""),
         (_HOLDS_UP, held_by(view, need)),
         ("now", describe_hosts(view.hosts, away_for(snapshot))),
@@ -512,7 +513,7 @@ def crash_lines(report: CrashReport, now: float, width: int) -> list[Line]:
     """Return how an agent died and what it left."""
     lived = f", {format_long_age(report.at - report.began)} old" if report.began is not None else ""
     pid = f", pid {report.pid}" if report.pid else ""
-    ago = format_long_age(now - report.at)
+    ago = format_age(now - report.at)
     head = f"{report.how} at {format_clock(report.at)}, {ago} ago; run {report.run}{lived}{pid}"
     tool = report.last_tool
     outcome = "" if tool is None or tool.finished else "   (outcome unknown)"

@@ -8,7 +8,6 @@ from msgspec import Struct
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.content import Content
 from textual.message import Message
 from textual.screen import ModalScreen
 
@@ -18,6 +17,7 @@ from crewboard_tui.keymap.bindings import Pressed, bindings_of
 from crewboard_tui.notifications import waiting
 from crewboard_tui.render.lines import Line, Span, pad, say, spread
 from crewboard_tui.views.base import BaseScreen
+from crewboard_tui.widgets.bars import title
 from crewboard_tui.widgets.line_list import LineList, Row
 
 Look = Callable[[TeamDirectory], TeamView]
@@ -69,8 +69,11 @@ class TeamsScreen(ModalScreen[TeamChoice | None]):
 
     def compose(self) -> ComposeResult:
         rows = LineList(id="teams", classes="pane")
-        rows.border_title = Content(f"Teams · {len(self._teams)}")
-        rows.border_subtitle = Content(f"{self._pressed('list.open')} go there · {self._pressed('teams.leave')} stay")
+        title(
+            rows,
+            f"Teams · {len(self._teams)}",
+            f"{self._pressed('list.open')} go there · {self._pressed('teams.leave')} stay",
+        )
         yield rows
 
     def on_mount(self) -> None:

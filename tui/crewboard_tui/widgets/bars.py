@@ -2,15 +2,15 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
+from rich.cells import cell_len
 from textual import events
 from textual.app import App
-from textual.content import Content
 from textual.geometry import Region, Size
 from textual.keys import format_key
 from textual.screen import Screen
@@ -22,7 +22,7 @@ from crewboard.names import SYSTEM
 from crewboard.protocol.addressing import operator_mailboxes
 from crewboard.readmodel.needs import format_minute, outage_end
 from crewboard.readmodel.states import URGENCY
-from crewboard.readmodel.team import describe_storage
+from crewboard.readmodel.team import describe_runner, describe_storage
 from crewboard.readmodel.usage import bill_team
 from crewboard_tui.keymap.bindings import (
     BY_ID,
@@ -35,11 +35,11 @@ from crewboard_tui.keymap.bindings import (
     show_key,
 )
 from crewboard_tui.render.formats import NEARLY, format_age, format_bill, share_bar
-from crewboard_tui.render.lines import Line, Span, clip, crop, flow, one_line, say, spread, width_of
+from crewboard_tui.render.lines import Line, Span, clip, crop, one_line, say, spread, width_of, wrap
 from crewboard_tui.render.looks import LOOKS, NEED_LOOKS, SEEN_DEATH, TASK_LOOKS, URGENT, Look, look_of, tally
 from crewboard_tui.widgets.line_list import LineList
 from crewboard_tui.widgets.line_view import LineView
-from crewboard_tui.widgets.painter import Painter, set_subtitle, set_title
+from crewboard_tui.widgets.painter import Painter, Ruled
 
 if TYPE_CHECKING:
     from crewboard_tui.queries import Snapshot
@@ -87,10 +87,9 @@ class StaticLines(Widget):
             await press(self.app, self.screen, str(ident))
 
 
-def title(pane: Widget, above: str, below: str = "") -> None:
-    """Set a pane's titles if they changed."""
-    set_title(pane, Content(one_line(above)))
-    set_subtitle(pane, Content(one_line(below)))
+def title(pane: Ruled, above: str, right: str = "") -> None:
+    """Set the title of a pane, and the text at the right of its rule."""
+    pane.rule.entitle(one_line(above), one_line(right))
 
 
 def follow_words(pane: LineView | LineList, key: str) -> str:
@@ -99,8 +98,17 @@ def follow_words(pane: LineView | LineList, key: str) -> str:
     return f"{key} {words}" if pane.has_focus else words
 
 
-SPARE = 72
-"""Keys from this rank on never open a second line, which would move the panes."""
+MOST_OF_SELECTION, MOST_OF_APP = 6, 5
+"""Keys in the footer: those of what is selected, at the left, and those of the whole dashboard, at the right."""
+
+_OF_APP = ("app.next", "view.tab", "request.next", "view.filter", "app.palette", "app.help")
+"""The keys at the right of the footer, before the one that leads out."""
+
+_WAYS_OUT = ("view.back", "hire.cancel", "composer.leave", "teams.leave", "app.leave")
+"""The keys that lead out, the one that is shown first."""
+
+_FIRST = 3
+"""Keys of the selection that are kept longer than those of the dashboard when space is short."""
 
 
 def working_keys(screen: Screen[Any]) -> list[tuple[Key, str]]:
@@ -130,37 +138,73 @@ async def press(app: App[Any], screen: Screen[Any], ident: str) -> None:
             return
 
 
-def _vital(shown: Iterable[Key]) -> set[str]:
-    """Return the keys that are never left out: help, and Esc or else `q`."""
-    ids = {key.id for key in shown}
-    ways_out = [ident for ident in ("view.back", "hire.cancel", "composer.leave", "app.leave") if ident in ids]
-    return {"app.help", *ways_out[:1]} & ids
-
-
 def _readable(name: str, *, ascii_only: bool) -> str:
     """Return the character that a key types if it can be shown, else the key's name."""
     readable = name if "+" in name or name in KEY_NAMES else format_key(name)
     return name if ascii_only and not readable.isascii() else readable
 
 
-def footer_lines(screen: Screen[Any], width: int, most: int) -> list[Line]:
-    """Return the footer in at most `most` lines."""
+class Footer(Struct, frozen=True):
+    """The keys of a screen: those of what is selected, and those of the whole dashboard."""
+
+    of_selection: tuple[Line, ...] = ()
+    of_app: tuple[Line, ...] = ()
+
+    def line(self, width: int) -> Line:
+        """Return the keys in one line: help and the way out are kept longest, then the first ones of the selection."""
+        left, right = self.of_selection, self.of_app
+        kept: set[Line] = set()
+        for piece in (*right[-2:], *left[:_FIRST], *right[:-2], *left[_FIRST:]):
+            if self._width(kept | {piece}) <= width:
+                kept.add(piece)
+        return spread(_side_by_side(left, kept), _side_by_side(right, kept), width)
+
+    def lines_of(self, text: str, tone: str, width: int) -> list[Line]:
+        """Return a message in the place of the keys of the selection, in more lines if it is long."""
+        glyph = _GLYPHS.get(tone.split(maxsplit=1)[0], "")
+        *above, last = wrap(f"{glyph} {text}" if glyph else text, max(10, width - 2))[:MOST_OF_MESSAGE]
+        sides = [_side_by_side(pieces, pieces) for pieces in (self.of_app, self.of_app[-2:])]
+        beside = next((side for side in sides if width_of(side) + cell_len(last) + 2 <= width), None)
+        if beside is None:
+            above, last, beside = [*above, last], "", sides[-1]
+        lines: list[Line] = [(Span(" "), say(piece, tone)) for piece in above]
+        return [*lines, spread((Span(" "), say(last, tone)), beside, width)]
+
+    def _width(self, kept: set[Line]) -> int:
+        sides = [_side_by_side(pieces, kept) for pieces in (self.of_selection, self.of_app)]
+        return sum(map(width_of, sides)) + 1
+
+
+MOST_OF_MESSAGE = 3
+"""Lines that a message takes at most."""
+
+_GLYPHS = {"success": "✓", "error": "✗"}
+"""The sign before a message, by its tone."""
+
+
+def _side_by_side(pieces: Iterable[Line], kept: Container[Line]) -> Line:
+    """Return those of the pieces that are kept, each after a blank and before one."""
+    return tuple(span for piece in pieces if piece in kept for span in (Span(" "), *piece, Span(" ")))
+
+
+def verb(key: Key, pressed: str, *, lit: bool = False) -> Line:
+    """Return a key with its label; on a filled ground if it is `lit`."""
+    if lit:
+        return (Span(f" {pressed} {key.label} ", "success-pill", key.id),)
+    return (Span(pressed, "key", key.id), Span(f" {key.label}", "", key.id))
+
+
+def footer_of(screen: Screen[Any]) -> Footer:
+    """Return the keys that the footer of a screen shows, as far as there is space."""
     shown = [(key, pressed.split()[0]) for key, pressed in working_keys(screen) if key.footer is not None]
     shown.sort(key=lambda pair: pair[0].footer or 0)
-    pieces: list[Line] = [(Span(pressed, "key", key.id), Span(f" {key.label}", "", key.id)) for key, pressed in shown]
-    needed = flow(pieces[: sum((key.footer or 0) < SPARE for key, _ in shown)], width, most)
-    return _flow_with(_vital(key for key, _ in shown), pieces, width, max(1, len(needed))) if pieces else [()]
-
-
-def _flow_with(vital: set[str], pieces: list[Line], width: int, most: int) -> list[Line]:
-    """Place the pieces that fit; omit others, the last first, before the `vital` ones."""
-    while True:
-        rows = flow(pieces, width, most)
-        fit = {span.key for row in rows for span in row}
-        spare = [piece for piece in pieces if piece[0].key not in vital]
-        if vital <= fit or not spare:
-            return rows
-        pieces = [piece for piece in pieces if piece is not spare[-1]]
+    elsewhere: Container[str] = getattr(screen, "verbs_in_body", ())
+    lit = getattr(screen, "lit_verb", "")
+    pieces = {key.id: verb(key, pressed, lit=key.id == lit) for key, pressed in shown if key.id not in elsewhere}
+    out = next((ident for ident in _WAYS_OUT if ident in pieces), "")
+    of_app = [ident for ident in (*_OF_APP, out) if ident in pieces]
+    others = [pieces[ident] for ident in pieces if ident not in (*_OF_APP, *_WAYS_OUT)]
+    return Footer(tuple(others[:MOST_OF_SELECTION]), tuple(pieces[ident] for ident in of_app[-MOST_OF_APP:]))
 
 
 VIEWS: tuple[tuple[str, str, str], ...] = (
@@ -329,8 +373,11 @@ def _aftermath(view: TeamView, need: Need) -> Line:
 _URGENT = tuple(LOOKS[state] for state in URGENT)
 _REST = (*(LOOKS[state] for state in URGENCY if state not in URGENT), SEEN_DEATH)
 _STATE_WORDS_FROM = 100
+_FILLED = 2
+"""Needs on a filled ground in the bar: the only filled things on the screen, but for a danger."""
+
 _OPERATOR_WIDTH = 12
-_BAR = Span(" │ ", "dim")
+_BAR = Span("  ")
 
 
 class Badges(Struct, frozen=True):
@@ -359,7 +406,7 @@ def strip_line(snapshot: "Snapshot", badges: Badges, width: int) -> Line:
     counts = Counter(look_of(agent) for agent in view.agents)
     pieces = [
         _Piece(1, (say(view.name, "bold"),)),
-        _Piece(0, _states(counts, _URGENT, words=width >= _STATE_WORDS_FROM)),
+        _Piece(0, _needs(counts, words=width >= _STATE_WORDS_FROM)),
         _Piece(2, _outage(view)),
         _Piece(3, _states(counts, _REST, words=False)),
         _Piece(5, _tasks(view)),
@@ -371,12 +418,12 @@ def strip_line(snapshot: "Snapshot", badges: Badges, width: int) -> Line:
         if _needed([*kept, piece]) <= width:
             kept.append(piece)
     left = [piece for piece in pieces if piece in kept and not piece.right]
-    right = [span for piece in pieces if piece in kept and piece.right for span in (*piece.spans, Span(" "))]
+    right = [span for piece in pieces if piece in kept and piece.right for span in (Span(" "), *piece.spans, Span(" "))]
     return crop(spread((Span(" "), *_joined(left)), tuple(right), width), width)
 
 
 def _needed(pieces: list[_Piece]) -> int:
-    return 1 + sum(width_of(piece.spans) + (1 if piece.right else width_of((_BAR,))) for piece in pieces)
+    return 1 + sum(width_of(piece.spans) + (2 if piece.right else width_of((_BAR,))) for piece in pieces)
 
 
 def _joined(pieces: list[_Piece]) -> list[Span]:
@@ -386,6 +433,17 @@ def _joined(pieces: list[_Piece]) -> list[Span]:
         between = Span("  ") if at == 1 and pieces[0].rank == 1 else _BAR
         spans += [*([between] if at else []), *piece.spans]
     return spans
+
+
+def _needs(counts: Counter[Look], *, words: bool) -> Line:
+    """Return the number of agents in each state that needs the user: the two worst stand on a filled ground."""
+    there = [look for look in _URGENT if counts[look]]
+    filled = [
+        Span(f" {look.glyph} {counts[look]} {look.word} ", f"{look.tone.split()[0]}-pill") for look in there[:_FILLED]
+    ]
+    others = {look: counts[look] for look in there[_FILLED:]}
+    plain = _states(Counter(others), _URGENT, words=words)
+    return (*filled, *((Span(" "),) if plain and filled else ()), *plain)
 
 
 def _states(counts: Counter[Look], looks: tuple[Look, ...], *, words: bool) -> Line:
@@ -434,15 +492,16 @@ def _badges(snapshot: "Snapshot", badges: Badges) -> list[_Piece]:
     shown = [
         (unsafe, 2, " sandbox none ", "alarm"),
         (view.damaged > 0, 2, f" {view.damaged} damaged ", "alarm"),
-        (badges.root, 3, " ROOT ", "alarm"),
-        (view.storage is not None, 2, f" {view.storage} ", "alarm"),
-        (badges.offline or view.model_backend == "offline", 4, " OFFLINE ", "badge"),
-        (badges.foreign, 2, " FOREIGN ", "alarm"),
-        (badges.read_only, 4, " READ-ONLY ", "badge"),
+        (badges.root, 3, "ROOT", "warning"),
+        (view.storage is not None, 2, f"{view.storage}", "error"),
+        (view.attached is not None, 2, describe_runner(view), "warning"),
+        (badges.offline or view.model_backend == "offline", 4, "OFFLINE", "warning"),
+        (badges.foreign, 2, "FOREIGN", "error"),
+        (badges.read_only, 4, "READ-ONLY", "warning"),
         (bool(badges.others), 4, _with(badges.others), "info"),
     ]
-    live = Span("▸live", "success") if snapshot.hinted else Span("▸poll", "warning")
+    live = Span("live", "success") if snapshot.hinted else Span("poll", "warning")
     if snapshot.away_since is not None:
-        live = Span("▸away", "alarm")
+        live = Span("away", "error bold")
     found = [_Piece(rank, (Span(text, tone),), right=True) for there, rank, text, tone in shown if there]
     return [*found, _Piece(4, (live,), right=True)]

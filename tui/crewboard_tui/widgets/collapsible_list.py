@@ -177,7 +177,7 @@ class CollapsibleList(LineList):
     def _reveal(self, key: str) -> None:
         """Scroll so that the whole entry is visible, or its first line is at the top."""
         size = sum(place.key == key for place in self._places)
-        top, room = self.scroll_offset.y, max(1, self.size.height - self._top)
+        top, room = self.scroll_offset.y, max(1, self.size.height)
         wanted = max(top, min(self._at, self._at + size - room))
         if wanted != top:
             self.scroll_to(y=wanted, animate=False, force=True)

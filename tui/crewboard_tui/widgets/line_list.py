@@ -18,7 +18,7 @@ from textual.strip import Strip
 from crewboard_tui.keymap.bindings import bindings_of
 from crewboard_tui.render.lines import Line, Span, plain, width_of
 from crewboard_tui.render.looks import LOOKS, SEEN_DEATH
-from crewboard_tui.widgets.painter import Painter, set_height
+from crewboard_tui.widgets.painter import Painter, Rule, set_height
 
 BLIND_FOR = 0.3
 """Seconds during which keys ignore a row that moved under the cursor by itself (docs/reference/dashboard.md#laws)."""
@@ -150,6 +150,7 @@ class LineList(ScrollView, can_focus=True):
         self, *, marks: bool = False, sorts: Sequence[str] = (), chosen_by_key: str = "", **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
+        self.rule = Rule(self)
         self._sorts = tuple(sorts)
         self._chosen_by_key = chosen_by_key
         self.order = Order(next(iter(self._sorts), ""))
@@ -171,7 +172,6 @@ class LineList(ScrollView, can_focus=True):
         self._selected: str | None = None
         self._came_at = float("-inf")
         self._wanted: str | None = None
-        self.head: Line | None = None
         self._follows = False
         self.follow = False
         """True while the cursor goes to each new last row: only after the key for the end was pressed."""
@@ -185,6 +185,11 @@ class LineList(ScrollView, can_focus=True):
     def came_by_itself(self) -> bool:
         """Return True if the row under the cursor has just changed without a key press."""
         return monotonic() - self._came_at < BLIND_FOR
+
+    @property
+    def head(self) -> Line | None:
+        """Return the heads of the columns, which stand in the rule."""
+        return self.rule.head
 
     @property
     def rows(self) -> Sequence[Row]:
@@ -237,23 +242,21 @@ class LineList(ScrollView, can_focus=True):
             return "\n".join(marked)
         return plain(self._rows[self._at].line).strip() if self._selected else ""
 
-    @property
-    def _top(self) -> int:
-        return 1 if self.head is not None else 0
-
     def show(self, rows: Sequence[Row], head: Line | None = None) -> None:
-        """Show these rows, with the fixed line `head` above them."""
+        """Show these rows, with the heads of their columns in the rule."""
         count, before_head, before_at = len(self._rows), self.head, self._at
-        self._rows, self.head = rows, head
+        self._rows, self.rule.head = rows, head
         self._keys = rows.keys if isinstance(rows, LazyRows) else [row.key for row in rows]
         self._find_cursor()
         self._go_to_wanted()
         self._go_to_end()
-        set_height(self, len(rows) + self._top)
-        if count != len(rows) or (before_head is None) != (head is None):
+        set_height(self, len(rows))
+        if before_head != head:
+            self.rule.paint()
+        if count != len(rows):
             self.refresh()
         else:
-            self._paint_changes(before_head, before_at)
+            self._paint_changes(before_at)
         self._keep_visible()
 
     def select(self, key: str | None) -> None:
@@ -302,7 +305,7 @@ class LineList(ScrollView, can_focus=True):
             self._selected = found
             self.post_message(self.Moved(self, found))
 
-    def _paint_changes(self, head: Line | None, at: int) -> None:
+    def _paint_changes(self, at: int) -> None:
         top = self.scroll_offset.y
         shown = range(top, min(top + self.size.height, len(self._rows)))
         for y in shown:
@@ -311,13 +314,11 @@ class LineList(ScrollView, can_focus=True):
                 self._paint_row(y, changed_cells(before.line, row.line) if before is not None else None)
         for y in {at, self._at} if at != self._at else ():
             self._paint_row(y)
-        if head != self.head:
-            self.refresh(Region(0, 0, self.size.width, 1))
 
     def _paint_row(self, index: int, cells: tuple[int, int] | None = None) -> None:
         """Paint a row; of its line, only the `cells` from the first to before the second, if they are given."""
-        y = index + self._top - self.scroll_offset.y
-        if self._top <= y < self.size.height:
+        y = index - self.scroll_offset.y
+        if 0 <= y < self.size.height:
             # The first cell shows the cursor.
             start, end = (0, self.size.width) if cells is None else (cells[0] + 1, cells[1] + 1)
             self.refresh(Region(start, y, end - start, 1))
@@ -325,18 +326,17 @@ class LineList(ScrollView, can_focus=True):
     def render_lines(self, crop: Region) -> list[Strip]:
         # Textual derives the width from all widgets above: once, and not for each line.
         self._line_width = self.row_width + 1
-        return super().render_lines(crop)
+        return self.rule.above(super().render_lines(crop), crop)
 
     def render_line(self, y: int) -> Strip:
         width = self._line_width
-        if self.head is not None and y == 0:
-            return self._painter.strip((Span(" "), *self.head), width)
-        index = y - self._top + self.scroll_offset.y
+        index = y + self.scroll_offset.y
         if index >= len(self._rows):
             return self._painter.strip((), width)
-        here = index == self._at
-        under = "" if not here else "cursor" if self.has_focus else "blurred"
-        mark = Span("▸" if here else " ", "key")
+        # One cursor on the screen, and none on the words of an empty list.
+        here = index == self._at and self.has_focus and any(self._keys)
+        under = "cursor" if here else ""
+        mark = Span("▌" if here else " ", "key")
         row = self._painted[index] = self._rows[index]
         return self._painter.strip(row.line, width, under=under, before=(mark,))
 
@@ -435,7 +435,7 @@ class LineList(ScrollView, can_focus=True):
         self.post_message(self.Moved(self, self._selected))
 
     def _keep_visible(self) -> None:
-        room = max(1, self.size.height - self._top)
+        room = max(1, self.size.height)
         top = self.scroll_offset.y
         wanted = min(max(top, self._at - room + 1), self._at)
         if wanted != top:
@@ -489,9 +489,9 @@ class LineList(ScrollView, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         at = event.get_content_offset(self)
-        if at is None or at.y < self._top:
+        if at is None:
             return
-        index = at.y - self._top + self.scroll_offset.y
+        index = at.y + self.scroll_offset.y
         if index < len(self._rows):
             again = index == self._at
             self._move(index)
@@ -499,9 +499,11 @@ class LineList(ScrollView, can_focus=True):
                 self.action_open()
 
     def on_focus(self) -> None:
+        self.rule.paint()
         self._paint_row(self._at)
 
     def on_blur(self) -> None:
+        self.rule.paint()
         self._paint_row(self._at)
 
 

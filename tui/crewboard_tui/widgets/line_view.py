@@ -10,7 +10,7 @@ from textual.strip import Strip
 
 from crewboard_tui.keymap.bindings import bindings_of
 from crewboard_tui.render.lines import Line, plain
-from crewboard_tui.widgets.painter import Painter, set_height
+from crewboard_tui.widgets.painter import Painter, Rule, set_height
 
 
 class LineView(ScrollView, can_focus=True):
@@ -25,6 +25,7 @@ class LineView(ScrollView, can_focus=True):
         super().__init__(**kwargs)
         self._lines: list[Line] = []
         self._painter = Painter(self)
+        self.rule = Rule(self)
         self._can_follow = follows
         self.follow = follow and follows
 
@@ -80,6 +81,15 @@ class LineView(ScrollView, can_focus=True):
         end = max(0, len(self._lines) - self.size.height)
         if end != self.scroll_offset.y:
             self.scroll_to(y=end, animate=False, force=True)
+
+    def on_focus(self) -> None:
+        self.rule.paint()
+
+    def on_blur(self) -> None:
+        self.rule.paint()
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        return self.rule.above(super().render_lines(crop), crop)
 
     def render_line(self, y: int) -> Strip:
         index = y + self.scroll_offset.y

@@ -13,7 +13,7 @@ took half of the time to the first picture.
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial, wraps
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 from rich.segment import Segment
@@ -21,7 +21,6 @@ from rich.style import Style
 from textual._compositor import ChopsUpdate, Compositor
 from textual.app import App
 from textual.binding import ActiveBinding
-from textual.content import Content
 from textual.events import Idle
 from textual.geometry import Region, Size
 from textual.screen import UPDATE_PERIOD, Screen
@@ -30,7 +29,7 @@ from textual.strip import Strip
 from textual.timer import Timer
 from textual.widget import AwaitMount, Widget
 
-from crewboard_tui.render.lines import Line, crop
+from crewboard_tui.render.lines import Line, Span, crop, rule_line
 from crewboard_tui.render.sanitize import safe_text
 
 S = TypeVar("S", bound=Any)
@@ -54,16 +53,20 @@ TONES = {
     "warning": Tone("warning"),
     "success": Tone("success"),
     "info": Tone("info"),
-    "accent": Tone("accent"),
     "primary": Tone("primary"),
     "dim": Tone("muted"),
     "bold": Tone(bold=True),
     "italic": Tone(italic=True),
     "underline": Tone(underline=True),
     "cursor": Tone(background="cursor-row"),
-    "blurred": Tone(background="cursor-row-blurred"),
-    "badge": Tone("badge", "warning", bold=True),
-    "alarm": Tone("badge", "error", bold=True),
+    "rule": Tone("frame"),
+    "trace": Tone("trace"),
+    "add": Tone(background="add"),
+    "del": Tone(background="del"),
+    "alarm": Tone("on-bad", "bad", bold=True),
+    "error-pill": Tone("on-bad", "bad", bold=True),
+    "warning-pill": Tone("on-need", "need", bold=True),
+    "success-pill": Tone("on-good", "good", bold=True),
     "key": Tone("primary", bold=True),
     "tab": Tone("primary", bold=True, underline=True),
     "marked": Tone("warning", bold=True),
@@ -80,6 +83,8 @@ MOST_ROUNDS = 64
 
 _KEPT_SCREENS = 3
 """The painted lines that a widget keeps, in screens of its own height: each takes up to 10 kB with Textual's crops."""
+
+_GROUNDS = frozenset({"add", "del"})
 
 _FLAT = {ord("\n"): " ", ord("\t"): " "}
 
@@ -255,25 +260,6 @@ def forget_painted(screen: Screen[Any]) -> None:
             painter.forget()
 
 
-def set_title(pane: Widget, title: Content) -> None:
-    """Set the title of a pane, and paint its line: Textual would paint the whole pane."""
-    if pane.border_title != title:
-        pane._border_title = title
-        _paint_frame(pane, 0)
-
-
-def set_subtitle(pane: Widget, subtitle: Content) -> None:
-    """Set the text in the lower frame of a pane, and paint that line."""
-    if pane.border_subtitle != subtitle:
-        pane._border_subtitle = subtitle
-        _paint_frame(pane, pane.outer_size.height - 1)
-
-
-def _paint_frame(pane: Widget, y: int) -> None:
-    left, top = pane.content_offset
-    pane.refresh(Region(-left, y - top, pane.outer_size.width, 1))
-
-
 def binding_of(screen: Screen[Any], key: str) -> ActiveBinding | None:
     """Return what `active_bindings` says about one key, without asking of all others whether they work."""
     found = [
@@ -327,6 +313,15 @@ class Painter:
         self._known[id(content)] = content, before, follows_from, strip
         return strip
 
+    @property
+    def look(self) -> object:
+        """Return what the colours follow from."""
+        return self._base(), self._widget.app.theme
+
+    def paint(self, content: Line, width: int) -> Strip:
+        """Paint one line without keeping it."""
+        return self._paint(content, width, self._base())
+
     def forget(self) -> None:
         """Drop all painted lines."""
         self._known.clear()
@@ -344,7 +339,9 @@ class Painter:
             )
             for span in crop(content, width)
         ]
-        return Strip(segments).adjust_cell_length(width, base)
+        # The ground of a line of a diff goes to the end of the row.
+        ground = next((tone for span in content[-1:] for tone in span.tone.split() if tone in _GROUNDS), "")
+        return Strip(segments).adjust_cell_length(width, base + self._style(ground))
 
     def _base(self) -> Style:
         """Return the style of the widget, which Textual would compute from those of all its ancestors for each line."""
@@ -382,3 +379,58 @@ def _style(color: str | None, background: str | None, tone: Tone) -> Style:
 
 def _clickable(style: Style, key: str) -> Style:
     return style + Style(meta={"key": key}) if key else style
+
+
+class Rule:
+    """The rule above a pane, in the line that its style keeps free at the top: title, column heads, a text.
+
+    The rule is heavy while the pane, or a part of it, has the focus. The pane puts it above its lines (`above`), and
+    paints it again (`paint`) when the focus comes or goes.
+    """
+
+    def __init__(self, pane: Widget) -> None:
+        self._pane = pane
+        self._painter = Painter(pane)
+        self._titles = "", ""
+        self._kept: tuple[object, Strip] = None, Strip([])
+        """The strip that was painted last, and what it follows from."""
+        self.head: Line | None = None
+        """The heads of the columns of the pane's rows, placed as the rows are."""
+
+    def entitle(self, title: str, right: str = "") -> None:
+        """Set the title at the left of the rule, and the text at its right."""
+        if self._titles != (title, right):
+            self._titles = title, right
+            self.paint()
+
+    def paint(self) -> None:
+        """Paint the rule, and no more of the pane."""
+        left, top = self._pane.content_offset
+        self._pane.refresh(Region(-left, -top, self._pane.outer_size.width, 1))
+
+    def above(self, strips: list[Strip], crop: Region) -> list[Strip]:
+        """Return the lines of the pane with the rule in the first one, if the style keeps that free."""
+        if crop.y == 0 and strips and self._pane.styles.padding.top:
+            strips[0] = self._strip().crop(crop.x, crop.right)
+        return strips
+
+    def _strip(self) -> Strip:
+        pane = self._pane
+        focused, width = pane.screen.focused, pane.outer_size.width
+        is_focused = focused is not None and pane in focused.ancestors_with_self
+        edge: Line = (Span("│", "rule"),) if pane.styles.border_left[0] else ()
+        indent = pane.styles.padding.left + 1
+        follows_from = (*self._titles, self.head, is_focused, edge, indent, width, self._painter.look)
+        if self._kept[0] != follows_from:
+            line = rule_line(*self._titles, self.head or (), indent, width - len(edge), is_focused=is_focused)
+            strip = self._painter.paint((*edge, *line), width)
+            for each in pane.get_line_filters():
+                strip = strip.apply_filter(each, pane.background_colors[1])
+            self._kept = follows_from, strip
+        return self._kept[1]
+
+
+class Ruled(Protocol):
+    """A pane with a rule above it."""
+
+    rule: Rule

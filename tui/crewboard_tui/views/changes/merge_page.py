@@ -253,7 +253,7 @@ class MergePage(BaseScreen):
     @on(LineView.Scrolled)
     def _show_progress(self) -> None:
         state = "checking …" if self._is_checking else self._asked.progress
-        title(self.query_one("#preview"), f"Merge the work of {self._agent}", state)
+        title(self.query_one("#preview", LineView), f"Merge the work of {self._agent}", state)
 
     def _fact_lines(self, width: int) -> list[Line]:
         terms = self._terms

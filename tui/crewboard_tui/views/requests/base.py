@@ -14,7 +14,7 @@ from crewboard.untrusted import as_run
 from crewboard_tui.actions.registry import NOT_NOW, Selection
 from crewboard_tui.actions.requests import RequestActions, outcome_of
 from crewboard_tui.render.diff import changed, diff_lines
-from crewboard_tui.render.formats import format_long_age
+from crewboard_tui.render.formats import format_age
 from crewboard_tui.render.lines import Line, Span, hang, markdown_lines, say, spread, width_of, wrap
 from crewboard_tui.render.sanitize import safe_line
 from crewboard_tui.views.activity import RUNS, file_marks, shared_line
@@ -148,7 +148,7 @@ class RequestPage:
         request, view = self.seen, self._context.snapshot.view
         agent = view.agent(request.from_)
         who = f"{request.from_} ({agent.type}, pid {agent.pid or '—'})" if agent else request.from_
-        waiting = format_long_age(self._context.now - request.created_at)
+        waiting = format_age(self._context.now - request.created_at)
         waits = () if self.outcome else (Span("  WAITING ", "dim"), Span(waiting))
         asks: Line = (Span("FROM ", "dim"), say(who, "bold"), *waits)
         binds: Line = (

@@ -8,8 +8,9 @@ from functools import partial
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.content import Content
 from textual.events import Key
+from textual.geometry import Region
+from textual.strip import Strip
 from textual.widgets import TextArea
 
 from crewboard import Request
@@ -18,6 +19,7 @@ from crewboard_tui.compose.draft_input import DraftInput, Prose
 from crewboard_tui.context import AppContext
 from crewboard_tui.drafts import edit_of, for_no
 from crewboard_tui.render.sanitize import safe_text
+from crewboard_tui.widgets.painter import Rule
 
 _YES, _NO = 0, 1
 """The purpose of a text."""
@@ -32,6 +34,7 @@ class Feedback(Vertical):
 
     def __init__(self, context: AppContext, ident: str, leave: Callable[[], None]) -> None:
         super().__init__(id="feedback-frame", classes="pane")
+        self.rule = Rule(self)
         self._over = False
         self._app_context = context
         self._leave = leave
@@ -50,6 +53,9 @@ class Feedback(Vertical):
 
     def compose(self) -> ComposeResult:
         yield self._line
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        return self.rule.above(super().render_lines(crop), crop)
 
     @property
     def with_yes(self) -> str | None:
@@ -128,10 +134,12 @@ class Feedback(Vertical):
             self._leave()
 
     def on_descendant_focus(self) -> None:
+        self.rule.paint()
         self._show(_NO if self.denying else _YES)
         self.show_use()
 
     def on_descendant_blur(self) -> None:
+        self.rule.paint()
         if not self.denying:
             self._show(self._of_interest)
         self.show_use()
@@ -141,7 +149,7 @@ class Feedback(Vertical):
         self._line.sends = self.denying
         use = self._use()
         folded = not (self._texts[self._at] or self.denying or self.has_cursor)
-        self.border_title = Content(use)
+        self.rule.entitle(use)
         self._line.placeholder = use if folded else ""
         self.set_class(folded, "-folded")
         self.set_class(self._app_context.read_only or (self._over and folded), "-hidden")
@@ -197,7 +205,17 @@ class PlanEditor(TextArea):
         self.cursor_blink = False
         # Claude Code takes a plan from its teammate alone.
         effect = "asks the agent to submit this" if context.snapshot.view.attached else "approves what stands here"
-        self.border_title = Content(f"Edit, then {context.key('edit.send')} {effect}")
+        self.rule = Rule(self)
+        self.rule.entitle(f"Edit, then {context.key('edit.send')} {effect}")
+
+    def on_focus(self) -> None:
+        self.rule.paint()
+
+    def on_blur(self) -> None:
+        self.rule.paint()
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        return self.rule.above(super().render_lines(crop), crop)
 
     @property
     def rewritten(self) -> str:

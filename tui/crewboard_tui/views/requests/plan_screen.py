@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from textual import on
-from textual.content import Content
 from textual.widget import Widget
 
 from crewboard import Request
@@ -251,7 +250,7 @@ class ReviewScreen(BaseScreen):
     @on(LineView.Scrolled)
     def _show_progress(self) -> None:
         text = self._compared if self._comparing else self._asked
-        title(self.query_one("#plan"), self._title(), text.progress)
+        title(self.query_one("#plan", LineView), self._title(), text.progress)
 
     def _show_mode(self) -> None:
         """Plan, editor and feedback box, as they are used now."""
@@ -259,9 +258,7 @@ class ReviewScreen(BaseScreen):
         self.query_one("#plan").set_class(self._editing or self._choosing, "-hidden")
         self.terms.set_class(not self._choosing, "-hidden")
         key = self.context.key
-        self.terms.border_title = Content(
-            f"Terms · {key('tick.turn')} changes one, {key('request.approve')} approves with them"
-        )
+        self.terms.rule.entitle(f"Terms · {key('tick.turn')} changes one, {key('request.approve')} approves with them")
         self.editor.set_class(not self._editing, "-hidden")
         self._show_progress()
         self.feedback.editing = self._editing

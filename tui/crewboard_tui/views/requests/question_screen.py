@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import on
 from textual.binding import BindingType
 from textual.containers import Vertical
+from textual.geometry import Region
+from textual.strip import Strip
 from textual.widget import Widget
 
 from crewboard import Request, redaction
@@ -21,6 +23,7 @@ from crewboard_tui.views.rows import TALL
 from crewboard_tui.widgets.bars import StaticLines, title
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
+from crewboard_tui.widgets.painter import Rule
 from crewboard_tui.widgets.reading import Passage, ReadText, named
 
 _ABOUT_PLANS = (
@@ -57,7 +60,7 @@ class QuestionScreen(BaseScreen):
         if not self.options:
             choices.display = False
         yield choices
-        with Vertical(id="answer-frame", classes="pane"):
+        with AnswerFrame(id="answer-frame", classes="pane"):
             hint = self._how_to_write() if self.app.size.height < TALL else ""
             kept = self.context.drafts.get(self.page.seen.id, "")
             answer = DraftInput(kept, prose=Prose.of(self.context), id="answer", placeholder=hint)
@@ -95,7 +98,7 @@ class QuestionScreen(BaseScreen):
         question = self.query_one("#question", LineView)
         choices = self.query_one("#choices", LineList)
         title(choices, self._how_to_choose())
-        title(self.query_one("#answer-frame"), self._how_to_write())
+        title(self.query_one("#answer-frame", AnswerFrame), self._how_to_write())
         # Who writes in it just now stays there: the letters on their way would be keys of the page.
         answer = self.query_one("#answer", DraftInput)
         answer.can_focus = answer.sends = self.may_answer
@@ -115,7 +118,7 @@ class QuestionScreen(BaseScreen):
 
     @on(LineView.Scrolled)
     def _show_progress(self) -> None:
-        title(self.query_one("#question"), "Question", self._asked.progress)
+        title(self.query_one("#question", LineView), "Question", self._asked.progress)
 
     def why_not(self, key: Key) -> str:
         if key.id != "list.open" or self.may_answer:
@@ -189,6 +192,23 @@ class QuestionScreen(BaseScreen):
             self.context.drafts[self.page.seen.id] = text
         else:
             self.context.drafts.pop(self.page.seen.id, None)
+
+
+class AnswerFrame(Vertical):
+    """The line for an answer in the user's own words."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.rule = Rule(self)
+
+    def on_descendant_focus(self) -> None:
+        self.rule.paint()
+
+    def on_descendant_blur(self) -> None:
+        self.rule.paint()
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        return self.rule.above(super().render_lines(crop), crop)
 
 
 class Choices(LineList):

@@ -1,0 +1,102 @@
+"""What pictures consist of: few cells of frames, one cursor, few filled things and keys. Read from painted screens."""
+
+from itertools import groupby
+
+import pytest
+from rich.segment import Segment
+from textual.color import Color
+from textual.geometry import Size
+
+from tests.frozen import Frozen
+from tests.matrix import default
+from tests.tui.stage import Stage, opened
+
+RULES = frozenset("─━│┯╌")
+PAGES = ("1", "2", "3", "4", "5", "6", "7", "8", "9", "H", "1 j j j j j enter", "1 !", "! !", "! ! !", "n")
+"""The keys that lead to a view or a page, each from where the one before led to."""
+
+
+def painted(stage: Stage) -> list[list[Segment]]:
+    """Return the lines of the screen, cell by cell."""
+    size = Size(*stage.app.size)
+    lines = stage.app.screen._compositor.render_strips(size)
+    return [[Segment(cell, each.style) for each in line for cell in each.text] for line in lines]
+
+
+def ground(cell: Segment) -> str:
+    """Return the colour behind a cell."""
+    found = cell.style.bgcolor if cell.style is not None else None
+    return "" if found is None or found.triplet is None else found.triplet.hex
+
+
+def filled(stage: Stage) -> list[str]:
+    """Return the texts that stand on a ground of their own: not the screen's, and not that of a bar or the cursor."""
+    colours = stage.app.theme_variables
+    plain = {Color.parse(colours[name]).hex.lower() for name in ("background", "panel", "surface", "cursor-row")}
+    runs = (groupby(line, ground) for line in painted(stage))
+    return ["".join(cell.text for cell in cells).strip() for line in runs for colour, cells in line
+            if colour and colour not in plain]  # fmt: skip
+
+
+def cursors(stage: Stage) -> list[str]:
+    """Return the rows that begin with the sign of the cursor, on its ground."""
+    tint = Color.parse(stage.app.theme_variables["cursor-row"]).hex.lower()
+    return [
+        "".join(cell.text for cell in line)
+        for line in painted(stage)
+        if any(cell.text == "▌" and ground(cell) == tint for cell in line)
+    ]
+
+
+def keys_in_footer(stage: Stage) -> set[str]:
+    """Return the keys of the lowest line, each of which a click presses."""
+    metas = (cell.style.meta for cell in painted(stage)[-1] if cell.style is not None)
+    return {str(meta["key"]) for meta in metas if meta.get("key")}
+
+
+@pytest.mark.parametrize("size", default([(80, 24), (120, 36), (120, 40), (170, 50), (200, 60)], (80, 24), (120, 36)))
+async def test_a_twentieth_of_the_board_is_frames_at_most(frozen: Frozen, size: tuple[int, int]) -> None:
+    width, height = size
+    async with opened(frozen, width, height) as stage:
+        await stage.settles()
+        lines = sum(character in RULES for line in stage.text for character in line)
+        assert 0 < lines <= 0.05 * width * height
+
+
+async def test_eleven_agents_fit_on_a_small_terminal(frozen: Frozen) -> None:
+    for number in range(19):
+        frozen.hire(f"more-{number}", "explore", "working", "reads", ago=9, pid=5000 + number)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.settles()
+        names = stage.app.context.snapshot.view.names
+        rows = {line.split()[1] for line in stage.text[3:] if len(line.split()) > 2}
+        assert len(rows.intersection(names)) >= 11
+
+
+async def test_one_cursor_two_fills_and_eleven_keys_in_any_view(frozen: Frozen) -> None:
+    async with opened(frozen, 170, 50) as stage:
+        for keys in PAGES:
+            await stage.press(*keys.split())
+            await stage.settles()
+            assert len(cursors(stage)) <= 1, keys
+            assert len(keys_in_footer(stage)) <= 11, keys
+            # A form marks what is selected in a field.
+            fills = filled(stage)[:2] if keys == "n" else filled(stage)
+            assert [each for each in fills if each != "a approve"] == ["✖ 1 dead", "▲ 2 ask"], keys
+            await stage.press(*(("escape",) if keys == "n" else ()))
+
+
+async def test_the_cursor_goes_with_the_focus(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.settles()
+        assert ["parser" in row for row in cursors(stage)] == [True]
+        await stage.press("tab", "tab")
+        await stage.settles()
+        assert ["#7 " in row for row in cursors(stage)] == [True]
+
+
+async def test_an_empty_list_has_no_cursor(empty: Frozen) -> None:
+    async with opened(empty, 80, 24) as stage:
+        await stage.press("3")
+        await stage.sees("no tasks yet")
+        assert cursors(stage) == []
