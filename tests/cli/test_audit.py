@@ -47,6 +47,7 @@ COMMANDS = [
     (("pause", "fixer"), "pause", "fixer"),
     (("unpause", "fixer"), "unpause", "fixer"),
     (("interrupt", "fixer"), "interrupt", "fixer"),
+    (("rename", "fixer", "of the parser"), "rename", "fixer"),
     (("approver", "lead"), "approver", ""),
     (("budget", "2m"), "budget", ""),
     (("budget", "fixer", "200k"), "budget", "fixer"),

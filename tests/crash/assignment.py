@@ -53,6 +53,7 @@ class ScriptedModel:
     window = 200_000
     longest_reply = 16_000
     is_priced = True
+    defers_tools = hears_system = falls_back = False
     run_state: RunState
 
     def __init__(

@@ -70,6 +70,8 @@ def operation(name: str) -> click.Command:
         team = session.team
         if all_agents == bool(names):
             raise UsageError("name an agent, or use --all")
+        if all_agents and not found.elsewhere:
+            roster.require_own_agents(team.directory)
         living = (each for each in team.config.names if leases.is_held(team.directory.agent(each).lease))
         # All of them, so that a name that is unknown spares the others.
         agents = [team.agent(each).name for each in dict.fromkeys(names or living)]
