@@ -471,7 +471,7 @@ async def test_each_file_that_runs_on_your_machine_is_on_the_page(frozen: Frozen
         await stage.sees("✓ merges cleanly")
         await stage.press("a")
         await stage.sees("✓ would commit +21")
-        asked, _, listed = stage.all.partition("in your CI: ")
+        asked, _, listed = stage.all.partition("in your CI:")
         assert asked
         assert "sub/Makefile" in listed.partition("A .github")[0]
 

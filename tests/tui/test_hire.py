@@ -163,7 +163,7 @@ async def test_a_type_is_accepted_only_when_all_of_it_was_visible(
         server = '{"own": {"command": "sh", "args": ["-c", "one\\ntwo"], "env": {"LD_PRELOAD": "x"}}}'
         (folder / "scribe.md").write_text(f"---\n{front}Read\nmcpServers: {server}\n---\nWrite.\n")
         await stage.press("ctrl+s")
-        await stage.sees("'one ␊ two'; env LD_PRELOAD=x", "^s again accepts")
+        await stage.sees("server own: sh -c 'one ␊", "two'; env LD_PRELOAD=x", "^s again accepts")
         many = ", ".join(f"Bash(command-number-{each} *)" for each in range(60))
         (folder / "scribe.md").write_text(f"---\n{front}{many}\n---\nWrite.\n")
         for _ in range(2):
@@ -173,7 +173,7 @@ async def test_a_type_is_accepted_only_when_all_of_it_was_visible(
         key = f'{{"own": {{"command": "serve", "args": ["sk-ant-api03-{"x" * 30}"]}}}}'
         (folder / "scribe.md").write_text(f"---\n{front}Read\nmcpServers: {key}\n---\nWrite.\n")
         await stage.press("ctrl+s")
-        await stage.sees("[key hidden:", "what scribe may do does not fit")
+        await stage.sees("server own: serve [key", "what scribe may do does not fit")
         assert "accepts scribe" not in stage.all
     assert not (tmp_path / ".local/state/crewboard/accepted-types").exists()
 

@@ -1447,7 +1447,7 @@ async def test_calls_beyond_the_plan_are_marked_on_roster_and_pages(frozen: Froz
     assert status is not None
     json_records.save(agent.status, status.replace(deviations=beyond))
     async with opened(frozen, *size) as stage:
-        await stage.sees("━ plan ━")
+        await stage.sees(" plan ")
         (row,) = (line for line in stage.text if "▲ auth-plan" in line and "plan:" in line)
         assert "+2" in row
         await stage.press("j", "enter")

@@ -119,7 +119,7 @@ class AgentActions:
             texts = [text] if operation.asks else []
 
             def do(name: str) -> str:
-                return operation.run(self._context.team, name, *texts).says + hint
+                return operation.run(self._context.team, name, *texts).says + hint + operation.after(key)
 
             if text is not None:
                 self._for_all(operation.doing, names, do, operation.done + hint, selection)

@@ -24,7 +24,7 @@ from crewboard_tui.render.formats import (
     format_spending,
     limit_tone,
 )
-from crewboard_tui.render.lines import Align, Line, Span, clip_middle, one_line, pad
+from crewboard_tui.render.lines import Align, Line, Span, clip_middle, one_line, pad, wrap
 from crewboard_tui.render.looks import look_of
 from crewboard_tui.views.base import AppContext, BaseScreen
 from crewboard_tui.widgets.bars import title
@@ -135,10 +135,10 @@ def account_line(account: Account, columns: Sequence[Column], tone: str = "", *,
 
 
 class CostRows(LineList):
-    """The table. The team's row is always last."""
+    """The table. Below it are the team's row, and what else is known of its costs."""
 
-    def read(self, view: TeamView, words: str = "", group: str = ALL) -> None:
-        """Show the costs of all agents that pass the filter."""
+    def read(self, view: TeamView, known: str = "", words: str = "", group: str = ALL) -> None:
+        """Show the costs of all agents that pass the filter, and what is `known` of the team's."""
         by = self.order.by or SORTS[0]
         self.marked &= set(view.names)
         shown = [agent for agent in view.agents if matches_agent(agent, words) and in_group(agent, view, group)]
@@ -146,8 +146,12 @@ class CostRows(LineList):
         team = Account(_TEAM, "", bill_team(view), Context(), Span(" "))
         columns = lay_out([*rows, team], self.row_width)
         lines = [Row(row.name, account_line(row, columns, marked=row.name in self.marked)) for row in rows]
-        last = Row("", account_line(team, columns, "bold"))
-        self.show([*lines, last] if view.agents else [Row("", (Span("no agents yet", "dim"),))],
+        told = wrap(known, max(10, self.row_width - 4)) if known else []
+        last = [
+            Row("", account_line(team, columns, "bold")),
+            *(Row("", (Span("   "), Span(one, "dim"))) for one in told),
+        ]
+        self.show([*lines, *last] if view.agents else [Row("", (Span("no agents yet", "dim"),))],
                   head_line(columns, by) if view.agents else None)  # fmt: skip
 
 
@@ -186,9 +190,11 @@ class CostScreen(BaseScreen):
 
     def paint(self, snapshot: Snapshot) -> None:
         rows = self._rows
-        rows.read(snapshot.view, self.search.words, self.search.group)
-        spent = format_spending(snapshot.view, snapshot.get(SpendingRate()))
-        title(rows, f"{spent}{rows.state}{self.search.narrowed_to}", self._priced)
+        # Not in the title: there the heads of the columns begin.
+        name, _, spent = format_spending(snapshot.view, snapshot.get(SpendingRate())).partition(" · ")
+        known = " · ".join(filter(None, (spent, self._priced)))
+        rows.read(snapshot.view, known, self.search.words, self.search.group)
+        title(rows, f"{name}{rows.state}{self.search.narrowed_to}")
 
     @on(LineList.Moved, "#cost")
     def _other(self) -> None:
