@@ -3,12 +3,14 @@
 import re
 from typing import Any
 
+import pexpect
 import pytest
 
 from crewboard.protocol import requests
 from crewboard.records.requests import Request
 from crewboard.store.layout import TeamDirectory
-from tests.cli.shell import Cli
+from tests.bench.terminal import terminal
+from tests.cli.shell import COMMAND, Cli
 from tests.crew import eventually
 
 PLAN_AND_REVIEW = "Spawn bob with a refactoring task. Have him submit a plan first. Then review and approve it."
@@ -146,3 +148,40 @@ def test_what_is_not_understood_is_said_with_what_is(offline: Cli) -> None:
     answer = lead(offline, "Compose a sonnet. Who is on the team?")
     assert "do not know how" in answer
     assert "- lead (lead)" in answer
+
+
+def test_without_a_text_each_line_of_a_pipe_is_one_for_the_lead(offline: Cli) -> None:
+    lines = (
+        b"Spawn an explore agent named scanner to list all Python files\n\n/team\n/tasks\nBake a cake\nList the team\n"
+    )
+    ran = offline("lead", "--unsafe-no-sandbox", stdin=lines)
+    assert ran.code == 1, "the lead did not understand one of them"
+    answered, shown, listed = ran.out.partition("agents\n")[0], ran.out, ran.out.rpartition("agents on the team")[2]
+    assert "scanner (explore) answered" in answered
+    assert "NAME" in shown
+    assert "I do not know how to do this: “Bake a cake”" in shown
+    assert "- scanner (explore)" in listed
+    assert offline("lead", stdin=b"").code == 0
+
+
+def test_on_a_terminal_the_lead_is_a_prompt(offline: Cli) -> None:
+    words = ["lead", "--unsafe-no-sandbox"]
+    with terminal([*COMMAND, *words], offline.root, offline.environment) as child:
+        child.expect_exact("lead> ")
+        child.sendline("Say hello")
+        child.expect_exact("hello\r\n")
+        child.expect_exact("lead> ")
+        child.sendintr()
+        child.expect_exact("lead> ")
+        child.send("\x1b[A")
+        child.expect_exact("Say hello")
+        child.sendline("")
+        child.expect_exact("hello\r\n")
+        child.expect_exact("lead> ")
+        child.sendline("/team")
+        child.expect_exact("NAME")
+        child.expect_exact("lead> ")
+        child.sendeof()
+        child.expect(pexpect.EOF)
+        child.wait()
+        assert child.exitstatus == 0

@@ -265,6 +265,11 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(name, summary) for name, (_, summary) in commands.items()])
 
 
+def as_options(given: Mapping[str, str | bool | None]) -> list[str]:
+    """Return options as words of a command line, without those that were not given."""
+    return [word for name, value in given.items() if value for word in ([name] if value is True else [name, value])]
+
+
 class Session:
     """The global options of one call. With `reads`, the command only reads, and may be used on a foreign team."""
 
@@ -283,6 +288,12 @@ class Session:
         self.offline = offline
         self.reads = reads
         self._new: TeamDirectory | None = None
+
+    @property
+    def given(self) -> list[str]:
+        """Return the options before the command that make another one work on the same team."""
+        chosen = {"--root": self.root_option, "--team": self.team_option, "--store": self.store_option}
+        return as_options({**chosen, "--offline": self.offline})
 
     @property
     def root(self) -> Path:

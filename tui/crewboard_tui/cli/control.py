@@ -1,7 +1,9 @@
 """The commands that control and stop agents, talk to the lead and change the team's settings."""
 
+import contextlib
 import inspect
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -38,28 +40,68 @@ from crewboard_tui.render.sanitize import safe_line
 
 
 @click.command()
-@click.argument("text", type=common.text)
+@click.argument("text", type=common.text, required=False)
 @click.option(
     "--model", metavar="M", help="The model of the lead, and of those that it hires, unless it is Anthropic's."
 )
 @click.option("--unsafe-no-sandbox", is_flag=True, help="Run it without a sandbox where none works.")
 @as_json
 @click.pass_context
-def lead(context: click.Context, text: str, model: str | None, unsafe_no_sandbox: bool, as_json: bool) -> None:
+def lead(context: click.Context, text: str | None, model: str | None, unsafe_no_sandbox: bool, as_json: bool) -> None:
     """Send TEXT to the lead, wait for its answer and print it.
 
     The lead is an agent that runs the team for you: it hires, assigns, reviews and ends agents. If there is none of
     type lead, one named `lead` is hired; one that has ended is resumed.
 
+    Without TEXT, do so for each line that is typed or comes over a pipe. The lines `/team`, `/inbox` and `/tasks` show
+    these; Ctrl-D ends it. The exit code is then that of the last line from a pipe that failed.
+
     Example: crewboard lead "have one agent list all Python files and another one run the tests"
     """
     from crewboard_tui.cli.hiring import follow, tell_of_server
 
+    if text is None:
+        given = {"--model": model, "--unsafe-no-sandbox": unsafe_no_sandbox, "--json": as_json}
+        context.exit(_converse([*context.obj.given, "lead", *common.as_options(given), "--"], context.obj.given))
     team = context.obj.team
     tell_of_server(team)
     flags = HireOptions(unsafe_no_sandbox=unsafe_no_sandbox)
     name = team.ensure().config.lead
     context.exit(follow(team, name, lambda: hire.tell_lead(team, text, flags, model), once=False, as_json=as_json))
+
+
+_SHOWN = {"/team": ["status"], "/inbox": ["inbox", "operator"], "/tasks": ["tasks"]}
+"""The commands for which a line stands in a conversation with the lead."""
+
+
+def _converse(say_to_lead: Sequence[str], given: Sequence[str]) -> int:
+    """Run a command for each line that is read, and return the code of the last one from a pipe that failed."""
+    from crewboard_tui.cli import program
+
+    typed, code = sys.stdin.isatty() and sys.stdout.isatty(), 0
+    if typed:
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401  with it, input() brings earlier lines back
+        note(f"say what the team should do; {', '.join(_SHOWN)} show it, Ctrl-D leaves")
+    while (line := _read_line(typed=typed)) is not None:
+        if words := line.strip():
+            command = [*given, *_SHOWN[words]] if words in _SHOWN else [*say_to_lead, words]
+            code = program.run(command) or code
+    return 0 if typed else code
+
+
+def _read_line(*, typed: bool) -> str | None:
+    """Return the next line, None after the last one. Ctrl-C begins a typed line again."""
+    while True:
+        try:
+            return input("lead> ") if typed else sys.stdin.readline() or None
+        except EOFError:
+            note("")
+            return None
+        except KeyboardInterrupt:
+            if not typed:
+                raise
+            note("")
 
 
 def operation(name: str) -> click.Command:
