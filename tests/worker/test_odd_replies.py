@@ -393,3 +393,24 @@ def _journal(directory: TeamDirectory) -> list[Any]:
     from crewboard.store import journal
 
     return [event for event, _ in journal.read(directory.agent("odd").journal)]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "system.0.cache_control: Extra inputs are not permitted",
+        "Failed to deserialize: unknown field `cache_control`, expected `type` or `text`",
+        "cache_control is not supported by this model",
+    ],
+)
+def test_the_marks_of_the_prompt_cache_are_left_out_where_a_server_does_not_know_them(
+    shared_crew_on: Make, words: str
+) -> None:
+    refused = as_json({"type": "error", "error": {"type": "invalid_request_error", "message": words}}, 400)
+    listed = called(*call(whole={}, name="list_dir"))
+    with RawServer(refused, listed, DONE) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        assert crew.run(f"plain{len(words)}", "explore", "Look").text == "the end"
+    assert ["cache_control" in json.dumps(body) for body in server.requests] == [True, False, False]
+    first, second, _ = server.requests
+    assert [tool["name"] for tool in first["tools"]] == [tool["name"] for tool in second["tools"]]

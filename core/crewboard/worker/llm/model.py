@@ -117,6 +117,12 @@ _STALE_THINKING = "Invalid `signature` in `thinking` block"
 """The API's words for thinking that it does not accept, of another conversation, account or model."""
 _DEFERRED_TOOLS = re.compile(r"defer_loading|tool_reference|Tool reference")
 """Words of a refusal for the fields by which tools are loaded on demand."""
+_REFUSES_BREAKPOINTS = re.compile(
+    r"cache_control.{0,80}(extra|permitted|allowed|unknown|unrecogni[sz]ed|unexpected|support)"
+    r"|(extra|permitted|allowed|unknown|unrecogni[sz]ed|unexpected|support).{0,80}cache_control",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Words of a server that does not know the fields of the prompt cache, such as those of pydantic, FastAPI and serde."""
 _SHARED = frozenset({429, 529})
 _UNAVAILABLE = frozenset({*_SHARED, 502, 503, 504, *range(520, 528)})
 """Statuses of an outage. A proxy in front of a server has those from 520 on for one that it cannot reach."""
@@ -316,6 +322,8 @@ class Model:
         """True if instructions can be messages of the role `system`."""
         self.defers_tools = self.is_api and models.defers_tools(spec.model)
         """True if tools can be loaded on demand, until the server refuses that."""
+        self._takes_breakpoints = True
+        """False if the server does not know the fields of the prompt cache."""
         self._project = models.of_project(run_state.team.root).get(spec.model, models.ProjectModel())
         """What the project's `models.toml` says of the model."""
         self._stated = models.Size(spec.flags.window, spec.flags.max_reply).or_else(self._project.size)
@@ -443,6 +451,29 @@ class Model:
         previous = self._run_state.conversation.last_id or None
         return {"diagnostics": {"previous_message_id": previous}} if self.is_api else {}
 
+    def _request(
+        self, system: str, tools: list[dict[str, Any]], messages: list[dict[str, Any]], longest: int
+    ) -> dict[str, Any]:
+        request = {
+            "model": self._run_state.spec.model,
+            "max_tokens": longest,
+            "system": system,
+            "messages": messages,
+            **self.settings(),
+        }
+        if tools:
+            request.update(tools=tools, **self._diagnostics)
+        if tools and self._takes_breakpoints:
+            request.update(with_breakpoints(system, tools, messages, an_hour=self._caches_an_hour))
+        return request
+
+    def _drops_breakpoints(self, outcome: _Refusal) -> bool:
+        """Return True if a server of others refused the marks of the prompt cache, which are left out from now on."""
+        if self.is_api or not self._takes_breakpoints or _REFUSES_BREAKPOINTS.search(outcome.text) is None:
+            return False
+        self._takes_breakpoints = False
+        return True
+
     async def reply(
         self, system: str, tools: list[dict[str, Any]], messages: list[dict[str, Any]], longest: int
     ) -> Reply:
@@ -454,17 +485,9 @@ class Model:
             Interrupted: The agent must read its mail.
             WorkerExit: The run ends.
         """
-        request: dict[str, Any] = {
-            "model": self._run_state.spec.model,
-            "max_tokens": longest,
-            "system": system,
-            "messages": messages,
-            **self.settings(),
-        }
+        request = self._request(system, tools, messages, longest)
         contents = [message["content"] for message in messages if isinstance(message["content"], list)]
         has_media = any(_is_media(block) for content in contents for block in content)
-        if tools:
-            request.update(with_breakpoints(system, tools, messages, an_hour=self._caches_an_hour), **self._diagnostics)
         waited = 0.0
         attempt = 1
         failing_since = 0.0
@@ -484,6 +507,9 @@ class Model:
             self.refused_status, self.refused_with_page = outcome.status, outcome.is_page
             if outcome.names_media and has_media:
                 raise MediaRefusedError(outcome.text, ExitCode.FAILED)
+            if self._drops_breakpoints(outcome):
+                request = self._request(system, tools, messages, longest)
+                continue
             delay = max(outcome.wait, self._delay(attempt))
             if not outcome.retry:
                 raise outcome.error()
