@@ -131,7 +131,8 @@ def rule_line(title: str, right: str, head: Line, indent: int, width: int, *, is
     line = "━" if is_focused else "─"
     if head and right and cell_len(title) + cell_len(right) + _TITLE + 4 <= width:
         title, right = f"{title} · {right}", ""
-    right = clip(right, max(0, width - _LEAST_TITLE))
+    # A short title is whole, whatever stands at the end.
+    right = clip(right, max(0, width - max(_LEAST_TITLE, min(cell_len(title), width // 3) + _TITLE + 5)))
     end = width - (cell_len(right) + 3 if right else 0)
     words = [(_TITLE, clip(title, max(0, end - _TITLE - 1)), "key" if is_focused else "dim")]
     words += [(indent + found.start(), found.group().lower(), "dim") for found in _HEAD.finditer(plain(head))]
