@@ -25,6 +25,7 @@ class Done(NamedTuple):
 
     says: str
     data: dict[str, Any]
+    can_resume: bool = False
 
 
 class Operation(NamedTuple):
@@ -39,7 +40,7 @@ class Operation(NamedTuple):
       are written.
     - With `confirm` the user presses its key again, or types yes, and is told the `consequence` before.
     - Where it fits no agent, its key does the operation `back`, which takes it back.
-    - `after` says what undoes it, where that is another key.
+    - `after` says what undoes it, where that is another key. `why_no_text` says why a text that it asks for is refused.
     - `elsewhere` is True if it works on agents of another program, too.
     """
 
@@ -63,7 +64,8 @@ class Operation(NamedTuple):
     confirm: Literal["", "again", "yes"] = ""
     consequence: Callable[[Sequence[AgentView], TeamView, Pressed], str] = lambda *_: ""
     back: str = ""
-    after: Callable[[Pressed], str] = lambda _: ""
+    after: Callable[[Done, Pressed], str] = lambda *_: ""
+    why_no_text: Callable[[str], str | None] = lambda _: None
     elsewhere: bool = False
 
     @property
@@ -110,7 +112,7 @@ def is_held(agent: AgentView) -> bool:
     # One that waits for its start, too: a stop cancels that.
     fits=lambda agent: agent.alive or agent.state == "queued",
     keys="x", help="ask it to shut down", footer=44, elsewhere=True,
-    after=lambda key: f"; {key('agent.resume')} resumes it with its memory",
+    after=lambda done, key: f"; {key('agent.resume')} resumes it with its memory" if done.can_resume else "",
     options={"now": "Do not ask: end it and everything that it started."},
 )  # fmt: skip
 def stop(team: Team, name: str, *, now: bool = False) -> Done:
@@ -119,11 +121,15 @@ def stop(team: Team, name: str, *, now: bool = False) -> Done:
     A working agent may refuse. If it does, or does not answer within 30 s, it keeps running (exit 75).
     """
     from crewboard.commands import stop
+    from crewboard.store import agents
 
     how = stop.stop_now(team, name) if now else stop.stop(team, name)
     ended = "and everything it started is ended" if now else "has shut down"
     says = {"ended": ended, "unqueued": "was taken out of the queue"}.get(how, "is not running")
-    return Done(f"{name} {says}", {"name": name, "was_alive": how == "ended", "alive": False})
+    spec = agents.spec(team.agent(name))
+    own = team.config.attached is None and spec is not None and spec.parent is None
+    data = {"name": name, "was_alive": how == "ended", "alive": False}
+    return Done(f"{name} {says}", data, can_resume=how == "ended" and own)
 
 
 @operation(
@@ -236,6 +242,7 @@ def interrupt(team: Team, name: str, text: str = "") -> Done:
 @operation(
     "agent.rename", label="rename", doing="renaming", done="are renamed", fits=lambda _: True, section="Steer",
     keys="I", help="show words of yours beside its name", asks="shown beside the name; empty removes it",
+    why_no_text=lambda text: _why_no_title(" ".join(text.split())),
 )  # fmt: skip
 def rename(team: Team, name: str, title: str = "") -> Done:
     """Show TITLE beside the name of the agent NAME; without TITLE, only the name.
@@ -248,8 +255,8 @@ def rename(team: Team, name: str, title: str = "") -> Done:
 
     roster.require_own_agents(team.directory)
     words = " ".join(title.split())
-    if not words.isprintable() or len(words) > LONGEST_TITLE:
-        raise UsageError(f"a title has at most {LONGEST_TITLE} characters that can be printed")
+    if (why := _why_no_title(words)) is not None:
+        raise UsageError(why)
 
     def edit(config: Config) -> None:
         config.members = [each.replace(title=words) if each.name == name else each for each in config.members]
@@ -258,3 +265,9 @@ def rename(team: Team, name: str, title: str = "") -> Done:
     roster.change(team.directory, edit)
     team.note("rename", name, words)
     return Done(f"{name} is shown as {name} {words}".rstrip(), {"name": name, "title": words})
+
+
+def _why_no_title(words: str) -> str | None:
+    if words.isprintable() and len(words) <= LONGEST_TITLE:
+        return None
+    return f"a title has at most {LONGEST_TITLE} characters that can be printed"

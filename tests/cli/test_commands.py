@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from crewboard import env
 from crewboard.agent_types import TYPES
-from crewboard.commands import answers, stop
+from crewboard.commands import answers, control, stop
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, TryLaterError
 from crewboard.linux import process
@@ -702,6 +702,17 @@ def test_types_names_every_type_and_what_it_may(cli: Cli) -> None:
     assert "explore  reads the workspace" in shown
     assert f"model: {TYPES['lead'].model}, effort: high, thinking: adaptive\n" in shown
     assert f"model: {TYPES['explore'].model}, effort: medium\n" in shown
+
+
+def test_a_raised_budget_lets_no_explorer_go_on(team: Team) -> None:
+    enlist(team, "scout", "explore")
+    agent = team.directory.agent("scout")
+    json_records.save(agent.exit, Exit(run=1, code=79, reason="budget", buried=True))
+    assert control.stopped_by_limit(team, "scout")
+    spec = agents.spec(agent)
+    assert spec is not None
+    json_records.save(agent.spec, spec.replace(parent="fixer"))
+    assert not control.stopped_by_limit(team, "scout")
 
 
 def test_domains_are_checked_before_an_agent_is_hired(cli: Cli) -> None:

@@ -30,9 +30,11 @@ class Calls(list[tuple[Any, ...]]):
         return self._returns
 
 
-def replaced(monkeypatch: pytest.MonkeyPatch, ident: str, says: str = "", error: Exception | None = None) -> Calls:
+def replaced(
+    monkeypatch: pytest.MonkeyPatch, ident: str, says: str = "", error: Exception | None = None, **more: bool
+) -> Calls:
     """Replace what an operation does, and record for which agents it is done."""
-    calls = Calls(error, Done(says, {}))
+    calls = Calls(error, Done(says, {}, **more))
     monkeypatch.setitem(OPERATIONS, ident, OPERATIONS[ident]._replace(run=calls))
     return calls
 
@@ -92,7 +94,7 @@ async def test_a_broadcast_goes_to_the_marked_alone_also_to_one(frozen: Frozen) 
 
 @pytest.mark.long
 async def test_a_stop_names_the_way_back(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    replaced(monkeypatch, "agent.stop", says="api has shut down")
+    replaced(monkeypatch, "agent.stop", says="api has shut down", can_resume=True)
     async with opened(frozen, 80, 24) as stage:
         await stage.press(*_API, "x")
         await stage.sees("api has shut down; r resumes it with its memory")
@@ -250,6 +252,7 @@ async def test_an_ended_agent_is_removed_after_a_yes(frozen: Frozen) -> None:
         await stage.press("enter")
         await stage.sees("parser is removed; its files are in")
         await stage.sees("Team 10 ")
+        assert "Type yes" not in stage.all
     assert "parser" not in frozen.team.config.names
     assert list((frozen.directory.path / "removed").glob("parser-*"))
 

@@ -5,7 +5,8 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +16,7 @@ from crewboard.records.agents import Tokens
 from crewboard.records.events import Event, Intake, Opening, Reply, ToolResult
 from crewboard.worker.conversation import replay
 from crewboard.worker.llm.blocks import with_breakpoints
+from crewboard.worker.loop import Loop
 from crewboard.worker.tools.base import Outcome, Tool
 from crewboard.worker.tools.mcp import input_of, search
 from crewboard.worker.tools.registry import with_added
@@ -208,3 +210,13 @@ def test_no_breakpoint_is_at_a_tool_that_is_not_shown() -> None:
     hello = [{"role": "user", "content": [{"type": "text", "text": "hello"}]}]
     tools = with_breakpoints("s", [OURS, LOADED], hello)["tools"]
     assert ["cache_control" in tool for tool in tools] == [True, False]
+
+
+def test_an_opening_after_a_refusal_of_thinking_leaves_it_out_also_behind_an_added_tool() -> None:
+    added = Opening(ts=1, system="s", tools=[], adds=True)
+    written: list[Event] = []
+    loop = SimpleNamespace(_run_state=SimpleNamespace(append=written.append, now=lambda: 2.0))
+    Loop._begin_anew(cast("Loop", loop), added)
+    said = Reply(ts=1.5, content=[{"type": "text", "text": "hi"}], stop_reason="end_turn", usage=Tokens())
+    assert replay([added, said]).stale == 0
+    assert replay([added, said, *written]).stale == 1

@@ -15,12 +15,13 @@ from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
 from crewboard.records.agents import Cursor, HireOptions, Spec, TodoList
 from crewboard.records.base import Record
-from crewboard.records.events import FileKept, Intake, ToolResult
+from crewboard.records.events import Answer, FileKept, Intake, ToolResult
 from crewboard.records.messages import Message
 from crewboard.store import agents, json_records, mailbox, roster
 from crewboard.store.interface import Key
 from crewboard.store.layout import TeamDirectory
 from crewboard.untrusted import delimit, delimit_data, undelimit, undelimit_data
+from crewboard.worker.conversation import Conversation
 from crewboard.worker.llm.prompt import surroundings
 from tests.crash.scenarios import hire, worker
 from tests.crew import Crew, eventually
@@ -78,6 +79,25 @@ def test_what_only_the_operator_asked_for_costs_the_lead_no_turn(crew: Crew) -> 
     crew.answer_to("scout", mine.id)
     eventually(lambda: readers(mine.id) == ["operator"], "the result with the operator, who asked")
     eventually(lambda: len(crew.model.asked_by("boss")) == 2, "the calls for its hire, and for what it asked")
+
+
+def test_who_asked_is_known_beside_ends_of_others_and_after_a_failure() -> None:
+    conversation = Conversation()
+    asked = mailbox.compose("boss", "scout", "message", "look")
+    ended = mailbox.compose("system", "scout", "teammate_terminated", "ui has ended")
+    for number, messages_ in enumerate(([asked], [mailbox.compose("operator", "scout", "message", "try again")], [])):
+        first = messages_[0].id if messages_ else "prompt-3"
+        conversation.apply(
+            Intake(
+                ts=number, cursor=0, prompt=None if messages_ else "new", prompt_from="operator",
+                messages=[*messages_, *([ended] if number == 2 else [])], assignment=first,
+                entered=[*(each.id for each in messages_), *([ended.id] if number == 2 else [])],
+            )
+        )  # fmt: skip
+        assert conversation.assignment is not None
+        assert conversation.assignment.asked_by == [{"boss"}, {"boss", "operator"}, {"operator"}][number]
+        failed = "the API refused it" if number == 0 else None
+        conversation.apply(Answer(ts=number, assignment=first, answers=[], text="", error=failed))
 
 
 def test_mail_wakes_an_idle_agent_and_is_answered(shared_crew: Crew) -> None:

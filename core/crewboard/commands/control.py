@@ -177,7 +177,10 @@ def stopped_by_limit(team: Team, name: str) -> bool:
     """Return True if the last run of an agent was ended by a budget or the turn limit, and none was asked for since."""
     agent = team.directory.agent(name)
     ended, spec = agents.exit_record(agent), agents.spec(agent)
-    return ended is not None and spec is not None and ended.run == spec.run and ended.reason in LIMIT_REASONS
+    if ended is None or spec is None or spec.parent is not None:
+        # An explorer is over with the work that it was sent for.
+        return False
+    return ended.run == spec.run and ended.reason in LIMIT_REASONS
 
 
 def _resume_ended(team: Team, name: str) -> int:

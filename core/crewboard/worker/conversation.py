@@ -326,12 +326,13 @@ class Conversation:
     started: dict[str, float] = field(default_factory=dict)
     """When those tool calls began, by id."""
     call_ids: set[str] = field(default_factory=set)
+    """The ids of all tool calls so far."""
     last_id: str = ""
     """The API's id of the last reply; empty if there is none, or if the conversation was shortened since."""
-    """The ids of all tool calls so far."""
     _plan_wanted: bool = False
-    _asked_by: frozenset[str] = frozenset()
     """The last assignment needed a plan."""
+    _asked_by: frozenset[str] = frozenset()
+    """Who asked for the last assignment."""
     unsent: Answer | None = None
     """An answer whose mail may not be sent yet."""
     last_answer: Answer | None = None
@@ -521,7 +522,9 @@ class Conversation:
                 self.assignment.plan_wanted, self.assignment.gate_open = True, False
             prompt = [event.assignment] if event.prompt is not None and event.assignment else []
             self.assignment.answers += [*prompt, *event.entered]
-            self.assignment.asked_by.update([event.prompt_from] if prompt else [], (one.from_ for one in entering))
+            # Ends and results of others come by the way, and ask for nothing.
+            asking = (one.from_ for one in entering if one.starts_work and one.type not in ("result", "error"))
+            self.assignment.asked_by.update([event.prompt_from] if prompt else [], asking)
 
     def _tell(self, event: Intake) -> None:
         """Add the texts of crewboard itself, and those that replace texts of the opening."""
@@ -548,7 +551,9 @@ class Conversation:
             return
         # A reminder, or work after an outage, continues the work that needed a plan.
         continues = ident.startswith(("reminder-", "again-"))
-        asked_by = self._asked_by if continues else frozenset[str]()
+        # What failed is asked for again by the operator alone, and is still for who asked first.
+        failed = self.last_answer is not None and self.last_answer.error is not None
+        asked_by = self._asked_by if continues or failed else frozenset[str]()
         self.assignment, self.held = Assignment(ident, [], {*asked_by}, continues and self._plan_wanted), None
         self.deviations = None
         self.todo = self.todo if continues else []

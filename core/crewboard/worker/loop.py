@@ -479,7 +479,7 @@ class Loop:
 
     def _begin_anew(self, opening: Opening) -> Opening:
         """Begin requests with this opening from here on, without the thinking so far."""
-        self._run_state.append(opening.replace(ts=self._run_state.now()))
+        self._run_state.append(opening.replace(ts=self._run_state.now(), adds=False))
         return opening
 
     async def _skills(self) -> tuple[str, dict[str, str]]:

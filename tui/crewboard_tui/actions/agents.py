@@ -119,7 +119,8 @@ class AgentActions:
             texts = [text] if operation.asks else []
 
             def do(name: str) -> str:
-                return operation.run(self._context.team, name, *texts).says + hint + operation.after(key)
+                done = operation.run(self._context.team, name, *texts)
+                return done.says + hint + operation.after(done, key)
 
             if text is not None:
                 self._for_all(operation.doing, names, do, operation.done + hint, selection)
@@ -127,11 +128,15 @@ class AgentActions:
         (armed, at), self._armed = self._armed, (pressed, monotonic())
         consequence = operation.consequence(agents, self._context.snapshot.view, key)
         if operation.confirm == "yes":
-            hint = f"Type yes · {consequence} · {key('line.leave')} {operation.label}s none"
-            prompt = PromptLine(f"{operation.label} {', '.join(names)}?", hint=hint, check=_check_yes)
+            asks = f"Type yes · {consequence} · {key('line.leave')} {operation.label}s none"
+            prompt = PromptLine(f"{operation.label} {', '.join(names)}?", hint=asks, check=_check_yes)
             self._context.navigator.ask(prompt, start)
         elif operation.asks:
-            self._context.navigator.ask(PromptLine(f"{operation.label} {', '.join(names)}", hint=operation.asks), start)
+            present = agents[0].title if len(agents) == 1 else ""
+            line = PromptLine(
+                f"{operation.label} {', '.join(names)}", present, hint=operation.asks, check=operation.why_no_text
+            )
+            self._context.navigator.ask(line, start)
         elif operation.confirm == "again" and (armed != pressed or monotonic() - at > AGAIN_WITHIN):
             words = f"{key(ident)} again within {AGAIN_WITHIN:.0f} s {consequence}"
             self._context.say(words, "warning bold", AGAIN_WITHIN)

@@ -86,7 +86,10 @@ def _converse(say_to_lead: Sequence[str], given: Sequence[str]) -> int:
     while (line := _read_line(typed=typed)) is not None:
         if words := line.strip():
             command = [*given, *_SHOWN[words]] if words in _SHOWN else [*say_to_lead, words]
-            code = program.run(command) or code
+            ended = program.run(command)
+            if ended == ExitCode.INTERRUPTED and not typed:
+                return ended
+            code = ended or code
     return 0 if typed else code
 
 
