@@ -3,7 +3,7 @@
 An operation is a function of the team, an agent's name and options: its docstring is the help of its command, and the
 decorator adds its other words, its keys, and which agents it fits. The commands (`cli/control.py`), the keys with the
 palette (`keymap/bindings.py`), what they do in the dashboard (`actions/agents.py`) and the reference are made from
-`OPERATIONS`; to add an operation is to declare it here. All of these load this module when they start, so that it
+`OPERATIONS`; to add an operation is to declare it here. All of these load this module when they start, so it
 imports the rest of the core in its functions.
 """
 
@@ -98,7 +98,7 @@ def operation(ident: str, **words: Any) -> Callable[[Callable[..., Done]], Calla
 # ---------------------------------------------------------------------------------------------------- which agents
 
 
-def is_held(agent: AgentView) -> bool:
+def is_paused(agent: AgentView) -> bool:
     """Return True if the agent runs and is to be paused, also while its last call is still under way."""
     wanted = agent.spec.want if agent.spec is not None else agent.state
     return agent.alive and wanted == "paused"
@@ -183,7 +183,7 @@ def remove(team: Team, name: str) -> Done:
 
 @operation(
     "agent.pause", label="pause", doing="pausing", done="pause at their next safe point", section="Steer",
-    fits=lambda agent: agent.alive and not is_held(agent), all_help="All running agents.",
+    fits=lambda agent: agent.alive and not is_paused(agent), all_help="All running agents.",
     keys="p", help="pause it at its next safe point, or unpause it", footer=43,
     keys_for_all="P", help_for_all="pause all agents; if all are paused, unpause them",
     back="agent.unpause",
@@ -195,7 +195,7 @@ def pause(team: Team, name: str) -> Done:
 
 
 @operation(
-    "agent.unpause", label="continue", doing="unpausing", done="continue", fits=is_held, section="Steer",
+    "agent.unpause", label="continue", doing="unpausing", done="continue", fits=is_paused, section="Steer",
     all_help="All paused agents.",
 )  # fmt: skip
 def unpause(team: Team, name: str) -> Done:
