@@ -15,7 +15,7 @@ from crewboard.readmodel.activity import MOST_TEXT
 from crewboard.readmodel.mail import TAIL
 from crewboard.records.events import ToolResult
 from crewboard.store import journal
-from crewboard_tui.queries import Feed, OutsideMailReader, Readers
+from crewboard_tui.queries import Feed, FeedReader, OutsideMailReader, Readers
 from crewboard_tui.views.activity import FeedRows
 from tests.frozen import NOW, Frozen, make_empty
 
@@ -156,3 +156,13 @@ def test_long_mail_from_outside_is_kept_by_its_characters(busy: Frozen) -> None:
     assert "19 xxx" in reader.read(["a-1"])[-1].what.text
     busy.hire("ci", "explore", "idle", "", ago=5, pid=7)
     assert reader.read(["a-1", "ci"]) == ()
+
+
+def test_who_joins_a_busy_team_drives_no_lines_out_of_the_feed(busy: Frozen) -> None:
+    reader = FeedReader(busy.directory, 400)
+    reader.read(["a-1", "a-2"])
+    busy.directory.agent("late").path.mkdir()
+    for name in ("a-1", "a-2", "late"):
+        print_text(busy, name, 5 if name == "late" else 450, 10)
+    lines, older = reader.read(["a-1", "a-2", "late"])
+    assert (len(lines), lines, older) == (400, *FeedReader(busy.directory, 400).read(["a-1", "a-2", "late"]))

@@ -447,8 +447,10 @@ class FeedReader:
             lines.read()
             if name not in agents:
                 times = sorted([*times, *(line.what.ts for line in lines.lines)])[-self._most :]
-                # What was read of a whole team would take ten times the memory of what is shown of it.
-                if sum(len(each.lines) for each in self._agents.values()) > 2 * self._most:
+                # What was read of a whole team would take ten times the memory of what is shown of it. Fewer new lines
+                # than are shown do not tell since when those are.
+                held = sum(len(each.lines) for each in self._agents.values())
+                if len(times) == self._most and held > 2 * self._most:
                     self._forget_before(times[0])
         self._boxes = {name: self._boxes.get(name) or OutsideMailReader(team, name) for name in mailboxes(names)}
         outside = [box.read(names) for box in self._boxes.values()]
