@@ -166,3 +166,11 @@ def test_who_joins_a_busy_team_drives_no_lines_out_of_the_feed(busy: Frozen) -> 
         print_text(busy, name, 5 if name == "late" else 450, 10)
     lines, older = reader.read(["a-1", "a-2", "late"])
     assert (len(lines), lines, older) == (400, *FeedReader(busy.directory, 400).read(["a-1", "a-2", "late"]))
+
+
+def test_lines_that_were_dropped_come_back_when_an_agent_leaves(busy: Frozen) -> None:
+    reader = FeedReader(busy.directory, 400)
+    for name in ("a-1", "a-2"):
+        print_text(busy, name, 350, 10)
+        reader.read(["a-1", "a-2"])
+    assert reader.read(["a-1"]) == FeedReader(busy.directory, 400).read(["a-1"])

@@ -457,6 +457,11 @@ class FeedReader:
         sources = (*(lines.lines for lines in self._agents.values()), *outside)
         if sources != self._sources:
             newest = _newest(sources, self._most)
+            known = {name: lines for name, lines in self._agents.items() if not lines.forgotten}
+            if len(newest) < self._most and len(known) < len(self._agents):
+                # An agent that was removed took its lines along: older ones of the others are shown again.
+                self._agents = known
+                return self.read(names)
             if len(newest) == self._most:
                 self._forget_before(newest[0].what.ts)
             self._sources = (*(lines.lines for lines in self._agents.values()), *outside)
