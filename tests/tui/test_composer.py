@@ -20,7 +20,7 @@ from crewboard.records.messages import Message
 from crewboard.store import mailbox
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui import session
-from crewboard_tui.compose.composer import Composer
+from crewboard_tui.compose.composer import Composer, PromptLine
 from crewboard_tui.compose.draft_input import DraftInput, WorkspacePaths, attach_dropped, clean
 from crewboard_tui.compose.parser import Note, Visit, parse_line, resolve_prefix, split_attachments
 from tests.frozen import Frozen
@@ -465,6 +465,19 @@ async def test_a_command_goes_to_its_view(frozen: Frozen, size: tuple[int, int],
         await stage.sees(sees)
         await stage.sees_not("[Now]")
     assert _count(frozen, "api") == before
+
+
+async def test_a_line_uncovers_the_footer_below_another_screen(frozen: Frozen) -> None:
+    async with opened(frozen, *_LINE) as stage:
+        behind = stage.app.screen
+        await stage.press("m")
+        await stage.until(lambda: behind.query("#keys.-covered"), "the covered footer")
+        line = stage.app.screen
+        assert isinstance(line, PromptLine)
+        # As an answer does that opens a page before the line is gone.
+        stage.app.action_help()
+        line.on_unmount()
+        assert not behind.query("#keys.-covered")
 
 
 def _slash(frozen: Frozen, name: str, text: str) -> None:

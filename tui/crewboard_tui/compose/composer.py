@@ -238,6 +238,8 @@ class PromptLine(ModalScreen[str | None]):
         self._prose = prose
         self.pressed: Pressed = default_key
         self._draft: DraftInput | None = None
+        self._behind: Screen[Any] | None = None
+        """The screen whose footer is covered."""
 
     def compose(self) -> ComposeResult:
         from crewboard_tui.compose.draft_input import DraftInput
@@ -257,15 +259,16 @@ class PromptLine(ModalScreen[str | None]):
 
     def _cover_footer(self) -> None:
         """Cover only the footer, whose keys are inactive meanwhile and which is as high, so that all else is seen."""
-        behind = self.app.screen_stack[-2]
+        behind = self._behind = self.app.screen_stack[-2]
         covered = 2 if behind.has_class("-short") else _LINES
         behind.query("#keys").add_class("-covered")
         self.query_one("#ask").styles.min_height = covered
         self.query_one("#ask-hint").styles.max_height = covered - 1
 
     def on_unmount(self) -> None:
-        for behind in self.app.screen_stack[-1:]:
-            behind.query("#keys").remove_class("-covered")
+        # What was entered may have opened another screen already.
+        if self._behind is not None:
+            self._behind.query("#keys").remove_class("-covered")
 
     def take(self, character: str) -> None:
         """Take a character that was typed before the prompt was shown."""
