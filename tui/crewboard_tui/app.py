@@ -328,7 +328,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
     def on_team_read(self, message: TeamRead) -> None:
         if message.reading is not self.context.reading:
             return  # read for a team that was left meanwhile, be it for this one
-        if self._newest_read not in (None, message):
+        newest = self._newest_read
+        if newest is not None and newest.reading is message.reading and newest is not message:
             return  # a newer one waits: on a machine that is too slow, they would pile up
         self._newest_read = None
         before, self.context.snapshot = self.context.snapshot, message.snapshot
