@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from crewboard.untrusted import as_run
-from crewboard_tui.render.lines import Span, clip, crop, flow, hang, pad, spread, width_of, wrap
+from crewboard_tui.render.lines import Span, clip, crop, hang, pad, spread, width_of, wrap
 from crewboard_tui.render.sanitize import safe_line, safe_lines, safe_text
 
 
@@ -109,8 +109,6 @@ def test_cropping_keeps_within_its_width(texts: list[str], width: int) -> None:
     line = tuple(Span(safe_line(text)) for text in texts)
     assert width_of(crop(line, width)) <= width
     assert width_of(spread(line, (Span("right"),), width)) <= max(width, 0)
-    for row in flow([line, line], width, 2):
-        assert width_of(row) <= max(width, 1)
 
 
 @given(st.text(), st.integers(1, 30))

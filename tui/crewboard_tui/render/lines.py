@@ -6,7 +6,6 @@ terminal cells: a Chinese character takes two, a combining mark none.
 
 import itertools
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -208,23 +207,6 @@ def _words(text: str, width: int) -> list[str]:
 
 def _pieces(word: str, width: int) -> list[str]:
     return [word] if cell_len(word.rstrip()) <= width else chop_cells(word, width)
-
-
-def flow(pieces: Iterable[Line], width: int, most: int, gap: str = "  ") -> list[Line]:
-    """Place pieces side by side in at most `most` lines, breaking only between them; omit what does not fit."""
-    rows: list[list[Span]] = [[Span(" ")]]
-    used = 1
-    for piece in pieces:
-        size = width_of(piece)
-        space = len(gap) if len(rows[-1]) > 1 else 0
-        if used + space + size > width:
-            if len(rows) == most or size + 1 > width:
-                continue
-            rows.append([Span(" ")])
-            used, space = 1, 0
-        rows[-1] += [Span(gap), *piece] if space else list(piece)
-        used += space + size
-    return [tuple(row) for row in rows]
 
 
 def exact_lines(text: str, width: int, tone: str = "") -> list[Line]:

@@ -187,20 +187,11 @@ def _side_by_side(pieces: Iterable[Line], kept: Container[Line]) -> Line:
     return tuple(span for piece in pieces if piece in kept for span in (Span(" "), *piece, Span(" ")))
 
 
-def verb(key: Key, pressed: str, *, lit: bool = False) -> Line:
-    """Return a key with its label; on a filled ground if it is `lit`."""
-    if lit:
-        return (Span(f" {pressed} {key.label} ", "success-pill", key.id),)
-    return (Span(pressed, "key", key.id), Span(f" {key.label}", "", key.id))
-
-
 def footer_of(screen: Screen[Any]) -> Footer:
     """Return the keys that the footer of a screen shows, as far as there is space."""
     shown = [(key, pressed.split()[0]) for key, pressed in working_keys(screen) if key.footer is not None]
     shown.sort(key=lambda pair: pair[0].footer or 0)
-    elsewhere: Container[str] = getattr(screen, "verbs_in_body", ())
-    lit = getattr(screen, "lit_verb", "")
-    pieces = {key.id: verb(key, pressed, lit=key.id == lit) for key, pressed in shown if key.id not in elsewhere}
+    pieces = {key.id: (Span(pressed, "key", key.id), Span(f" {key.label}", "", key.id)) for key, pressed in shown}
     out = next((ident for ident in _WAYS_OUT if ident in pieces), "")
     of_app = [ident for ident in (*_OF_APP, out) if ident in pieces]
     others = [pieces[ident] for ident in pieces if ident not in (*_OF_APP, *_WAYS_OUT)]
@@ -490,8 +481,8 @@ def _badges(snapshot: "Snapshot", badges: Badges) -> list[_Piece]:
     view = snapshot.view
     unsafe = any(agent.unsafe for agent in view.agents)
     shown = [
-        (unsafe, 2, " sandbox none ", "alarm"),
-        (view.damaged > 0, 2, f" {view.damaged} damaged ", "alarm"),
+        (unsafe, 2, " sandbox none ", "error-pill"),
+        (view.damaged > 0, 2, f" {view.damaged} damaged ", "error-pill"),
         (badges.root, 3, "ROOT", "warning"),
         (view.storage is not None, 2, f"{view.storage}", "error"),
         (view.attached is not None, 2, describe_runner(view), "warning"),

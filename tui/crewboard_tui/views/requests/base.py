@@ -164,7 +164,7 @@ class RequestPage:
 
     def outcome_lines(self) -> list[Line]:
         """Return what has become of the request, if it is closed."""
-        return [(say(self.outcome, "alarm"),)] if self.outcome else []
+        return [(say(self.outcome, "error-pill"),)] if self.outcome else []
 
 
 def hang_facts(facts: list[Line], width: int, most: int) -> list[Line]:
