@@ -167,7 +167,7 @@ class AppContext(Struct):
         self.jobs.start(label, command)
 
     def say(self, text: str, tone: str = "success", lasts: float | None = None) -> None:
-        """Show a sentence on the status line for a while, or for as many seconds as it is true."""
+        """Show a sentence in the footer for a while, or for as many seconds as it is true."""
         if lasts is None:
             lasts = 2 * SAID_FOR if tone == "error" else SAID_FOR
         now = monotonic()

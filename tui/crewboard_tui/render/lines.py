@@ -230,7 +230,7 @@ def sign_tone(kind: str) -> str:
 
 
 def tinted_lines(raw: str, width: int) -> list[Line]:
-    """Break a line of a diff at the full width, on the ground of what it adds or removes."""
+    """Break a line of a diff at the full width, on the background of what it adds or removes."""
     (first, *rest), kind = exact_lines(raw, width, tone_of(raw[:1])), raw[:1]
     text = plain(first)
     return [(Span(text[:1], sign_tone(kind)), Span(text[1:], tone_of(kind))), *rest]

@@ -365,7 +365,7 @@ _URGENT = tuple(LOOKS[state] for state in URGENT)
 _REST = (*(LOOKS[state] for state in URGENCY if state not in URGENT), SEEN_DEATH)
 _STATE_WORDS_FROM = 100
 _FILLED = 2
-"""Needs on a filled ground in the bar: the only filled things on the screen, but for a danger."""
+"""Needs with a coloured background in the bar: only a danger has one too."""
 
 _OPERATOR_WIDTH = 12
 _BAR = Span("  ")
@@ -427,7 +427,7 @@ def _joined(pieces: list[_Piece]) -> list[Span]:
 
 
 def _needs(counts: Counter[Look], *, words: bool) -> Line:
-    """Return the number of agents in each state that needs the user: the two worst stand on a filled ground."""
+    """Return the number of agents in each state that needs the user: the two worst have a coloured background."""
     there = [look for look in _URGENT if counts[look]]
     filled = [
         Span(f" {look.glyph} {counts[look]} {look.word} ", f"{look.tone.split()[0]}-pill") for look in there[:_FILLED]

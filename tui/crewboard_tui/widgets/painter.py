@@ -337,7 +337,7 @@ class Painter:
             )
             for span in crop(content, width)
         ]
-        # The ground of a line of a diff goes to the end of the row.
+        # The background of a line of a diff goes to the end of the row.
         ground = next((tone for span in content[-1:] for tone in span.tone.split() if tone in _GROUNDS), "")
         return Strip(segments).adjust_cell_length(width, base + self._style(ground))
 

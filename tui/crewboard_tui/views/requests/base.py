@@ -126,7 +126,7 @@ class RequestPage:
         return f"not now:{self.outcome.rstrip()}" if self.outcome else NOT_NOW
 
     def answered(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
-        """Close the page if the answer was accepted; if not, the status line says why."""
+        """Close the page if the answer was accepted; if not, the footer says why."""
         if worked and self._screen.is_current:
             self._screen.dismiss()
 
