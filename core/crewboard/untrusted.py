@@ -155,4 +155,5 @@ def _is_part_of_emoji(found: re.Match[str]) -> bool:
     before, after = found.string[found.start() - 1 : found.start()], found.string[found.end() : found.end() + 1]
     if found[0] == _KEYCAP:
         return before == _EMOJI or before in _KEYS
-    return after == _KEYCAP or (bool(before) and unicodedata.category(before) in ("So", "Sm"))
+    # A sign of ASCII is no emoji: in a command it may be an operator, and a diff begins its lines with one.
+    return after == _KEYCAP or (not before.isascii() and unicodedata.category(before) in ("So", "Sm"))

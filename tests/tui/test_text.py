@@ -135,3 +135,9 @@ def test_what_hangs_behind_a_label_keeps_its_width_and_its_words(
     whole = "".join("".join(span.text for span in row) for row in hang(content, 20, 4, 10_000))
     assert whole.split() or not "".join(texts).split()
     assert "".join(whole.split()) == "".join("".join(span.text for span in content).split())
+
+
+@pytest.mark.parametrize("sign", "+<=>|~")
+def test_no_sign_of_a_command_hides_a_selector(sign: str) -> None:
+    assert safe_line(f"X{sign}\ufe0f; touch A") == f"X{sign}<U+FE0F>; touch A"
+    assert safe_line("\u25b6\ufe0f runs \u2194\ufe0f") == "\u25b6\ufe0f runs \u2194\ufe0f"

@@ -204,6 +204,20 @@ def test_attributes_and_drivers_run_nothing(home: Home) -> None:
     assert not list(home.root.rglob("ran"))
 
 
+@pytest.mark.parametrize("where", [".gitattributes", "lib/.gitattributes", "index"])
+def test_no_attribute_hides_what_is_merged(home: Home, where: str) -> None:
+    bob = home.hire("bob")
+    bob.write("lib/fresh.js", "run()\n")
+    bob.snap()
+    # An agent of the shared tree can write it there, uncommitted.
+    home.write(".gitattributes" if where == "index" else where, "*.js -diff\n")
+    if where == "index":
+        home.git("add", ".gitattributes")
+    assert "+run()" in changes.read_diff(home.team, "bob")
+    (file,) = only(home).files
+    assert (file.path, file.added) == ("lib/fresh.js", 1)
+
+
 def test_commits_of_the_user_are_behind_and_no_change_of_the_agent(home: Home) -> None:
     bob = home.hire("bob")
     bob.write("notes.txt", "x\n")

@@ -102,7 +102,9 @@ class Repository:
         Raises:
             GitFailedError: git ended with another code than 0.
         """
-        return self._text(("-c", "core.bare=true", *arguments), environment, stdin)
+        # git looks for attributes below the folder where it stands, and in the index: there are none for either.
+        alone = {"GIT_INDEX_FILE": str(self.directory / "crewboard-has-no-index"), **(environment or {})}
+        return self._text(("-c", "core.bare=true", *arguments), alone, stdin, place=self.directory)
 
     def in_working_tree(
         self,
@@ -260,9 +262,12 @@ class Repository:
         environment: Mapping[str, str] | None,
         stdin: str,
         keep: tuple[int, ...] = (),
+        place: Path | None = None,
     ) -> str:
         # File names need not be UTF-8.
-        done = _run(self._command(arguments), self.top, self._environment(environment), os.fsencode(stdin), keep)
+        done = _run(
+            self._command(arguments), place or self.top, self._environment(environment), os.fsencode(stdin), keep
+        )
         return os.fsdecode(done).removesuffix("\n")
 
 
