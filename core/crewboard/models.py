@@ -222,21 +222,33 @@ def find_in_list(said: object, model: str) -> Mapping[str, Any] | None:
 _TOO_LONG = (
     "prompt is too long", "exceed context limit", "context_length_exceeded", "exceed_context_size", "context length",
     "context size", "contextwindowexceeded", "context window", "too many tokens", "model token limit",
-    "maximum number of tokens",
+    "maximum number of tokens", "maximum sequence length", "token limit", "limit of tokens",
 )  # fmt: skip
 """Words for a request that exceeds the window: of the API, of OpenAI and vLLM, llama.cpp, LiteLLM, Bedrock, Kimi and
 Gemini, as gateways hand them on. No server has an error type of its own that all others know.
 """
+_LONGER_THAN = re.compile(
+    r"(?:input|sequence|prompt|request|conversation|message|tokens?)\b.{0,60}"
+    r"(?:exceed|longer than|too (?:long|many)|no longer fit|at most|more than).{0,60}\d{3}",
+    re.IGNORECASE | re.DOTALL,
+)
+"""The same in words of others: something that is longer than a number."""
+_OF_REPLY = re.compile(r"max_(?:completion_)?tokens|output token|completion token", re.IGNORECASE)
+"""Words about the length of the reply, of which a server may say the same."""
 
 _WINDOW_IN_TEXT = (
     re.compile(r"> ?(\d[\d,_]{2,})"),
     re.compile(r"(?i:context (?:length|size|window|limit)|token limit|tokens allowed)\D{0,30}?(\d[\d,_]{2,})"),
+    re.compile(r"(\d[\d,_]{2,})[ -](?i:tokens? limit)"),
+    re.compile(r"(?i:\bmaximum|\blimit|at most)\D{0,20}?(\d[\d,_]{2,})"),
 )
 
 
 def is_too_long(text: str) -> bool:
     """Return True if a server's error says that a request exceeds the window."""
-    return any(said in text.lower() for said in _TOO_LONG)
+    if any(said in text.lower() for said in _TOO_LONG):
+        return True
+    return _LONGER_THAN.search(text) is not None and _OF_REPLY.search(text) is None
 
 
 def window_in_text(text: str) -> int | None:

@@ -218,7 +218,7 @@ def test_stop_is_agreed_and_resume_all_restarts_every_agent(offline: Cli) -> Non
     for name in ("one", "two"):
         assert offline(*spawn(name, "explore", "list the files", "--background")).code == 0
         assert offline("wait", name, "--until", "idle", "--timeout", "30").code == 0
-    assert offline("stop", "one").out == "one has ended\n"
+    assert offline("stop", "one").out == "one has shut down\n"
     assert agent_of(offline, "one")["exit"]["reason"] == "shutdown"
     assert offline("stop", "two", "--now", "--json").json == {"name": "two", "was_alive": True, "alive": False}
     assert agent_of(offline, "two")["state"] == "exited"

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from crewboard import models
 from crewboard.commands import control, messages
 from crewboard.commands import hire as hiring
 from crewboard.errors import BadDataError, UsageError
@@ -130,6 +131,13 @@ OVERFLOWS: dict[str, tuple[Raw, int | None]] = {
     "the API": (refused("prompt is too long: 210000 tokens > 200000 maximum"), 200_000),
     "the API with the reply": (refused(REPLY), 200_000),
     "in the stream": (Raw(STREAMED), 2048),
+    "a limit of a deployment": (refused("Request exceeds the 9000 token limit of this deployment"), 9000),
+    "a length": (refused("Input length 10930 exceeds the maximum 9000"), 9000),
+    "Hugging Face": (
+        refused("Token indices sequence length is longer than the specified maximum sequence length (10930 > 9000)"),
+        9000,
+    ),
+    "plain words": (refused("The conversation no longer fits: at most 9000 tokens are remembered"), 9000),
 }
 
 
@@ -147,6 +155,13 @@ def test_a_refusal_of_a_long_request_is_known_in_all_words(
             asyncio.run(found.reply("", [], [{"role": "user", "content": "go"}], 99))
     assert error.value.window == window
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "words", ["max_tokens: 64000 exceeds the maximum 32000", "tool names have at most 64 characters"]
+)
+def test_another_limit_is_no_long_request(words: str) -> None:
+    assert not models.is_too_long(words)
 
 
 def test_a_rate_limit_is_no_long_request(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

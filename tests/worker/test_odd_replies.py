@@ -401,6 +401,8 @@ def _journal(directory: TeamDirectory) -> list[Any]:
         "system.0.cache_control: Extra inputs are not permitted",
         "Failed to deserialize: unknown field `cache_control`, expected `type` or `text`",
         "cache_control is not supported by this model",
+        "I do not know what `cache_control` is",
+        "system must be a string",
     ],
 )
 def test_the_marks_of_the_prompt_cache_are_left_out_where_a_server_does_not_know_them(

@@ -118,11 +118,9 @@ _STALE_THINKING = "Invalid `signature` in `thinking` block"
 _DEFERRED_TOOLS = re.compile(r"defer_loading|tool_reference|Tool reference")
 """Words of a refusal for the fields by which tools are loaded on demand."""
 _REFUSES_BREAKPOINTS = re.compile(
-    r"cache_control.{0,80}(extra|permitted|allowed|unknown|unrecogni[sz]ed|unexpected|support)"
-    r"|(extra|permitted|allowed|unknown|unrecogni[sz]ed|unexpected|support).{0,80}cache_control",
-    re.IGNORECASE | re.DOTALL,
+    r"cache_control|prompt.cach|\bsystem\b.{0,80}\bstr(?:ing)?\b", re.IGNORECASE | re.DOTALL
 )
-"""Words of a server that does not know the fields of the prompt cache, such as those of pydantic, FastAPI and serde."""
+"""Words of a server that does not know the marks of the prompt cache, or a system prompt in blocks, which has them."""
 _SHARED = frozenset({429, 529})
 _UNAVAILABLE = frozenset({*_SHARED, 502, 503, 504, *range(520, 528)})
 """Statuses of an outage. A proxy in front of a server has those from 520 on for one that it cannot reach."""
