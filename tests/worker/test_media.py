@@ -254,6 +254,16 @@ def test_a_server_without_images_is_remembered_for_the_run(shared_crew_on: Make,
     assert "takes no image/png" in result.content
 
 
+def test_an_image_that_is_refused_in_words_of_its_own_is_tried_without(shared_crew_on: Make) -> None:
+    blind = as_json({"err": "this checkpoint is blind, send words only"}, 415)
+    with RawServer(read("a.png", "b.png"), blind, blind, DONE) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        for name in ("a.png", "b.png"):
+            (crew.root / name).write_bytes(png() + name.encode())
+        assert crew.run("wordless", "explore", "Look").text == "the end"
+    assert count_sent(server) == [0, 2, 1, 0]
+
+
 def test_a_request_of_too_many_bytes_sheds_its_oldest_image(shared_crew_on: Make) -> None:
     with RawServer(read("e.png", "f.png"), refusing("too large", 413), DONE) as server:
         crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)

@@ -465,6 +465,15 @@ class Model:
             request.update(with_breakpoints(system, tools, messages, an_hour=self._caches_an_hour))
         return request
 
+    def _may_be_media(self, outcome: _Refusal, last: dict[str, Any]) -> bool:
+        """Return True if a server of others refused a request whose last message brought an image, for no known reason.
+
+        It is tried once without: no list of words is complete.
+        """
+        blocks = last["content"] if isinstance(last["content"], list) else []
+        unknown = outcome.kind is ModelError and outcome.status in _MAY_BE_MEDIA and not outcome.retry
+        return not self.is_api and unknown and any(map(_is_media, blocks))
+
     def _drops_breakpoints(self, outcome: _Refusal) -> bool:
         """Return True if a server of others refused the marks of the prompt cache, which are left out from now on."""
         if self.is_api or not self._takes_breakpoints or _REFUSES_BREAKPOINTS.search(outcome.text) is None:
@@ -503,7 +512,7 @@ class Model:
                 self._end_outage()
                 return outcome
             self.refused_status, self.refused_with_page = outcome.status, outcome.is_page
-            if outcome.names_media and has_media:
+            if has_media and (outcome.names_media or self._may_be_media(outcome, messages[-1])):
                 raise MediaRefusedError(outcome.text, ExitCode.FAILED)
             if self._drops_breakpoints(outcome):
                 request = self._request(system, tools, messages, longest)
