@@ -1,7 +1,10 @@
 """A lead that is spoken to from the command line, on the offline model: its team of real workers does what was said."""
 
 import re
+import sys
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pexpect
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from crewboard.protocol import requests
 from crewboard.records.requests import Request
 from crewboard.store.layout import TeamDirectory
+from crewboard_tui.cli import control
 from tests.bench.terminal import terminal
 from tests.cli.shell import COMMAND, Cli
 from tests.crew import eventually
@@ -169,14 +173,12 @@ def test_on_a_terminal_the_lead_is_a_prompt(offline: Cli) -> None:
     with terminal([*COMMAND, *words], offline.root, offline.environment) as child:
         child.expect_exact("lead> ")
         child.sendline("Say hello")
-        child.expect_exact("hello\r\n")
-        child.expect_exact("lead> ")
-        child.sendintr()
+        child.expect_exact("\nhello\r\n")
         child.expect_exact("lead> ")
         child.send("\x1b[A")
         child.expect_exact("Say hello")
         child.sendline("")
-        child.expect_exact("hello\r\n")
+        child.expect_exact("\nhello\r\n")
         child.expect_exact("lead> ")
         child.sendline("/team")
         child.expect_exact("NAME")
@@ -185,3 +187,12 @@ def test_on_a_terminal_the_lead_is_a_prompt(offline: Cli) -> None:
         child.expect(pexpect.EOF)
         child.wait()
         assert child.exitstatus == 0
+
+
+def test_ctrl_c_begins_a_typed_line_again_and_ends_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("builtins.input", Mock(side_effect=[KeyboardInterrupt, "List the team", EOFError]))
+    assert [control._read_line(typed=True), control._read_line(typed=True)] == ["List the team", None]
+    pipe = SimpleNamespace(readline=Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(sys, "stdin", pipe)
+    with pytest.raises(KeyboardInterrupt):
+        control._read_line(typed=False)
