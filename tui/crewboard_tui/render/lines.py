@@ -21,6 +21,9 @@ _HEAD = re.compile(r"\S+")
 _LEAST_TITLE = 8
 """Cells of a rule that the text at its end leaves to the title."""
 
+_SHORT_TITLE = 12
+"""Cells of a title that is whole, whatever stands at the end."""
+
 _TITLE = 3
 """Cells before the title in a rule: it stands above the names of the rows."""
 
@@ -130,8 +133,8 @@ def rule_line(title: str, right: str, head: Line, indent: int, width: int, *, is
     line = "━" if is_focused else "─"
     if head and right and cell_len(title) + cell_len(right) + _TITLE + 4 <= width:
         title, right = f"{title} · {right}", ""
-    # A short title is whole, whatever stands at the end.
-    right = clip(right, max(0, width - max(_LEAST_TITLE, min(cell_len(title), width // 3) + _TITLE + 5)))
+    least = cell_len(title) + _TITLE + 5 if cell_len(title) <= _SHORT_TITLE else _LEAST_TITLE
+    right = clip(right, max(0, width - least))
     end = width - (cell_len(right) + 3 if right else 0)
     words = [(_TITLE, clip(title, max(0, end - _TITLE - 1)), "key" if is_focused else "dim")]
     words += [(indent + found.start(), found.group().lower(), "dim") for found in _HEAD.finditer(plain(head))]
