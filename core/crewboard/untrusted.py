@@ -35,7 +35,7 @@ _UNSEEN = re.compile(
 _SUSPECT = re.compile(r"[^\x20-\x7e\n\t]")
 
 _ALIKE = re.compile(r"[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\u037e\u1fef\u212a]")
-"""What looks like a blank and separates no words of a command; and what Unicode has as another ; ` and K."""
+"""Blanks that separate no words of a command, and the second ; ` and K of Unicode."""
 
 _EMOJI = "\ufe0f"
 _KEYCAP = "\u20e3"

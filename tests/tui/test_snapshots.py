@@ -53,7 +53,7 @@ def _compare(name: str, shown: str) -> None:
     if os.environ.get("CREWBOARD_SNAPSHOTS") == "write":
         path.write_text(shown + "\n")
     kept = path.read_text().removesuffix("\n") if path.exists() else ""
-    # The share depends on the lines of the first picture, before the footer has its height; test_requests.py holds it.
+    # Seen once under load: a line more was read, for a reason that is not known. `test_requests.py` tests the share.
     shown, kept = (re.sub(r"━ \d+% read ━", "━ …% read ━", text) for text in (shown, kept))
     difference = "\n".join(difflib.unified_diff(kept.splitlines(), shown.splitlines(), "kept", "shown", lineterm=""))
     assert shown == kept, f"{name} looks different; CREWBOARD_SNAPSHOTS=write keeps this:\n{difference}"

@@ -152,22 +152,11 @@ class ReadText:
     @property
     def progress(self) -> str:
         """Return how much of the text was on the screen, with what the next paint shows."""
-        return f"{self.percent}% read"
-
-    @property
-    def percent(self) -> int:
-        """Return how much of the text was on the screen, in percent, with what the next paint shows."""
         left = set(self.unread).difference(self._in_sight())
         sizes = [place.end - place.start for place in self._places]
         read = sum(size for at, size in enumerate(sizes) if at not in left)
         percent = _WHOLE * read // sum(sizes) if sum(sizes) else _WHOLE * (not left)
-        return min(percent, _WHOLE - self.hides)
-
-    @property
-    def below(self) -> int:
-        """Return how many lines stand below those that are in sight."""
-        in_sight = self._pane.in_sight
-        return len(self._places) - in_sight.stop if in_sight else 0
+        return f"{min(percent, _WHOLE - self.hides)}% read"
 
     # ------------------------------------------------------------------------------------------ before a yes
 
