@@ -13,7 +13,7 @@ from crewboard.records.events import BrokenReply, Event, Intake, Opening
 from crewboard.records.events import Reply as Kept
 from crewboard.worker.conversation import replay
 from crewboard.worker.llm.blocks import ReplyStream, without_declined
-from tests.crew import Crew
+from tests.crew import Crew, eventually
 from tests.model import calls, says
 from tests.preloaded import TAKEN_FOR_THE_API, patched
 from tests.worker.test_prefix import require_growth, resume_after_kill
@@ -66,7 +66,7 @@ def test_a_refusal_of_all_models_is_a_need(crew_on: Make) -> None:
     answer = crew.run("worker", "code", "look", unsafe_no_sandbox=True)
     assert answer.error is not None
     assert answer.refused_by is not None
-    assert any(need.refused_by == answer.refused_by for need in crew.view().needs)
+    eventually(lambda: any(need.refused_by == answer.refused_by for need in crew.view().needs), "the need")
 
 
 def test_servers_of_others_and_models_without_are_not_asked(shared_crew: Crew) -> None:
