@@ -2,12 +2,26 @@
 
 import pytest
 
+from crewboard.readmodel import usage
 from crewboard.readmodel.reader import TeamReader
-from crewboard.readmodel.usage import WINDOW, CallReader, bill_agent, bill_team, hit_rate, rate
+from crewboard.readmodel.usage import (
+    WINDOW,
+    CallReader,
+    SpendingReader,
+    Spent,
+    bill_agent,
+    bill_team,
+    hit_rate,
+    rate,
+    spending,
+)
 from crewboard.records.agents import HireOptions, Spec, Status, Tokens
 from crewboard.records.events import CacheMiss, Reply
 from crewboard.records.team import Config
 from crewboard.store import agents, journal, json_records
+from crewboard_tui.queries import Readers, SpendingByMinute
+from crewboard_tui.render.lines import plain
+from crewboard_tui.views.cost import chart
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 
@@ -37,6 +51,11 @@ def _called(frozen: Frozen, name: str, ago: float, usd: float | None, miss: Cach
     used = Tokens(input=100)
     reply = Reply(ts=NOW - ago, run=1, content=[], stop_reason="end_turn", usage=used, cost_usd=usd, cache_miss=miss)
     journal.append(frozen.directory.agent(name).journal, reply)
+
+
+def _hire_lone(frozen: Frozen) -> None:
+    """Hire an agent that has called no model yet."""
+    frozen.hire("lone", "code", "idle", "", ago=1, pid=4499)
 
 
 def _row(stage: Stage, name: str) -> str:
@@ -79,7 +98,7 @@ async def test_budgets_say_how_much_of_them_is_used(frozen: Frozen) -> None:
     _limit_team(frozen, "$10")
     async with opened(frozen, 120, 36) as stage:
         await stage.press("7")
-        await stage.sees("83% of the team's $10.00", "budget")
+        await stage.sees("83% of $10.00", "budget")
         assert "$1.00" in _row(stage, "api")
         assert "93%" in _row(stage, "api")
 
@@ -143,10 +162,73 @@ async def test_a_team_without_money_says_why_beside_the_price_table(frozen: Froz
 
 
 @pytest.mark.long
-async def test_the_teams_row_opens_nothing(frozen: Frozen) -> None:
+async def test_the_total_stays_below_however_long_the_list_is(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 14) as stage:
+        await stage.press("7")
+        await stage.sees("migrate", "TEAM", "$8.39")
+        await stage.press("G")
+        await stage.sees("reviewer", "TEAM", "⏎ open")
+        await stage.press("enter")
+        await stage.sees("[Cost]", "reviewer")
+
+
+@pytest.mark.long
+async def test_the_view_says_how_long_the_budget_lasts(frozen: Frozen) -> None:
+    _limit_team(frozen, "$10")
     async with opened(frozen, 120, 36) as stage:
-        await stage.press("7", "G")
-        await stage.until(lambda: "⏎ open" not in stage.offered, "no open key")
+        await stage.press("7")
+        await stage.sees("Dollars in 1m", "$8.39 · 83% of $10.00 · $", "/h · lasts 6m")
+
+
+def test_a_chart_holds_all_that_was_spent() -> None:
+    minutes = {minute: Spent(usd, 1000) for minute, usd in ((100, 0.25), (160, 1.0), (161, 0.5), (400, 0.75))}
+    for width, unit in ((120, "5m"), (60, "10m"), (30, "30m")):
+        top, *rows, axis = map(plain, chart(minutes, "$2.50", width, 4))
+        assert f"Dollars in {unit}" in top
+        assert "$2.50" in top
+        assert "$1.50" in rows[0]
+        assert {len(row) for row in rows} == {len(axis)}
+    assert chart({}, "", 80, 4) == []
+    assert chart(minutes, "", 12, 4) == []
+    assert chart(minutes, "", 80, 0) == []
+
+
+def test_a_chart_of_calls_without_a_price_shows_tokens() -> None:
+    top, first, *_ = map(plain, chart({7: Spent(0, 41_200)}, "", 80, 4))
+    assert "Tokens in 1m" in top
+    assert "41.2k ┤" in first
+
+
+def test_minutes_that_are_not_wholly_known_are_left_out(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    _hire_lone(frozen)
+    for ago in range(3000, 0, -20):
+        _called(frozen, "lone", ago, 0.01)
+    agent = frozen.directory.agent("lone")
+    whole = SpendingReader(agent)
+    whole.read()
+    assert sum(spent.usd for spent in spending([whole]).values()) == pytest.approx(1.5)
+    monkeypatch.setattr(usage, "TAIL", 8000)
+    part = SpendingReader(agent)
+    part.read()
+    found = spending([part])
+    assert 0 < len(found) < len(whole.minutes) / 2
+    assert found.items() <= whole.minutes.items(), "each minute is known wholly or not at all"
+    assert spending([whole, part]).keys() == found.keys()
+    monkeypatch.setattr(usage, "MINUTES", 5)
+    few = SpendingReader(agent)
+    few.read()
+    assert len(few.minutes) == 5
+
+
+def test_the_minutes_are_the_same_until_another_call(frozen: Frozen) -> None:
+    readers, query = Readers(frozen.directory, frozen.probe), SpendingByMinute()
+    view = TeamReader(frozen.directory, clock=lambda: NOW, probe=frozen.probe).read()
+    readers.note(view)
+    before = query.read(readers, view)
+    assert query.read(readers, view) is before
+    _called(frozen, "ui", 1, 0.25)
+    after = query.read(readers, view)
+    assert sum(spent.usd for spent in after.values()) == pytest.approx(0.25 + sum(each.usd for each in before.values()))
 
 
 @pytest.mark.long
@@ -154,16 +236,17 @@ async def test_short_of_room_the_columns_that_matter_least_give_way(frozen: Froz
     _limit(frozen, "api", "$1")
     async with opened(frozen, 80, 24) as stage:
         await stage.press("7")
-        await stage.sees("cached", "hit", "cost⌄", "budget", "used", "ctx")
+        await stage.sees("hit", "cost⌄", "budget", "used", "ctx")
         assert " written " not in stage.all
 
 
 def test_the_rate_is_measured_over_calls_that_are_known(frozen: Frozen) -> None:
-    agent = frozen.directory.agent("ui")
+    _hire_lone(frozen)
+    agent = frozen.directory.agent("lone")
     readers = [CallReader(agent), CallReader(agent, WINDOW)]
     assert [rate([reader], NOW) for reader in readers] == [None, None], "no call yet"
     for ago, usd in ((1200, 5.0), (300, 0.25), (100, 0.25)):
-        _called(frozen, "ui", ago, usd)
+        _called(frozen, "lone", ago, usd)
     rates = [rate([reader], NOW) for reader in readers]
     assert rates == [3.0, 3.0], "50 cents in ten minutes; what was before does not count"
     assert [len(reader.calls) for reader in readers] == [3, 2]
@@ -173,8 +256,9 @@ def test_the_rate_is_measured_over_calls_that_are_known(frozen: Frozen) -> None:
 
 
 def test_a_team_that_has_just_begun_has_no_rate(frozen: Frozen) -> None:
-    _called(frozen, "ui", 20, 0.25)
-    assert rate([CallReader(frozen.directory.agent("ui"))], NOW) is None
+    _hire_lone(frozen)
+    _called(frozen, "lone", 20, 0.25)
+    assert rate([CallReader(frozen.directory.agent("lone"))], NOW) is None
 
 
 async def test_a_price_table_that_cannot_be_read_is_named(frozen: Frozen) -> None:
@@ -185,9 +269,10 @@ async def test_a_price_table_that_cannot_be_read_is_named(frozen: Frozen) -> Non
 
 
 def test_a_call_without_a_price_makes_the_rate_unknown(frozen: Frozen) -> None:
-    _called(frozen, "ui", 300, 0.25)
-    _called(frozen, "ui", 200, None)
-    assert rate([CallReader(frozen.directory.agent("ui"))], NOW) is None
+    _hire_lone(frozen)
+    _called(frozen, "lone", 300, 0.25)
+    _called(frozen, "lone", 200, None)
+    assert rate([CallReader(frozen.directory.agent("lone"))], NOW) is None
 
 
 def test_a_money_budget_has_no_share_without_a_price(frozen: Frozen) -> None:

@@ -22,7 +22,7 @@ from crewboard.readmodel import reader as readmodel_reader
 from crewboard.readmodel import usage as readmodel_usage
 from crewboard.readmodel.mail import MailboxTail, MailReader, MessageView, describe_message, display_name
 from crewboard.readmodel.processes import Probe, ProcessNode, Usage
-from crewboard.readmodel.usage import WINDOW, Call, CallReader
+from crewboard.readmodel.usage import WINDOW, Call, CallReader, SpendingReader, Spent
 from crewboard.records.messages import Message
 from crewboard.records.team import OperatorState, Rule
 from crewboard.store import files, journal, json_records, roster
@@ -168,6 +168,10 @@ class Readers:
     def recent_calls(self, name: str) -> CallReader:
         """Return a reader of an agent's model calls that keeps only those from which the rate of spending follows."""
         return self.keep(CallReader, f"{name} recent", lambda: CallReader(self.team.agent(name), WINDOW))
+
+    def spending(self, name: str) -> SpendingReader:
+        """Return the reader of what an agent spent in each minute."""
+        return self.keep(SpendingReader, name, lambda: SpendingReader(self.team.agent(name)))
 
     def mail(self, name: str) -> MailReader:
         """Return the reader of a mailbox."""
@@ -322,6 +326,18 @@ class SpendingRate(Struct, frozen=True):
     def read(self, readers: Readers, view: TeamView) -> float | None:
         """Return dollars; None where that is not known."""
         return readmodel_usage.rate([readers.recent_calls(agent.name) for agent in view.agents], view.now)
+
+
+class SpendingByMinute(Struct, frozen=True):
+    """Query for what the team's agents spent in each minute, by its number since the epoch."""
+
+    def read(self, readers: Readers, view: TeamView) -> dict[int, Spent]:
+        """Return the minutes in order. It is another object only if a call was added."""
+        found = [readers.spending(agent.name) for agent in view.agents]
+        for each in found:
+            each.read()
+        evidence = tuple((agent.name, each.count) for agent, each in zip(view.agents, found, strict=True))
+        return readers.unless_known(self, evidence, lambda: readmodel_usage.spending(found))
 
 
 class TouchedFiles(Struct, frozen=True):

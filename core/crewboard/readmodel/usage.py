@@ -2,15 +2,16 @@
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from crewboard.pricing import Budget, budget_or_none
 from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.records.agents import Tokens
-from crewboard.records.events import BrokenReply, CacheMiss, Reply, Summary
+from crewboard.records.events import BrokenReply, CacheMiss, Event, Reply, Summary
 from crewboard.store.journal import JournalTail
 from crewboard.store.layout import AgentDirectory
 
@@ -24,6 +25,9 @@ SHORTEST = 60.0
 """Seconds of activity below which a rate would be a guess."""
 
 _MOST = 500
+
+MINUTES = 1440
+"""Minutes in which an agent spent something that are kept: a day of work without a pause."""
 
 
 class Bill(Struct, frozen=True):
@@ -91,6 +95,14 @@ class Call(Struct, frozen=True):
     miss: CacheMiss | None = None
 
 
+def _calls(events: Iterable[Event]) -> Iterator[Call]:
+    for event in events:
+        if isinstance(event, Reply):
+            yield Call(event.ts, event.usage, event.cost_usd, event.seconds, miss=event.cache_miss)
+        elif isinstance(event, (Summary, BrokenReply)):
+            yield Call(event.ts, event.usage, event.cost_usd, None, summary=isinstance(event, Summary))
+
+
 class CallReader:
     """The model calls at the end of an agent's journal, read forward; with `span`, those of its last seconds."""
 
@@ -105,12 +117,8 @@ class CallReader:
         if self._tail.restarted():
             self.calls.clear()
             self._is_cut = False
-        for event in self._tail.read_new():
-            if isinstance(event, Reply):
-                self.calls.append(Call(event.ts, event.usage, event.cost_usd, event.seconds, miss=event.cache_miss))
-            elif isinstance(event, (Summary, BrokenReply)):
-                is_summary = isinstance(event, Summary)
-                self.calls.append(Call(event.ts, event.usage, event.cost_usd, None, summary=is_summary))
+        for call in _calls(self._tail.read_new()):
+            self.calls.append(call)
             while self.calls and self.calls[0].ts < self.calls[-1].ts - self._span:
                 self.calls.popleft()
                 self._is_cut = True
@@ -129,6 +137,59 @@ class CallReader:
     def first_at(self) -> float:
         """Return the time of the first call; minus infinity if that is not kept."""
         return float("-inf") if self._is_cut else self.calls[0].ts if self.calls else float("inf")
+
+
+class Spent(NamedTuple):
+    """What model calls used together: dollars, without those that have no price, and tokens."""
+
+    usd: float = 0
+    tokens: int = 0
+
+    def plus(self, usd: float, tokens: int) -> "Spent":
+        """Return this and more together."""
+        return Spent(self.usd + usd, self.tokens + tokens)
+
+
+class SpendingReader:
+    """What an agent spent in each minute, from the end of its journal, read forward; at most `MINUTES` of them."""
+
+    def __init__(self, agent: AgentDirectory) -> None:
+        self.minutes: dict[int, Spent] = {}
+        """By the number of the minute since the epoch, in their order."""
+        self.since = 0
+        """The minute from which on all is known: 0 if the journal was read from its start."""
+        self.count = 0
+        """Calls that were read so far: another number means other minutes."""
+        self._tail = JournalTail(agent, TAIL)
+
+    def read(self) -> None:
+        """Read what was appended."""
+        if self._tail.restarted():
+            self.minutes.clear()
+            self.since = 0
+        for call in _calls(self._tail.read_new()):
+            self.count += 1
+            minute = int(call.ts // 60)
+            if not (self.minutes or self._tail.whole):
+                # The calls before it in this minute may have been left out.
+                self.since = minute + 1
+            self.minutes[minute] = self.minutes.get(minute, Spent()).plus(call.usd or 0, call.usage.total)
+            while len(self.minutes) > MINUTES:
+                oldest = next(iter(self.minutes))
+                del self.minutes[oldest]
+                self.since = max(self.since, oldest + 1)
+
+
+def spending(readers: Iterable[SpendingReader]) -> dict[int, Spent]:
+    """Return what agents spent together in each minute, in order; only minutes of which all of it is known."""
+    known = list(readers)
+    since = max((reader.since for reader in known), default=0)
+    together: dict[int, Spent] = {}
+    for reader in known:
+        for minute, spent in reader.minutes.items():
+            if minute >= since:
+                together[minute] = together.get(minute, Spent()).plus(*spent)
+    return dict(sorted(together.items()))
 
 
 def rate(readers: Iterable[CallReader], now: float) -> float | None:

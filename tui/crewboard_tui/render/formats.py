@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from crewboard import TeamView
-from crewboard.readmodel import usage
 from crewboard.readmodel.usage import Bill, bill_team
 from crewboard.records.agents import Context, Tokens
 from crewboard_tui.render.lines import Line, Span
@@ -130,6 +129,19 @@ def _level(value: float, top: float) -> int:
     return round(share * (len(_BARS) - 1))
 
 
+def bar_rows(values: Sequence[float], rows: int, top: float) -> list[str]:
+    """Return a bar chart that is `rows` lines high, the upper line first; `top` is a full bar.
+
+    What is more than nothing has at least the lowest bar.
+    """
+    steps = len(_BARS)
+    heights = [max(1, round(min(value / top, 1) * rows * steps)) if value > 0 < top else 0 for value in values]
+    return [
+        "".join((" " + _BARS)[min(max(height - row * steps, 0), steps)] for height in heights)
+        for row in reversed(range(rows))
+    ]
+
+
 NEARLY = 0.8
 """A limit counts as near from this share on."""
 
@@ -154,17 +166,16 @@ def why_no_money(view: TeamView) -> str:
 
 
 def format_spending(view: TeamView, rate: float | None) -> str:
-    """Format what the team has used, its limit, and its rate in dollars per hour."""
+    """Format what the team has used, its limit, its rate in dollars per hour, and how long the rest then lasts."""
     bill = bill_team(view)
-    parts = ["Cost"]
-    if bill.usd is not None:
-        parts.append(format_bill(bill))
+    parts = [format_bill(bill)] if bill.usd is not None else []
     if bill.budget is not None:
-        parts.append(f"{format_percent(bill.share)} of the team's {bill.budget}")
+        parts.append(f"{format_percent(bill.share)} of {bill.budget}")
     if rate is not None:
-        parts.append(f"{format_money(rate)}/h over the last {usage.WINDOW / 60:.0f} min")
-    if bill.partial:
-        parts.append(why_no_money(view) if bill.usd is None else "+ no price for some of the tokens")
+        parts.append(f"{format_money(rate)}/h")
+        if rate and bill.share is not None and bill.share < 1 and bill.budget is not None and bill.budget.usd:
+            left = bill.budget.usd * (1 - bill.share)
+            parts.append(f"lasts {format_long_age(left / rate * _HOUR // _MINUTE * _MINUTE)}")
     return " · ".join(parts)
 
 

@@ -324,7 +324,7 @@ class BoardScreen(BaseScreen):
             rows.set_class(not self._tells_cost, "-low")
             self.refresh_soon()  # what stands in it depends on the room that it gets
         elif rows.size.width:
-            title(rows, format_spending(snapshot.view, snapshot.get(SpendingRate())))
+            title(rows, "Cost", format_spending(snapshot.view, snapshot.get(SpendingRate())))
             rows.read(snapshot.view)
 
     # ------------------------------------------------------------------------------------------------- events

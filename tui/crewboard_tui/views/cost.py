@@ -1,6 +1,7 @@
 """`7` Cost: what each agent has used, in tokens and in money."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import ceil
 from typing import Any
 
 from msgspec import Struct
@@ -9,26 +10,34 @@ from textual import on
 from textual.widget import Widget
 
 from crewboard import AgentView, BadDataError, TeamView, pricing
-from crewboard.readmodel.usage import Bill, bill_agent, bill_team, hit_rate
+from crewboard.readmodel.usage import Bill, Spent, bill_agent, bill_team, hit_rate
 from crewboard.records.agents import Context
 from crewboard_tui.actions.agents import AgentActions
 from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Selection, marks_layer, select_in
 from crewboard_tui.actions.search import AGENT_GROUPS, ALL, FINDS_AGENTS, Search, in_group, matches_agent
-from crewboard_tui.queries import Query, Snapshot, SpendingRate
+from crewboard_tui.queries import Query, Snapshot, SpendingByMinute, SpendingRate
 from crewboard_tui.render.formats import (
+    bar_rows,
     context_share,
     format_bill,
+    format_clock,
     format_count,
+    format_money,
     format_percent,
+    format_span,
     format_spending,
     limit_tone,
+    why_no_money,
 )
-from crewboard_tui.render.lines import Align, Line, Span, clip_middle, one_line, pad, wrap
+from crewboard_tui.render.lines import Align, Line, Span, clip_middle, one_line, pad, rule_line, wrap
 from crewboard_tui.render.looks import look_of
 from crewboard_tui.views.base import AppContext, BaseScreen
-from crewboard_tui.widgets.bars import title
+from crewboard_tui.widgets.bars import StaticLines, title
 from crewboard_tui.widgets.line_list import LineList, Row
+
+_BAR = 8
+"""Cells of a bar in a row."""
 
 
 class Account(Struct, frozen=True):
@@ -39,6 +48,8 @@ class Account(Struct, frozen=True):
     bill: Bill
     context: Context
     shape: Span
+    part: float = 0
+    """What it costs, as a part of what the dearest agent does; of tokens, where none has a price."""
 
 
 class Column(Struct, frozen=True):
@@ -67,7 +78,10 @@ def _share_cell(share: float | None) -> Span:
 
 def _hits(account: Account) -> Span:
     hits = hit_rate(account.bill.tokens)
-    return Span("" if hits is None else format_percent(hits))
+    if hits is None:
+        return Span("")
+    full = int(hits * _BAR)
+    return Span(f"{'▮' * full}{'▯' * (_BAR - full)} {format_percent(hits):>4}")
 
 
 def _money(account: Account) -> Span:
@@ -80,14 +94,15 @@ def _budget(account: Account) -> Span:
 
 COLUMNS: tuple[Column, ...] = (
     Column("AGENT", 14, lambda a: Span(a.name), lambda _: 0, "left"),
+    Column("COST", 7, _money, lambda a: -(a.bill.usd or 0)),
+    Column("", _BAR, lambda a: Span("▮" * ceil(a.part * _BAR), "info"), lambda _: 0, "left", 3, lambda a: a.part > 0),
     Column("MODEL", 11, lambda a: Span(one_line(a.model).removeprefix("claude-"), "dim"), lambda a: a.model, "left", 7),
     Column("IN", 6, _tokens("input"), _most_of("input"), rank=2),
     Column("OUT", 6, _tokens("output"), _most_of("output"), rank=3),
     Column("CACHED", 6, _tokens("cache_read"), _most_of("cache_read"), rank=6),
     Column("WRITTEN", 7, _tokens("cache_write"), _most_of("cache_write"), rank=8),
     Column("WEB", 4, _tokens("web_uses"), _most_of("web_uses"), rank=4, has=lambda a: a.bill.tokens.web_uses > 0),
-    Column("HIT", 4, _hits, lambda a: -(hit_rate(a.bill.tokens) or 0), rank=5),
-    Column("COST", 7, _money, lambda a: -(a.bill.usd or 0)),
+    Column("HIT", _BAR + 5, _hits, lambda a: -(hit_rate(a.bill.tokens) or 0), rank=5),
     Column("BUDGET", 7, _budget, lambda a: a.bill.budget is None, rank=1, has=lambda a: a.bill.budget is not None),
     Column("USED", 5, lambda a: _share_cell(a.bill.share), lambda a: -(a.bill.share or 0),
            has=lambda a: a.bill.budget is not None),
@@ -105,7 +120,14 @@ _ORDER = {column.title: column.order for column in COLUMNS}
 
 def accounts(agents: Sequence[AgentView]) -> list[Account]:
     """Return a row for each agent."""
-    return [Account(a.name, a.model, bill_agent(a), a.context, Span(look_of(a).glyph, look_of(a).tone)) for a in agents]
+    bills = [bill_agent(agent) for agent in agents]
+    spent = [bill.usd or 0 for bill in bills]
+    spent = spent if any(spent) else [bill.tokens.total for bill in bills]
+    most = max(spent, default=0) or 1
+    return [
+        Account(a.name, a.model, bill, a.context, Span(look_of(a).glyph, look_of(a).tone), part / most)
+        for a, bill, part in zip(agents, bills, spent, strict=True)
+    ]
 
 
 def lay_out(rows: Sequence[Account], width: int) -> list[Column]:
@@ -134,11 +156,62 @@ def account_line(account: Account, columns: Sequence[Column], tone: str = "", *,
     return tuple(spans)
 
 
-class CostRows(LineList):
-    """The table. Below it are the team's row, and what else is known of its costs."""
+_LABEL, _WIDEST = 6, 4
+"""Cells of a number beside the chart, and of a bar at most."""
 
-    def read(self, view: TeamView, known: str = "", words: str = "", group: str = ALL) -> None:
-        """Show the costs of all agents that pass the filter, and what is `known` of the team's."""
+_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 240, 480, 1440)
+"""Minutes that a bar of the chart may stand for."""
+
+_ROWS = ((34, 8), (24, 4))
+"""Lines of the chart from so many lines of the screen on; fewer have no room for one."""
+
+
+def chart(minutes: Mapping[int, Spent], known: str, width: int, rows: int) -> list[Line]:
+    """Return what was spent over time in a chart of `rows` lines, under a rule with what is `known` of it.
+
+    Nothing is returned if nothing was spent or there is no room.
+
+    A bar stands for so many minutes that all fit. The last one is that of the last call, so that nothing moves while
+    nobody works. Dollars are shown, or tokens if nothing has a price.
+    """
+    dollars = {minute: spent.usd for minute, spent in minutes.items() if spent.usd}
+    values = dollars or {minute: float(spent.tokens) for minute, spent in minutes.items() if spent.tokens}
+    room = width - _LABEL - 4
+    if not values or not rows or room < _LABEL:
+        return []
+    first, last = min(values), max(values)
+    step = next((each for each in _STEPS if last // each - first // each < room), _STEPS[-1])
+    wide = max(1, min(_WIDEST, room // (last // step - first // step + 1)))
+    room -= room % wide
+    begin = last // step - room // wide + 1
+    bars = [0.0] * (room // wide)
+    for minute, value in values.items():
+        if minute // step >= begin:
+            bars[minute // step - begin] += value
+    top = max(bars)
+
+    def beside(value: float) -> str:
+        return format_money(value) if dollars else format_count(round(value))
+
+    labels = [beside(top), *[""] * (rows // 2 - 1), beside(top / 2), *[""] * (rows - rows // 2 - 1)]
+    moments = [format_clock(60 * step * (begin + at))[:5] for at in (0, len(bars) // 2, len(bars) - 1)]
+    axis = f"{moments[0]}{moments[1]:─^{room - 2 * len(moments[0])}}{moments[2]}"
+    return [
+        rule_line(f"{'Dollars' if dollars else 'Tokens'} in {format_span(60 * step)}", known, (), 1, width,
+                  is_focused=False),
+        *(
+            (Span(f" {label:>{_LABEL}} {'┤' if label else '│'}", "dim"), Span(row, "info"))
+            for label, row in zip(labels, bar_rows([bar for bar in bars for _ in range(wide)], rows, top), strict=True)
+        ),
+        (Span(f" {'0':>{_LABEL}} ┼{axis}", "dim"),),
+    ]  # fmt: skip
+
+
+class CostRows(LineList):
+    """The table of costs."""
+
+    def read(self, view: TeamView, words: str = "", group: str = ALL) -> list[Line]:
+        """Show the costs of all agents that pass the filter; return the team's row, which stays in its place."""
         by = self.order.by or SORTS[0]
         self.marked &= set(view.names)
         shown = [agent for agent in view.agents if matches_agent(agent, words) and in_group(agent, view, group)]
@@ -146,17 +219,13 @@ class CostRows(LineList):
         team = Account(_TEAM, "", bill_team(view), Context(), Span(" "))
         columns = lay_out([*rows, team], self.row_width)
         lines = [Row(row.name, account_line(row, columns, marked=row.name in self.marked)) for row in rows]
-        told = wrap(known, max(10, self.row_width - 4)) if known else []
-        last = [
-            Row("", account_line(team, columns, "bold")),
-            *(Row("", (Span("   "), Span(one, "dim"))) for one in told),
-        ]
-        self.show([*lines, *last] if view.agents else [Row("", (Span("no agents yet", "dim"),))],
+        self.show(lines if view.agents else [Row("", (Span("no agents yet", "dim"),))],
                   head_line(columns, by) if view.agents else None)  # fmt: skip
+        return [(Span(" "), *account_line(team, columns, "bold"))] if view.agents else []
 
 
 class CostScreen(BaseScreen):
-    """One row for each agent, the team below them; Enter opens an agent's Cost tab."""
+    """What was spent over time; one row for each agent, and the team below; Enter opens an agent's Cost tab."""
 
     MODE = "cost"
     AUTO_FOCUS = "#cost"
@@ -172,14 +241,16 @@ class CostScreen(BaseScreen):
         self.panes.begin()
 
     def body(self) -> Iterable[Widget]:
+        yield StaticLines(id="spent")
         yield CostRows(marks=True, sorts=SORTS, id="cost", classes="pane")
+        yield StaticLines(id="team-cost")
 
     def on_screen_resume(self) -> None:
         # A project's own table may have changed meanwhile; nothing else here depends on it.
         self._priced = _price_date(self.context)
 
     def queries(self) -> Iterable[Query[object]]:
-        return (SpendingRate(),)
+        return (SpendingRate(), SpendingByMinute())
 
     def selection(self) -> Selection:
         return select_in(self.context.snapshot.view, self._rows) if self.is_mounted else Selection()
@@ -189,12 +260,20 @@ class CostScreen(BaseScreen):
         return self.query_one("#cost", CostRows)
 
     def paint(self, snapshot: Snapshot) -> None:
-        rows = self._rows
-        # Not in the title: there the heads of the columns begin.
-        name, _, spent = format_spending(snapshot.view, snapshot.get(SpendingRate())).partition(" · ")
-        known = " · ".join(filter(None, (spent, self._priced)))
-        rows.read(snapshot.view, known, self.search.words, self.search.group)
-        title(rows, f"{name}{rows.state}{self.search.narrowed_to}")
+        rows, view, width = self._rows, snapshot.view, self.size.width
+        spent = format_spending(view, snapshot.get(SpendingRate()))
+        high = next((lines for least, lines in _ROWS if self.size.height >= least), 0)
+        above = chart(snapshot.get(SpendingByMinute()) or {}, spent, width, high)
+        self.query_one("#spent", StaticLines).show(above)
+        total = rows.read(view, self.search.words, self.search.group)
+        # So that the total stands below the last row, also where there is room for more.
+        rows.styles.max_height = len(rows.rows) + 1
+        bill = bill_team(view)
+        missing = "+ no price for some of the tokens" if bill.usd is not None else why_no_money(view)
+        known = " · ".join(filter(None, ("" if above else spent, missing if bill.partial else "", self._priced)))
+        told: list[Line] = [(Span("    "), Span(each, "dim")) for each in wrap(known, max(10, width - 5))]
+        self.query_one("#team-cost", StaticLines).show([*total, *told])
+        title(rows, f"Cost{rows.state}{self.search.narrowed_to}")
 
     @on(LineList.Moved, "#cost")
     def _other(self) -> None:
