@@ -94,11 +94,12 @@ async def test_what_it_was_hired_for_is_the_first_entry_of_its_mail(frozen: Froz
 
 
 def test_the_first_prompt_is_known_however_long_the_journal_is(frozen: Frozen) -> None:
-    _given(frozen, "reviewer", "the first", 890)
+    frozen.hire("lone", "code", "idle", "", ago=1, pid=4499)
+    _given(frozen, "lone", "the first", 890)
     for _ in range(30):
-        frozen.said("reviewer", 800, "long " * 2000)
-    _given(frozen, "reviewer", "another hiring", 100)
-    reader = MailReader(frozen.directory, "reviewer")
+        frozen.said("lone", 800, "long " * 2000)
+    _given(frozen, "lone", "another hiring", 100)
+    reader = MailReader(frozen.directory, "lone")
     reader.read()
     reader.read()
     assert [letter.message.content for letter in reader.prompts] == ["the first", "another hiring"]
