@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -16,6 +17,7 @@ from crewboard.records.requests import Request
 from tests.bench.figures import Figure, Figures
 from tests.crew import Crew
 from tests.model import ModelServer, calls, looks, says
+from tests.preloaded import TAKEN_FOR_THE_API, patched
 
 pytestmark = [pytest.mark.bench, pytest.mark.long, pytest.mark.xdist_group("bench")]
 
@@ -40,10 +42,30 @@ LEAST = 0.85
 PROMPT = "Let step 7 go on with eight."
 
 
+class Earlier(NamedTuple):
+    """The tokens and the cents of a run as it was."""
+
+    read: int
+    written: int
+    output: int
+    cents: float
+
+
+EARLIER = "afcc9e14"
+"""The commit before conversations only grew, of 23 November 2026. Its worker made the same turns with today's offline
+model. Its system prompt and its tools were shorter, so that a run at a stretch cost less.
+"""
+AT_A_STRETCH = Earlier(read=32_910, written=4_609, output=251, cents=1.732)
+RESUMED = Earlier(read=31_262, written=6_257, output=251, cents=2.128)
+"""With thinking that the API does not check, as for accounts made before 31 August 2026. For others this run could not
+end: its eighth request, the first after the resume, was refused with 400, and so was each later one.
+"""
+
+
 @pytest.fixture
 def crew(tmp_path: Path) -> Iterator[Crew]:
-    """Make a team in a project with a file to change and one with conventions."""
-    with ModelServer() as server:
+    """Make a team on the API in a project with a file to change and one with conventions."""
+    with patched(TAKEN_FOR_THE_API), ModelServer() as server:
         crew = Crew(tmp_path, server)
         (tmp_path / "steps.py").write_text(SOURCE)
         (tmp_path / "CLAUDE.md").write_text("Run the compiler before you say that it works.\n")
@@ -71,12 +93,14 @@ def finish(crew: Crew, hired: Assignment) -> tuple[Tokens, float]:
     return used, sum(reply.cost_usd or 0 for reply in replies)
 
 
-def add(figures: Figures, run: str, used: Tokens, cost: float) -> Figure:
+def add(figures: Figures, run: str, used: Tokens, cost: float, earlier: Earlier) -> Figure:
     """Add the figures of a run. They are counts: they do not depend on the machine's speed."""
-    figures.add(f"{run}: written to the cache", used.cache_write, "tokens")
+    figures.add(f"{run}: written to the cache", used.cache_write, "tokens", (EARLIER, earlier.written))
     figures.add(f"{run}: neither", used.input, "tokens")
-    figures.add(f"{run}: output", used.output, "tokens")
-    figures.add(f"{run}: cost at the list price", cost * 100, "cents")
+    figures.add(f"{run}: output", used.output, "tokens", (EARLIER, earlier.output))
+    figures.add(f"{run}: cost at the list price", cost * 100, "cents", (EARLIER, earlier.cents))
+    before = ("all its input", earlier.read + earlier.written)
+    figures.add(f"{run}: input from the cache, {EARLIER}", earlier.read, "tokens", before)
     return figures.add(
         f"{run}: input from the cache", used.cache_read, "tokens", ("all input", used.prompt), target=LEAST,
         more_is_better=True,
@@ -86,7 +110,7 @@ def add(figures: Figures, run: str, used: Tokens, cost: float) -> Figure:
 def test_ten_turns_at_a_stretch(figures: Figures, crew: Crew) -> None:
     hired, question = ask(crew)
     answers.answer(crew.team, question.id, "yes")
-    assert add(figures, "ten turns", *finish(crew, hired)).within()
+    assert add(figures, "ten turns", *finish(crew, hired), AT_A_STRETCH).within()
 
 
 def test_ten_turns_with_a_pause_and_a_resume(figures: Figures, crew: Crew) -> None:
@@ -97,7 +121,7 @@ def test_ten_turns_with_a_pause_and_a_resume(figures: Figures, crew: Crew) -> No
     answers.answer(crew.team, question.id, "yes")
     crew.wait_for("coder", "paused")
     operations.unpause(crew.team, "coder")
-    assert add(figures, "the same, stopped, resumed and paused", *finish(crew, hired)).within()
+    assert add(figures, "the same, stopped, resumed and paused", *finish(crew, hired), RESUMED).within()
 
 
 def test_a_summary_of_a_long_conversation(figures: Figures, tmp_path: Path) -> None:
