@@ -119,6 +119,7 @@ def judge_request(incoming: Incoming) -> None:
     except ValueError as error:
         misfits.append(f"request: {error}")
         return
+    _judge_dialect(body)
     whole = "BetaCreateMessageParams" if "anthropic-beta" in incoming.headers else "CreateMessageParams"
     for key in ("messages", "tools"):
         if isinstance(body, dict) and isinstance(body.get(key), list):
@@ -126,6 +127,37 @@ def judge_request(incoming: Incoming) -> None:
                 _judge_once(f"{whole}/properties/{key}/items", part, f"request: {key}.{place}")
             body = {**body, key: []}
     _judge(whole, body, "request")
+
+
+_UNIONS = frozenset({"anyOf", "allOf", "oneOf"})
+
+
+def _judge_dialect(body: Any) -> None:  # noqa: ANN401  any JSON
+    """Judge the schemas of tools, which the API refuses in another dialect than draft 2020-12, whatever they say.
+
+    Its words are of https://github.com/anthropics/claude-code/issues/586 and
+    https://github.com/Hmbown/Codewhale/issues/4329.
+    """
+    tools = body.get("tools") if isinstance(body, dict) else None
+    for place, tool in enumerate(tools if isinstance(tools, list) else ()):
+        schema = tool.get("input_schema") if isinstance(tool, dict) else None
+        key = "dialect", hash(marshal.dumps(schema, 2))
+        if not isinstance(schema, dict) or key in _fitting:
+            continue
+        where = f"request: tools.{place}: input_schema"
+        found = [f"{where}: {error.message[:300]}" for error in _dialect().iter_errors(schema)]
+        if unions := _UNIONS & schema.keys():
+            found.append(f"{where}: does not support {', '.join(sorted(unions))} at the top level")
+        misfits.extend(found)
+        if not found:
+            _fitting.add(key)
+
+
+@cache
+def _dialect() -> "Validator":
+    from jsonschema import Draft202012Validator
+
+    return Draft202012Validator(Draft202012Validator.META_SCHEMA)
 
 
 class JudgedClient(Client):

@@ -183,6 +183,11 @@ def test_models_can_be_looked_up(client: "Anthropic") -> None:
             "with the thinking off",
         ),
         ("haiku-4-5", {"output_config": {"effort": "low"}}, "has no levels of effort"),
+        (
+            "opus-5-5",
+            {"max_tokens": 64_001, "stream": True},
+            "max_tokens: 64001 > 64000, which is the maximum allowed number of output",
+        ),
     ],
 )
 def test_each_model_refuses_what_the_real_one_does(
@@ -191,7 +196,7 @@ def test_each_model_refuses_what_the_real_one_does(
     from anthropic import BadRequestError
 
     with pytest.raises(BadRequestError, match=why):
-        client.messages.create(**{**ASKED, "model": f"claude-{model}"}, **terms)
+        client.messages.create(**{**ASKED, "model": f"claude-{model}", **terms})
 
 
 def test_a_prompt_beyond_the_window_is_refused() -> None:

@@ -1,6 +1,7 @@
 """What the real API refuses is refused: by the offline model, with a sentence that helps, or by the document."""
 
 import json
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from crewboard.offline.conversation import mail_in, read
 from crewboard.offline.http import Incoming
 from crewboard.offline.wire import InvalidRequestError, parse
 from tests import openapi, sdk_types
+from tests.pictures import PDF, png
 
 Blocks = list[dict[str, Any]]
 
@@ -29,6 +31,11 @@ def result(ident: str = "toolu_1", **more: Any) -> dict[str, Any]:
     return {"type": "tool_result", "tool_use_id": ident, "content": "ok", **more}
 
 
+def picture(data: bytes, kind: str = "image", media_type: str = "image/png") -> dict[str, Any]:
+    source = {"type": "base64", "media_type": media_type, "data": b64encode(data).decode()}
+    return {"type": kind, "source": source}
+
+
 def said(*turns: Any) -> dict[str, Any]:
     """Messages in turns that begin with the user."""
     roles = ("user", "assistant")
@@ -45,6 +52,10 @@ TOOL = {"name": "bash", "description": "runs", "input_schema": {"type": "object"
 LATER = {**TOOL, "name": "later", "defer_loading": True}
 FOUND = [{"type": "tool_reference", "tool_name": "later"}]
 
+SEARCHED = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+WIDE = picture(png(2001, 9))
+TOO_LARGE = ".image.source.base64.data: At least one of the image dimensions exceed max allowed size"
+
 HOP = {"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}}
 
 GOOD = {
@@ -59,6 +70,7 @@ GOOD = {
     ),
     "a tool on demand": body(tools=[TOOL, LATER], **said("do", [use()], [result(content=FOUND)])),
     "blocks": body(**said([text()])),
+    "twenty wide images": body(**said([WIDE] * 20)),
     "roles in a row": body(messages=[{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]),
     "a call and its result": body(**said("do", [text(), use()], [result(), text("and now")])),
     "results in any order": body(**said("do", [use("a"), use("b")], [result("b"), result("a")])),
@@ -156,6 +168,23 @@ BAD = {
         "Tool reference 'later' not found in available tools",
     ),
     "a tool twice": (body(tools=[TOOL, TOOL]), "Tool names must be unique"),
+    "a broken image": (body(**said([picture(png()[:-12])])), "image.source.base64.data: Could not process image"),
+    "an image that is too wide": (
+        body(**said("do", [use()], [result(content=[picture(png(8001, 9))])])),
+        f"messages.2.content.0.tool_result.content.0{TOO_LARGE}: 8000 pixels",
+    ),
+    "wide images among many": (
+        body(**said([*[picture(png())] * 20, WIDE])),
+        f"messages.0.content.20{TOO_LARGE} for many-image requests: 2000 pixels",
+    ),
+    "a document with a password": (
+        body(**said([picture(PDF + b"/Encrypt 5 0 R", "document", "application/pdf")])),
+        "messages.0.content.0.document.source.base64.data: it is encrypted",
+    ),
+    "a result of the API for nothing": (
+        body(**said("do", [SEARCHED, text()], "go on")),
+        "messages.1.content.0: unexpected `tool_use_id` found in `web_search_tool_result` blocks: srvtoolu_1.",
+    ),
     "input that is no object": (body(**said("do", [use(input="ls")], [result()])), "messages.1.content.0.input"),
 }
 
@@ -175,6 +204,14 @@ FORM = {
     "a tool's long name": (body(tools=[{**TOOL, "name": "x" * 129}]), "tools.0: name"),
     "a tool without schema": (body(tools=[{"name": "bash"}]), "tools.0: : 'input_schema' is a required property"),
     "a schema of no object": (body(tools=[{**TOOL, "input_schema": {"type": "string"}}]), "tools.0: input_schema.type"),
+    "a schema of another dialect": (
+        body(tools=[{**TOOL, "input_schema": {"type": "object", "properties": {"n": {"exclusiveMinimum": True}}}}]),
+        "tools.0: input_schema: True is not of type 'number'",
+    ),
+    "a union of inputs": (
+        body(tools=[{**TOOL, "input_schema": {"type": "object", "oneOf": [{"required": ["a"]}]}}]),
+        "tools.0: input_schema: does not support oneOf at the top level",
+    ),
     "an unknown tool of the API": (body(tools=[{"type": "web_search_2", "name": "web_search"}]), "tools.0: : the type"),
     "another name for a search": (
         body(tools=[{**SEARCH, "name": "search"}]),
@@ -251,7 +288,7 @@ def test_an_answer_of_other_types_does_not_fit(name: str, answer: dict[str, Any]
 @pytest.mark.parametrize(("request_body", "misfit"), FORM.values(), ids=FORM.keys())
 def test_a_request_in_another_form_does_not_fit(request_body: dict[str, Any], misfit: str) -> None:
     judge(request_body)
-    assert misfit in openapi.misfits[0]
+    assert misfit in openapi.misfits[0], openapi.misfits
 
 
 @pytest.mark.parametrize(("request_body", "complaint"), BAD.values(), ids=BAD.keys())

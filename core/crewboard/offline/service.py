@@ -135,9 +135,12 @@ def _check_fallbacks(asked: MessagesRequest, betas: str) -> None:
 
 def _check_model(asked: MessagesRequest) -> None:
     """Refuse what the model does not take."""
+    # The API's own words, here and below.
+    most = f"{_MOST_OUTPUT}, which is the maximum allowed number of output tokens for {asked.model}"
+    if asked.max_tokens > _MOST_OUTPUT:
+        raise _ApiError(400, f"max_tokens: {asked.max_tokens} > {most}")
     can, kind = models.read(models.offline(asked.model)), asked.thinking.get("type")
     if can is not None and kind is not None and kind not in can.thinking:
-        # The API's own words.
         use = 'Use "thinking.type.adaptive" and "output_config.effort" to control thinking behavior.'
         raise _ApiError(400, f'"thinking.type.{kind}" is not supported for this model. {use}')
     if any(message.role == "system" for message in asked.messages) and not models.hears_system(asked.model):

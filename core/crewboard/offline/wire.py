@@ -47,8 +47,13 @@ class Base64(Struct, tag_field="type", tag="base64"):
     data: str
 
     def __post_init__(self) -> None:
-        if media.type_of(base64.b64decode(self.data, validate=True)) != self.media_type:
+        if media.type_of(self.bytes) != self.media_type:
             raise ValueError("source.data: the content is not of this media type")
+
+    @property
+    def bytes(self) -> bytes:
+        """Return what is encoded."""
+        return base64.b64decode(self.data, validate=True)
 
 
 class Image(_Block, kw_only=True, tag="image"):
@@ -182,9 +187,11 @@ def parse(body: object) -> MessagesRequest:
     _require(all(names), "tools: each needs a name")
     _require(len(names) == len(set(names)), "tools: Tool names must be unique.")
     _check_contents(request)
+    _check_media(request)
     _check_deferred(request)
     _check_system(request)
     _check_fallbacks(request)
+    _check_server_results(request.messages)
     _check_pairs(request.messages)
     return request
 
@@ -224,6 +231,36 @@ def _check_fallbacks(request: MessagesRequest) -> None:
 def is_hop(block: Opaque) -> bool:
     """Return True for the place where another model took over."""
     return bool(block.block["type"] == "fallback")
+
+
+def _check_media(request: MessagesRequest) -> None:
+    """Check the images and documents.
+
+    Source: pages `build-with-claude/vision` and `pdf-support` of the API's documents, November 2026. The API's words
+    are of https://github.com/anthropics/claude-code/issues/4778 and /49537; those about documents are not known.
+    """
+    found: list[tuple[str, Image | Document]] = []
+    for index, message in enumerate(request.messages):
+        for place, block in enumerate(message.content):
+            where = f"messages.{index}.content.{place}"
+            inner = enumerate(block.content) if isinstance(block, ToolResult) else ()
+            parts = [(where, block), *((f"{where}.tool_result.content.{at}", part) for at, part in inner)]
+            found += [(path, part) for path, part in parts if isinstance(part, Image | Document)]
+    sizes = {
+        f"{path}.image.source.base64.data": media.pixels(part.source.media_type, part.source.bytes)
+        for path, part in found
+        if isinstance(part, Image)
+    }
+    are_many = len(sizes) > media.MANY_IMAGES
+    most, of_many = (media.MAX_PIXELS_OF_MANY, " for many-image requests") if are_many else (media.MAX_PIXELS, "")
+    for path, size in sizes.items():
+        _require(size, f"{path}: Could not process image")
+        too_large = f"At least one of the image dimensions exceed max allowed size{of_many}: {most} pixels"
+        _require(max(size or ()) <= most, f"{path}: {too_large}")
+    for path, part in found:
+        if isinstance(part, Document):
+            why = media.refusal(part.source.media_type, part.source.bytes)
+            _require(why is None, f"{path}.document.source.base64.data: {why}")
 
 
 _MOST_DEFERRED = 10_000
@@ -374,6 +411,25 @@ def _waiting_server_calls(blocks: list[Block]) -> list[str]:
     raw = [block.block for block in blocks if isinstance(block, Opaque)]
     done = {block.get("tool_use_id") for block in raw}
     return [str(block.get("id")) for block in raw if block["type"] == "server_tool_use" and block.get("id") not in done]
+
+
+def _check_server_results(messages: list[Message]) -> None:
+    """Check that every result of the API's own tools has its call before it.
+
+    The API's words are of https://github.com/anthropics/claude-code/issues/69828.
+    """
+    called: set[object] = set()
+    for index, message in enumerate(messages):
+        for place, block in enumerate(message.content):
+            raw = block.block if isinstance(block, Opaque) else {}
+            kind, ident = str(raw.get("type")), raw.get("tool_use_id")
+            if kind.endswith("_tool_use"):
+                called.add(raw.get("id"))
+            _require(
+                ident is None or ident in called,
+                f"messages.{index}.content.{place}: unexpected `tool_use_id` found in `{kind}` blocks: {ident}. Each "
+                f"`{kind}` block must have a corresponding `server_tool_use` block before it.",
+            )
 
 
 def _check_pairs(messages: list[Message]) -> None:
