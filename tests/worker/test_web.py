@@ -16,11 +16,11 @@ from crewboard.commands import hire, messages
 from crewboard.errors import BadDataError, UsageError
 from crewboard.offline.reply import Reply
 from crewboard.offline.service import Fault
-from crewboard.offline.wire import seal
+from crewboard.offline.wire import parse, seal
 from crewboard.readmodel.activity import ActivityReader
 from crewboard.readmodel.as_json import agent as as_json
 from crewboard.records.agents import HireOptions, Tokens
-from crewboard.records.events import BrokenReply, Summary, ToolResult
+from crewboard.records.events import BrokenReply, Event, Intake, Summary, ToolResult
 from crewboard.records.events import Reply as Kept
 from crewboard.store import roster
 from crewboard.type_files import find, find_all
@@ -400,3 +400,20 @@ def test_uses_of_the_web_by_agents_of_claude_code_are_counted() -> None:
     record = {"message": {"usage": {"input_tokens": 4, "server_tool_use": {"web_search_requests": 2}}}}
     assert formats.usage(record) == Tokens(input=4, web_searches=2)
     assert formats.usage({"message": {"usage": {"server_tool_use": "x"}}}) == Tokens()
+
+
+def test_a_result_of_the_api_does_not_outlive_its_call() -> None:
+    own = {"type": "tool_use", "id": "t", "name": "list_dir", "input": {}}
+    events: list[Event] = [
+        Intake(ts=1, cursor=0, prompt="go", assignment="a"),
+        Kept(ts=2, content=[SEARCHES, own], stop_reason="tool_use", usage=Tokens()),
+        ToolResult(ts=3, tool_use_id="t", name="list_dir", content="a.txt"),
+        Kept(ts=4, content=[FOUND, {"type": "text", "text": "found"}], stop_reason="end_turn", usage=Tokens()),
+        Intake(ts=5, cursor=0, notices=["go on"]),
+    ]
+    whole = replay(events).messages()
+    parse({"model": "m", "max_tokens": 1, "messages": whole})
+    assert whole[3]["content"] == [FOUND, {"type": "text", "text": "found"}]
+    short = replay([*events, Summary(ts=6, covers=4, text="so far", usage=Tokens())]).messages()
+    parse({"model": "m", "max_tokens": 1, "messages": short})
+    assert [block["type"] for turn in short for block in turn["content"]] == ["text"] * 3

@@ -200,6 +200,21 @@ def _with_instructions(turns: list[dict[str, Any]], *, own: bool) -> list[dict[s
     return found
 
 
+def _drop_results_for_nothing(turns: list[dict[str, Any]]) -> None:
+    """Remove results of the API's own tools without their call, which the API refuses.
+
+    The call may be in an earlier turn, because the API waited for results of ours, and a summary stands there now.
+    """
+    called: set[str] = set()
+    for turn in turns:
+        if turn["role"] == "assistant":
+            blocks = turn["content"]
+            called |= {str(block.get("id")) for block in blocks if str(block.get("type")).endswith("_tool_use")}
+            turn["content"] = [
+                each for each in blocks if "tool_use_id" not in each or str(each["tool_use_id"]) in called
+            ]
+
+
 def _restore_pairs(turns: list[dict[str, Any]]) -> None:
     """Let the user begin, and give each call one result and each result its call: a line of the journal can be lost.
 
@@ -803,6 +818,7 @@ class Conversation:
                 turns[-1]["content"] += blocks
             elif blocks:
                 turns.append({"role": role, "content": blocks})
+        _drop_results_for_nothing(turns)
         _restore_pairs(turns)
         if turns and self.opening is not None:
             turns[0]["content"][:0] = [{"type": "text", "text": text} for text in self.opening.preface.values()]
