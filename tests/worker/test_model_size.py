@@ -97,6 +97,18 @@ def test_the_first_that_says_it_gives_the_size(
     assert ("tokens are assumed" in capfd.readouterr().err) == expected[2]
 
 
+@pytest.mark.files_only
+@pytest.mark.parametrize(("is_api", "longest"), [(True, 1000), (False, 2000)])
+def test_only_the_api_is_believed_that_a_reply_cannot_be_longer(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, is_api: bool, longest: int
+) -> None:
+    with RawServer(DONE, pages=page(max_input_tokens=9000, max_tokens=1000)) as server:
+        found = caller(directory, monkeypatch, server.url, **SAID)
+        found.is_api = is_api
+        asyncio.run(found.learn_size())
+    assert found.longest_reply == longest
+
+
 @pytest.mark.files_only("asks one model in this process")
 def test_the_documents_speak_while_the_api_does_not(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     api, other = "https://api.anthropic.com", "http://127.0.0.1:9"

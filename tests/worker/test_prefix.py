@@ -26,6 +26,7 @@ from crewboard.worker.llm.blocks import ReplyStream, with_breakpoints
 from crewboard.worker.tools.registry import with_added
 from tests.crew import Crew, eventually
 from tests.model import ModelServer, calls, says
+from tests.preloaded import TAKEN_FOR_THE_API, patched
 
 Make = Callable[..., Crew]
 
@@ -123,6 +124,24 @@ def test_a_journal_without_an_opening_is_continued(crew_on: Make) -> None:
     assert thoughts_in(crew.model.asked_by("old")[-1]) == 0
 
 
+def test_thinking_that_is_not_as_it_was_is_left_out(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep = thinking.Thoughts.keep
+
+    def keep_more(self: thinking.Thoughts, content: list[dict[str, Any]]) -> None:
+        # As if a line of the journal had lost a part of it.
+        lost = [{"type": "redacted_thinking", "data": "x"}] if any(map(is_call, content)) else []
+        keep(self, [*lost, *content])
+
+    monkeypatch.setattr(thinking.Thoughts, "keep", keep_more)
+    crew = crew_on({"repaired": [calls("list_dir"), says("done")]})
+    assert crew.run("repaired", "plan", "look").text == "done"
+    assert [thoughts_in(body) for body in crew.model.asked_by("repaired")] == [0, 1, 0]
+
+
+def is_call(block: dict[str, Any]) -> bool:
+    return bool(block["type"] == "tool_use")
+
+
 def test_a_refusal_because_of_thinking_is_repaired_once(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     genuine, refusals = thinking.find_stale, [1]
 
@@ -136,6 +155,22 @@ def test_a_refusal_because_of_thinking_is_repaired_once(crew_on: Make, monkeypat
     assert crew.run("repaired", "plan", "look").text == "done"
     first, refused, repaired = crew.model.asked_by("repaired")
     assert [thoughts_in(body) for body in (first, refused, repaired)] == [0, 1, 0]
+
+
+def test_what_the_api_dropped_is_not_sent_again(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    genuine, drops = thinking.find_stale, [1]
+
+    def find_stale(asked: MessagesRequest) -> list[Stale]:
+        assert not genuine(asked)
+        thinks = any(isinstance(block, Thinking) for message in asked.messages for block in message.content)
+        return [Stale(1, 0)] if thinks and drops and drops.pop() else []
+
+    monkeypatch.setattr(service, "find_stale", find_stale)
+    looks = [calls("list_dir", path=path) for path in (".", "./")]
+    with patched(TAKEN_FOR_THE_API):
+        crew = crew_on({"dropped": [*looks, says("done")]}, allows_stale_thinking=True)
+        assert crew.run("dropped", "plan", "look").text == "done"
+    assert [thoughts_in(body) for body in crew.model.asked_by("dropped")] == [0, 1, 0]
 
 
 def test_tools_stay_unless_one_is_new_or_one_of_the_api_must_go() -> None:
@@ -186,6 +221,20 @@ def test_dropped_thinking_is_noticed() -> None:
 
     with ModelServer(allows_stale_thinking=True) as server:
         assert asyncio.run(ask(server.url)) == (False, True)
+
+
+def test_thinking_that_was_shown_although_it_does_not_fit_stays() -> None:
+    shown = {"type": "thinking_mismatch_allowed", "path": "messages.1.content.0", "reason": "prefix_binding_mismatch"}
+    assert not model._dropped_thinking([shown])
+    assert model._dropped_thinking([shown, {**shown, "type": "thinking_dropped"}])
+
+
+def test_the_model_that_took_over_says_what_was_dropped() -> None:
+    stream = ReplyStream(None)  # type: ignore[arg-type]
+    dropped = [{"type": "thinking_dropped", "path": "messages.1.content.0", "reason": "prefix_binding_mismatch"}]
+    stream._take({"type": "message_start", "message": {"input_transformations": []}})
+    stream._take({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "input_transformations": dropped})
+    assert stream.said["input_transformations"] == dropped
 
 
 def test_another_time_in_the_cache_changes_no_beginning() -> None:

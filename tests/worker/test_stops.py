@@ -106,6 +106,18 @@ def test_mail_waits_until_a_paused_turn_has_ended(
     assert held == [False, False, False, True]
 
 
+def test_a_changed_text_waits_until_a_paused_turn_has_ended(crew_on: Make) -> None:
+    script = [Reply([SEARCH], "pause_turn"), Reply([FOUND, *calls("list_dir").content]), says("done")]
+    crew = crew_on({"patient": script})
+    with crew.model.holding():
+        hired = crew.hire("patient", "explore", "go")
+        eventually(lambda: crew.model.requests, "the first request")
+        (crew.root / "CLAUDE.md").write_text("Use tabs.")
+    assert crew.answer(hired).text == "done"
+    told = ["Use tabs" in json.dumps(body["messages"]) for body in crew.model.requests]
+    assert told == [False, False, True]
+
+
 def test_an_interrupt_ends_a_paused_turn(shared_crew_on: Make) -> None:
     crew = shared_crew_on(
         {"broken": [Reply([LOOKS, SEARCH], "pause_turn"), says("stopped")]}, [None, Fault(kind="hang")]

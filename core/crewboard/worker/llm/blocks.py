@@ -116,7 +116,10 @@ class ReplyStream:
                 self._note(_object(event.get("message")))
             case "message_delta":
                 delta = _object(event.get("delta"))
-                self._note({**delta, "usage": event.get("usage") or delta.get("usage")})
+                usage = event.get("usage") or delta.get("usage")
+                # Of the model that took over, in place of those at the start.
+                changes = event.get("input_transformations")
+                self._note({**delta, "usage": usage, "input_transformations": changes})
             case "message_stop":
                 self.ended = True
             case "ping":

@@ -113,8 +113,10 @@ _UNKNOWN_MODEL = re.compile(
     r"^model: |invalid model name|model_not_found|\bmodel\b.*(?:not found|does not exist)", re.IGNORECASE
 )
 """Words for a model that a server does not have: of the API, LiteLLM, OpenAI, and of Ollama and vLLM."""
-_STALE_THINKING = "Invalid `signature` in `thinking` block"
-"""The API's words for thinking that it does not accept, of another conversation, account or model."""
+_STALE_THINKING = re.compile(
+    "Invalid `signature` in `thinking` block|blocks in the latest assistant message cannot be modified"
+)
+"""The API's words for thinking that it does not accept, of another conversation, account or model, or not as it was."""
 _DEFERRED_TOOLS = re.compile(r"defer_loading|tool_reference|Tool reference")
 """Words of a refusal for the fields by which tools are loaded on demand."""
 _REFUSES_BREAKPOINTS = re.compile(
@@ -392,7 +394,10 @@ class Model:
     def longest_reply(self) -> int:
         """Return how many tokens a reply may have, if the window has room for it."""
         if self._stated.reply is not None:
-            return self._stated.reply
+            # The API refuses more. What other servers say of themselves may be wrong.
+            return (
+                min(self._stated.reply, self._told.reply or self._stated.reply) if self.is_api else self._stated.reply
+            )
         if self._run_state.window_is_assumed:
             return _ASSUMED.reply or 0
         effort = self.settings().get("output_config", {}).get("effort")
@@ -781,9 +786,14 @@ def _is_media(block: dict[str, Any]) -> bool:
 
 
 def _dropped_thinking(changes: object) -> bool:
-    """Return True if a reply says that thinking of the request was left out because of its prefix."""
+    """Return True if a reply says that thinking of the request was left out because of its prefix.
+
+    Thinking that does not fit, and was shown to the model all the same, has the same reason and another type.
+    """
     return isinstance(changes, list) and any(
-        isinstance(change, dict) and change.get("reason") == "prefix_binding_mismatch" for change in changes
+        isinstance(change, dict)
+        and (change.get("type"), change.get("reason")) == ("thinking_dropped", "prefix_binding_mismatch")
+        for change in changes
     )
 
 
@@ -997,7 +1007,7 @@ def _kind(status: int, text: str) -> type[ModelError]:
         return UnknownModelError
     if _DEFERRED_TOOLS.search(text) is not None:
         return DeferredToolsError
-    return StaleThinkingError if _STALE_THINKING in text else ModelError
+    return StaleThinkingError if _STALE_THINKING.search(text) is not None else ModelError
 
 
 def _retry_after(error: anthropic.APIStatusError) -> float:
