@@ -15,6 +15,10 @@ _SHIPPED = Path(__file__).with_name("prices.toml")
 _THOUSAND = 1_000
 _MILLION = 1_000_000
 _DATED = re.compile(r"-\d{8}$")
+_IN_US = 1.1
+"""How much dearer all tokens are of a request that the API answers in the US alone, as a workspace may demand: page
+`manage-claude/data-residency` of its documents, November 2026.
+"""
 
 
 class Band(Struct, forbid_unknown_fields=True):
@@ -50,13 +54,19 @@ class Prices(Struct, frozen=True):
     as_of: str
     per_1000_web_searches: float | None = None
 
-    def cost(self, model: str, used: Tokens) -> float | None:
-        """Return the cost of one request of `model` in dollars, None if its price is unknown."""
+    def cost(self, model: str, used: Tokens, *, in_us: bool = False) -> float | None:
+        """Return the cost of one request of `model` in dollars, None if its price is unknown.
+
+        `in_us` says that the API had to answer it in the US.
+        """
         bands = self.bands.get(model) or self.bands.get(_DATED.sub("", models.plain(model))) or []
         band = next((band for band in bands if band.up_to is None or used.prompt <= band.up_to), None)
         if band is None or (used.web_searches and self.per_1000_web_searches is None):
             return None
-        return band.cost(used) + used.web_searches * (self.per_1000_web_searches or 0) / _THOUSAND
+        return (
+            band.cost(used) * (_IN_US if in_us else 1)
+            + used.web_searches * (self.per_1000_web_searches or 0) / _THOUSAND
+        )
 
 
 @cache

@@ -389,6 +389,18 @@ def test_what_a_broken_reply_used_is_counted(directory: TeamDirectory, monkeypat
     assert worker(directory, "odd").conversation.tokens.total == 10
 
 
+@pytest.mark.files_only
+@pytest.mark.parametrize(("where", "dollars"), [("global", 2.0), ("us", 2.2)])
+def test_a_reply_from_the_us_alone_costs_a_tenth_more(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, where: str, dollars: float
+) -> None:
+    used = {"input_tokens": 1_000_000, "output_tokens": 0, "inference_geo": where}
+    with RawServer(sse(start("claude-sonnet-5-5", used), *text(), end(usage={"output_tokens": 0}), STOP)) as server:
+        got = ask(directory, monkeypatch, server)
+    assert isinstance(got, Reply)
+    assert got.cost_usd == pytest.approx(dollars)
+
+
 def _journal(directory: TeamDirectory) -> list[Any]:
     from crewboard.store import journal
 

@@ -181,6 +181,11 @@ class ReplyStream:
         return _tokens_in({**self.usage, **(served[-1] if served else {})})
 
     @property
+    def is_in_us(self) -> bool:
+        """Return True if the API had to answer in the US, where it is dearer."""
+        return self.usage.get("inference_geo") == "us"
+
+    @property
     def declined(self) -> list[tuple[str, Tokens]]:
         """Return the models that began the reply and refused to go on, with their tokens. Without output it is free."""
         if not any(each.get("type") == _TOOK_OVER for each in self._attempts):

@@ -727,7 +727,7 @@ class Model:
             usage=used,
             model=model,
             seconds=round(time.monotonic() - began, 3),
-            cost_usd=self._cost(model, used),
+            cost_usd=self._cost(model, used, in_us=coming.is_in_us),
             refused=found.refused,
             stop_details=details if isinstance(details, dict) else None,
             id=_id_of(coming.said) if self.is_api else "",
@@ -735,17 +735,17 @@ class Model:
         )
         if (refusal := _unstorable(reply)) is None:
             for declining, tokens in coming.declined:
-                cost = self._cost(declining, tokens)
+                cost = self._cost(declining, tokens, in_us=coming.is_in_us)
                 run_state.append(BrokenReply(ts=run_state.now(), usage=tokens, model=declining, cost_usd=cost))
             self._coming = None
         return refusal or reply
 
-    def _cost(self, model: str, used: Tokens) -> float | None:
+    def _cost(self, model: str, used: Tokens, *, in_us: bool = False) -> float | None:
         """Return the cost of a reply: at the price of the model that was asked, if that of the reply has none."""
         if self._prices is None:
             return None
-        cost = self._prices.cost(model, used)
-        return self._prices.cost(self._run_state.spec.model, used) if cost is None else cost
+        cost = self._prices.cost(model, used, in_us=in_us)
+        return self._prices.cost(self._run_state.spec.model, used, in_us=in_us) if cost is None else cost
 
     @property
     def is_priced(self) -> bool:
@@ -759,7 +759,7 @@ class Model:
             return
         said = coming.said.get("model")
         model = said if isinstance(said, str) and said else self._run_state.spec.model
-        cost = self._cost(model, used)
+        cost = self._cost(model, used, in_us=coming.is_in_us)
         self._run_state.append(BrokenReply(ts=self._run_state.now(), usage=used, model=model, cost_usd=cost))
 
 
