@@ -1,15 +1,16 @@
-"""The API compares each request with the last one of its conversation, and what it says of that is journalled."""
+"""The prompt cache of the API: what it says of each miss is journalled, and who waits for long keeps it for an hour."""
 
 from collections.abc import Callable
 
 import pytest
 
-from crewboard.commands import hire, messages
+from crewboard.commands import answers, hire, messages
 from crewboard.records.agents import Tokens
 from crewboard.records.events import CacheMiss, Reply, Summary
 from crewboard.worker.conversation import replay
 from tests.crew import Crew
 from tests.model import calls, says
+from tests.preloaded import TAKEN_FOR_THE_API, patched
 from tests.worker.test_prefix import resume_after_kill
 
 
@@ -48,3 +49,15 @@ def test_servers_of_others_are_not_asked(shared_crew: Crew) -> None:
     shared_crew.answer(shared_crew.hire("plain", "explore", "look"))
     assert [body.get("diagnostics", "none") for body in shared_crew.model.asked_by("plain")] == ["none"] * 2
     assert [reply.id for reply in replies(shared_crew, "plain")] == ["", ""]
+
+
+def test_a_lead_and_who_waited_long_keep_the_cache_for_an_hour(crew_on: Callable[..., Crew]) -> None:
+    soon = "from crewboard.worker.llm import model\nmodel.CACHE_SECONDS = 0.001\n"
+    with patched(TAKEN_FOR_THE_API + soon):
+        crew = crew_on({"waiter": [calls("ask_operator", question="Which?"), says("done")], "boss": [says("done")]})
+        hired = crew.hire("waiter", "plan", "look")
+        answers.answer(crew.team, crew.pending("question").id, "this")
+        crew.answer(hired)
+        crew.run("boss", "lead", "look")
+    bodies = [*crew.model.asked_by("waiter"), *crew.model.asked_by("boss")]
+    assert [body["system"][0]["cache_control"].get("ttl") for body in bodies] == [None, "1h", "1h"]
