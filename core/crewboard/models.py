@@ -78,6 +78,8 @@ class Capabilities:
     web: bool = True
     thinks_above_high: bool = False
     """Thinking cannot be turned off with an effort above `high`."""
+    retired: bool = False
+    """The model is known, and answers no more."""
 
     def api_type(self, thinking: str) -> str | None:
         """Return the API's type for a way to think; None if the model does not take it."""
@@ -302,8 +304,13 @@ def in_setting(setting: str | None) -> list[str]:
 
 
 def read(info: Mapping[str, Any]) -> Capabilities | None:
-    """Return the capabilities in the API's description of a model; None if it names none."""
+    """Return the capabilities in the API's description of a model; None if it names none.
+
+    The API still describes a model that it has retired.
+    """
     said = info.get("capabilities")
+    if info.get("lifecycle") == "retired":
+        return Capabilities((), frozenset(), retired=True)
     if not isinstance(said, Mapping):
         return None
     effort, thinking = _part(said, "effort"), _part(_part(said, "thinking"), "types")
@@ -331,8 +338,8 @@ def refusal(
     model: str, can: Capabilities | None, effort: str | None = None, thinking: str | None = None, *, web: bool = False
 ) -> str | None:
     """Return why a model does not take an effort, a way to think or the web; None if it does, or that is unknown."""
-    if can is None:
-        return None
+    if can is None or can.retired:
+        return f"the model {model} is retired and answers no more; take a newer one" if can is not None else None
     if effort is not None and effort not in can.efforts:
         has = f"it has {', '.join(can.efforts)}" if can.efforts else "it has no levels of effort"
         return f"{model} does not take the effort {effort}: {has}"
@@ -438,7 +445,8 @@ def require(
     nothing is refused here: the API may refuse the call itself.
 
     Raises:
-        UsageError: There is no such model, or it does not take what is asked; the message names what there is.
+        UsageError: There is no such model, or no longer, or it does not take what is asked; the message names what
+            there is.
     """
     paid = not env.is_offline(environment) and endpoint.is_anthropic(endpoint.base_url(environment))
     if effort is None and thinking is None and not web and not paid:

@@ -16,6 +16,7 @@ from crewboard_tui.cli import hiring
 from tests.cli.shell import Cli, Inside
 from tests.crew import Crew
 from tests.model import listing, says
+from tests.raw import RawServer, as_json
 
 ANTHROPIC = {"ANTHROPIC_DEFAULT_HAIKU_MODEL": "small", "ANTHROPIC_DEFAULT_OPUS_MODEL": "large"}
 
@@ -78,6 +79,20 @@ def test_a_model_that_the_api_does_not_know_is_refused(monkeypatch: pytest.Monke
         for known in ("claude-opus-5-5", "claude-haiku-5-5"):
             models.require(known, None, None, here)
     models.require("claude-2", None, None, here)
+
+
+def test_a_model_that_the_api_has_retired_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "API_HOST", "127.0.0.1")
+    stages = {"claude-opus-4": "retired", "claude-opus-4-6": "deprecated"}
+    pages = {
+        f"/v1/models/{name}": as_json({"id": name, "lifecycle": stage, "capabilities": None})
+        for name, stage in stages.items()
+    }
+    with RawServer(pages=pages) as server:
+        here = {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "k"}
+        with pytest.raises(UsageError, match="claude-opus-4 is retired and answers no more"):
+            models.require("claude-opus-4", None, None, here)
+        models.require("claude-opus-4-6", None, None, here)
 
 
 def test_a_model_that_another_server_does_not_list_is_noted(cli: Cli) -> None:

@@ -13,6 +13,7 @@ from crewboard.agent_types import TYPES
 from crewboard.commands import answers, hire, messages
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
+from crewboard.offline import service
 from crewboard.offline.reply import Reply
 from crewboard.records.agents import HireOptions
 from crewboard.records.events import Reply as Kept
@@ -22,6 +23,7 @@ from crewboard.type_files import find, find_all
 from crewboard.worker.conversation import replay
 from tests.crew import Crew
 from tests.model import calls, looks, says
+from tests.preloaded import TAKEN_FOR_THE_API, patched
 from tests.raw import RawServer, sse
 from tests.worker.test_odd_replies import DONE, STOP, begin, call, called, end, start, text
 
@@ -145,6 +147,17 @@ def test_without_the_route_only_what_was_asked_for_is_sent(shared_crew: Crew, mo
     shared_crew.model.give("unsure", says("done"))
     shared_crew.run("unsure", "code", "go", effort="low", unsafe_no_sandbox=True)
     assert sent(shared_crew, "unsure") == [({"effort": "low"}, None)]
+
+
+@pytest.mark.misfits("a description of a model from before it had capabilities")
+def test_where_the_api_says_nothing_its_documents_say_it(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service.Service, "_model", lambda _self, name: {"type": "model", "id": name})
+    with patched(TAKEN_FOR_THE_API):
+        crew = crew_on({"unsure": [says("done")]})
+        crew.run("unsure", "code", "go", unsafe_no_sandbox=True)
+    (asked,) = crew.model.asked_by("unsure")
+    assert asked["output_config"] == {"effort": "high"}
+    assert asked["thinking"]["type"] == "adaptive"
 
 
 def test_an_api_that_does_not_answer_refuses_no_hire() -> None:
