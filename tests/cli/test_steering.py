@@ -13,6 +13,7 @@ from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
 from crewboard.records.agents import HireOptions, McpState, Profile
 from crewboard.records.events import ToolResult, ToolStart
+from crewboard.records.messages import RETRY
 from crewboard.records.team import Rule
 from crewboard.store import journal, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
@@ -67,7 +68,7 @@ def test_what_to_try_again_is_said_before_the_run_begins(team: Team, monkeypatch
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             control.retry_with(team, "prim", model="claude-opus-4-8")
-    assert [each.content for each in mailbox.read(team.directory, "prim").messages] == [control.RETRY]
+    assert [each.content for each in mailbox.read(team.directory, "prim").messages] == [RETRY]
 
 
 def test_who_is_not_there_cannot_be_steered(cli: Cli, directory: TeamDirectory) -> None:

@@ -7,6 +7,7 @@ from crewboard.commands.context import CommandLine
 from crewboard.protocol import requests
 from crewboard.readmodel.reader import read_team
 from crewboard.records.agents import Work
+from crewboard.records.messages import RETRY
 from crewboard.records.processes import Exit
 from crewboard.store import agents, json_records, mailbox, tasks
 from crewboard_tui.cli.answers import answers as ways_to_answer
@@ -286,7 +287,7 @@ async def test_an_agent_whose_assignment_failed_tries_again_with_one_key(frozen:
             await stage.can("r", "retry")
             await stage.press("r")
             await stage.sees("refused tries again")
-        assert mailbox.read(frozen.directory, "refused").messages[-1].content == control.RETRY
+        assert mailbox.read(frozen.directory, "refused").messages[-1].content == RETRY
 
 
 async def test_an_agent_whose_model_refused_tries_again_with_another(

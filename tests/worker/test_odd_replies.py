@@ -9,12 +9,13 @@ from typing import Any, cast
 import pytest
 
 from crewboard.commands import hire as hiring
-from crewboard.commands import messages
+from crewboard.commands import messages, stop
 from crewboard.records.events import BrokenReply, Intake, Reply, RunStarted, ToolResult
+from crewboard.records.messages import RETRY
 from crewboard.store.layout import TeamDirectory
 from crewboard.worker.interrupts import Interrupts
 from tests.crash.scenarios import hire, worker
-from tests.crew import Crew
+from tests.crew import Crew, eventually
 from tests.raw import Raw, RawServer, as_json, sse
 from tests.worker.test_outage import Waits
 
@@ -428,3 +429,36 @@ def test_the_marks_of_the_prompt_cache_are_left_out_where_a_server_does_not_know
     assert ["cache_control" in json.dumps(body) for body in server.requests] == [True, False, False]
     first, second, _ = server.requests
     assert [tool["name"] for tool in first["tools"]] == [tool["name"] for tool in second["tools"]]
+
+
+REFUSED = as_json({"error": {"type": "invalid_request_error", "message": "no such luck"}}, 400)
+SAID_NO = "the API refused the request (400 invalid_request_error): no such luck"
+
+
+def test_a_resume_tries_again_what_ended_the_run(shared_crew_on: Make) -> None:
+    with RawServer(REFUSED, REFUSED, DONE) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        crew.hire("single", "explore", "go", once=True)
+        for run in (1, 2):
+            eventually(lambda: crew.see("single").run == run, "the run")  # noqa: B023  it is waited for here
+            seen = crew.wait_for("single", "crashed")
+            assert (seen.last_error, len(server.requests)) == (SAID_NO, run)
+            hiring.resume(crew.team, "single")
+        seen = crew.wait_for("single", "exited")
+    assert RETRY in str(server.requests[-1]["messages"])
+    assert seen.exit is not None
+    assert (seen.exit.reason, seen.last_error) == ("finished", None)
+
+
+def test_a_resumed_agent_says_why_it_failed_before(shared_crew_on: Make) -> None:
+    with RawServer(REFUSED) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        crew.run("again", "explore", "go")
+        crew.wait_for("again", "idle")
+        stop.stop(crew.team, "again")
+        crew.wait_for("again", "exited")
+        hiring.resume(crew.team, "again")
+        crew.wait_for("again", "idle")
+        needs = [need.summary for need in crew.view().needs if need.agent == "again" and need.kind == "failed"]
+        assert len(server.requests) == 1, "it was not at work when it was stopped"
+    assert needs == [f"stopped: {SAID_NO}"]

@@ -8,13 +8,11 @@ from crewboard.commands.messages import post
 from crewboard.errors import TryLaterError, UsageError
 from crewboard.protocol import supervisor_client
 from crewboard.records.agents import Spec
-from crewboard.records.messages import Message
+from crewboard.records.messages import RETRY, Message
 from crewboard.records.processes import LIMIT_REASONS
 from crewboard.store import agents, hosts, leases, mailbox, roster
 from crewboard.store.agents import START_TIMEOUT
 from crewboard.store.layout import AgentDirectory
-
-RETRY = "Your last assignment ended with an error. Try again."
 
 STATUS_QUESTION = "You were interrupted. Say in a few sentences where you stand, then go on."
 

@@ -249,7 +249,7 @@ def _failed_assignment(agent: AgentView) -> Need:
     """Return the need of an assignment that ended with an error."""
     since = agent.failed_at if agent.alive else agent.since
     code = agent.failed if agent.exit is None or agent.alive else agent.exit.code
-    summary = f"stopped: {agent.last_error or agent.reason}"
+    summary = f"stopped: {agent.last_error or agent.reason or 'its last assignment ended with an error'}"
     return Need("failed", agent.name, since, summary, code=code, limit=agent.limit, refused_by=agent.refused_by)
 
 

@@ -16,6 +16,9 @@ STARTS_WORK = frozenset({"message", "broadcast", "interrupt", "result", "error",
 ASKS_FOR_REVIEW = frozenset({"plan_approval_request", "task_review_request"})
 """Types that enter the conversation of an agent and start work. Their text stands behind the id of the request."""
 
+RETRY = "Your last assignment ended with an error. Try again."
+"""What an agent is told when it is to try again."""
+
 JOINS_NEXT_TURN = frozenset({"idle_notification", "teammate_terminated", "files_put_back"})
 """Types that enter with the next turn but start none."""
 

@@ -4,7 +4,7 @@ from crewboard.errors import CrewboardError, ExitCode, StorageError
 from crewboard.protocol import approvals, requests, reviews
 from crewboard.records.agents import Spec, Status
 from crewboard.records.events import Intake
-from crewboard.records.messages import Message
+from crewboard.records.messages import RETRY, Message
 from crewboard.records.team import Task
 from crewboard.store import json_records, mailbox, tasks
 from crewboard.store.agents import is_starting
@@ -41,7 +41,9 @@ class Assignments:
         if self._start_with_prompt() or self._continue() or self._start_with_mail():
             return True
         # What is unread may say otherwise.
-        return not self.unread and (self._resume_task(own) or self._remind_of_review() or self._claim_task())
+        return not self.unread and (
+            self._try_again() or self._resume_task(own) or self._remind_of_review() or self._claim_task()
+        )
 
     def _continue(self) -> bool:
         """Continue the assignment that a limit stopped, once that limit is raised."""
@@ -49,6 +51,14 @@ class Assignments:
         if held is None or not self._limits.may_continue():
             return False
         self._begin(held.id, "Your limit was raised. Continue where you stopped.")
+        return True
+
+    def _try_again(self) -> bool:
+        """Begin again what ended the last run with an error: without work the run would have no purpose."""
+        run_state = self._run_state
+        if not run_state.spec.flags.once or run_state.conversation.failure is None:
+            return False
+        self._begin(f"again-{run_state.conversation.answers}", RETRY)
         return True
 
     def _start_with_prompt(self) -> bool:

@@ -90,6 +90,7 @@ class RunState:
         self._journal_end: int | None = None
         """Size of the journal after this run's last event; None before the first one."""
         me = os.getpid()
+        failure = None if self.fresh else self.conversation.failure
         self.status = Status(
             run=spec.run,
             pid=me,
@@ -99,7 +100,8 @@ class RunState:
             boot_id=process.boot_id(),
             start_ticks=process.start_ticks(me),
             host=env.host(),
-            last_error=None,
+            # What failed in an earlier run still needs the user, who is told why.
+            last_error=redact(failure.error or "") if failure is not None else None,
         )
 
     @property

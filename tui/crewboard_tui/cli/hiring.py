@@ -416,8 +416,9 @@ def resume(
 ) -> None:
     """Start the stopped or dead agents NAME... again.
 
-    They keep their conversations and continue their assignments, also after a limit. If its model refused the
-    assignment of NAME, --model lets NAME try again with another one. Returns when they are up or queued.
+    They keep their conversations and continue their assignments, also after a limit. One that was hired with --once,
+    and ended with an error, tries again. If its model refused the assignment of NAME, --model lets NAME try again with
+    another one. Returns when they are up or queued.
 
     Example: crewboard resume --all
     """
