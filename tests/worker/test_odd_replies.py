@@ -222,6 +222,12 @@ ODD: dict[str, tuple[list[Raw], str]] = {
     ),
     "500 that repeats": ([as_json({"error": {"message": "at pos 20"}}, 500)], SAME + "500 error: at pos 20"),
     "500 that names no cause": ([*[as_json({"error": {"message": "Internal server error"}}, 500)] * 4, HI], SAID),
+    "500 with a text that repeats": (
+        [Raw(f"no slot {n} {'x' * 200}{n}".encode(), 500, "text/plain") for n in (1, 23, 45)],
+        SAME + "500 error: no slot 45",
+    ),
+    "500 with a text that names no cause": ([*[Raw(b"Internal Server Error\n", 500, "text/plain")] * 4, HI], SAID),
+    "500 with a page": ([*[Raw(b"<html>no slot", 500, "text/html")] * 4, HI], SAID),
     "500 with a list": ([*[as_json([1], 500)] * 4, HI], SAID),
     "500 with null": ([as_json(None, 500), HI], SAID),
     "a proxy that cannot reach its server": ([Raw(b"error code: 522", 522, "text/plain"), HI], SAID),

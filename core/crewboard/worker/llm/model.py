@@ -155,6 +155,8 @@ _NO_CAUSE = re.compile(r"(an? )?(internal|unexpected|unknown|api|server)?[ _]*(s
 _MOST_SAID = 2000
 """Characters of an error's text that are kept: some send a page."""
 
+_MOST_CAUSE = 200
+"""Characters of a cause that are compared: behind them may stand the place where it happened, or the request."""
 
 _MOST_NESTED = 8
 """Levels of an error in which a message is looked for."""
@@ -916,7 +918,7 @@ def _judge_status(status: int, body: object, wait: float = 0, otherwise: str = "
     if in_stream:
         code = said.get("code")
         status = code if isinstance(code, int) and 400 <= code < 600 else _STATUS.get(kind, 500)  # noqa: PLR2004
-    named = bool(text) and not isinstance(body, str)
+    named = bool(text) and not _is_page(body)
     if (inner := _inner_message(said)) and inner not in text:
         text = f"{text.removesuffix('.')}: {inner}" if text else inner
     # The tags of a page say nothing to a reader.
@@ -991,8 +993,8 @@ def _window_of(said: Mapping[str, Any], text: str) -> int | None:
 
 
 def _cause(text: str) -> str:
-    """Return the cause that a text names, without its numbers; empty if it names none."""
-    return "" if _NO_CAUSE.fullmatch(text.strip().lower()) else _without_numbers(text)
+    """Return the cause that a text names, its beginning without numbers; empty if it names none."""
+    return "" if _NO_CAUSE.fullmatch(text.strip().lower()) else _without_numbers(text)[:_MOST_CAUSE]
 
 
 def _without_numbers(text: str) -> str:
