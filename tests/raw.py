@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -33,9 +33,12 @@ def sse(*events: object, names: bool = True) -> Raw:
 
 
 class RawServer:
-    """Sends `answers` to calls of the model, in order, the last one again and again; `pages` to GET, by path."""
+    """Sends `answers` to calls of the model, in order, the last one again and again; `pages` to GET, by path.
 
-    def __init__(self, *answers: Raw, pages: Mapping[str, Raw] | None = None) -> None:
+    An answer may be a function of the request.
+    """
+
+    def __init__(self, *answers: Raw | Callable[[dict[str, Any]], Raw], pages: Mapping[str, Raw] | None = None) -> None:
         self.requests: list[dict[str, Any]] = []
         self.asked: list[str] = []
         """The paths of all GET requests."""
@@ -45,7 +48,8 @@ class RawServer:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 server.requests.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-                self._send(left.pop(0) if len(left) > 1 else left[0])
+                answer = left.pop(0) if len(left) > 1 else left[0]
+                self._send(answer if isinstance(answer, Raw) else answer(server.requests[-1]))
 
             def do_GET(self) -> None:
                 server.asked.append(self.path)

@@ -1,6 +1,7 @@
 """The size of a model: as the user, the project or the server says, else assumed; learned where it was wrong."""
 
 import asyncio
+import json
 import re
 from collections.abc import Callable
 from typing import Any, cast
@@ -14,12 +15,13 @@ from crewboard.errors import BadDataError, UsageError
 from crewboard.models import parse_tokens
 from crewboard.pricing import load
 from crewboard.records.agents import HireOptions, Tokens
-from crewboard.records.events import Intake
+from crewboard.records.events import Intake, Retry, Summary
 from crewboard.store import agents
 from crewboard.store.layout import TeamDirectory
 from crewboard.worker.interrupts import Interrupts
 from tests.crash.scenarios import hire, worker
 from tests.crew import Crew
+from tests.matrix import default
 from tests.raw import Raw, RawServer, as_json, sse
 from tests.worker.test_odd_replies import DONE, STOP, begin, call, end, listing, piece, start, text
 from tests.worker.test_outage import Waits
@@ -27,6 +29,8 @@ from tests.worker.test_outage import Waits
 pytestmark = pytest.mark.xdist_group("sdk")
 
 Make = Callable[..., Crew]
+
+ONCE_MORE, SHORTER = "tries once more as it is", "tries with a summary of the conversation"
 
 MODEL = "org/qwen:7b"
 PAGE = "/v1/models/org%2Fqwen%3A7b"
@@ -193,6 +197,68 @@ def test_an_overflow_teaches_the_window_and_the_work_goes_on(shared_crew_on: Mak
         assert crew.run("learner", "explore", "go").text == "the end"
     assert [body["max_tokens"] for body in server.requests] == [4000, 4000, 16_384 // 4]
     assert (crew.see("learner").context.limit, crew.see("learner").context.assumed) == (16_384, False)
+
+
+MOST = 30_000
+"""Characters of a request that the servers below take: a window of less than 8,000 tokens, which it does not say."""
+
+UNKNOWN_WORDS: dict[str, tuple[int, str, int]] = {
+    "Chinese, with its tokens": (400, "请求共有 {:,} 个标记, 最多 7000 个", 1),
+    "French": (400, "La conversation est devenue trop longue", 2),
+    "no room": (507, "KV store exhausted", 2),
+    "German": (500, "Das Gespräch ist zu lang", 3),
+    "no words": (500, "Internal Server Error", 3),
+}
+"""The status and words of a refusal, and how often the same request comes."""
+
+
+class Narrow:
+    """A server whose model reads files, one after the other, and refuses what is too long for it."""
+
+    def __init__(self, status: int, words: str) -> None:
+        self.refused: list[int] = []
+        """The lengths of the requests that were too long."""
+        self.reads = 0
+        self._status, self._words = status, words
+
+    def __call__(self, body: dict[str, Any]) -> Raw:
+        length = len(json.dumps(body))
+        if length > MOST:
+            self.refused.append(length)
+            return Raw(self._words.format(length // 4).encode(), self._status, "text/plain")
+        if "tools" not in body:
+            return sse(start(), *text("I read some of them"), end(), STOP)
+        self.reads += 1
+        reads = call(json.dumps({"path": f"long{self.reads}.txt"}), name="read_file", ident=f"c{self.reads}")
+        return DONE if self.reads > 12 else sse(start(usage=None), *reads, end("tool_use", usage=None), STOP)
+
+
+@pytest.mark.parametrize("name", default(UNKNOWN_WORDS, "Chinese, with its tokens", "French"))
+def test_an_overflow_in_unknown_words_is_tried_with_a_summary(shared_crew_on: Make, name: str) -> None:
+    status, words, count = UNKNOWN_WORDS[name]
+    narrow, who = Narrow(status, words), f"narrow{[*UNKNOWN_WORDS].index(name)}"
+    with RawServer(narrow) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url, CREWBOARD_RETRY_BUDGET="3")
+        for number in range(1, 13):
+            (crew.root / f"long{number}.txt").write_text(f"{number} herons wade\n" * 200)
+        assert crew.run(who, "explore", "Read all of them").text == "the end"
+    events = crew.events(who)
+    assert any(isinstance(event, Summary) for event in events)
+    assert narrow.refused.count(narrow.refused[0]) == count
+    assert len(narrow.refused) == count, "the window is known then"
+    tried = [event.error for event in events if isinstance(event, Retry) and "; tries " in event.error]
+    assert [each.rpartition("; ")[2] for each in tried] == [ONCE_MORE, SHORTER][2 - min(len(tried), 2) :]
+    assert words[:5] in tried[-1]
+    assert crew.see(who).context.limit < 12_000
+
+
+def test_a_refusal_that_is_none_of_length_keeps_its_words(shared_crew_on: Make) -> None:
+    no = as_json({"error": {"message": "Je ne veux pas"}}, 400)
+    with RawServer(listing(), no) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        assert crew.run("unwanted", "explore", "go").error == "the API refused the request (400 error): Je ne veux pas"
+    # As it was, and three requests for a summary of less and less.
+    assert ["tools" in body for body in server.requests] == [True, True, True, False, False, False]
 
 
 def test_a_window_that_was_said_holds_from_hire_and_resume_on(shared_crew_on: Make) -> None:

@@ -31,6 +31,7 @@ from crewboard.worker.llm.model import (
     MAX_DELAY,
     RETRY_BUDGET,
     DeferredToolsError,
+    MaybeTooLongError,
     MediaRefusedError,
     Model,
     ModelError,
@@ -409,8 +410,10 @@ class Loop:
                 if conversation.opening is None:
                     continue
                 messages = self._run_state.request_messages()
-                reply = await self._model.reply(opening.system, opening.tools, messages, window.max_reply)
-            except (TooLongError, MediaRefusedError) as refused:
+                reply = await self._model.reply(
+                    opening.system, opening.tools, messages, window.max_reply, is_longest=window.is_longest
+                )
+            except (TooLongError, MaybeTooLongError, MediaRefusedError) as refused:
                 window.make_fit(refused)
                 continue
             except StaleThinkingError:

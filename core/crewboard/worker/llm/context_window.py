@@ -6,14 +6,15 @@ conversation, so that it reads nearly all of it from the prompt cache.
 """
 
 import json
+import re
 from typing import Any
 
 from crewboard import media
 from crewboard.errors import ExitCode
-from crewboard.records.events import WINDOW_FULL, BrokenReply, Cleared, Reply, Summary
+from crewboard.records.events import WINDOW_FULL, BrokenReply, Cleared, Reply, Retry, Summary
 from crewboard.untrusted import elide_middle
 from crewboard.worker.conversation import text_of
-from crewboard.worker.llm.model import MediaRefusedError, Model, ModelError, TooLongError
+from crewboard.worker.llm.model import MaybeTooLongError, MediaRefusedError, Model, ModelError, TooLongError
 from crewboard.worker.run_state import RunState
 
 CHARACTERS_PER_TOKEN = 3.0
@@ -56,6 +57,10 @@ MAX_RESULT_SHARE = 0.1
 _MOST_WHY = 200
 """Characters of a server's words about an image that the agent is told."""
 
+_NEAR = 2
+"""Times that a number in a refusal may be larger or smaller than the tokens of a request at our estimate."""
+_NUMBER = re.compile(r"\d{1,3}(?:[.,'_\s]\d{3})+(?!\d)|\d+")
+
 _REPLY_SHARE = 4
 _TRANSCRIPT_SHARE = 0.6
 
@@ -81,8 +86,12 @@ class ContextWindow:
         self._shrink = 1.0
         self._characters = 0
         """Length of the last request."""
-        self._too_large: TooLongError | None = None
-        """The refusal of a request that had too many bytes, until it is shorter."""
+        self._accepted_length = 0
+        """Length of the longest request that the server took in this run."""
+        self._too_large: ModelError | None = None
+        """The refusal of a request that had too many bytes, or may be too long, until it is shorter."""
+        self._doubted = (0, 0)
+        """Length of the request that may have been too long, and the tokens of the window that it then exceeded."""
         self._part = 1.0
         """The part of the conversation that a summary of it may be made of."""
         self._accepted: set[str] = set()
@@ -120,8 +129,9 @@ class ContextWindow:
             WorkerExit: The run ends.
         """
         if self._too_large is not None:
-            # The same bytes would be refused again.
-            if not (self._remove_old_results() or await self._summarise()):
+            # The same bytes would be refused again. What may be too long is made shorter once, so by more.
+            is_sure = isinstance(self._too_large, TooLongError)
+            if not ((is_sure and self._remove_old_results()) or await self._summarise()):
                 raise ModelError(str(self._too_large), self._too_large.code)
             self._too_large, self._part = None, 1.0
             return
@@ -140,6 +150,11 @@ class ContextWindow:
     def learn(self, reply: Reply) -> None:
         """Learn from a reply how many tokens the request had and, if it filled the window, how large that is."""
         self._shrink = 1.0
+        self._accepted_length = max(self._accepted_length, self._characters)
+        (refused, window), self._doubted = self._doubted, (0, 0)
+        if refused and refused != self._characters:
+            # It was too long. But what is left must not be all that fits.
+            self._narrow(max(window, 2 * int(self._characters / self._characters_per_token)))
         self._accepted.update(
             each["source"]["sha256"] for each in media.kept_in(self._run_state.conversation.messages())
         )
@@ -152,7 +167,13 @@ class ContextWindow:
             if reply.stop_reason == WINDOW_FULL:
                 self._narrow(used + usage.output)
 
-    def make_fit(self, refused: TooLongError | MediaRefusedError) -> None:
+    @property
+    def is_longest(self) -> bool:
+        """Return True if the next request is longer than those that the server took, and can be made shorter."""
+        is_first_try = self._doubted[0] in (0, self._characters)
+        return self._characters > self._accepted_length and is_first_try and self._run_state.conversation.shown > 0
+
+    def make_fit(self, refused: TooLongError | MaybeTooLongError | MediaRefusedError) -> None:
         """Change what the server refused of the last request, so that the next one fits.
 
         Raises:
@@ -161,16 +182,42 @@ class ContextWindow:
         kept = media.kept_in(self._run_state.conversation.messages())
         if isinstance(refused, MediaRefusedError):
             self._leave_out_refused(refused)
+        elif isinstance(refused, MaybeTooLongError):
+            self._doubt(refused)
         elif refused.is_large and kept:
             self._leave_out(kept[0], "left out, because the request was too large")
         elif refused.is_large:
-            # That was the request for a summary.
-            self._part = self._part / 2 if self._too_large is not None else 1.0
-            self._too_large = refused
-            if self._part < MIN_SHRINK:
-                raise refused
+            self._shorten(refused, 1.0)
         else:
             self._shrink_estimate(refused)
+
+    def _shorten(self, refused: ModelError, part: float) -> None:
+        """Have the conversation made shorter, by a summary that is made of a `part` of it."""
+        # The second time, the request for that summary was refused.
+        self._part = self._part / 2 if self._too_large is not None else part
+        self._too_large = refused
+        if self._part < MIN_SHRINK:
+            if isinstance(refused, MaybeTooLongError):
+                # It was something else, which another request may not have.
+                self._too_large, self._part, self._doubted = None, 1.0, (0, 0)
+            raise refused
+
+    def _doubt(self, refused: MaybeTooLongError) -> None:
+        """Have a request that may be too long sent again, then a summary in the place of the conversation.
+
+        The first is left out if the refusal names a number of tokens that the request may have.
+        """
+        tokens, is_known = int(self._characters / self._characters_per_token), refused.was_repeated
+        if self._doubted == (0, 0):
+            named = [each for each in _numbers_in(str(refused)) if tokens / _NEAR <= each <= tokens * _NEAR]
+            self._doubted = self._characters, min([tokens, *named])
+            is_known = is_known or bool(named)
+        else:
+            is_known = True
+        run_state, how = self._run_state, "with a summary of the conversation" if is_known else "once more as it is"
+        run_state.append(Retry(ts=run_state.now(), error=f"{refused}; tries {how}", attempt=1, until=run_state.now()))
+        if is_known:
+            self._shorten(refused, 0.5)
 
     def _narrow(self, window: int) -> bool:
         """Take the window for as small as the server says; return False if it was, or if that can be no window."""
@@ -288,4 +335,9 @@ class ContextWindow:
         longest = min(most, int(len(transcript) * self._part))
         text = f"{_INSTRUCTIONS.format('below')}\n\n{elide_middle(transcript, longest, longest // 3)}"
         request = [{"role": "user", "content": [{"type": "text", "text": text}]}]
-        return await self._model.reply(_SYSTEM, [], request, self.max_reply)
+        return await self._model.reply(_SYSTEM, [], request, self.max_reply, is_longest=self._too_large is not None)
+
+
+def _numbers_in(text: str) -> list[int]:
+    """Return the whole numbers in a text, with the marks between thousands of any language."""
+    return [int(re.sub(r"\D", "", found)) for found in _NUMBER.findall(text)]

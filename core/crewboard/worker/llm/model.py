@@ -104,7 +104,8 @@ sends both as `invalid_request_error`, or as `billing_error` with 402."""
 _REGAIN = re.compile(r"regain access on (\d{4}-\d\d-\d\d) at (\d\d:\d\d) UTC")
 _TOO_LARGE = 413
 _FAILED = 500
-_MAY_BE_TOO_LONG = frozenset({400, _TOO_LARGE, 422, _FAILED})
+_NO_ROOM = 507
+_MAY_BE_TOO_LONG = frozenset({400, _TOO_LARGE, 422, _FAILED, _NO_ROOM})
 """Statuses of a request that exceeds the window; some gateways make a 500 of a server's 400."""
 _MAY_BE_MEDIA = frozenset({400, 404, 415, 422})
 """Statuses of a request with an image that the model does not take; llama.cpp and gateways have a 500 for it."""
@@ -179,6 +180,13 @@ class TooLongError(ModelError):
     window: int | None = None
     is_large: bool = False
     """True if it has too many bytes, and not too many tokens."""
+
+
+class MaybeTooLongError(ModelError):
+    """A server of others refused the longest request so far in words that are not known: it may be too long."""
+
+    was_repeated = False
+    """True if it refused the same request several times in the same way."""
 
 
 class UnknownModelError(ModelError):
@@ -488,14 +496,35 @@ class Model:
         self._takes_breakpoints = False
         return True
 
+    def _error(self, outcome: _Refusal, text: str = "", *, is_longest: bool) -> ModelError:
+        """Return the error to raise for a refusal, with another `text` if it came several times.
+
+        Servers tell in any language, or not at all, that a request is too long.
+        """
+        unknown = outcome.kind is ModelError and outcome.status in _MAY_BE_TOO_LONG
+        if unknown and is_longest and not self._has_claude:
+            error = MaybeTooLongError(text or outcome.text, ExitCode.FAILED)
+            error.was_repeated = bool(text)
+            return error
+        return ModelError(text, ExitCode.FAILED) if text else outcome.error()
+
     async def reply(
-        self, system: str, tools: list[dict[str, Any]], messages: list[dict[str, Any]], longest: int
+        self,
+        system: str,
+        tools: list[dict[str, Any]],
+        messages: list[dict[str, Any]],
+        longest: int,
+        *,
+        is_longest: bool = False,
     ) -> Reply:
         """Return the model's reply to the conversation, of at most `longest` tokens.
+
+        `is_longest` says that the request is longer than those that the server took, and can be made shorter.
 
         Raises:
             ModelError: The API refuses the request, or it stayed unavailable for longer than the team waits.
             TooLongError: The request is too long.
+            MaybeTooLongError: It may be, if it `is_longest`.
             Interrupted: The agent must read its mail.
             WorkerExit: The run ends.
         """
@@ -526,13 +555,16 @@ class Model:
                 continue
             delay = max(outcome.wait, self._delay(attempt))
             if not outcome.retry:
-                raise outcome.error()
+                raise self._error(outcome, is_longest=is_longest)
             causes.append(outcome.cause)
-            if outcome.cause and causes[-_SAME_FAILURES:] == [outcome.cause] * _SAME_FAILURES:
-                raise ModelError(f"failed {_SAME_FAILURES} times in the same way: {outcome.text}", ExitCode.FAILED)
             waited += outcome.waited
             failing_since = failing_since or self._run_state.now()
             is_used_up = outcome.of_account or (waited + delay > self._budget and (attempt > 1 or not outcome.waited))
+            same = causes[-_SAME_FAILURES:] == [outcome.cause] * _SAME_FAILURES
+            # One that names no cause may be another one each time, and pass.
+            if same and (outcome.cause or (is_used_up and is_longest and outcome.status == _FAILED)):
+                text = f"failed {_SAME_FAILURES} times in the same way: {outcome.text}"
+                raise self._error(outcome, text, is_longest=is_longest)
             if is_used_up and not outcome.may_be_outage:
                 raise ModelError(f"the API stayed unavailable: {outcome.text}", ExitCode.API_UNAVAILABLE)
             if is_used_up or (self._outage is not None and outcome.may_be_outage):
@@ -960,6 +992,7 @@ def _judge_status(status: int, body: object, wait: float = 0, otherwise: str = "
         retry=False,
         code=ExitCode.FAILED,
         kind=_kind(status, text),
+        status=status,
         is_large=status == _TOO_LARGE,
         names_media=status in _MAY_BE_MEDIA and _NAMES_MEDIA.search(text) is not None,
     )
