@@ -525,7 +525,8 @@ def tool_with(given: dict[str, Any]) -> Tool[Any]:
     async def never(context: object, arguments: object) -> Outcome:
         raise AssertionError
 
-    return Tool("mcp__a__b", "", mcp.input_of(given), never, schema=mcp.check_schema(given))
+    sent = mcp.check_schema(given)
+    return Tool("mcp__a__b", "", mcp.input_of(given, sent), never, schema=sent)
 
 
 def test_an_input_is_checked_against_the_schema() -> None:
@@ -539,6 +540,24 @@ def test_an_input_is_checked_against_the_schema() -> None:
     assert "n: 'one' is not of type 'integer'" in refused.content
     assert "'n' is a required property" in ToolRegistry.parse(tool, {}).content
     assert isinstance(ToolRegistry.parse(tool, [1]), Outcome)
+
+
+def test_null_is_no_type_of_an_input_and_reaches_a_server_that_wants_it() -> None:
+    either = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+    number = {"type": ["integer", "null"]}
+    within = {"type": "object", "properties": {"d": either, "e": number}, "required": ["e"]}
+    tool = tool_with({**schema(a=either, b=number, c=within), "required": ["a", "c"]})
+    sent = tool.definition()["input_schema"]
+    assert sent["properties"] == {
+        "a": {"type": "string"},
+        "b": {"type": "integer"},
+        # It could not be put in its place there.
+        "c": {**within, "properties": {"d": {"type": "string"}, "e": number}},
+    }
+    assert sent["required"] == ["c"]
+    taken = ToolRegistry.parse(tool, {"c": {"e": None}})
+    assert taken.model_extra == {"a": None, "c": {"e": None}}
+    assert ToolRegistry.parse(tool, {"a": "x", "b": None, "c": {"e": 1}}).model_extra["a"] == "x"
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ async def nothing(*_: object) -> Outcome:
 def a_tool(name: str, description: str, **inputs: str) -> Tool[Any]:
     properties = {each: {"type": "string", "description": about} for each, about in inputs.items()}
     schema = {"type": "object", "properties": properties}
-    return Tool(f"mcp__{name}", description, input_of(schema), nothing, schema=schema)
+    return Tool(f"mcp__{name}", description, input_of(schema, schema), nothing, schema=schema)
 
 
 TOOLS = {

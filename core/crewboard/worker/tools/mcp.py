@@ -30,7 +30,7 @@ from crewboard.records.base import check_depth
 from crewboard.sandbox import shell
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.base import Context, FileToolClient, Input, NonBlank, Outcome, Tool
-from crewboard.worker.tools.schemas import MAX_SCHEMA, simplify
+from crewboard.worker.tools.schemas import MAX_SCHEMA, simplify, without_nulls
 
 if TYPE_CHECKING:
     from mcp import ClientSession
@@ -451,7 +451,7 @@ class _Connection:
         return Tool(
             name,
             f"A tool of the MCP server {self.server.name}, which describes it as follows. {limited}",
-            input_of(schema),
+            input_of(schema, sent),
             partial(self._call, own),
             seconds=lambda _: CALL_TIMEOUT + START_TIMEOUT + CLOSE_TIMEOUT,
             schema=sent,
@@ -734,7 +734,7 @@ def check_schema(schema: Any) -> dict[str, Any]:  # noqa: ANN401  of a server
         if not isinstance(schema, dict) or schema.get("type") != "object":
             raise BadDataError("its schema is not that of an object")
         Draft202012Validator.check_schema(schema)
-        sent = simplify(schema)
+        sent = without_nulls(simplify(schema))
         check_depth(sent)
         # A reference may lead to what is no schema.
         Draft202012Validator.check_schema(sent)
@@ -753,9 +753,10 @@ class _TooCostlyError(Exception):
     """The check of an input follows too many references."""
 
 
-def input_of(schema: dict[str, Any]) -> type[Input]:
-    """Return the input of a tool with this schema: any object that fits it."""
+def input_of(schema: dict[str, Any], sent: dict[str, Any]) -> type[Input]:
+    """Return the input of a tool with this schema: any object that fits, with null for what `sent` calls optional."""
     find_mismatch = _checker(schema)
+    nulls = dict.fromkeys(name for name in schema.get("required", ()) if name not in sent.get("required", ()))
 
     class Given(Input):
         model_config = ConfigDict(extra="allow")
@@ -763,6 +764,7 @@ def input_of(schema: dict[str, Any]) -> type[Input]:
         @model_validator(mode="before")
         @classmethod
         def _fits(cls, given: Any) -> Any:  # noqa: ANN401  whatever the model sent
+            given = {**nulls, **given} if isinstance(given, dict) else given
             if (mismatch := find_mismatch(given)) is not None:
                 raise ValueError(mismatch)
             return given

@@ -162,3 +162,40 @@ def _without_null(part: dict[str, Any]) -> dict[str, Any]:
         rest = {key: value for key, value in part.items() if key != "anyOf"}
         part = _both(left[0], rest) if len(left) == 1 else {**rest, "anyOf": left}
     return part
+
+
+def without_nulls(sent: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an input, of `simplify`, without `null` where leaving the value out can say the same.
+
+    That is for what may be missing, and at the top also for what is required and may be `null`: it is required no more,
+    and `null` must be put in its place before the input is used. Some servers refuse a choice between null and others.
+    """
+    found: dict[str, Any] = _without_nulls(sent)
+    properties = found.get("properties", {})
+    nullable = {
+        name
+        for name in found.get("required", ())
+        if name in properties and properties[name].get("type") != _ANYTHING
+        if _without_null(properties[name]) != properties[name]
+    }
+    if not nullable:
+        return found
+    found["properties"] = {name: _without_null(part) if name in nullable else part for name, part in properties.items()}
+    found["required"] = [name for name in found["required"] if name not in nullable]
+    return found
+
+
+def _without_nulls(part: Any) -> Any:  # noqa: ANN401  a part, or no schema
+    """Return a part without `null` in what may be missing in it, and in its parts."""
+    if not isinstance(part, dict):
+        return part
+    found = {key: _without_nulls(value) if key in _PARTS else value for key, value in part.items()}
+    found |= {key: [_without_nulls(each) for each in part[key]] for key in _LISTS if key in part}
+    if "properties" in part:
+        required = part.get("required", ())
+        inner = {name: _without_nulls(each) for name, each in part["properties"].items()}
+        found["properties"] = {
+            name: each if name in required or each.get("type") == _ANYTHING else _without_null(each)
+            for name, each in inner.items()
+        }
+    return found
