@@ -277,6 +277,30 @@ def test_a_line_about_a_command_says_how_much_follows(command: str, shown: str) 
     assert first_line(command) == shown
 
 
+def test_the_title_of_a_plan_says_how_much_follows(cli: Cli, team: Team) -> None:
+    beside: dict[str, JsonValue] = {"files": ["a.py"], "commands": ["make a", "make b"], "risk": "none"}
+    plans: list[dict[str, JsonValue]] = [
+        {"plan": "# Tidy\n\n1. sweep\n2. push\n", "files": [], "commands": [], "risk": ""},
+        {"plan": "# Tidy", **beside},
+        {"plan": "\n" + "t" * 203},
+        {"plan": "# Tidy"},
+        {"plan": "", **beside},
+    ]
+    for number, payload in enumerate(plans):
+        ask(team, f"plan-{number}", "plan_approval", payload)
+    wide = Cli(cli.root)
+    told = [need["summary"] for need in wide("status", "--json").json["needs_you"]]
+    assert told == [
+        "plan: Tidy … (+2 lines)",
+        "plan: Tidy … (+4 lines)",
+        f"plan: {'t' * 200} … (+3 characters)",
+        "plan: Tidy",
+        "plan: (empty) … (+4 lines)",
+    ]
+    status = wide("status").out
+    assert [each for each in told if f"{each}\n" not in status] == []
+
+
 def test_a_permission_is_answered_as_it_was_shown(cli: Cli, team: Team) -> None:
     command = "make test\ntouch more"
     payload: dict[str, JsonValue] = {"tool": "bash", "input": {"command": command}, "summary": first_line(command)}

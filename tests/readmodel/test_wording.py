@@ -46,6 +46,10 @@ def test_an_event_is_told_in_the_words_of_the_mail_tab(event: Event, text: str) 
 
 
 def test_on_one_line_a_plan_is_its_title() -> None:
-    plan = mailbox.compose("api", "operator", "plan_approval_request", "\n## Rotate keys\n\n1. Add a ring\n")
-    assert headline(plan) == "Rotate keys"
+    for text, shown in (
+        ("\n## Rotate keys\n\n", "Rotate keys"),
+        ("\n## Rotate keys\n\n1. Add a ring\n", "Rotate keys … (+1 line)"),
+        ("# Rotate keys\u20281. Add a ring\x0c2. Tell", "Rotate keys\u20281. Add a ring\x0c2. Tell"),
+    ):
+        assert headline(mailbox.compose("api", "operator", "plan_approval_request", text)) == shown
     assert headline(mailbox.compose("api", "ui", "message", "# no heading here")) == "# no heading here"

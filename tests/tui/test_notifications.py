@@ -92,6 +92,10 @@ def test_a_notification_speaks_the_terminals_tongue() -> None:
     assert notification("x", {"TMUX": "/tmp/t"}) == "\x1bPtmux;\x1b\x1b]9;x\x1b\x1b\\\x1b\\"
 
 
+def test_a_long_notification_says_that_it_was_cut() -> None:
+    assert notification("x" * 130, {}) == f"\x1b]9;{'x' * 119}…\x1b\\"
+
+
 @pytest.mark.long
 async def test_the_palette_switches_the_way_of_telling(frozen: Frozen) -> None:
     async with opened(frozen, settings=Settings(notify="off")) as stage:

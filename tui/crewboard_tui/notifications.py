@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from crewboard import Need, TeamView
-from crewboard_tui.render.lines import one_line
+from crewboard_tui.render.lines import clip, one_line
 from crewboard_tui.render.looks import NEED_LOOKS, to_ascii
 
 Notify = Literal["off", "bell", "desktop"]
@@ -47,7 +47,7 @@ def notification(text: str, environment: Mapping[str, str]) -> str:
 
     OSC 9 as most terminals know it, OSC 777 where VTE or rxvt does the painting; both would notify twice on others.
     """
-    text = one_line(text).replace(";", ",")[:_MOST]
+    text = clip(one_line(text).replace(";", ","), _MOST)
     speaks_777 = "VTE_VERSION" in environment or environment.get("TERM", "").startswith("rxvt")
     sequence = f"\x1b]777;notify;crewboard;{text}\x1b\\" if speaks_777 else f"\x1b]9;{text}\x1b\\"
     return "\x1bPtmux;" + sequence.replace("\x1b", "\x1b\x1b") + "\x1b\\" if "TMUX" in environment else sequence

@@ -12,7 +12,7 @@ from crewboard.attach import formats, places
 from crewboard.attach.transcripts import AgentState
 from crewboard.names import OPERATOR, SYSTEM
 from crewboard.protocol import requests
-from crewboard.records.base import JsonValue, Record
+from crewboard.records.base import JsonValue, Record, first_line
 from crewboard.records.events import describe_call
 from crewboard.records.requests import RequestStatus
 from crewboard.store import mailbox
@@ -71,8 +71,8 @@ class Asks:
     def ask_permission(self, author: str, frame: dict[str, Any]) -> None:
         """Show what a teammate in a pane asks its lead's user to permit."""
         given = frame.get("input")
-        summary = describe_call("", given) if isinstance(given, dict) else ""
-        self._ask(_request_id(frame), author, str(frame.get("tool_name") or "a tool"), summary[:_MAX_SUMMARY])
+        summary = first_line(describe_call("", given), _MAX_SUMMARY) if isinstance(given, dict) else ""
+        self._ask(_request_id(frame), author, str(frame.get("tool_name") or "a tool"), summary)
 
     def _ask(self, ident: str, author: str, tool: str, summary: str) -> None:
         payload: dict[str, JsonValue] = {"tool": tool, "summary": summary, _ANSWERED_IN: places.PROGRAM}

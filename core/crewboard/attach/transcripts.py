@@ -16,7 +16,7 @@ from crewboard.attach import formats
 from crewboard.errors import StorageError
 from crewboard.names import OPERATOR
 from crewboard.records.agents import Tokens
-from crewboard.records.base import Record
+from crewboard.records.base import Record, first_line
 from crewboard.records.events import Event, Intake, Reply, ToolResult, ToolStart, describe_call
 from crewboard.store import files, mailbox
 
@@ -275,7 +275,7 @@ def _start(block: dict[str, Any], agent: AgentState, root: Path, ts: float) -> T
         ts=ts, run=agent.run, tool_use_id=str(block.get("id")), name=_TOOLS.get(name, name),
         input=formats.clip(arguments),
     )  # fmt: skip
-    agent.last_tool = agent.doing = describe_call(call.name, call.input)[:_MAX_SUMMARY]
+    agent.last_tool = agent.doing = first_line(describe_call(call.name, call.input), _MAX_SUMMARY)
     agent.open[call.tool_use_id] = OpenCall(name=call.name, ts=ts, summary=agent.doing.removeprefix(f"{call.name} "))
     return call
 

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from crewboard.errors import StorageError
 from crewboard.names import OPERATOR
+from crewboard.records.base import first_line
 from crewboard.records.events import Intake, ToolResult, ToolStart
 from crewboard.records.messages import Message
 from crewboard.records.team import result_mark
@@ -459,9 +460,8 @@ def headline(message: Message) -> str:
 
 
 def plan_title(plan: str) -> str:
-    """Return the first words of a plan, without the marks of a heading."""
-    lines = (line.strip("# \t") for line in plan.splitlines())
-    return next((line for line in lines if line), "")
+    """Return the first words of a plan, without the marks of a heading, and how much of it follows."""
+    return first_line("\n".join(line.strip("# \t") for line in plan.split("\n")))
 
 
 def _asks_back(message: Message) -> bool:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -436,7 +437,11 @@ def summarise(request: Request) -> str:
     """Return on one line what a request asks."""
     payload = request.payload
     if request.type == "plan_approval":
-        return f"plan: {plan_title(str(payload.get('plan', ''))) or '(empty)'}"
+        # What is submitted with a plan is approved with it, so it counts as text that follows.
+        beside = (payload.get(name) for name in ("files", "commands", "risk"))
+        lists = (value if isinstance(value, list) else [value] for value in beside if value)
+        whole = "\n".join([str(payload.get("plan", "")) or "(empty)", *(str(each) for each in chain(*lists))])
+        return f"plan: {plan_title(whole)}"
     if request.type == "question":
         return "asks: " + str(payload.get("question", ""))
     if request.type == "permission":

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 from crewboard import media, web
 from crewboard.names import SYSTEM
 from crewboard.records.agents import Deviations, Terms, TermsInForce, TodoList, Tokens, Work  # fmt: skip
+from crewboard.records.base import first_line
 from crewboard.records.events import (
     CUT_OFF,
     NOT_RUN,
@@ -420,7 +421,7 @@ class Conversation:
         if event.name == "submit_plan":
             self._submitted = event.input
         if event.deviates:
-            self._deviating[event.tool_use_id] = redact(describe_call(event.name, event.input)[:_MOST_CALL])
+            self._deviating[event.tool_use_id] = first_line(redact(describe_call(event.name, event.input)), _MOST_CALL)
         if event.file is not None:
             self._changing[event.tool_use_id] = event.file
         if event.name in _ASKED_INPUT:
