@@ -9,6 +9,9 @@ from crewboard.untrusted import as_run
 EVERYTHING = "everything in the workspace"
 """The root of a workspace in a plan, as people read it."""
 
+RUNS = "runs on your machine"
+"""What is said of the files below, and of commands that make a repository."""
+
 _RUN_BY_NAME = (
     # Shells, and what they load when a folder is entered or a terminal opens.
     ".envrc", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc",

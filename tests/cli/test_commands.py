@@ -240,6 +240,18 @@ def test_no_line_of_an_agent_looks_like_one_of_ours(cli: Cli, team: Team) -> Non
     assert whole.count(f"    │ {' ' * 200}crewboard stop {'x' * 99}\n") == 9, "only a terminal has it broken"
 
 
+def test_what_runs_on_your_machine_is_marked_in_the_list(cli: Cli, team: Team) -> None:
+    payload: dict[str, JsonValue] = {"plan": "x", "files": ["a.py", "./sub/Makefile"], "commands": ["git init y", "ls"]}
+    ask(team, "plan-1", "plan_approval", payload)
+    ask(team, "p-1", "permission", {"tool": "write_file", "input": {"path": ".envrc", "content": "x"}})
+    ask(team, "p-2", "permission", {"tool": "bash", "input": {"command": "git clone\tx"}})
+    ask(team, "p-3", "permission", {"tool": "bash", "input": {"command": "ls"}})
+    text = cli("requests").out
+    for marked in ("./sub/Makefile\n    │ - git init y", ".envrc", "git clone    x"):
+        assert f"    runs on your machine:\n    │ - {marked}\ncrewboard approve" in text
+    assert text.count("runs on your machine") == 3
+
+
 def test_a_permission_is_listed_with_its_whole_call_and_its_rule(cli: Cli, team: Team) -> None:
     run: JsonValue = {"command": "pytest -x \\\n  tests"}
     first = ask(team, "p-1", "permission", {"tool": "bash", "input": run, "summary": "pytest -x \\", "scope": "pytest"})

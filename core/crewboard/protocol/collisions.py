@@ -13,7 +13,7 @@ from itertools import combinations
 
 from msgspec import Struct
 
-from crewboard.executed_files import EVERYTHING
+from crewboard.executed_files import EVERYTHING, makes_repository, runs_on_your_machine
 from crewboard.records.agents import Spec, Status, Undone, Work, Worktree
 from crewboard.records.base import JsonValue
 from crewboard.records.requests import Request
@@ -200,6 +200,18 @@ def path_of_entry(named: str, root: str) -> str | None:
 def shown_files(payload: Mapping[str, JsonValue]) -> list[str]:
     """Return the files that a plan names, as people read them: its root is `everything in the workspace`."""
     return [EVERYTHING if posixpath.normpath(each.strip()) == "." else each for each in _strings(payload.get("files"))]
+
+
+def run_on_your_machine(payload: Mapping[str, JsonValue]) -> list[str]:
+    """Return what the user's own programs may run outside of a sandbox, of the files and commands of a plan or a call.
+
+    These are files that they run or take commands from, and commands that make a git repository.
+    """
+    given = payload.get("input")
+    call = given if isinstance(given, dict) else {}
+    files = [*shown_files(payload), str(call.get("path") or "")]
+    commands = [*_strings(payload.get("commands")), str(call.get("command") or "")]
+    return [*filter(runs_on_your_machine, files), *filter(makes_repository, commands)]
 
 
 class PlanOverlap(Struct, frozen=True):

@@ -15,7 +15,7 @@ from crewboard import Message, Request, Team, UsageError, agent_types, redaction
 from crewboard.commands import answers as commands_answers
 from crewboard.commands import messages as commands_messages
 from crewboard.commands.context import CommandLine, command_for
-from crewboard.executed_files import diff_as_run
+from crewboard.executed_files import RUNS, diff_as_run
 from crewboard.protocol import addressing, approvals, collisions, reviews
 from crewboard.protocol import requests as protocol_requests
 from crewboard.readmodel.mail import MailReader, MessageView
@@ -235,12 +235,18 @@ def _note_hidden(found: list[Request], reveals: str) -> None:
             note(f"{request.id}: what looks like a key is hidden; `{reveals}` shows it")
 
 
+def _runs(request: Request) -> Iterator[tuple[str, str]]:
+    """Yield what of a request runs on the user's machine, with its label."""
+    if runs := collisions.run_on_your_machine(request.payload):
+        yield RUNS, as_run(_items(runs))
+
+
 def _show(request: Request, typed: CommandLine, now: float) -> None:
     """Print a request. Each line of another's text is marked; commands have a line of their own, to be copied."""
     closed = f" {clock(request.decided_at)} by {request.decided_by}" if request.decided_at else ""
     waiting = f" for {age(now - request.created_at)}" if request.status == "pending" else ""
     say(f"{request.id} · {request.type} · {request.from_} → {request.to} · {request.status}{waiting}{closed}")
-    for label, text in _call(request) if request.type == "permission" else _parts(request):
+    for label, text in (*(_call if request.type == "permission" else _parts)(request), *_runs(request)):
         if label:
             say(f"    {label}:")
         say(quoted(text))

@@ -44,7 +44,6 @@ _STAMP = 9
 _KIND = 7
 _CURSOR = "▌"
 
-RUNS = "runs on your machine"
 """The warning for a file that the user's own shell, editor, build or CI may run."""
 
 
@@ -309,7 +308,7 @@ def _counts(touch: FileAccess) -> Line:
 
 def file_marks(path: str, shared: Sequence[FileAccess]) -> Line:
     """Return whether a file runs on the user's machine, and who else has it open."""
-    runs = (Span(RUNS, "warning"),) if executed_files.runs_on_your_machine(path) else ()
+    runs = (Span(executed_files.RUNS, "warning"),) if executed_files.runs_on_your_machine(path) else ()
     both = (Span("  "),) if runs and shared else ()
     return (*runs, *both, *open_by(shared))
 

@@ -17,7 +17,7 @@ from crewboard_tui.render.diff import changed, diff_lines
 from crewboard_tui.render.formats import format_age
 from crewboard_tui.render.lines import Line, Span, hang, markdown_lines, say, spread, width_of, wrap
 from crewboard_tui.render.sanitize import safe_line
-from crewboard_tui.views.activity import RUNS, file_marks, shared_line
+from crewboard_tui.views.activity import file_marks, shared_line
 from crewboard_tui.views.base import BaseScreen, Snapshot
 from crewboard_tui.views.rows import TALL
 from crewboard_tui.widgets.bars import StaticLines, crumbs_line
@@ -235,10 +235,9 @@ def plan_impact_lines(request: Request, touches: FileActivity | None, now: float
         lines.append((_label("FILES"), *_touches(request, files, touches, now)))
     if commands := _run(payload.get("commands")):
         lines.append((_label("COMMANDS"), Span("bash: "), say(" · ".join(commands))))
-    runs = [path for path in _written(payload) if executed_files.runs_on_your_machine(path)]
-    runs += [command for command in _commands(payload) if executed_files.makes_repository(command)]
-    if runs:
-        lines.append((Span(f"{'MACHINE':<{LABEL}}", "warning bold"), say(f"{RUNS}: {' · '.join(runs)}", "warning")))
+    if runs := _run(collisions.run_on_your_machine(payload)):
+        said = f"{executed_files.RUNS}: {' · '.join(runs)}"
+        lines.append((Span(f"{'MACHINE':<{LABEL}}", "warning bold"), say(said, "warning")))
     if payload.get("why"):
         lines.append((_label("WHY"), say(str(payload["why"]))))
     if payload.get("risk"):
@@ -264,18 +263,6 @@ def _files(payload: Mapping[str, JsonValue]) -> list[str]:
 def _run(value: object) -> list[str]:
     """Return `texts` of commands or of names of files."""
     return texts([as_run(str(each)) for each in value] if isinstance(value, list) else as_run(str(value or "")))
-
-
-def _written(payload: Mapping[str, JsonValue]) -> list[str]:
-    """Return the files that a plan names, or the file of a single call."""
-    given = payload.get("input")
-    return _files(payload) + (_run(given.get("path")) if isinstance(given, dict) else [])
-
-
-def _commands(payload: Mapping[str, JsonValue]) -> list[str]:
-    """Return the commands that a plan names, or the command of a single call."""
-    given = payload.get("input")
-    return _run(payload.get("commands")) + (_run(given.get("command")) if isinstance(given, dict) else [])
 
 
 def deviation_line(request: Request, deviations: Deviations) -> Line:
