@@ -87,6 +87,14 @@ def payload_sha256(payload: dict[str, JsonValue]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
+def revealed_sha256(sha256: str) -> str:
+    """Return the digest for a yes to a text with this SHA-256 of which something was hidden until it was revealed."""
+    # Imported here: most processes read no request.
+    import hashlib
+
+    return hashlib.sha256(f"revealed {sha256}".encode()).hexdigest()
+
+
 def bound_to(sha256: str) -> str:
     """Return the option that binds a yes on the command line to what has this SHA-256."""
     return f"--sha256 {sha256[:SHA256_DIGITS]}"

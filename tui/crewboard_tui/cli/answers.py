@@ -5,16 +5,18 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from crewboard import ExitCode, Need, NeedKind, Request, models
+from crewboard import ExitCode, Need, NeedKind, Request, models, redaction
 from crewboard.commands.context import CommandLine
 from crewboard.names import SYSTEM
 from crewboard.readmodel.needs import NEED_OF_REQUEST, ways_to_begin
 from crewboard.readmodel.team import Limit
-from crewboard.records.requests import SHA256_DIGITS
+from crewboard.records.requests import SHA256_DIGITS, revealed_sha256
+from crewboard_tui.render.sanitize import is_revealing
 
 READ = "read it"
 
 _READ = (READ, "requests")
+_REVEAL = ("show its keys", "requests --reveal")
 _APPROVE = ("approve", "approve {id} --sha256 {sha256}")
 
 _ACKNOWLEDGE = ("acknowledge", "ack {agent}")
@@ -65,6 +67,16 @@ _ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
 }
 
 
+def hides_key(request: Request) -> bool:
+    """Return True if something in a request is hidden where it is shown, because it looks like a key."""
+    return bool(redaction.redact_values(request.payload) != request.payload)
+
+
+def digest(request: Request) -> str:
+    """Return what `--sha256` names in a yes to a request as it is shown now, keys hidden or revealed."""
+    return (revealed_sha256(request.sha256) if hides_key(request) else request.sha256)[:SHA256_DIGITS]
+
+
 def answers(need: Need | Request, typed: CommandLine) -> Iterator[tuple[str, str]]:
     """Return each possible answer to a need or request, with the command that gives it."""
     if need.answered_in is not None:
@@ -83,7 +95,9 @@ def _commands(need: Need | Request, typed: CommandLine) -> Iterator[tuple[str, s
         }  # fmt: skip
     elif need.type in NEED_OF_REQUEST:
         known = _ANSWERS[NEED_OF_REQUEST[need.type]]
-        words = {"agent": need.from_, "id": need.id, "sha256": need.sha256[:SHA256_DIGITS]}
+        words = {"agent": need.from_, "id": need.id, "sha256": digest(need)}
+        if hides_key(need) and not is_revealing():
+            known = tuple(_REVEAL if each == _READ else each for each in known if each != _APPROVE)
     # A shutdown request is answered by the agent that it asks.
     else:
         return

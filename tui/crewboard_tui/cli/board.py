@@ -163,9 +163,9 @@ def sentence(need: Need, view: TeamView, typed: CommandLine) -> str:
     since = f"for {format_long_age(view.now - need.since)}"
     happened = f"{need.agent} {_SAYS.get(need.kind, '')}{need.summary}"
     clauses = "; ".join(part for part in (happened, since, _holds(need, view)) if part)
-    return safe_line(
-        ". ".join([clauses, *_options(need, view), *(f"To {what}: {how}" for what, how in answers(need, typed))])
-    )
+    asked = view.request(need.request_id) if need.request_id else None
+    ways = (f"To {what}: {how}" for what, how in answers(asked or need, typed))
+    return safe_line(". ".join([clauses, *_options(need, view), *ways]))
 
 
 def settled(need: Need, view: TeamView) -> str:

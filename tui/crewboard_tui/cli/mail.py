@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from crewboard import Message, Request, Team, UsageError, agent_types, redaction
+from crewboard import BadDataError, Message, Request, Team, UsageError, agent_types
 from crewboard.commands import answers as commands_answers
 from crewboard.commands import messages as commands_messages
 from crewboard.commands.context import CommandLine, command_for
@@ -21,11 +21,11 @@ from crewboard.protocol import requests as protocol_requests
 from crewboard.readmodel.mail import MailReader, MessageView
 from crewboard.records.agents import Terms
 from crewboard.records.base import JsonValue
-from crewboard.records.requests import SHA256_DIGITS
+from crewboard.records.requests import SHA256_DIGITS, revealed_sha256
 from crewboard.store import roster
 from crewboard.untrusted import as_run
 from crewboard_tui.cli import common
-from crewboard_tui.cli.answers import READ, answers
+from crewboard_tui.cli.answers import READ, answers, digest, hides_key
 from crewboard_tui.cli.common import (
     Session,
     age,
@@ -39,7 +39,7 @@ from crewboard_tui.cli.common import (
     say,
     say_json,
 )
-from crewboard_tui.render.sanitize import revealing, safe_line
+from crewboard_tui.render.sanitize import is_revealing, revealing, safe_line
 
 
 @click.command()
@@ -231,7 +231,7 @@ def requests(session: Session, everything: bool, reveal: bool, as_json: bool) ->
 def _note_hidden(found: list[Request], reveals: str) -> None:
     """Report on stderr which requests are not shown as a whole, and the command that `reveals` them."""
     for request in found:
-        if redaction.redact_values(request.payload) != request.payload:
+        if hides_key(request):
             note(f"{request.id}: what looks like a key is hidden; `{reveals}` shows it")
 
 
@@ -262,7 +262,8 @@ def _show(request: Request, typed: CommandLine, now: float) -> None:
         if (scope := commands_answers.scope_of(request)) is not None:
             say("    with --rule, it also allows:")
             say(quoted(commands_answers.covers(request, scope)))
-            say(typed(f"approve {request.id} --sha256 {request.sha256[:SHA256_DIGITS]} --rule"))
+            if is_revealing() or not hides_key(request):
+                say(typed(f"approve {request.id} --sha256 {digest(request)} --rule"))
 
 
 def _parts(request: Request) -> Iterator[tuple[str, str]]:
@@ -336,6 +337,9 @@ def approve(
     Any unique prefix of the id is enough, and pending requests come first. An answer that has no effect (request
     closed, unknown or of another type) exits 65 and says why.
 
+    If something in it is hidden, because it looks like a key, approve it with the command that
+    `crewboard requests --reveal` prints.
+
     A plan can be approved with terms: --ask, --tools, --network, --budget and --hold. They hold until the result.
 
     Example: crewboard approve plan-1f3a --ask --budget '$2' --hold 5
@@ -350,6 +354,7 @@ def approve(
     edited = common.read_text(edited_file) if edited_file is not None else None
     if edited is not None and not edited.strip():
         raise UsageError(f"the plan in {edited_file} is empty")
+    sha256 = _of_what_was_read(session.team, ident, sha256, accepts=True)
     if rule or rule_for is not None:
         if not terms.is_empty:
             raise UsageError("terms are for a plan, and --rule is for a permission; use one of both")
@@ -357,7 +362,6 @@ def approve(
             session.team, ident, sha256=sha256, rule_for=rule_for or "agent"
         )
         note(safe_line(f"{standing.id}: {commands_answers.describe_rule(standing)}"))
-        _note_hidden([decided], command_for(session.team, "requests --all --reveal"))
         _report_answer(decided, as_json)
         return
     decided = commands_answers.approve(
@@ -368,6 +372,26 @@ def approve(
     _report_answer(decided, as_json)
 
 
+def _of_what_was_read(team: Team, ident: str, given: str | None, *, accepts: bool) -> str | None:
+    """Return the SHA-256 for an answer: `given`, or that of the request if `given` says that all of it was revealed.
+
+    Raises:
+        BadDataError: The answer accepts it, something in it is hidden, and nothing says that it was revealed.
+    """
+    request = protocol_requests.load(team.directory, commands_answers.find(team, ident))
+    if request is None:
+        return given
+    if given is not None and len(given) >= SHA256_DIGITS and revealed_sha256(request.sha256).startswith(given):
+        return request.sha256
+    if accepts and request.status == "pending" and hides_key(request):
+        raise BadDataError(
+            f"what looks like a key is hidden in request {request.id}, so it was not read; "
+            f"`{command_for(team, 'requests --reveal')}` shows it and prints the command that approves it; nothing was "
+            "changed"
+        )
+    return given
+
+
 def _note_approved(team: Team, decided: Request, *, edited: bool) -> None:
     """Report on stderr what an approval means: plans that overlap, tools that are lacking, terms until the result."""
     if edited and roster.is_attached(team.directory):
@@ -376,7 +400,6 @@ def _note_approved(team: Team, decided: Request, *, edited: bool) -> None:
         note(safe_line(known))
     if lacking := commands_answers.tools_lacking(team, decided):
         note(f"warning: {lacking}")
-    _note_hidden([decided], command_for(team, "requests --all --reveal"))
     if words := commands_answers.words_of_terms(team, decided):
         note(safe_line(f"until its result: {words}"))
 
@@ -404,6 +427,7 @@ _MOST_DIGITS = 4
 @click.pass_obj
 def reject(session: Session, ident: str, feedback: str, sha256: str | None, as_json: bool) -> None:
     """Reject the plan or permission with this ID, and say why."""
+    sha256 = _of_what_was_read(session.team, ident, sha256, accepts=False)
     _report_answer(commands_answers.reject(session.team, ident, feedback, sha256=sha256), as_json)
 
 

@@ -103,10 +103,11 @@ def _need(need: Need, view: TeamView, typed: CommandLine) -> list[str]:
     from crewboard_tui.cli.answers import answers, in_a_row
 
     waiting = waiting_behind(view, need).describe()
+    asked = view.request(need.request_id) if need.request_id else None
     facts = (need.agent, need.kind, age(view.now - need.since), f"holds up {waiting}" if waiting else "", need.summary)
     return [
         "  " + cut(" · ".join(fact for fact in facts if fact), columns() - 2),
-        f"      → {in_a_row(how for _, how in answers(need, typed))}",
+        f"      → {in_a_row(how for _, how in answers(asked or need, typed))}",
     ]
 
 
