@@ -16,7 +16,7 @@ from crewboard.commands import answers, control, stop
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, TryLaterError
 from crewboard.linux import process
-from crewboard.protocol import requests
+from crewboard.protocol import approvals, requests
 from crewboard.readmodel.needs import format_minute
 from crewboard.records.base import JsonValue, convert, first_line
 from crewboard.records.events import Intake
@@ -328,8 +328,11 @@ def test_a_permission_is_answered_as_it_was_shown(cli: Cli, team: Team) -> None:
 def test_a_blank_that_is_none_for_a_shell_is_marked_in_every_list(cli: Cli, team: Team) -> None:
     odd, marked = "make\N{NO-BREAK SPACE}x", "make<U+00A0>x"
     payload: dict[str, JsonValue] = {"tool": "bash", "input": {"command": odd}, "summary": odd, "scope": odd}
-    ask(team, "p-1", "permission", payload)
+    mailbox.send(team.directory, approvals.mail_of(ask(team, "p-1", "permission", payload), 5.0))
     ask(team, "plan-1", "plan_approval", {"plan": "Bientôt\N{NO-BREAK SPACE}!", "files": [odd], "commands": [odd]})
+    told = cli("inbox", "operator").out
+    assert f"    {marked}\n" in told
+    assert odd not in told
     wide = Cli(cli.root)
     assert wide("task", "add", "Test it", "--check", odd).code == 0
     listed = wide("requests").out

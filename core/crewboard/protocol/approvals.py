@@ -13,6 +13,7 @@ from crewboard.records.messages import Message
 from crewboard.records.requests import Request, RequestStatus, RequestType
 from crewboard.store import mailbox, roster
 from crewboard.store.layout import TeamDirectory
+from crewboard.untrusted import as_run
 
 SHUTDOWN_TIMEOUT = 30.0
 """Seconds after which an unanswered shutdown request expires."""
@@ -44,6 +45,8 @@ def ask(
 def mail_of(request: Request, ts: float) -> Message:
     """Return the mail that announces a request."""
     text = str(request.payload.get(_WORD[request.type], ""))
+    if request.type == "permission":
+        text = as_run(text)
     if request.type == "task_review" and request.to != OPERATOR:
         text += f"\n\n{request.payload.get('diff', '')}"
     return mailbox.compose(
