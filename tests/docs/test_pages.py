@@ -42,6 +42,30 @@ def test_links_and_anchors_of_a_page_exist(page: Path) -> None:
     assert list(broken_links(page)) == []
 
 
+def test_each_promise_of_security_has_its_mechanism_and_a_test() -> None:
+    page = ROOT / "SECURITY.md"
+    assert page.stat().st_size < 40_000 / 3, "more than that is not read"
+    _, head, rest = page.read_text(encoding="utf-8").partition("| promise | how | test |\n|---|---|---|\n")
+    assert head
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in rest.partition("\n\n")[0].splitlines()]
+    assert [row for row in rows if len(row) != len(head.splitlines()[0].strip("|").split("|")) or not all(row)] == []
+    for promise, _, tests in rows:
+        named = re.findall(r"`([^`]+)`", tests)
+        assert named, promise
+        assert [name for name in named if not any(map(_has_tests, _files_of(ROOT / name)))] == [], promise
+
+
+def _files_of(path: Path) -> Iterator[Path]:
+    return path.glob("test_*.py") if path.is_dir() else iter([path])
+
+
+def _has_tests(path: Path) -> bool:
+    return (
+        path.is_file()
+        and re.search(r"^(?:async )?def test_", path.read_text(encoding="utf-8"), re.MULTILINE) is not None
+    )
+
+
 @pytest.mark.parametrize("page", [page for page in pages() if page.name != "CHANGELOG.md"], ids=_name)
 def test_modules_and_folders_named_by_a_page_exist(page: Path) -> None:
     assert list(missing_paths(page)) == []
