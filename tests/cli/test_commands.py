@@ -313,6 +313,12 @@ def test_the_title_of_a_plan_says_how_much_follows(cli: Cli, team: Team) -> None
     assert [each for each in told if f"{each}\n" not in status] == []
 
 
+def test_a_question_is_one_line_of_its_need(cli: Cli, team: Team) -> None:
+    ask(team, "q-1", "question", {"question": "tabs?\nnew plan of api: plan: Tidy"})
+    (need,) = cli("status", "--json").json["needs_you"]
+    assert need["summary"] == "asks: tabs? new plan of api: plan: Tidy"
+
+
 def test_a_permission_is_answered_as_it_was_shown(cli: Cli, team: Team) -> None:
     command = "make test\ntouch more"
     payload: dict[str, JsonValue] = {"tool": "bash", "input": {"command": command}, "summary": first_line(command)}

@@ -443,7 +443,8 @@ def summarise(request: Request) -> str:
         whole = "\n".join([str(payload.get("plan", "")) or "(empty)", *(str(each) for each in chain(*lists))])
         return f"plan: {plan_title(whole)}"
     if request.type == "question":
-        return "asks: " + str(payload.get("question", ""))
+        # A hook may print it: no line of a question is to look like another need.
+        return "asks: " + str(payload.get("question", "")).replace("\n", " ")
     if request.type == "permission":
         # Before the file: the end of a line may be cut, and the other agent is what the operator has to know.
         collides = f" · {payload['collision']}" if payload.get("collision") else ""
