@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from textual.screen import Screen
 from textual.widget import Widget
 
 from crewboard import OPERATOR, TeamReader, TeamView
@@ -25,7 +26,10 @@ from crewboard_tui.render.formats import format_age, format_span
 from crewboard_tui.render.lines import Line
 from crewboard_tui.views import agent_tabs, base
 from crewboard_tui.views.agent_tabs import MailRows
+from crewboard_tui.views.board import Roster
 from crewboard_tui.views.message_list import MailboxInfo
+from crewboard_tui.widgets import bars
+from crewboard_tui.widgets.bars import Footer
 from crewboard_tui.widgets.collapsible_list import CollapsibleRow
 from crewboard_tui.widgets.painter import Painter, TouchedCompositor
 from tests.frozen import NOW, Frozen, make_empty
@@ -194,6 +198,44 @@ async def test_readings_that_wait_are_shown_once(frozen: Frozen, monkeypatch: py
             stage.app._publish(reading, replace(snapshot, view=replace(snapshot.view, now=NOW + number)))
         await stage.until(lambda: NOW + 19 in shown, "the newest")
         assert shown == [NOW + 19]
+
+
+async def test_the_footer_is_made_anew_when_a_key_may_work(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.settles()
+        made, footer_of = list[object](), bars.footer_of
+
+        def note(screen: Screen[Any]) -> Footer:
+            made.append(screen)
+            return footer_of(screen)
+
+        monkeypatch.setattr(base, "footer_of", note)
+        selected = stage.app.screen.query_one(Roster).targets[0]
+        for number in range(20):
+            _publish(stage, number)
+            await stage.sees(f"step {number} ")
+        assert not made, "another agent than the selected one does something else"
+        _publish(stage, 20, selected)
+        await stage.until(lambda: len(made) == 1, "a footer for what the selected agent does")
+        context, view = stage.app.context, stage.app.context.snapshot.view
+        for count, shown in enumerate((replace(view, needs=()), replace(view, needs=(), agents=view.agents[:-1])), 2):
+            stage.app.on_team_read(TeamRead(context.reading, replace(context.snapshot, view=shown)))
+            await stage.until(lambda count=count: len(made) >= count, "a footer for another team")  # type: ignore[misc]
+
+
+async def test_the_tabs_that_fit_are_laid_out_once(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.settles()
+        laid_out, tabs = list[object](), bars._tabs
+
+        def note(*args: Any) -> Line:
+            laid_out.append(args)
+            return tabs(*args)
+
+        monkeypatch.setattr(bars, "_tabs", note)
+        _publish(stage, 0)
+        await stage.sees("step 0 ")
+        assert len(laid_out) == 1
 
 
 async def test_a_reading_is_painted_once(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,6 +123,8 @@ class BaseScreen(Screen[None]):
         """The keys that the footer showed last, below a message too."""
         self._judged: Selection | None = None
         """The selection while all keys are judged."""
+        self._keys_decided_by: object = None
+        """What decided which keys work when a snapshot was shown last; None if that is not known."""
         self._strip_shows: tuple[TeamView | None, tuple[object, ...]] = (None, ())
         """The state that the status bar was painted for."""
         self.are_keys_due = self.is_due = False
@@ -202,6 +204,13 @@ class BaseScreen(Screen[None]):
     def tick(self) -> None:
         """Show the same snapshot a second later: ages."""
         self.paint(self.context.snapshot)
+
+    def what_decides_keys(self) -> object:
+        """Return what else than keys and the focus decides which keys work; None if that may be anything.
+
+        It is equal while they stay the same, so that a reading of the team leaves the footer as it is.
+        """
+        return None
 
     def queries(self) -> Iterable[Query[object]]:
         """Return the queries that this screen needs in addition to the roster."""
@@ -295,7 +304,7 @@ class BaseScreen(Screen[None]):
 
     def refresh_all(self) -> None:
         """Repaint everything, and request the data that the screen needs."""
-        self.is_due = False
+        self.is_due, self._keys_decided_by = False, None
         if self.is_ready:
             self.show(self.context.snapshot)
 
@@ -309,7 +318,9 @@ class BaseScreen(Screen[None]):
         self.context.look_at(self.queries())
         self.paint_frame(snapshot)
         self.paint(snapshot)
-        self.paint_keys_soon()
+        before, self._keys_decided_by = self._keys_decided_by, self.what_decides_keys()
+        if before is None or self._keys_decided_by != before:
+            self.paint_keys_soon()
 
     def paint_frame(self, snapshot: Snapshot) -> None:
         """Paint the status bar, heading, alert and footer."""

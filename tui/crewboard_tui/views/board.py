@@ -202,6 +202,16 @@ class BoardScreen(BaseScreen):
             found = select_needs(view, [need], found)
         return replace(found, unmark=roster.unmark, show_agent=roster.want)
 
+    def what_decides_keys(self) -> object:
+        if not self.query_one(Roster).has_focus:
+            return None
+        view, found = self.context.snapshot.view, self.selection()
+        # Of agents that are not selected and of needs, no key asks for more.
+        team = [(agent.name, agent.type, agent.alive) for agent in view.agents]
+        needs = {(need.key, need.is_acknowledgeable) for need in view.needs}
+        rest = replace(view, agents=(), needs=(), asked=(), unread={}, now=0)
+        return found.targets, found.agents, found.agent, found.marked, team, needs, rest, self._back_label(found)
+
     @property
     def _is_in_needs(self) -> bool:
         return self.focused is not None and self.focused.id == "board-needs"

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -152,12 +152,7 @@ class Footer(Struct, frozen=True):
 
     def line(self, width: int) -> Line:
         """Return the keys in one line: help and the way out are kept longest, then the first ones of the selection."""
-        left, right = self.of_selection, self.of_app
-        kept: set[Line] = set()
-        for piece in (*right[-2:], *left[:_FIRST], *right[:-2], *left[_FIRST:]):
-            if self._width(kept | {piece}) <= width:
-                kept.add(piece)
-        return spread(_side_by_side(left, kept), _side_by_side(right, kept), width)
+        return _line_of_keys(self, width)
 
     def lines_of(self, text: str, tone: str, width: int) -> list[Line]:
         """Return a message in the place of the keys of the selection, in more lines if it is long."""
@@ -170,16 +165,23 @@ class Footer(Struct, frozen=True):
         lines: list[Line] = [(Span(" "), say(piece, tone)) for piece in above]
         return [*lines, spread((Span(" "), say(last, tone)), beside, width)]
 
-    def _width(self, kept: set[Line]) -> int:
-        sides = [_side_by_side(pieces, kept) for pieces in (self.of_selection, self.of_app)]
-        return sum(map(width_of, sides)) + 1
-
 
 MOST_OF_MESSAGE = 3
 """Lines that a message takes at most."""
 
 _GLYPHS = {"success": "✓", "error": "✗"}
 """The sign before a message, by its tone."""
+
+
+@lru_cache(maxsize=4)  # it is shown again with each reading of the team
+def _line_of_keys(footer: Footer, width: int) -> Line:
+    left, right = footer.of_selection, footer.of_app
+    kept: set[Line] = set()
+    for piece in (*right[-2:], *left[:_FIRST], *right[:-2], *left[_FIRST:]):
+        sides = [_side_by_side(pieces, kept | {piece}) for pieces in (left, right)]
+        if sum(map(width_of, sides)) < width:
+            kept.add(piece)
+    return spread(_side_by_side(left, kept), _side_by_side(right, kept), width)
 
 
 def _side_by_side(pieces: Iterable[Line], kept: Container[Line]) -> Line:
@@ -228,8 +230,12 @@ def tabs_line(view: TeamView, current: str, width: int, pressed: Pressed = defau
     full = {mode: title for mode, _, title in VIEWS}
     short = list((full | _SHORT).items())
     shown = [(full, " "), *((dict(short[:most]), "") for most in range(len(short), -1, -1))]
-    found = [_tabs(current, counts, pressed, {current: full.get(current, "")} | titles, gap) for titles, gap in shown]
-    return next((tabs for tabs in found if width_of(tabs) <= width), found[-1])
+    tabs: Line = ()
+    for titles, gap in shown:
+        tabs = _tabs(current, counts, pressed, {current: full.get(current, "")} | titles, gap)
+        if width_of(tabs) <= width:
+            break
+    return tabs
 
 
 def _tabs(current: str, counts: Mapping[str, int], pressed: Pressed, titles: Mapping[str, str], gap: str) -> Line:
