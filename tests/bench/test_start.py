@@ -126,7 +126,7 @@ def test_the_first_start_beside_an_open_dashboard(figures: Figures, tmp_path: Pa
         crew = Crew(root, server)
         try:
             with terminal([*COMMAND, "board"], root, crew.environment) as board:
-                board.expect_exact("0 agents")
+                board.expect_exact("no agents yet")
                 log = crew.directory.supervisor_log
 
                 def is_ready(log: Path = log) -> bool:

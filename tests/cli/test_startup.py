@@ -16,6 +16,7 @@ from crewboard.store import leases
 from crewboard_tui.cli.common import LazyGroup
 from crewboard_tui.cli.program import SECTIONS, crewboard
 from tests.cli.shell import Cli, clean_environment
+from tests.crew import Crew
 
 SOURCES = [Path(package.__file__).parent.parent for package in (core, tui) if package.__file__]
 
@@ -105,6 +106,18 @@ def test_status_loads_only_what_it_prints(shell: Cli, team: Team) -> None:
     finally:
         os.close(lock.descriptor)
     assert said.stderr.splitlines() == ["status 0"]
+
+
+@pytest.mark.files_only("psycopg loads more")
+def test_a_hire_loads_no_event_loop_and_no_merging(crew: Crew) -> None:
+    late = {"anthropic", "asyncio", "pydantic", "textual", "watchdog"}
+    late |= {f"crewboard.commands.{name}" for name in ("changes", "control", "workspace")}
+    command = "spawn scout --type explore --prompt look --background"
+    said = subprocess.run(
+        [sys.executable, "-I", "-c", f"HEAVY = {late!r}\n{PROBE}", command],
+        cwd=crew.root, env=crew.environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert said.stderr.splitlines()[-1] == f"{command} 0"
 
 
 def test_version_and_help_load_no_records_and_no_command(shell: Cli) -> None:

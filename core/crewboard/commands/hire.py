@@ -483,14 +483,16 @@ def _prepare_worktree(team: Team, agent: AgentDirectory, hire: Hire, kind: Agent
     Raises:
         UsageError: It has one with work in it and was hired without, or it is asked for and cannot be made.
     """
-    # Imported here because commands that only read a team do not need them.
-    from crewboard.commands import workspace
+    # Imported here because commands that only read a team do not need it.
     from crewboard.worktrees import checkout
 
     if hire.is_explorer:
         # It reads that of its agent.
         return checkout.Prepared(None)
     if store_hosts.exist(team.directory):
+        # Imported here because it loads what compares and merges checkouts.
+        from crewboard.commands import workspace
+
         return checkout.Prepared(*workspace.worktree_on_hosts(team, hire.name, hire.flags))
     if hire.flags.start_from is not None:
         raise UsageError(f"--from needs a team with hosts; hire {hire.name} with --base and a commit instead")

@@ -1,6 +1,5 @@
 """A process in a sandbox: start it, wait for it in the event loop, end it with all that it started."""
 
-import asyncio
 import contextlib
 import json
 import os
@@ -107,6 +106,9 @@ class Child:
 
 async def _first_line(about: int) -> bytes:
     """Return what bubblewrap has reported once that is a whole line, or all if it has ended."""
+    # Imported here, and below, because a command that only looks which sandbox works here runs no loop.
+    import asyncio
+
     os.set_blocking(about, False)
     loop, readable, said = asyncio.get_running_loop(), asyncio.Event(), b""
     loop.add_reader(about, readable.set)
@@ -144,6 +146,8 @@ async def _reap(pid: int) -> None:
     if not _is_ours(pid):
         # Another process reaps it, and it ends with bubblewrap (--die-with-parent).
         return
+    import asyncio
+
     # Until we reap it, no other process can have its pid.
     os.kill(pid, signal.SIGKILL)
     with contextlib.suppress(TimeoutError):
@@ -168,6 +172,8 @@ def _is_ours(pid: int) -> bool:
 
 async def _ended(pid: int) -> None:
     """Wait for the end of a child of ours, without reaping it."""
+    import asyncio
+
     try:
         fd = os.pidfd_open(pid)
     except (AttributeError, OSError):

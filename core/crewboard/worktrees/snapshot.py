@@ -5,7 +5,6 @@ index and ignore patterns of crewboard's own, so nothing that the agent put into
 come out as a pack, which the user's git checks as it would those of a foreign host.
 """
 
-import asyncio
 import contextlib
 import hashlib
 import os
@@ -226,6 +225,9 @@ class _Taking:
     @contextmanager
     def _reading(self, complaints: IO[bytes]) -> Iterator[int]:
         """Run the script; its output can be read from the descriptor. End it at last."""
+        # Imported here because most hires make no checkout.
+        import asyncio
+
         before = self._before
         arguments = [
             programs.system_program("bash", self._sandbox.policy.root), "-c", _SCRIPT, "snapshot",

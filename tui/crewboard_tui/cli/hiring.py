@@ -32,8 +32,8 @@ from crewboard import (
 )
 from crewboard import web as crewboard_web
 from crewboard.commands import context as commands_context
-from crewboard.commands import control, hosts, messages
 from crewboard.commands import hire as commands_hire
+from crewboard.commands import hosts, messages
 from crewboard.commands import profiles as commands_profiles
 from crewboard.commands.context import POLL_INTERVAL, CommandLine, command_for, create_command, wait_until
 from crewboard.names import check_agent
@@ -429,6 +429,9 @@ def resume(
         raise UsageError("--budget, --max-turns, --window and --max-reply are for one agent: name it")
     tell_of_server(team)
     if len(names) == 1:
+        # Imported here because it loads the sandbox and git, which `spawn` must not wait for.
+        from crewboard.commands import control
+
         [name] = names
         control.change_limits(team, name, budget=budget, max_turns=max_turns, window=window, max_reply=max_reply)
         common.note_budget(budget)
@@ -459,6 +462,8 @@ def _resume_one(
     agent = team.agent(name)
     before = agents.last_run(agent)
     if model is not None and messages.is_refused(team, name):
+        from crewboard.commands import control
+
         run = control.retry_with(team, name, model=model, network=network, web=web, host=host)
     else:
         run = commands_hire.resume(team, name, model=model, network=network, web=web, host=host)
