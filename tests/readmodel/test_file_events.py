@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from watchdog.observers.inotify_c import InotifyConstants, InotifyEvent, Mask, WatchDescriptor
+from watchdog.observers.inotify_c import InotifyConstants, InotifyEvent, InotifyFD, Mask, WatchDescriptor
 
 from crewboard.readmodel import watcher
 from crewboard.readmodel.watcher import Watcher, _Change
@@ -228,6 +228,36 @@ def test_changes_that_are_gathered_are_published_in_a_hurry(
     pace[0] = 0.0
     watching.hurry()
     assert reads.acquire(timeout=WAIT_TIMEOUT)
+
+
+def test_hints_of_a_burst_are_heard_together(
+    directory: TeamDirectory, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher, "SWEEP", 600.0)
+    wakes, pace, told = threading.Semaphore(0), [600.0], set[str]()
+    read_events = InotifyFD.read_events
+
+    def note_wake(events: InotifyFD) -> list[InotifyEvent]:
+        found = read_events(events)
+        wakes.release()
+        return found
+
+    monkeypatch.setattr(InotifyFD, "read_events", note_wake)
+    names = {f"agent{number}" for number in range(50)}
+    for name in names:
+        directory.agent(name).path.mkdir()
+    watching = Watcher(directory.path, lambda: told.update(watching.take_changed() or ()), pace=lambda: pace[0])
+    stack.callback(watching.stop)
+    watching.start()
+    eventually(lambda: not watching._changed._heard.is_set(), "changes are gathered")
+    directory.agent("agent0").status.on_disk.write_text("x")
+    assert wakes.acquire(timeout=WAIT_TIMEOUT)
+    for name in names:
+        directory.agent(name).status.on_disk.write_text("x")
+    assert not wakes.acquire(timeout=0.5), "one hint waits, the others do in the system"
+    pace[0] = 0.0
+    watching.hurry()
+    eventually(lambda: told == names, "all are heard")
 
 
 def test_questions_that_keep_coming_put_off_no_sweep(

@@ -6,7 +6,8 @@ gathers further changes for a while, so that a burst costs a few reads and not o
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from crewboard.errors import CrewboardError
@@ -162,13 +163,21 @@ class Watcher:
         self._disarm()
 
     def _gather(self) -> None:
-        """Gather further changes, unless the whole team is to be read at once; what is asked meanwhile is answered."""
+        """Gather further changes, unless the whole team is to be read at once; what is asked meanwhile is answered.
+
+        In a burst they are heard at its end, together: each hint alone would wake the thread that hears it.
+        """
         began = time.monotonic()
-        while (left := began + self._pace() - time.monotonic()) > 0 and self._poked.wait(left):
-            if self._is_poked:
-                return
-            self._poked.clear()
-            self._answer()
+        with self._changed.held():
+            self._answer_until(lambda: began + self._pace() - GATHER)
+        held_until = time.monotonic()
+        self._answer_until(lambda: held_until + GATHER)
+
+    def _answer_until(self, end: Callable[[], float]) -> None:
+        while not self._is_poked and (left := end() - time.monotonic()) > 0 and self._poked.wait(left):
+            if not self._is_poked:
+                self._poked.clear()
+                self._answer()
 
 
 class _Change(threading.Event):
@@ -178,6 +187,9 @@ class _Change(threading.Event):
         super().__init__()
         self._wakes = wake
         self._noting = threading.Lock()
+        self._heard = threading.Event()
+        """Not set while hints wait in the thread that brings them, and further ones in the system."""
+        self._heard.set()
         self._agents: set[str] = set()
         self._all = False
 
@@ -185,8 +197,18 @@ class _Change(threading.Event):
         super().set()
         self._wakes.set()
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let hints wait until the end of this."""
+        self._heard.clear()
+        try:
+            yield
+        finally:
+            self._heard.set()
+
     def note(self, name: str) -> None:
         """Note the agent that a name belongs to. The few names that belong to no agent are always read."""
+        self._heard.wait()
         agent = agent_of(name)
         with self._noting:
             if not name:
