@@ -42,7 +42,7 @@ BERNSTEIN := bernstein-3.23.0
 CCMANAGER := ccmanager-4.4.3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check lint words types imports docs claude ray live gateways llama screenshots bench peers format requirements package clean
+.PHONY: help demo test test-long check lint words types imports docs claude ray live gateways llama screenshots bench peers format requirements package release clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -164,6 +164,9 @@ package: $(STAMP) ## build the sdist and the wheel into dist/, check them, insta
 	@$(PIP) wheel --no-deps --no-build-isolation -w dist dist/*.tar.gz
 	@.cache/$(TWINE)/bin/twine --no-color check --strict dist/*
 	@$(BIN)/pytest -m package -n 0 -q tests/cli/test_package.py
+
+release: $(STAMP) ## make release VERSION=1.2.3: set the version, close the changelog, commit, build, check, tag; pushes nothing
+	@$(BIN)/python -m tests.release '$(VERSION)'
 
 clean: ## remove .venv, caches and builds
 	@rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
