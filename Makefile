@@ -177,7 +177,7 @@ $(RUNTIME): requirements.txt
 	@$(REQUIRE_PYTHON)
 	@echo "Making $(VENV), once …" >&2
 	@$(PYTHON) -m venv $(VENV)
-	@echo "Installing $$(grep -c == requirements.txt) packages into it …" >&2
+	@echo "Installing what running needs into it …" >&2
 	@$(INSTALL) requirements.txt
 	@echo "Compiling them …" >&2
 	@$(COMPILE)

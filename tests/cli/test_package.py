@@ -21,6 +21,7 @@ import crewboard
 from tests.cli.shell import clean_environment
 from tests.crew import eventually
 from tests.docs.pages import ROOT
+from tests.system import need_program
 from tests.terminal.screen import Screen
 
 pytestmark = pytest.mark.package
@@ -36,6 +37,7 @@ RECORDS = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"
 
 def committed(folder: str) -> set[str]:
     """Return the files below a folder that git knows."""
+    need_program("git")
     listed = subprocess.run(["git", "ls-files", "-z", folder], cwd=ROOT, capture_output=True, text=True, check=True)
     return set(listed.stdout.split("\0")) - {""}
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.release import CHANGELOG, HOSTS, VERSION, ReleaseError, release
+from tests.system import need_program
 
 NOTES = "# Changelog\n\n## Unreleased\n\n### Added\n\n- A line.\n\n## 0.2.0 – 2026-11-22\n"
 
@@ -17,6 +18,7 @@ def git(root: Path, *arguments: str) -> str:
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a checkout of version 0.2.0."""
+    need_program("git")
     # No setting of this machine's git counts.
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     for file, text in ((VERSION, '__version__ = "0.2.0"\n'), (CHANGELOG, NOTES), (HOSTS, "crewboard-0.2.0-py3.whl\n")):
