@@ -867,6 +867,11 @@ def test_an_agent_ended_on_purpose_leaves_no_death_need(cli: Cli, team: Team, co
         (("task", "update", ""), ["1"]),
         (("spawn", "x", "--type", "exp"), ["explore"]),
         (("stop", "nobody-here"), []),
+        (("--team", ""), ["default"]),
+        (("team", "delete", ""), ["default"]),
+        (("task", "add", "more", "--owner", "fi"), ["fixer"]),
+        (("task", "add", "more", "--review", ""), ["fixer", "tester", "operator"]),
+        (("comp",), ["completion"]),
         (("--team", "absent", "stop", ""), []),
     ],
 )

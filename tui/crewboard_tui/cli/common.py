@@ -147,10 +147,31 @@ def completer(list_words: Callable[[TeamDirectory], Iterable[str]], *, separator
     return complete
 
 
+def complete_team(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the name of a team of the workspace; nothing if its teams cannot be listed."""
+    from crewboard.store.layout import find_root, team_directories
+
+    try:
+        names = [team.path.name for team in team_directories(find_root(ctx.find_root().params.get("root")))]
+    except (CrewboardError, OSError):
+        return []
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
 def _agents(team: TeamDirectory) -> list[str]:
     from crewboard.store import roster
 
     return [member.name for member in roster.load(team).members]
+
+
+def _reviewers(team: TeamDirectory) -> list[str]:
+    return [*_agents(team), core.OPERATOR]
+
+
+def _rules(team: TeamDirectory) -> list[str]:
+    from crewboard.store import roster
+
+    return [rule.id for rule in roster.load(team).rules]
 
 
 def _states(_: TeamDirectory) -> list[str]:
@@ -191,6 +212,8 @@ def _tasks(team: TeamDirectory) -> list[str]:
 
 
 complete_agent = completer(_agents)
+complete_reviewer = completer(_reviewers)
+complete_rule = completer(_rules)
 complete_setting = completer(_settings)
 complete_states = completer(_states, separator=",")
 complete_request = completer(_requests)
@@ -234,6 +257,15 @@ class LazyGroup(click.Group):
         module, _, attribute = self._places[cmd_name].partition(":")
         command = getattr(importlib.import_module(f"{PACKAGE}.{module}"), attribute)
         return command if isinstance(command, click.Command) else command(cmd_name)
+
+    # click would import every command that fits, for its short help.
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        found = [
+            CompletionItem(name, help=summary)
+            for name, summary in self.summaries.items()
+            if name.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

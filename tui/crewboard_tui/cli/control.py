@@ -440,7 +440,7 @@ def add(
 
 
 @rules.command()
-@click.argument("ident", metavar="ID")
+@click.argument("ident", metavar="ID", shell_complete=common.complete_rule)
 @click.pass_obj
 def revoke(session: Session, ident: str) -> None:
     """Remove the rule with this ID. `remove` and `revoke` are the same."""

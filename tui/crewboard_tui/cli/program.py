@@ -1,5 +1,6 @@
 """The command `crewboard`: global options, the list of commands, error reporting."""
 
+import contextlib
 import gc
 import io
 import os
@@ -82,6 +83,7 @@ SECTIONS = {
             "mcp:mcp",
             "List the MCP servers of the project, their tools and which you accepted.",
         ),
+        "completion": ("program:completion", "Print the script by which a shell completes commands, names and IDs."),
         "keys": ("board:keys", "Print all key bindings as a keys.toml that you can edit."),
         "attach": ("attach:attach", "Mirror the Claude Code team TEAM into a team here, until Ctrl-C or its end."),
         "hook": ("attach:hook", "Answer one event of Claude Code."),
@@ -103,8 +105,8 @@ _FOR_DASHBOARD = f"{', '.join(common.BOARD_OPTIONS[:-1])} and {common.BOARD_OPTI
 
 READING = frozenset({
     None, "board", "serve", "status", "watch", "wait", "inbox", "requests", "tasks", "changes", "journal", "log",
-    "audit", "away", "export", "team", "types", "skills", "mcp", "profiles", "keys", "doctor", "demo", "supervisor",
-    "attach", "hosts",
+    "audit", "away", "export", "team", "types", "skills", "mcp", "profiles", "keys", "completion", "doctor", "demo",
+    "supervisor", "attach", "hosts",
 })  # fmt: skip
 """Commands that can be used on a foreign team. The dashboard is read-only there."""
 
@@ -120,7 +122,10 @@ QUICK = frozenset({"status", "inbox", "requests", "tasks", "send", "board", None
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option("--root", metavar="DIR", help="Workspace; default: $CREWBOARD_ROOT, else the nearest .crewboard/.")
-@click.option("--team", metavar="NAME", help="Team; default: $CREWBOARD_TEAM, else the only one, else `default`.")
+@click.option(
+    "--team", metavar="NAME", shell_complete=common.complete_team,
+    help="Team; default: $CREWBOARD_TEAM, else the only one, else `default`.",
+)  # fmt: skip
 @click.option("--store", metavar="URL", help="Join a team in PostgreSQL first: postgresql://USER@HOST/DATABASE.")
 @click.option("--offline", is_flag=True, help="Use the offline model: no key, no network.")
 @common.board
@@ -132,6 +137,12 @@ def crewboard(
     """Hire, watch, steer and stop a team of Claude agents, one process each.
 
     Without a command, open the dashboard. Try `crewboard demo` first; it needs no key.
+
+    Example: crewboard demo
+
+    Example: crewboard spawn fixer --type code --plan --prompt "fix issue 7"
+
+    Example: crewboard status
     """
     if context.invoked_subcommand not in QUICK:
         gc.enable()
@@ -147,12 +158,28 @@ def crewboard(
         raise click.UsageError(f"{_FOR_DASHBOARD}, not for a command", context)
 
 
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script by which a shell completes commands, names and IDs.
+
+    Names of agents and teams, and IDs of tasks, requests and rules, are those that exist at that moment. In `~/.bashrc`
+    the example completes in each new bash; `zsh` does so in `~/.zshrc`, below `compinit`. The script for fish belongs
+    into `~/.config/fish/completions/crewboard.fish`.
+
+    Example: eval "$(crewboard completion bash)"
+    """
+    shell_complete(crewboard, {}, "crewboard", env.COMPLETE, f"{shell}_source")
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; print an error as one sentence on stderr."""
     _never_fail_to_print()
     redaction.register_secrets(os.environ)
     if instruction := os.environ.get(env.COMPLETE):
-        return shell_complete(crewboard, {}, "crewboard", env.COMPLETE, instruction)
+        # What is written there would stand in the line that the user types.
+        with contextlib.redirect_stderr(io.StringIO()):
+            return shell_complete(crewboard, {}, "crewboard", env.COMPLETE, instruction)
     try:
         with crewboard.make_context("crewboard", list(arguments)) as context:
             crewboard.invoke(context)

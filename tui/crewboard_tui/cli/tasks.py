@@ -77,11 +77,22 @@ def task() -> None:
 @click.argument("subject", type=common.text)
 @click.option("--description", type=common.text, default="", help="What to do, in detail.")
 @click.option("--priority", type=int, default=0, metavar="N", help=_PRIORITY)
-@click.option("--owner", help="Agent to assign it to; it gets a message.")
+@click.option("--owner", shell_complete=common.complete_agent, help="Agent to assign it to; it gets a message.")
 @click.option("--blocked-by", type=common.ids, default="", metavar="1,2", help="Tasks that must be completed first.")
-@click.option("--type", "required_type", metavar="T", help="Only agents of this type may claim it.")
+@click.option(
+    "--type",
+    "required_type",
+    metavar="T",
+    shell_complete=common.complete_agent_type,
+    help="Only agents of this type may claim it.",
+)
 @click.option("--check", type=common.text, metavar="CMD", help=f"{_CHECK} Default: the team's setting.")
-@click.option("--review", metavar="NAME", help="Agent, or `operator`, that must approve the work. Default: none.")
+@click.option(
+    "--review",
+    metavar="NAME",
+    shell_complete=common.complete_reviewer,
+    help="Agent, or `operator`, that must approve the work. Default: none.",
+)
 @as_json
 @click.pass_obj
 def add(
@@ -123,13 +134,18 @@ def add(
 @click.command()
 @click.argument("task_id", metavar="ID", type=common.task_id, shell_complete=common.complete_task)
 @click.option("--status", type=click.Choice(get_args(TaskStatus)), help="New status.")
-@click.option("--owner", help="New owner; it gets a message.")
+@click.option("--owner", shell_complete=common.complete_agent, help="New owner; it gets a message.")
 @click.option("--blocked-by", type=common.ids, metavar="1,2", help="Tasks that must be completed first; '' for none.")
 @click.option("--subject", type=common.text, help="New subject.")
 @click.option("--description", type=common.text, help="New description; '' for none.")
 @click.option("--priority", type=int, metavar="N", help=_PRIORITY)
 @click.option("--check", type=common.text, metavar="CMD", help=f"{_CHECK} `default` for the team's.")
-@click.option("--review", metavar="NAME", help="Agent, or `operator`, that must approve the work; `none` for none.")
+@click.option(
+    "--review",
+    metavar="NAME",
+    shell_complete=common.complete_reviewer,
+    help="Agent, or `operator`, that must approve the work; `none` for none.",
+)
 @as_json
 @click.pass_obj
 def update(

@@ -319,7 +319,7 @@ def _approved(agent: AgentDirectory, kind: AgentType | None, asked: list[Request
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=common.complete_team)
 @click.option("--now", is_flag=True, help="Do not ask: end all workers and everything that they started.")
 @click.option("--purge", is_flag=True, help="Delete the team's files as well.")
 @as_json
