@@ -54,13 +54,14 @@ def test_the_wheel_holds_the_packages_and_nothing_else() -> None:
     with zipfile.ZipFile(WHEEL) as wheel:
         names = set(wheel.namelist())
     packages = {name.partition("/")[2] for name in committed("core/crewboard") | committed("tui/crewboard_tui")}
-    assert names == packages | {f"{NAME}.dist-info/{record}" for record in RECORDS}
+    manual = f"{NAME}.data/data/share/man/man1/crewboard.1"
+    assert names == packages | {f"{NAME}.dist-info/{record}" for record in RECORDS} | {manual}
 
 
 def test_the_sdist_holds_the_sources_and_nothing_else() -> None:
     with tarfile.open(SDIST) as sdist:
         names = {name.removeprefix(f"{NAME}/") for name in sdist.getnames()}
-    assert names == committed("core") | committed("tui") | BESIDE
+    assert names == committed("core") | committed("tui") | committed("docs/crewboard.1") | BESIDE
 
 
 def test_the_description_has_no_link_that_leads_nowhere(metadata: EmailMessage) -> None:

@@ -1,5 +1,6 @@
 """The generated parts of the reference: `python -m tests.docs.reference` writes them, a test compares them."""
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from crewboard.worker.tools.base import Tool
 from crewboard.worker.tools.registry import TOOLS
 from crewboard_tui.cli.program import crewboard
 from crewboard_tui.keymap.bindings import GROUPS, KEYS
-from tests.docs.pages import REFERENCE, replace_generated
+from tests.docs.pages import REFERENCE, ROOT, replace_generated
 
 
 def cli() -> str:
@@ -57,6 +58,59 @@ def _text(text: str) -> str:
 
 def _cell(text: str) -> str:
     return _text(text.replace("|", "\\|"))
+
+
+MAN = ROOT / "docs/crewboard.1"
+
+_CODE = re.compile(r"`([^`]+)`")
+
+
+def man() -> str:
+    """Return the manual page, which has what the page of the command line has."""
+    about = (crewboard.help or "").partition(".")[0]
+    lines = [
+        '.\\" Written by `make docs` from the program itself.',
+        '.TH CREWBOARD 1 "" crewboard "User Commands"',
+        # Commands are neither hyphenated nor spread.
+        ".nh",
+        ".ad l",
+        ".SH NAME",
+        f"crewboard \\- {_roff(about[0].lower() + about[1:])}",
+        ".SH DESCRIPTION",
+        *_man_command(crewboard, "crewboard"),
+        ".SH FILES",
+        _roff("Everything of the teams of a project is in `.crewboard/` below it."),
+        ".SH SEE ALSO",
+        _roff("The other pages of the documentation are in the folder docs/ of the sources."),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _man_command(command: click.Command, path: str) -> Iterator[str]:
+    context = click.Context(command, info_name=path)
+    if path != "crewboard":
+        yield f".SH {_roff(path).upper()}" if path.count(" ") == 1 else f".SS {_roff(path)}"
+    yield ".nf"
+    yield f"\\fB{_roff(context.get_usage().removeprefix('Usage: '))}\\fR"
+    yield ".fi"
+    for paragraph in (command.help or "").split("\n\n"):
+        line = " ".join(paragraph.split())
+        example = line.removeprefix("Example: ")
+        yield ".PP"
+        yield from [_roff(line)] if example == line else [".nf", ".RS", _roff(example), ".RE", ".fi"]
+    for option in command.params:
+        if isinstance(option, click.Option) and (record := option.get_help_record(context)) is not None:
+            yield from (".TP", f"\\fB{_roff(record[0])}\\fR", _roff(record[1]))
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from _man_command(below, f"{path} {name}")
+
+
+def _roff(text: str) -> str:
+    """Return text as roff prints it, code in bold."""
+    return _CODE.sub(r"\\fB\1\\fR", text.replace("\\", "\\e").replace("-", "\\-"))
 
 
 def keys() -> str:
@@ -137,6 +191,7 @@ def main() -> None:
     """Write all parts."""
     for name, render in PARTS.items():
         replace_generated(REFERENCE / f"{name}.md", name, render())
+    MAN.write_text(man(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+import subprocess
 from collections.abc import Iterator
 from typing import get_args
 
@@ -25,8 +26,10 @@ from crewboard.records.processes import EXIT_REASONS
 from crewboard.worker.tools.registry import TOOLS
 from crewboard_tui.cli.program import crewboard
 from crewboard_tui.render.looks import LOOKS, TASK_LOOKS
+from tests.cli.shell import clean_environment
 from tests.docs.pages import REFERENCE, ROOT, generated, marked_names, marks
-from tests.docs.reference import PARTS
+from tests.docs.reference import MAN, PARTS, man
+from tests.system import need_program
 
 _WITH_RECORDS = ("files", "messages", "dashboard")
 """Pages with a table for each record."""
@@ -38,6 +41,22 @@ _VARIABLE = re.compile(r"(?<![A-Z_])_?CREWBOARD_[A-Z]+(?:_[A-Z]+)*(?![A-Z_])")
 def test_a_generated_page_is_up_to_date(name: str) -> None:
     shown = generated(REFERENCE / f"{name}.md")
     assert shown == {name: PARTS[name]()}, f"docs/reference/{name}.md is out of date: run `make docs`"
+
+
+def test_the_manual_page_is_up_to_date_and_well_formed() -> None:
+    assert MAN.read_text(encoding="utf-8") == man(), "docs/crewboard.1 is out of date: run `make docs`"
+    need_program("man")
+    printed = subprocess.run(
+        ["man", "--warnings", "--local-file", MAN],
+        env={**clean_environment(), "MANWIDTH": "400", "LC_ALL": "C.UTF-8"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert printed.stderr == ""
+    assert "CREWBOARD SPAWN" in printed.stdout
+    # A line that begins so is a request, and no text.
+    requests = {line.split()[0] for line in man().splitlines() if line.startswith((".", "'"))}
+    assert requests == {'.\\"', ".TH", ".SH", ".SS", ".PP", ".TP", ".nf", ".fi", ".RS", ".RE", ".nh", ".ad"}
+    assert 'eval "$(crewboard completion bash)"' in printed.stdout
 
 
 _OF_PROJECT: dict[str, type[Struct]] = {"Band": Band, "ProjectModel": ProjectModel}
