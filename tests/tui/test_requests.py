@@ -2,10 +2,12 @@
 
 import math
 import re
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from crewboard import TeamView
 from crewboard.commands import answers as decisions
 from crewboard.commands import answers as rules
 from crewboard.errors import StorageError
@@ -19,8 +21,10 @@ from crewboard.store import json_records, mailbox, roster, tasks
 from crewboard.worktrees import changes as worktree_changes
 from crewboard_tui import app as dashboard
 from crewboard_tui.actions.requests import outcome_of
+from crewboard_tui.queries import Readers, TouchedFiles
 from crewboard_tui.render.lines import plain, width_of
 from crewboard_tui.settings import Settings
+from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.views.board import Roster
 from crewboard_tui.views.requests import base as request_page
 from crewboard_tui.views.requests import plan_screen
@@ -31,7 +35,7 @@ from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.reading import Passage
 from tests.frozen import NOW, PLAN, Frozen
 from tests.matrix import default
-from tests.tui.stage import Stage, opened
+from tests.tui.stage import WAIT_TIMEOUT, Stage, opened
 
 pytestmark = pytest.mark.usefixtures("in_time")
 
@@ -259,6 +263,52 @@ async def test_what_was_read_stays_read_at_another_width(frozen: Frozen) -> None
         await stage.press("]")
         await stage.sees("PLAN v2", "% read")
         await stage.sees_not("100% read")
+
+
+async def test_what_stood_there_before_all_was_known_is_unread(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, is_known = TouchedFiles.read, threading.Event()
+
+    def wait(query: TouchedFiles, readers: Readers, view: TeamView) -> FileActivity:
+        assert is_known.wait(WAIT_TIMEOUT)
+        return read(query, readers, view)
+
+    monkeypatch.setattr(TouchedFiles, "read", wait)
+    try:
+        async with opened(frozen, 120, 36) as stage:
+            await stage.app.open_need("plan:auth-plan:req-004281")
+            # Who else has its files open is not known yet, so the fact has a line less, and one more is below it.
+            await stage.sees("Commands it names", "reading …")
+            assert "not open elsewhere" not in stage.all
+            is_known.set()
+            await stage.sees("not open elsewhere")
+            await stage.settles()
+            assert "Commands it names" not in stage.all
+            screen = stage.app.screen
+            assert isinstance(screen, BaseScreen)
+            pane = screen.query_one("#plan", LineView)
+            assert [at for at in screen.texts[0].unread if plain(pane.lines[at]).strip()] == [
+                at for at in range(pane.in_sight.stop, len(pane.lines)) if plain(pane.lines[at]).strip()
+            ]
+    finally:
+        is_known.set()
+
+
+async def test_what_is_not_painted_yet_is_unread(frozen: Frozen) -> None:
+    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": _LONG_PLAN})
+    async with opened(frozen, 80, 24) as stage:
+        await stage.app.open_need("plan:api:req-1")
+        await stage.can("a", "approve")
+        screen = stage.app.screen
+        assert isinstance(screen, BaseScreen)
+        pane = screen.query_one("#plan", LineView)
+        last = len(pane.lines) - 1
+        with stage.app.batch_update():
+            pane.scroll_to(y=last, animate=False, force=True)
+            assert last in pane.in_sight
+            screen._on_timer_update()
+            assert last in screen.texts[0].unread
+        await stage.settles()
+        assert last not in screen.texts[0].unread
 
 
 def _percent_read(stage: Stage) -> int:

@@ -12,7 +12,7 @@ took half of the time to the first picture.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, partial, wraps
+from functools import cache, partial, partialmethod, wraps
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
@@ -166,10 +166,6 @@ def painted_lightly(kind: type[S]) -> type[S]:
             timer = screen._settled_timer = screen.set_interval(UPDATE_PERIOD, settled, name="paint", pause=True)
         return timer
 
-    def on_timer_update(screen: S) -> None:
-        paint(screen)
-        screen.after_paint()
-
     def compositor_refresh(screen: S) -> None:
         if screen.app._batch_count:
             # Textual renders the screen here, and then does not show it.
@@ -184,9 +180,17 @@ def painted_lightly(kind: type[S]) -> type[S]:
             screen._update_timer.resume()
 
     changed = {"__init__": init, "_update_timer": property(update_timer), "_compositor_refresh": compositor_refresh}
+    on_timer_update = partialmethod(_paint_and_note, paint)
     for name, own in {**changed, "_on_timer_update": on_timer_update, "_on_idle": on_idle}.items():
         setattr(kind, name, own)
     return kind
+
+
+def _paint_and_note(screen: S, paint: Callable[[S], None]) -> None:
+    is_held = bool(screen.app._batch_count)
+    paint(screen)
+    if not is_held:
+        screen.after_paint()
 
 
 def switches_at_once(kind: type[A]) -> type[A]:

@@ -123,15 +123,19 @@ class ReadText:
         for at in self._in_sight():
             shown, start, end = self._places[at]
             shown[start:end] = b"\1" * (end - start)
-        if self._sought is not None and not self._places[self._sought].is_shown:
-            self._out_of_reach = self._sought
-        self._sought = None
+        if self._context.is_answered:
+            if self._sought is not None and not self._places[self._sought].is_shown:
+                self._out_of_reach = self._sought
+            self._sought = None
 
     def _in_sight(self) -> Iterable[int]:
-        """Return the lines that stand on the screen; one that is cut at the right edge does not, as a whole."""
+        """Return the lines that stand on the screen; one that is cut at the right edge does not, as a whole.
+
+        Until all is read that the screen asked, none does: a fact that is a line longer then moves those below it.
+        """
         pane = self._pane
-        if pane.lines is not self._lines:
-            return ()  # another text is in the pane
+        if pane.lines is not self._lines or not self._context.is_answered:
+            return ()  # another text is in the pane, or what is there moves
         return (at for at in pane.in_sight if self._widths[at] <= pane.line_width)
 
     @property
@@ -152,6 +156,8 @@ class ReadText:
     @property
     def progress(self) -> str:
         """Return how much of the text was on the screen, with what the next paint shows."""
+        if not self._context.is_answered:
+            return "reading …"
         left = set(self.unread).difference(self._in_sight())
         sizes = [place.end - place.start for place in self._places]
         read = sum(size for at, size in enumerate(sizes) if at not in left)
