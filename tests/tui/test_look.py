@@ -86,6 +86,20 @@ async def test_one_cursor_two_fills_and_eleven_keys_in_any_view(frozen: Frozen) 
             await stage.press(*(("escape",) if keys == "n" else ()))
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+async def test_approve_is_filled_once_all_was_on_the_screen(frozen: Frozen, size: tuple[int, int]) -> None:
+    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "\n".join(f"{each}. step" for each in range(1, 41))})
+    async with opened(frozen, *size) as stage:
+        await stage.app.open_need("plan:api:req-1")
+        await stage.can("a", "approve")
+        await stage.settles()
+        assert "a approve" not in filled(stage)
+        await stage.press("pagedown", "pagedown", "pagedown", "pagedown")
+        await stage.sees("100% read")
+        await stage.settles()
+        assert filled(stage).count("a approve") == 1
+
+
 async def test_the_cursor_goes_with_the_focus(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.settles()

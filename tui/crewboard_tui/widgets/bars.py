@@ -149,6 +149,8 @@ class Footer(Struct, frozen=True):
 
     of_selection: tuple[Line, ...] = ()
     of_app: tuple[Line, ...] = ()
+    of_body: tuple[Line, ...] = ()
+    """Those that the screen shows in its body."""
 
     def line(self, width: int) -> Line:
         """Return the keys in one line: help and the way out are kept longest, then the first ones of the selection."""
@@ -189,15 +191,24 @@ def _side_by_side(pieces: Iterable[Line], kept: Container[Line]) -> Line:
     return tuple(span for piece in pieces if piece in kept for span in (Span(" "), *piece, Span(" ")))
 
 
+def _verb(key: Key, pressed: str, *, is_lit: bool) -> Line:
+    """Return a key with its label, filled if it is `lit`."""
+    if is_lit:
+        return (Span(f" {pressed} {key.label} ", "success-pill", key.id),)
+    return (Span(pressed, "key", key.id), Span(f" {key.label}", "", key.id))
+
+
 def footer_of(screen: Screen[Any]) -> Footer:
     """Return the keys that the footer of a screen shows, as far as there is space."""
     shown = [(key, pressed.split()[0]) for key, pressed in working_keys(screen) if key.footer is not None]
     shown.sort(key=lambda pair: pair[0].footer or 0)
-    pieces = {key.id: (Span(pressed, "key", key.id), Span(f" {key.label}", "", key.id)) for key, pressed in shown}
+    lit = getattr(screen, "lit_key", "")
+    pieces = {key.id: _verb(key, pressed, is_lit=key.id == lit) for key, pressed in shown}
+    of_body = tuple(pieces.pop(ident) for ident in getattr(screen, "keys_in_body", ()) if ident in pieces)
     out = next((ident for ident in _WAYS_OUT if ident in pieces), "")
     of_app = [ident for ident in (*_OF_APP, out) if ident in pieces]
     others = [pieces[ident] for ident in pieces if ident not in (*_OF_APP, *_WAYS_OUT)]
-    return Footer(tuple(others[:MOST_OF_SELECTION]), tuple(pieces[ident] for ident in of_app[-MOST_OF_APP:]))
+    return Footer(tuple(others[:MOST_OF_SELECTION]), tuple(pieces[ident] for ident in of_app[-MOST_OF_APP:]), of_body)
 
 
 VIEWS: tuple[tuple[str, str, str], ...] = (

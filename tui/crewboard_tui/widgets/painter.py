@@ -65,6 +65,7 @@ TONES = {
     "del": Tone(background="del"),
     "error-pill": Tone("on-bad", "bad", bold=True),
     "warning-pill": Tone("on-need", "need", bold=True),
+    "success-pill": Tone("on-good", "good", bold=True),
     "key": Tone("primary", bold=True),
     "tab": Tone("primary", bold=True, underline=True),
     "marked": Tone("warning", bold=True),

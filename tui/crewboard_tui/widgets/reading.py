@@ -155,14 +155,23 @@ class ReadText:
 
     @property
     def progress(self) -> str:
+        """Return how much of the text was on the screen, in words."""
+        return f"{self.percent}% read" if self._context.is_answered else "reading …"
+
+    @property
+    def percent(self) -> int:
         """Return how much of the text was on the screen, with what the next paint shows."""
-        if not self._context.is_answered:
-            return "reading …"
         left = set(self.unread).difference(self._in_sight())
         sizes = [place.end - place.start for place in self._places]
         read = sum(size for at, size in enumerate(sizes) if at not in left)
         percent = _WHOLE * read // sum(sizes) if sum(sizes) else _WHOLE * (not left)
-        return f"{min(percent, _WHOLE - self.hides)}% read"
+        return min(percent, _WHOLE - self.hides)
+
+    @property
+    def below(self) -> int:
+        """Return how many lines stand below those that are in sight."""
+        in_sight = self._pane.in_sight
+        return len(self._lines) - in_sight.stop if in_sight else 0
 
     # ------------------------------------------------------------------------------------------ before a yes
 

@@ -144,19 +144,25 @@ class RequestPage:
         )
 
     def head_lines(self) -> list[Line]:
-        """Return who asks, since when, and under which hash; below it what has become of it."""
+        """Return who asks, since when, and under which hash; below it for which task."""
+        asks, *task = self.who_lines()
+        beside = (*asks, Span("  "), *self.binding_line)
+        splits = width_of(beside) > self._screen.size.width - 2 and self._screen.size.height >= TALL
+        return [*([asks, self.binding_line] if splits else [beside]), *task]
+
+    @property
+    def binding_line(self) -> Line:
+        """Return what an answer is bound to."""
+        return (Span("SHA ", "dim"), say(f"{self.seen.sha256[:6]}…"), Span("  REQ ", "dim"), say(self.seen.id))
+
+    def who_lines(self) -> list[Line]:
+        """Return who asks, and since when; below it for which task."""
         request, view = self.seen, self._context.snapshot.view
         agent = view.agent(request.from_)
         who = f"{request.from_} ({agent.type}, pid {agent.pid or '—'})" if agent else request.from_
         waiting = format_age(self._context.now - request.created_at)
         waits = () if self.outcome else (Span("  WAITING ", "dim"), Span(waiting))
-        asks: Line = (Span("FROM ", "dim"), say(who, "bold"), *waits)
-        binds: Line = (
-            Span("SHA ", "dim"), say(f"{request.sha256[:6]}…"), Span("  REQ ", "dim"), say(request.id)
-        )  # fmt: skip
-        beside = (*asks, Span("  "), *binds)
-        splits = width_of(beside) > self._screen.size.width - 2 and self._screen.size.height >= TALL
-        lines: list[Line] = [asks, binds] if splits else [beside]
+        lines: list[Line] = [(Span("FROM ", "dim"), say(who, "bold"), *waits)]
         if agent is not None and agent.task is not None:
             subject = next((task.subject for task in view.tasks if task.id == agent.task), "")
             lines.append((Span("TASK ", "dim"), say(f"#{agent.task} {subject}")))
@@ -190,7 +196,17 @@ def asked(request: Request) -> str:
 
 def plan_text(request: Request, touches: FileActivity | None, now: float, width: int) -> Iterator[Passage]:
     """Yield a plan and what was submitted with it; `touches` is None until it is read."""
-    yield Passage(named(request, "plan"), markdown_lines(str(request.payload.get("plan", "")), width))
+    yield plan_alone(request, width)
+    yield from plan_lists(request, touches, now, width)
+
+
+def plan_alone(request: Request, width: int) -> Passage:
+    """Return a plan without what was submitted with it."""
+    return Passage(named(request, "plan"), markdown_lines(str(request.payload.get("plan", "")), width))
+
+
+def plan_lists(request: Request, touches: FileActivity | None, now: float, width: int) -> Iterator[Passage]:
+    """Yield what was submitted with a plan; `touches` is None until it is read."""
     for at, lines in enumerate(file_lines(request, touches, now, width)):
         if not at:
             yield Passage(named(request, "files"), [(), (Span(_FILES, "bold"),)])
@@ -227,20 +243,24 @@ def texts(value: object) -> list[str]:
     return [safe_line(str(each).strip(" \t\n").replace("\n", " ␊ ")) for each in values]
 
 
-def plan_impact_lines(request: Request, touches: FileActivity | None, now: float) -> list[Line]:
-    """Return files, commands and risk, one line each; `touches` is None until it is read."""
+def plan_impact_lines(request: Request, touches: FileActivity | None, now: float, *, lists: bool = False) -> list[Line]:
+    """Return files, commands and risk, one line each; `touches` is None until it is read.
+
+    With `lists`, without what the lists say that stand beside it.
+    """
     payload = request.payload
     lines: list[Line] = []
     if files := _files(payload):
-        lines.append((_label("FILES"), *_touches(request, files, touches, now)))
-    if commands := _run(payload.get("commands")):
+        names: Line = () if lists else (Span(" · ", "dim"), say(" · ".join(files), "dim"))
+        lines.append((_label("FILES"), *_touches(request, files, touches, now), *names))
+    if (commands := _run(payload.get("commands"))) and not lists:
         lines.append((_label("COMMANDS"), Span("bash: "), say(" · ".join(commands))))
     if runs := _run(collisions.run_on_your_machine(payload)):
         said = f"{executed_files.RUNS}: {' · '.join(runs)}"
         lines.append((Span(f"{'MACHINE':<{LABEL}}", "warning bold"), say(said, "warning")))
     if payload.get("why"):
         lines.append((_label("WHY"), say(str(payload["why"]))))
-    if payload.get("risk"):
+    if payload.get("risk") and not lists:
         lines.append((Span(f"{'RISK':<{LABEL}}", "warning bold"), say(str(payload["risk"]))))
     return lines
 
@@ -277,20 +297,19 @@ def _label(text: str) -> Span:
 
 
 def _touches(request: Request, files: list[str], touches: FileActivity | None, now: float) -> Line:
-    """Return the number of files and who else has them open, then their names."""
+    """Return the number of files and who else has them open."""
     count = Span(counted(len(files), "file"))
-    names = (Span(" · ", "dim"), say(" · ".join(files), "dim"))
     if touches is None:
-        return (count, *names)
+        return (count,)
     shared = {path: touches.others(path, request.from_, now) for path in files}
     both = [path for path in files if shared[path]]
     if not both:
-        return (count, Span(" · not open elsewhere", "success"), *names)
+        return (count, Span(" · not open elsewhere", "success"))
     who = sorted({touch.agent for path in both for touch in shared[path]})
     clash = any(touch.changed for path in both for touch in shared[path])
     warning = Span("  ⚠ overlap", "warning bold") if clash else Span("")
     which = "" if len(files) == 1 else "all " if both == files else f"{len(both)} "
-    return (count, Span(f" · {which}also open in {', '.join(who)}", "warning" if clash else ""), warning, *names)
+    return (count, Span(f" · {which}also open in {', '.join(who)}", "warning" if clash else ""), warning)
 
 
 def file_lines(request: Request, touches: FileActivity | None, now: float, width: int) -> Iterator[list[Line]]:

@@ -1,9 +1,11 @@
 """Reviewing a plan, or a permission: all of it to read, then one key."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from textual import on
+from textual.app import ComposeResult
+from textual.containers import Horizontal
 from textual.widget import Widget
 
 from crewboard import Request
@@ -11,11 +13,13 @@ from crewboard.commands import answers
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.readmodel.mail import display_name, question_in
 from crewboard.records.agents import Deviations
+from crewboard.records.base import counted
 from crewboard_tui.actions.registry import Action, Layer, Selection
 from crewboard_tui.actions.requests import newest_of, revision_of
 from crewboard_tui.compose.draft_input import DraftInput
 from crewboard_tui.queries import Query, Snapshot, TouchedFiles
-from crewboard_tui.render.lines import Line, Span, exact_lines, one_line, plain, say
+from crewboard_tui.render.formats import share_bar
+from crewboard_tui.render.lines import Line, Span, exact_lines, one_line, plain, rule_line, say
 from crewboard_tui.views.base import AppContext, BaseScreen
 from crewboard_tui.views.requests.base import (
     LABEL,
@@ -23,19 +27,44 @@ from crewboard_tui.views.requests.base import (
     deviation_line,
     hang_facts,
     overlap_lines,
+    plan_alone,
     plan_impact_lines,
+    plan_lists,
     plan_text,
     revision_text,
 )
 from crewboard_tui.views.requests.feedback import Feedback, PlanEditor
 from crewboard_tui.views.requests.terms import TermsList
-from crewboard_tui.views.rows import MEDIUM, SHORT, permission_text, review_text
+from crewboard_tui.views.rows import MEDIUM, SHORT, TALL, permission_text, review_text
 from crewboard_tui.widgets.bars import StaticLines, title
 from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.reading import Passage, ReadText, named
 
 _FACT_LINES = 4
 """Lines of one fact at most; the lists are below the plan in full."""
+
+_WHOLE = 1000
+"""Lines of a fact that stands beside the plan: more do not fit, so that it stands above it."""
+
+_DESK = 110
+"""Columns from which the facts of a plan stand beside it."""
+
+_STAKES = 42
+"""Columns of their pane at least: it takes those that the text has no use for."""
+
+_END = "end of the plan"
+
+_MEASURE = 78
+"""Cells of a line of a plan at most: longer ones are hard to read."""
+
+_METER = 10
+"""Cells of the bar that shows how much was read."""
+
+_ANSWERS = (
+    "request.approve", "request.rule", "request.rule_for", "request.deny", "request.edit", "edit.send",
+    "request.ask_back", "request.compare", "request.terms",
+)  # fmt: skip
+"""The keys that stand below the meter, in this order."""
 
 _EDITING = "not while you edit"
 
@@ -60,7 +89,12 @@ class ReviewScreen(BaseScreen):
         self._asked = ReadText(context, self, "#plan")
         """What is asked. The comparison of two revisions is shown in the same pane."""
         self._compared = ReadText(context, self, "#plan")
-        self.texts = (self._asked, self._compared)
+        self._beside = ReadText(context, self, "#stakes")
+        """The facts that are not in the text of what is asked, because they stand beside it."""
+        self._is_apart = False
+        """True while the text of what is asked is without the facts, so that these must be read, too."""
+        self._was_read = False
+        self.texts = (self._asked, self._beside, self._compared)
         self._rule_for: answers.RuleFor = "agent"
         """For which agents the rule is that is offered: at first for as few as possible."""
         self.editor = PlanEditor(context, request)
@@ -86,11 +120,45 @@ class ReviewScreen(BaseScreen):
 
     def body(self) -> Iterable[Widget]:
         yield StaticLines(id="facts")
-        plan = LineView(id="plan", classes="pane", follow=False, follows=False)
-        yield plan
-        yield self.terms
-        yield self.editor
+        with Horizontal(id="desk"):
+            yield LineView(id="plan", classes="pane", follow=False, follows=False)
+            yield self.terms
+            yield self.editor
+            stakes = LineView(id="stakes", classes="pane", follow=False, follows=False)
+            # It only stands there whole, so that there is nothing to scroll.
+            stakes.can_focus = False
+            stakes.styles.width = self._stakes_width
+            yield stakes
+        yield StaticLines(id="meter")
         yield self.feedback
+
+    def compose(self) -> ComposeResult:
+        # Known before the first layout, as the size of the screen is.
+        self.set_class(self._is_plan and self.app.size.width >= _DESK, "-desk", update=False)
+        yield from super().compose()
+
+    @property
+    def _stakes_width(self) -> int:
+        return max(_STAKES, self.app.size.width - _MEASURE - 4)
+
+    @property
+    def _has_meter(self) -> bool:
+        return self.size.width >= _DESK and self.size.height >= TALL and self.panes.zoomed is None
+
+    @property
+    def keys_in_body(self) -> Sequence[str]:
+        """Return the keys that stand below the meter, and not in the footer."""
+        return _ANSWERS if self._has_meter else ()
+
+    @property
+    def lit_key(self) -> str:
+        """Return the key that is filled: that of a yes, once all of what is asked was on the screen."""
+        return "request.approve" if self._is_read else ""
+
+    @property
+    def _is_read(self) -> bool:
+        texts = (self._asked, self._beside) if self._is_apart else (self._asked,)
+        return not any(text.hides or text.unread for text in texts)
 
     @property
     def _is_plan(self) -> bool:
@@ -147,13 +215,42 @@ class ReviewScreen(BaseScreen):
         self.page.show_facts([*self._kept_edit(), *self._terms_lines(), *self.page.outcome_lines()])
         if self._choosing:
             self.terms.paint()
+        is_desk = self._show_beside()
         plan = self.query_one("#plan", LineView)
         if plan.size:  # hidden, or not laid out again yet, it has no width to break lines at
             if self._comparing and (pair := self._pair):
                 self._compared.show(self._comparison(pair, plan.line_width))
             else:
-                self._asked.show(self._whole(plan.line_width))
+                self._is_apart = is_desk
+                self._asked.show(self._whole(min(plan.line_width, _MEASURE) if self._is_plan else plan.line_width))
             self._show_progress()
+
+    def _show_beside(self) -> bool:
+        """Show the facts beside the text if they fit there as a whole; return whether they do.
+
+        One that had to be scrolled, or that another pane hides, would not be seen before a yes: such facts stand at the
+        top of the text.
+        """
+        passages = list(self._facts_beside()) if self._is_plan and self.size.width >= _DESK else []
+        room = self.query_one("#desk").size.height - 1
+        fits = 0 < sum(len(passage.lines) for passage in passages) <= room and self.panes.zoomed is None
+        if fits != self.has_class("-desk") and room > 0:
+            self.set_class(fits, "-desk")
+            self.refresh_soon()
+        stakes = self.query_one("#stakes", LineView)
+        stakes.styles.width = self._stakes_width
+        if fits and stakes.size:
+            title(stakes, " · ".join(filter(None, (self.page.seen.from_, self._agent_type))))
+            self._beside.show(passages)
+        return fits
+
+    def _facts_beside(self) -> Iterator[Passage]:
+        request, width = self.page.seen, self._stakes_width - 3
+        yield Passage(named(request, "who"), hang_facts(self.page.who_lines(), width, _WHOLE))
+        for fact in [*self._answer_before(), *self._stakes(lists=True)]:
+            yield Passage(named(request, f"{plain(fact)} beside"), hang_facts([fact], width, _WHOLE))
+        yield from plan_lists(request, self._touches, self.context.now, width)
+        yield Passage(named(request, "binding"), [(), *hang_facts([self.page.binding_line], width, _WHOLE)])
 
     def _kept_edit(self) -> list[Line]:
         """Return a note that an edited version is kept, where the plan's pane has no title to say so."""
@@ -195,9 +292,9 @@ class ReviewScreen(BaseScreen):
         known = found is not None and (found.plan == self.page.seen.id or not self.page.outcome)
         return found if known else None
 
-    def _stakes(self) -> list[Line]:
-        """Return what it touches, one line each; the whole lists are below the plan."""
-        found = plan_impact_lines(self.page.seen, self._touches, self.context.now)
+    def _stakes(self, *, lists: bool = False) -> list[Line]:
+        """Return what it touches, one line each; the whole lists are below the plan, or with `lists` below these."""
+        found = plan_impact_lines(self.page.seen, self._touches, self.context.now, lists=lists)
         found += overlap_lines(self.page.seen, self.context.snapshot.view)
         if self._deviations is not None:
             found.append(deviation_line(self.page.seen, self._deviations))
@@ -229,6 +326,10 @@ class ReviewScreen(BaseScreen):
 
     def _whole(self, width: int) -> Iterator[Passage]:
         request = self.page.seen
+        if self._is_apart:
+            yield plan_alone(request, width)
+            yield Passage("", [(), (Span(f" {_END} ".center(width, "╌"), "dim"),)])
+            return
         yield from self._facts_at_top(width)
         yield Passage("", [()])
         if self._is_plan:
@@ -250,7 +351,34 @@ class ReviewScreen(BaseScreen):
     @on(LineView.Scrolled)
     def _show_progress(self) -> None:
         text = self._compared if self._comparing else self._asked
-        title(self.query_one("#plan", LineView), self._title(), text.progress)
+        title(self.query_one("#plan", LineView), self._title(), "" if self._has_meter else text.progress)
+        self._paint_meter()
+
+    def _paint_meter(self) -> None:
+        """Paint the rule that shows how much was read, and below it the answers."""
+        if not self.is_ready:
+            return
+        lines: list[Line] = []
+        if self._has_meter:
+            texts = [self._compared] if self._comparing else [self._asked, *[self._beside] * self._is_apart]
+            percent, below = min(text.percent for text in texts), texts[0].below
+            bar = plain(share_bar(percent / 100, _METER)).strip()
+            read = min(texts, key=lambda text: text.percent).progress
+            words = f"{read} · {counted(below, 'line')} below" if below else read
+            name = "what changed" if self._comparing else "decided" if self.page.outcome else "your answer"
+            answers = tuple(span for piece in self._footer.of_body for span in (Span("  "), *piece))
+            lines = [rule_line(name, f"{bar} {words}", (), 0, self.size.width, is_focused=False), answers]
+        self.query_one("#meter", StaticLines).show(lines)
+
+    def paint_keys(self) -> None:
+        super().paint_keys()
+        self._paint_meter()
+
+    def after_paint(self) -> None:
+        super().after_paint()
+        if self._was_read != self._is_read:
+            self._was_read = not self._was_read
+            self.paint_keys_soon()
 
     def _show_mode(self) -> None:
         """Plan, editor and feedback box, as they are used now."""
@@ -323,7 +451,11 @@ class ReviewScreen(BaseScreen):
 
     def _holds_back(self, key: str) -> bool:
         """Return True if part of what is asked is unread, so that the key does not act yet; show what is unread."""
-        if not self._asked.holds_back(key, "approves"):
+        text = self._asked
+        if self._is_apart and (self._beside.unread or (self._beside.hides and not (text.unread or text.hides))):
+            text = self._beside
+        # What stands beside the text is in sight as a whole; until it is, no second press acts.
+        if not text.holds_back(key, "approves") and not (text is self._beside and text.unread):
             return False
         if self._comparing:
             self._compare()
