@@ -40,7 +40,7 @@ class LocalServer:
 
 def find() -> list[LocalServer]:
     """Look at the usual ports of this machine at once; return the servers that list models."""
-    with ThreadPoolExecutor(len(PORTS)) as pool:
+    with ThreadPoolExecutor() as pool:
         return [found for found in pool.map(_look, PORTS) if found is not None]
 
 

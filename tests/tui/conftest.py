@@ -53,6 +53,12 @@ def in_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
+def _no_local_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Find no server of models that happens to run on this machine."""
+    monkeypatch.setattr("crewboard.local_servers.PORTS", {})
+
+
+@pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a key act as soon as lines were painted that it has shown; a person is given a moment to look at them."""
     monkeypatch.setattr("crewboard_tui.widgets.reading.TO_LOOK", 0.0)
