@@ -122,6 +122,8 @@ class ModelServer:
         self._stop = asyncio.Event()
 
     def __enter__(self) -> Self:
+        # Before it is up: on a busy machine, a client would give up while the first request waits for this.
+        openapi.load()
         self._thread.start()
         if not self._up.wait(START_TIMEOUT):
             raise TimeoutError("the offline model did not come up")

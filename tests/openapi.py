@@ -40,6 +40,12 @@ judges = False
 """Tests are judged, measurements are not."""
 
 
+def load() -> None:
+    """Make what judges, once. It takes two seconds of processor time, which no client should wait for."""
+    _components()
+    sdk_types.load()
+
+
 @cache
 def _components() -> dict[str, Any]:
     whole = json.loads(files("llm_comply").joinpath("specs/anthropic.json").read_bytes())

@@ -18,6 +18,13 @@ _OTHER_ERROR = "request_too_large"
 """A type of error that the SDK does not name: page `errors` of the API's documents has it for HTTP 413."""
 
 
+def load() -> None:
+    """Make all that `misfits` judges by."""
+    _types(beta=False)
+    _types(beta=True)
+    _answers()
+
+
 def misfits(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401  any JSON
     """Yield what of a value does not fit, with its place. `name` is that of its schema in the OpenAPI document."""
     whole, _, part = name.partition("/properties/")

@@ -20,12 +20,19 @@ from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import common, doctor
 from crewboard_tui.cli.common import Session
 from tests.cli.shell import Cli, Ran
+from tests.crew import WAIT_TIMEOUT
 from tests.frozen import NOW, make_empty
 from tests.model import ModelServer, calls, says
 from tests.placed import add_host
 from tests.postgres import close_connections, end_leases
 from tests.raw import Raw, RawServer, as_json, sse
 from tests.worker.test_odd_replies import STOP, call, end, start
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait as long for a server of the tests as a busy machine takes."""
+    monkeypatch.setattr(doctor, "_TRY_TIMEOUT", WAIT_TIMEOUT)
 
 
 @pytest.fixture
@@ -184,6 +191,8 @@ def test_doctor_tries_a_server_as_an_agent_uses_it(cli: Cli) -> None:
     assert server.requests[0]["stream"] is True
 
 
+# Four processes, one after the other, import the SDK.
+@pytest.mark.timeout(600)
 def test_doctor_calls_each_model_in_use_once(cli: Cli) -> None:
     with ModelServer(script=[calls("glob", pattern="README*")] * 4) as server:
         shell = cli.with_environment(ANTHROPIC_BASE_URL=server.url, ANTHROPIC_AUTH_TOKEN="local")
