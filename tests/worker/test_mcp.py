@@ -32,7 +32,7 @@ from crewboard.worker.tools import mcp
 from crewboard.worker.tools.base import Outcome, Tool
 from crewboard.worker.tools.permissions import judge_call
 from crewboard.worker.tools.registry import ToolRegistry
-from tests.crew import Crew, contents, eventually
+from tests.crew import WAIT_TIMEOUT, Crew, contents, eventually
 from tests.model import calls, says
 from tests.worker.mcp_server import PICTURE
 
@@ -90,7 +90,9 @@ def test_an_agent_uses_servers_and_goes_on_without_others(crew_on: Make, tmp_pat
         calls("mcp__new__anything"),
         says("done"),
     )
-    assert crew.run("clock", "code", "what time is it?", unsafe_no_sandbox=True).text == "done"
+    asked_for = crew.hire("clock", "code", "what time is it?", unsafe_no_sandbox=True)
+    # A server of the SDK imports for seconds, and the worker waits for it as long as this.
+    assert crew.answer(asked_for, mcp.START_TIMEOUT + WAIT_TIMEOUT).text == "done"
 
     asked = crew.model.asked_by("clock")
     offered = {tool["name"]: tool for tool in asked[0]["tools"]}
