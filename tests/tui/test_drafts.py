@@ -10,7 +10,7 @@ from crewboard.commands import answers
 from crewboard.store.operators import OpenDashboard, file_for
 from crewboard_tui import session
 from crewboard_tui.app import CrewboardApp
-from crewboard_tui.drafts import HIRE, SENT_KEPT, Drafts, SentTexts
+from crewboard_tui.drafts import HIRE, SENT_KEPT, Drafts, LineNote, SentTexts, notes_on
 from crewboard_tui.settings import Settings
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import opened
@@ -270,3 +270,8 @@ def test_a_sent_text_with_a_key_in_it_is_not_written_down(tmp_path: Path) -> Non
     sent.add("use sk-ant-api03-abcdefghijklmnop")
     assert sent.texts
     assert SentTexts(tmp_path / "sent.json").texts == []
+
+
+def test_notes_are_in_the_order_of_their_lines() -> None:
+    notes = [LineNote("ann", "a.py", sign, number, "text") for sign, number in ((" ", 7), ("-", 52), ("+", 53))]
+    assert [*notes_on("ann", {note.draft: "why?" for note in reversed(notes)})] == notes

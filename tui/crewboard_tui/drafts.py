@@ -69,7 +69,8 @@ class LineNote(NamedTuple):
 def notes_on(agent: str, drafts: Mapping[str, str]) -> dict[LineNote, str]:
     """Return the notes on an agent's changes that were not sent, by path and line."""
     found = {note: text for name, text in drafts.items() if text.strip() and (note := _note(name)) is not None}
-    return {note: found[note] for note in sorted(found) if note.agent == agent}
+    notes = sorted(found, key=lambda note: (note.path, note.number, note.kind))
+    return {note: found[note] for note in notes if note.agent == agent}
 
 
 def _note(draft: str) -> LineNote | None:
