@@ -101,10 +101,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 # First, because pytest-xdist reads the groups in its own hook.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give tests that share a team, or targets, to one test process; otherwise each process would make its own."""
+    """Give tests that share a team, or targets, to one test process; otherwise each process would make its own.
+
+    Those that may take long begin first, so that the other processes have something to do meanwhile.
+    """
     for item in items:
         if isinstance(item, pytest.Function) and not _OF_MODULES.isdisjoint(item.fixturenames):
             item.add_marker(pytest.mark.xdist_group(item.module.__name__))
+    items.sort(key=_own_timeout, reverse=True)
+
+
+def _own_timeout(item: pytest.Item) -> float:
+    mark = item.get_closest_marker("timeout")
+    return 0 if mark is None else float(mark.args[0])
 
 
 @pytest.hookimpl(wrapper=True)

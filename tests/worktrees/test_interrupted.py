@@ -291,6 +291,7 @@ def _again(home: Home, act: Callable[[], object]) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("how", "rounds"),
     [
