@@ -155,6 +155,12 @@ def test_a_permission_is_allowed_or_refused(mirrored: TeamDirectory) -> None:
     assert hook.answer()["decision"] == {"behavior": "deny", "message": "Not allowed by operator: not there"}
 
 
+def test_the_line_about_a_call_of_a_server_shows_its_arguments(mirrored: TeamDirectory, quiet_signals: None) -> None:
+    event = permission_event(mirrored.root, tool_name="mcp__db__run", tool_input={"q": "drop\nx", "description": "ok"})
+    assert gate.ask_permission(mirrored.path, "alpha", event, limit=0) is None
+    assert requests.load_all(mirrored)[0].payload["summary"] == '{"q": "drop\\nx", "description": "ok"}'
+
+
 @pytest.mark.parametrize("made", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
 def test_only_a_regular_file_is_read_for_a_diff(tmp_path: Path, made: Callable[[Path], None]) -> None:
     made(path := tmp_path / "file")

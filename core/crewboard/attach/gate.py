@@ -3,6 +3,7 @@
 A hook files the request and waits. It holds a lease meanwhile: a request whose hook is gone can do nothing any more.
 """
 
+import json
 import os
 import re
 import select
@@ -142,11 +143,14 @@ def _ask_permission(team: TeamDirectory, author: str, event: dict[str, Any], lim
     tool, given = str(event.get("tool_name", "")), event.get("tool_input")
     call: dict[str, Any] = given if isinstance(given, dict) else {}
     call = {_RENAMED.get(key, key): value for key, value in call.items()}
-    subject = call.get("command") or call.get("path") or call.get("url") or call.get("description") or ""
+    subject = call.get("command") or call.get("path") or call.get("url")
+    if not subject and call:
+        # Of a call of a server, no part is known to say what it does.
+        subject = json.dumps(call, ensure_ascii=False)
     payload: dict[str, JsonValue] = {
         "tool": tool,
         "input": call,
-        "summary": first_line(str(subject)),
+        "summary": first_line(str(subject or "")),
         "diff": _diff(tool, call),
         "scope": None,
     }
