@@ -91,6 +91,14 @@ def test_a_page_uses_the_words_of_the_glossary(page: Path) -> None:
     assert _OUTDATED.findall(_GENERATED.sub("", prose(page))) == []
 
 
+def test_measured_figures_of_the_readme_are_those_of_the_page() -> None:
+    section = prose(ROOT / "README.md").partition("Measured on")[2].partition("\n## ")[0]
+    figures = re.findall(r"[\d.]+ (?:ms|MiB|%)", section)
+    measured = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
+    assert len(figures) >= 3
+    assert [figure for figure in figures if f" {figure}" not in measured] == []
+
+
 def test_every_page_is_in_an_index() -> None:
     indexes = [page for page in pages() if page.name == "README.md"]
     linked = {(page.parent / link.partition("#")[0]).resolve() for page in indexes for link in links(page)}
