@@ -124,13 +124,18 @@ class ProjectModel(Struct, frozen=True, forbid_unknown_fields=True):
         return Size(*(parse_tokens(str(each)) if each is not None else None for each in (self.window, self.reply)))
 
 
+def project_file(root: Path) -> Path:
+    """Return where a project describes its models."""
+    return root / ".crewboard" / "models.toml"
+
+
 def of_project(root: Path) -> dict[str, ProjectModel]:
     """Return the models that the project's `.crewboard/models.toml` describes, by their ids.
 
     Raises:
         BadDataError: The file is damaged.
     """
-    path = root / ".crewboard" / "models.toml"
+    path = project_file(root)
     if not path.exists():
         return {}
     if path.is_symlink():

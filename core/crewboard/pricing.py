@@ -75,6 +75,11 @@ def load_shipped() -> Prices:
     return _read(_SHIPPED)
 
 
+def project_file(root: Path) -> Path:
+    """Return where a project has prices of its own."""
+    return root / ".crewboard" / "prices.toml"
+
+
 def load(root: Path) -> Prices:
     """Return the shipped table, overridden by the project's `.crewboard/models.toml` and `prices.toml`.
 
@@ -85,7 +90,7 @@ def load(root: Path) -> Prices:
     if described := {name: each.price for name, each in models.of_project(root).items() if each.price is not None}:
         bands = {name: [_band(root, name, price)] for name, price in described.items()}
         shipped = Prices({**shipped.bands, **bands}, shipped.as_of, shipped.per_1000_web_searches)
-    own = root / ".crewboard" / "prices.toml"
+    own = project_file(root)
     if not own.exists():
         return shipped
     if own.is_symlink():
@@ -114,8 +119,7 @@ def _band(root: Path, name: str, price: dict[str, float]) -> Band:
     try:
         return convert({"cache_read": price.get("input"), "cache_write": price.get("input"), **price}, Band)
     except ValueError as error:
-        where = root / ".crewboard" / "models.toml"
-        raise BadDataError(f"{where} cannot be used: {name}: its price: {error}") from error
+        raise BadDataError(f"{models.project_file(root)} cannot be used: {name}: its price: {error}") from error
 
 
 def _read(path: Path) -> Prices:

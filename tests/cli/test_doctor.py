@@ -300,3 +300,25 @@ def test_doctor_tells_a_refused_key_from_an_unknown_model() -> None:
 def test_doctor_tries_no_offline_model(offline: Cli) -> None:
     assert "the offline model" in detail(offline("doctor", "--try", "--json"), "model")
     offline("doctor", "--model", "m").refused(2, "--model is for --try")
+
+
+def test_info_names_every_path_and_makes_nothing(cli: Cli, tmp_path: Path) -> None:
+    homes = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "XDG_STATE_HOME": str(tmp_path / "state")}
+    mine = cli.with_environment(**homes)
+    before = sorted(tmp_path.rglob("*"))
+    found = {each["name"]: each for each in mine("info", "--json").json}
+    assert sorted(tmp_path.rglob("*")) == before
+    assert found["workspace"] == {"name": "workspace", "path": str(tmp_path), "exists": True}
+    assert found["models"]["path"] == f"{tmp_path}/.crewboard/models.toml"
+    assert found["keys"] == {"name": "keys", "path": f"{tmp_path}/config/crewboard/keys.toml", "exists": False}
+    assert found["drafts"]["path"] == f"{tmp_path}/state/crewboard/drafts"
+    (tmp_path / "config/crewboard").mkdir(parents=True)
+    (tmp_path / "config/crewboard/keys.toml").touch()
+    lines = mine("info").out.splitlines()
+    assert f"keys         {tmp_path}/config/crewboard/keys.toml" in lines
+    assert f"profiles     {tmp_path}/config/crewboard/profiles  (not there)" in lines
+
+
+def test_info_names_each_team(cli: Cli, tmp_path: Path) -> None:
+    assert cli("team", "create", "other").code == 0
+    assert f"team other   {tmp_path}/.crewboard/other" in cli("info").out.splitlines()

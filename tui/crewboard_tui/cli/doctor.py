@@ -52,7 +52,7 @@ from crewboard.sandbox import git as sandbox_git
 from crewboard.sandbox import level, policy
 from crewboard.store import hosts, roster
 from crewboard.store.interface import SCHEMA_VERSION
-from crewboard.store.layout import TeamDirectory, team_directories
+from crewboard.store.layout import HOME, TeamDirectory, team_directories
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, say, say_json
 
@@ -740,3 +740,51 @@ def models_in_use(team: Team) -> list[str]:
         hire.choose_model(kind, None, environment, config) for kind in kinds if type_files.is_trusted(kind, environment)
     ]
     return list(dict.fromkeys([*(member.model for member in config.members if member.model), *new]))
+
+
+@click.command()
+@as_json
+@click.pass_obj
+def info(session: Session, as_json: bool) -> None:
+    """Print every path that crewboard uses here, and whether it exists.
+
+    These are the program, the workspace and its teams, what the project may say, your own files, and what is kept of
+    you. Nothing is made or changed.
+    """
+    paths = _paths(session)
+    if as_json:
+        say_json([{"name": name, "path": str(path), "exists": os.path.lexists(path)} for name, path in paths.items()])
+        return
+    width = max(map(len, paths))
+    for name, path in paths.items():
+        say(f"{name:<{width}}  {path}{'' if os.path.lexists(path) else '  (not there)'}")
+
+
+def _paths(session: Session) -> dict[str, Path]:
+    from crewboard.commands import profiles
+    from crewboard.protocol import supervisor_client
+    from crewboard.store import ownership
+    from crewboard.supervisor.notifier import HOOK_FILE
+    from crewboard_tui.keymap.user_file import keymap_path
+    from crewboard_tui.settings import Settings
+
+    root = session.root
+    mine = Settings.read(os.environ)
+    own = {"drafts": mine.drafts, "sent texts": mine.sent, "last visits": mine.visits, "theme": mine.remembers}
+    return {
+        "program": Path(sys.executable),
+        "workspace": root,
+        "teams": root / HOME,
+        **{f"team {team.path.name}": team.path for team in team_directories(root)},
+        "models": models.project_file(root),
+        "prices": pricing.project_file(root),
+        **dict(zip(("types", "types too"), (root / folder for folder in type_files.FOLDERS), strict=True)),
+        "skills": root / type_files.SKILLS_FOLDER,
+        "MCP servers": root / mcp_servers.FILE,
+        "keys": keymap_path(),
+        "hook": env.config_home(os.environ) / HOOK_FILE,
+        "profiles": profiles.folder(os.environ),
+        **{name: path for name, path in own.items() if path is not None},
+        "secret": ownership.secret_file(),
+        "sockets": supervisor_client.socket_folders(os.environ)[0],
+    }

@@ -91,6 +91,7 @@ SECTIONS = {
         "import": ("teams:import_", "Replace all that is stored of a new team by what `export` wrote into DIR."),
         "hosts": ("hosts:hosts", "List the hosts of the team, and what each runs."),
         "doctor": ("doctor:doctor", "Check the setup and suggest fixes."),
+        "info": ("doctor:info", "Print every path that crewboard uses here, and whether it exists."),
         "host": ("hosts:host", "Run agents of a team in PostgreSQL on this machine, until Ctrl-C."),
         "supervisor": (
             "control:supervisor",
@@ -105,8 +106,8 @@ _FOR_DASHBOARD = f"{', '.join(common.BOARD_OPTIONS[:-1])} and {common.BOARD_OPTI
 
 READING = frozenset({
     None, "board", "serve", "status", "watch", "wait", "inbox", "requests", "tasks", "changes", "journal", "log",
-    "audit", "away", "export", "team", "types", "skills", "mcp", "profiles", "keys", "completion", "doctor", "demo",
-    "supervisor", "attach", "hosts",
+    "audit", "away", "export", "team", "types", "skills", "mcp", "profiles", "keys", "completion", "doctor", "info",
+    "demo", "supervisor", "attach", "hosts",
 })  # fmt: skip
 """Commands that can be used on a foreign team. The dashboard is read-only there."""
 
