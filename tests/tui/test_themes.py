@@ -14,6 +14,7 @@ from crewboard_tui.render.themes import CONTRAST, DARK, LIGHT
 from crewboard_tui.settings import Settings
 from tests.frozen import Frozen
 from tests.tui.stage import opened
+from tests.tui.test_look import ground, painted
 
 
 def luminance(colour: Color) -> float:
@@ -38,8 +39,37 @@ def test_text_can_be_read_on_whatever_it_stands(theme: Theme, least: float) -> N
         *product([*texts, more["info"], more["muted"]], grounds),
         (more["on-need"], more["need"]),
         (more["on-bad"], more["bad"]),
+        (more["on-good"], more["good"]),
+        # Lines of a diff: the text, its signs, and the marks of Markdown's code.
+        *product([theme.foreground, theme.success, more["info"]], [more["add"]]),
+        *product([theme.foreground, theme.error, more["info"]], [more["del"]]),
     ]
     assert {pair: ratio(*pair) for pair in pairs if ratio(*pair) < least} == {}
+
+
+@pytest.mark.parametrize("theme", [DARK, LIGHT, CONTRAST])
+def test_what_is_drawn_can_be_seen(theme: Theme) -> None:
+    assert ratio(theme.variables["trace"], theme.background) >= 3
+
+
+@pytest.mark.parametrize(("theme", "least"), [(DARK, 4.5), (LIGHT, 4.5), (CONTRAST, 7.0)])
+async def test_a_placeholder_can_be_read(frozen: Frozen, theme: Theme, least: float) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        stage.app.theme = theme.name
+        for keys, words in (("! !", "Feedback · Tab"), ("escape n", "offline model")):
+            await stage.press(*keys.split())
+            await stage.sees(words)
+            await stage.settles()
+            for cells in painted(stage):
+                at = "".join(cell.text for cell in cells).find(words)
+                style = cells[at].style
+                if at >= 0 and style is not None and style.color is not None:
+                    assert not style.dim
+                    colour = style.color.get_truecolor().hex
+                    assert ratio(colour, ground(cells[at])) >= least, words
+                    break
+            else:
+                raise AssertionError(f"{words} has no colour")
 
 
 def test_the_frame_of_high_contrast_can_be_seen() -> None:
