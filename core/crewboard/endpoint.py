@@ -46,6 +46,37 @@ _PLATFORM_KEYS: dict[str, tuple[str, ...]] = {
 _PACKAGES = {"bedrock": "boto3", "vertex": "google.auth"}
 """The packages with which that client finds other credentials; crewboard's extra has the platform's name."""
 
+_MAY_GIVE = {
+    "bedrock": (
+        "AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "BOTO_CONFIG",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    ),
+    "vertex": (
+        "GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP", "KUBERNETES_SERVICE_HOST", "K_SERVICE",
+        "APPENGINE_RUNTIME",
+    ),
+}  # fmt: skip
+"""Variables by which these packages may find credentials, other than those with the path of a file."""
+
+_GIVES = {
+    "bedrock": "set AWS_PROFILE, AWS_ACCESS_KEY_ID or AWS_BEARER_TOKEN_BEDROCK",
+    "vertex": "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a file",
+    "foundry": "set ANTHROPIC_FOUNDRY_API_KEY",
+}
+"""What gives credentials for a platform."""
+
+_MACHINE = Path("/sys/class/dmi/id")
+_VENDORS = {"bedrock": "Amazon", "vertex": "Google"}
+"""Where a machine says who made it, and who makes those that give credentials to what runs on them."""
+
+_HOST_PARTS = {
+    "bedrock": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+    "vertex": ("CLOUD_ML_REGION",),
+    "foundry": ("ANTHROPIC_FOUNDRY_RESOURCE",),
+}
+_HOST_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?")
+"""The form of a variable that is a part of a platform's host name: with another one, a key could reach another host."""
+
 _GOOGLE = "aiplatform.googleapis.com/v1"
 _GOOGLE_URLS = {
     "global": f"https://{_GOOGLE}",
@@ -99,7 +130,7 @@ def _aws_region(environment: Mapping[str, str]) -> str:
 def platform_problem(environment: Mapping[str, str]) -> str | None:  # noqa: PLR0911  one for each thing
     """Return what the chosen cloud platform lacks, and what to do; None if nothing is known to be missing.
 
-    Whether there are credentials is known only where they are a key: those of AWS and Google come from many places.
+    Whether credentials of AWS and Google are right is known only when they are used: they come from many places.
     """
     chosen, platform = env.platforms(environment), env.platform(environment)
     if platform is None:
@@ -121,10 +152,57 @@ def platform_problem(environment: Mapping[str, str]) -> str | None:  # noqa: PLR
         case "foundry" if has_url == bool(environment.get("ANTHROPIC_FOUNDRY_RESOURCE")):
             which = "both are set" if has_url else "neither is set"
             return f"the address of {named}: set ANTHROPIC_FOUNDRY_RESOURCE or ANTHROPIC_FOUNDRY_BASE_URL; {which}"
-    package = _PACKAGES.get(platform)
-    if package is not None and not has_key and not _is_installed(package):
+    for name in _HOST_PARTS[platform]:
+        if (given := environment.get(name)) and not _HOST_LABEL.fullmatch(given):
+            return f"{name} is no part of a host name: it has other characters than letters, digits and hyphens"
+    return None if has_key else _credential_problem(platform, environment)
+
+
+def _credential_problem(platform: str, environment: Mapping[str, str]) -> str | None:
+    """Return what a platform lacks to find credentials that are no key."""
+    named, package = _PLATFORM_NAMES[platform], _PACKAGES[platform]
+    if not _is_installed(package):
         return f"the package {package} is missing, which {named} needs: pip install 'crewboard[{platform}]'"
+    if not _may_have_credentials(platform, environment):
+        return f"no credentials for {named}: {_GIVES[platform]}"
     return None
+
+
+def _may_have_credentials(platform: str, environment: Mapping[str, str]) -> bool:
+    """Return True unless it is certain that the package of a platform finds no credentials."""
+    if any(map(environment.get, _MAY_GIVE[platform])):
+        return True
+    home = Path(environment.get("HOME") or Path.home())
+    if platform == "bedrock":
+        named = {"AWS_SHARED_CREDENTIALS_FILE": ".aws/credentials", "AWS_CONFIG_FILE": ".aws/config"}
+        files = [Path(environment.get(name) or home / usual) for name, usual in named.items()]
+        files += [home / ".boto", Path("/etc/boto.cfg")]
+    elif given := environment.get("GOOGLE_APPLICATION_CREDENTIALS"):
+        return _is_file(Path(given))
+    else:
+        folder = Path(environment.get("CLOUDSDK_CONFIG") or home / ".config" / "gcloud")
+        files = [folder / "application_default_credentials.json"]
+    return any(_is_file(each.expanduser()) for each in files) or _is_machine_of(_VENDORS[platform])
+
+
+def _is_machine_of(vendor: str) -> bool:
+    for name in ("sys_vendor", "product_name"):
+        with contextlib.suppress(OSError, ValueError):
+            if vendor in (_MACHINE / name).read_text(encoding="utf-8"):
+                return True
+    return False
+
+
+def how_to_give_credentials(environment: Mapping[str, str]) -> str | None:
+    """Return what gives credentials for the chosen cloud platform; None if none is chosen."""
+    platform = env.platform(environment)
+    return _GIVES[platform] if platform is not None else None
+
+
+def url_variable(environment: Mapping[str, str]) -> str:
+    """Return the variable that holds the address of the server."""
+    platform = env.platform(environment)
+    return BASE_URL if platform is None else _PLATFORM_URLS[platform]
 
 
 def _is_installed(package: str) -> bool:
@@ -189,8 +267,7 @@ def _ip(host: str) -> "ipaddress.IPv4Address | ipaddress.IPv6Address | None":
 
 def address_problem(environment: Mapping[str, str]) -> str | None:
     """Return what is wrong with the address that an environment names, and what to do; None if nothing is."""
-    platform = env.platform(environment)
-    name = BASE_URL if platform is None else _PLATFORM_URLS[platform]
+    platform, name = env.platform(environment), url_variable(environment)
     given = environment.get(name)
     if given is None:
         return None

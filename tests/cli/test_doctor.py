@@ -267,7 +267,7 @@ def test_doctor_says_what_to_do_about_a_failed_call(cli: Cli, name: str) -> None
     ],
 )
 def test_each_status_of_a_failed_call_has_a_remedy(status: int, is_page: bool, words: str) -> None:
-    assert words in doctor._remedy(status, is_page=is_page)
+    assert words in doctor._remedy({"status": status, "page": is_page, "error": "no"}, {})
 
 
 def test_doctor_says_that_a_port_is_dead(cli: Cli) -> None:

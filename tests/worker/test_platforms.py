@@ -204,12 +204,26 @@ def test_an_error_of_a_platform_hides_its_key(tmp_path: Path) -> None:
     assert "bad [key hidden" in error
 
 
-def test_missing_credentials_of_a_platform_end_an_agent(tmp_path: Path) -> None:
-    with crew_on(tmp_path, Platform(SAYS), vertex, GOOGLE_APPLICATION_CREDENTIALS="/nowhere.json") as crew:
+def test_credentials_of_a_platform_that_cannot_be_used_end_an_agent(tmp_path: Path) -> None:
+    (tmp_path / "empty.json").write_text("{}")
+    with crew_on(tmp_path, Platform(SAYS), vertex, GOOGLE_APPLICATION_CREDENTIALS=str(tmp_path / "empty.json")) as crew:
         answer = crew.run("ann", "explore", "look")
+        tried = Inside(crew.root, crew.environment)("doctor", "--try", "--json").json
     assert answer.code == ExitCode.CREDENTIALS
     assert answer.error is not None
-    assert answer.error.startswith("no credentials: File /nowhere.json was not found")
+    assert answer.error.startswith("no credentials: ")
+    (failed,) = [check for check in tried if check["name"] == "call"]
+    assert "GOOGLE_APPLICATION_CREDENTIALS" in failed["remedy"]
+
+
+@pytest.mark.parametrize("status", [401, 404])
+def test_doctor_names_the_variables_of_a_platform(tmp_path: Path, status: int) -> None:
+    with crew_on(tmp_path, Platform(as_json({"error": {"message": "no"}}, status)), foundry) as crew:
+        tried = Inside(crew.root, crew.environment)("doctor", "--try", "--json").json
+    (failed,) = [check for check in tried if check["name"] == "call"]
+    named = {401: "ANTHROPIC_FOUNDRY_API_KEY", 404: "ANTHROPIC_FOUNDRY_BASE_URL"}[status]
+    assert named in failed["remedy"]
+    assert "ANTHROPIC_BASE_URL" not in failed["remedy"]
 
 
 def test_doctor_tries_a_platform(tmp_path: Path) -> None:
@@ -285,6 +299,15 @@ KEY, RESOURCE = {"ANTHROPIC_FOUNDRY_API_KEY": "k"}, {"ANTHROPIC_FOUNDRY_RESOURCE
         (VERTEX, "no region for Vertex AI: set CLOUD_ML_REGION"),
         ({**VERTEX, **REGION}, "no project for Vertex AI: set ANTHROPIC_VERTEX_PROJECT_ID"),
         (FOUNDRY, "no API key for Microsoft Foundry: set ANTHROPIC_FOUNDRY_API_KEY"),
+        ({**BEDROCK, "AWS_REGION": "r"}, "no credentials for Amazon Bedrock: set AWS_PROFILE"),
+        ({**VERTEX, **REGION, **PROJECTS}, "no credentials for Vertex AI: run `gcloud auth"),
+        (
+            {**VERTEX, **REGION, **PROJECTS, "GOOGLE_APPLICATION_CREDENTIALS": "/nowhere.json"},
+            "no credentials for Vertex AI",
+        ),
+        ({**FOUNDRY, **KEY, "ANTHROPIC_FOUNDRY_RESOURCE": "a.example/#"}, "ANTHROPIC_FOUNDRY_RESOURCE is no part of a"),
+        ({**BEDROCK, "AWS_REGION": "us east"}, "AWS_REGION is no part of a host name"),
+        ({**VERTEX, **PROJECTS, "CLOUD_ML_REGION": "-x"}, "CLOUD_ML_REGION is no part of a host name"),
         ({**FOUNDRY, **KEY}, "neither is set"),
         ({**FOUNDRY, **KEY, **RESOURCE, "ANTHROPIC_FOUNDRY_BASE_URL": "https://a.b"}, "both are set"),
         ({**FOUNDRY, **KEY, "ANTHROPIC_FOUNDRY_BASE_URL": "a.b"}, "ANTHROPIC_FOUNDRY_BASE_URL starts with neither"),
@@ -293,14 +316,43 @@ KEY, RESOURCE = {"ANTHROPIC_FOUNDRY_API_KEY": "k"}, {"ANTHROPIC_FOUNDRY_RESOURCE
     ],
     ids=str,
 )
-def test_what_a_platform_lacks_is_said_before_a_hire(given: dict[str, str], words: str) -> None:
+def test_what_a_platform_lacks_is_said_before_a_hire(
+    given: dict[str, str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "_MACHINE", tmp_path)
     # A key for Anthropic's API does not help here.
     with pytest.raises(CredentialsError, match=words):
-        check_credentials({**given, "ANTHROPIC_API_KEY": "k"})
+        check_credentials({**given, "ANTHROPIC_API_KEY": "k", "HOME": str(tmp_path)})
+
+
+def test_where_a_platform_may_find_credentials_nothing_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = tmp_path / "machine"
+    monkeypatch.setattr(endpoint, "_MACHINE", machine)
+    google = {**VERTEX, **REGION, **PROJECTS, "HOME": str(tmp_path)}
+    amazon = {**BEDROCK, "AWS_REGION": "r", "HOME": str(tmp_path)}
+    for given, file in ((amazon, ".aws/config"), (google, ".config/gcloud/application_default_credentials.json")):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).touch()
+        check_credentials(given)
+        (tmp_path / file).unlink()
+        with pytest.raises(CredentialsError, match="no credentials"):
+            check_credentials(given)
+    check_credentials({**amazon, "AWS_PROFILE": "work"})
+    machine.mkdir()
+    (machine / "sys_vendor").write_text("Amazon EC2\n")
+    (machine / "product_name").write_text("Google Compute Engine\n")
+    for given in (amazon, google):
+        check_credentials(given)
 
 
 @pytest.mark.parametrize(
-    ("given", "extra"), [({**BEDROCK, "AWS_REGION": "r"}, "bedrock"), ({**VERTEX, **REGION, **PROJECTS}, "vertex")]
+    ("given", "extra"),
+    [
+        ({**BEDROCK, "AWS_REGION": "r", "AWS_PROFILE": "p"}, "bedrock"),
+        ({**VERTEX, **REGION, **PROJECTS, "K_SERVICE": "s"}, "vertex"),
+    ],
 )
 def test_a_missing_package_is_named_with_its_extra(
     given: dict[str, str], extra: str, monkeypatch: pytest.MonkeyPatch

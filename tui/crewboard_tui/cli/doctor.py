@@ -291,7 +291,7 @@ def answer(environment: Mapping[str, str], timeout: float) -> Answer:
             if through
             else "look at your network"
             if endpoint.is_anthropic(url)
-            else "start the server, or set ANTHROPIC_BASE_URL to the address that it listens on"
+            else f"start the server, or set {endpoint.url_variable(environment)} to the address that it listens on"
         )
         return Answer("address", "bad", f"{url} cannot be reached{way}: {words}", remedy)
     took = 1000 * (time.monotonic() - began)
@@ -367,7 +367,7 @@ def called(root: Path, environment: Mapping[str, str], names: Sequence[str]) -> 
             continue
         checks.append(_window(name, found))
         if found["error"] is not None:
-            remedy = _MORE_TIME if "no progress" in found["error"] else _remedy(found["status"], is_page=found["page"])
+            remedy = _remedy(found, environment)
             checks.append(Check("call", "bad", f"{name}: {found['error']}", remedy))
             continue
         used = convert(found["usage"], Tokens)
@@ -419,15 +419,22 @@ _REMEDIES = {
 """What to do about a call that failed, by its HTTP status."""
 
 
-def _remedy(status: int | None, *, is_page: bool) -> str:
-    """Return what to do about a call that failed with an HTTP status, None if there was no reply."""
+def _remedy(found: Mapping[str, Any], environment: Mapping[str, str]) -> str:
+    """Return what to do about a call that failed: with the HTTP status of its answer, None if there was none."""
+    status, gives = found["status"], endpoint.how_to_give_credentials(environment)
+    url = endpoint.url_variable(environment)
+    if "no progress" in found["error"]:
+        return _MORE_TIME
+    if gives is not None and (status in _UNAUTHORIZED or found["error"].startswith("no credentials")):
+        return gives
     if status is None:
-        return "this is no reply of the Messages API: check ANTHROPIC_BASE_URL, and look at the server's log"
+        return f"this is no reply of the Messages API: check {url}, and look at the server's log"
     if status >= _SERVER_FAILED:
         return "the server is down or busy: look at its log, or try again later"
-    if is_page:
-        return "this address serves a web page, no API: check ANTHROPIC_BASE_URL"
-    return _REMEDIES.get(status, "the server does not take what agents send: try another model with --model")
+    if found["page"]:
+        return f"this address serves a web page, no API: check {url}"
+    known = _REMEDIES.get(status, "the server does not take what agents send: try another model with --model")
+    return known.replace(endpoint.BASE_URL, url)
 
 
 def _call(name: str, found: dict[str, Any], cost: float | None) -> Check:
