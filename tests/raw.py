@@ -17,6 +17,8 @@ class Raw(NamedTuple):
     location: str = ""
     missing: int = 0
     """Bytes that the head promises and that do not come."""
+    held: threading.Event | None = None
+    """Keeps the connection open until it is set."""
 
 
 def as_json(body: object, status: int = 200) -> Raw:
@@ -63,6 +65,9 @@ class RawServer:
                     self.send_header("location", answer.location)
                 self.end_headers()
                 self.wfile.write(answer.body)
+                if answer.held is not None:
+                    self.wfile.flush()
+                    answer.held.wait()
 
             def log_message(self, *_: object) -> None:
                 pass

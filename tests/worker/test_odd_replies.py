@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable
+from threading import Event
 from typing import Any, cast
 
 import pytest
@@ -128,6 +129,7 @@ ODD: dict[str, tuple[list[Raw], str]] = {
     "another reply after the end": ([sse(start(), *text(), end(), STOP, start(), *text("more"), end())], SAID),
     "an error after the end": ([Raw(HI.body + failed("late").body)], SAID),
     "a connection that breaks after the end": ([Raw(HI.body, missing=9)], SAID),
+    "a connection that breaks after the reason to stop": ([Raw(sse(start(), *text(), end()).body, missing=9)], SAID),
     "a connection that breaks before the end": ([Raw(sse(start(), *text()).body, missing=9), HI], SAID),
     "no stop reason": ([sse(start(), *text(), end(None), STOP)], SAID),
     "stop reason of another API": ([sse(start(), *text(), end("stop"), STOP)], SAID),
@@ -381,6 +383,22 @@ def test_an_odd_answer_about_the_model_ends_no_worker(shared_crew_on: Make, page
     with RawServer(DONE, pages=dict.fromkeys(paths, page)) as server:
         crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
         assert crew.run(name, "explore", "go").text == "the end"
+
+
+@pytest.mark.files_only
+def test_a_reply_that_a_server_does_not_end_is_taken(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from crewboard.worker.llm import model
+
+    monkeypatch.setattr(model, "END_TIMEOUT", 0.1)
+    held, whole = Event(), sse(start(), *text(), end()).body
+    with RawServer(Raw(whole, missing=9, held=held)) as server:
+        got = ask(directory, monkeypatch, server)
+        held.set()
+    assert isinstance(got, Reply)
+    assert (shape(got), len(server.requests)) == (SAID, 1)
+    assert "the server did not end its reply" in capfd.readouterr().err
 
 
 @pytest.mark.files_only

@@ -86,6 +86,8 @@ class ReplyStream:
     """The newest counts: they are totals."""
     ended: bool = False
     """True if the server said that the message is whole."""
+    stopped: bool = False
+    """True if it said why the model stopped, which comes behind all content."""
     _places: dict[Any, int] = field(default_factory=dict)
     """The place of the newest block with each index that the server gave."""
 
@@ -102,7 +104,7 @@ class ReplyStream:
                 yield self._take(event)
         except (ServerError, httpx2.HTTPError):
             # What fails after the end of the reply is not the reply.
-            if not self.ended:
+            if not (self.ended or self.stopped):
                 raise
         except (AttributeError, LookupError, TypeError, RecursionError, ArithmeticError) as error:
             raise ValueError(f"{type(error).__name__}: {error}") from error
@@ -116,6 +118,7 @@ class ReplyStream:
                 self._note(_object(event.get("message")))
             case "message_delta":
                 delta = _object(event.get("delta"))
+                self.stopped = self.stopped or bool(delta.get("stop_reason"))
                 usage = event.get("usage") or delta.get("usage")
                 # Of the model that took over, in place of those at the start.
                 changes = event.get("input_transformations")

@@ -61,6 +61,9 @@ _ONLY_PINGS = 5
 """Times as long that a server may send nothing but pings: it does while it reads a long conversation, and while a model
 thinks whose thinking is not shown."""
 
+END_TIMEOUT = 5.0
+"""Seconds that a reply may go on after it said why the model stopped: some servers neither end it nor hang up."""
+
 CALL_TIMEOUT = 3600.0
 """Seconds that one call may take in all. The longest reply takes that at 18 tokens a second.
 `CREWBOARD_CALL_TIMEOUT` overrides it.
@@ -718,26 +721,12 @@ class Model:
             return _judge_credentials(error)
 
     async def _stream(self, request: dict[str, Any], progress: asyncio.Timeout, *, is_first: bool) -> Reply | _Refusal:
-        run_state = self._run_state
-        began = last_shown = time.monotonic()
+        run_state, began = self._run_state, time.monotonic()
         run_state.clear_live()
         response = (await self._client.messages.create(**request, stream=True)).response
         coming = self._coming = ReplyStream(response)
         try:
-            now = asyncio.get_running_loop().time
-            heard = now()
-            async for kind, text in coming.pieces():
-                heard = heard if kind == "ping" else now()
-                progress.reschedule(
-                    min(now(), heard + self._progress_timeout * (_ONLY_PINGS - 1)) + self._progress_timeout
-                )
-                if kind == "text":
-                    run_state.stream(text)
-                if time.monotonic() - last_shown > 1:
-                    last_shown = time.monotonic()
-                    # A reply that is being paid for must not end because the disk is full just now.
-                    with contextlib.suppress(StorageError):
-                        self._show("thinking" if kind == "thinking" else "writing")
+            await self._read(coming, progress)
         finally:
             await response.aclose()
         run_state.flush()
@@ -773,6 +762,32 @@ class Model:
                 run_state.append(BrokenReply(ts=run_state.now(), usage=tokens, model=declining, cost_usd=cost))
             self._coming = None
         return refusal or reply
+
+    async def _read(self, coming: ReplyStream, progress: asyncio.Timeout) -> None:
+        """Read a reply to its end, or until nothing more comes behind its reason to stop."""
+        run_state, last_shown = self._run_state, time.monotonic()
+        now = asyncio.get_running_loop().time
+        heard, end = now(), asyncio.timeout(None)
+        try:
+            async with end:
+                async for kind, text in coming.pieces():
+                    heard = heard if kind == "ping" else now()
+                    progress.reschedule(
+                        min(now(), heard + self._progress_timeout * (_ONLY_PINGS - 1)) + self._progress_timeout
+                    )
+                    if coming.stopped:
+                        end.reschedule(heard + END_TIMEOUT)
+                    if kind == "text":
+                        run_state.stream(text)
+                    if time.monotonic() - last_shown > 1:
+                        last_shown = time.monotonic()
+                        # A reply that is being paid for must not end because the disk is full just now.
+                        with contextlib.suppress(StorageError):
+                            self._show("thinking" if kind == "thinking" else "writing")
+        except TimeoutError:
+            if not end.expired():
+                raise
+            sys.stderr.write(f"{run_state.name}: the server did not end its reply, which was whole\n")
 
     def _cost(self, model: str, used: Tokens, *, in_us: bool = False) -> float | None:
         """Return the cost of a reply: at the price of the model that was asked, if that of the reply has none."""
