@@ -126,10 +126,11 @@ def test_version_and_help_load_no_records_and_no_command(shell: Cli) -> None:
     assert set(loaded(PROBE + own, set(), shell, "--help").stdout.splitlines()[-1].split()) == OWN
 
 
-def test_the_first_picture_loads_no_reader_of_journals(shell: Cli) -> None:
+def test_the_first_picture_loads_no_journals_and_no_merging(shell: Cli) -> None:
     late = {"anthropic", "psutil", "pydantic", "statistics", "tomllib", "watchdog"}
     late |= {f"crewboard_tui.views.{name}" for name in ("agent", "feed", "help", "hire", "inbox", "needs", "palette")}
     late |= {f"crewboard.readmodel.{name}" for name in ("activity", "changes", "crash_report", "file_activity")}
+    late |= {"crewboard.commands.changes", "crewboard.sandbox.sandbox", "crewboard.worktrees.merging"}
     assert loaded(PICTURE, late, shell).stdout.strip() == ""
 
 

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from crewboard.commands import changes, messages
+from crewboard.commands import messages
 from crewboard.commands.context import POLL_INTERVAL, Team, command_for, wait_until
 from crewboard.errors import BadDataError, StorageError, TryLaterError, UsageError
 from crewboard.names import OPERATOR
@@ -142,6 +142,9 @@ def remove(team: Team, name: str) -> Path:
         UsageError: It has unmerged work.
         TryLaterError: It is running.
     """
+    # Imported here, and below, because it loads sandbox and git, for which the first picture need not wait.
+    from crewboard.commands import changes
+
     roster.require_own_agents(team.directory)
     agent = team.agent(name)
     if leases.is_held(agent.lease):
@@ -200,6 +203,8 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
     if not has_hosts and not wait_until(lambda: not supervisor_client.is_alive(team.directory), 10):
         raise TryLaterError(f"the supervisor is still running; see {team.directory.supervisor_log}")
     if purge:
+        from crewboard.commands import changes
+
         for name in names:
             if changes.worktree_of(team, name) is not None:
                 changes.forget(team, name, base=True)
@@ -213,6 +218,8 @@ def require_purgeable(team: Team) -> None:
         UsageError: An agent has unmerged work.
         TryLaterError: A host is up.
     """
+    from crewboard.commands import changes
+
     changes.require_merged(team, all_agents(team))
     if up := [name for name in sorted(team.directory.hosts.names()) if store_hosts.is_up(team.directory, name)]:
         raise TryLaterError(

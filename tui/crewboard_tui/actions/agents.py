@@ -10,7 +10,6 @@ from msgspec import Struct
 from crewboard import LEAD, AgentView, HireOptions, Need, Request, Team, TeamView, TryLaterError, models, pricing
 from crewboard.commands import answers, control, hosts, messages
 from crewboard.commands import hire as commands_hire
-from crewboard.commands import undo as commands_undo
 from crewboard.commands.context import command_for
 from crewboard.operations import OPERATIONS, Operation
 from crewboard.readmodel.needs import to_acknowledge
@@ -361,7 +360,10 @@ class PuttingBack:
         return f"put back {_files_of(made)}; `{before}` brings it back"
 
     def _undo(self, agent: AgentView, part: Part | None, *, dry_run: bool) -> "PutBack":
-        team, undo = self._context.team, commands_undo
+        # Imported here because it loads sandbox and git, for which the first picture need not wait.
+        from crewboard.commands import undo
+
+        team = self._context.team
         if agent.spec is None or agent.spec.worktree is None:
             return undo.undo_file_tools(team, agent.name, dry_run=dry_run)
         if part is None:

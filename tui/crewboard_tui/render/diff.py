@@ -10,7 +10,6 @@ from rich.cells import cell_len, chop_cells
 
 from crewboard.executed_files import is_prose
 from crewboard.untrusted import as_run
-from crewboard.worktrees.changes import unquoted
 from crewboard_tui.render.lines import Line, Span, exact_lines, sign_tone, tinted_lines, tone_of
 from crewboard_tui.render.sanitize import safe_hunk, safe_lines
 
@@ -165,12 +164,17 @@ def _safe(text: str) -> str:
 
 def _path_in_head(raw: str) -> str:
     """Return the path in `diff --git a/PATH b/PATH`; a renamed file has two, of which lines below tell."""
+    # Imported here, and below, because it loads sandbox and git, for which the first picture need not wait.
+    from crewboard.worktrees.changes import unquoted
+
     names = raw.removeprefix("diff --git ")
     return unquoted(names[: len(names) // 2])[2:]
 
 
 def _read_fact(draft: _Draft, raw: str) -> None:
     """Read a line between the name of a file and its first hunk."""
+    from crewboard.worktrees.changes import unquoted
+
     word, _, rest = raw.partition(" to ") if raw.startswith(("rename to ", "copy to ")) else (raw, "", "")
     if rest:
         draft.path = unquoted(rest)
