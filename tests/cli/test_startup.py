@@ -130,7 +130,8 @@ def test_the_first_picture_loads_no_journals_and_no_merging(shell: Cli) -> None:
     late = {"anthropic", "psutil", "pydantic", "statistics", "tomllib", "watchdog"}
     late |= {f"crewboard_tui.views.{name}" for name in ("agent", "feed", "help", "hire", "inbox", "needs", "palette")}
     late |= {f"crewboard.readmodel.{name}" for name in ("activity", "changes", "crash_report", "file_activity")}
-    late |= {"crewboard.commands.changes", "crewboard.sandbox.sandbox", "crewboard.worktrees.merging"}
+    late |= {"crewboard.attach.mirror", "crewboard.commands.changes", "crewboard.sandbox.sandbox"}
+    late |= {"crewboard.worktrees.merging"}
     assert loaded(PICTURE, late, shell).stdout.strip() == ""
 
 

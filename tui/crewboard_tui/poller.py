@@ -11,12 +11,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from crewboard import OPERATOR, CrewboardError, StorageError, TeamReader, TeamView
-from crewboard.attach import follow
 from crewboard.protocol import supervisor_client
 from crewboard.readmodel import watcher
 from crewboard.readmodel.processes import KernelProbe, Probe
@@ -25,6 +25,9 @@ from crewboard.records.agents import State
 from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.queries import FROM_FILES, Query, Readers, Snapshot
+
+if TYPE_CHECKING:
+    from crewboard.attach.follow import MirrorThread
 
 BURST = 1 / 4
 """Seconds between two readings while changes keep coming: more would cost time, and be seen by no one."""
@@ -146,7 +149,7 @@ class TeamPoller:
         """The place on the roster of the first agent of the next sweep."""
         self._began: float | None = None
         """When the reading under way began (monotonic)."""
-        self._mirror: follow.MirrorThread | None = None
+        self._mirror: MirrorThread | None = None
         self._watcher = watcher.Watcher(
             team.path,
             self._read,
@@ -168,7 +171,10 @@ class TeamPoller:
         """Start reading the team; what mirrors a team of another program is kept up to date."""
         self._watcher.start()
         if roster.is_attached(self._team) and not self._team.is_foreign():
-            self._mirror = follow.MirrorThread(self._team)
+            # Imported here because few teams mirror one of another program.
+            from crewboard.attach.follow import MirrorThread
+
+            self._mirror = MirrorThread(self._team)
             self._mirror.start()
 
     def note_late(self) -> None:
