@@ -100,6 +100,29 @@ async def test_approve_is_filled_once_all_was_on_the_screen(frozen: Frozen, size
         assert filled(stage).count("a approve") == 1
 
 
+def _line_of(stage: Stage, words: str) -> int:
+    return next(at for at, line in enumerate(stage.text) if words in line)
+
+
+async def test_the_list_of_needs_is_as_high_as_its_rows(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("4")
+        await stage.sees("parser · why")
+        await stage.settles()
+        assert _line_of(stage, "parser · why") == _line_of(stage, "flaky-hunt  bash") + 1
+        # With many rows most of the screen is evidence all the same.
+        for number in range(20):
+            frozen.asks(f"req-{number}", "question", "api", 10, {"question": f"which {number}?"})
+        await stage.sees("Needs you · 25")
+        await stage.settles()
+        assert _line_of(stage, "parser · why") <= 12
+    async with opened(frozen, 160, 36) as stage:
+        await stage.press("4")
+        await stage.sees("parser · why")
+        await stage.settles()
+        assert _line_of(stage, "parser · why") == _line_of(stage, "Needs you · 25")
+
+
 async def test_the_cursor_goes_with_the_focus(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.settles()
