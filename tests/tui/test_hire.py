@@ -965,3 +965,15 @@ async def test_a_clone_asks_for_the_host_of_its_original(on_hosts: Frozen) -> No
         await stage.sees("‹ build3 ›", "labels tpu", "waits for the host build3 with tpu, which is lost")
         await stage.sees("--host build3 --needs tpu")
         assert "--worktree" not in stage.all
+
+
+async def test_the_alert_says_at_once_how_its_key_is_pressed_from_a_field(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("n")
+        await stage.sees("Hire an agent")
+        await stage.settles()
+        assert " Esc ! " in stage.part("alert")
+        await stage.press("tab")
+        assert " Esc ! " not in stage.part("alert")
+        await stage.press("tab")
+        assert " Esc ! " in stage.part("alert")

@@ -268,6 +268,9 @@ class BaseScreen(Screen[None]):
         # What a pane's border offers depends on where the keys go.
         if self.MODE and self.is_ready and not self.is_due:
             self.paint(self.context.snapshot)
+        elif self.is_ready:
+            # How the key of the next need is pressed depends on whether a text is written.
+            self.paint_times(self.context.snapshot)
 
     @on(events.ScreenResume)
     def _resume(self, event: events.ScreenResume) -> None:
