@@ -10,6 +10,8 @@ from threading import Thread
 import pytest
 
 from crewboard import endpoint, env, redaction
+from crewboard.commands.context import Team
+from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import doctor
 from tests.cli.shell import Cli
 from tests.raw import Raw, RawServer
@@ -44,9 +46,9 @@ def test_a_server_without_a_key_is_said_to_take_any(cli: Cli) -> None:
     assert "ANTHROPIC_AUTH_TOKEN=local" in shell("doctor").out
 
 
-def test_two_keys_for_a_gateway_are_told_apart() -> None:
+def test_two_keys_for_a_gateway_are_told_apart(directory: TeamDirectory) -> None:
     both = {"ANTHROPIC_API_KEY": "a", "ANTHROPIC_AUTH_TOKEN": "b", "ANTHROPIC_BASE_URL": "https://gateway.example"}
-    check = doctor.model(False, both)
+    check = doctor.model(Team(directory, environment=both), offline=False)
     assert check.mark == "note"
     assert "gateway.example:443 gets ANTHROPIC_API_KEY" in (check.remedy or "")
     assert "`unset ANTHROPIC_API_KEY`" in (check.remedy or "")

@@ -124,9 +124,12 @@ def test_doctor_offers_a_local_server_that_the_team_then_uses(cli: Cli, monkeypa
         assert [cli(*command.split()[1:]).code for command in commands] == [0, 0]
         checks = {check["name"]: check for check in cli("doctor", "--json").json}
         assert checks["model"]["mark"] == "ok"
-        assert url in checks["model"]["detail"]
+        assert f"no key for {url}" in checks["model"]["detail"]
         assert "local" not in checks
         keyed = cli.with_environment(ANTHROPIC_API_KEY="a-key")
+        tried = {check["name"]: check for check in keyed("doctor", "--try", "--json").json}
+        assert (tried["key"]["mark"], tried["key"]["remedy"]) == ("ok", None)
+        assert tried["key"]["detail"] == "the server asks for none, and none is sent"
         hired = keyed("spawn", "a", "--type", "explore", "--prompt", "look", "--background")
         assert f"this team uses {url} and not your API key" in hired.err
         assert [agent["model"] for agent in keyed("status", "--json").json["agents"]] == ["qwen3-coder:30b"]

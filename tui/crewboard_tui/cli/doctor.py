@@ -109,7 +109,7 @@ def all_checks(session: Session, to_try: Sequence[str] = ()) -> list[Check]:
         python(),
         bytecode(package_folders()),
         *(
-            [model(offline, dict(environment), has_hosts=has_hosts(session.team.directory))]
+            [model(session.team, offline=offline, has_hosts=has_hosts(session.team.directory))]
             if not to_try or offline
             else tried(session.team, dict(environment), to_try)
         ),
@@ -248,8 +248,9 @@ def has_hosts(team: TeamDirectory) -> bool:
         return False
 
 
-def model(offline: bool, environment: dict[str, str], *, has_hosts: bool = False) -> Check:
+def model(team: Team, *, offline: bool, has_hosts: bool = False) -> Check:
     """Check which model workers would use, without calling it. Look whether a server nearby answers at all."""
+    environment = dict(team.worker_environment)
     if offline:
         return Check("model", "ok", "the offline model: no key, no network, no language model")
     try:
@@ -263,7 +264,8 @@ def model(offline: bool, environment: dict[str, str], *, has_hosts: bool = False
     if endpoint.is_private(url) and (found := answer(environment, _LOOK_TIMEOUT)).mark == "bad":
         return Check("model", "bad", found.detail, found.remedy)
     shadowed = endpoint.shadowed_key(environment)
-    detail = f"{endpoint.credential(environment)} for {url} (not tried: `crewboard doctor --try` does)"
+    key = "no key" if _is_set_by_team(team) else endpoint.credential(environment)
+    detail = f"{key} for {url} (not tried: `crewboard doctor --try` does)"
     return Check("model", "note" if shadowed else "ok", detail, shadowed)
 
 
@@ -300,7 +302,9 @@ def answer(environment: Mapping[str, str], timeout: float) -> Answer:
 
 def tried(team: Team, environment: dict[str, str], names: Sequence[str]) -> list[Check]:
     """Try address, key, list of models and one call to each of the models `names`, in this order, up to what fails."""
-    unset = endpoint.credential(environment) is None
+    # A server that the team's setting names gets no key of the shell.
+    set_by_team = _is_set_by_team(team)
+    unset = set_by_team or endpoint.credential(environment) is None
     if unset and not endpoint.is_anthropic(endpoint.base_url(environment)):
         # A server that asks for no key takes any.
         environment = {**environment, **dict([endpoint.ANY_TEXT.split("=")])}
@@ -315,7 +319,7 @@ def tried(team: Team, environment: dict[str, str], names: Sequence[str]) -> list
     if env.platform(environment) is not None:
         # These list no models, and their keys are tried with a call.
         return [reached, *called(team.directory.root, environment, names)]
-    key = key_of(environment, reached, unset=unset)
+    key = key_of(environment, reached, unset=unset, export=not set_by_team)
     if key.mark == "bad":
         return [reached, key]
     found = [reached, key, models_of(reached, names), *called(team.directory.root, environment, names)]
@@ -323,19 +327,27 @@ def tried(team: Team, environment: dict[str, str], names: Sequence[str]) -> list
     return found if advice is None else [*found, Check("caps", "note", "the server is nearby", advice)]
 
 
-def key_of(environment: Mapping[str, str], reached: Answer, *, unset: bool) -> Check:
-    """Check whether a server took the key. If it was `unset`, say what to set."""
+def _is_set_by_team(team: Team) -> bool:
+    """Return True if the server is that of the team's setting, and not of the shell."""
+    return endpoint.BASE_URL in team.worker_environment and not team.environment.get(endpoint.BASE_URL)
+
+
+def key_of(environment: Mapping[str, str], reached: Answer, *, unset: bool, export: bool = True) -> Check:
+    """Check whether a server took the key. If it was `unset`, say what to set, or `export` if the server takes any."""
     shadowed = endpoint.shadowed_key(environment)
     source = endpoint.credential(environment)
     # Access tokens that the SDK fetches are not sent with this question.
     if reached.status in _UNAUTHORIZED and endpoint.keys(environment):
         if unset:
-            return Check(
-                "key", "bad", "the server asks for a key", "set ANTHROPIC_AUTH_TOKEN to the key of that server"
-            )
+            # With an address of its own, the shell's key is sent.
+            url = "" if export else f"{endpoint.BASE_URL} to {endpoint.base_url(environment)}, and "
+            remedy = f"set {url}ANTHROPIC_AUTH_TOKEN to the key of that server"
+            return Check("key", "bad", "the server asks for a key", remedy)
         remedy = shadowed or f"set {source} to a key of this server"
         return Check("key", "bad", f"the server refused {source} ({reached.status})", remedy)
     if unset:
+        if not export:
+            return Check("key", "ok", "the server asks for none, and none is sent")
         return Check("key", "note", "the server takes any key", f"export {endpoint.ANY_TEXT}")
     detail = f"{source} was taken" if reached.status == _OK else f"{source}; the server has not said if it takes it"
     return Check("key", "note" if shadowed else "ok", detail, shadowed)
