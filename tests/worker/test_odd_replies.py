@@ -9,8 +9,10 @@ from typing import Any, cast
 
 import pytest
 
+from crewboard import endpoint
 from crewboard.commands import hire as hiring
 from crewboard.commands import messages, stop
+from crewboard.protocol import cooldown
 from crewboard.records.events import BrokenReply, Intake, Reply, RunStarted, ToolResult
 from crewboard.records.messages import RETRY
 from crewboard.store.layout import TeamDirectory
@@ -453,6 +455,19 @@ def test_the_marks_of_the_prompt_cache_are_left_out_where_a_server_does_not_know
     assert ["cache_control" in json.dumps(body) for body in server.requests] == [True, False, False]
     first, second, _ = server.requests
     assert [tool["name"] for tool in first["tools"]] == [tool["name"] for tool in second["tools"]]
+
+
+def test_a_field_that_a_server_refuses_is_left_out_by_the_whole_team(shared_crew_on: Make) -> None:
+    no = as_json({"error": {"message": "cache_control: Extra inputs are not permitted"}}, 400)
+    with RawServer(no, DONE) as server, RawServer(DONE) as other:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        crew.run("teller", "explore", "Look")
+        elsewhere = shared_crew_on(ANTHROPIC_BASE_URL=other.url)
+        elsewhere.run("elsewhere", "explore", "Look")
+        cooldown.extend(elsewhere.agent("elsewhere"), endpoint.host_and_port(other.url), 0.001, "busy")
+        crew.run("heard", "explore", "Look")
+    assert ["cache_control" in json.dumps(body) for body in server.requests] == [True, False, False]
+    assert ["cache_control" in json.dumps(body) for body in other.requests] == [True]
 
 
 REFUSED = as_json({"error": {"type": "invalid_request_error", "message": "no such luck"}}, 400)

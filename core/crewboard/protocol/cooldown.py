@@ -27,6 +27,9 @@ WAKE_STEP = 2.0
 """Seconds between two agents that try again after a pause in an outage: an overloaded API refuses within them."""
 
 
+REMEMBERED = 7 * 86_400.0
+"""Seconds for which a field is left out that a server refused: a new version of it may know the field."""
+
 TRY_INTERVAL = 10.0
 """Seconds between two agents that try before the pause of an outage is over."""
 
@@ -56,8 +59,11 @@ def _change(agent: AgentDirectory, address: str, edit: Callable[[Cooldown | None
             return whole
         now = hosts.now(agent.team)
         others = [each for each in (whole, *whole.others) if each.address not in (address, "")] if whole else []
-        kept = [each.replace(others=[]) for each in others if left(each, now) > 0 or is_outage(each, now)]
-        new = new.replace(address=address, others=kept)
+        kept = [
+            each.replace(others=[]) for each in others if left(each, now) > 0 or is_outage(each, now) or each.refuses
+        ]
+        refuses = {**(old.refuses if old is not None else {}), **new.refuses}
+        new = new.replace(address=address, others=kept, refuses=refuses)
         return new
 
     json_records.change(agent.team.cooldown, agent.team.lock("cooldown"), Cooldown, edit_all)
@@ -158,6 +164,22 @@ def end_outage(agent: AgentDirectory, address: str) -> None:
     pause = current(agent, address)
     if pause is not None and pause.since:
         _change(agent, address, edit)
+
+
+def note_refused(agent: AgentDirectory, address: str, field: str) -> None:
+    """Record that a server refuses a field of requests, for all agents of the team."""
+
+    def edit(old: Cooldown | None) -> Cooldown:
+        return (old or Cooldown()).replace(refuses={field: hosts.now(agent.team)})
+
+    _change(agent, address, edit)
+
+
+def is_refused(agent: AgentDirectory, address: str, field: str) -> bool:
+    """Return True if a server refused a field of requests not long ago."""
+    known = current(agent, address)
+    at = known.refuses.get(field, 0) if known is not None else 0
+    return 0 <= hosts.now(agent.team) - at < REMEMBERED
 
 
 def place_in_line(agent: AgentDirectory) -> int:

@@ -255,6 +255,7 @@ class Cooldown(Record):
     `since` is when an outage of the API began, 0 if there is none; `failures` counts the attempts that failed in it,
     and `tried` is when an agent tried last before its pause was over. `address` is the host and port of the server, and
     `others` are the pauses of other servers. One without an address, of an older version, is for all servers.
+    `refuses` are fields that the server refused, each with the time of that: requests are sent without them.
     """
 
     until: Time = 0
@@ -267,6 +268,7 @@ class Cooldown(Record):
     tried: Time = 0
     address: str = ""
     others: list["Cooldown"] = []
+    refuses: dict[str, Time] = {}
 
 
 class Act(Record):

@@ -127,6 +127,7 @@ _REFUSES_BREAKPOINTS = re.compile(
     r"cache_control|prompt.cach|\bsystem\b.{0,80}\bstr(?:ing)?\b", re.IGNORECASE | re.DOTALL
 )
 """Words of a server that does not know the marks of the prompt cache, or a system prompt in blocks, which has them."""
+_BREAKPOINTS = "cache_control"
 _SHARED = frozenset({429, 529})
 _UNAVAILABLE = frozenset({*_SHARED, 502, 503, 504, *range(520, 528)})
 """Statuses of an outage. A proxy in front of a server has those from 520 on for one that it cannot reach."""
@@ -335,8 +336,6 @@ class Model:
         """True if instructions can be messages of the role `system`."""
         self.defers_tools = self.is_api and models.defers_tools(spec.model)
         """True if tools can be loaded on demand, until the server refuses that."""
-        self._takes_breakpoints = True
-        """False if the server does not know the fields of the prompt cache."""
         self._project = models.of_project(run_state.team.root).get(spec.model, models.ProjectModel())
         """What the project's `models.toml` says of the model."""
         self._stated = models.Size(spec.flags.window, spec.flags.max_reply).or_else(self._project.size)
@@ -347,6 +346,8 @@ class Model:
         """What the server says of it."""
         self._was_asked_again = False
         self._server = endpoint.host_and_port(str(self._client.base_url))
+        self._takes_breakpoints = self.is_api or not cooldown.is_refused(run_state.agent, self._server, _BREAKPOINTS)
+        """False if the server does not know the fields of the prompt cache."""
         self._has_called = False
         self._config = CachedFile(run_state.team.config, Config)
         self._settings: dict[str, Any] | None = None
@@ -497,6 +498,7 @@ class Model:
         if self.is_api or not self._takes_breakpoints or _REFUSES_BREAKPOINTS.search(outcome.text) is None:
             return False
         self._takes_breakpoints = False
+        cooldown.note_refused(self._run_state.agent, self._server, _BREAKPOINTS)
         return True
 
     def _error(self, outcome: _Refusal, text: str = "", *, is_longest: bool) -> ModelError:
