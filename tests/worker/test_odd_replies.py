@@ -242,6 +242,10 @@ ODD: dict[str, tuple[list[Raw], str]] = {
     "200 with the failure of another kind of API": (
         [as_json({"success": False, "code": 1001, "msg": "no balance"}), HI], SAID,
     ),
+    "200 with a reply of another kind of API": (
+        [as_json({"choices": [{"message": {"content": "hi"}}]})],
+        MALFORMED + ": the server sent a reply of another API, such as OpenAI's: {",
+    ),
     "400 with a msg": ([as_json({"msg": "no"}, 400)], "the API refused the request (400 error): no"),
     "400 with what the server behind said": (
         [as_json({"error": {"message": "All failed.", "tried": [{"message": "a", "why": {"message": "b"}}]}}, 400)],

@@ -303,10 +303,7 @@ async def _events(response: httpx2.Response) -> AsyncIterator[dict[str, Any]]:
         async for chunk in chunks:
             head += chunk
             yield {}
-        body = _parse(head)
-        if "content" not in body:
-            raise ServerError(body)
-        yield {**body, "type": "message"}
+        yield _message_of(_parse(head))
         return
     # The header is not asked: some gateways call each answer `text/html`.
     if head.lstrip()[:1] == b"<":
@@ -321,6 +318,15 @@ async def _events(response: httpx2.Response) -> AsyncIterator[dict[str, Any]]:
         kind = response.headers.get("content-type", "").partition(";")[0] or "a text"
         began = _quote(head.decode("utf-8", "replace").strip())
         raise ValueError(f"the server sent {kind}, and no reply{f': {began}' if began else ''}")
+
+
+def _message_of(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a reply that came as a whole as an event."""
+    if "choices" in body:
+        raise ValueError(f"the server sent a reply of another API, such as OpenAI's: {_quote(json.dumps(body))}")
+    if "content" not in body:
+        raise ServerError(body)
+    return {**body, "type": "message"}
 
 
 def _event_of(name: str | None, data: str) -> dict[str, Any] | None:
