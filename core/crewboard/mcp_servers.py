@@ -78,11 +78,11 @@ class McpServer(Struct, frozen=True):
         """Return the headers that it is sent, as the file writes them, without literal secrets."""
         return {name: _without_secrets(name, value) for name, value in self.headers.items()}
 
-    @property
-    def settings(self) -> list[str]:
-        """Return the variables that it sets and the headers that it is sent, each on one line."""
-        env_lines = [f"env {name}={value}" for name, value in self.shown_env.items()]
-        lines = env_lines + [f"header {name}: {value}" for name, value in self.shown_headers.items()]
+    def settings(self, *, reveals: bool = False) -> list[str]:
+        """Return the variables that it sets and headers that it is sent, each on one line, whole if it `reveals`."""
+        env, headers = (self.env, self.headers) if reveals else (self.shown_env, self.shown_headers)
+        lines = [f"env {name}={value}" for name, value in env.items()]
+        lines += [f"header {name}: {value}" for name, value in headers.items()]
         return [on_one_line(line) for line in lines]
 
     def sha256(self, root: Path) -> str:
@@ -317,7 +317,7 @@ def describe_new(server: McpServer, root: Path, environment: Mapping[str, str]) 
     why = f"changed since you accepted it ({', '.join(changed)})" if changed else "is new or changed"
     shows = f"`crewboard mcp` shows it, `crewboard mcp approve {server.name}` accepts it"
     # The settings first, because a long command line is cut.
-    details = [*(_cut(each) for each in server.settings), _cut(server.shown)]
+    details = [*(_cut(each) for each in server.settings()), _cut(server.shown)]
     return f"{server.source} {why}: {shows}; {'; '.join(details)}"
 
 

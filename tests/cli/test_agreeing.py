@@ -13,6 +13,7 @@ import pexpect
 import pytest
 
 from crewboard import skill_files
+from crewboard.commands import transfer
 from crewboard.commands.context import create
 from crewboard.records.base import JsonValue
 from crewboard.store.layout import TeamDirectory
@@ -273,17 +274,57 @@ def test_no_text_of_a_type_or_server_begins_a_line(cli: Cli) -> None:
     assert listed.count("https://ok.example<U+2007>/ ␊  forged") == 1
 
 
-def test_a_question_says_that_a_key_is_hidden_above(cli: Cli) -> None:
-    entry = {"command": "serve", "args": [f"sk-ant-api03-{'x' * 40}"]}
-    (cli.root / ".mcp.json").write_text(json.dumps({"mcpServers": {"own": entry}}))
-    with _asked(cli, ("mcp", "approve", "own")) as child:
-        said = child.before.decode()
-        child.sendline("n")
-    assert "what looks like a key is hidden above: look at it with `crewboard mcp --reveal`" in said
+_KEY = f"sk-ant-api03-{'x' * 40}"
+
+
+def test_a_key_is_revealed_before_a_script_says_yes(cli: Cli, offer: Offer) -> None:
+    offer.write(f"login {_KEY}")
+    listed = cli(*offer.listed)
+    (reveals,) = re.findall(r"`crewboard ([^`]* --reveal)`", listed.out)
+    assert tuple(shlex.split(reveals)[-len(offer.accept) - 1 : -1]) == offer.accept
+    assert "--sha256" not in listed.out
+    (hidden,) = [each["sha256"] for each in cli(*offer.listed, "--json").json if each["sha256"]]
+    for given in (hidden, hidden[:16]):
+        cli(*offer.accept, "--sha256", given).refused(65, "a key is hidden in", "--reveal` shows it first")
+    cli(*offer.accept).refused(2, "a key is hidden in", "--reveal` shows it first")
+    assert not offer.is_accepted()
+    shown = cli(*shlex.split(reveals))
+    assert f"login {_KEY}" in shown.out
+    assert (shown.code, "accepts exactly what is shown" in shown.err) == (2, True)
+    (yes,) = _yeses(shown.err)
+    cli(*yes[:-1], yes[-1][:-1]).refused(65, "has another sha256")
+    offer.write(f"login {_KEY}; touch evil")
+    cli(*yes).refused(65, "has another sha256")
+    offer.write(f"login {_KEY}")
+    assert cli(*yes).code == 0
+    assert offer.is_accepted()
+
+
+def _yeses(text: str) -> list[list[str]]:
+    """Return the arguments of each command in a text that accepts what has a SHA-256."""
+    return [shlex.split(each) for each in re.findall(r"`crewboard ([^`]*--sha256 [0-9a-f]{16})`", text)]
+
+
+def test_a_question_is_about_a_text_without_hidden_keys(cli: Cli, offer: Offer) -> None:
+    offer.write(f"login {_KEY}")
+    with terminal([*COMMAND, *offer.accept], cli.root, cli.environment) as child:
+        child.expect(pexpect.EOF)
+        assert b"so it was not read" in child.before
+        assert b"[y/N]" not in child.before
+    with _asked(cli, (*offer.accept, "--reveal")) as child:
+        assert _KEY.encode() in child.before
+        child.sendline("y")
+    assert offer.is_accepted()
+
+
+def test_what_only_looks_like_a_hidden_key_is_accepted_as_usual(cli: Cli, offer: Offer) -> None:
+    offer.write("login [key hidden: 53 characters]")
+    assert cli(*_printed(cli(*offer.listed).out, offer.accept)).code == 0
+    assert offer.is_accepted()
 
 
 def test_what_looks_like_a_key_in_a_server_can_be_shown(cli: Cli) -> None:
-    key = f"sk-ant-api03-{'x' * 40}"
+    key = _KEY
     entry: JsonValue = {"command": "serve", "args": [key], "env": {"A_TOKEN": "touch EVIL"}}
     (cli.root / ".mcp.json").write_text(json.dumps({"mcpServers": {"own": entry}}))
     hidden = cli("mcp")
@@ -294,6 +335,31 @@ def test_what_looks_like_a_key_in_a_server_can_be_shown(cli: Cli) -> None:
     assert "env A_TOKEN=touch EVIL" in revealed.out
     assert revealed.err == ""
     assert key not in cli("mcp", "--reveal", "--json").out
+    asked = cli("mcp", "approve", "own", "--reveal")
+    assert "env A_TOKEN=touch EVIL" in asked.out
+    assert _yeses(revealed.out) == _yeses(asked.err) != []
+    assert cli(*_yeses(revealed.out)[0]).code == 0
+
+
+def test_several_servers_with_a_hidden_key_need_a_reveal(cli: Cli) -> None:
+    servers = {"one": {"command": "true"}, "two": {"command": "serve", "env": {"A_TOKEN": "touch EVIL"}}}
+    (cli.root / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    assert [each[:3] for each in _yeses(cli("mcp").out)] == [["mcp", "approve", "one"]]
+    cli("mcp", "approve", "--all").refused(2, "`crewboard mcp approve --all --reveal` shows it first")
+    (yes,) = _yeses(cli("mcp", "approve", "--all", "--reveal").err)
+    assert cli(*yes).code == 0
+
+
+def test_several_skills_with_a_hidden_key_need_a_reveal(cli: Cli) -> None:
+    folder = cli.root / ".claude/commands"
+    folder.mkdir(parents=True)
+    (folder / "one.md").write_text("Look.")
+    (folder / "two.md").write_text(f"login {_KEY}")
+    listed = cli("skills").out
+    assert [each[2] for each in _yeses(listed)] == ["/one"]
+    assert "all 2 of them: `crewboard skills trust /one /two --reveal`" in listed
+    (yes,) = _yeses(cli("skills", "trust", "/one", "/two", "--reveal").err)
+    assert cli(*yes).code == 0
 
 
 def test_several_servers_are_bound_together(cli: Cli) -> None:
@@ -442,13 +508,22 @@ def test_a_yes_to_an_import_is_for_all_that_is_in_it(cli: Cli, new_team: TeamDir
     assert _is_empty(new_team)
 
 
-def test_an_import_says_that_a_key_is_hidden_in_what_it_shows(cli: Cli, new_team: TeamDirectory) -> None:
-    key = f"sk-ant-api03-{'x' * 40}"
-    _export(cli.root / "out", {"agents/sue/spec.json": {"type": "code", "role": key}})
+def test_an_import_with_a_hidden_key_needs_a_reveal(cli: Cli, new_team: TeamDirectory) -> None:
+    _export(cli.root / "out", {"agents/sue/spec.json": {"type": "code", "role": _KEY}})
     asked = cli(*IMPORT)
-    assert asked.err.startswith("what looks like a key is hidden above: look at the files of the team\n")
-    assert key not in asked.out
+    assert asked.code == 2
+    assert re.search("what looks like a key is hidden in out, .* --reveal` shows it first", asked.err)
+    assert "agent sue: code" in asked.out
+    assert _KEY not in asked.out
+    assert cli(*IMPORT, "--sha256", transfer.sha256(TeamDirectory(cli.root / "out"))).code == 65
     assert _is_empty(new_team)
+    revealed = cli(*IMPORT, "--reveal")
+    assert revealed.out.count(_KEY) == 1
+    assert _KEY not in cli(*IMPORT, "--reveal", "--json").out
+    assert _is_empty(new_team)
+    (yes,) = _yeses(revealed.err)
+    assert cli(*yes).code == 0
+    assert new_team.agent_names() == ["sue"]
 
 
 def test_mail_that_was_read_is_no_power(cli: Cli, new_team: TeamDirectory) -> None:

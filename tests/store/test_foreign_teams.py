@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 import crewboard
 from crewboard import Hire, HireOptions, Team
-from crewboard.commands import answers, messages, tasks
+from crewboard.commands import answers, messages, tasks, transfer
 from crewboard.commands.context import create
 from crewboard.errors import StorageError, UntrustedError
 from crewboard.protocol import approvals, supervisor_client
@@ -269,6 +269,25 @@ def test_adopting_shows_what_the_team_contains(foreign: TeamDirectory, tmp_path:
     assert cli.agree("team", "adopt", "--yes").code == 0
     assert not foreign.is_foreign()
     assert cli("task", "add", "x").code == 0
+
+
+def test_adopting_needs_a_reveal_of_a_hidden_key(foreign: TeamDirectory, tmp_path: Path) -> None:
+    cli = cli_in(foreign.root, tmp_path)
+    key = f"sk-ant-api03-{'x' * 40}"
+    spec = Spec(prompt=f"login {key}", prompt_id="p", type="explore", model="m", run=1)
+    foreign.make_folder("agents/sue")
+    foreign.agent("sue").spec.on_disk.write_text(json.dumps(spec.as_dict()))
+    for given, code in ((), 2), (("--sha256", transfer.sha256(foreign)), 65):
+        asked = cli("team", "adopt", *given)
+        assert asked.code == code
+        assert re.search("what looks like a key is hidden in the team default, .* --reveal` shows it first", asked.err)
+    asked = cli("team", "adopt", "--reveal")
+    assert f"│ login {key}" in asked.out
+    shown = re.search(r"--sha256 ([0-9a-f]{16})", asked.err)
+    assert shown is not None
+    assert foreign.is_foreign()
+    assert cli("team", "adopt", "--sha256", shown[1]).code == 0
+    assert not foreign.is_foreign()
 
 
 def test_adopting_is_for_all_that_is_in_the_team(foreign: TeamDirectory, tmp_path: Path) -> None:

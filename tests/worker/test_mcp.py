@@ -392,7 +392,7 @@ def test_a_yes_shows_what_a_server_is_given(tmp_path: Path) -> None:
             "headers": {"Authorization": "Bearer ${T:-literal}", "X-Api-Key": "k1", "A": "b"},
         }
     )
-    assert web.servers["w"].settings == [
+    assert web.servers["w"].settings() == [
         "header Authorization: Bearer ${T:-[key hidden: 7 characters]}",
         "header X-Api-Key: [key hidden: 2 characters]",
         "header A: b",

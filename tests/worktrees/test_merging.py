@@ -1001,11 +1001,43 @@ def test_the_command_names_the_lines_with_keys_and_merges(home: Home) -> None:
     words = "1 line holds what looks like a key: secret.md:1; `crewboard changes bob --diff --reveal` shows it\n"
     dry = run("merge", "bob", "--dry-run")
     assert (dry.code, dry.err.startswith(words)) == (0, True)
-    done = run.agree("merge", "bob", "--json")
+    done = run("merge", "bob", "--json", "--sha256", _revealed(run("merge", "bob", "--reveal").err))
     assert done.json["keys"] == [{"path": "secret.md", "line": 1}]
     assert done.err == words
     assert _KEY not in done.out
     assert home.read("secret.md") == f"api_key = {_KEY}\n", "it is only a warning"
+
+
+def _revealed(text: str) -> str:
+    """Return the SHA-256 that a text names."""
+    named = re.search(r"--sha256 ([0-9a-f]{16})", text)
+    assert named is not None, text
+    return named[1]
+
+
+def test_a_hidden_key_is_revealed_before_a_merge(home: Home) -> None:
+    home.write("old.md", f"{_KEY}\n")
+    home.commit("a key")
+    bob = home.hire("bob")
+    # No line with a key is added, but what the diff shows hides one.
+    bob.write("old.md", f"{_KEY}\nmore\n")
+    bob.snap()
+    before, run = home.git("rev-parse", "main"), Inside(home.root)
+    hidden = run("changes", "bob", "--json").json[0]["sha256"]
+    for said in (run("changes", "bob", "--diff").err, run("merge", "bob", "--dry-run").err):
+        assert re.search("`crewboard merge bob[^`]* --reveal` shows it first, then merges it", said)
+        assert "--sha256" not in said
+    for given in (("--dry-run",), (), ("--json",), ("--reveal",)):
+        run("merge", "bob", "--sha256", hidden[:16], *given).refused(65, "a key is hidden in the work of bob")
+    for more in ((), ("--json", "--reveal")):
+        run("merge", "bob", *more).refused(2, "`crewboard merge bob --into main --reveal` shows it first")
+    asked, listed = run("merge", "bob", "--reveal"), run("changes", "bob", "--diff", "--reveal")
+    assert (asked.code, "accepts exactly what is shown" in asked.err) == (2, True)
+    assert f"│  {_KEY[:40]}" in asked.out
+    assert _revealed(asked.err) == _revealed(listed.err) != hidden[:16]
+    assert home.git("rev-parse", "main") == before
+    assert run("merge", "bob", "--sha256", _revealed(asked.err)).code == 0
+    assert home.read("old.md") == f"{_KEY}\nmore\n"
 
 
 def test_a_merge_without_a_key_warns_of_nothing(home: Home) -> None:
@@ -1026,7 +1058,9 @@ def test_keys_are_named_before_a_pull_request_is_pushed(home: Home, forge: Path)
     assert warned == [("1 line holds what looks like a key: secret.md:1", "")]
     assert made is not None
     assert [each.line for each in made.keys] == [1]
-    run = Inside(home.root).agree("merge", "bob", "--pr", "--json")
+    asked = Inside(home.root)("merge", "bob", "--pr", "--reveal")
+    assert re.search("merge bob --pr --into main --sha256", asked.err)
+    run = Inside(home.root)("merge", "bob", "--pr", "--json", "--sha256", _revealed(asked.err))
     assert (run.json["keys"], _KEY in run.out) == ([{"path": "secret.md", "line": 1}], False)
 
 

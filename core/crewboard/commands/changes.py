@@ -225,6 +225,7 @@ def merge(  # noqa: PLR0913  the options of the command
     unchecked: bool = False,
     sha256: str | None = None,
     onto: Acceptance | None = None,
+    agree: Callable[[Changes], object] | None = None,
     warn: Callable[[str], object] | None = None,
 ) -> Merge | None:
     """Bring the work of an agent, committed or not, into the branch that is checked out, or into `into`.
@@ -232,8 +233,8 @@ def merge(  # noqa: PLR0913  the options of the command
     Return None if all of it is there already. With `now`, take the last snapshot also while the agent is at work. With
     `dry_run`, only check that it would work. With `unchecked`, merge also if the check of its task failed last. With
     `sha256`, merge only the work that was shown (`Changes.sha256`), and with `onto`, only where the preview of a merge
-    put it: on the same commit of the same branch. `warn` is called before the branch is moved, if the
-    merge adds what looks like a key.
+    put it: on the same commit of the same branch. `agree` is called with the work before a commit is made, and may
+    raise. `warn` is called before the branch is moved, if the merge adds what looks like a key.
 
     Raises:
         UsageError: There is no such agent or branch, the agent has no worktree, the branch is checked out elsewhere, or
@@ -255,6 +256,8 @@ def merge(  # noqa: PLR0913  the options of the command
         changes, taken = read_changes(team, repository, name, worktree.base, target.tip)
         if sha256 is not None:
             require_shown(sha256, changes.sha256, f"the work of {name}")
+        if agree is not None:
+            agree(changes)
         new = merging.make_commit(repository, target, changes, taken, how, message)
         if new is None:
             return None

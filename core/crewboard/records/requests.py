@@ -95,6 +95,11 @@ def revealed_sha256(sha256: str) -> str:
     return hashlib.sha256(f"revealed {sha256}".encode()).hexdigest()
 
 
+def is_revealed(given: str, sha256: str) -> bool:
+    """Return True if `given` says that all of the text with this SHA-256 was revealed: `revealed_sha256` of it."""
+    return len(given) >= SHA256_DIGITS and revealed_sha256(sha256).startswith(given)
+
+
 def bound_to(sha256: str) -> str:
     """Return the option that binds a yes on the command line to what has this SHA-256."""
     return f"--sha256 {sha256[:SHA256_DIGITS]}"

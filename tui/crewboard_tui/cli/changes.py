@@ -18,7 +18,6 @@ from crewboard.commands import undo as commands_undo
 from crewboard.commands.context import command_for
 from crewboard.executed_files import diff_as_run
 from crewboard.records.base import counted
-from crewboard.records.requests import bound_to
 from crewboard.records.team import Acceptance, Checked, How
 from crewboard.store import roster, tasks
 from crewboard.untrusted import as_run
@@ -73,11 +72,11 @@ def changes(session: Session, name: str | None, stat: bool, diff: bool, reveal: 
         patches = [commands_changes.read_diff(team, each, binary=True) for each in found]
         with revealing(wanted=reveal):
             _say_patches(patches, command_for(team, f"changes {name or ''}".rstrip() + " --diff --reveal"))
-        _note_what_runs(found)
-        for each in found:
-            _note_review(each)
-            if each.files and not each.is_merged:
-                _note_yes(each, command_for(team, f"merge {each.agent}"))
+            _note_what_runs(found)
+            for each in found:
+                _note_review(each)
+                if each.files and not each.is_merged:
+                    _note_yes(_shown(team, each), command_for(team, f"merge {each.agent}"))
     elif not found:
         _note_none(team, name)
     elif stat or name is not None:
@@ -114,9 +113,16 @@ def _say_patch(patch: str) -> None:
         click.echo(os.fsencode(patch if is_revealing() else redaction.redact(patch)))
 
 
-def _note_yes(each: "Changes", merges: str) -> None:
-    """Name the command that merges exactly the work that was shown."""
-    note(f"`{merges} {bound_to(each.sha256)}` merges exactly this")
+def _shown(team: Team, work: "Changes", where: str = "", question: str = "") -> common.Shown:
+    """Return what a yes to the work of an agent is bound to."""
+    look = f"look at it with `{command_for(team, f'changes {work.agent} --diff')}`{where}"
+    return common.Shown(f"the work of {work.agent}", work.sha256, look, lambda: _lines_of_work(team, work), question)
+
+
+def _note_yes(seen: common.Shown, merges: str) -> None:
+    """Name the command that merges exactly the work that was shown, or that shows what is hidden in it."""
+    is_shown = is_revealing() or not seen.hides
+    note(f"`{seen.yes(merges)}` {'merges exactly this' if is_shown else 'shows it first, then merges it'}")
 
 
 def _say_table(found: "list[Changes]") -> None:
@@ -307,6 +313,7 @@ def merge(
     resolve: bool,
     dry_run: bool,
     sha256: str | None,
+    reveal: bool,
     as_json: bool,
 ) -> None:
     """Bring the work of the agent NAME into your branch, committed or not.
@@ -340,9 +347,8 @@ def merge(
         if sha256 is not None:
             # Else it stands below the diff, above the question.
             _note_review(work)
-        look = f"look at it with `{command_for(team, f'changes {name} --diff')}`{where}"
-        seen = common.Shown(f"the work of {name}", work.sha256, look, lambda: _lines_of_work(team, work), question)
-        common.require_yes(sha256, seen, accept(branch), asks=not as_json)
+        seen = _shown(team, work, where, question)
+        common.require_yes(sha256, seen, accept(branch), reveal=reveal, asks=not as_json)
 
     if pr:
         _require_squash(how, dry_run=dry_run)
@@ -362,8 +368,9 @@ def merge(
                 agree(done.changes, question, _named(done.acceptance))
                 done = act(unchecked=unchecked, sha256=done.changes.sha256, onto=done.acceptance)
         else:
-            done = act(dry_run=dry_run, unchecked=unchecked, sha256=sha256, warn=warn)
-            if done is not None:
+            reads = partial(agree, question="", branch=into) if sha256 is not None else None
+            done = act(dry_run=dry_run, unchecked=unchecked, agree=reads, warn=warn)
+            if done is not None and sha256 is None:
                 _note_what_runs([done.changes])
                 _note_review(done.changes)
     _tell_merged(team, name, done, accept if dry_run else None, as_json=as_json)
@@ -401,7 +408,7 @@ def _tell_merged(
     else:
         _say_merged(team, name, done, dry_run=dry_run)
         if accept is not None:
-            _note_yes(done.changes, accept(_named(done.acceptance)))
+            _note_yes(_shown(team, done.changes), accept(_named(done.acceptance)))
     for each in done.background if done is not None else ():
         note(safe_line(f"{name} still runs {as_run(each)}: what it writes from now on is not in this"))
 

@@ -461,15 +461,21 @@ NARROWEST = 40
 
 _DAY = 24 * 60 * 60
 
-sha256 = click.option(
-    "--sha256", metavar="S", help="SHA-256 of what you looked at, or its first 16 digits; refused if it changed."
-)
+
+# click decorates any kind of callable.
+def sha256(command: Any) -> Any:  # noqa: ANN401
+    """Add the options of a command that needs a yes: `--sha256`, and `--reveal`."""
+    what = "SHA-256 of what you looked at, or its first 16 digits; refused if it changed."
+    reveal = "Show what is to be accepted, also the keys in it; then ask, or print the command that accepts it."
+    command = click.option("--reveal", is_flag=True, help=reveal)(command)
+    return click.option("--sha256", metavar="S", help=what)(command)
 
 
 class Shown(NamedTuple):
     """A thing that a command asks a yes for: its name, its SHA-256, how to look at it, and its lines of text.
 
-    `question` is what a terminal asks, if it is another one than to accept it.
+    `question` is what a terminal asks, if it is another one than to accept it. If `is_always`, a script prints the
+    lines, too.
     """
 
     what: str
@@ -477,30 +483,61 @@ class Shown(NamedTuple):
     look: str
     lines: Callable[[], Iterable[str]]
     question: str = ""
+    is_always: bool = False
+
+    @property
+    def hides(self) -> bool:
+        """Return True if something in its lines is hidden until it is revealed, because it looks like a key."""
+        return self._text(reveals=False) != self._text(reveals=True)
+
+    def _text(self, *, reveals: bool) -> list[str]:
+        from crewboard_tui.render.sanitize import revealing, safe_text
+
+        with revealing(wanted=reveals):
+            return [safe_text(line) for line in self.lines()]
+
+    def yes(self, accept: str) -> str:
+        """Return the command that accepts it as it is shown now, or that shows it first, if something is hidden."""
+        from crewboard.records.requests import bound_to, revealed_sha256
+        from crewboard_tui.render.sanitize import is_revealing
+
+        if not self.hides:
+            return f"{accept} {bound_to(self.sha256)}"
+        return f"{accept} {bound_to(revealed_sha256(self.sha256)) if is_revealing() else '--reveal'}"
 
 
-def require_yes(given: str | None, seen: Shown, accept: str, *, asks: bool = True) -> None:
+def require_yes(given: str | None, seen: Shown, accept: str, *, reveal: bool = False, asks: bool = True) -> None:
     """Return if the user says yes to exactly this: with its SHA-256 `given`, or asked in a terminal that shows it.
 
-    `accept` is the command line that says so. Without `asks`, it is refused as in a script.
+    `accept` is the command line that says so; with `reveal`, keys are shown. Without `asks`, it is refused as in a
+    script, and nothing is shown.
 
     Raises:
-        BadDataError: There is something else now than what `given` is of.
-        UsageError: Nothing is given, and there is no terminal.
+        BadDataError: There is something else now than what `given` is of, or a key in it was hidden.
+        UsageError: Nothing is given, and there is no terminal, or a key would be hidden there.
     """
-    from crewboard.records.requests import bound_to, require_shown
+    from crewboard.records.requests import is_revealed, require_shown
+    from crewboard_tui.render.sanitize import revealing
 
+    is_terminal = asks and sys.stdin.isatty() and sys.stdout.isatty()
+    is_revealing = reveal and asks and given is None
+    with revealing(wanted=is_revealing):
+        if asks and (seen.is_always or (given is None and (is_terminal or reveal))):
+            for line in seen.lines():
+                say(line)
+        command = seen.yes(accept)
+    if given is not None and is_revealed(given, seen.sha256):
+        return
     if given is not None:
         require_shown(given, seen.sha256, seen.what)
+    if not is_revealing and seen.hides:
+        words = f"what looks like a key is hidden in {seen.what}, so it was not read; `{command}` shows it first"
+        raise UsageError(words) if given is None else BadDataError(words)
+    if given is not None:
         return
-    if not (asks and sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError(f"{seen.look}, then `{accept} {bound_to(seen.sha256)}` accepts exactly that")
-    hides = False
-    for line in seen.lines():
-        say(line)
-        hides = hides or redaction.MARK in redaction.redact(line)
-    if hides:
-        note(f"what looks like a key is hidden above: {seen.look}")
+    if not is_terminal:
+        look = "" if is_revealing else f"{seen.look}, then "
+        raise UsageError(f"{look}`{command}` accepts exactly {'what is shown' if is_revealing else 'that'}")
     click.confirm(seen.question or f"Accept {seen.what} as shown?", abort=True)
 
 

@@ -45,7 +45,6 @@ from crewboard.readmodel.needs import summarise
 from crewboard.records.agents import Profile
 from crewboard.records.events import Answer, Event, Sent
 from crewboard.records.processes import Exit, HeldStart, describe_exit
-from crewboard.records.requests import bound_to
 from crewboard.store import agents, leases, roster
 from crewboard.store.layout import AgentDirectory
 from crewboard.untrusted import on_one_line
@@ -53,7 +52,7 @@ from crewboard_tui.cli import common
 from crewboard_tui.cli.answers import answers, in_a_row
 from crewboard_tui.cli.common import Session, as_json, clock, columns, cut, note, say, say_json
 from crewboard_tui.cli.skills import tell_new_skills
-from crewboard_tui.render.sanitize import safe_line
+from crewboard_tui.render.sanitize import is_revealing, safe_line
 
 _FLAGS = frozenset(HireOptions.__struct_fields__) - {"task"}
 """Options that are fixed at hiring: an idle agent keeps those that it was hired with."""
@@ -514,7 +513,7 @@ def types(context: click.Context, as_json: bool) -> None:
     for each in known.values():
         _say_type(each)
         if not trusted(each):
-            accept = command_for(session.team, f"types trust {each.name} {bound_to(each.sha256)}")
+            accept = _shown_type(each).yes(command_for(session.team, f"types trust {each.name}"))
             say(f"         not accepted: read {each.file}, then `{accept}`")
     say(f"all types also have: {' '.join(agent_types.TEAM_TOOLS)}")
 
@@ -567,11 +566,16 @@ def _say_type(kind: agent_types.AgentType) -> None:
         say(on_one_line(f"         skills that are not accepted, so not loaded: {', '.join(new)} (`crewboard skills`)"))
 
 
+def _shown_type(kind: agent_types.AgentType) -> common.Shown:
+    what = f"{kind.name} ({kind.file})"
+    return common.Shown(what, kind.sha256, f"read {kind.file}", lambda: _lines_of_type(kind))
+
+
 def _lines_of_type(kind: agent_types.AgentType) -> Iterator[str]:
     """Yield all that a yes to a type allows, and the instructions of its agents."""
     yield f"{kind.name} ({kind.file}): {agent_types.describe_powers(kind)}"
     for server in mcp_servers.of_type(kind).servers.values():
-        yield from (f"server {server.name}: {server.shown}", *server.settings)
+        yield from (f"server {server.name}: {server.shown}", *server.settings(reveals=is_revealing()))
     yield from (on_one_line(f"not understood: {problem}") for problem in kind.not_understood)
     yield common.quoted(kind.prompt)
 
@@ -580,7 +584,7 @@ def _lines_of_type(kind: agent_types.AgentType) -> Iterator[str]:
 @click.argument("name")
 @common.sha256
 @click.pass_obj
-def trust(session: Session, name: str, sha256: str | None) -> None:
+def trust(session: Session, name: str, sha256: str | None, reveal: bool) -> None:
     """Accept the project's own type NAME, until its file changes.
 
     `crewboard types` prints the command with the --sha256 of the file. Without it, a terminal shows what agents of the
@@ -589,8 +593,8 @@ def trust(session: Session, name: str, sha256: str | None) -> None:
     kind = type_files.find(session.root, name)
     if not kind.file:
         raise UsageError(f"{name} is a built-in type; there is nothing to accept")
-    seen = common.Shown(f"{name} ({kind.file})", kind.sha256, f"read {kind.file}", lambda: _lines_of_type(kind))
-    common.require_yes(sha256, seen, command_for(session.team, f"types trust {name}"))
+    accept = command_for(session.team, f"types trust {name}")
+    common.require_yes(sha256, _shown_type(kind), accept, reveal=reveal)
     commands_hire.trust(session.team, kind)
     say(f"{name} ({kind.file}) is accepted until its file changes: {agent_types.describe_powers(kind)}")
     for problem in kind.not_understood:

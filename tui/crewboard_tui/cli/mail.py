@@ -21,7 +21,7 @@ from crewboard.protocol import requests as protocol_requests
 from crewboard.readmodel.mail import MailReader, MessageView
 from crewboard.records.agents import Terms
 from crewboard.records.base import JsonValue
-from crewboard.records.requests import SHA256_DIGITS, revealed_sha256
+from crewboard.records.requests import is_revealed
 from crewboard.store import roster
 from crewboard.untrusted import as_run
 from crewboard_tui.cli import common
@@ -381,7 +381,7 @@ def _of_what_was_read(team: Team, ident: str, given: str | None, *, accepts: boo
     request = protocol_requests.load(team.directory, commands_answers.find(team, ident))
     if request is None:
         return given
-    if given is not None and len(given) >= SHA256_DIGITS and revealed_sha256(request.sha256).startswith(given):
+    if given is not None and is_revealed(given, request.sha256):
         return request.sha256
     if accepts and request.status == "pending" and hides_key(request):
         raise BadDataError(

@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 import crewboard as core
-from crewboard import BadDataError, Team, UsageError, mcp_servers, read_team, redaction, type_files
+from crewboard import BadDataError, UsageError, mcp_servers, read_team, redaction, type_files
 from crewboard.commands import hire
 from crewboard.commands.context import command_for
 from crewboard.records.base import JsonValue
-from crewboard.records.requests import bound_to, payload_sha256
+from crewboard.records.requests import payload_sha256
 from crewboard.untrusted import on_one_line
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, note, say, say_json
@@ -41,12 +41,13 @@ def mcp(context: click.Context, reveal: bool, as_json: bool) -> None:
 
 
 def _list(session: Session, *, as_json: bool) -> None:
-    found = _listed(session)
+    listed = _listed(session)
+    found = [row for row, _ in listed]
     if as_json:
         say_json(found)
         return
-    for each in found:
-        _say_server(session.team, each)
+    for row, server in listed:
+        _say_server(session, row, server)
     if not found:
         note(f"no MCP servers; name them in {mcp_servers.FILE}")
     texts = {each["name"]: redaction.redact(json.dumps(each, ensure_ascii=False)) for each in found}
@@ -56,8 +57,8 @@ def _list(session: Session, *, as_json: bool) -> None:
         note(f"what looks like a key is hidden in {', '.join(hiding)}: `{reveals}` shows it")
 
 
-def _say_server(team: Team, each: dict[str, Any]) -> None:
-    name = each["name"]
+def _say_server(session: Session, each: dict[str, Any], server: mcp_servers.McpServer | None) -> None:
+    team, name = session.team, each["name"]
     say(f"{safe_line(name):<12} {each['state']:<8} {safe_text(on_one_line(each['command'] or each['url']))}")
     lines = [f"env {variable}={value}" for variable, value in each["env"].items()]
     lines += [f"header {header}: {value}" for header, value in each["headers"].items()]
@@ -67,9 +68,8 @@ def _say_server(team: Team, each: dict[str, Any]) -> None:
         lines.append(f"gets the values of: {', '.join(each['variables'])}")
     if each["changed"]:
         lines.append(f"changed since you accepted it: {', '.join(each['changed'])}")
-    if each["state"] == "new":
-        accept = command_for(team, f"mcp approve {name}")
-        lines.append(f"not accepted: `{accept} {bound_to(each['sha256'])}`")
+    if each["state"] == "new" and server is not None:
+        lines.append(f"not accepted: `{_shown([server], session).yes(command_for(team, f'mcp approve {name}'))}`")
     if each["state"] == "gone":
         revoke = command_for(team, f"mcp revoke {name}")
         lines.append(f"accepted, but not in {mcp_servers.FILE}: `{revoke}` takes that back")
@@ -83,8 +83,8 @@ def _say_server(team: Team, each: dict[str, Any]) -> None:
         say(f"             {safe_text(on_one_line(line))}")
 
 
-def _listed(session: Session) -> list[dict[str, Any]]:
-    """Return all servers, as `mcp --json` prints them."""
+def _listed(session: Session) -> list[tuple[dict[str, Any], mcp_servers.McpServer | None]]:
+    """Return all servers, as `mcp --json` prints them, each with what its file says, if that can be used."""
     root = session.root
     try:
         project = mcp_servers.read(root)
@@ -100,10 +100,10 @@ def _listed(session: Session) -> list[dict[str, Any]]:
         reasons |= of_type.invalid
     agents = read_team(session.team.directory).agents if session.team.directory.exists() else ()
     return [
-        *(_as_json(session, server, agents) for server in servers),
-        *(_row(name, source, "invalid", why=reasons[name]) for name, source in invalid.items()),
+        *((_as_json(session, server, agents), server) for server in servers),
+        *((_row(name, source, "invalid", why=reasons[name]), None) for name, source in invalid.items()),
         *(
-            _row(name, mcp_servers.FILE, "gone")
+            (_row(name, mcp_servers.FILE, "gone"), None)
             for name in mcp_servers.accepted_names(root, os.environ)
             if name not in project.servers and name not in project.invalid
         ),
@@ -148,7 +148,7 @@ def _row(name: str, source: str, state: str, **known: object) -> dict[str, Any]:
 @click.option("--all", "all_servers", is_flag=True, help="All servers of .mcp.json.")
 @common.sha256
 @click.pass_obj
-def approve(session: Session, names: tuple[str, ...], all_servers: bool, sha256: str | None) -> None:
+def approve(session: Session, names: tuple[str, ...], all_servers: bool, sha256: str | None, reveal: bool) -> None:
     """Accept servers of .mcp.json, until their entries change.
 
     `crewboard mcp` prints the command with the --sha256 of what it shows; of several servers it is that of all. Without
@@ -165,7 +165,7 @@ def approve(session: Session, names: tuple[str, ...], all_servers: bool, sha256:
     if not servers:
         raise UsageError(f"there is no server in {mcp_servers.FILE} to accept")
     accept = command_for(session.team, shlex.join(["mcp", "approve", *(["--all"] if all_servers else names)]))
-    common.require_yes(sha256, _shown(servers, session), accept)
+    common.require_yes(sha256, _shown(servers, session), accept, reveal=reveal)
     for server in servers:
         hire.accept_server(session.team, server)
         for line in _lines(server, " is accepted until its entry changes"):
@@ -180,8 +180,7 @@ def _shown(servers: list[mcp_servers.McpServer], session: Session) -> common.Sho
     # Of several servers, the digest of their digests.
     sha256 = servers[0].sha256(session.root) if len(servers) == 1 else payload_sha256({"servers": digests})
     what = f"{', '.join(server.name for server in servers)} of {mcp_servers.FILE}"
-    hides = any(redaction.MARK in redaction.redact(line) for server in servers for line in _lines(server))
-    look = f"look at it with `{command_for(session.team, 'mcp --reveal' if hides else 'mcp')}`"
+    look = f"look at it with `{command_for(session.team, 'mcp')}`"
     return common.Shown(what, sha256, look, lambda: [line for server in servers for line in _lines(server)])
 
 
@@ -190,7 +189,7 @@ def _lines(server: mcp_servers.McpServer, accepted: str = "") -> list[str]:
     gets = f", with the values of {', '.join(server.variables)}" if server.variables else ""
     return [
         safe_text(f"{server.name}{accepted}: {server.shown}{gets}"),
-        *(f"  {safe_text(x)}" for x in server.settings),
+        *(f"  {safe_text(x)}" for x in server.settings(reveals=is_revealing())),
     ]
 
 

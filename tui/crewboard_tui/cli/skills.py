@@ -11,7 +11,7 @@ from crewboard import StorageError, Team, UsageError, env, skill_files, type_fil
 from crewboard.commands import hire
 from crewboard.commands.context import command_for, root_options
 from crewboard.records.base import JsonValue
-from crewboard.records.requests import bound_to, payload_sha256
+from crewboard.records.requests import payload_sha256
 from crewboard.untrusted import as_run
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, note, say, say_json
@@ -46,13 +46,13 @@ def skills(context: click.Context, as_json: bool) -> None:
     for each in found:
         say(safe_line(f"{as_run(each.name):<20} {_SAID[states[each.name]]}{f': {each.why}' if each.why else ''}"))
         if states[each.name] in ("new", "changed"):
-            accept = f"{_accepts(session, [each.name])} {bound_to(each.sha256)}"
+            accept = _shown([each]).yes(_accepts(session, [each.name]))
             unused = "it cannot be sent" if each.name.startswith("/") else "agents are not told of it"
             say(safe_line(f"         {unused}: read {skill_files.place(each.name)}, then `{accept}`"))
     new = [each for each in found if states[each.name] in ("new", "changed")]
     if len(new) > 1:
         accept = _accepts(session, [each.name for each in new])
-        say(safe_line(f"all {len(new)} of them: `{accept} {bound_to(_sha256(new))}`"))
+        say(safe_line(f"all {len(new)} of them: `{_shown(new).yes(accept)}`"))
     if not found:
         note(f"no skills in {type_files.SKILLS_FOLDER}")
     _note_left_out(left_out)
@@ -87,18 +87,14 @@ def _lines_of_skill(skill: skill_files.ProjectSkill) -> Iterator[str]:
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @common.sha256
 @click.pass_obj
-def trust(session: Session, names: tuple[str, ...], sha256: str | None) -> None:
+def trust(session: Session, names: tuple[str, ...], sha256: str | None, reveal: bool) -> None:
     """Accept the project's skill NAME, until one of its files changes. So a file @PATH or a command /NAME.
 
     `crewboard skills` prints the command with the --sha256 of its files; of several NAMEs it is that of all. Without
     it, a terminal shows the text of the skill and names its other files, and asks; a script is refused.
     """
     chosen = [skill_files.find(session.root, name) for name in dict.fromkeys(names)]
-    places = ", ".join(skill_files.place(each.name) for each in chosen)
-    what = f"{', '.join(each.name for each in chosen)} ({places})"
-    lines = (line for each in chosen for line in _lines_of_skill(each))
-    seen = common.Shown(what, _sha256(chosen), f"read {places}", lambda: lines)
-    common.require_yes(sha256, seen, _accepts(session, names))
+    common.require_yes(sha256, _shown(chosen), _accepts(session, names), reveal=reveal)
     team = _team(session)
     for each in chosen:
         if team is None:
@@ -109,10 +105,15 @@ def trust(session: Session, names: tuple[str, ...], sha256: str | None) -> None:
         say(safe_line(f"{each.name} ({skill_files.place(each.name)}) is accepted until {until} changes"))
 
 
-def _sha256(chosen: list[skill_files.ProjectSkill]) -> str:
+def _shown(chosen: list[skill_files.ProjectSkill]) -> common.Shown:
     """Return what a yes is bound to: of several skills the digest of their digests."""
     digests: list[JsonValue] = [each.sha256 for each in chosen]
-    return chosen[0].sha256 if len(chosen) == 1 else payload_sha256({"skills": digests})
+    sha256 = chosen[0].sha256 if len(chosen) == 1 else payload_sha256({"skills": digests})
+    places = ", ".join(skill_files.place(each.name) for each in chosen)
+    what = f"{', '.join(each.name for each in chosen)} ({places})"
+    return common.Shown(
+        what, sha256, f"read {places}", lambda: (line for each in chosen for line in _lines_of_skill(each))
+    )
 
 
 def _team(session: Session) -> Team | None:

@@ -4,14 +4,14 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
 import crewboard as core
-from crewboard import BadDataError, StorageError, Team, UsageError, agent_types, mcp_servers, redaction
+from crewboard import BadDataError, StorageError, Team, UsageError, agent_types, mcp_servers
 from crewboard.agent_types import AgentType
 from crewboard.commands import context, hosts, stop, transfer
 from crewboard.names import OPERATOR, check_team
@@ -26,6 +26,7 @@ from crewboard.store.layout import AgentDirectory, TeamDirectory, team_directori
 from crewboard.store.roster import find_team
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import LazyGroup, Session, as_json, note, say, say_json, table
+from crewboard_tui.render.sanitize import is_revealing
 
 
 @click.group(
@@ -126,7 +127,7 @@ def _describe(directory: TeamDirectory) -> dict[str, Any]:
 @common.sha256
 @as_json
 @click.pass_obj
-def adopt(session: Session, yes: bool, sha256: str | None, as_json: bool) -> None:  # noqa: ARG001  scripts give --yes
+def adopt(session: Session, yes: bool, sha256: str | None, reveal: bool, as_json: bool) -> None:  # noqa: ARG001  scripts give --yes
     """Use a team that you did not make, or that was copied.
 
     Such a team is foreign: it can be read, but nothing is started, resumed or sent. Shows first what the team contains
@@ -139,7 +140,7 @@ def adopt(session: Session, yes: bool, sha256: str | None, as_json: bool) -> Non
         raise UsageError(f"there is no team in {session.root}")
     was_foreign = directory.is_foreign()
     if was_foreign:
-        _require_yes(session, directory, sha256, as_json=as_json)
+        _require_yes(session, directory, sha256, reveal=reveal, as_json=as_json)
     context.adopt(Team(directory, environment=dict(os.environ)))
     if as_json:
         say_json({**_describe(directory), "adopted": was_foreign})
@@ -147,11 +148,14 @@ def adopt(session: Session, yes: bool, sha256: str | None, as_json: bool) -> Non
         say(f"the team {directory.path.name} {'is yours now' if was_foreign else 'was yours already'}")
 
 
-def _require_yes(session: Session, directory: TeamDirectory, sha256: str | None, *, as_json: bool) -> None:
+def _require_yes(
+    session: Session, directory: TeamDirectory, sha256: str | None, *, reveal: bool, as_json: bool
+) -> None:
     """Show what a foreign team contains, and return if the user says yes to exactly that."""
     name, digest = directory.path.name, _digest(directory)
-    seen = common.Shown(f"the team {name}", digest, _LOOK, lambda: ())
-    _agree(session, seen, _contents(directory), ("--team", name, "team", "adopt"), sha256, as_json=as_json)
+    seen = common.Shown(f"the team {name}", digest, _LOOK, lambda: _lines(_contents(directory)), is_always=True)
+    accept = _accept(session, "--team", name, "team", "adopt")
+    common.require_yes(sha256, seen, accept, reveal=reveal, asks=not as_json)
     if _digest(directory) != digest:
         raise BadDataError(f"the team {name} changed while it was shown; look at it again")
 
@@ -167,25 +171,17 @@ def _digest(directory: TeamDirectory) -> str:
 _LOOK = "look at what it contains"
 
 
-def _agree(
-    session: Session,
-    seen: common.Shown,
-    contents: list[str],
-    command: tuple[str, ...],
-    sha256: str | None,
-    *,
-    as_json: bool,
-) -> None:
-    """Print what a team contains, a text in it with a mark before each line, and return if the user says yes."""
-    for each in contents if not as_json else ():
+def _lines(contents: Iterable[str]) -> Iterator[str]:
+    """Yield what a team contains, a text in it with a mark before each line."""
+    for each in contents:
         line, _, text = each.partition("\n")
-        say(line)
+        yield line
         if text:
-            say(common.quoted(text))
-    if not as_json and any(redaction.redact(each) != each for each in contents):
-        note("what looks like a key is hidden above: look at the files of the team")
-    accept = f"crewboard {shlex.join(['--root', str(session.root), *command])}"
-    common.require_yes(sha256, seen, accept, asks=not as_json)
+            yield common.quoted(text)
+
+
+def _accept(session: Session, *command: str) -> str:
+    return f"crewboard {shlex.join(['--root', str(session.root), *command])}"
 
 
 def _contents(directory: TeamDirectory) -> list[str]:
@@ -277,7 +273,10 @@ def _describe_agent(agent: AgentDirectory, asked: list[Request]) -> _Said:
     if spec.definition is not None and kind is not None:
         lines.append(f"    {spec.type} is a type of its own: {agent_types.describe_powers(kind)}\n{kind.prompt}")
         for server in mcp_servers.of_type(kind).servers.values():
-            lines += [f"    {each}" for each in (f"server {server.name}: {server.shown}", *server.settings)]
+            lines += [
+                f"    {each}"
+                for each in (f"server {server.name}: {server.shown}", *server.settings(reveals=is_revealing()))
+            ]
     if spec.role:
         lines.append(f"    role:\n{spec.role}")
     if spec.worktree is not None:
@@ -373,7 +372,7 @@ def export(session: Session, folder: Path, as_json: bool) -> None:
 @common.sha256
 @as_json
 @click.pass_obj
-def import_(session: Session, folder: Path, sha256: str | None, as_json: bool) -> None:
+def import_(session: Session, folder: Path, sha256: str | None, reveal: bool, as_json: bool) -> None:
     """Replace all that is stored of a new team by what `export` wrote into DIR.
 
     The team must have no agents. Make it with `team create`, and name it with --team: it keeps that name. Runs that
@@ -382,12 +381,14 @@ def import_(session: Session, folder: Path, sha256: str | None, as_json: bool) -
     --sha256 of that.
     """
     with transfer.taken_in(session.team, folder) as exported:
-        found = list(_powers(exported))
-        if sha256 is not None or any(each.is_power for each in found):
-            contents = [line for each in found for line in each.lines]
-            seen = common.Shown(str(folder), transfer.sha256(exported), _LOOK, lambda: ())
-            command = ("--team", session.team.directory.path.name, "import", str(folder))
-            _agree(session, seen, contents, command, sha256, as_json=as_json)
+        if sha256 is not None or any(each.is_power for each in _powers(exported)):
+
+            def lines() -> Iterator[str]:
+                return _lines(line for each in _powers(exported) for line in each.lines)
+
+            seen = common.Shown(str(folder), transfer.sha256(exported), _LOOK, lines, is_always=True)
+            accept = _accept(session, "--team", session.team.directory.path.name, "import", str(folder))
+            common.require_yes(sha256, seen, accept, reveal=reveal, asks=not as_json)
         count = transfer.import_(session.team, exported)
     _say_files("imported", folder, count, as_json=as_json)
 

@@ -287,7 +287,9 @@ class HireForm(Vertical):
         self.query_one("#row-unaccepted").display = not self.is_accepted
         if not self.is_accepted:
             servers = mcp_servers.of_type(kind).servers.values()
-            said = [each for server in servers for each in (f"server {server.name}: {server.shown}", *server.settings)]
+            said = [
+                each for server in servers for each in (f"server {server.name}: {server.shown}", *server.settings())
+            ]
             said += [f"not understood: {each}" for each in kind.not_understood]
             text = "; ".join([f"{kind.file} is not accepted yet: {agent_types.describe_powers(kind)}", *said])
             self._unaccepted = safe_line(on_one_line(text))
