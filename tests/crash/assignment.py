@@ -72,7 +72,9 @@ class ScriptedModel:
 
     async def ask_again(self) -> None: ...
 
-    async def reply(self, system: str, tools: list[Any], messages: list[dict[str, Any]], longest: int) -> Reply:
+    async def reply(
+        self, system: str, tools: list[Any], messages: list[dict[str, Any]], longest: int, *, is_longest: bool = False
+    ) -> Reply:
         self.asked.append(json.loads(json.dumps(messages)))
         turn = sum(one["role"] == "assistant" for one in messages)
         script = self._script
@@ -86,7 +88,9 @@ class TalkativeModel(ScriptedModel):
 
     window = 20_000
 
-    async def reply(self, system: str, tools: list[Any], messages: list[dict[str, Any]], longest: int) -> Reply:
+    async def reply(
+        self, system: str, tools: list[Any], messages: list[dict[str, Any]], longest: int, *, is_longest: bool = False
+    ) -> Reply:
         self.asked.append(json.loads(json.dumps(messages)))
         return Reply(ts=1, content=[{"type": "text", "text": "so it is"}], stop_reason="end_turn", usage=Tokens())
 
