@@ -445,6 +445,57 @@ async def test_work_that_changed_since_the_preview_is_not_merged(frozen: Frozen,
 
 
 @pytest.mark.usefixtures("in_time")
+async def test_what_changed_since_a_merge_page_was_opened_is_marked(
+    frozen: Frozen, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {f"src/file_{at:02}.py": "A = 1\n" for at in range(20)}
+    repository.snapshot("api", files)
+    _idle(frozen, "api")
+    async with opened(frozen, 80, 40) as stage:
+        await stage.press("8")
+        await stage.sees("✓ merges cleanly")
+        await stage.press("a")
+        await stage.sees("✓ would commit +20", "100% read")
+        await stage.sees_not("since you opened this")
+        # The same number of files and lines: without the marks, the page would look the same.
+        commit = repository.snapshot("api", {**files, "src/file_19.py": "evil()\n"})
+        # A press by habit.
+        monkeypatch.setattr("crewboard_tui.widgets.reading.TO_LOOK", 60.0)
+        await stage.press("a")
+        await stage.sees("not merged", f"changed since you opened this: src/file_19.py (now {commit[:8]}; look at the")
+        await stage.sees("A ⚠ src/file_19.py", "A src/file_18.py")
+        await stage.press("a")
+        await stage.sees("not taken: these lines had only just appeared")
+        assert repository.git("rev-parse", "HEAD") == repository.base
+        monkeypatch.setattr("crewboard_tui.widgets.reading.TO_LOOK", 0.0)
+        await stage.press("a")
+        await stage.sees("merged the work of api into main")
+
+
+@pytest.mark.usefixtures("in_time")
+async def test_a_changed_file_is_on_the_screen_before_a_merge(frozen: Frozen, repository: Repository) -> None:
+    files = {f"src/file_{at:02}.py": "A = 1\n" for at in range(26)}
+    repository.snapshot("api", files)
+    _idle(frozen, "api")
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("8")
+        await stage.sees("✓ merges cleanly")
+        await stage.press("a")
+        await stage.sees("✓ would commit +26")
+        await stage.press("G")
+        await stage.sees("src/file_25.py", "100% read")
+        repository.snapshot("api", {**files, "src/file_00.py": "evil()\n"})
+        await stage.press("a")
+        await stage.sees("not merged")
+        await stage.sees_not("100% read")
+        await stage.press("a")
+        await stage.sees(
+            "not shown before: lines", "changed since you opened this: src/file_00.py", "A ⚠ src/file_00.py"
+        )
+        assert repository.git("rev-parse", "HEAD") == repository.base
+
+
+@pytest.mark.usefixtures("in_time")
 async def test_a_yes_to_a_merge_is_for_the_branch_on_the_page(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {"README.md": "# Ink\n\n"})
     _idle(frozen, "api")
@@ -459,6 +510,11 @@ async def test_a_yes_to_a_merge_is_for_the_branch_on_the_page(frozen: Frozen, re
         await stage.press("a")
         await stage.sees("not merged", "of other")
         assert repository.git("for-each-ref", "refs/heads") == before
+        repository.git("symbolic-ref", "HEAD", "refs/heads/main")
+        moved = repository.commit("more of mine")
+        await stage.press("a")
+        await stage.sees(f"changed since you opened this: main is at {moved[:8]}")
+        assert repository.git("rev-parse", "main") == moved
 
 
 @pytest.mark.usefixtures("in_time")

@@ -171,6 +171,19 @@ def read_diff(team: Team, work: str | Changes, path: str | None = None, *, binar
     return diff_of(_repository(team), found, path, binary=binary)
 
 
+def changed_since(team: Team, seen: Changes, now: Changes) -> list[str]:
+    """Return the files of an agent's work that are not as they were `seen`.
+
+    Raises:
+        GitFailedError: git cannot read the repository.
+    """
+    options = ("-r", "-z", "--name-only", "--no-renames")
+    differ = _repository(team).git("diff-tree", *options, seen.commit, now.commit, "--").split("\0")
+    # What came from the user's branch is in both, and no work of the agent.
+    of_work = {name for work in (seen, now) for each in work.files for name in (each.path, each.old_path)}
+    return [each for each in differ if each in of_work]
+
+
 def count_with_key(lines: int) -> str:
     """Return in words that so many lines hold what looks like a key."""
     return f"{counted(lines, 'line')} {'holds' if lines == 1 else 'hold'} what looks like a key"

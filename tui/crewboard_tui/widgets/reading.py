@@ -71,7 +71,7 @@ class ReadText:
         self._asked: tuple[str, float] = "", 0.0
         """The key that was pressed while what is unread could not be shown, and when."""
         self._went_at = float("-inf")
-        """When a key last showed lines that were not shown before."""
+        """When a key last showed lines that were not shown before, or the text became another one."""
         self._sought: int | None = None
         """The line that the pane was scrolled to."""
         self._tries: tuple[int | None, int] = None, 0
@@ -174,6 +174,10 @@ class ReadText:
         return len(self._lines) - in_sight.stop if in_sight else 0
 
     # ------------------------------------------------------------------------------------------ before a yes
+
+    def note_new(self) -> None:
+        """Note that the text is another one from now on: a key that was meant for the one before does nothing."""
+        self._went_at = monotonic()
 
     def holds_back(self, key: str, does: str) -> bool:
         """Return True if the key does not act yet, because part of the text is unread.

@@ -120,7 +120,7 @@ class ChangesPage(BaseScreen):
         collide = changes.conflicts if changes is not None else ()
         notes = Counter(note.path for note in self._notes)
         rows = [
-            Row(each.path, file_line(each, files.row_width, conflicts=each.path in collide, notes=notes[each.path]))
+            Row(each.path, file_line(each, files.row_width, is_marked=each.path in collide, notes=notes[each.path]))
             for each in shown
         ]
         # Notes must be found again, whatever the agent did since they were written.

@@ -165,6 +165,10 @@ class MergePage(BaseScreen):
         self._draft = for_merge(name)
         self._terms = _Terms(message=context.drafts.get(self._draft, "").strip() or None)
         self._preview: Merge | None = None
+        self._opened: Merge | None = None
+        """The first preview, which the user may have looked at the diff of."""
+        self._changed: list[str] = []
+        """The files that are not as in the first preview."""
         self._refused = ""
         self._branch = ""
         """The branch that the work goes to; empty while it is not known."""
@@ -201,13 +205,19 @@ class MergePage(BaseScreen):
             self._branch = ""
         self._terms, self._is_checking = terms, True
         found: list[Merge | None] = []
+        changed: list[str] = []
         refused: list[str] = []
         branch: list[str] = []
 
+        team = self.context.team
+
         def check() -> str:
             try:
-                branch.append(commands_changes.target_name(self.context.team, terms.into))
-                found.append(self._merge(terms, dry_run=True))
+                branch.append(commands_changes.target_name(team, terms.into))
+                preview = self._merge(terms, dry_run=True)
+                if preview is not None and self._opened is not None:
+                    changed.extend(commands_changes.changed_since(team, self._opened.changes, preview.changes))
+                found.append(preview)
             except (CrewboardError, OSError) as error:
                 refused.append(str(error))
             return ""
@@ -216,7 +226,11 @@ class MergePage(BaseScreen):
             if terms is not self._terms or not self.is_ready:
                 return
             self._is_checking = False
-            self._preview, self._branch = found[0] if found else None, "".join(branch)
+            before, self._branch = self._preview, "".join(branch)
+            self._preview, self._changed = found[0] if found else None, changed
+            self._opened = self._opened or self._preview
+            if before is not None and self._preview is not None and _shown_of(before) != _shown_of(self._preview):
+                self._asked.note_new()
             nothing = f"nothing to merge: all of its work is in {self._branch or 'the branch'} already"
             self._refused = "" if self._preview else "".join(refused) or (nothing if worked else says)
             self.refresh_all()
@@ -240,7 +254,10 @@ class MergePage(BaseScreen):
     def _whole(self, width: int) -> Iterator[Passage]:
         facts = [*self._fact_lines(width), (), *self._outcome_lines(width)]
         changes = self._preview.changes if self._preview is not None else None
-        files = [file_line(each, width) for each in changes.files] if changes is not None else []
+        files = [
+            file_line(each, width, is_marked=each.path in self._changed)
+            for each in (changes.files if changes is not None else ())
+        ]
         shown = _shown_of(self._preview) if self._preview is not None else self._refused
         yield Passage(f"merge {self._agent} {shown} {self._terms}", [*facts, *([()] if files else []), *files])
 
@@ -297,6 +314,7 @@ class MergePage(BaseScreen):
         size = f"+{changes.added} −{changes.removed} in {counted(len(changes.files), 'file')}"
         onto = f" onto {made.before[:ID_LENGTH]} of {one_line(as_run(branch_words(made)))}"
         found = hang((Span("✓ ", "success"), Span(f"would commit {size}", "success"), Span(onto, "dim")), width, 2, 3)
+        found += self._news_lines(self._preview, width)
         if made.ref == "HEAD":
             found += hang((Span("⚠ ", "warning"), Span(commands_changes.DETACHED, "warning")), width, 2, 3)
         if changes.review is not None:
@@ -312,6 +330,23 @@ class MergePage(BaseScreen):
             named = ["⚠ ", "runs on your machine or in your CI: ", *named]
             found += hang(tuple(Span(text, "warning") for text in named), width, 2, 1000)
         return [*found, *self._key_lines(width)]
+
+    def _news_lines(self, preview: "Merge", width: int) -> list[Line]:
+        """Return what of the work and its branch is not as it was when the page was opened."""
+        if self._opened is None:
+            return []
+        opened, made = self._opened.acceptance, preview.acceptance
+        news = []
+        if made.commit != opened.commit:
+            names = one_line(as_run(", ".join(self._changed))) or "nothing in its files"
+            news.append(f"{names} (now {made.commit[:ID_LENGTH]}; look at the diff)")
+        if made.ref == opened.ref and made.before != opened.before:
+            news.append(f"{one_line(as_run(branch_words(made)))} is at {made.before[:ID_LENGTH]}")
+        lines: list[Line] = []
+        for each in news:
+            words = Span(f"changed since you opened this: {each}", "warning")
+            lines += hang((Span("⚠ ", "warning"), words), width, 2, 1000)
+        return lines
 
     def _key_lines(self, width: int) -> list[Line]:
         """Return the lines with what looks like a key that would be committed."""

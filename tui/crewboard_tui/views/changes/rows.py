@@ -181,11 +181,11 @@ def size_words(change: "FileChange") -> tuple[Span, ...]:
     )
 
 
-def file_line(change: "FileChange", width: int, *, conflicts: bool = False, notes: int = 0) -> Line:
-    """Return the row of a changed file: what happened to it, its paths, the notes on it, and its size."""
+def file_line(change: "FileChange", width: int, *, is_marked: bool = False, notes: int = 0) -> Line:
+    """Return the row of a changed file: what happened to it, a mark, its paths, the notes on it, and its size."""
     sign, tone = _SIGNS[change.status]
     right = (*note_count(notes), *size_words(change))
-    mark = "⚠ " if conflicts else ""
+    mark = "⚠ " if is_marked else ""
     names = " → ".join(each for each in (change.old_path, change.path, change.target) if each is not None)
     path = clip_middle(one_line(as_run(names)), max(1, width - width_of(right) - len(mark) - 3))
     return spread((Span(f"{sign} ", tone), Span(mark, "warning"), Span(path)), right, width)
@@ -224,4 +224,4 @@ def detail_lines(changes: "Changes", width: int) -> list[Line]:
         facts.append((Span("review  ", "dim"), Span(words.text.removeprefix("reviewed "), words.tone)))
     facts += [(Span("missing ", "warning"), say(each)) for each in changes.missing]
     lines = [part for fact in facts for part in hang(fact, width, len("branch  "), 3)]
-    return [*lines, *(file_line(each, width, conflicts=each.path in changes.conflicts) for each in changes.files)]
+    return [*lines, *(file_line(each, width, is_marked=each.path in changes.conflicts) for each in changes.files)]
