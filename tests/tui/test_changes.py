@@ -488,6 +488,7 @@ async def test_a_changed_file_is_on_the_screen_before_a_merge(frozen: Frozen, re
         await stage.press("a")
         await stage.sees("not merged")
         await stage.sees_not("100% read")
+        await stage.can("a", "merge")
         await stage.press("a")
         await stage.sees(
             "not shown before: lines", "changed since you opened this: src/file_00.py", "A ⚠ src/file_00.py"
