@@ -1,5 +1,7 @@
 """The cost of each agent: the Cost view, and the same numbers in the status bar."""
 
+import re
+
 import pytest
 
 from crewboard.readmodel import usage
@@ -7,6 +9,7 @@ from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.usage import (
     WINDOW,
     CallReader,
+    Spending,
     SpendingReader,
     Spent,
     bill_agent,
@@ -177,26 +180,57 @@ async def test_the_view_says_how_long_the_budget_lasts(frozen: Frozen) -> None:
     _limit_team(frozen, "$10")
     async with opened(frozen, 120, 36) as stage:
         await stage.press("7")
-        await stage.sees("Dollars in 1m", "$8.39 · 83% of $10.00 · $", "/h · lasts 6m")
+        await stage.sees("Dollars per minute", "$8.39 · 83% of $10.00 · $", "/h over 10 min · lasts 6m")
 
 
 def test_a_chart_holds_all_that_was_spent() -> None:
     minutes = {minute: Spent(usd, 1000) for minute, usd in ((100, 0.25), (160, 1.0), (161, 0.5), (400, 0.75))}
-    for width, unit in ((120, "5m"), (60, "10m"), (30, "30m")):
-        top, *rows, axis = map(plain, chart(minutes, "$2.50", width, 4))
-        assert f"Dollars in {unit}" in top
+    for width, unit in ((120, "5 min"), (60, "10 min"), (36, "15 min")):
+        top, *rows, axis = map(plain, chart(Spending(minutes), "$2.50", width, 4))
+        assert f"Dollars per {unit} " in top
         assert "$2.50" in top
-        assert "$1.50" in rows[0]
+        assert "$1.50 ┤" in rows[0]
         assert {len(row) for row in rows} == {len(axis)}
-    assert chart({}, "", 80, 4) == []
-    assert chart(minutes, "", 12, 4) == []
-    assert chart(minutes, "", 80, 0) == []
+    assert chart(Spending({}), "", 80, 4) == []
+    assert chart(Spending(minutes), "", 35, 4) == []
+    assert chart(Spending(minutes), "", 80, 0) == []
+
+
+@pytest.mark.parametrize(("usd", "label"), [(150, "$150.00 ┤"), (12_000, "$12.0k ┤"), (0.004, "$0.0040 ┤")])
+def test_bars_and_axis_meet_whatever_was_spent(usd: float, label: str) -> None:
+    _, *rows, axis = map(plain, chart(Spending({7: Spent(usd, 10)}), "", 80, 4))
+    assert label in rows[0]
+    assert label not in rows[2]
+    assert {row.index(sign) for row in rows for sign in "┤│" if sign in row} == {axis.index("┼")}
+
+
+def test_a_chart_of_some_days_names_them() -> None:
+    *_, axis = map(plain, chart(Spending({0: Spent(1, 1), 3 * 1440: Spent(1, 1)}, since=0), "", 80, 4))
+    assert len(set(re.findall(r"[A-Z]\w\w \d\d:\d\d", axis))) == 3
+
+
+def test_a_chart_says_from_when_on_it_knows_all() -> None:
+    top, *_ = map(plain, chart(Spending({70: Spent(0, 41_200)}, since=61), "", 80, 4))
+    assert re.search(r"Tokens per minute since \w\w\w \d\d:01 ─", top)
 
 
 def test_a_chart_of_calls_without_a_price_shows_tokens() -> None:
-    top, first, *_ = map(plain, chart({7: Spent(0, 41_200)}, "", 80, 4))
-    assert "Tokens in 1m" in top
+    top, first, *_ = map(plain, chart(Spending({7: Spent(0, 41_200)}), "", 80, 4))
+    assert "Tokens per minute ─" in top
     assert "41.2k ┤" in first
+
+
+@pytest.mark.long
+async def test_without_prices_the_most_tokens_come_first(frozen: Frozen) -> None:
+    for agent in frozen.directory.agents.iterdir():
+        _unpriced(frozen, agent.name)
+    async with opened(frozen, 170, 50) as stage:
+        await stage.sees("Cost · 2.3M tokens", "TEAM")
+        await stage.press("7")
+        await stage.sees(" tokens ", "tokens only", "2.3M tokens")
+        order = ["migrate", "parser", "flaky-hunt", "api", "scan"]
+        words = [word for line in stage.text[4:-2] for word in line.split()[1:3]]
+        assert [word for word in words if word in order] == order
 
 
 def test_minutes_that_are_not_wholly_known_are_left_out(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,18 +240,19 @@ def test_minutes_that_are_not_wholly_known_are_left_out(frozen: Frozen, monkeypa
     agent = frozen.directory.agent("lone")
     whole = SpendingReader(agent)
     whole.read()
-    assert sum(spent.usd for spent in spending([whole]).values()) == pytest.approx(1.5)
+    assert sum(spent.usd for spent in spending([whole]).minutes.values()) == pytest.approx(1.5)
     monkeypatch.setattr(usage, "TAIL", 8000)
     part = SpendingReader(agent)
     part.read()
     found = spending([part])
-    assert 0 < len(found) < len(whole.minutes) / 2
-    assert found.items() <= whole.minutes.items(), "each minute is known wholly or not at all"
-    assert spending([whole, part]).keys() == found.keys()
+    assert 0 < len(found.minutes) < len(whole.minutes) / 2
+    assert found.since == min(found.minutes)
+    assert found.minutes.items() <= whole.minutes.items(), "each minute is known wholly or not at all"
+    assert spending([whole, part]).minutes.keys() == found.minutes.keys()
     monkeypatch.setattr(usage, "MINUTES", 5)
     few = SpendingReader(agent)
     few.read()
-    assert len(few.minutes) == 5
+    assert few.minutes.keys() == set(sorted(part.minutes)[-5:])
 
 
 def test_the_minutes_are_the_same_until_another_call(frozen: Frozen) -> None:
@@ -228,7 +263,8 @@ def test_the_minutes_are_the_same_until_another_call(frozen: Frozen) -> None:
     assert query.read(readers, view) is before
     _called(frozen, "ui", 1, 0.25)
     after = query.read(readers, view)
-    assert sum(spent.usd for spent in after.values()) == pytest.approx(0.25 + sum(each.usd for each in before.values()))
+    spent = [sum(each.usd for each in found.minutes.values()) for found in (before, after)]
+    assert spent[1] == pytest.approx(spent[0] + 0.25)
 
 
 @pytest.mark.long

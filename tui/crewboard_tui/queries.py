@@ -22,7 +22,7 @@ from crewboard.readmodel import reader as readmodel_reader
 from crewboard.readmodel import usage as readmodel_usage
 from crewboard.readmodel.mail import MailboxTail, MailReader, MessageView, describe_message, display_name
 from crewboard.readmodel.processes import Probe, ProcessNode, Usage
-from crewboard.readmodel.usage import WINDOW, Call, CallReader, SpendingReader, Spent
+from crewboard.readmodel.usage import WINDOW, Call, CallReader, Spending, SpendingReader
 from crewboard.records.messages import Message
 from crewboard.records.team import OperatorState, Rule
 from crewboard.store import files, journal, json_records, roster
@@ -329,10 +329,10 @@ class SpendingRate(Struct, frozen=True):
 
 
 class SpendingByMinute(Struct, frozen=True):
-    """Query for what the team's agents spent in each minute, by its number since the epoch."""
+    """Query for what the team's agents spent in each minute."""
 
-    def read(self, readers: Readers, view: TeamView) -> dict[int, Spent]:
-        """Return the minutes in order. It is another object only if a call was added."""
+    def read(self, readers: Readers, view: TeamView) -> Spending:
+        """Return the minutes. It is another object only if a call was added."""
         found = [readers.spending(agent.name) for agent in view.agents]
         for each in found:
             each.read()

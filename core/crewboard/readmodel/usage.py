@@ -27,7 +27,7 @@ SHORTEST = 60.0
 _MOST = 500
 
 MINUTES = 1440
-"""Minutes in which an agent spent something that are kept: a day of work without a pause."""
+"""Most minutes with spending that are kept for an agent: a day of work without a pause."""
 
 
 class Bill(Struct, frozen=True):
@@ -155,11 +155,11 @@ class SpendingReader:
 
     def __init__(self, agent: AgentDirectory) -> None:
         self.minutes: dict[int, Spent] = {}
-        """By the number of the minute since the epoch, in their order."""
+        """By the number of the minute since the epoch."""
         self.since = 0
         """The minute from which on all is known: 0 if the journal was read from its start."""
         self.count = 0
-        """Calls that were read so far: another number means other minutes."""
+        """Calls that were read, and journals that were replaced: another number means other minutes."""
         self._tail = JournalTail(agent, TAIL)
 
     def read(self) -> None:
@@ -167,6 +167,7 @@ class SpendingReader:
         if self._tail.restarted():
             self.minutes.clear()
             self.since = 0
+            self.count += 1
         for call in _calls(self._tail.read_new()):
             self.count += 1
             minute = int(call.ts // 60)
@@ -175,13 +176,21 @@ class SpendingReader:
                 self.since = minute + 1
             self.minutes[minute] = self.minutes.get(minute, Spent()).plus(call.usd or 0, call.usage.total)
             while len(self.minutes) > MINUTES:
-                oldest = next(iter(self.minutes))
+                # Not the first: a clock may be set back.
+                oldest = min(self.minutes)
                 del self.minutes[oldest]
                 self.since = max(self.since, oldest + 1)
 
 
-def spending(readers: Iterable[SpendingReader]) -> dict[int, Spent]:
-    """Return what agents spent together in each minute, in order; only minutes of which all of it is known."""
+class Spending(NamedTuple):
+    """What a team spent in each minute, in their order, and the minute from which on that is known; 0 if always."""
+
+    minutes: dict[int, Spent]
+    since: int = 0
+
+
+def spending(readers: Iterable[SpendingReader]) -> Spending:
+    """Return what agents spent together: only minutes that are known of all of them."""
     known = list(readers)
     since = max((reader.since for reader in known), default=0)
     together: dict[int, Spent] = {}
@@ -189,7 +198,7 @@ def spending(readers: Iterable[SpendingReader]) -> dict[int, Spent]:
         for minute, spent in reader.minutes.items():
             if minute >= since:
                 together[minute] = together.get(minute, Spent()).plus(*spent)
-    return dict(sorted(together.items()))
+    return Spending(dict(sorted(together.items())), since)
 
 
 def rate(readers: Iterable[CallReader], now: float) -> float | None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from crewboard import TeamView
+from crewboard.readmodel import usage
 from crewboard.readmodel.usage import Bill, bill_team
 from crewboard.records.agents import Context, Tokens
 from crewboard_tui.render.lines import Line, Span
@@ -50,6 +51,11 @@ def format_long_age(seconds: float) -> str:
 def format_clock(ts: float) -> str:
     """Format the time of day: `15:04:22`."""
     return time.strftime("%H:%M:%S", time.localtime(ts))
+
+
+def format_minute(ts: float, *, with_day: bool) -> str:
+    """Format the time of day to the minute, with the day of the week if wanted: `15:04`, `Fri 15:04`."""
+    return time.strftime("%a %H:%M" if with_day else "%H:%M", time.localtime(ts))
 
 
 def is_same_day(ts: float, now: float) -> bool:
@@ -168,11 +174,11 @@ def why_no_money(view: TeamView) -> str:
 def format_spending(view: TeamView, rate: float | None) -> str:
     """Format what the team has used, its limit, its rate in dollars per hour, and how long the rest then lasts."""
     bill = bill_team(view)
-    parts = [format_bill(bill)] if bill.usd is not None else []
+    parts = [format_bill(bill) if bill.usd is not None else f"{format_tokens(bill.tokens)} tokens"]
     if bill.budget is not None:
         parts.append(f"{format_percent(bill.share)} of {bill.budget}")
     if rate is not None:
-        parts.append(f"{format_money(rate)}/h")
+        parts.append(f"{format_money(rate)}/h over {usage.WINDOW / _MINUTE:.0f} min")
         if rate and bill.share is not None and bill.share < 1 and bill.budget is not None and bill.budget.usd:
             left = bill.budget.usd * (1 - bill.share)
             parts.append(f"lasts {format_long_age(left / rate * _HOUR // _MINUTE * _MINUTE)}")
@@ -195,11 +201,16 @@ def limit_tone(share: float | None) -> str:
     return "error" if share >= 1 else "warning" if share >= NEARLY else ""
 
 
+def filled_cells(share: float, width: int) -> int:
+    """Return how many of `width` cells a share fills, rounded down so that a full bar means all of it."""
+    return min(width, int(round(share * width, 6)))
+
+
 def share_bar(share: float | None, width: int) -> Line:
     """Return a share as a bar after a blank; empty if unknown."""
     if share is None:
         return ()
-    full = min(width, round(share * width))
+    full = filled_cells(share, width)
     return (Span(" " + "▮" * full, limit_tone(share)), Span("▯" * (width - full), "dim"))
 
 

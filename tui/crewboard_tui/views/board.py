@@ -335,7 +335,7 @@ class BoardScreen(BaseScreen):
             self.refresh_soon()  # what stands in it depends on the room that it gets
         elif rows.size.width:
             title(rows, "Cost", format_spending(snapshot.view, snapshot.get(SpendingRate())))
-            rows.read(snapshot.view)
+            rows.read(snapshot.view, with_total=True)
 
     # ------------------------------------------------------------------------------------------------- events
 

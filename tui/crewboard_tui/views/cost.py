@@ -1,7 +1,6 @@
 """`7` Cost: what each agent has used, in tokens and in money."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import ceil
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -10,7 +9,7 @@ from textual import on
 from textual.widget import Widget
 
 from crewboard import AgentView, BadDataError, TeamView, pricing
-from crewboard.readmodel.usage import Bill, Spent, bill_agent, bill_team, hit_rate
+from crewboard.readmodel.usage import Bill, Spending, bill_agent, bill_team, hit_rate
 from crewboard.records.agents import Context
 from crewboard_tui.actions.agents import AgentActions
 from crewboard_tui.actions.messaging import Messaging
@@ -20,13 +19,14 @@ from crewboard_tui.queries import Query, Snapshot, SpendingByMinute, SpendingRat
 from crewboard_tui.render.formats import (
     bar_rows,
     context_share,
+    filled_cells,
     format_bill,
-    format_clock,
     format_count,
-    format_money,
+    format_minute,
     format_percent,
-    format_span,
     format_spending,
+    format_tokens,
+    is_same_day,
     limit_tone,
     why_no_money,
 )
@@ -80,7 +80,7 @@ def _hits(account: Account) -> Span:
     hits = hit_rate(account.bill.tokens)
     if hits is None:
         return Span("")
-    full = int(hits * _BAR)
+    full = filled_cells(hits, _BAR)
     return Span(f"{'▮' * full}{'▯' * (_BAR - full)} {format_percent(hits):>4}")
 
 
@@ -94,8 +94,11 @@ def _budget(account: Account) -> Span:
 
 COLUMNS: tuple[Column, ...] = (
     Column("AGENT", 14, lambda a: Span(a.name), lambda _: 0, "left"),
-    Column("COST", 7, _money, lambda a: -(a.bill.usd or 0)),
-    Column("", _BAR, lambda a: Span("▮" * ceil(a.part * _BAR), "info"), lambda _: 0, "left", 3, lambda a: a.part > 0),
+    Column("COST", 7, _money, lambda a: (-(a.bill.usd or 0), -a.bill.tokens.total)),
+    Column("TOKENS", 7, lambda a: Span(format_tokens(a.bill.tokens)), lambda a: -a.bill.tokens.total, rank=1,
+           has=lambda a: a.bill.partial),
+    Column("", _BAR, lambda a: Span("▮" * max(a.part > 0, filled_cells(a.part, _BAR)), "info"), lambda _: 0, "left", 3,
+           lambda a: a.part > 0),
     Column("MODEL", 11, lambda a: Span(one_line(a.model).removeprefix("claude-"), "dim"), lambda a: a.model, "left", 7),
     Column("IN", 6, _tokens("input"), _most_of("input"), rank=2),
     Column("OUT", 6, _tokens("output"), _most_of("output"), rank=3),
@@ -156,8 +159,11 @@ def account_line(account: Account, columns: Sequence[Column], tone: str = "", *,
     return tuple(spans)
 
 
-_LABEL, _WIDEST = 6, 4
-"""Cells of a number beside the chart, and of a bar at most."""
+_WIDEST = 4
+"""Cells of a bar at most."""
+
+_NARROWEST = 36
+"""Cells of the screen from which on a chart has room, with two times below it."""
 
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 240, 480, 1440)
 """Minutes that a bar of the chart may stand for."""
@@ -166,52 +172,65 @@ _ROWS = ((34, 8), (24, 4))
 """Lines of the chart from so many lines of the screen on; fewer have no room for one."""
 
 
-def chart(minutes: Mapping[int, Spent], known: str, width: int, rows: int) -> list[Line]:
+def chart(spending: Spending, known: str, width: int, rows: int) -> list[Line]:
     """Return what was spent over time in a chart of `rows` lines, under a rule with what is `known` of it.
 
-    Nothing is returned if nothing was spent or there is no room.
-
-    A bar stands for so many minutes that all fit. The last one is that of the last call, so that nothing moves while
-    nobody works. Dollars are shown, or tokens if nothing has a price.
+    Nothing is returned if nothing was spent or there is no room. A bar stands for so many minutes that all fit. The
+    last one is that of the last call, so that nothing moves while nobody works. Dollars are shown, or tokens if nothing
+    has a price.
     """
-    dollars = {minute: spent.usd for minute, spent in minutes.items() if spent.usd}
-    values = dollars or {minute: float(spent.tokens) for minute, spent in minutes.items() if spent.tokens}
-    room = width - _LABEL - 4
-    if not values or not rows or room < _LABEL:
+    dollars = {minute: spent.usd for minute, spent in spending.minutes.items() if spent.usd}
+    values = dollars or {minute: float(spent.tokens) for minute, spent in spending.minutes.items() if spent.tokens}
+    if not values or not rows or width < _NARROWEST:
         return []
+    room = width - _AXIS
     first, last = min(values), max(values)
     step = next((each for each in _STEPS if last // each - first // each < room), _STEPS[-1])
     wide = max(1, min(_WIDEST, room // (last // step - first // step + 1)))
-    room -= room % wide
     begin = last // step - room // wide + 1
     bars = [0.0] * (room // wide)
     for minute, value in values.items():
         if minute // step >= begin:
             bars[minute // step - begin] += value
     top = max(bars)
-
-    def beside(value: float) -> str:
-        return format_money(value) if dollars else format_count(round(value))
-
-    labels = [beside(top), *[""] * (rows // 2 - 1), beside(top / 2), *[""] * (rows - rows // 2 - 1)]
-    moments = [format_clock(60 * step * (begin + at))[:5] for at in (0, len(bars) // 2, len(bars) - 1)]
-    axis = f"{moments[0]}{moments[1]:─^{room - 2 * len(moments[0])}}{moments[2]}"
+    labels = [_beside(value, top, is_money=bool(dollars)) for value in (top, top / 2)]
+    beside = {0: labels[0], rows // 2: labels[1]}
+    times = [60 * step * (begin + at) for at in (0, len(bars) // 2, len(bars) - 1)]
+    moments = [format_minute(ts, with_day=not is_same_day(times[0], times[2])) for ts in times]
+    length = len(bars) * wide
+    middle = moments[1] if 4 * len(moments[1]) <= length else ""
+    axis = f"{moments[0]}{middle:─^{length - 2 * len(moments[0])}}{moments[2]}"
+    unit = f"{'Dollars' if dollars else 'Tokens'} per {'minute' if step == 1 else f'{step} min'}"
+    since = f" since {format_minute(60 * spending.since, with_day=True)}" if spending.since else ""
     return [
-        rule_line(f"{'Dollars' if dollars else 'Tokens'} in {format_span(60 * step)}", known, (), 1, width,
-                  is_focused=False),
+        rule_line(f"{unit}{since}", known, (), 1, width, is_focused=False),
         *(
-            (Span(f" {label:>{_LABEL}} {'┤' if label else '│'}", "dim"), Span(row, "info"))
-            for label, row in zip(labels, bar_rows([bar for bar in bars for _ in range(wide)], rows, top), strict=True)
+            (Span(f" {beside.get(at, ''):>{_LABEL}} {'┤' if at in beside else '│'}", "dim"), Span(row, "info"))
+            for at, row in enumerate(bar_rows([bar for bar in bars for _ in range(wide)], rows, top))
         ),
         (Span(f" {'0':>{_LABEL}} ┼{axis}", "dim"),),
-    ]  # fmt: skip
+    ]
+
+
+_LABEL = 7
+"""Cells of a number beside the chart."""
+
+_AXIS = _LABEL + 4
+"""Cells beside the bars: the number, the line, and a blank at each end."""
+
+
+def _beside(value: float, top: float, *, is_money: bool) -> str:
+    """Return a number beside the axis, with so many digits that half of the `top` is another one."""
+    if not is_money:
+        return format_count(round(value))
+    return f"${value:.4f}" if top < 0.1 else f"${value:.2f}" if top < 1000 else f"${format_count(round(value))}"  # noqa: PLR2004
 
 
 class CostRows(LineList):
     """The table of costs."""
 
-    def read(self, view: TeamView, words: str = "", group: str = ALL) -> list[Line]:
-        """Show the costs of all agents that pass the filter; return the team's row, which stays in its place."""
+    def read(self, view: TeamView, words: str = "", group: str = ALL, *, with_total: bool = False) -> Line:
+        """Show the costs of all agents that pass the filter; return the team's, which may be the last row, too."""
         by = self.order.by or SORTS[0]
         self.marked &= set(view.names)
         shown = [agent for agent in view.agents if matches_agent(agent, words) and in_group(agent, view, group)]
@@ -219,9 +238,11 @@ class CostRows(LineList):
         team = Account(_TEAM, "", bill_team(view), Context(), Span(" "))
         columns = lay_out([*rows, team], self.row_width)
         lines = [Row(row.name, account_line(row, columns, marked=row.name in self.marked)) for row in rows]
+        total = account_line(team, columns, "bold")
+        lines += [Row("", total)] if with_total else []
         self.show(lines if view.agents else [Row("", (Span("no agents yet", "dim"),))],
                   head_line(columns, by) if view.agents else None)  # fmt: skip
-        return [(Span(" "), *account_line(team, columns, "bold"))] if view.agents else []
+        return total
 
 
 class CostScreen(BaseScreen):
@@ -263,7 +284,7 @@ class CostScreen(BaseScreen):
         rows, view, width = self._rows, snapshot.view, self.size.width
         spent = format_spending(view, snapshot.get(SpendingRate()))
         high = next((lines for least, lines in _ROWS if self.size.height >= least), 0)
-        above = chart(snapshot.get(SpendingByMinute()) or {}, spent, width, high)
+        above = chart(snapshot.get(SpendingByMinute()) or Spending({}), spent, width, high)
         self.query_one("#spent", StaticLines).show(above)
         total = rows.read(view, self.search.words, self.search.group)
         # So that the total stands below the last row, also where there is room for more.
@@ -272,7 +293,7 @@ class CostScreen(BaseScreen):
         missing = "+ no price for some of the tokens" if bill.usd is not None else why_no_money(view)
         known = " · ".join(filter(None, ("" if above else spent, missing if bill.partial else "", self._priced)))
         told: list[Line] = [(Span("    "), Span(each, "dim")) for each in wrap(known, max(10, width - 5))]
-        self.query_one("#team-cost", StaticLines).show([*total, *told])
+        self.query_one("#team-cost", StaticLines).show([(Span(" "), *total), *told] if view.agents else told)
         title(rows, f"Cost{rows.state}{self.search.narrowed_to}")
 
     @on(LineList.Moved, "#cost")
