@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crewboard import env
+from crewboard.errors import how_to_install
 
 if TYPE_CHECKING:
     import ipaddress
@@ -162,7 +163,7 @@ def _credential_problem(platform: str, environment: Mapping[str, str]) -> str | 
     """Return what a platform lacks to find credentials that are no key."""
     named, package = _PLATFORM_NAMES[platform], _PACKAGES[platform]
     if not _is_installed(package):
-        return f"the package {package} is missing, which {named} needs: pip install 'crewboard[{platform}]'"
+        return f"the package {package} is missing, which {named} needs: {how_to_install(platform)}"
     if not _may_have_credentials(platform, environment):
         return f"no credentials for {named}: {_GIVES[platform]}"
     return None

@@ -21,6 +21,11 @@ class ExitCode(IntEnum):
     TERMINATED = 143
 
 
+def how_to_install(extra: str) -> str:
+    """Return what to do if the packages of one of crewboard's extras are missing, however crewboard was installed."""
+    return f"install crewboard with its extra `{extra}` (in a clone: pip install '.[{extra}]')"
+
+
 class CrewboardError(Exception):
     """Base of all errors that the user sees as one sentence; `exit_code` is the exit code of the command."""
 

@@ -137,7 +137,7 @@ def test_a_node_without_the_program_says_so(node: Played, monkeypatch: pytest.Mo
     monkeypatch.setattr(NodeHost, "find_program", lambda _: None)
     actor = node.start()
     eventually(lambda: node.left)
-    assert "pip install 'crewboard[hosts]'" in actor.report()["failure"]
+    assert "on the node, install crewboard with its extra `hosts`" in actor.report()["failure"]
 
 
 def test_a_host_gets_the_environment_of_the_node_but_not_of_ray(node: Played, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +182,7 @@ for command in ("hosts", "hosts up --help", "doctor", "status", "hosts up --ray 
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
     *others, error, code = done.stderr.splitlines()
     assert code == "2"
-    assert "Ray cannot be loaded (a stub): pip install 'crewboard[ray]'" in error
+    assert "Ray cannot be loaded (a stub): install crewboard with its extra `ray`" in error
     assert "a stub" not in "".join([*others, done.stdout])
 
 

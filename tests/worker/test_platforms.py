@@ -359,7 +359,7 @@ def test_a_missing_package_is_named_with_its_extra(
 ) -> None:
     check_credentials(given)
     monkeypatch.setattr(endpoint, "_is_installed", lambda _: False)
-    with pytest.raises(CredentialsError, match=rf"pip install 'crewboard\[{extra}\]'"):
+    with pytest.raises(CredentialsError, match=rf"its extra `{extra}` \(in a clone: pip install '\.\[{extra}\]'\)"):
         check_credentials(given)
     # A key needs no signature.
     check_credentials({**BEDROCK, "AWS_REGION": "r", "AWS_BEARER_TOKEN_BEDROCK": "k"})

@@ -1,4 +1,4 @@
-"""The dashboard in a browser (`crewboard serve`). Needs the extra `crewboard[serve]`.
+"""The dashboard in a browser (`crewboard serve`). Needs the extra `serve`.
 
 textual-serve's parts start a dashboard process for each browser window and draw its screen in the page; this module is
 the web server. The page holds no secret, and anyone may load it. Its script (`browser.js`) takes the token from the

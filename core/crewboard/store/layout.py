@@ -27,7 +27,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from msgspec import Struct
 
 from crewboard import env
-from crewboard.errors import CrewboardError, StorageError, UntrustedError, UsageError
+from crewboard.errors import CrewboardError, StorageError, UntrustedError, UsageError, how_to_install
 from crewboard.names import TEAMS_FOLDER, is_name
 from crewboard.store import files, ownership
 from crewboard.store.file_store import FileStore
@@ -680,7 +680,7 @@ def remote_store(url: str, team: str) -> Store:
     except ImportError as error:
         raise StorageError(
             f"the records of the team {team} are in PostgreSQL, and psycopg cannot be loaded ({error}): "
-            "pip install 'crewboard[hosts]'"
+            f"{how_to_install('hosts')}"
         ) from error
     postgres_store.require_url(url)
     return postgres_store.PostgresStore(url, team)

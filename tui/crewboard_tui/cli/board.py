@@ -11,6 +11,7 @@ import click
 
 from crewboard import Need, NeedKind, Request, StorageError, Task, Team, TeamReader, TeamView, UsageError, env
 from crewboard.commands.context import CommandLine
+from crewboard.errors import how_to_install
 from crewboard.readmodel import watcher
 from crewboard.readmodel.needs import waiting_behind
 from crewboard_tui.cli import common
@@ -89,7 +90,7 @@ def serve(session: Session, host: str, port: int, read_only: bool) -> None:
     try:
         from crewboard_tui import browser
     except ModuleNotFoundError as error:
-        raise UsageError(f"`crewboard serve` needs {error.name}: pip install 'crewboard[serve]'") from error
+        raise UsageError(f"`crewboard serve` needs {error.name}: {how_to_install('serve')}") from error
 
     token, team = _own_token(host), session.team
     if not _is_loopback(host):

@@ -42,6 +42,7 @@ from crewboard import local_servers as crewboard_local_servers
 from crewboard.attach import formats
 from crewboard.commands import hire
 from crewboard.commands.context import check_credentials, command_for
+from crewboard.errors import how_to_install
 from crewboard.linux import mounts, process, programs
 from crewboard.readmodel import watcher as readmodel_watcher
 from crewboard.readmodel.needs import ways_to_begin
@@ -217,7 +218,7 @@ def mcp(root: Path, environment: Mapping[str, str]) -> list[Check]:
         return []
     detail = f"{mcp_servers.FILE} names {', '.join(names)}"
     if importlib.util.find_spec("mcp") is None:
-        return [Check("mcp", "bad", f"{detail}; the package mcp is missing", "pip install 'crewboard[mcp]'")]
+        return [Check("mcp", "bad", f"{detail}; the package mcp is missing", how_to_install("mcp"))]
     new = [name for name, each in found.servers.items() if not mcp_servers.is_accepted(each, root, environment)]
     if new or found.invalid:
         return [

@@ -24,6 +24,7 @@ import click
 
 from crewboard import ExitCode, UsageError
 from crewboard.commands import context as commands_context
+from crewboard.errors import how_to_install
 from crewboard.store import hosts
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli.common import Session, as_json, note, say, say_json
@@ -42,6 +43,9 @@ _REPORT_TIMEOUT = 1.0
 
 _NAME_LENGTH = 32
 _ID_LENGTH = 6
+
+# Made here, because an actor brings only this module to its node.
+_NO_PROGRAM = f"crewboard is not on the PATH: on the node, {how_to_install('hosts')}"
 
 
 class NodeHost:
@@ -122,7 +126,7 @@ class NodeHost:
     def _run(self) -> int:
         program = self.find_program()
         if program is None:
-            raise FileNotFoundError("crewboard is not on the PATH of the node: pip install 'crewboard[hosts]' there")
+            raise FileNotFoundError(_NO_PROGRAM)
         # What Ray sets is meant for its own workers; an empty list of devices would hide those of the node.
         environment = {
             name: value
@@ -292,7 +296,7 @@ def _cluster(session: Session, address: str) -> Iterator[Cluster]:
         import ray.util.scheduling_strategies
         from ray import cloudpickle
     except ImportError as error:
-        raise UsageError(f"Ray cannot be loaded ({error}): pip install 'crewboard[ray]'") from error
+        raise UsageError(f"Ray cannot be loaded ({error}): {how_to_install('ray')}") from error
     directory = session.team.directory
     directory.require_adopted()
     cluster = Cluster(ray, directory, address)
@@ -324,9 +328,9 @@ def up(
 ) -> None:
     """Start a host of the team on each node of a Ray cluster that has none.
 
-    A detached actor on each node runs `crewboard host` and starts it again after a crash. Nodes need crewboard[hosts],
-    the API key in the environment of `ray start`, and a way to the database. New nodes get a host when you call this
-    again. Run this on a node of the cluster.
+    A detached actor on each node runs `crewboard host` and starts it again after a crash. Nodes need crewboard
+    with its extra `hosts`, the API key in the environment of `ray start`, and a way to the database. New nodes get a
+    host when you call this again. Run this on a node of the cluster.
     """
     session: Session = context.obj
     options = [*(["--slots", str(slots)] if slots else []), *(word for label in labels for word in ("--label", label))]

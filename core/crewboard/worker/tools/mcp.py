@@ -23,7 +23,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from crewboard import mcp_servers, media, redaction
 from crewboard.agent_types import MCP_PREFIX, may_use_server, may_use_tool, type_of
-from crewboard.errors import BadDataError
+from crewboard.errors import BadDataError, how_to_install
 from crewboard.mcp_servers import McpServer, Resolved
 from crewboard.records.agents import McpState
 from crewboard.records.base import check_depth
@@ -82,8 +82,6 @@ _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _NO_NETWORK = ". The agent has no network; if the server needs it, as uvx and npx do, hire the agent with --network"
 
 _DOWNLOADERS = frozenset({"uvx", "npx", "uv", "npm", "pipx", "bunx", "pnpm", "yarn", "docker"})
-
-INSTALL = "pip install 'crewboard[mcp]'"
 
 FIND_TOOLS = "find_tools"
 
@@ -290,7 +288,7 @@ def _load_package() -> None:
     try:
         import mcp.client.client  # noqa: F401  loaded here so that the error names what to do
     except ModuleNotFoundError as error:
-        raise BadDataError(f"the package {error.name} is not installed; `{INSTALL}` installs it") from error
+        raise BadDataError(f"the package {error.name} is not installed: {how_to_install('mcp')}") from error
     # They log what servers say, without a limit.
     for name in ("mcp", "client"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
