@@ -177,7 +177,7 @@ $(RUNTIME): requirements.txt
 	@$(REQUIRE_PYTHON)
 	@echo "Making $(VENV), once …" >&2
 	@$(PYTHON) -m venv $(VENV)
-	@echo "Installing what running needs into it …" >&2
+	@echo "Installing the runtime packages …" >&2
 	@$(INSTALL) requirements.txt
 	@echo "Compiling them …" >&2
 	@$(COMPILE)
