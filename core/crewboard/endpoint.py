@@ -51,10 +51,11 @@ _MAY_GIVE = {
     "bedrock": (
         "AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "BOTO_CONFIG",
         "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        "AWS_EC2_METADATA_SERVICE_ENDPOINT",
     ),
     "vertex": (
         "GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP", "KUBERNETES_SERVICE_HOST", "K_SERVICE",
-        "APPENGINE_RUNTIME",
+        "CLOUD_RUN_JOB", "APPENGINE_RUNTIME",
     ),
 }  # fmt: skip
 """Variables by which these packages may find credentials, other than those with the path of a file."""
@@ -67,8 +68,12 @@ _GIVES = {
 """What gives credentials for a platform."""
 
 _MACHINE = Path("/sys/class/dmi/id")
-_VENDORS = {"bedrock": "Amazon", "vertex": "Google"}
-"""Where a machine says who made it, and who makes those that give credentials to what runs on them."""
+_MACHINE_FILES = ("sys_vendor", "product_name", "bios_version")
+_VENDORS = {"bedrock": "amazon", "vertex": "google"}
+"""Where a machine says who made it, and who makes those that give credentials to what runs on them.
+
+EC2 on Xen names Amazon only as the version of its BIOS.
+"""
 
 _HOST_PARTS = {
     "bedrock": ("AWS_REGION", "AWS_DEFAULT_REGION"),
@@ -155,7 +160,7 @@ def platform_problem(environment: Mapping[str, str]) -> str | None:  # noqa: PLR
             return f"the address of {named}: set ANTHROPIC_FOUNDRY_RESOURCE or ANTHROPIC_FOUNDRY_BASE_URL; {which}"
     for name in _HOST_PARTS[platform]:
         if (given := environment.get(name)) and not _HOST_LABEL.fullmatch(given):
-            return f"{name} is no part of a host name: it has other characters than letters, digits and hyphens"
+            return f"{name} is no part of a host name: use letters and digits, and hyphens only between them"
     return None if has_key else _credential_problem(platform, environment)
 
 
@@ -183,15 +188,16 @@ def _may_have_credentials(platform: str, environment: Mapping[str, str]) -> bool
     else:
         folder = Path(environment.get("CLOUDSDK_CONFIG") or home / ".config" / "gcloud")
         files = [folder / "application_default_credentials.json"]
-    return any(_is_file(each.expanduser()) for each in files) or _is_machine_of(_VENDORS[platform])
+    return any(_is_file(each.expanduser()) for each in files) or _may_be_machine_of(_VENDORS[platform])
 
 
-def _is_machine_of(vendor: str) -> bool:
-    for name in ("sys_vendor", "product_name"):
-        with contextlib.suppress(OSError, ValueError):
-            if vendor in (_MACHINE / name).read_text(encoding="utf-8"):
-                return True
-    return False
+def _may_be_machine_of(vendor: str) -> bool:
+    """Return True unless the machine says that another vendor made it. In a container it may say nothing."""
+    try:
+        said = [(_MACHINE / name).read_text(encoding="utf-8", errors="replace") for name in _MACHINE_FILES]
+    except OSError:
+        return True
+    return vendor in " ".join(said).lower()
 
 
 def how_to_give_credentials(environment: Mapping[str, str]) -> str | None:

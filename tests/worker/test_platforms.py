@@ -292,6 +292,16 @@ REGION, PROJECTS = {"CLOUD_ML_REGION": "global"}, {"ANTHROPIC_VERTEX_PROJECT_ID"
 KEY, RESOURCE = {"ANTHROPIC_FOUNDRY_API_KEY": "k"}, {"ANTHROPIC_FOUNDRY_RESOURCE": "r"}
 
 
+def machine_of(folder: Path, sys_vendor: str = "", product_name: str = "", bios_version: str = "") -> Path:
+    """Return a directory in which a machine says who made it."""
+    machine = folder / "machine"
+    machine.mkdir()
+    said = {"sys_vendor": sys_vendor, "product_name": product_name, "bios_version": bios_version}
+    for name, text in said.items():
+        (machine / name).write_text(f"{text}\n")
+    return machine
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -308,6 +318,7 @@ KEY, RESOURCE = {"ANTHROPIC_FOUNDRY_API_KEY": "k"}, {"ANTHROPIC_FOUNDRY_RESOURCE
         ({**FOUNDRY, **KEY, "ANTHROPIC_FOUNDRY_RESOURCE": "a.example/#"}, "ANTHROPIC_FOUNDRY_RESOURCE is no part of a"),
         ({**BEDROCK, "AWS_REGION": "us east"}, "AWS_REGION is no part of a host name"),
         ({**VERTEX, **PROJECTS, "CLOUD_ML_REGION": "-x"}, "CLOUD_ML_REGION is no part of a host name"),
+        ({**BEDROCK, "AWS_REGION": "eu-west-"}, "AWS_REGION is no part of a host name: .* hyphens only between them"),
         ({**FOUNDRY, **KEY}, "neither is set"),
         ({**FOUNDRY, **KEY, **RESOURCE, "ANTHROPIC_FOUNDRY_BASE_URL": "https://a.b"}, "both are set"),
         ({**FOUNDRY, **KEY, "ANTHROPIC_FOUNDRY_BASE_URL": "a.b"}, "ANTHROPIC_FOUNDRY_BASE_URL starts with neither"),
@@ -319,7 +330,7 @@ KEY, RESOURCE = {"ANTHROPIC_FOUNDRY_API_KEY": "k"}, {"ANTHROPIC_FOUNDRY_RESOURCE
 def test_what_a_platform_lacks_is_said_before_a_hire(
     given: dict[str, str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endpoint, "_MACHINE", tmp_path)
+    monkeypatch.setattr(endpoint, "_MACHINE", machine_of(tmp_path, "QEMU"))
     # A key for Anthropic's API does not help here.
     with pytest.raises(CredentialsError, match=words):
         check_credentials({**given, "ANTHROPIC_API_KEY": "k", "HOME": str(tmp_path)})
@@ -328,8 +339,7 @@ def test_what_a_platform_lacks_is_said_before_a_hire(
 def test_where_a_platform_may_find_credentials_nothing_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine = tmp_path / "machine"
-    monkeypatch.setattr(endpoint, "_MACHINE", machine)
+    monkeypatch.setattr(endpoint, "_MACHINE", machine_of(tmp_path, "QEMU"))
     google = {**VERTEX, **REGION, **PROJECTS, "HOME": str(tmp_path)}
     amazon = {**BEDROCK, "AWS_REGION": "r", "HOME": str(tmp_path)}
     for given, file in ((amazon, ".aws/config"), (google, ".config/gcloud/application_default_credentials.json")):
@@ -339,12 +349,41 @@ def test_where_a_platform_may_find_credentials_nothing_is_refused(
         (tmp_path / file).unlink()
         with pytest.raises(CredentialsError, match="no credentials"):
             check_credentials(given)
-    check_credentials({**amazon, "AWS_PROFILE": "work"})
-    machine.mkdir()
-    (machine / "sys_vendor").write_text("Amazon EC2\n")
-    (machine / "product_name").write_text("Google Compute Engine\n")
-    for given in (amazon, google):
+    for given in (
+        {**amazon, "AWS_PROFILE": "work"},
+        {**amazon, "AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1338"},
+        {**google, "CLOUD_RUN_JOB": "nightly"},
+    ):
         check_credentials(given)
+
+
+@pytest.mark.parametrize(
+    ("platform", "said"),
+    [
+        (BEDROCK, {"sys_vendor": "Amazon EC2"}),
+        (BEDROCK, {"sys_vendor": "Xen", "product_name": "HVM domU", "bios_version": "4.11.amazon"}),
+        (VERTEX, {"sys_vendor": "Google", "product_name": "Google Compute Engine"}),
+        (VERTEX, {"product_name": "Google Compute Engine"}),
+    ],
+)
+def test_a_cloud_machine_may_give_credentials(
+    platform: dict[str, str], said: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "_MACHINE", machine_of(tmp_path, **said))
+    check_credentials({**platform, **PROJECTS, **REGION, "AWS_REGION": "r", "HOME": str(tmp_path)})
+
+
+@pytest.mark.parametrize("lacks", ["sys_vendor", "product_name", "bios_version", None])
+def test_a_machine_that_names_no_maker_may_give_credentials(
+    lacks: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Containers often hide these files, also on a machine of a cloud."""
+    machine = machine_of(tmp_path, "QEMU")
+    if lacks is not None:
+        (machine / lacks).unlink()
+    monkeypatch.setattr(endpoint, "_MACHINE", machine if lacks is not None else tmp_path / "none")
+    for platform in (BEDROCK, VERTEX):
+        check_credentials({**platform, **PROJECTS, **REGION, "AWS_REGION": "r", "HOME": str(tmp_path)})
 
 
 @pytest.mark.parametrize(
