@@ -297,8 +297,8 @@ def machine_of(folder: Path, sys_vendor: str = "", product_name: str = "", bios_
     machine = folder / "machine"
     machine.mkdir()
     said = {"sys_vendor": sys_vendor, "product_name": product_name, "bios_version": bios_version}
-    for name, text in said.items():
-        (machine / name).write_text(f"{text}\n")
+    for name, value in said.items():
+        (machine / name).write_text(f"{value}\n")
     return machine
 
 
