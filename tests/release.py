@@ -1,8 +1,9 @@
 """Make a release: `make release VERSION=1.2.3` sets the version, closes the changelog, checks, commits and tags.
 
-Nothing is pushed. A check that fails leaves the checkout as it was.
+Nothing is pushed. What fails, a check, the commit or the tag, leaves the checkout as it was.
 """
 
+import itertools
 import re
 import subprocess
 import sys
@@ -17,7 +18,8 @@ CHANGELOG = Path("CHANGELOG.md")
 HOSTS = Path("docs/hosts.md")
 """A page with the name of the wheel."""
 
-_UNRELEASED = re.compile(r"^## Unreleased\n(?=\n+###)", re.MULTILINE)
+_OPEN = "## Unreleased\n"
+_UNRELEASED = re.compile(rf"^{_OPEN}(?=\n+###)", re.MULTILINE)
 _NUMBERS = re.compile(r"\d+\.\d+\.\d+")
 
 
@@ -41,19 +43,21 @@ def release(version: str, root: Path = ROOT, check: Callable[[], None] | None = 
     notes = (root / CHANGELOG).read_text(encoding="utf-8")
     if not _UNRELEASED.search(notes):
         raise ReleaseError(f"{CHANGELOG} has nothing under `## Unreleased`")
-    _replace(root / VERSION, f'__version__ = "{before}"', f'__version__ = "{version}"')
-    _replace(root / HOSTS, f"crewboard-{before}-", f"crewboard-{version}-")
-    _replace(root / CHANGELOG, "## Unreleased\n", f"## {version} – {datetime.now(UTC):%Y-%m-%d}\n")
+    head, signed = _git(root, "rev-parse", "HEAD"), bool(_git(root, "config", "--default", "", "user.signingkey"))
     try:
+        _replace(root / VERSION, f'__version__ = "{before}"', f'__version__ = "{version}"')
+        _replace(root / HOSTS, f"crewboard-{before}-", f"crewboard-{version}-")
+        _replace(root / CHANGELOG, _OPEN, f"{_OPEN}\n## {version} – {datetime.now(UTC):%Y-%m-%d}\n")
         (check or _check)()
+        _git(root, "commit", "--quiet", "--all", "--message", f"Release {version}")
+        _git(root, "tag", "--sign" if signed else "--annotate", f"v{version}", "--message", f"crewboard {version}")
     except BaseException as error:
-        _git(root, "checkout", "--quiet", "--", ".")
+        # Nothing else is lost: there were no other changes, and the commit has only these.
+        _git(root, "reset", "--quiet", "--hard", head)
         if isinstance(error, subprocess.CalledProcessError):
-            raise ReleaseError("a check failed, and nothing was released") from error
+            failed = " ".join(itertools.takewhile(lambda word: not word.startswith("-"), error.cmd))
+            raise ReleaseError(f"`{failed}` failed, and nothing was released") from error
         raise
-    _git(root, "commit", "--quiet", "--all", "--message", f"Release {version}")
-    signed = bool(_git(root, "config", "--default", "", "user.signingkey"))
-    _git(root, "tag", "--sign" if signed else "--annotate", f"v{version}", "--message", f"crewboard {version}")
     made = f"v{version} is committed and tagged" + ("" if signed else ", unsigned: git has no user.signingkey")
     return f"{made}; dist/ has its packages. To publish: git push --follow-tags"
 

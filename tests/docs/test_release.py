@@ -38,7 +38,7 @@ def passes() -> None:
 
 def fails() -> None:
     """Fail a check as `make` does."""
-    raise subprocess.CalledProcessError(2, "make")
+    raise subprocess.CalledProcessError(2, ["make", "check"])
 
 
 def test_a_release_sets_the_version_and_tags_one_commit(root: Path) -> None:
@@ -46,18 +46,44 @@ def test_a_release_sets_the_version_and_tags_one_commit(root: Path) -> None:
     assert (root / VERSION).read_text(encoding="utf-8") == '__version__ = "0.3.0"\n'
     assert (root / HOSTS).read_text(encoding="utf-8") == "crewboard-0.3.0-py3.whl\n"
     notes = (root / CHANGELOG).read_text(encoding="utf-8")
-    assert "## 0.3.0 – 20" in notes
-    assert "Unreleased" not in notes
+    assert notes.startswith("# Changelog\n\n## Unreleased\n\n## 0.3.0 – 20")
+    assert notes.count("## Unreleased") == 1
     assert git(root, "log", "--format=%s") == "Release 0.3.0\nbegin"
     assert git(root, "rev-parse", "v0.3.0^{commit}") == git(root, "rev-parse", "HEAD")
     assert git(root, "status", "--porcelain") == ""
 
 
 def test_a_failed_check_leaves_the_checkout_as_it_was(root: Path) -> None:
-    with pytest.raises(ReleaseError, match="a check failed"):
+    with pytest.raises(ReleaseError, match="`make check` failed"):
         release("0.3.0", root, fails)
     assert git(root, "status", "--porcelain") == ""
     assert git(root, "log", "--format=%s") == "begin"
+    assert git(root, "tag") == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "failed"),
+    [
+        ({"core.hooksPath": "hooks"}, "git commit"),
+        ({"user.signingkey": "none", "gpg.program": "/bin/false"}, "git tag"),
+    ],
+)
+def test_a_failed_commit_or_tag_leaves_the_checkout_as_it_was(
+    settings: dict[str, str], failed: str, root: Path
+) -> None:
+    hook = root / "hooks" / "pre-commit"
+    hook.parent.mkdir()
+    hook.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
+    hook.chmod(0o700)
+    git(root, "add", ".")
+    git(root, "commit", "--quiet", "--amend", "--no-edit")
+    head = git(root, "rev-parse", "HEAD")
+    for name, value in settings.items():
+        git(root, "config", name, value)
+    with pytest.raises(ReleaseError, match=f"`{failed}` failed"):
+        release("0.3.0", root, passes)
+    assert git(root, "status", "--porcelain") == ""
+    assert git(root, "rev-parse", "HEAD") == head
     assert git(root, "tag") == ""
 
 
