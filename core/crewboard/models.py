@@ -79,7 +79,7 @@ class Capabilities:
     thinks_above_high: bool = False
     """Thinking cannot be turned off with an effort above `high`."""
     retired: bool = False
-    """The model is known, and answers no more."""
+    """The API knows the model, and no longer answers for it."""
 
     def api_type(self, thinking: str) -> str | None:
         """Return the API's type for a way to think; None if the model does not take it."""
@@ -339,12 +339,14 @@ def _supports(part: Mapping[str, Any]) -> bool:
     return part.get("supported") is True
 
 
-def refusal(
+def refusal(  # noqa: PLR0911  one for each thing
     model: str, can: Capabilities | None, effort: str | None = None, thinking: str | None = None, *, web: bool = False
 ) -> str | None:
     """Return why a model does not take an effort, a way to think or the web; None if it does, or that is unknown."""
-    if can is None or can.retired:
-        return f"the model {model} is retired and answers no more; take a newer one" if can is not None else None
+    if can is None:
+        return None
+    if can.retired:
+        return f"the model {model} is retired: choose a newer model"
     if effort is not None and effort not in can.efforts:
         has = f"it has {', '.join(can.efforts)}" if can.efforts else "it has no levels of effort"
         return f"{model} does not take the effort {effort}: {has}"

@@ -90,7 +90,7 @@ def test_a_model_that_the_api_has_retired_is_refused(monkeypatch: pytest.MonkeyP
     }
     with RawServer(pages=pages) as server:
         here = {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "k"}
-        with pytest.raises(UsageError, match="claude-opus-4 is retired and answers no more"):
+        with pytest.raises(UsageError, match="claude-opus-4 is retired: choose a newer model"):
             models.require("claude-opus-4", None, None, here)
         models.require("claude-opus-4-6", None, None, here)
 
