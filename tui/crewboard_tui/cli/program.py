@@ -164,9 +164,14 @@ def crewboard(
 def completion(shell: str) -> None:
     """Print the script by which a shell completes commands, names and IDs.
 
-    Names of agents and teams, and IDs of tasks, requests and rules, are those that exist at that moment. In `~/.bashrc`
-    the example completes in each new bash; `zsh` does so in `~/.zshrc`, below `compinit`. The script for fish belongs
-    into `~/.config/fish/completions/crewboard.fish`.
+    Names of agents and teams, and IDs of tasks, requests and rules, are those that exist when you press Tab. The lines
+    for bash and zsh also work at a prompt, for that shell alone.
+
+    In ~/.bashrc: `eval "$(crewboard completion bash)"`
+
+    In ~/.zshrc, below `compinit`: `eval "$(crewboard completion zsh)"`
+
+    For fish, once: `crewboard completion fish > ~/.config/fish/completions/crewboard.fish`
 
     Example: eval "$(crewboard completion bash)"
     """
@@ -178,7 +183,7 @@ def run(arguments: Sequence[str]) -> int:
     _never_fail_to_print()
     redaction.register_secrets(os.environ)
     if instruction := os.environ.get(env.COMPLETE):
-        # What is written there would stand in the line that the user types.
+        # Anything on stderr would appear in the user's command line.
         with contextlib.redirect_stderr(io.StringIO()):
             return shell_complete(crewboard, {}, "crewboard", env.COMPLETE, instruction)
     try:
