@@ -1,5 +1,6 @@
 """`doctor` says what is wrong with the disk, the database and the hosts of a team."""
 
+import os
 import shlex
 import subprocess
 import sys
@@ -302,7 +303,7 @@ def test_doctor_tries_no_offline_model(offline: Cli) -> None:
     offline("doctor", "--model", "m").refused(2, "--model is for --try")
 
 
-def test_info_names_every_path_and_makes_nothing(cli: Cli, tmp_path: Path) -> None:
+def test_info_names_the_main_paths_and_makes_nothing(cli: Cli, tmp_path: Path) -> None:
     homes = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "XDG_STATE_HOME": str(tmp_path / "state")}
     mine = cli.with_environment(**homes)
     before = sorted(tmp_path.rglob("*"))
@@ -310,15 +311,42 @@ def test_info_names_every_path_and_makes_nothing(cli: Cli, tmp_path: Path) -> No
     assert sorted(tmp_path.rglob("*")) == before
     assert found["workspace"] == {"name": "workspace", "path": str(tmp_path), "exists": True}
     assert found["models"]["path"] == f"{tmp_path}/.crewboard/models.toml"
-    assert found["keys"] == {"name": "keys", "path": f"{tmp_path}/config/crewboard/keys.toml", "exists": False}
+    assert found["key bindings"] == {
+        "name": "key bindings",
+        "path": f"{tmp_path}/config/crewboard/keys.toml",
+        "exists": False,
+    }
     assert found["drafts"]["path"] == f"{tmp_path}/state/crewboard/drafts"
+    assert found["accepted MCP servers"]["path"] == f"{tmp_path}/state/crewboard/accepted-mcp"
+    assert found["types (Claude Code)"]["path"] == f"{tmp_path}/.claude/agents"
+    assert found["ownership secret"]["path"] == f"{tmp_path}/state/crewboard/secret"
+    assert Path(found["python"]["path"]) == Path(sys.executable)
     (tmp_path / "config/crewboard").mkdir(parents=True)
     (tmp_path / "config/crewboard/keys.toml").touch()
-    lines = mine("info").out.splitlines()
-    assert f"keys         {tmp_path}/config/crewboard/keys.toml" in lines
-    assert f"profiles     {tmp_path}/config/crewboard/profiles  (not there)" in lines
+    lines = [line.split("  ", 1) for line in mine("info").out.splitlines()]
+    shown = {name: path.strip() for name, path in lines}
+    assert shown["key bindings"] == f"{tmp_path}/config/crewboard/keys.toml"
+    assert shown["profiles"] == f"{tmp_path}/config/crewboard/profiles  (not there)"
+
+
+def test_info_names_the_program_that_runs(tmp_path: Path) -> None:
+    program = Path(sys.executable).with_name("crewboard")
+    done = subprocess.run([program, "--root", tmp_path, "info"], check=True, capture_output=True, text=True)
+    assert done.stdout.split()[:4] == ["program", str(program), "python", sys.executable]
+
+
+def test_info_names_each_folder_that_sockets_may_be_in(cli: Cli, tmp_path: Path) -> None:
+    """The first is not used if another user took it."""
+    mine = cli.with_environment(XDG_RUNTIME_DIR="/run/of-mine", XDG_STATE_HOME="/s")
+    found = {each["name"]: each["path"] for each in mine("info", "--json").json}
+    assert [path for name, path in found.items() if name.startswith("sockets")] == [
+        "/run/of-mine/crewboard",
+        f"/tmp/crewboard-{os.geteuid()}",
+        "/s/crewboard/run",
+    ]
 
 
 def test_info_names_each_team(cli: Cli, tmp_path: Path) -> None:
     assert cli("team", "create", "other").code == 0
-    assert f"team other   {tmp_path}/.crewboard/other" in cli("info").out.splitlines()
+    lines = map(str.split, cli("info").out.splitlines())
+    assert ["team", "other", f"{tmp_path}/.crewboard/other"] in lines

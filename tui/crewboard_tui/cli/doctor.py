@@ -766,10 +766,10 @@ def models_in_use(team: Team) -> list[str]:
 @as_json
 @click.pass_obj
 def info(session: Session, as_json: bool) -> None:
-    """Print every path that crewboard uses here, and whether it exists.
+    """Print the main paths that crewboard uses here, and whether they exist.
 
-    These are the program, the workspace and its teams, what the project may say, your own files, and what is kept of
-    you. Nothing is made or changed.
+    These are the program, the workspace and its teams, the project's files, your settings, and saved state. Nothing is
+    made or changed. A supervisor listens in the first of the folders of sockets that is yours alone.
     """
     paths = _paths(session)
     if as_json:
@@ -781,6 +781,8 @@ def info(session: Session, as_json: bool) -> None:
 
 
 def _paths(session: Session) -> dict[str, Path]:
+    from crewboard import acceptances
+    from crewboard.attach import places
     from crewboard.commands import profiles
     from crewboard.protocol import supervisor_client
     from crewboard.store import ownership
@@ -791,20 +793,26 @@ def _paths(session: Session) -> dict[str, Path]:
     root = session.root
     mine = Settings.read(os.environ)
     own = {"drafts": mine.drafts, "sent texts": mine.sent, "last visits": mine.visits, "theme": mine.remembers}
+    accepted = {"types": "types", "skills": "skills", "MCP servers": "mcp"}
+    sockets = zip(("", " (2nd choice)", " (3rd choice)"), supervisor_client.socket_folders(os.environ), strict=False)
     return {
-        "program": Path(sys.executable),
+        "program": Path(sys.argv[0]).absolute(),
+        "python": Path(sys.executable),
         "workspace": root,
         "teams": root / HOME,
         **{f"team {team.path.name}": team.path for team in team_directories(root)},
         "models": models.project_file(root),
         "prices": pricing.project_file(root),
-        **dict(zip(("types", "types too"), (root / folder for folder in type_files.FOLDERS), strict=True)),
+        **dict(zip(("types", "types (Claude Code)"), (root / folder for folder in type_files.FOLDERS), strict=True)),
         "skills": root / type_files.SKILLS_FOLDER,
         "MCP servers": root / mcp_servers.FILE,
-        "keys": keymap_path(),
+        "key bindings": keymap_path(),
         "hook": env.config_home(os.environ) / HOOK_FILE,
         "profiles": profiles.folder(os.environ),
+        "your skills": Path("~", type_files.SKILLS_FOLDER).expanduser(),
+        "Claude Code": places.config_dir(os.environ),
         **{name: path for name, path in own.items() if path is not None},
-        "secret": ownership.secret_file(),
-        "sockets": supervisor_client.socket_folders(os.environ)[0],
+        **{f"accepted {name}": acceptances.folder(what, os.environ) for name, what in accepted.items()},
+        "ownership secret": ownership.secret_file(),
+        **{f"sockets{which}": folder for which, folder in sockets},
     }
