@@ -164,14 +164,14 @@ def crewboard(
 def completion(shell: str) -> None:
     """Print the script by which a shell completes commands, names and IDs.
 
-    Names of agents and teams, and IDs of tasks, requests and rules, are those that exist when you press Tab. The lines
-    for bash and zsh also work at a prompt, for that shell alone.
+    Names of agents and teams, and IDs of tasks, requests and rules, are those that exist when you press Tab.
+    These lines also work at a prompt, for that shell alone.
 
     In ~/.bashrc: `eval "$(crewboard completion bash)"`
 
     In ~/.zshrc, below `compinit`: `eval "$(crewboard completion zsh)"`
 
-    For fish, once: `crewboard completion fish > ~/.config/fish/completions/crewboard.fish`
+    In ~/.config/fish/config.fish: `crewboard completion fish | source`
 
     Example: eval "$(crewboard completion bash)"
     """
