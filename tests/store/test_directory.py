@@ -1,6 +1,8 @@
 """The paths of a team (docs/reference/files.md), the access rights of its folders, and finding it from a subfolder."""
 
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -128,3 +130,18 @@ def test_a_root_that_cannot_be_written_to_is_an_error(tmp_path: Path) -> None:
     (tmp_path / ".crewboard").write_text("in the way")
     with pytest.raises(StorageError, match="cannot create the team directory"):
         TeamDirectory(tmp_path / ".crewboard" / "default").make()
+
+
+def test_a_store_without_its_packages_names_the_extra() -> None:
+    program = """
+import sys
+sys.modules["psycopg"] = None
+from crewboard.errors import StorageError
+from crewboard.store.layout import remote_store
+try:
+    remote_store("postgresql://crew@db/crew", "api")
+except StorageError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "install crewboard with its extra `hosts` (in a clone: pip install '.[hosts]')" in done.stdout
