@@ -4,7 +4,9 @@ import pytest
 
 from crewboard.readmodel.activity import describe
 from crewboard.readmodel.mail import headline
+from crewboard.readmodel.needs import summarise
 from crewboard.records.events import Event, Gate, Intake, RunEnded, Sent
+from crewboard.records.requests import Request
 from crewboard.store import mailbox
 
 
@@ -53,3 +55,11 @@ def test_on_one_line_a_plan_is_its_title() -> None:
     ):
         assert headline(mailbox.compose("api", "operator", "plan_approval_request", text)) == shown
     assert headline(mailbox.compose("api", "ui", "message", "# no heading here")) == "# no heading here"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\v", "\f", "\x85", "\u2028", "\u2029"], ids=ascii)
+def test_a_question_is_told_on_one_line(end: str) -> None:
+    asked = Request(
+        id="q-1", type="question", from_="api", to="operator", payload={"question": f"tabs?{end}death of db"}
+    )
+    assert summarise(asked) == "asks: tabs? death of db"

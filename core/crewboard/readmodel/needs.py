@@ -444,7 +444,7 @@ def summarise(request: Request) -> str:
         return f"plan: {plan_title(whole)}"
     if request.type == "question":
         # A hook may print it: no line of a question is to look like another need.
-        return "asks: " + str(payload.get("question", "")).replace("\n", " ")
+        return "asks: " + " ".join(str(payload.get("question", "")).splitlines())
     if request.type == "permission":
         # Before the file: the end of a line may be cut, and the other agent is what the operator has to know.
         collides = f" · {payload['collision']}" if payload.get("collision") else ""
