@@ -234,8 +234,16 @@ def test_hints_of_a_burst_are_heard_together(
     directory: TeamDirectory, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watcher, "SWEEP", 600.0)
-    wakes, pace, told = threading.Semaphore(0), [600.0], set[str]()
+    wakes, waits, pace, told = threading.Semaphore(0), threading.Semaphore(0), [600.0], set[str]()
     read_events = InotifyFD.read_events
+
+    class Heard(threading.Event):
+        """Tells of each hint that waits."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            if not self.is_set():
+                waits.release()
+            return super().wait(timeout)
 
     def note_wake(events: InotifyFD) -> list[InotifyEvent]:
         found = read_events(events)
@@ -247,14 +255,17 @@ def test_hints_of_a_burst_are_heard_together(
     for name in names:
         directory.agent(name).path.mkdir()
     watching = Watcher(directory.path, lambda: told.update(watching.take_changed() or ()), pace=lambda: pace[0])
+    watching._changed._heard = heard = Heard()
+    heard.set()
     stack.callback(watching.stop)
     watching.start()
-    eventually(lambda: not watching._changed._heard.is_set(), "changes are gathered")
+    eventually(lambda: not heard.is_set(), "changes are gathered")
     directory.agent("agent0").status.on_disk.write_text("x")
     assert wakes.acquire(timeout=WAIT_TIMEOUT)
+    assert waits.acquire(timeout=WAIT_TIMEOUT), "the thread that reads the hints waits with the first one"
     for name in names:
         directory.agent(name).status.on_disk.write_text("x")
-    assert not wakes.acquire(timeout=0.5), "one hint waits, the others do in the system"
+    assert not wakes.acquire(blocking=False), "one hint waits, the others do in the system"
     pace[0] = 0.0
     watching.hurry()
     eventually(lambda: told == names, "all are heard")
