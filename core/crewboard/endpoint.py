@@ -67,6 +67,7 @@ _GIVES = {
 }
 """What gives credentials for a platform."""
 
+_BOTO_FILE = Path("/etc/boto.cfg")
 _MACHINE = Path("/sys/class/dmi/id")
 _MACHINE_FILES = ("sys_vendor", "product_name", "bios_version")
 _VENDORS = {"bedrock": "amazon", "vertex": "google"}
@@ -182,7 +183,7 @@ def _may_have_credentials(platform: str, environment: Mapping[str, str]) -> bool
     if platform == "bedrock":
         named = {"AWS_SHARED_CREDENTIALS_FILE": ".aws/credentials", "AWS_CONFIG_FILE": ".aws/config"}
         files = [Path(environment.get(name) or home / usual) for name, usual in named.items()]
-        files += [home / ".boto", Path("/etc/boto.cfg")]
+        files += [home / ".boto", _BOTO_FILE]
     elif given := environment.get("GOOGLE_APPLICATION_CREDENTIALS"):
         return _is_file(Path(given))
     else:

@@ -331,6 +331,7 @@ def test_what_a_platform_lacks_is_said_before_a_hire(
     given: dict[str, str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(endpoint, "_MACHINE", machine_of(tmp_path, "QEMU"))
+    monkeypatch.setattr(endpoint, "_BOTO_FILE", tmp_path / "boto.cfg")
     # A key for Anthropic's API does not help here.
     with pytest.raises(CredentialsError, match=words):
         check_credentials({**given, "ANTHROPIC_API_KEY": "k", "HOME": str(tmp_path)})
@@ -340,10 +341,12 @@ def test_where_a_platform_may_find_credentials_nothing_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(endpoint, "_MACHINE", machine_of(tmp_path, "QEMU"))
+    monkeypatch.setattr(endpoint, "_BOTO_FILE", tmp_path / "boto.cfg")
     google = {**VERTEX, **REGION, **PROJECTS, "HOME": str(tmp_path)}
     amazon = {**BEDROCK, "AWS_REGION": "r", "HOME": str(tmp_path)}
-    for given, file in ((amazon, ".aws/config"), (google, ".config/gcloud/application_default_credentials.json")):
-        (tmp_path / file).parent.mkdir(parents=True)
+    google_file = ".config/gcloud/application_default_credentials.json"
+    for given, file in ((amazon, ".aws/config"), (amazon, "boto.cfg"), (google, google_file)):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).touch()
         check_credentials(given)
         (tmp_path / file).unlink()
