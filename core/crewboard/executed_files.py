@@ -10,7 +10,7 @@ EVERYTHING = "everything in the workspace"
 """The root of a workspace in a plan, as people read it."""
 
 RUNS = "runs on your machine"
-"""What is said of the files below, and of commands that make a repository."""
+"""The warning for the files below, and for commands that make a repository."""
 
 _RUN_BY_NAME = (
     # Shells, and what they load when a folder is entered or a terminal opens.

@@ -94,8 +94,8 @@ class AppContext(Struct):
     announce: Callable[[], None]
     navigator: Navigator
     keys: Mapping[str, str] = field(default_factory=dict)
-    asks: frozenset[Query[object]] = frozenset()
-    """What the screen asked last to have read."""
+    queries: frozenset[Query[object]] = frozenset()
+    """The queries of the screen, which are read with each snapshot."""
     reduced_motion: bool = False
     ascii_only: bool = False
     left: bool = False
@@ -195,13 +195,13 @@ class AppContext(Struct):
 
     def look_at(self, queries: Iterable[Query[object]]) -> None:
         """Have read what a screen asks."""
-        self.asks = frozenset(queries)
-        self.reading.look_at(self.asks)
+        self.queries = frozenset(queries)
+        self.reading.look_at(self.queries)
 
     @property
     def is_answered(self) -> bool:
         """Return True if all that the screen asked was read, as far as it can be."""
-        return self.snapshot.problem is not None or self.asks <= self.snapshot.answers.keys()
+        return self.snapshot.problem is not None or self.queries <= self.snapshot.answers.keys()
 
 
 def _in_progress(label: str) -> StatusMessage:

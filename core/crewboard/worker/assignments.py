@@ -54,7 +54,7 @@ class Assignments:
         return True
 
     def _try_again(self) -> bool:
-        """Begin again what ended the last run with an error: without work the run would have no purpose."""
+        """Retry the assignment whose error ended the last run: without work the run would have no purpose."""
         run_state = self._run_state
         if not run_state.spec.flags.once or run_state.conversation.failure is None:
             return False

@@ -57,7 +57,7 @@ MAX_RESULT_SHARE = 0.1
 _MOST_WHY = 200
 """Characters of a server's words about an image that the agent is told."""
 
-_NEAR = 2
+_ESTIMATE_FACTOR = 2
 """Times that a number in a refusal may be larger or smaller than the tokens of a request at our estimate."""
 _NUMBER = re.compile(r"\d{1,3}(?:[.,'_\s]\d{3})+(?!\d)|\d+")
 
@@ -90,7 +90,7 @@ class ContextWindow:
         """Length of the longest request that the server took in this run."""
         self._too_large: ModelError | None = None
         """The refusal of a request that had too many bytes, or may be too long, until it is shorter."""
-        self._doubted = (0, 0)
+        self._maybe_too_long = (0, 0)
         """Length of the request that may have been too long, and the tokens of the window that it then exceeded."""
         self._part = 1.0
         """The part of the conversation that a summary of it may be made of."""
@@ -151,7 +151,7 @@ class ContextWindow:
         """Learn from a reply how many tokens the request had and, if it filled the window, how large that is."""
         self._shrink = 1.0
         self._accepted_length = max(self._accepted_length, self._characters)
-        (refused, window), self._doubted = self._doubted, (0, 0)
+        (refused, window), self._maybe_too_long = self._maybe_too_long, (0, 0)
         if refused and refused != self._characters:
             # It was too long. But what is left must not be all that fits.
             self._narrow(max(window, 2 * int(self._characters / self._characters_per_token)))
@@ -170,7 +170,7 @@ class ContextWindow:
     @property
     def is_longest(self) -> bool:
         """Return True if the next request is longer than those that the server took, and can be made shorter."""
-        is_first_try = self._doubted[0] in (0, self._characters)
+        is_first_try = self._maybe_too_long[0] in (0, self._characters)
         return self._characters > self._accepted_length and is_first_try and self._run_state.conversation.shown > 0
 
     def make_fit(self, refused: TooLongError | MaybeTooLongError | MediaRefusedError) -> None:
@@ -183,7 +183,7 @@ class ContextWindow:
         if isinstance(refused, MediaRefusedError):
             self._leave_out_refused(refused)
         elif isinstance(refused, MaybeTooLongError):
-            self._doubt(refused)
+            self._handle_maybe_too_long(refused)
         elif refused.is_large and kept:
             self._leave_out(kept[0], "left out, because the request was too large")
         elif refused.is_large:
@@ -199,18 +199,19 @@ class ContextWindow:
         if self._part < MIN_SHRINK:
             if isinstance(refused, MaybeTooLongError):
                 # It was something else, which another request may not have.
-                self._too_large, self._part, self._doubted = None, 1.0, (0, 0)
+                self._too_large, self._part, self._maybe_too_long = None, 1.0, (0, 0)
             raise refused
 
-    def _doubt(self, refused: MaybeTooLongError) -> None:
+    def _handle_maybe_too_long(self, refused: MaybeTooLongError) -> None:
         """Have a request that may be too long sent again, then a summary in the place of the conversation.
 
         The first is left out if the refusal names a number of tokens that the request may have.
         """
         tokens, is_known = int(self._characters / self._characters_per_token), refused.was_repeated
-        if self._doubted == (0, 0):
-            named = [each for each in _numbers_in(str(refused)) if tokens / _NEAR <= each <= tokens * _NEAR]
-            self._doubted = self._characters, min([tokens, *named])
+        if self._maybe_too_long == (0, 0):
+            least, most = tokens / _ESTIMATE_FACTOR, tokens * _ESTIMATE_FACTOR
+            named = [each for each in _numbers_in(str(refused)) if least <= each <= most]
+            self._maybe_too_long = self._characters, min([tokens, *named])
             is_known = is_known or bool(named)
         else:
             is_known = True
