@@ -17,6 +17,7 @@ from textual.widget import Widget
 
 from crewboard import OPERATOR, TeamReader, TeamView
 from crewboard.records.events import ToolResult
+from crewboard.records.team import Presence
 from crewboard.store import journal
 from crewboard_tui import app
 from crewboard_tui.background import TeamRead
@@ -205,9 +206,9 @@ async def test_the_footer_is_made_anew_when_a_key_may_work(frozen: Frozen, monke
         await stage.settles()
         made, footer_of = list[object](), bars.footer_of
 
-        def note(screen: Screen[Any]) -> Footer:
+        def note(screen: Screen[Any], *keys: Any) -> Footer:
             made.append(screen)
-            return footer_of(screen)
+            return footer_of(screen, *keys)
 
         monkeypatch.setattr(base, "footer_of", note)
         selected = stage.app.screen.query_one(Roster).targets[0]
@@ -215,10 +216,19 @@ async def test_the_footer_is_made_anew_when_a_key_may_work(frozen: Frozen, monke
             _publish(stage, number)
             await stage.sees(f"step {number} ")
         assert not made, "another agent than the selected one does something else"
-        _publish(stage, 20, selected)
-        await stage.until(lambda: len(made) == 1, "a footer for what the selected agent does")
         context, view = stage.app.context, stage.app.context.snapshot.view
-        for count, shown in enumerate((replace(view, needs=()), replace(view, needs=(), agents=view.agents[:-1])), 2):
+        others = (Presence("p-2", "Kim", looking_at="req-004281"),)
+        supervisor = replace(view.supervisor, shared_bytes=1)
+        for number, shown in enumerate((replace(view, present=others), replace(view, supervisor=supervisor)), 20):
+            _publish(stage, number, view=shown)
+            await stage.sees(f"step {number} ")
+        assert not made, "another dashboard is open, and memory was measured"
+        _publish(stage, 22, selected)
+        await stage.until(lambda: len(made) == 1, "a footer for what the selected agent does")
+        view = stage.app.context.snapshot.view
+        hangs = replace(view, supervisor=replace(view.supervisor, silent_since=NOW))
+        readings = hangs, replace(view, needs=()), replace(view, needs=(), agents=view.agents[:-1])
+        for count, shown in enumerate(readings, 2):
             stage.app.on_team_read(TeamRead(context.reading, replace(context.snapshot, view=shown)))
             await stage.until(lambda count=count: len(made) >= count, "a footer for another team")  # type: ignore[misc]
 
@@ -297,9 +307,9 @@ def test_a_reading_costs_the_same_with_20000_unread_results(team: Frozen) -> Non
     assert calls_of(reader.read) <= 1.5 * before
 
 
-def _publish(stage: Stage, number: int, name: str = "ui") -> None:
+def _publish(stage: Stage, number: int, name: str = "ui", view: TeamView | None = None) -> None:
     """Show a reading of the team in which one agent does something else."""
-    context, view = stage.app.context, stage.app.context.snapshot.view
+    context, view = stage.app.context, view or stage.app.context.snapshot.view
     agents = tuple(replace(each, doing=f"step {number} ") if each.name == name else each for each in view.agents)
     stage.app.on_team_read(TeamRead(context.reading, replace(context.snapshot, view=replace(view, agents=agents))))
 

@@ -209,7 +209,11 @@ class BoardScreen(BaseScreen):
         # Of agents that are not selected and of needs, no key asks for more.
         team = [(agent.name, agent.type, agent.alive) for agent in view.agents]
         needs = {(need.key, need.is_acknowledgeable) for need in view.needs}
-        rest = replace(view, agents=(), needs=(), asked=(), unread={}, now=0)
+        # Nor does a key depend on what is measured, or on who else looks.
+        supervisor = replace(view.supervisor, shared_bytes=None)
+        rest = replace(
+            view, agents=(), needs=(), asked=(), unread={}, hosts=(), present=(), supervisor=supervisor, now=0
+        )  # fmt: skip
         return found.targets, found.agents, found.agent, found.marked, team, needs, rest, self._back_label(found)
 
     @property
