@@ -295,12 +295,12 @@ async def test_what_stood_there_before_all_was_known_is_unread(frozen: Frozen, m
         is_known.set()
 
 
-def _stakes(count: int) -> dict[str, JsonValue]:
+def _impact(count: int) -> dict[str, JsonValue]:
     return {"plan": _LONG_PLAN, "files": [f"src/part-{number}.py" for number in range(count)], "risk": "it may fail"}
 
 
 async def test_the_facts_of_a_plan_stand_beside_it(frozen: Frozen) -> None:
-    frozen.asks("req-1", "plan_approval", "api", 10, _stakes(9))
+    frozen.asks("req-1", "plan_approval", "api", 10, _impact(9))
     async with opened(frozen, 110, 36) as stage:
         await stage.app.open_need("plan:api:req-1")
         await stage.sees("src/part-8.py", "it may fail", "REQ req-1", "34 lines below")
@@ -317,7 +317,7 @@ async def test_the_facts_of_a_plan_stand_beside_it(frozen: Frozen) -> None:
 
 
 async def test_facts_that_do_not_fit_beside_a_plan_stand_above_it(frozen: Frozen) -> None:
-    frozen.asks("req-1", "plan_approval", "api", 10, _stakes(40))
+    frozen.asks("req-1", "plan_approval", "api", 10, _impact(40))
     async with opened(frozen, 120, 36) as stage:
         await stage.app.open_need("plan:api:req-1")
         await stage.sees("FILES     40 files", "1. change file 1.py")
@@ -333,7 +333,7 @@ async def test_no_press_approves_while_the_facts_beside_a_plan_are_unread(
     frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "Do it.", "risk": "it may fail"})
     in_sight = vars(LineView)["in_sight"].fget
     # As of a pane that something hides.
-    hidden = property(lambda view: range(0) if view.id == "stakes" else in_sight(view))
+    hidden = property(lambda view: range(0) if view.id == "impact" else in_sight(view))
     monkeypatch.setattr(LineView, "in_sight", hidden)
     async with opened(frozen, 120, 36) as stage:
         await stage.app.open_need("plan:api:req-1")

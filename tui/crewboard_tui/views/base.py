@@ -212,6 +212,16 @@ class BaseScreen(Screen[None]):
         """
         return None
 
+    @property
+    def keys_in_body(self) -> Sequence[str]:
+        """Return the keys that stand in the body, and not in the footer."""
+        return ()
+
+    @property
+    def filled_key(self) -> str:
+        """Return the key that is filled; empty if none is."""
+        return ""
+
     def queries(self) -> Iterable[Query[object]]:
         """Return the queries that this screen needs in addition to the roster."""
         return ()
@@ -392,7 +402,7 @@ class BaseScreen(Screen[None]):
     def paint_keys(self) -> None:
         """Paint the footer."""
         if self.is_ready and self.is_current and not self.is_due:
-            self._footer = footer_of(self)
+            self._footer = footer_of(self, self.keys_in_body, self.filled_key)
             self.paint_footer()
 
     def paint_keys_soon(self) -> None:

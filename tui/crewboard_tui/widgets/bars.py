@@ -191,20 +191,19 @@ def _side_by_side(pieces: Iterable[Line], kept: Container[Line]) -> Line:
     return tuple(span for piece in pieces if piece in kept for span in (Span(" "), *piece, Span(" ")))
 
 
-def _verb(key: Key, pressed: str, *, is_lit: bool) -> Line:
-    """Return a key with its label, filled if it is `lit`."""
-    if is_lit:
+def _key_with_label(key: Key, pressed: str, *, is_filled: bool) -> Line:
+    """Return a key with its label, on a coloured background if it is filled."""
+    if is_filled:
         return (Span(f" {pressed} {key.label} ", "success-pill", key.id),)
     return (Span(pressed, "key", key.id), Span(f" {key.label}", "", key.id))
 
 
-def footer_of(screen: Screen[Any]) -> Footer:
-    """Return the keys that the footer of a screen shows, as far as there is space."""
+def footer_of(screen: Screen[Any], in_body: Sequence[str] = (), filled: str = "") -> Footer:
+    """Return the keys of a screen: those `in_body`, and those of the footer; the key `filled` stands out."""
     shown = [(key, pressed.split()[0]) for key, pressed in working_keys(screen) if key.footer is not None]
     shown.sort(key=lambda pair: pair[0].footer or 0)
-    lit = getattr(screen, "lit_key", "")
-    pieces = {key.id: _verb(key, pressed, is_lit=key.id == lit) for key, pressed in shown}
-    of_body = tuple(pieces.pop(ident) for ident in getattr(screen, "keys_in_body", ()) if ident in pieces)
+    pieces = {key.id: _key_with_label(key, pressed, is_filled=key.id == filled) for key, pressed in shown}
+    of_body = tuple(pieces.pop(ident) for ident in in_body if ident in pieces)
     out = next((ident for ident in _WAYS_OUT if ident in pieces), "")
     of_app = [ident for ident in (*_OF_APP, out) if ident in pieces]
     others = [pieces[ident] for ident in pieces if ident not in (*_OF_APP, *_WAYS_OUT)]

@@ -46,10 +46,10 @@ _FACT_LINES = 4
 _WHOLE = 1000
 """Lines of a fact that stands beside the plan: more do not fit, so that it stands above it."""
 
-_DESK = 110
+_BESIDE_FROM = 110
 """Columns from which the facts of a plan stand beside it."""
 
-_STAKES = 42
+_IMPACT_WIDTH = 42
 """Columns of their pane at least: it takes those that the text has no use for."""
 
 _END = "end of the plan"
@@ -89,7 +89,7 @@ class ReviewScreen(BaseScreen):
         self._asked = ReadText(context, self, "#plan")
         """What is asked. The comparison of two revisions is shown in the same pane."""
         self._compared = ReadText(context, self, "#plan")
-        self._beside = ReadText(context, self, "#stakes")
+        self._beside = ReadText(context, self, "#impact")
         """The facts that are not in the text of what is asked, because they stand beside it."""
         self._is_apart = False
         """True while the text of what is asked is without the facts, so that these must be read, too."""
@@ -120,30 +120,30 @@ class ReviewScreen(BaseScreen):
 
     def body(self) -> Iterable[Widget]:
         yield StaticLines(id="facts")
-        with Horizontal(id="desk"):
+        with Horizontal(id="text"):
             yield LineView(id="plan", classes="pane", follow=False, follows=False)
             yield self.terms
             yield self.editor
-            stakes = LineView(id="stakes", classes="pane", follow=False, follows=False)
+            impact = LineView(id="impact", classes="pane", follow=False, follows=False)
             # It only stands there whole, so that there is nothing to scroll.
-            stakes.can_focus = False
-            stakes.styles.width = self._stakes_width
-            yield stakes
+            impact.can_focus = False
+            impact.styles.width = self._impact_width
+            yield impact
         yield StaticLines(id="meter")
         yield self.feedback
 
     def compose(self) -> ComposeResult:
         # Known before the first layout, as the size of the screen is.
-        self.set_class(self._is_plan and self.app.size.width >= _DESK, "-desk", update=False)
+        self.set_class(self._is_plan and self.app.size.width >= _BESIDE_FROM, "-beside", update=False)
         yield from super().compose()
 
     @property
-    def _stakes_width(self) -> int:
-        return max(_STAKES, self.app.size.width - _MEASURE - 4)
+    def _impact_width(self) -> int:
+        return max(_IMPACT_WIDTH, self.app.size.width - _MEASURE - 4)
 
     @property
     def _has_meter(self) -> bool:
-        return self.size.width >= _DESK and self.size.height >= TALL and self.panes.zoomed is None
+        return self.size.width >= _BESIDE_FROM and self.size.height >= TALL and self.panes.zoomed is None
 
     @property
     def keys_in_body(self) -> Sequence[str]:
@@ -151,7 +151,7 @@ class ReviewScreen(BaseScreen):
         return _ANSWERS if self._has_meter else ()
 
     @property
-    def lit_key(self) -> str:
+    def filled_key(self) -> str:
         """Return the key that is filled: that of a yes, once all of what is asked was on the screen."""
         return "request.approve" if self._is_read else ""
 
@@ -215,13 +215,13 @@ class ReviewScreen(BaseScreen):
         self.page.show_facts([*self._kept_edit(), *self._terms_lines(), *self.page.outcome_lines()])
         if self._choosing:
             self.terms.paint()
-        is_desk = self._show_beside()
+        is_beside = self._show_beside()
         plan = self.query_one("#plan", LineView)
         if plan.size:  # hidden, or not laid out again yet, it has no width to break lines at
             if self._comparing and (pair := self._pair):
                 self._compared.show(self._comparison(pair, plan.line_width))
             else:
-                self._is_apart = is_desk
+                self._is_apart = is_beside
                 self._asked.show(self._whole(min(plan.line_width, _MEASURE) if self._is_plan else plan.line_width))
             self._show_progress()
 
@@ -231,23 +231,23 @@ class ReviewScreen(BaseScreen):
         One that had to be scrolled, or that another pane hides, would not be seen before a yes: such facts stand at the
         top of the text.
         """
-        passages = list(self._facts_beside()) if self._is_plan and self.size.width >= _DESK else []
-        room = self.query_one("#desk").size.height - 1
+        passages = list(self._facts_beside()) if self._is_plan and self.size.width >= _BESIDE_FROM else []
+        room = self.query_one("#text").size.height - 1
         fits = 0 < sum(len(passage.lines) for passage in passages) <= room and self.panes.zoomed is None
-        if fits != self.has_class("-desk") and room > 0:
-            self.set_class(fits, "-desk")
+        if fits != self.has_class("-beside") and room > 0:
+            self.set_class(fits, "-beside")
             self.refresh_soon()
-        stakes = self.query_one("#stakes", LineView)
-        stakes.styles.width = self._stakes_width
-        if fits and stakes.size:
-            title(stakes, " · ".join(filter(None, (self.page.seen.from_, self._agent_type))))
+        impact = self.query_one("#impact", LineView)
+        impact.styles.width = self._impact_width
+        if fits and impact.size:
+            title(impact, " · ".join(filter(None, (self.page.seen.from_, self._agent_type))))
             self._beside.show(passages)
         return fits
 
     def _facts_beside(self) -> Iterator[Passage]:
-        request, width = self.page.seen, self._stakes_width - 3
+        request, width = self.page.seen, self._impact_width - 3
         yield Passage(named(request, "who"), hang_facts(self.page.who_lines(), width, _WHOLE))
-        for fact in [*self._answer_before(), *self._stakes(lists=True)]:
+        for fact in [*self._answer_before(), *self._impact(lists=True)]:
             yield Passage(named(request, f"{plain(fact)} beside"), hang_facts([fact], width, _WHOLE))
         yield from plan_lists(request, self._touches, self.context.now, width)
         yield Passage(named(request, "binding"), [(), *hang_facts([self.page.binding_line], width, _WHOLE)])
@@ -292,7 +292,7 @@ class ReviewScreen(BaseScreen):
         known = found is not None and (found.plan == self.page.seen.id or not self.page.outcome)
         return found if known else None
 
-    def _stakes(self, *, lists: bool = False) -> list[Line]:
+    def _impact(self, *, lists: bool = False) -> list[Line]:
         """Return what it touches, one line each; the whole lists are below the plan, or with `lists` below these."""
         found = plan_impact_lines(self.page.seen, self._touches, self.context.now, lists=lists)
         found += overlap_lines(self.page.seen, self.context.snapshot.view)
@@ -320,7 +320,7 @@ class ReviewScreen(BaseScreen):
     def _facts_at_top(self, width: int) -> Iterator[Passage]:
         """Yield the facts, at the top of the text: they scroll away, so that the text gets most of the screen."""
         yield Passage(named(self.page.seen, "head"), hang_facts(self.page.head_lines(), width, _FACT_LINES))
-        for fact in [*self._answer_before(), *self._stakes()]:
+        for fact in [*self._answer_before(), *self._impact()]:
             # Named by its words, so that a new one must be read.
             yield Passage(named(self.page.seen, plain(fact)), hang_facts([fact], width, _FACT_LINES))
 
@@ -366,8 +366,8 @@ class ReviewScreen(BaseScreen):
             read = min(texts, key=lambda text: text.percent).progress
             words = f"{read} · {counted(below, 'line')} below" if below else read
             name = "what changed" if self._comparing else "decided" if self.page.outcome else "your answer"
-            answers = tuple(span for piece in self._footer.of_body for span in (Span("  "), *piece))
-            lines = [rule_line(name, f"{bar} {words}", (), 0, self.size.width, is_focused=False), answers]
+            keys = tuple(span for piece in self._footer.of_body for span in (Span("  "), *piece))
+            lines = [rule_line(name, f"{bar} {words}", (), 0, self.size.width, is_focused=False), keys]
         self.query_one("#meter", StaticLines).show(lines)
 
     def paint_keys(self) -> None:
