@@ -1272,8 +1272,10 @@ async def test_a_hidden_key_is_unread_until_it_was_revealed(frozen: Frozen) -> N
         await stage.sees("curl -u [key hidden: 40 characters]: host", "99% read")
         await stage.can("K", "show keys")
         await stage.settles()
-        await stage.press("a")
-        await stage.sees("a key is hidden, K shows it; a again within")
+        for _ in range(3):
+            await stage.press("a")
+            await stage.sees("a key is hidden: K shows it; a approves after that")
+        await stage.settles()
         assert _request(frozen, "r").status == "pending"
         await stage.press("K")
         await stage.sees(f"curl -u {_KEY}: host", "100% read")
@@ -1284,6 +1286,13 @@ async def test_a_hidden_key_is_unread_until_it_was_revealed(frozen: Frozen) -> N
         await stage.sees("100% read")
         await stage.press("a")
         await stage.until(_is(frozen, "r", "approved"), "the approval")
+
+
+async def test_eighty_columns_offer_to_show_a_hidden_key(frozen: Frozen) -> None:
+    frozen.asks("p", "plan_approval", "api", 10, {"plan": "go", "commands": [f"curl -u {_KEY}: host"]})
+    async with opened(frozen, 80, 24) as stage:
+        await stage.app.open_need("plan:api:p")
+        await stage.sees("PLAN v1", "K show keys")
 
 
 async def test_revealed_lines_below_the_fold_must_be_read(frozen: Frozen) -> None:
@@ -1317,7 +1326,7 @@ async def test_the_choices_of_a_question_can_be_revealed(frozen: Frozen) -> None
         await stage.sees("use [key hidden: 40 characters]", "99% read")
         await stage.settles()
         await stage.press("enter")
-        await stage.sees("a key is hidden, K shows it")
+        await stage.sees("a key is hidden: K shows it; ⏎ answers after that")
         await stage.press("K")
         await stage.sees(f"- use {_KEY}", "100% read")
         await stage.press("enter")

@@ -338,7 +338,7 @@ def approve(
     closed, unknown or of another type) exits 65 and says why.
 
     If something in it is hidden, because it looks like a key, approve it with the command that
-    `crewboard requests --reveal` prints.
+    `crewboard requests --reveal` prints. So does a script: JSON reveals no key, and the sha256 in it is refused.
 
     A plan can be approved with terms: --ask, --tools, --network, --budget and --hold. They hold until the result.
 

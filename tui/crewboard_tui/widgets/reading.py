@@ -183,8 +183,8 @@ class ReadText:
         """Return True if the key does not act yet, because part of the text is unread.
 
         Each press says which lines are unread, and shows the first of them, until all were on the screen. What it shows
-        stays for `TO_LOOK`. Where lines cannot be shown, as in a terminal that is too narrow, and while a key is
-        hidden, a second press does what the key `does`.
+        stays for `TO_LOOK`. Where lines cannot be shown, as in a terminal that is too narrow, a second press does what
+        the key `does`. While something in the text is redacted, no press does.
         """
         if monotonic() - self._went_at < TO_LOOK:
             self._context.say("not taken: these lines had only just appeared; press it again", "warning")
@@ -200,13 +200,16 @@ class ReadText:
         if can_show and self._pane.in_sight:
             self._context.say(f"{missing}; {self._context.key(key)} {does} once all was shown", "warning", AGAIN_WITHIN)
             self._went_at = monotonic()
-        elif not (unread or self.hides) or (asked == key and monotonic() - at <= AGAIN_WITHIN):
+        elif self.hides:
+            # What stands there may be a word of the agent that only looks like a key.
+            hidden = f"a key is hidden: {self._context.key('request.reveal')} shows it"
+            self._context.say(f"{hidden}; {self._context.key(key)} {does} after that", "warning", AGAIN_WITHIN)
+        elif not unread or (asked == key and monotonic() - at <= AGAIN_WITHIN):
             return False
         else:
             self._asked = key, monotonic()
-            hidden = f"a key is hidden, {self._context.key('request.reveal')} shows it"
             press = f"{self._context.key(key)} again within {AGAIN_WITHIN:.0f} s {does}"
-            self._context.say(f"{missing or hidden}; {press}", "warning", AGAIN_WITHIN)
+            self._context.say(f"{missing}; {press}", "warning", AGAIN_WITHIN)
         if unread:
             # A pane that was hidden must be laid out first.
             self._screen.call_after_refresh(self._go_to, unread[0] if line is None else line)
