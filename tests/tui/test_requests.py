@@ -1289,10 +1289,14 @@ async def test_a_hidden_key_is_unread_until_it_was_revealed(frozen: Frozen) -> N
 
 
 async def test_eighty_columns_offer_to_show_a_hidden_key(frozen: Frozen) -> None:
-    frozen.asks("p", "plan_approval", "api", 10, {"plan": "go", "commands": [f"curl -u {_KEY}: host"]})
+    command = f"curl -u {_KEY}: host"
+    frozen.asks("p-1", "plan_approval", "api", 10, {"plan": "go"})
+    frozen.asks("p-2", "plan_approval", "api", 9, {"plan": "go", "commands": [command]}, supersedes="p-1")
+    frozen.asks("r", "permission", "release", 8, {"tool": "bash", "input": {"command": command}, "scope": "curl"})
     async with opened(frozen, 80, 24) as stage:
-        await stage.app.open_need("plan:api:p")
-        await stage.sees("PLAN v1", "K show keys")
+        for need, word in (("plan:api:p-2", "PLAN v2"), ("permission:release:r", "PERMISSION")):
+            await stage.app.open_need(need)
+            await stage.sees(word, "K show keys")
 
 
 async def test_revealed_lines_below_the_fold_must_be_read(frozen: Frozen) -> None:

@@ -136,7 +136,7 @@ KEYS: tuple[Key, ...] = (
         9, changes=True),
     Key("request.compare", "=", "", "changes", "show changes since the previous revision", "request", 7),
     Key("request.terms", "o", "", "terms", "choose what its agent may do until the result", "request", 8, changes=True),
-    Key("request.reveal", "K", "", "show keys", "show what is hidden because it looks like a key", "reveal", 5),
+    Key("request.reveal", "K", "", "show keys", "show what is hidden because it looks like a key", "reveal", 4),
     Key("request.ask_back", "c", "", "ask back", "ask a question; the plan is revised",
         "request", 8, changes=True),
     Key("request.next", "]", "", "next", "open the next need", "request", 73),
