@@ -144,6 +144,7 @@ def test_a_plan_quotes_the_task_and_is_carried_out_when_approved(new_agent: NewA
     answer = worker.ask("Create a file made.txt containing hi")
     assert worker.used == ["submit_plan", "write_file"]
     plan = worker.calls[0][1]
+    assert plan["plan"].startswith("# Create a file made.txt containing hi\n")
     assert "> Create a file made.txt containing hi" in plan["plan"]
     assert plan["files"] == ["made.txt"]
     assert (tmp_path / "made.txt").read_text() == "hi"

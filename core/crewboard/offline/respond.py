@@ -108,7 +108,9 @@ class _Work:
         `first` is the call that needs the plan. If it is a command, the plan lists it.
         """
         quoted = re.sub("(?m)^", "> ", self.item.text.strip())
-        text = f"# Plan\n\nThe task, word for word:\n\n{quoted}\n\nI do what it says and nothing else."
+        # The line that stands for the plan is its first one, so that names the task.
+        title = self.item.text.strip().partition("\n")[0].strip("# ") or "Plan"
+        text = f"# {title}\n\nThe task, word for word:\n\n{quoted}\n\nI do what it says and nothing else."
         while True:
             plan: dict[str, object] = {
                 "plan": text,
