@@ -73,7 +73,7 @@ class ScriptedModel:
     async def ask_again(self) -> None: ...
 
     async def reply(
-        self, system: str, tools: list[Any], messages: list[dict[str, Any]], longest: int, *, is_longest: bool = False
+        self, system: str, tools: list[Any], messages: list[dict[str, Any]], longest: int, *, may_exceed: object = None
     ) -> Reply:
         self.asked.append(json.loads(json.dumps(messages)))
         turn = sum(one["role"] == "assistant" for one in messages)
@@ -89,7 +89,7 @@ class TalkativeModel(ScriptedModel):
     window = 20_000
 
     async def reply(
-        self, system: str, tools: list[Any], messages: list[dict[str, Any]], longest: int, *, is_longest: bool = False
+        self, system: str, tools: list[Any], messages: list[dict[str, Any]], longest: int, *, may_exceed: object = None
     ) -> Reply:
         self.asked.append(json.loads(json.dumps(messages)))
         return Reply(ts=1, content=[{"type": "text", "text": "so it is"}], stop_reason="end_turn", usage=Tokens())

@@ -199,11 +199,12 @@ def test_an_overflow_teaches_the_window_and_the_work_goes_on(shared_crew_on: Mak
     assert (crew.see("learner").context.limit, crew.see("learner").context.assumed) == (16_384, False)
 
 
-MOST = 30_000
-"""Characters of a request that the servers below take: a window of less than 8,000 tokens, which it does not say."""
+MOST = 54_000
+"""Characters of a request that the servers below take: a window of about 15,000 tokens, which it does not say."""
+LONG = "Read all of them" + " and think" * 3000
 
 UNKNOWN_WORDS: dict[str, tuple[int, str, int]] = {
-    "Chinese, with its tokens": (400, "请求共有 {:,} 个标记, 最多 7000 个", 1),
+    "Chinese, with its tokens": (400, "请求共有 {:,} 个标记, 最多 14000 个", 1),
     "French": (400, "La conversation est devenue trop longue", 2),
     "no room": (507, "KV store exhausted", 2),
     "German": (500, "Das Gespräch ist zu lang", 3),
@@ -215,15 +216,15 @@ UNKNOWN_WORDS: dict[str, tuple[int, str, int]] = {
 class Narrow:
     """A server whose model reads files, one after the other, and refuses what is too long for it."""
 
-    def __init__(self, status: int, words: str) -> None:
+    def __init__(self, status: int, words: str, most: int = MOST) -> None:
         self.refused: list[int] = []
         """The lengths of the requests that were too long."""
         self.reads = 0
-        self._status, self._words = status, words
+        self._status, self._words, self._most = status, words, most
 
     def __call__(self, body: dict[str, Any]) -> Raw:
         length = len(json.dumps(body))
-        if length > MOST:
+        if length > self._most:
             self.refused.append(length)
             return Raw(self._words.format(length // 4).encode(), self._status, "text/plain")
         if "tools" not in body:
@@ -241,7 +242,7 @@ def test_an_overflow_in_unknown_words_is_tried_with_a_summary(shared_crew_on: Ma
         crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url, CREWBOARD_RETRY_BUDGET="3")
         for number in range(1, 13):
             (crew.root / f"long{number}.txt").write_text(f"{number} herons wade\n" * 200)
-        assert crew.run(who, "explore", "Read all of them").text == "the end"
+        assert crew.run(who, "explore", LONG).text == "the end"
     events = crew.events(who)
     assert any(isinstance(event, Summary) for event in events)
     assert narrow.refused.count(narrow.refused[0]) == count
@@ -249,16 +250,46 @@ def test_an_overflow_in_unknown_words_is_tried_with_a_summary(shared_crew_on: Ma
     tried = [event.error for event in events if isinstance(event, Retry) and "; tries " in event.error]
     assert [each.rpartition("; ")[2] for each in tried] == [ONCE_MORE, SHORTER][2 - min(len(tried), 2) :]
     assert words[:5] in tried[-1]
-    assert crew.see(who).context.limit < 12_000
+    assert crew.see(who).context.limit < 24_000
 
 
-def test_a_refusal_that_is_none_of_length_keeps_its_words(shared_crew_on: Make) -> None:
-    no = as_json({"error": {"message": "Je ne veux pas"}}, 400)
+NO, FORM = "Je ne veux pas", "This model only supports single tool-calls at once!"
+FIELD = "messages.2.content.0.tool_result.tool_use_id: Extra inputs are not permitted"
+AS_IT_WAS, WITH_TOOLS_AND_WITHOUT = [True, True], [True, True, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("words", "window", "asked"),
+    [
+        (NO, 32_000, AS_IT_WAS),
+        # As it was, and three requests for a summary of less and less.
+        (NO, 8000, WITH_TOOLS_AND_WITHOUT),
+        (FORM, 8000, AS_IT_WAS),
+        (FIELD, 8000, AS_IT_WAS),
+    ],
+)
+def test_a_refusal_that_is_none_of_length_keeps_its_words(
+    shared_crew_on: Make, words: str, window: int, asked: list[bool]
+) -> None:
+    no, who = as_json({"error": {"message": words}}, 400), f"unwanted{len(words)}-{window}"
     with RawServer(listing(), no) as server:
         crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
-        assert crew.run("unwanted", "explore", "go").error == "the API refused the request (400 error): Je ne veux pas"
-    # As it was, and three requests for a summary of less and less.
-    assert ["tools" in body for body in server.requests] == [True, True, True, False, False, False]
+        answer = crew.run(who, "explore", "go", window=window, max_reply=1000)
+        assert answer.error == f"the API refused the request (400 error): {words}"
+    assert ["tools" in body for body in server.requests] == asked
+    assert crew.see(who).context.limit == window
+    assert not any(isinstance(event, Summary) for event in crew.events(who))
+
+
+def test_only_a_large_request_or_a_number_narrows_the_window(shared_crew_on: Make) -> None:
+    narrow = Narrow(400, "La conversation est devenue trop longue", 30_000)
+    with RawServer(narrow) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        for number in range(1, 13):
+            (crew.root / f"long{number}.txt").write_text(f"{number} herons wade\n" * 200)
+        assert crew.run("wide", "explore", "Read all of them").text == "the end"
+    assert any(isinstance(event, Summary) for event in crew.events("wide"))
+    assert crew.see("wide").context.limit == 32_000
 
 
 def test_a_window_that_was_said_holds_from_hire_and_resume_on(shared_crew_on: Make) -> None:

@@ -411,7 +411,7 @@ class Loop:
                     continue
                 messages = self._run_state.request_messages()
                 reply = await self._model.reply(
-                    opening.system, opening.tools, messages, window.max_reply, is_longest=window.is_longest
+                    opening.system, opening.tools, messages, window.max_reply, may_exceed=window.may_exceed
                 )
             except (TooLongError, MaybeTooLongError, MediaRefusedError) as refused:
                 window.make_fit(refused)

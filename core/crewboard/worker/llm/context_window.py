@@ -61,6 +61,11 @@ _ESTIMATE_FACTOR = 2
 """Times that a number in a refusal may be larger or smaller than the tokens of a request at our estimate."""
 _NUMBER = re.compile(r"\d{1,3}(?:[.,'_\s]\d{3})+(?!\d)|\d+")
 
+_DOUBTED_SHARE = 0.25
+_NARROWING_SHARE = 0.5
+"""Shares of the window from which on a request may be too long, and from which on the window is taken for smaller than
+it, in words that name no such number."""
+
 _REPLY_SHARE = 4
 _TRANSCRIPT_SHARE = 0.6
 
@@ -91,7 +96,8 @@ class ContextWindow:
         self._too_large: ModelError | None = None
         """The refusal of a request that had too many bytes, or may be too long, until it is shorter."""
         self._maybe_too_long = (0, 0)
-        """Length of the request that may have been too long, and the tokens of the window that it then exceeded."""
+        """Length of the request that may have been too long, and the tokens of the window that it then exceeded; 0 if
+        that is not known."""
         self._part = 1.0
         """The part of the conversation that a summary of it may be made of."""
         self._accepted: set[str] = set()
@@ -152,9 +158,9 @@ class ContextWindow:
         self._shrink = 1.0
         self._accepted_length = max(self._accepted_length, self._characters)
         (refused, window), self._maybe_too_long = self._maybe_too_long, (0, 0)
-        if refused and refused != self._characters:
+        if refused and refused != self._characters and window:
             # It was too long. But what is left must not be all that fits.
-            self._narrow(max(window, 2 * int(self._characters / self._characters_per_token)))
+            self._narrow(max(window, 2 * self._tokens_sent))
         self._accepted.update(
             each["source"]["sha256"] for each in media.kept_in(self._run_state.conversation.messages())
         )
@@ -167,11 +173,25 @@ class ContextWindow:
             if reply.stop_reason == WINDOW_FULL:
                 self._narrow(used + usage.output)
 
-    @property
-    def is_longest(self) -> bool:
-        """Return True if the next request is longer than those that the server took, and can be made shorter."""
+    def may_exceed(self, text: str) -> bool:
+        """Return True if the last request may be too long, which was refused in words that do not say that.
+
+        It is longer than those that the server took, and can be made shorter. It is no small part of the window, or the
+        words name about as many tokens as it has.
+        """
         is_first_try = self._maybe_too_long[0] in (0, self._characters)
-        return self._characters > self._accepted_length and is_first_try and self._run_state.conversation.shown > 0
+        is_longest = self._characters > self._accepted_length and self._run_state.conversation.shown > 0
+        is_small = self._tokens_sent < self._run_state.window * _DOUBTED_SHARE
+        return is_first_try and is_longest and (not is_small or bool(self._named(text)))
+
+    @property
+    def _tokens_sent(self) -> int:
+        return int(self._characters / self._characters_per_token)
+
+    def _named(self, text: str) -> list[int]:
+        """Return the numbers in a text that may be the tokens of the last request, or of the window."""
+        tokens = self._tokens_sent
+        return [each for each in _numbers_in(text) if tokens / _ESTIMATE_FACTOR <= each <= tokens * _ESTIMATE_FACTOR]
 
     def make_fit(self, refused: TooLongError | MaybeTooLongError | MediaRefusedError) -> None:
         """Change what the server refused of the last request, so that the next one fits.
@@ -207,14 +227,11 @@ class ContextWindow:
 
         The first is left out if the refusal names a number of tokens that the request may have.
         """
-        tokens, is_known = int(self._characters / self._characters_per_token), refused.was_repeated
+        tokens, named = self._tokens_sent, self._named(str(refused))
+        is_known = refused.was_repeated or bool(named) or self._maybe_too_long != (0, 0)
         if self._maybe_too_long == (0, 0):
-            least, most = tokens / _ESTIMATE_FACTOR, tokens * _ESTIMATE_FACTOR
-            named = [each for each in _numbers_in(str(refused)) if least <= each <= most]
-            self._maybe_too_long = self._characters, min([tokens, *named])
-            is_known = is_known or bool(named)
-        else:
-            is_known = True
+            is_large = tokens >= self._run_state.window * _NARROWING_SHARE
+            self._maybe_too_long = self._characters, min(named, default=tokens if is_large else 0)
         run_state, how = self._run_state, "with a summary of the conversation" if is_known else "once more as it is"
         run_state.append(Retry(ts=run_state.now(), error=f"{refused}; tries {how}", attempt=1, until=run_state.now()))
         if is_known:
@@ -336,7 +353,9 @@ class ContextWindow:
         longest = min(most, int(len(transcript) * self._part))
         text = f"{_INSTRUCTIONS.format('below')}\n\n{elide_middle(transcript, longest, longest // 3)}"
         request = [{"role": "user", "content": [{"type": "text", "text": text}]}]
-        return await self._model.reply(_SYSTEM, [], request, self.max_reply, is_longest=self._too_large is not None)
+        return await self._model.reply(
+            _SYSTEM, [], request, self.max_reply, may_exceed=lambda _: self._too_large is not None
+        )
 
 
 def _numbers_in(text: str) -> list[int]:

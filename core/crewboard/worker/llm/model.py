@@ -121,6 +121,14 @@ _STALE_THINKING = re.compile(
     "Invalid `signature` in `thinking` block|blocks in the latest assistant message cannot be modified"
 )
 """The API's words for thinking that it does not accept, of another conversation, account or model, or not as it was."""
+_OF_FORM = re.compile(
+    r"\b(?:messages|tools|system|content)[.\[]\d|\b(?:tool_\w+|input_schema|is_error|output_config|max_tokens)\b"
+    r"|\bextra (?:inputs?|fields?|keys?)\b|\bnot (?:supported|permitted|allowed|implemented)\b|\bonly supports?\b"
+    r"|\b(?:unsupported|invalid|malformed|unrecogni[sz]ed)\b|\b(?:does not|doesn't) support\b|\bmust (?:be|have|not)\b"
+    r"|\b(?:unknown|unexpected) (?:field|key|parameter|argument|property|role)\b|\bis required\b",
+    re.IGNORECASE,
+)
+"""Words of a refusal for what a request has in it: a field or a kind of content, and not for how long it is."""
 _DEFERRED_TOOLS = re.compile(r"defer_loading|tool_reference|Tool reference")
 """Words of a refusal for the fields by which tools are loaded on demand."""
 _REFUSES_BREAKPOINTS = re.compile(
@@ -237,6 +245,8 @@ class _Refusal:
     """True if the request had too many bytes."""
     names_media: bool = False
     """True if the server gave an image or a document as the reason."""
+    is_of_form: bool = False
+    """True if the server gave a field or a kind of content as the reason, which is none of length."""
     status: int | None = None
     """The HTTP status of the answer, if there was one."""
     is_page: bool = False
@@ -501,13 +511,13 @@ class Model:
         cooldown.note_refused(self._run_state.agent, self._server, _BREAKPOINTS)
         return True
 
-    def _error(self, outcome: _Refusal, text: str = "", *, is_longest: bool) -> ModelError:
+    def _error(self, outcome: _Refusal, may_exceed: Callable[[str], bool], text: str = "") -> ModelError:
         """Return the error to raise for a refusal, with another `text` if it came several times.
 
         Servers tell in any language, or not at all, that a request is too long.
         """
-        unknown = outcome.kind is ModelError and outcome.status in _MAY_BE_TOO_LONG
-        if unknown and is_longest and not self._has_claude:
+        unknown = outcome.kind is ModelError and outcome.status in _MAY_BE_TOO_LONG and not outcome.is_of_form
+        if unknown and not self._has_claude and may_exceed(outcome.text):
             error = MaybeTooLongError(text or outcome.text, ExitCode.FAILED)
             error.was_repeated = bool(text)
             return error
@@ -520,16 +530,16 @@ class Model:
         messages: list[dict[str, Any]],
         longest: int,
         *,
-        is_longest: bool = False,
+        may_exceed: Callable[[str], bool] = lambda _: False,
     ) -> Reply:
         """Return the model's reply to the conversation, of at most `longest` tokens.
 
-        `is_longest` says that the request is longer than those that the server took, and can be made shorter.
+        `may_exceed` says whether the request may be too long if it is refused in these words, which do not say that.
 
         Raises:
             ModelError: The API refuses the request, or it stayed unavailable for longer than the team waits.
             TooLongError: The request is too long.
-            MaybeTooLongError: It may be, if it `is_longest`.
+            MaybeTooLongError: It may be.
             Interrupted: The agent must read its mail.
             WorkerExit: The run ends.
         """
@@ -560,16 +570,16 @@ class Model:
                 continue
             delay = max(outcome.wait, self._delay(attempt))
             if not outcome.retry:
-                raise self._error(outcome, is_longest=is_longest)
+                raise self._error(outcome, may_exceed)
             causes.append(outcome.cause)
             waited += outcome.waited
             failing_since = failing_since or self._run_state.now()
             is_used_up = outcome.of_account or (waited + delay > self._budget and (attempt > 1 or not outcome.waited))
             same = causes[-_SAME_FAILURES:] == [outcome.cause] * _SAME_FAILURES
             # One that names no cause may be another one each time, and pass.
-            if same and (outcome.cause or (is_used_up and is_longest and outcome.status == _FAILED)):
+            if same and (outcome.cause or (is_used_up and outcome.status == _FAILED and may_exceed(outcome.text))):
                 text = f"failed {_SAME_FAILURES} times in the same way: {outcome.text}"
-                raise self._error(outcome, text, is_longest=is_longest)
+                raise self._error(outcome, may_exceed, text)
             if is_used_up and not outcome.may_be_outage:
                 raise ModelError(f"the API stayed unavailable: {outcome.text}", ExitCode.API_UNAVAILABLE)
             if is_used_up or (self._outage is not None and outcome.may_be_outage):
@@ -997,6 +1007,7 @@ def _judge_status(status: int, body: object, wait: float = 0, otherwise: str = "
             unavailable=not in_stream and status in _UNAVAILABLE,
             cause=_cause(text) if named and status == _FAILED else "",
             names_media=status == _FAILED and _NAMES_MEDIA.search(text) is not None,
+            is_of_form=_OF_FORM.search(text) is not None,
         )
     if status in (401, 403):
         return _Refusal(
@@ -1012,6 +1023,7 @@ def _judge_status(status: int, body: object, wait: float = 0, otherwise: str = "
         status=status,
         is_large=status == _TOO_LARGE,
         names_media=status in _MAY_BE_MEDIA and _NAMES_MEDIA.search(text) is not None,
+        is_of_form=_OF_FORM.search(text) is not None,
     )
 
 
