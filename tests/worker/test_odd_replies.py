@@ -461,6 +461,17 @@ def test_the_marks_of_the_prompt_cache_are_left_out_where_a_server_does_not_know
     assert [tool["name"] for tool in first["tools"]] == [tool["name"] for tool in second["tools"]]
 
 
+def test_the_mark_of_a_failed_call_is_left_out_where_a_server_does_not_know_it(shared_crew_on: Make) -> None:
+    words = "messages.2.content.0.tool_result.is_error: Extra inputs are not permitted"
+    refused = as_json({"type": "error", "error": {"type": "invalid_request_error", "message": words}}, 400)
+    failing = called(*call(whole={"path": "nowhere.txt"}, name="read_file"))
+    with RawServer(failing, refused, DONE) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        assert crew.run("unmarked", "explore", "Look").text == "the end"
+    assert ["is_error" in json.dumps(body["messages"]) for body in server.requests] == [False, True, False]
+    assert "cache_control" in json.dumps(server.requests[-1]), "it was not refused"
+
+
 def test_a_field_that_a_server_refuses_is_left_out_by_the_whole_team(shared_crew_on: Make) -> None:
     no = as_json({"error": {"message": "cache_control: Extra inputs are not permitted"}}, 400)
     with RawServer(no, DONE) as server, RawServer(DONE) as other:

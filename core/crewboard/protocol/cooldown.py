@@ -170,7 +170,8 @@ def note_refused(agent: AgentDirectory, address: str, field: str) -> None:
     """Record that a server refuses a field of requests, for all agents of the team."""
 
     def edit(old: Cooldown | None) -> Cooldown:
-        return (old or Cooldown()).replace(refuses={field: hosts.now(agent.team)})
+        known = old or Cooldown()
+        return known.replace(refuses={**known.refuses, field: hosts.now(agent.team)})
 
     _change(agent, address, edit)
 

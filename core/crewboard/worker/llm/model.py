@@ -131,11 +131,13 @@ _OF_FORM = re.compile(
 """Words of a refusal for what a request has in it: a field or a kind of content, and not for how long it is."""
 _DEFERRED_TOOLS = re.compile(r"defer_loading|tool_reference|Tool reference")
 """Words of a refusal for the fields by which tools are loaded on demand."""
-_REFUSES_BREAKPOINTS = re.compile(
-    r"cache_control|prompt.cach|\bsystem\b.{0,80}\bstr(?:ing)?\b", re.IGNORECASE | re.DOTALL
-)
-"""Words of a server that does not know the marks of the prompt cache, or a system prompt in blocks, which has them."""
-_BREAKPOINTS = "cache_control"
+_BREAKPOINTS, _IS_ERROR = "cache_control", "is_error"
+_LEFT_OUT = {
+    _BREAKPOINTS: re.compile(r"cache_control|prompt.cach|\bsystem\b.{0,80}\bstr(?:ing)?\b", re.IGNORECASE | re.DOTALL),
+    _IS_ERROR: re.compile(r"\bis_error\b"),
+}
+"""Fields that are left out where a server does not know them, each with the words of such a server. The marks of the
+prompt cache have the system prompt in blocks; the text of a result says itself that its call failed."""
 _SHARED = frozenset({429, 529})
 _UNAVAILABLE = frozenset({*_SHARED, 502, 503, 504, *range(520, 528)})
 """Statuses of an outage. A proxy in front of a server has those from 520 on for one that it cannot reach."""
@@ -356,8 +358,12 @@ class Model:
         """What the server says of it."""
         self._was_asked_again = False
         self._server = endpoint.host_and_port(str(self._client.base_url))
-        self._takes_breakpoints = self.is_api or not cooldown.is_refused(run_state.agent, self._server, _BREAKPOINTS)
-        """False if the server does not know the fields of the prompt cache."""
+        self._left_out = {
+            field
+            for field in _LEFT_OUT
+            if not self.is_api and cooldown.is_refused(run_state.agent, self._server, field)
+        }
+        """Fields that the server does not know."""
         self._has_called = False
         self._config = CachedFile(run_state.team.config, Config)
         self._settings: dict[str, Any] | None = None
@@ -481,6 +487,8 @@ class Model:
     def _request(
         self, system: str, tools: list[dict[str, Any]], messages: list[dict[str, Any]], longest: int
     ) -> dict[str, Any]:
+        if _IS_ERROR in self._left_out:
+            messages = [_without_is_error(message) for message in messages]
         request = {
             "model": self._run_state.spec.model,
             "max_tokens": longest,
@@ -490,7 +498,7 @@ class Model:
         }
         if tools:
             request.update(tools=tools, **self._diagnostics)
-        if tools and self._takes_breakpoints:
+        if tools and _BREAKPOINTS not in self._left_out:
             request.update(with_breakpoints(system, tools, messages, an_hour=self._caches_an_hour))
         return request
 
@@ -503,12 +511,14 @@ class Model:
         unknown = outcome.kind is ModelError and outcome.status in _MAY_BE_MEDIA and not outcome.retry
         return not self.is_api and unknown and any(map(_is_media, blocks))
 
-    def _drops_breakpoints(self, outcome: _Refusal) -> bool:
-        """Return True if a server of others refused the marks of the prompt cache, which are left out from now on."""
-        if self.is_api or not self._takes_breakpoints or _REFUSES_BREAKPOINTS.search(outcome.text) is None:
+    def _leaves_out(self, outcome: _Refusal) -> bool:
+        """Return True if a server of others refused a field that is left out from now on."""
+        found = {field for field, words in _LEFT_OUT.items() if words.search(outcome.text)} - self._left_out
+        if self.is_api or not found:
             return False
-        self._takes_breakpoints = False
-        cooldown.note_refused(self._run_state.agent, self._server, _BREAKPOINTS)
+        for field in found:
+            cooldown.note_refused(self._run_state.agent, self._server, field)
+        self._left_out |= found
         return True
 
     def _error(self, outcome: _Refusal, may_exceed: Callable[[str], bool], text: str = "") -> ModelError:
@@ -565,7 +575,7 @@ class Model:
             self.refused_status, self.refused_with_page = outcome.status, outcome.is_page
             if has_media and (outcome.names_media or self._may_be_media(outcome, messages[-1])):
                 raise MediaRefusedError(outcome.text, ExitCode.FAILED)
-            if self._drops_breakpoints(outcome):
+            if self._leaves_out(outcome):
                 request = self._request(system, tools, messages, longest)
                 continue
             delay = max(outcome.wait, self._delay(attempt))
@@ -844,6 +854,15 @@ def _is_media(block: dict[str, Any]) -> bool:
     """Return True for an image or a document, or a result that holds one."""
     inner = block.get("content")
     return block["type"] in ("image", "document") or (isinstance(inner, list) and any(map(_is_media, inner)))
+
+
+def _without_is_error(message: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(message["content"], list):
+        return message
+    return {
+        **message,
+        "content": [{name: each for name, each in block.items() if name != _IS_ERROR} for block in message["content"]],
+    }
 
 
 def _dropped_thinking(changes: object) -> bool:
