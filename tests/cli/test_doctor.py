@@ -237,6 +237,30 @@ def test_doctor_says_that_no_tokens_are_reported(cli: Cli) -> None:
     assert "by an estimate" in detail(tried, "usage")
 
 
+KEPT = as_json({"error": {"type": "authentication_error", "message": "not with this key"}}, 401)
+
+
+@pytest.mark.parametrize(
+    ("given", "mark", "says"),
+    [
+        (
+            sse(start(), *call("{}", name="glob"), end("tool_use"), STOP),
+            "ok",
+            "ANTHROPIC_AUTH_TOKEN was taken for calls",
+        ),
+        (as_json({"error": {"message": "no such model"}}, 404), "ok", "ANTHROPIC_AUTH_TOKEN was taken for calls"),
+        (KEPT, "bad", "the server refused ANTHROPIC_AUTH_TOKEN (401)"),
+    ],
+)
+def test_doctor_judges_a_key_by_the_call(cli: Cli, given: Raw, mark: str, says: str) -> None:
+    with RawServer(given, pages={"/v1/models?limit=1000": KEPT}) as server:
+        shell = cli.with_environment(ANTHROPIC_BASE_URL=server.url, ANTHROPIC_AUTH_TOKEN="narrow")
+        tried = shell("doctor", "--try", "--model", "m", "--json")
+    assert marks(tried)["key"] == mark
+    assert says in detail(tried, "key")
+    assert ("call" in marks(tried)) == (mark == "ok")
+
+
 PAGE = b"<html><body>Hello</body></html>"
 FAILURES = {
     "page": (Raw(PAGE, 200, "text/html"), "this address serves a web page, no API: check ANTHROPIC_BASE_URL"),

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -272,7 +272,7 @@ def model(team: Team, *, offline: bool, has_hosts: bool = False) -> Check:
 
 @dataclass(frozen=True)
 class Answer(Check):
-    """The check of a server's address, with what it said of its models, if it answered."""
+    """The check of a server's address, with what it said of its models if it answered, or of a call to it."""
 
     status: int = 0
     said: Any = None
@@ -321,9 +321,15 @@ def tried(team: Team, environment: dict[str, str], names: Sequence[str]) -> list
         # These list no models, and their keys are tried with a call.
         return [reached, *called(team.directory.root, environment, names)]
     key = key_of(environment, reached, unset=unset, export=not set_by_team)
+    calls = called(team.directory.root, environment, names)
     if key.mark == "bad":
-        return [reached, key]
-    found = [reached, key, models_of(reached, names), *called(team.directory.root, environment, names)]
+        # A key may be for calls only.
+        if all(call.status in (*_UNAUTHORIZED, 0) for call in calls if isinstance(call, Answer)):
+            return [reached, key]
+        key = Check(
+            "key", "ok", f"{endpoint.credential(environment)} was taken for calls, and not for the list of models"
+        )
+    found = [reached, key, models_of(reached, names), *calls]
     advice = hire.advice_on_caps(team)
     return found if advice is None else [*found, Check("caps", "note", "the server is nearby", advice)]
 
@@ -381,12 +387,17 @@ def called(root: Path, environment: Mapping[str, str], names: Sequence[str]) -> 
         checks.append(_window(name, found))
         if found["error"] is not None:
             remedy = _remedy(found, environment)
-            checks.append(Check("call", "bad", f"{name}: {found['error']}", remedy))
+            checks.append(Answer("call", "bad", f"{name}: {found['error']}", remedy, status=found["status"] or 0))
             continue
         used = convert(found["usage"], Tokens)
         cost = prices.cost(name, used) if prices is not None else None
         costs.append(cost)
-        checks += [_call(name, found, cost), _thinking(name, found), _caching(name, used), _usage(name, used)]
+        checks += [
+            replace(_call(name, found, cost), status=_OK),
+            _thinking(name, found),
+            _caching(name, used),
+            _usage(name, used),
+        ]
     if known := [cost for cost in costs if cost is not None]:
         unknown = len(costs) - len(known)
         rest = f", and {counted(unknown, 'call')} without a known price" if unknown else ""
@@ -450,16 +461,16 @@ def _remedy(found: Mapping[str, Any], environment: Mapping[str, str]) -> str:
     return known.replace(endpoint.BASE_URL, url)
 
 
-def _call(name: str, found: dict[str, Any], cost: float | None) -> Check:
+def _call(name: str, found: dict[str, Any], cost: float | None) -> Answer:
     other = f" (the server names {found['model']})" if found["model"] != name else ""
     took = f"streamed in {found['seconds']:.1f} s" + (f", ${cost:.4f}" if cost is not None else "")
     if not found["calls"]:
         remedy = "agents work by calling tools: use a model, and on a local server a chat template, that can call them"
-        return Check("call", "bad", f"{name}{other} called no tool ({found['stop_reason']}), {took}", remedy)
+        return Answer("call", "bad", f"{name}{other} called no tool ({found['stop_reason']}), {took}", remedy)
     if found["seconds"] > _SLOW * found["timeout"]:
         limit = f"a reply that does not go on within {found['timeout']:g} s is cancelled"
-        return Check("call", "note", f"{name}{other} called a tool, {took}; {limit}", _MORE_TIME)
-    return Check("call", "ok", f"{name}{other} called a tool, {took}")
+        return Answer("call", "note", f"{name}{other} called a tool, {took}; {limit}", _MORE_TIME)
+    return Answer("call", "ok", f"{name}{other} called a tool, {took}")
 
 
 def _thinking(name: str, found: Mapping[str, Any]) -> Check:
