@@ -180,11 +180,31 @@ def test_another_limit_is_no_long_request(words: str) -> None:
     assert not models.is_too_long(words)
 
 
-def test_a_rate_limit_is_no_long_request(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def limit(words: str) -> Raw:
+    text = f"Request too large for model `m-70b` on tokens per minute (TPM): {words}, please reduce your message size"
+    return as_json({"error": {"message": text, "type": "tokens", "code": "rate_limit_exceeded"}}, 429)
+
+
+@pytest.mark.files_only
+@pytest.mark.parametrize("words", ["Limit 12000, Requested 21077", "Limit: 12,000, Requested: 21,077"])
+def test_a_request_that_exceeds_a_rate_limit_alone_is_too_long(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    from crewboard.worker.llm.model import TooLongError
+
+    with RawServer(limit(words), DONE) as server:
+        found = caller(directory, monkeypatch, server.url)
+        with pytest.raises(TooLongError) as error:
+            asyncio.run(found.reply("", [], [{"role": "user", "content": "go"}], 99))
+    assert (error.value.window, len(server.requests)) == (12_000, 1)
+
+
+@pytest.mark.parametrize("words", ["Too many tokens, please wait", "on tokens: Limit 12000, Requested 3000"])
+def test_a_rate_limit_is_no_long_request(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
     from crewboard.worker.llm import model
 
     monkeypatch.setattr(model, "FIRST_DELAY", 0.001)
-    limited = as_json({"error": {"message": "Too many tokens, please wait"}}, 429)
+    limited = as_json({"error": {"message": words}}, 429)
     with RawServer(limited, DONE) as server:
         found = caller(directory, monkeypatch, server.url)
         asyncio.run(found.reply("", [], [{"role": "user", "content": "go"}], 99))

@@ -145,6 +145,8 @@ _RETRIED_STATUS = frozenset({408, 409, 500, *_UNAVAILABLE})
 _NAMES_MEDIA = re.compile(r"\b(image|image_url|pdf|vision|multimodal|mmproj|document\.source)\b", re.IGNORECASE)
 """Words by which a refusal of a request with images or documents names them as its reason."""
 _RATE_LIMITED = 429
+_LIMIT_AND_REQUESTED = re.compile(r"\bLimit:? (\d[\d,]*), Requested:? (\d[\d,]*)", re.IGNORECASE)
+"""Words of a limit per minute, with the tokens that a single request has."""
 _RESET = re.compile(r"(anthropic-ratelimit-.+)-reset")
 """The headers that say when a limit of the API is reset."""
 _STATUS = {
@@ -1009,7 +1011,8 @@ def _judge_status(status: int, body: object, wait: float = 0, otherwise: str = "
             unavailable=True,
             of_account=True,
         )
-    if status in _MAY_BE_TOO_LONG and models.is_too_long(f"{kind} {said.get('code')} {text}"):
+    is_too_long = status in _MAY_BE_TOO_LONG and models.is_too_long(f"{kind} {said.get('code')} {text}")
+    if is_too_long or (status == _RATE_LIMITED and _exceeds_limit(text)):
         return _Refusal(
             f"the API refused the request ({status} {kind}): {text}",
             retry=False,
@@ -1066,6 +1069,14 @@ def _seconds_until_reset(text: str) -> float:
         return 0
     at = _seconds(f"{match[1]}T{match[2]}:00+00:00")
     return max(0.0, min(at - time.time(), _LONGEST_SPEND_LIMIT)) if at is not None else 0
+
+
+def _exceeds_limit(text: str) -> bool:
+    """Return True if a rate limit is for less than the one request that was refused: no wait makes room for it."""
+    if (numbers := _LIMIT_AND_REQUESTED.search(text)) is None:
+        return False
+    limit, requested = (int(each.replace(",", "")) for each in numbers.groups())
+    return requested > limit
 
 
 def _window_of(said: Mapping[str, Any], text: str) -> int | None:
