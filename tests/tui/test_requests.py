@@ -303,7 +303,7 @@ async def test_the_facts_of_a_plan_stand_beside_it(frozen: Frozen) -> None:
     frozen.asks("req-1", "plan_approval", "api", 10, _impact(9))
     async with opened(frozen, 110, 36) as stage:
         await stage.app.open_need("plan:api:req-1")
-        await stage.sees("src/part-8.py", "it may fail", "REQ req-1", "34 lines below")
+        await stage.sees("── Facts ──", "│ WAITING 10s", "src/part-8.py", "it may fail", "REQ req-1", "34 lines below")
         assert any("1. change file 1.py" in line and "FROM api" in line for line in stage.text)
         await stage.press("G")
         await stage.sees("end of the plan", "FROM api")

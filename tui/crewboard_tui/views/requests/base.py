@@ -155,14 +155,15 @@ class RequestPage:
         """Return what an answer is bound to."""
         return (Span("SHA ", "dim"), say(f"{self.seen.sha256[:6]}…"), Span("  REQ ", "dim"), say(self.seen.id))
 
-    def who_lines(self) -> list[Line]:
-        """Return who asks, and since when; below it for which task."""
+    def who_lines(self, *, apart: bool = False) -> list[Line]:
+        """Return who asks, and since when, `apart` on a line of its own; below it for which task."""
         request, view = self.seen, self._context.snapshot.view
         agent = view.agent(request.from_)
         who = f"{request.from_} ({agent.type}, pid {agent.pid or '—'})" if agent else request.from_
         waiting = format_age(self._context.now - request.created_at)
-        waits = () if self.outcome else (Span("  WAITING ", "dim"), Span(waiting))
-        lines: list[Line] = [(Span("FROM ", "dim"), say(who, "bold"), *waits)]
+        asks: Line = (Span("FROM ", "dim"), say(who, "bold"))
+        waits: Line = (Span("WAITING ", "dim"), Span(waiting))
+        lines: list[Line] = [asks] if self.outcome else [asks, waits] if apart else [(*asks, Span("  "), *waits)]
         if agent is not None and agent.task is not None:
             subject = next((task.subject for task in view.tasks if task.id == agent.task), "")
             lines.append((Span("TASK ", "dim"), say(f"#{agent.task} {subject}")))

@@ -240,13 +240,13 @@ class ReviewScreen(BaseScreen):
         impact = self.query_one("#impact", LineView)
         impact.styles.width = self._impact_width
         if fits and impact.size:
-            title(impact, " · ".join(filter(None, (self.page.seen.from_, self._agent_type))))
+            title(impact, "Facts")
             self._beside.show(passages)
         return fits
 
     def _facts_beside(self) -> Iterator[Passage]:
         request, width = self.page.seen, self._impact_width - 3
-        yield Passage(named(request, "who"), hang_facts(self.page.who_lines(), width, _WHOLE))
+        yield Passage(named(request, "who"), hang_facts(self.page.who_lines(apart=True), width, _WHOLE))
         for fact in [*self._answer_before(), *self._impact(lists=True)]:
             yield Passage(named(request, f"{plain(fact)} beside"), hang_facts([fact], width, _WHOLE))
         yield from plan_lists(request, self._touches, self.context.now, width)
