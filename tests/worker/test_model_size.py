@@ -223,14 +223,22 @@ MOST = 54_000
 """Characters of a request that the servers below take: a window of about 15,000 tokens, which it does not say."""
 LONG = "Read all of them" + " and think" * 3000
 
+CHINESE = "输入过长"
+ERROR_EVENT = f'event: error\ndata: {{"type": "error", "error": {{"type": "api_error", "message": "{CHINESE}"}}}}\n\n'
 UNKNOWN_WORDS: dict[str, tuple[int, str, int]] = {
     "Chinese, with its tokens": (400, "请求共有 {:,} 个标记, 最多 14000 个", 1),
     "French": (400, "La conversation est devenue trop longue", 2),
     "no room": (507, "KV store exhausted", 2),
     "German": (500, "Das Gespräch ist zu lang", 3),
     "no words": (500, "Internal Server Error", 3),
+    "an event": (200, ERROR_EVENT, 3),
+    "JSON with 200": (200, f'{{"code": 1261, "msg": "{CHINESE}", "success": false}}', 3),
+    "an empty stream": (200, "", 3),
 }
 """The status and words of a refusal, and how often the same request comes."""
+
+
+SSE = "text/event-stream"
 
 
 class Narrow:
@@ -246,7 +254,9 @@ class Narrow:
         length = len(json.dumps(body))
         if length > self._most:
             self.refused.append(length)
-            return Raw(self._words.format(length // 4).encode(), self._status, "text/plain")
+            words = self._words.replace("{:,}", f"{length // 4:,}")
+            kind = "application/json" if words.startswith("{") else "text/plain" if self._status >= 400 else SSE
+            return Raw(words.encode(), self._status, kind)
         if "tools" not in body:
             return sse(start(), *text("I read some of them"), end(), STOP)
         self.reads += 1
@@ -254,7 +264,7 @@ class Narrow:
         return DONE if self.reads > 12 else sse(start(usage=None), *reads, end("tool_use", usage=None), STOP)
 
 
-@pytest.mark.parametrize("name", default(UNKNOWN_WORDS, "Chinese, with its tokens", "French"))
+@pytest.mark.parametrize("name", default(UNKNOWN_WORDS, "Chinese, with its tokens", "French", "an event"))
 def test_an_overflow_in_unknown_words_is_tried_with_a_summary(shared_crew_on: Make, name: str) -> None:
     status, words, count = UNKNOWN_WORDS[name]
     narrow, who = Narrow(status, words), f"narrow{[*UNKNOWN_WORDS].index(name)}"
@@ -269,7 +279,7 @@ def test_an_overflow_in_unknown_words_is_tried_with_a_summary(shared_crew_on: Ma
     assert len(narrow.refused) == count, "the window is known then"
     tried = [event.error for event in events if isinstance(event, Retry) and "; tries " in event.error]
     assert [each.rpartition("; ")[2] for each in tried] == [ONCE_MORE, SHORTER][2 - min(len(tried), 2) :]
-    assert words[:5] in tried[-1]
+    assert (words[:5] if status >= 400 else CHINESE if CHINESE in words else "no reply") in tried[-1]
     assert crew.see(who).context.limit < 24_000
 
 

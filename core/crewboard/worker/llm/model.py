@@ -528,7 +528,9 @@ class Model:
 
         Servers tell in any language, or not at all, that a request is too long.
         """
-        unknown = outcome.kind is ModelError and outcome.status in _MAY_BE_TOO_LONG and not outcome.is_of_form
+        # What fails again and again in the same way may be too long whatever its status: some have 200 for all.
+        is_possible = bool(text) or outcome.status in _MAY_BE_TOO_LONG
+        unknown = outcome.kind is ModelError and is_possible and not outcome.is_of_form
         if unknown and not self._has_claude and may_exceed(outcome.text):
             error = MaybeTooLongError(text or outcome.text, ExitCode.FAILED)
             error.was_repeated = bool(text)
