@@ -264,6 +264,16 @@ def test_an_image_that_is_refused_in_words_of_its_own_is_tried_without(shared_cr
     assert count_sent(server) == [0, 2, 1, 0]
 
 
+def test_an_image_at_which_a_server_fails_again_and_again_is_tried_without(shared_crew_on: Make) -> None:
+    broken = as_json({"error": {"message": "'NoneType' object has no attribute 'pixel_values'"}}, 500)
+    with RawServer(read("a.png"), broken, broken, broken, DONE) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        (crew.root / "a.png").write_bytes(png() + b"a.png")
+        assert crew.run("crasher", "explore", "Look").text == "the end"
+    assert count_sent(server) == [0, 1, 1, 1, 0]
+    assert not any(isinstance(event, Summary) for event in crew.events("crasher"))
+
+
 def test_a_request_of_too_many_bytes_sheds_its_oldest_image(shared_crew_on: Make) -> None:
     with RawServer(read("e.png", "f.png"), refusing("too large", 413), DONE) as server:
         crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)

@@ -504,14 +504,15 @@ class Model:
             request.update(with_breakpoints(system, tools, messages, an_hour=self._caches_an_hour))
         return request
 
-    def _may_be_media(self, outcome: _Refusal, last: dict[str, Any]) -> bool:
+    def _may_be_media(self, outcome: _Refusal, last: dict[str, Any], *, repeated: bool = False) -> bool:
         """Return True if a server of others refused a request whose last message brought an image, for no known reason.
 
-        It is tried once without: no list of words is complete.
+        It is tried once without: no list of words is complete. A 500 says so only if it is `repeated`.
         """
         blocks = last["content"] if isinstance(last["content"], list) else []
-        unknown = outcome.kind is ModelError and outcome.status in _MAY_BE_MEDIA and not outcome.retry
-        return not self.is_api and unknown and any(map(_is_media, blocks))
+        failed_often = repeated and outcome.status == _FAILED
+        unknown = failed_often or (outcome.status in _MAY_BE_MEDIA and not outcome.retry)
+        return not self.is_api and outcome.kind is ModelError and unknown and any(map(_is_media, blocks))
 
     def _leaves_out(self, outcome: _Refusal) -> bool:
         """Return True if a server of others refused a field that is left out from now on."""
@@ -523,11 +524,19 @@ class Model:
         self._left_out |= found
         return True
 
-    def _error(self, outcome: _Refusal, may_exceed: Callable[[str], bool], text: str = "") -> ModelError:
-        """Return the error to raise for a refusal, with another `text` if it came several times.
+    def _error(
+        self,
+        outcome: _Refusal,
+        may_exceed: Callable[[str], bool],
+        text: str = "",
+        last: dict[str, Any] | None = None,
+    ) -> ModelError:
+        """Return the error to raise for a refusal, with another `text` if it came several times for a `last` message.
 
         Servers tell in any language, or not at all, that a request is too long.
         """
+        if last is not None and self._may_be_media(outcome, last, repeated=True):
+            return MediaRefusedError(outcome.text, ExitCode.FAILED)
         # What fails again and again in the same way may be too long whatever its status: some have 200 for all.
         is_possible = bool(text) or outcome.status in _MAY_BE_TOO_LONG
         unknown = outcome.kind is ModelError and is_possible and not outcome.is_of_form
@@ -593,7 +602,7 @@ class Model:
             # One that names no cause may be another one each time, and pass.
             if same and (outcome.cause or (is_used_up and outcome.status == _FAILED and may_exceed(outcome.text))):
                 text = f"failed {_SAME_FAILURES} times in the same way: {outcome.text}"
-                raise self._error(outcome, may_exceed, text)
+                raise self._error(outcome, may_exceed, text, messages[-1])
             if is_used_up and not outcome.may_be_outage:
                 raise ModelError(f"the API stayed unavailable: {outcome.text}", ExitCode.API_UNAVAILABLE)
             if is_used_up or (self._outage is not None and outcome.may_be_outage):
