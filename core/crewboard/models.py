@@ -240,6 +240,9 @@ _LONGER_THAN = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """The same in words of others: something that is longer than a number."""
+_SMALLEST_REPLY = 256
+"""Tokens below which no server has the longest reply: a smaller number is part of a name."""
+_AT_MOST = re.compile(r"at most|maximum|less than|exceed|too large|up to|limit|>", re.IGNORECASE)
 _OF_REPLY = re.compile(r"max_(?:completion_)?tokens|output token|completion token", re.IGNORECASE)
 """Words about the length of the reply, of which a server may say the same."""
 
@@ -265,6 +268,14 @@ def window_in_text(text: str) -> int | None:
             found = int(re.sub(r"\D", "", match[1]))
             return found if found >= _SMALLEST_WINDOW else None
     return None
+
+
+def reply_in_text(text: str, asked: int) -> int | None:
+    """Return the longest reply that a refusal of one of `asked` tokens names; None if it is no such refusal."""
+    if _OF_REPLY.search(text) is None or _AT_MOST.search(text) is None or is_too_long(text):
+        return None
+    numbers = (int(found.replace(",", "")) for found in re.findall(r"\d{1,3}(?:,\d{3})+|\d+", text))
+    return max((each for each in numbers if _SMALLEST_REPLY <= each < asked), default=None)
 
 
 def resolve(name: str, environment: Mapping[str, str]) -> str:

@@ -261,6 +261,13 @@ def test_doctor_judges_a_key_by_the_call(cli: Cli, given: Raw, mark: str, says: 
     assert ("call" in marks(tried)) == (mark == "ok")
 
 
+def test_doctor_asks_for_as_long_a_reply_as_an_agent(cli: Cli) -> None:
+    with RawServer(sse(start(), *call("{}", name="glob"), end("tool_use"), STOP)) as server:
+        shell = cli.with_environment(ANTHROPIC_BASE_URL=server.url, ANTHROPIC_AUTH_TOKEN="local")
+        shell("doctor", "--try", "--model", "m", "--json")
+    assert [body["max_tokens"] for body in server.requests] == [4000]
+
+
 PAGE = b"<html><body>Hello</body></html>"
 FAILURES = {
     "page": (Raw(PAGE, 200, "text/html"), "this address serves a web page, no API: check ANTHROPIC_BASE_URL"),

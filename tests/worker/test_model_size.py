@@ -371,6 +371,37 @@ def test_a_long_text_may_be_cut_off_often(shared_crew_on: Make) -> None:
         assert crew.run("narrator", "explore", "go").text == "so " * 5 + "the end"
 
 
+LARGE = "max_tokens is too large: {0}. This model supports at most 2048 completion tokens, whereas you provided {0}."
+
+
+def test_the_longest_reply_that_a_server_names_is_asked_for(shared_crew_on: Make) -> None:
+    def answer(body: dict[str, Any]) -> Raw:
+        most = body["max_tokens"]
+        return DONE if most <= 2048 else refused(LARGE.format(most))
+
+    with RawServer(answer) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        assert crew.run("brief", "explore", "go").text == "the end"
+        sent = messages.send(crew.team, "brief", "again")
+        assert crew.answer_to("brief", sent.id).text == "the end"
+    assert [body["max_tokens"] for body in server.requests] == [4000, 2048, 2048]
+
+
+@pytest.mark.parametrize(
+    ("words", "most"),
+    [
+        (LARGE.format(4000), 2048),
+        ("`max_tokens` must be less than or equal to `1024`, the maximum for model m-70", 1024),
+        ("max_tokens: 4000 > 3,500, which is the maximum allowed number of output tokens for gpt-300", 3500),
+        ("max_tokens must be greater than thinking.budget_tokens 1024", None),
+        ("tool names have at most 1024 characters", None),
+        (REPLY, None),
+    ],
+)
+def test_a_refusal_may_name_the_longest_reply(words: str, most: int | None) -> None:
+    assert models.reply_in_text(words, 4000) == most
+
+
 def test_an_effort_for_long_thought_gets_long_replies(shared_crew: Crew) -> None:
     for effort, longest in (("medium", 32_000), ("xhigh", 50_000)):
         crew_name = f"thinker-{effort}"

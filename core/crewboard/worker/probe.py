@@ -18,6 +18,7 @@ from crewboard.records.team import Member
 from crewboard.store import agents, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.worker.interrupts import Interrupts
+from crewboard.worker.llm.context_window import ContextWindow
 from crewboard.worker.llm.model import PROGRESS_TIMEOUT, Model, ModelError
 from crewboard.worker.llm.prompt import system_prompt
 from crewboard.worker.run_state import RunState
@@ -26,9 +27,6 @@ from crewboard.worker.tools.registry import TOOLS
 ASKED = "glob"
 _PROMPT = f'Call the tool {ASKED} once, with the pattern "README*". Write nothing else.'
 _NAME = "probe"
-
-_LONGEST = 1000
-"""Tokens of the reply: a call takes 30, and a model that thinks needs room for that."""
 
 
 def _begin(team: TeamDirectory, model: str) -> RunState:
@@ -59,7 +57,7 @@ async def _call(team: TeamDirectory, model: str) -> dict[str, Any]:
         "error": None,
     }
     try:
-        reply = await client.reply(system, tools, asked, _LONGEST)
+        reply = await client.reply(system, tools, asked, ContextWindow(run_state, client).max_reply)
     except ModelError as error:
         return {**found, "error": str(error), "status": client.refused_status, "page": client.refused_with_page}
     calls = [block for block in reply.content if block.get("type") == "tool_use"]

@@ -358,6 +358,8 @@ class Model:
             run_state.takes = dict.fromkeys(("image", "document"), self._project.images)
         self._told = models.Size()
         """What the server says of it."""
+        self._most_reply: int | None = None
+        """Tokens of a reply that the server named when it refused a request for more."""
         self._was_asked_again = False
         self._server = endpoint.host_and_port(str(self._client.base_url))
         self._left_out = {
@@ -425,6 +427,11 @@ class Model:
     @property
     def longest_reply(self) -> int:
         """Return how many tokens a reply may have, if the window has room for it."""
+        known = self._known_reply
+        return min(known, self._most_reply or known)
+
+    @property
+    def _known_reply(self) -> int:
         if self._stated.reply is not None:
             # The API refuses more. What other servers say of themselves may be wrong.
             return (
@@ -514,8 +521,14 @@ class Model:
         unknown = failed_often or (outcome.status in _MAY_BE_MEDIA and not outcome.retry)
         return not self.is_api and outcome.kind is ModelError and unknown and any(map(_is_media, blocks))
 
-    def _leaves_out(self, outcome: _Refusal) -> bool:
-        """Return True if a server of others refused a field that is left out from now on."""
+    def _mends(self, outcome: _Refusal, longest: int) -> bool:
+        """Return True if requests are sent in another way from now on, because of what a server refused.
+
+        That is a reply as long as `longest`, or on a server of others a field.
+        """
+        if outcome.kind is ModelError and (most := models.reply_in_text(outcome.text, longest)) is not None:
+            self._most_reply = most
+            return True
         found = {field for field, words in _LEFT_OUT.items() if words.search(outcome.text)} - self._left_out
         if self.is_api or not found:
             return False
@@ -588,8 +601,8 @@ class Model:
             self.refused_status, self.refused_with_page = outcome.status, outcome.is_page
             if has_media and (outcome.names_media or self._may_be_media(outcome, messages[-1])):
                 raise MediaRefusedError(outcome.text, ExitCode.FAILED)
-            if self._leaves_out(outcome):
-                request = self._request(system, tools, messages, longest)
+            if self._mends(outcome, request["max_tokens"]):
+                request = self._request(system, tools, messages, min(longest, self._most_reply or longest))
                 continue
             delay = max(outcome.wait, self._delay(attempt))
             if not outcome.retry:
