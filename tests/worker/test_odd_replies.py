@@ -485,6 +485,26 @@ def test_a_field_that_a_server_refuses_is_left_out_by_the_whole_team(shared_crew
     assert ["cache_control" in json.dumps(body) for body in other.requests] == [True]
 
 
+FORBIDDEN = as_json({"error": {"message": "no entry"}}, 403)
+
+
+@pytest.mark.parametrize(
+    ("answers", "code", "what"),
+    [
+        ([FORBIDDEN], 78, "credentials"),
+        ([Raw(b"<html>Blocked", 403, "text/html")], 1, "request"),
+        ([listing(), FORBIDDEN], 1, "request"),
+    ],
+)
+def test_a_403_is_of_credentials_only_before_the_server_took_any(
+    shared_crew_on: Make, answers: list[Raw], code: int, what: str
+) -> None:
+    with RawServer(*answers) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        answer = crew.run(f"barred{code}{len(answers)}", "explore", "go")
+    assert (answer.code, str(answer.error).startswith(f"the API refused the {what} (403)")) == (code, True)
+
+
 REFUSED = as_json({"error": {"type": "invalid_request_error", "message": "no such luck"}}, 400)
 SAID_NO = "the API refused the request (400 invalid_request_error): no such luck"
 

@@ -105,6 +105,7 @@ _OF_ACCOUNT = re.compile(
 """Words for an account without credit, or at a limit of spending, of the API and of OpenAI behind a gateway. The API
 sends both as `invalid_request_error`, or as `billing_error` with 402."""
 _REGAIN = re.compile(r"regain access on (\d{4}-\d\d-\d\d) at (\d\d:\d\d) UTC")
+_FORBIDDEN = 403
 _TOO_LARGE = 413
 _FAILED = 500
 _NO_ROOM = 507
@@ -328,6 +329,9 @@ def _cached_context(*_key: str | int | None) -> ssl.SSLContext:
 class Model:
     """Client for one worker's model calls: retries, timeouts, cooldown and cost."""
 
+    _has_answered = False
+    """True once the server took a request of this run, and so its credentials."""
+
     def __init__(self, run_state: RunState, interrupts: Interrupts, rng: Callable[[], float] = random.random) -> None:
         self._run_state = run_state
         self._interrupts = interrupts
@@ -521,6 +525,12 @@ class Model:
         unknown = failed_often or (outcome.status in _MAY_BE_MEDIA and not outcome.retry)
         return not self.is_api and outcome.kind is ModelError and unknown and any(map(_is_media, blocks))
 
+    def _of_request(self, outcome: _Refusal) -> _Refusal:
+        """Return what a 403 means if it is no matter of credentials: a firewall's page, or after a reply."""
+        if outcome.status != _FORBIDDEN or not (outcome.is_page or self._has_answered):
+            return outcome
+        return replace(outcome, text=outcome.text.replace("the credentials", "the request"), code=ExitCode.FAILED)
+
     def _mends(self, outcome: _Refusal, longest: int) -> bool:
         """Return True if requests are sent in another way from now on, because of what a server refused.
 
@@ -597,7 +607,9 @@ class Model:
                 self._count_broken()
             if isinstance(outcome, Reply):
                 self._end_outage()
+                self._has_answered = True
                 return outcome
+            outcome = self._of_request(outcome)
             self.refused_status, self.refused_with_page = outcome.status, outcome.is_page
             if has_media and (outcome.names_media or self._may_be_media(outcome, messages[-1])):
                 raise MediaRefusedError(outcome.text, ExitCode.FAILED)
