@@ -374,6 +374,16 @@ def test_a_long_text_may_be_cut_off_often(shared_crew_on: Make) -> None:
 LARGE = "max_tokens is too large: {0}. This model supports at most 2048 completion tokens, whereas you provided {0}."
 
 
+@pytest.mark.parametrize("reason", ["max_tokens", "pause_turn"])
+def test_a_text_that_never_ends_fails(shared_crew_on: Make, reason: str) -> None:
+    with RawServer(sse(start(), *text("so "), end(reason), STOP)) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        answer = crew.run(f"endless-{reason[:3]}", "explore", "go")
+    assert answer.code == 1
+    assert re.match("10 replies in a row were parts of one text", str(answer.error))
+    assert len(server.requests) == 10
+
+
 def test_the_longest_reply_that_a_server_names_is_asked_for(shared_crew_on: Make) -> None:
     def answer(body: dict[str, Any]) -> Raw:
         most = body["max_tokens"]

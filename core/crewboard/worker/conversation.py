@@ -696,6 +696,11 @@ class Conversation:
         return last.stop_reason in CUT_OFF and not any(block.get("type") == "tool_use" for block in last.content)
 
     @property
+    def parts(self) -> int:
+        """Return how many replies the text has that the last one belongs to: each but the first continues it."""
+        return len(self._continued)
+
+    @property
     def is_paused_turn(self) -> bool:
         """Return True if the API paused a turn in the middle of its own tools: sent back as it is, the turn goes on."""
         reply = self._last_reply

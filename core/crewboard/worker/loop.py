@@ -71,6 +71,14 @@ _CUT_IN_THOUGHT = (
 _MOST_CUT_OFFS = 3
 """Replies in a row that were cut off without progress, before an assignment fails. Each is paid for in full."""
 
+_MOST_PARTS = 10
+"""Replies in a row that one text may have, which stops in each: some servers give that reason for every reply."""
+
+_ENDLESS = (
+    "{} replies in a row were parts of one text that did not end ({}); ask for less at once, or let replies be longer "
+    "with `--max-reply`"
+)
+
 _STUCK = (
     "{} replies in a row were cut off without any progress: a reply may have {} tokens. Give smaller tasks, a lower "
     "effort, or a larger `--max-reply` where the model takes one"
@@ -528,6 +536,9 @@ class Loop:
         in_call = bool(conversation.pending)
         for block in list(conversation.pending):
             self._executor.result(block, Outcome("not run: the reply was cut off", is_error=True))
+        if reply.stop_reason in CUT_OFF and conversation.parts >= _MOST_PARTS:
+            self._results.fail(_ENDLESS.format(_MOST_PARTS, reply.stop_reason), ExitCode.FAILED)
+            return
         if conversation.is_paused_turn:
             return
         if reply.stop_reason in CUT_OFF:
