@@ -15,6 +15,7 @@ class Raw(NamedTuple):
     status: int = 200
     kind: str = "text/event-stream"
     location: str = ""
+    encoding: str = ""
     missing: int = 0
     """Bytes that the head promises and that do not come."""
     held: threading.Event | None = None
@@ -61,6 +62,8 @@ class RawServer:
                 self.send_response(answer.status)
                 self.send_header("content-type", answer.kind)
                 self.send_header("content-length", str(len(answer.body) + answer.missing))
+                if answer.encoding:
+                    self.send_header("content-encoding", answer.encoding)
                 if answer.location:
                     self.send_header("location", answer.location)
                 self.end_headers()

@@ -235,6 +235,11 @@ ODD: dict[str, tuple[list[Raw], str]] = {
     "500 with a list": ([*[as_json([1], 500)] * 4, HI], SAID),
     "500 with null": ([as_json(None, 500), HI], SAID),
     "a proxy that cannot reach its server": ([Raw(b"error code: 522", 522, "text/plain"), HI], SAID),
+    "a plain body that is said to be packed": ([HI._replace(encoding="gzip")], MALFORMED),
+    "a redirect in a circle": (
+        [Raw(b"", 307, location="/v1/messages")],
+        "the server redirects the request in a circle",
+    ),
     "a redirect that makes a GET of the request": (
         [Raw(b"", 301, location="/elsewhere?k=v")],
         "the API refused the request (404 error): no such page; redirected to http://127.0.0.1:",

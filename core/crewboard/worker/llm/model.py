@@ -970,6 +970,9 @@ def _judge(error: Exception) -> _Refusal:  # noqa: PLR0911  one for each kind of
             return replace(found, status=error.status_code, is_page=is_page)
         case anthropic.APIConnectionError():
             return _judge_connection(error)
+        case httpx2.DecodingError():
+            text = f"the reply was malformed: {str(error)[:200]}"
+            return _Refusal(text, retry=True, may_be_outage=False, cause=_without_numbers(text))
         case httpx2.HTTPError():
             return _Refusal(f"the reply was cut off ({type(error).__name__})", retry=True)
         case UnicodeEncodeError():
@@ -1011,6 +1014,8 @@ def _judge_connection(error: anthropic.APIConnectionError) -> _Refusal:
         return _Refusal(text, retry=False, code=ExitCode.CREDENTIALS)
     if isinstance(error.__cause__, httpx2.UnsupportedProtocol):
         return _Refusal("the base URL starts with neither http:// nor https://", retry=False, code=ExitCode.FAILED)
+    if isinstance(error.__cause__, httpx2.TooManyRedirects):
+        return _Refusal("the server redirects the request in a circle", retry=False, code=ExitCode.FAILED)
     # After a redirect the request is another one.
     cause = error.__cause__
     url = str((cause.request if isinstance(cause, httpx2.RequestError) else error.request).url)
