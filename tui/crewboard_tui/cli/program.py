@@ -91,7 +91,7 @@ SECTIONS = {
         "import": ("teams:import_", "Replace all that is stored of a new team by what `export` wrote into DIR."),
         "hosts": ("hosts:hosts", "List the hosts of the team, and what each runs."),
         "doctor": ("doctor:doctor", "Check the setup and suggest fixes."),
-        "info": ("doctor:info", "Print every path that crewboard uses here, and whether it exists."),
+        "info": ("doctor:info", "Print the main paths that crewboard uses here, and whether they exist."),
         "host": ("hosts:host", "Run agents of a team in PostgreSQL on this machine, until Ctrl-C."),
         "supervisor": (
             "control:supervisor",
