@@ -970,17 +970,14 @@ def _judge(error: Exception) -> _Refusal:  # noqa: PLR0911  one for each kind of
             return replace(found, status=error.status_code, is_page=is_page)
         case anthropic.APIConnectionError():
             return _judge_connection(error)
-        case httpx2.DecodingError():
+        case UnicodeEncodeError():
+            # Of the request: every attempt would fail.
+            return _Refusal(f"the request cannot be encoded: {error}", retry=False, code=ExitCode.FAILED)
+        case httpx2.DecodingError() | ValueError():
             text = f"the reply was malformed: {str(error)[:200]}"
             return _Refusal(text, retry=True, may_be_outage=False, cause=_without_numbers(text))
         case httpx2.HTTPError():
             return _Refusal(f"the reply was cut off ({type(error).__name__})", retry=True)
-        case UnicodeEncodeError():
-            # Of the request: every attempt would fail.
-            return _Refusal(f"the request cannot be encoded: {error}", retry=False, code=ExitCode.FAILED)
-        case ValueError():
-            text = f"the reply was malformed: {str(error)[:200]}"
-            return _Refusal(text, retry=True, may_be_outage=False, cause=_without_numbers(text))
         case WorkloadIdentityError() if _is_passing(error):
             return _Refusal(f"no access token: {error}", retry=True, unavailable=True)
         case _:
