@@ -429,7 +429,7 @@ async def test_beside_the_roster_keys_act_on_the_agent_of_the_row(
     frozen: Frozen, beside: str, moves: str, agent: str
 ) -> None:
     async with opened(frozen, 170, 50) as stage:
-        await stage.sees("─ Cost · $8.39 ─")
+        await stage.sees("─ Cost · $8.39 · ")
         stage.app.screen.query_one(f"#{beside}").focus()
         await stage.until(lambda: stage.app.screen.query_one(f"#{beside}").has_focus, "the focus")
         await stage.press(*moves)
@@ -447,7 +447,7 @@ async def test_a_large_board_shows_what_each_agent_costs(frozen: Frozen) -> None
         await stage.sees("Needs you · 5")
         assert "Cost · " not in stage.all
         await stage.pilot.resize_terminal(160, 50)
-        await stage.sees("─ Cost · $8.39 ─", "TEAM")
+        await stage.sees("─ Cost · $8.39 · ", "TEAM")
         stage.app.screen.query_one("#board-cost").focus()
         await stage.press("j", "enter")
         await stage.sees("parser · code", "[Cost]")
