@@ -47,7 +47,7 @@ _PLATFORM_KEYS: dict[str, tuple[str, ...]] = {
 _PACKAGES = {"bedrock": "boto3", "vertex": "google.auth"}
 """The packages with which that client finds other credentials; crewboard's extra has the platform's name."""
 
-_MAY_GIVE = {
+_CREDENTIAL_VARIABLES = {
     "bedrock": (
         "AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "BOTO_CONFIG",
         "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
@@ -60,12 +60,12 @@ _MAY_GIVE = {
 }  # fmt: skip
 """Variables by which these packages may find credentials, other than those with the path of a file."""
 
-_GIVES = {
+_CREDENTIAL_HINTS = {
     "bedrock": "set AWS_PROFILE, AWS_ACCESS_KEY_ID or AWS_BEARER_TOKEN_BEDROCK",
     "vertex": "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a file",
     "foundry": "set ANTHROPIC_FOUNDRY_API_KEY",
 }
-"""What gives credentials for a platform."""
+"""What a user can do to give credentials for each platform."""
 
 _BOTO_FILE = Path("/etc/boto.cfg")
 _MACHINE = Path("/sys/class/dmi/id")
@@ -171,13 +171,13 @@ def _credential_problem(platform: str, environment: Mapping[str, str]) -> str | 
     if not _is_installed(package):
         return f"the package {package} is missing, which {named} needs: {how_to_install(platform)}"
     if not _may_have_credentials(platform, environment):
-        return f"no credentials for {named}: {_GIVES[platform]}"
+        return f"no credentials for {named}: {_CREDENTIAL_HINTS[platform]}"
     return None
 
 
 def _may_have_credentials(platform: str, environment: Mapping[str, str]) -> bool:
     """Return True unless it is certain that the package of a platform finds no credentials."""
-    if any(map(environment.get, _MAY_GIVE[platform])):
+    if any(map(environment.get, _CREDENTIAL_VARIABLES[platform])):
         return True
     home = Path(environment.get("HOME") or Path.home())
     if platform == "bedrock":
@@ -204,7 +204,7 @@ def _may_be_machine_of(vendor: str) -> bool:
 def how_to_give_credentials(environment: Mapping[str, str]) -> str | None:
     """Return what gives credentials for the chosen cloud platform; None if none is chosen."""
     platform = env.platform(environment)
-    return _GIVES[platform] if platform is not None else None
+    return _CREDENTIAL_HINTS[platform] if platform is not None else None
 
 
 def url_variable(environment: Mapping[str, str]) -> str:
