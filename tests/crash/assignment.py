@@ -15,6 +15,7 @@ from crewboard.names import LEAD
 from crewboard.records.agents import HireOptions, Spec, Tokens
 from crewboard.records.events import Event, Reply, RunStarted, ToolStart
 from crewboard.records.team import Member
+from crewboard.sandbox.sandbox import Sandbox
 from crewboard.store import agents, journal, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard.untrusted import undelimit
@@ -98,6 +99,8 @@ class TalkativeModel(ScriptedModel):
 class NoFileTools:
     """File tools that find no file. A list_dir ends after a grep that began at the same time."""
 
+    sandbox: Sandbox | None = None
+
     def __init__(self) -> None:
         self._searched = asyncio.Event()
 
@@ -154,7 +157,7 @@ def _work_and_end(run_state: RunState, model: ScriptedModel) -> int:
 
 async def _live(run_state: RunState, model: ScriptedModel) -> None:
     # It loads the SDK, which most test runners do without.
-    from crewboard.worker import loop
+    from crewboard.worker import life, loop
     from crewboard.worker.tools.mcp import McpServers
 
     helper = cast("FileToolClient", NoFileTools())
@@ -162,7 +165,7 @@ async def _live(run_state: RunState, model: ScriptedModel) -> None:
     # other source is being parsed then.
     asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
     # A worker waits for the storage, and gives up: both in no time.
-    with mock.patch.multiple(loop, FIRST_DELAY=0.0005, RETRY_BUDGET=0.002):
+    with mock.patch.multiple(life, FIRST_DELAY=0.0005, RETRY_BUDGET=0.002):
         await loop.Loop(
             run_state, Interrupts(run_state), cast("Model", model), helper, McpServers(run_state, helper, {}), {}
         ).run()

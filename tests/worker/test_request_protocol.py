@@ -416,7 +416,7 @@ def test_an_input_that_no_check_expects_ends_one_call(
     run_state = SimpleNamespace(conversation=conversation)
     registry = SimpleNamespace(find=lambda _: WRITE_FILE, of_servers=dict)
     interrupts = SimpleNamespace(check_leave=lambda: None)
-    executor = ToolExecutor(run_state, interrupts, registry, None, {})  # type: ignore[arg-type]
+    executor = ToolExecutor(run_state, interrupts, registry, None, {}, None)  # type: ignore[arg-type]
     monkeypatch.setattr("crewboard.worker.tools.executor.seek_permit", fail)
     monkeypatch.setattr(executor, "result", lambda _, outcome, *__: done.append(outcome))
     asyncio.run(executor.run_pending(1000))
@@ -430,7 +430,7 @@ def test_a_call_that_an_earlier_run_began_runs_again_only_if_it_may(tool: Tool[A
     conversation = SimpleNamespace(pending=[block], started={"a": 1.0}, refused={})
     registry = SimpleNamespace(find=lambda _: tool, of_servers=dict)
     run_state = SimpleNamespace(conversation=conversation)
-    executor = ToolExecutor(run_state, None, registry, None, {})  # type: ignore[arg-type]
+    executor = ToolExecutor(run_state, None, registry, None, {}, None)  # type: ignore[arg-type]
     outcome = getattr(asyncio.run(executor._prepare(block)), "outcome", None)
     assert (outcome is None) == runs
     assert outcome is None or outcome.content == UNKNOWN_OUTCOME

@@ -29,6 +29,15 @@ SWEEP_INTERVAL = 1.5
 CALM_SWEEP_INTERVAL = 15.0
 """The same while a supervisor sees all changes and wakes the worker: only an event that is lost costs that time."""
 
+FIRST_DELAY = 0.5
+MAX_DELAY = 30.0
+RETRY_BUDGET = 120.0
+"""Seconds that all waits of one call may take together, those for a server that did not answer included.
+What lasts longer is an outage of the API.
+
+One retry is made in any case. `CREWBOARD_RETRY_BUDGET` overrides it.
+"""
+
 MAIL_TIMEOUT = 1.0
 """Seconds in which the mail about a request arrives, unless its sender was killed between file and mail."""
 

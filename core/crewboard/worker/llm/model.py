@@ -33,7 +33,14 @@ from crewboard.records.team import Config
 from crewboard.redaction import redact
 from crewboard.store import codec, files
 from crewboard.store.json_records import CachedFile
-from crewboard.worker.interrupts import SWEEP_INTERVAL, Interrupted, Interrupts
+from crewboard.worker.interrupts import (
+    FIRST_DELAY,
+    MAX_DELAY,
+    RETRY_BUDGET,
+    SWEEP_INTERVAL,
+    Interrupted,
+    Interrupts,
+)
 from crewboard.worker.llm.blocks import CACHE_SECONDS, PageError, ReplyStream, ServerError, with_breakpoints
 from crewboard.worker.run_state import RunState
 
@@ -72,17 +79,8 @@ CALL_TIMEOUT = 3600.0
 STUCK_GRACE = 30.0
 """Seconds after `PROGRESS_TIMEOUT` at which the agent counts as stuck, because its worker did not end the call."""
 
-FIRST_DELAY = 0.5
-MAX_DELAY = 30.0
 COOLDOWN_SPREAD = 2.0
 """Seconds over which a team's calls are spread after a cooldown."""
-RETRY_BUDGET = 120.0
-"""Seconds that all waits of one call may take together, those for a server that did not answer included.
-What lasts longer is an outage of the API.
-
-One retry is made in any case. `CREWBOARD_RETRY_BUDGET` overrides it.
-"""
-
 _LONGEST_SPEND_LIMIT = 32 * 86_400.0
 """Seconds after which a limit of spending is reset: it is that of a month."""
 

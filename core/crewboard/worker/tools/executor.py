@@ -57,13 +57,14 @@ class ToolExecutor:
         registry: ToolRegistry,
         file_tools: FileToolClient,
         environment: Mapping[str, str],
+        snapshots: Snapshots,
     ) -> None:
         self._run_state = run_state
         self._interrupts = interrupts
         self._registry = registry
         self._file_tools = file_tools
         self._environment = environment
-        self.snapshots = Snapshots(run_state)
+        self._snapshots = snapshots
         self._max_result = MAX_RESULT
         self._began: dict[str, float] = {}
         """When calls of this run began (monotonic), by id."""
@@ -99,7 +100,7 @@ class ToolExecutor:
         work = self._run(block, tool, given)
         done = await work if tool.waits else await self._interrupts.run_interruptibly(work)
         # Before the result: what the conversation believes must not be lost with this host.
-        self.result(block, done.outcome, done.seconds, await self.snapshots.take_after(tool.name))
+        self.result(block, done.outcome, done.seconds, await self._snapshots.take_after(tool.name))
 
     async def _run_together(self, blocks: list[Block]) -> None:
         """Run calls that only read, at once. Each result is journalled as soon as those before it are."""
@@ -219,5 +220,5 @@ class ToolExecutor:
             content = f"{printed}\n[ended: {reason}]" if printed else reason
             began = self._began.get(block["id"])
             took = 0 if began is None else time.monotonic() - began
-            snapshot = await self.snapshots.take_after(block["name"]) if started else None
+            snapshot = await self._snapshots.take_after(block["name"]) if started else None
             self.result(block, Outcome(content, is_error=True), took, snapshot)

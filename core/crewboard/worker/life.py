@@ -1,0 +1,285 @@
+"""The life of one run, whatever gives the replies: take up work, do it, be idle, until there is a reason to exit.
+
+A SIGKILL may come after any step. The next run continues from the journal.
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+
+from crewboard import env
+from crewboard.agent_types import type_of
+from crewboard.errors import CrewboardError, ExitCode, StorageError
+from crewboard.records.agents import State
+from crewboard.records.events import Intake, Reply
+from crewboard.sandbox import shell
+from crewboard.sandbox.sandbox import Sandbox
+from crewboard.store import files, roster
+from crewboard.worker.assignments import Assignments
+from crewboard.worker.interrupts import (
+    FIRST_DELAY,
+    MAX_DELAY,
+    RETRY_BUDGET,
+    SWEEP_INTERVAL,
+    Interrupted,
+    Interrupts,
+    WorkerExit,
+)
+from crewboard.worker.limits import Limits
+from crewboard.worker.results import Results
+from crewboard.worker.run_state import RunState
+from crewboard.worker.snapshots import Snapshots
+
+STORAGE_CALM = 60.0
+"""Seconds without a storage error after which the budget for such errors is whole again."""
+
+_AT_ONCE = 0.001
+"""Seconds to wait while more mail is left: signals are handled meanwhile."""
+
+_PAUSED = "paused by the operator"
+
+
+class StorageWait:
+    """Waits while files cannot be written, as a model call waits for the API: growing delays within a budget."""
+
+    def __init__(self, run_state: RunState, interrupts: Interrupts) -> None:
+        self._run_state = run_state
+        self._interrupts = interrupts
+        self._budget = env.seconds(env.RETRY_BUDGET, RETRY_BUDGET)
+        self._waited = 0.0
+        self._attempt = 0
+        self._failed_at = float("-inf")
+
+    async def wait(self, error: StorageError) -> None:
+        """Retry until the unsaved lines are written.
+
+        Raises:
+            StorageError: The retries took longer than the budget.
+            WorkerExit: The run ends.
+        """
+        if time.monotonic() - self._failed_at > STORAGE_CALM:
+            self._waited, self._attempt = 0.0, 0
+        while True:
+            delay = min(FIRST_DELAY * 2.0**self._attempt, MAX_DELAY)
+            if self._waited + delay > self._budget:
+                raise error
+            self._attempt += 1
+            self._waited += delay
+            self._failed_at = time.monotonic() + delay
+            self._show(error, delay)
+            await self._pause(delay)
+            try:
+                self._run_state.append_unsaved()
+            except StorageError as again:
+                error = again
+            else:
+                return
+
+    def _show(self, error: StorageError, delay: float) -> None:
+        text = f"{files.trouble(error) or 'storage error'}: {error}"
+        sys.stderr.write(f"{self._run_state.name}: {text}; trying again in {delay:g} s\n")
+        # The status is on the same disk.
+        with contextlib.suppress(StorageError):
+            retry_at = self._run_state.now() + delay
+            self._run_state.show("retrying", text, retry_at=retry_at, last_error=text)
+
+    async def _pause(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self._interrupts.check_leave()
+            await self._interrupts.wait(min(left, SWEEP_INTERVAL))
+        self._interrupts.check_leave()
+
+
+class Life:
+    """One run of one agent. A subclass says how its work is done, and what that needs before and after."""
+
+    def __init__(
+        self,
+        run_state: RunState,
+        interrupts: Interrupts,
+        sandbox: Sandbox,
+        snapshots: Snapshots,
+        *,
+        is_priced: bool,
+    ) -> None:
+        self._run_state = run_state
+        self._interrupts = interrupts
+        self._sandbox = sandbox
+        self._snapshots = snapshots
+        self._team = run_state.team
+        self._name = run_state.name
+        self._results = Results(run_state)
+        self._limits = Limits(run_state, self._results, is_priced=is_priced)
+        self._assignments = Assignments(run_state, self._results, self._limits)
+
+    async def run(self) -> None:
+        """Work until there is a reason to exit.
+
+        Raises:
+            WorkerExit: Always, in the end; it holds the reason.
+        """
+        storage = StorageWait(self._run_state, self._interrupts)
+        while True:
+            try:
+                await self._live()
+            except StorageError as error:
+                await storage.wait(error)
+
+    async def _live(self) -> None:
+        """Continue from what the journal says.
+
+        Raises:
+            StorageError: Something could not be written. Call this again when it can.
+            WorkerExit: There is a reason to exit.
+        """
+        conversation = self._run_state.conversation
+        self._results.send_unsent()
+        reason = self._assignments.reclaim_task()
+        if (reply := conversation.unfinished) is not None:
+            self._finish(reply)
+        if reason is not None:
+            self._assignments.report_lost_task(reason)
+        # Only what the previous run had is claimed again.
+        self._run_state.had_task = None
+        while True:
+            if conversation.assignment is None:
+                await self._end_assignment()
+                await self._snapshots.take_at("end")
+                await self._idle()
+            said = await self._snapshots.start_again()
+            await self._set_up_worktree()
+            await self._prepare()
+            if said:
+                self._tell(said)
+            await self._work()
+
+    async def _end_assignment(self) -> None:
+        """End what an assignment alone may use."""
+
+    async def _rest(self) -> None:
+        """End what an agent without work does not need."""
+
+    async def _prepare(self) -> None:
+        """Set up what an assignment needs, and take the snapshot with which it begins."""
+        await self._snapshots.take_at("begin")
+
+    async def _work(self) -> None:
+        """Work on an assignment until it is answered."""
+        raise NotImplementedError
+
+    def _finish(self, reply: Reply) -> None:
+        """Do what a committed reply requires, except running its tools."""
+        raise NotImplementedError
+
+    async def _set_up_worktree(self) -> None:
+        """Run the team's `worktree_setup` in a new checkout. What is missing then is told to the agent and the user.
+
+        The command is the operator's, so no plan, rule or permission is asked for.
+        """
+        run_state, mark = self._run_state, self._team.worktree_ready(self._name)
+        if run_state.spec.worktree is None or mark.exists():
+            return
+        config = roster.load(self._team)
+        lacking = [path for path in config.worktree_copy or () if not os.path.lexists(run_state.workspace / path)]
+        problem = f"worktree_copy: the root has no {', '.join(lacking)}" if lacking else ""
+        command, tail = config.worktree_setup, ""
+        if not type_of(run_state.spec.type, run_state.spec.definition).executes:
+            command = None
+        if command is not None:
+            failed, tail = await self._run_setup(command)
+            problem = "; ".join(filter(None, (problem, failed)))
+        if problem and problem != run_state.status.setup_error:
+            self._tell(f"Your checkout was not set up as it should be. {problem}{tail}")
+        run_state.show_setup_error(problem or None)
+        if command is not None:
+            files.replace_file(mark, command.encode("utf-8", "replace"))
+
+    def _tell(self, notice: str) -> None:
+        run_state = self._run_state
+        run_state.append(Intake(ts=run_state.now(), cursor=run_state.conversation.cursor, notices=[notice]))
+
+    async def _run_setup(self, command: str) -> tuple[str, str]:
+        """Run the command that sets up a checkout; return what went wrong, and the end of its output."""
+        run_state = self._run_state
+        run_state.show_tool(f"sets up its checkout: {command}", shell.CHECK_SECONDS + shell.KILL_GRACE)
+        setup = shell.run_check(command, self._sandbox, set(), self._team, self._name, run_state.now)
+        try:
+            finished = await self._interrupts.run_interruptibly(setup)
+        except Interrupted:
+            return f"worktree_setup `{command}` was interrupted", ""
+        # Imported here because few agents have a worktree.
+        from crewboard.worktrees import snapshot
+
+        try:
+            await asyncio.to_thread(snapshot.take_after_setup, self._team, self._name, run_state.spec)
+        except (CrewboardError, OSError) as error:
+            sys.stderr.write(f"{self._name}: no snapshot after the setup of its worktree: {error}\n")
+        if finished.checked.passed:
+            return "", ""
+        return f"worktree_setup `{command}` failed: {finished.checked.result}", f"\n{finished.tail}"
+
+    async def _idle(self) -> None:
+        """Wait until something starts an assignment."""
+        run_state = self._run_state
+        first = True
+        while True:
+            self._interrupts.check_leave()
+            if not self._interrupts.paused:
+                if self._assignments.look():
+                    self._results.reported_idle = False
+                    return
+                if self._results.is_held:
+                    self._results.send_unsent()
+                if run_state.spec.flags.once and run_state.conversation.succeeded and not self._results.is_held:
+                    raise WorkerExit("finished", 0)
+            await self._interrupts.accept_shutdown()
+            self._show_idle(first=first)
+            if first:
+                await self._rest()
+            first = False
+            self._run_state.refresh_status()
+            await self._interrupts.wait(self._until_next_look())
+
+    def _until_next_look(self) -> float | None:
+        """Return after how many seconds to look for work; None while only an event can bring some."""
+        if self._assignments.unread:
+            return _AT_ONCE
+        return SWEEP_INTERVAL if self._assignments.is_timed else None
+
+    def _show_idle(self, *, first: bool) -> None:
+        """Show that the agent is idle or paused. Announce once that it is idle."""
+        state: State = "paused" if self._interrupts.paused else "idle"
+        unread = 0 if state == "paused" else self._assignments.unread
+        doing = f"reads its mail, {unread / 1e6:.1f} MB left" if unread else _PAUSED if state == "paused" else ""
+        if first or (self._run_state.status.state, self._run_state.status.doing) != (state, doing):
+            self._run_state.show(state, doing)
+        if state == "idle" and not unread:
+            self._results.report_idle()
+
+    async def _wait_while_paused(self) -> None:
+        """Wait, without a model call, while the operator pauses the agent."""
+        if not self._interrupts.paused:
+            return
+        self._run_state.show("paused", _PAUSED)
+
+        async def released() -> None:
+            while self._interrupts.paused:
+                await self._interrupts.wait()
+
+        await self._interrupts.run_interruptibly(released(), waiting=True, interruptible=False)
+
+    def _has_reached_limit(self) -> bool:
+        """Return True if a limit ended the assignment.
+
+        Raises:
+            WorkerExit: It was a budget, which ends the run.
+        """
+        if (reached := self._limits.check()) is None:
+            return False
+        # The terms of a plan end with its assignment, so that there is nothing to hold it for.
+        code = ExitCode.FAILED if reached.by_terms else ExitCode.LIMIT
+        self._results.fail(reached.text, code, budget=reached.is_budget)
+        return True
