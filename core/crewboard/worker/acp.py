@@ -1,0 +1,411 @@
+"""A client of the Agent Client Protocol, version 1: JSON-RPC in lines, over the standard streams of an engine.
+
+What an engine says is checked here, part by part, and becomes an `Update`. What is not understood becomes a `Line`:
+engines change weekly, and a line too many does no harm.
+"""
+
+import asyncio
+import contextlib
+import json
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+from crewboard.records.agents import Tokens
+
+VERSION = 1
+
+LONGEST_LINE = 32 << 20
+"""Bytes. A replayed session has each file that was read on a line of its own."""
+
+_NOT_FOUND = -32601
+_MOST_SHOWN = 200
+"""Characters of a line that was not understood."""
+
+Json = dict[str, Any]
+
+
+class EngineError(Exception):
+    """The engine answered a request with an error."""
+
+
+class EngineGoneError(Exception):
+    """The engine ended, or closed its streams."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """A piece of text: of the model, of its thoughts, of the engine itself (`note`), or of the user in a replay.
+
+    `message` is the engine's id of the whole text; empty if it gave none.
+    """
+
+    kind: Literal["text", "thought", "note", "user"]
+    text: str
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call, as far as one update tells of it. `plan` is the plan for which approval is sought."""
+
+    id: str
+    name: str = ""
+    title: str = ""
+    kind: str = ""
+    status: str = ""
+    input: Json = field(default_factory=dict)
+    output: str = ""
+    diff: tuple[str, str, str] | None = None
+    """A path, the text before and the text after."""
+
+    @property
+    def plan(self) -> str | None:
+        """Return the plan that the engine wants to leave its plan mode with; None if this is no such call."""
+        plan = self.input.get("plan")
+        return plan if self.kind == "switch_mode" and isinstance(plan, str) and plan.strip() else None
+
+    def merged(self, later: "Call") -> "Call":
+        """Return this call with what a later update says of it."""
+        return Call(
+            self.id, later.name or self.name, later.title or self.title, later.kind or self.kind,
+            later.status or self.status, later.input or self.input, later.output or self.output,
+            later.diff or self.diff,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The engine's list of its steps, each with `text` and `status`."""
+
+    items: list[dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Filled:
+    """The fill of the model's window in tokens, and what the session has cost so far in USD, where that is told."""
+
+    used: int
+    size: int
+    cost_usd: float | None = None
+    model: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line that was not understood."""
+
+    text: str
+
+
+Update = Said | Call | Steps | Filled | Line
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request for the user's permission. `options` are the ids of the answers by what they mean.
+
+    `id` is the engine's id of the request, which is a number or a text.
+    """
+
+    id: Any
+    call: Call
+    options: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The end of a turn; `tokens` is None if the engine does not tell them."""
+
+    reason: str
+    tokens: Tokens | None
+
+
+_SILENT = frozenset({
+    "available_commands_update", "session_info_update", "current_mode_update", "config_option_update",
+})  # fmt: skip
+"""Updates of which nothing is shown."""
+
+_STATUSES = frozenset({"pending", "in_progress", "completed"})
+
+
+def _text(value: Any) -> str:  # noqa: ANN401  any JSON value
+    return value if isinstance(value, str) else ""
+
+
+def _object(value: Any) -> Json:  # noqa: ANN401
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:  # noqa: ANN401
+    return value if isinstance(value, list) else []
+
+
+def _count(value: Any) -> int | None:  # noqa: ANN401
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _amount(value: Any) -> float | None:  # noqa: ANN401
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value < float("inf") else None
+
+
+def read_update(update: Json) -> Update | None:
+    """Return what an update says; None if there is nothing to show."""
+    kind = _text(update.get("sessionUpdate"))
+    match kind:
+        case "agent_message_chunk" | "agent_thought_chunk" | "user_message_chunk":
+            return _read_chunk(kind, update)
+        case "tool_call" | "tool_call_update":
+            return read_call(update) or Line(f"{kind} without an id")
+        case "plan":
+            entries = [_object(each) for each in _list(update.get("entries"))]
+            return Steps([_read_step(each) for each in entries if _text(each.get("content"))])
+        case "usage_update":
+            return _read_usage(update)
+    return None if kind in _SILENT else Line(f"{kind or 'an update without a kind'}")
+
+
+def _read_step(entry: Json) -> dict[str, str]:
+    status = _text(entry.get("status"))
+    return {"text": _text(entry["content"]), "status": status if status in _STATUSES else "pending"}
+
+
+def _read_chunk(kind: str, update: Json) -> Update:
+    content, message = _object(update.get("content")), _text(update.get("messageId"))
+    text = _text(content.get("text"))
+    if content.get("type") != "text":
+        return Line(f"{kind} of the type {_text(content.get('type'))}")
+    if kind == "user_message_chunk":
+        return Said("user", text, message)
+    if kind == "agent_thought_chunk":
+        return Said("thought", text, message)
+    # The adapter's own words, which are no answer of the model.
+    is_note = _object(_object(update.get("_meta")).get("claudeCode")).get("kind") == "informational"
+    return Said("note" if is_note else "text", text, message)
+
+
+def read_call(update: Json) -> Call | None:
+    """Return what an update, or a request for permission, says of a tool call; None if it has no id."""
+    ident = _text(update.get("toolCallId"))
+    if not ident:
+        return None
+    named = _text(_object(_object(update.get("_meta")).get("claudeCode")).get("toolName"))
+    parts = [_object(each) for each in _list(update.get("content"))]
+    diff = next((each for each in parts if each.get("type") == "diff" and _text(each.get("path"))), None)
+    texts = [_text(_object(each.get("content")).get("text")) for each in parts if each.get("type") == "content"]
+    output = "\n".join(filter(None, texts)) or _output(update.get("rawOutput"))
+    return Call(
+        ident, _text(update.get("name")) or named, _text(update.get("title")), _text(update.get("kind")),
+        _text(update.get("status")), _object(update.get("rawInput")), output,
+        (diff["path"], _text(diff.get("oldText")), _text(diff.get("newText"))) if diff is not None else None,
+    )  # fmt: skip
+
+
+def _output(raw: Any) -> str:  # noqa: ANN401
+    if isinstance(raw, str) or raw is None:
+        return raw or ""
+    return json.dumps(raw, ensure_ascii=False)
+
+
+def _read_usage(update: Json) -> Update:
+    used, size = _count(update.get("used")), _count(update.get("size"))
+    if used is None or size is None:
+        return Line("usage_update without numbers")
+    cost = _object(update.get("cost"))
+    usd = _amount(cost.get("amount")) if cost.get("currency") == "USD" else None
+    return Filled(used, size, usd, _text(_object(update.get("_meta")).get("_claude/model")))
+
+
+def read_tokens(result: Json) -> Tokens | None:
+    """Return the tokens of a turn from its end; None if they are not told."""
+    usage = _object(result.get("usage"))
+    given, written = _count(usage.get("inputTokens")), _count(usage.get("outputTokens"))
+    if given is None or written is None:
+        counted = _object(_object(_object(result.get("_meta")).get("quota")).get("token_count"))
+        given, written = _count(counted.get("input_tokens")), _count(counted.get("output_tokens"))
+    if given is None or written is None:
+        return None
+    return Tokens(
+        input=given, output=written, cache_read=_count(usage.get("cachedReadTokens")) or 0,
+        cache_write=_count(usage.get("cachedWriteTokens")) or 0,
+    )  # fmt: skip
+
+
+class Engine:
+    """The connection to a running engine, with one session."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._last_id = 0
+        self._waiting: dict[int, asyncio.Future[Json]] = {}
+        self.news: asyncio.Queue[Update | Ask] = asyncio.Queue()
+        """What the engine told and asked, in order. What it told before it answered a request is here by then."""
+        self.session = ""
+        self.name = ""
+        self.version = ""
+        self.loads = False
+        """It can load a session again."""
+        self.steers = False
+        """It takes a message in the middle of a turn."""
+        self._reading = asyncio.ensure_future(self._read())
+
+    async def close(self) -> None:
+        """Close the streams, and give up what is waited for."""
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
+    async def initialize(self) -> None:
+        """Agree on the protocol, and learn what the engine can do.
+
+        Raises:
+            EngineError: It speaks another version.
+            EngineGoneError: It ended.
+        """
+        # Neither files nor terminals: its tools work in its own sandbox, where the kernel holds them.
+        able = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
+        client = {"name": "crewboard", "title": "crewboard", "version": metadata.version("crewboard")}
+        found = await self.request(
+            "initialize", {"protocolVersion": VERSION, "clientCapabilities": able, "clientInfo": client}
+        )
+        if found.get("protocolVersion") != VERSION:
+            raise EngineError(f"it speaks version {found.get('protocolVersion')} of the protocol, not {VERSION}")
+        about = _object(found.get("agentInfo"))
+        self.name, self.version = _text(about.get("name")), _text(about.get("version"))
+        self.loads = _object(found.get("agentCapabilities")).get("loadSession") is True
+        self.steers = _object(_object(found.get("_meta")).get("steering")).get("supported") is True
+
+    async def new(self, cwd: Path) -> None:
+        """Begin a session in a folder."""
+        found = await self.request("session/new", {"cwd": str(cwd), "mcpServers": []})
+        self.session = _text(found.get("sessionId"))
+        if not self.session:
+            raise EngineError("its new session has no id")
+
+    async def load(self, session: str, cwd: Path) -> None:
+        """Load a session again. Its conversation is in `news` when this returns."""
+        self.session = session
+        await self.request("session/load", {"sessionId": session, "cwd": str(cwd), "mcpServers": []})
+
+    async def set(self, method: str, params: Json) -> None:
+        """Change a setting of the session, such as its mode."""
+        await self.request(method, {"sessionId": self.session, **params})
+
+    async def prompt(self, text: str) -> Ended:
+        """Send a text, and return when the turn has ended."""
+        found = await self.request("session/prompt", self._prompt(text))
+        return Ended(_text(found.get("stopReason")) or "end_turn", read_tokens(found))
+
+    async def steer(self, text: str) -> bool:
+        """Send a text into the turn in progress. Return False if it must be sent as a prompt, because none is."""
+        idle = {"steering": {"idleBehavior": "promptRequired"}}
+        found = await self.request("_session/steering", {**self._prompt(text), "_meta": idle})
+        return found.get("outcome") != "promptRequired"
+
+    def _prompt(self, text: str) -> Json:
+        return {"sessionId": self.session, "prompt": [{"type": "text", "text": text}]}
+
+    def cancel(self) -> None:
+        """Ask for the end of the turn in progress; its prompt is answered then."""
+        self._send({"method": "session/cancel", "params": {"sessionId": self.session}})
+
+    async def request(self, method: str, params: Json) -> Json:
+        """Return the result of a request.
+
+        Raises:
+            EngineError: The engine refused it; says why.
+            EngineGoneError: The engine ended first.
+        """
+        self._last_id += 1
+        waiting = self._waiting[self._last_id] = asyncio.get_running_loop().create_future()
+        try:
+            if self._reading.done():
+                raise EngineGoneError("the engine has ended")
+            self._send({"id": self._last_id, "method": method, "params": params})
+            result: Json = await waiting
+            return result
+        finally:
+            self._waiting.pop(self._last_id, None)
+
+    def _send(self, message: Json) -> None:
+        # An engine that has ended is noticed by the reader.
+        with contextlib.suppress(OSError):
+            self._writer.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    async def _read(self) -> None:
+        why = "the engine has ended"
+        try:
+            while line := await self._reader.readline():
+                self._take(line)
+        except OSError as error:
+            why = f"the connection to the engine failed: {error}"
+        except ValueError:
+            why = f"the engine sent a line of more than {LONGEST_LINE >> 20} MiB"
+        finally:
+            for waiting in self._waiting.values():
+                if not waiting.done():
+                    waiting.set_exception(EngineGoneError(why))
+
+    def _take(self, line: bytes) -> None:
+        """Handle one line. Whatever it holds, the next one is read."""
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            message = None
+        if not isinstance(message, dict):
+            if text := line.decode("utf-8", "replace").strip():
+                self.news.put_nowait(Line(text[:_MOST_SHOWN]))
+        elif "method" not in message:
+            self._settle(message)
+        elif "id" in message:
+            self._take_request(message)
+        elif message["method"] == "session/update":
+            self._update(_object(message.get("params")))
+        # Other notifications are extensions, which no client has to know.
+
+    def _settle(self, message: Json) -> None:
+        ident = _count(message.get("id"))
+        waiting = self._waiting.get(ident) if ident is not None else None
+        if waiting is None or waiting.done():
+            return
+        error = message.get("error")
+        if error is not None:
+            data = _object(_object(error).get("data"))
+            said = [_text(_object(error).get("message")), _text(data.get("details")) or _text(data.get("message"))]
+            waiting.set_exception(EngineError(": ".join(filter(None, said)) or json.dumps(error)))
+        else:
+            waiting.set_result(_object(message.get("result")))
+
+    def _update(self, params: Json) -> None:
+        if self.session and params.get("sessionId") != self.session:
+            return
+        if (update := read_update(_object(params.get("update")))) is not None:
+            self.news.put_nowait(update)
+
+    def _take_request(self, message: Json) -> None:
+        params = _object(message.get("params"))
+        call = read_call(_object(params.get("toolCall")))
+        if message["method"] != "session/request_permission" or call is None:
+            error = {"code": _NOT_FOUND, "message": f"crewboard has no method {message['method']}"}
+            self._send({"id": message["id"], "error": error})
+            return
+        options: dict[str, str] = {}
+        for each in map(_object, _list(params.get("options"))):
+            if _text(each.get("optionId")):
+                options.setdefault(_text(each.get("kind")), each["optionId"])
+        self.news.put_nowait(Ask(message["id"], call, options))
+
+    def answer(self, ask: Ask, *, allow: bool) -> bool:
+        """Answer a request for permission, for this one time. Return False if it was refused for lack of that answer.
+
+        What would allow more than what was asked is never chosen.
+        """
+        chosen = ask.options.get("allow_once" if allow else "reject_once")
+        outcome = {"outcome": "selected", "optionId": chosen} if chosen is not None else {"outcome": "cancelled"}
+        self._send({"id": ask.id, "result": {"outcome": outcome}})
+        return chosen is not None or not allow
