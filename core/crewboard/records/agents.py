@@ -121,6 +121,16 @@ class Worktree(Record):
     carried: bool = False
 
 
+class Engine(Record):
+    """The program that does an agent's work in place of the model.
+
+    `name` is that in the table of engines, `acp` if it is not there.
+    """
+
+    name: str
+    command: list[str]
+
+
 class Spec(Record):
     """`spec.json`: what an agent was hired for, and its desired state.
 
@@ -128,6 +138,8 @@ class Spec(Record):
     read from byte `mail_from` on: a new lead starts at its end. If `foreground`, the process that hired the agent waits
     for the answer to the prompt itself, and no result mail is sent for it. Without a `worktree`, the agent works in the
     team's root.
+
+    With an `engine`, that program does the work, and `model` is what it was asked to use, or its name.
 
     An explorer has a `parent`, for which it searches: it works in that one's folder, the worktree `parent_worktree` if
     that has one, and ends with it.
@@ -149,6 +161,7 @@ class Spec(Record):
     at: Time = 0
     parent: Name | None = None
     parent_worktree: Worktree | None = None
+    engine: Engine | None = None
 
     def checkout(self, name: str) -> tuple[str, Worktree | None]:
         """Return the worktree in which the agent `name` works, None for the team's root, and whose that is."""

@@ -38,6 +38,7 @@ from crewboard import (
     skill_files,
     type_files,
 )
+from crewboard import engines as crewboard_engines
 from crewboard import local_servers as crewboard_local_servers
 from crewboard.attach import formats
 from crewboard.commands import hire
@@ -128,6 +129,7 @@ def all_checks(session: Session, to_try: Sequence[str] = ()) -> list[Check]:
         *plans(session.root),
         *mcp(session.root, environment),
         *skills(session.root, environment),
+        *engines(session.root),
         *tables(session.root),
     ]
 
@@ -194,6 +196,17 @@ def _is_compiled(module: Path) -> bool:
     # With flags, a hash of the source stands in the place of its time and size.
     is_current = flags or (changed_at, size) == (int(found.st_mtime) & 0xFFFFFFFF, found.st_size & 0xFFFFFFFF)
     return magic == importlib.util.MAGIC_NUMBER and bool(is_current)
+
+
+def engines(root: Path) -> list[Check]:
+    """Check which engines are installed, and whether these versions were tested."""
+    found = [each for each in crewboard_engines.find_all(root) if each.path is not None]
+    if not found:
+        return []
+    said = ", ".join(f"{each.engine.name} {each.describe()}" for each in found)
+    if all(each.is_tested for each in found):
+        return [Check("engines", "ok", said)]
+    return [Check("engines", "note", said, "another version may behave in another way; try it on a small task first")]
 
 
 def skills(root: Path, environment: Mapping[str, str]) -> list[Check]:

@@ -84,6 +84,7 @@ SECTIONS = {
             "List the MCP servers of the project, their tools and which you accepted.",
         ),
         "completion": ("program:completion", "Print the script by which a shell completes commands, names and IDs."),
+        "engines": ("engines:engines", "List the engines that agents can have in place of the model."),
         "keys": ("board:keys", "Print all key bindings as a keys.toml that you can edit."),
         "attach": ("attach:attach", "Mirror the Claude Code team TEAM into a team here, until Ctrl-C or its end."),
         "hook": ("attach:hook", "Answer one event of Claude Code."),
@@ -106,8 +107,8 @@ _FOR_DASHBOARD = f"{', '.join(common.BOARD_OPTIONS[:-1])} and {common.BOARD_OPTI
 
 READING = frozenset({
     None, "board", "serve", "status", "watch", "wait", "inbox", "requests", "tasks", "changes", "journal", "log",
-    "audit", "away", "export", "team", "types", "skills", "mcp", "profiles", "keys", "completion", "doctor", "info",
-    "demo", "supervisor", "attach", "hosts",
+    "audit", "away", "export", "team", "types", "skills", "mcp", "engines", "profiles", "keys", "completion", "doctor",
+    "info", "demo", "supervisor", "attach", "hosts",
 })  # fmt: skip
 """Commands that can be used on a foreign team. The dashboard is read-only there."""
 

@@ -1,0 +1,194 @@
+"""Engines: programs of others that can do the work of an agent in place of the model, over the Agent Client Protocol.
+
+The user has them already, and is logged in. They are found on PATH, and never installed, bundled or downloaded. Those
+in `KNOWN` were tried; `acp:COMMAND` names any other one, without a promise.
+"""
+
+import json
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from crewboard.errors import UsageError
+from crewboard.linux import programs
+from crewboard.records.agents import Engine
+
+OTHER = "acp:"
+"""The beginning of the name of an engine that is not in the table; its command follows."""
+
+_MOST_FOLDERS = 4
+"""Folders above a program in which the description of its package is looked for."""
+
+Setting = tuple[str, Mapping[str, str]]
+"""A request that changes a setting of a session: its method and its parameters."""
+
+
+class KnownEngine(Struct, frozen=True):
+    """What is known of an engine: how it is started, which versions were tested, what it can do and lacks.
+
+    `work` and `plan` set a session to work, and to plan only; both are sent after each start, because some engines
+    forget. `variables` are those of the user's environment that it needs, keys among them. `login` is the file with the
+    user's login, below the home. `tells_cost`: it tells what a session has cost since its start. `needs_network`: its
+    model is elsewhere. `lacks` says in words what it cannot do.
+    """
+
+    name: str
+    title: str
+    program: str = ""
+    package: str = ""
+    tested: tuple[str, ...] = ()
+    work: tuple[Setting, ...] = ()
+    plan: tuple[Setting, ...] = ()
+    variables: tuple[str, ...] = ()
+    login: str = ""
+    tells_cost: bool = False
+    needs_network: bool = True
+    lacks: tuple[str, ...] = ()
+
+    @property
+    def plans(self) -> bool:
+        """Return True if it has a mode in which it plans, and asks for approval of its plan."""
+        return bool(self.plan)
+
+
+KNOWN = {
+    each.name: each
+    for each in (
+        KnownEngine(
+            name="claude",
+            title="Claude Code",
+            program="claude-agent-acp",
+            package="@agentclientprotocol/claude-agent-acp",
+            tested=("0.101.0",),
+            # Its own first mode lets a model decide in the user's place.
+            work=(("session/set_mode", {"modeId": "default"}),),
+            plan=(("session/set_mode", {"modeId": "plan"}),),
+            variables=(
+                "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_EXECUTABLE",
+                "CLAUDE_CODE_OAUTH_TOKEN",
+            ),
+            login=".claude/.credentials.json",
+            tells_cost=True,
+        ),
+        KnownEngine(
+            name="codex",
+            title="Codex",
+            program="codex-acp",
+            package="@agentclientprotocol/codex-acp",
+            tested=("2.6.0",),
+            # Its own sandbox does not start inside of ours, which holds it.
+            work=(
+                ("session/set_mode", {"modeId": "agent-full-access"}),
+                ("session/set_config_option", {"configId": "collaboration_mode", "value": "default"}),
+            ),
+            plan=(
+                ("session/set_mode", {"modeId": "agent-full-access"}),
+                ("session/set_config_option", {"configId": "collaboration_mode", "value": "plan"}),
+            ),
+            variables=("CODEX_API_KEY", "CODEX_PATH", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+            login=".codex/auth.json",
+            lacks=("it does not tell what it costs", "it asks before no call: the sandbox alone holds it"),
+        ),
+    )
+}  # fmt: skip
+"""The engines that were tried, by name."""
+
+_ANY = KnownEngine(
+    name="acp",
+    title="another engine",
+    needs_network=False,
+    lacks=(
+        "it was not tried", "its plan mode is not used", "what it costs is not counted",
+        "a session may be lost when it ends",
+    ),
+)  # fmt: skip
+
+
+def known(name: str) -> KnownEngine:
+    """Return what is known of an engine by the name that a spec has."""
+    return KNOWN.get(name, _ANY)
+
+
+class FoundEngine(Struct, frozen=True):
+    """An engine of the table as it is on this machine. `version` is empty if its package does not say."""
+
+    engine: KnownEngine
+    path: Path | None = None
+    version: str = ""
+    why_not: str = ""
+    """Why it cannot be used; empty if it can."""
+
+    @property
+    def is_tested(self) -> bool:
+        """Return True if this version was tested."""
+        return self.version in self.engine.tested
+
+    def describe(self) -> str:
+        """Return on one line whether it is there, in which version, and whether that was tested."""
+        if self.path is None:
+            return self.why_not
+        version = self.version or "of an unknown version"
+        return f"{version} ({'tested' if self.is_tested else f'not tested; tested is {self.engine.tested[-1]}'})"
+
+
+def find_all(workspace: Path) -> list[FoundEngine]:
+    """Return each engine of the table as it is on this machine."""
+    return [_find(each, workspace) for each in KNOWN.values()]
+
+
+def _find(engine: KnownEngine, workspace: Path) -> FoundEngine:
+    path = programs.find_program(engine.program, workspace)
+    if path is None:
+        why = programs.passed_over(engine.program) or f"{engine.program} is not on PATH"
+        return FoundEngine(engine, why_not=why)
+    return FoundEngine(engine, path, _version(path, engine.package))
+
+
+def _version(path: Path, package: str) -> str:
+    """Return the version of the npm package that a program is of, without starting it; empty if none says."""
+    for folder in list(Path(os.path.realpath(path)).parents)[:_MOST_FOLDERS]:
+        try:
+            found: Any = json.loads((folder / "package.json").read_bytes())
+        except (OSError, ValueError, RecursionError):
+            continue
+        if isinstance(found, dict) and found.get("name") == package:
+            return str(found.get("version") or "")
+    return ""
+
+
+def choose(text: str, workspace: Path) -> Engine:
+    """Return the engine that a hire names: one of the table, or `acp:COMMAND`.
+
+    Raises:
+        UsageError: There is none of that name, or its program cannot be used here; the message says what to do.
+    """
+    if text.startswith(OTHER):
+        return _choose_other(text, workspace)
+    engine = KNOWN.get(text)
+    if engine is None:
+        names = ", ".join(KNOWN)
+        raise UsageError(f"there is no engine {text!r}; the engines are {names}, or any other one as acp:COMMAND")
+    found = _find(engine, workspace)
+    if found.path is None:
+        install = f"npm install -g {engine.package}@{engine.tested[-1]}"
+        raise UsageError(f"the engine {text} cannot be used: {found.why_not}; `{install}` installs it")
+    return Engine(name=engine.name, command=[str(found.path)])
+
+
+def _choose_other(text: str, workspace: Path) -> Engine:
+    try:
+        words = shlex.split(text.removeprefix(OTHER))
+    except ValueError as error:
+        raise UsageError(f"the command of the engine {text!r} cannot be read: {error}") from None
+    if not words:
+        raise UsageError("acp: needs the command of an engine, such as 'acp:gemini --experimental-acp'")
+    name = words[0]
+    found = programs.find_user_program(name) if "/" in name else programs.find_program(name, workspace)
+    if found is None:
+        why = programs.passed_over(name) or f"there is no program {name}"
+        raise UsageError(f"the engine {text!r} cannot be used: {why}")
+    return Engine(name="acp", command=[str(found), *words[1:]])

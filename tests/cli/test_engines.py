@@ -1,0 +1,93 @@
+"""The table of engines: what is found on PATH, in which version, and what a hire may name."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from crewboard import engines
+from crewboard.errors import UsageError
+from tests.cli.shell import Cli, clean_environment
+
+PACKAGE = "@agentclientprotocol/claude-agent-acp"
+
+
+def install(folder: Path, version: str) -> Path:
+    """Put the program of an npm package on a path, with a link to it, as npm does. Return the folder of the link."""
+    package = folder / "lib" / "node_modules" / PACKAGE
+    program = package / "dist" / "index.js"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\nexit 99\n")
+    program.chmod(0o755)
+    (package / "package.json").write_text(json.dumps({"name": PACKAGE, "version": version}))
+    links = folder / "bin"
+    links.mkdir()
+    (links / "claude-agent-acp").symlink_to(program)
+    return links
+
+
+@pytest.mark.parametrize(("version", "is_tested"), [("0.101.0", True), ("0.102.0", False)])
+def test_engines_says_what_is_there_and_if_it_was_tested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, is_tested: bool
+) -> None:
+    monkeypatch.setenv("PATH", str(install(tmp_path, version)))
+    root = tmp_path / "root"
+    root.mkdir()
+    claude, codex = engines.find_all(root)
+    assert (claude.version, claude.is_tested, claude.why_not) == (version, is_tested, "")
+    assert claude.describe() == f"{version} ({'tested' if is_tested else 'not tested; tested is 0.101.0'})"
+    assert (codex.path, codex.describe()) == (None, "codex-acp is not on PATH")
+
+
+def test_a_program_in_the_workspace_is_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(install(tmp_path, "0.101.0")))
+    claude, _ = engines.find_all(tmp_path)
+    assert claude.path is None
+    assert "in the workspace" in claude.describe()
+    with pytest.raises(UsageError, match="in the workspace"):
+        engines.choose("claude", tmp_path)
+
+
+def test_a_hire_names_an_engine_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    links = install(tmp_path, "0.101.0")
+    root = tmp_path / "root"
+    root.mkdir()
+    monkeypatch.setenv("PATH", str(links))
+    chosen = engines.choose("claude", root)
+    assert (chosen.name, chosen.command) == ("claude", [str(links / "claude-agent-acp")])
+    other = engines.choose(f"acp:{sys.executable} 'a b' -c", root)
+    assert (other.name, other.command) == ("acp", [sys.executable, "a b", "-c"])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("copilot", "the engines are claude, codex"),
+        ("codex", "npm install -g @agentclientprotocol/codex-acp@2.6.0"),
+        ("acp:", "needs the command"),
+        ("acp:'x", "cannot be read"),
+        ("acp:no-such-program --acp", "there is no program no-such-program"),
+        ("acp:/no/such/program", "there is no program /no/such/program"),
+    ],
+)
+def test_what_is_no_engine_here_is_refused_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    with pytest.raises(UsageError, match=said):
+        engines.choose(text, tmp_path)
+
+
+def test_the_command_and_doctor_tell_the_engines(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    path = f"{install(tmp_path / 'npm', '0.1.0')}:/usr/bin:/bin"
+    cli = Cli(root, clean_environment(PATH=path))
+    assert "claude (Claude Code): 0.1.0 (not tested; tested is 0.101.0)" in cli("engines").out
+    rows = {each["name"]: each for each in cli("engines", "--json").json}
+    assert (rows["claude"]["version"], rows["claude"]["tested"]) == ("0.1.0", False)
+    assert rows["codex"]["why_not"] == "codex-acp is not on PATH"
+    checks = {each["name"]: each for each in json.loads(cli("doctor", "--json").out)}
+    assert checks["engines"]["mark"] == "note"
+    assert checks["engines"]["detail"] == "claude 0.1.0 (not tested; tested is 0.101.0)"
