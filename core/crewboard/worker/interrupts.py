@@ -16,6 +16,7 @@ from crewboard.protocol import approvals, supervisor_client
 from crewboard.records.agents import Spec
 from crewboard.records.messages import Message
 from crewboard.records.processes import Supervisor
+from crewboard.records.requests import Request
 from crewboard.store import files, leases, mailbox, roster
 from crewboard.store.json_records import CachedFile
 from crewboard.worker import inbox
@@ -229,6 +230,28 @@ class Interrupts:
                 unfinished.cancel()
                 with contextlib.suppress(asyncio.CancelledError, Exception):
                     await unfinished
+
+    async def wait_for_decision(self, request: Request, doing: str) -> Request:
+        """Wait until a request is closed. Meanwhile the agent approves shutdown requests.
+
+        The request's file decides. The mail about the decision is marked as read by the result that follows.
+
+        Raises:
+            Interrupted: The agent must read its mail. The request is cancelled.
+            WorkerExit: The run ends. The request stays open until the run is finalized.
+        """
+        self._run_state.show("waiting", doing, waiting_for=request.id)
+        # A file that is damaged while the agent waits decides nothing.
+        file = CachedFile(self._run_state.team.request(request.id), Request)
+
+        async def closed() -> Request:
+            while True:
+                current = file.get()
+                if current is not None and current.status != "pending":
+                    return current
+                await self.wait()
+
+        return await self.run_interruptibly(closed(), waiting=True)
 
     async def _check(self, *, waiting: bool, interruptible: bool) -> None:
         self.check_leave()

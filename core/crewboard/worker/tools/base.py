@@ -18,7 +18,6 @@ from crewboard.records.requests import Request
 from crewboard.sandbox.process import Child
 from crewboard.sandbox.sandbox import Sandbox
 from crewboard.sandbox.shell import BackgroundCommand
-from crewboard.store.json_records import CachedFile
 from crewboard.store.layout import TeamDirectory
 from crewboard.worker.interrupts import Interrupts
 from crewboard.worker.run_state import RunState
@@ -334,26 +333,8 @@ class Context:
         return self.run_state.now()
 
     async def wait_for_decision(self, request: Request, doing: str) -> Request:
-        """Wait until a request is closed. Meanwhile the agent approves shutdown requests.
-
-        The request's file decides. The mail about the decision is marked as read by the result that follows.
-
-        Raises:
-            Interrupted: The agent must read its mail. The request is cancelled.
-            WorkerExit: The run ends. The request stays open until the run is finalized.
-        """
-        self.run_state.show("waiting", doing, waiting_for=request.id)
-        # A file that is damaged while the agent waits decides nothing.
-        file = CachedFile(self.team.request(request.id), Request)
-
-        async def closed() -> Request:
-            while True:
-                current = file.get()
-                if current is not None and current.status != "pending":
-                    return current
-                await self.interrupts.wait()
-
-        return await self.interrupts.run_interruptibly(closed(), waiting=True)
+        """Wait until a request is closed, as `Interrupts.wait_for_decision` does."""
+        return await self.interrupts.wait_for_decision(request, doing)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ from crewboard.records.team import Checked, Shown, Task
 from crewboard.sandbox import shell
 from crewboard.store import agents, journal, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
+from crewboard.worker.conversation import Assignment
+from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.base import Context, Input, NoInput, NonBlank, Outcome, Tool
 from crewboard.worker.tools.permissions import Permit, gate_refusal, seek_permit
 
@@ -312,10 +314,10 @@ def plan_request_id(name: str, assignment: str, revision: int) -> str:
     return f"plan-{mailbox.derived_id(name, assignment, revision)[:12]}"
 
 
-def _approver(context: Context) -> str:
+def _approver(run_state: RunState) -> str:
     """Return which agent, or the operator, reviews the plan. No agent reviews its own."""
-    config = roster.load(context.team)
-    return OPERATOR if config.plan_approver == OPERATOR or config.lead == context.name else config.lead
+    config = roster.load(run_state.team)
+    return OPERATOR if config.plan_approver == OPERATOR or config.lead == run_state.name else config.lead
 
 
 def _paths(entries: list[str], root: str) -> list[JsonValue]:
@@ -339,45 +341,49 @@ async def _submit_plan(context: Context, given: SubmitPlan) -> Outcome:
     assignment = context.run_state.conversation.assignment
     if assignment is None or not given.plan.strip():
         raise UsageError("the plan is empty")
-    revision = assignment.plans
     payload: dict[str, JsonValue] = {
         "plan": given.plan,
         "files": _paths(given.files, str(context.run_state.workspace)),
         "commands": list(given.commands),
         "risk": given.risk,
-        "revision": revision + 1,
     }
-    if assignment.gate_open:
-        # What was approved is not the plan any more.
-        context.run_state.append(Gate(ts=context.now(), open=False))
-    request = approvals.ask(
-        context.team,
-        plan_request_id(context.name, assignment.id, revision),
-        "plan_approval",
-        context.name,
-        _approver(context),
-        payload,
-        context.now(),
-        supersedes=plan_request_id(context.name, assignment.id, revision - 1) if revision else None,
-    )
-    outcome = _plan_outcome(context, await context.wait_for_decision(request, "plan waits for approval"))
+    request = ask_for_plan(context.run_state, assignment, payload)
+    outcome = plan_outcome(context.run_state, await context.wait_for_decision(request, "plan waits for approval"))
     if not (assignment.gate_open and assignment.terms is not None and assignment.terms.given.network):
         await context.file_tools.end_commands_with_lent_network("the approval that gave it the network is over")
     return outcome
 
 
-def _terms_of(context: Context, request: Request) -> TermsInForce | None:
+def ask_for_plan(run_state: RunState, assignment: Assignment, payload: dict[str, JsonValue]) -> Request:
+    """Ask for approval of the next plan of an assignment, and cancel the request for the one before."""
+    revision = assignment.plans
+    if assignment.gate_open:
+        # What was approved is not the plan any more.
+        run_state.append(Gate(ts=run_state.now(), open=False))
+    return approvals.ask(
+        run_state.team,
+        plan_request_id(run_state.name, assignment.id, revision),
+        "plan_approval",
+        run_state.name,
+        _approver(run_state),
+        {**payload, "revision": revision + 1},
+        run_state.now(),
+        supersedes=plan_request_id(run_state.name, assignment.id, revision - 1) if revision else None,
+    )
+
+
+def _terms_of(run_state: RunState, request: Request) -> TermsInForce | None:
     """Return the terms of an approval; None if an agent gave it, which changes nothing about those in force."""
     if request.decided_by != OPERATOR:
         return None
-    spent = roster.spent(context.team, context.name, context.run_state.used())
+    spent = roster.spent(run_state.team, run_state.name, run_state.used())
     given = request.terms or Terms()
     return TermsInForce(given=given, request=request.id, used_tokens=spent.tokens.total, used_usd=spent.usd)
 
 
-def _explain_terms(context: Context) -> list[str]:
+def _explain_terms(run_state: RunState) -> list[str]:
     """Return what the model is told of the terms that hold from now on."""
-    terms = context.run_state.conversation.terms
+    terms = run_state.conversation.terms
     if terms is None:
         return []
     lines = ["These terms of the approval hold until your result:"]
@@ -398,18 +404,19 @@ def _explain_terms(context: Context) -> list[str]:
     return lines
 
 
-def _plan_outcome(context: Context, request: Request) -> Outcome:
+def plan_outcome(run_state: RunState, request: Request) -> Outcome:
+    """Open or close the plan gate as a request was decided; return what the agent is told."""
     feedback = f"\nFeedback: {request.feedback}" if request.feedback else ""
     consumed = (approvals.response_id(request),)
     if request.status == "approved":
-        terms = _terms_of(context, request)
-        context.run_state.append(Gate(ts=context.now(), open=True, request_id=request.id, terms=terms))
+        terms = _terms_of(run_state, request)
+        run_state.append(Gate(ts=run_state.now(), open=True, request_id=request.id, terms=terms))
         edited = f"\nThe plan was edited. Carry out this version:\n{request.edited}" if request.edited else ""
         text = f"The plan is approved by {request.decided_by}. Carry it out.{feedback}{edited}"
-        return Outcome("\n".join([text, *_explain_terms(context)]), consumed=consumed)
+        return Outcome("\n".join([text, *_explain_terms(run_state)]), consumed=consumed)
     if request.status == "rejected":
         # For an agent that may act without a plan too: the answer to the one that it submitted is no.
-        context.run_state.append(Gate(ts=context.now(), open=False, request_id=request.id))
+        run_state.append(Gate(ts=run_state.now(), open=False, request_id=request.id))
         return Outcome(
             f"The plan is rejected by {request.decided_by}.{feedback}\nRevise it and submit it again.",
             is_error=True,
