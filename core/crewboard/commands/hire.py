@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn
 
-from crewboard import agent_types, endpoint, env, mcp_servers, models, pricing, skill_files, type_files
+from crewboard import agent_types, endpoint, engines, env, mcp_servers, models, pricing, skill_files, type_files
 from crewboard.agent_types import AgentType
 from crewboard.commands import hosts
 from crewboard.commands.answers import require_price
@@ -16,7 +16,7 @@ from crewboard.commands.tasks import assign_without_mail
 from crewboard.errors import LimitError, TryLaterError, UsageError
 from crewboard.mcp_servers import McpServer
 from crewboard.names import LEAD, OPERATOR, check_agent
-from crewboard.records.agents import HireOptions, Spec
+from crewboard.records.agents import Engine, HireOptions, Spec
 from crewboard.records.requests import bound_to
 from crewboard.records.team import Config, Member, Removed, Task, mcp_mark
 from crewboard.skill_files import ProjectSkill
@@ -54,6 +54,8 @@ class Hire:
     """False refuses the hire if the agent would have to wait until a cap of the team lets it start."""
     is_explorer: bool = False
     """True for an explorer of the agent that gives the command."""
+    engine: str | None = None
+    """The program that does its work in place of the model: `claude`, `codex` or `acp:COMMAND`."""
 
 
 @dataclass(frozen=True)
@@ -326,13 +328,17 @@ def _check_terms(hire: Hire, spec: Spec, environment: Mapping[str, str]) -> None
     differing = [name for name in sorted(given) if getattr(hire.flags, name) != getattr(spec.flags, name)]
     differing += ["role"] if hire.role and hire.role != spec.role else []
     differing += ["model"] if hire.model and models.resolve(hire.model, environment) != spec.model else []
+    has = spec.engine.name if spec.engine is not None else None
+    differing += ["engine"] if hire.engine is not None and hire.engine.partition(":")[0] != has else []
     if differing:
         terms = ", ".join(name.replace("_", "-") for name in differing)
         raise UsageError(f"{hire.name} was hired with other options ({terms}); spawn it without them, or stop it first")
 
 
-def _check_machine(team: Team, kind: AgentType, flags: HireOptions) -> None:
+def _check_machine(team: Team, kind: AgentType, flags: HireOptions, engine: Engine | None) -> None:
     """Check that an agent can start on this machine. If a host of the team starts it, that host checks.
+
+    An engine has its own login, or finds its key by itself.
 
     Raises:
         CredentialsError: There is no API key.
@@ -341,12 +347,49 @@ def _check_machine(team: Team, kind: AgentType, flags: HireOptions) -> None:
     """
     if store_hosts.exist(team.directory):
         return
-    check_credentials(team.worker_environment)
-    pricing.require_readable(team.directory.root, team.worker_environment)
+    if engine is None:
+        check_credentials(team.worker_environment)
+        pricing.require_readable(team.directory.root, team.worker_environment)
     # Imported here because commands that only read a team do not need it.
     from crewboard.sandbox import level
 
-    level.check(team.directory.root, kind, flags, team.environment)
+    level.check(team.directory.root, kind, flags, team.environment, has_engine=engine is not None)
+
+
+def _check_engine(team: Team, hire: Hire, kind: AgentType, engine: Engine) -> None:
+    """Refuse what an engine cannot do, so that no option is silently without effect.
+
+    Raises:
+        UsageError: The hire asks for it; the message says what to do.
+    """
+    known, flags = engines.known(engine.name), hire.flags
+    without = {
+        "--model": hire.model is not None,
+        "--effort": flags.effort is not None,
+        "--thinking": flags.thinking is not None,
+        "--web": flags.web,
+        "--window": flags.window is not None,
+        "--max-reply": flags.max_reply is not None,
+        "--strict-plan": flags.strict_plan,
+        "--plan": flags.plan and not known.plans,
+    }
+    if wrong := [option for option, is_given in without.items() if is_given]:
+        raise UsageError(f"{hire.name} cannot have {', '.join(wrong)} with the engine {engine.name}; leave it out")
+    if store_hosts.exist(team.directory):
+        raise UsageError(f"{hire.name} cannot have an engine: this team has hosts, which start none")
+    if kind.name == LEAD or kind.only or kind.denied:
+        raise UsageError(f"an agent of type {kind.name} cannot have an engine, which has no tools of crewboard's")
+    if known.needs_network and not flags.network:
+        raise UsageError(
+            f"the engine {engine.name} reaches its model over the network, and so do the commands that it runs: "
+            f"allow that with --network"
+        )
+    for budget in (flags.budget, team.config.budget):
+        parsed = pricing.budget_or_none(budget)
+        if parsed is not None and parsed.usd is not None and not known.tells_cost:
+            raise UsageError(
+                f"{engine.name} does not tell what it costs, so a budget of {budget} has no effect: give tokens"
+            )
 
 
 def trust(team: Team, kind: AgentType) -> None:
@@ -416,12 +459,18 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     accept = command_for(team, f"types trust {kind.name} {bound_to(kind.sha256)}")
     type_files.require_trusted(kind, team.environment, accept)
     placed = store_hosts.check(team.directory, hire.flags.host, hire.flags.needs)
-    _check_machine(team, kind, hire.flags)
+    engine = engines.choose(hire.engine, team.directory.root) if hire.engine is not None else None
+    if engine is not None:
+        _check_engine(team, hire, kind, engine)
+    _check_machine(team, kind, hire.flags, engine)
     if not hire.wait:
         hosts.require_no_wait(team, hire.name, hire.flags)
-    model = choose_model(kind, hire.model, team.worker_environment, team.config, team.by)
-    _check_price(team, hire, model)
-    models.require(model, hire.flags.effort, hire.flags.thinking, team.worker_environment, web=hire.flags.web)
+    if engine is None:
+        model = choose_model(kind, hire.model, team.worker_environment, team.config, team.by)
+        _check_price(team, hire, model)
+        models.require(model, hire.flags.effort, hire.flags.thinking, team.worker_environment, web=hire.flags.web)
+    else:
+        model = engine.name
     prepared = _prepare_worktree(team, agent, hire, kind)
     flags = hire.flags.replace(worktree=prepared.worktree is not None)
     if hire.flags.task is not None:
@@ -448,7 +497,7 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
             flags=flags, run=newest + 1, want="running", by=team.by, at=now, worktree=prepared.worktree,
             mail_from=old.mail_from if old else _mail_from(team, hire.name), foreground=hire.foreground,
             definition=agent_types.definition(kind), parent=team.by if hire.is_explorer else None,
-            parent_worktree=parent_worktree,
+            parent_worktree=parent_worktree, engine=engine,
         )  # fmt: skip
 
     spec = store_agents.change_spec(agent, edit)
@@ -583,7 +632,12 @@ def resume(
         store_hosts.check(team.directory, host, [])
     if current is not None:
         _prepare_again(team, name, current)
-        require_model(team, model or current.model, current.flags, web=web)
+        if current.engine is None:
+            require_model(team, model or current.model, current.flags, web=web)
+        elif model is not None or web:
+            raise UsageError(
+                f"{name} works with the engine {current.engine.name}: it has no model or web of crewboard's"
+            )
     permits = {"network": network, "web": web}
     spec = store_agents.change_spec(
         agent, lambda old: _resumed(team, agent, old, model=model, permits=permits, host=host)
@@ -629,7 +683,7 @@ def _used_up(team: Team, name: str) -> tuple[str, str] | None:
 
 def _prepare_again(team: Team, name: str, spec: Spec) -> None:
     """Check that an agent can start again; make its checkout again from the last snapshot if that is gone."""
-    _check_machine(team, agent_types.type_of(spec.type, spec.definition), spec.flags)
+    _check_machine(team, agent_types.type_of(spec.type, spec.definition), spec.flags, spec.engine)
     # Of an agent on hosts, its host makes it.
     if spec.worktree is not None and not spec.worktree.carried:
         # Imported here because commands that only read a team do not need it.

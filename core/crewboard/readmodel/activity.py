@@ -14,10 +14,12 @@ from crewboard.records.events import (
     Answer,
     BrokenReply,
     Cleared,
+    EngineSession,
     Event,
     FileKept,
     Gate,
     Intake,
+    Offered,
     Opening,
     Reply,
     Retry,
@@ -26,6 +28,7 @@ from crewboard.records.events import (
     Sent,
     SnapshotTaken,
     Summary,
+    Taken,
     ToolResult,
     ToolStart,
     describe_call,
@@ -82,9 +85,9 @@ class Activity(Struct, frozen=True):
 
 def describe(event: Event) -> list[Activity]:
     """Return the lines for an event."""
-    if isinstance(event, Intake | Opening | SnapshotTaken | FileKept):
+    if isinstance(event, Intake | Opening | SnapshotTaken | FileKept | Offered | Taken):
         # The view of changes shows what a snapshot is for, and the call itself what a kept file is for. What requests
-        # begin with is for the model.
+        # begin with is for the model, and which texts an engine has is shown as the mail itself.
         return _describe_intake(event) if isinstance(event, Intake) else []
     if isinstance(event, Reply):
         return _describe_reply(event)
@@ -132,6 +135,7 @@ def _words(  # noqa: C901, PLR0911  one line for each kind of event
     | Retry
     | Cleared
     | Summary
+    | EngineSession
     | RunEnded,
 ) -> tuple[str, str]:
     match event:
@@ -160,6 +164,9 @@ def _words(  # noqa: C901, PLR0911  one line for each kind of event
             )
         case Summary():
             return "room", f"summarised {event.covers} blocks"
+        case EngineSession():
+            begun = "goes on with its session" if event.loaded else "begins a session"
+            return "start", f"{f'{event.engine} {event.version}'.strip() or 'the engine'} {begun}"
         case RunEnded():
             return "end", f"{EXIT_REASONS.get(event.reason, event.reason)}, code {event.code}"
 

@@ -172,7 +172,7 @@ class Tokens(Record):
     """Tokens that an agent used in all of its runs, by the kinds that the API bills, and its uses of the web.
 
     `cache_write_1h` are those of `cache_write` that the cache keeps for an hour. `estimated` of all were estimated from
-    the length of texts, because a server counted none.
+    the length of texts, because a server counted none. `untold` counts the turns of engines that told no tokens.
     """
 
     input: int = 0
@@ -183,6 +183,7 @@ class Tokens(Record):
     web_fetches: int = 0
     estimated: int = 0
     cache_write_1h: int = 0
+    untold: int = 0
 
     @property
     def total(self) -> int:
@@ -212,6 +213,7 @@ class Tokens(Record):
             web_fetches=self.web_fetches + other.web_fetches,
             estimated=self.estimated + other.estimated,
             cache_write_1h=self.cache_write_1h + other.cache_write_1h,
+            untold=self.untold + other.untold,
         )
 
 

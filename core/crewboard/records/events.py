@@ -117,6 +117,7 @@ class Reply(_Event, kw_only=True, tag="reply"):
     What a server left out or gave wrongly is settled: counts, ids and inputs of calls, the reason to stop.
     `stop_details` is what the API says of the reason for which the model stopped. `id` is the API's own for the reply,
     with which the next request is compared; empty from servers of others. `cache_miss` is the outcome of that.
+    `context_used` is what an engine says of the fill of its window, in tokens; `usage` counts all calls of its turn.
     """
 
     content: list[dict[str, Any]]
@@ -129,6 +130,7 @@ class Reply(_Event, kw_only=True, tag="reply"):
     stop_details: dict[str, Any] | None = None
     id: str = ""
     cache_miss: CacheMiss | None = None
+    context_used: int | None = None
 
 
 class BrokenReply(_Event, kw_only=True, tag="broken_reply"):
@@ -161,6 +163,7 @@ _STOPS = {
     "incomplete": "broke off within a tool call; it is continued",
     "max_tokens": "cut off at its longest length; it is continued",
     "pause_turn": "paused by the API; it is continued",
+    "cancelled": "cancelled", "max_turn_requests": "stopped after as many model calls as its engine allows",
     "model_context_window_exceeded": "cut off because the context window is full; it is continued in a shorter one",
 }  # fmt: skip
 
@@ -318,6 +321,35 @@ class SnapshotTaken(_Event, kw_only=True, tag="snapshot"):
     at: Literal["begin", "end"]
 
 
+class EngineSession(_Event, kw_only=True, tag="engine_session"):
+    """The agent's engine has a session: a new one, before its first prompt, or one that it `loaded` again.
+
+    `engine` and `version` are what the engine calls itself.
+    """
+
+    session: str
+    engine: str = ""
+    version: str = ""
+    loaded: bool = False
+
+
+class Offered(_Event, kw_only=True, tag="offered"):
+    """These texts are sent to the engine now: ids of the prompt, of mail and of notices, which stand in the texts."""
+
+    texts: list[str]
+
+
+class Taken(_Event, kw_only=True, tag="taken"):
+    """The engine has these texts in its session: it answers them.
+
+    After a crash, its session is loaded and they are looked up in there (`looked_up`): then it has these alone of the
+    texts since its last whole turn.
+    """
+
+    texts: list[str]
+    looked_up: bool = False
+
+
 class RunEnded(_Event, kw_only=True, tag="run_ended"):
     """The worker ended in an orderly way."""
 
@@ -341,6 +373,9 @@ Event = (
     | Cleared
     | Summary
     | SnapshotTaken
+    | EngineSession
+    | Offered
+    | Taken
     | RunEnded
 )
 """One line of a journal."""

@@ -191,9 +191,11 @@ def _kept(policy: Policy, private: list[Path]) -> list[str]:
 
 
 def _team(policy: Policy) -> list[str]:
-    """Hide the team's files, except for the results that the file tools read."""
+    """Hide the team's files, except for the results that the file tools read, and the home of an engine."""
     folders = _visible(policy.team_folders(), policy)
     shown = [] if policy.results is None else _bind("--ro-bind-try", policy.results)
+    shown += [] if policy.home is None else _bind("--bind", policy.home)
+    shown += [] if policy.login is None else ["--ro-bind", str(policy.login[0]), str(policy.login[1])]
     empty = [*folders, policy.concealed] if policy.concealed else folders
     return [*_over("--tmpfs", folders), *shown, *_over("--remount-ro", empty)]
 

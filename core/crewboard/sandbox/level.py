@@ -58,24 +58,36 @@ def find(policy: Policy, environment: Mapping[str, str]) -> Found:
     return Found("landlock", (first,)) if second is None else Found("none", (first, second))
 
 
-def check(root: Path, kind: AgentType, flags: HireOptions, environment: Mapping[str, str]) -> None:
+def check(
+    root: Path, kind: AgentType, flags: HireOptions, environment: Mapping[str, str], *, has_engine: bool = False
+) -> None:
     """Check that a worker of this type, with this environment, would be allowed to start.
 
     Raises:
         NoSandboxError: It would not; the message says what helps.
         UsageError: The environment asks for a level that does not exist.
     """
-    if kind.executes:
+    if kind.executes or has_engine:
         policy = Policy(Path(os.path.realpath(root)), writes=kind.writes, network=flags.network)
-        require_allowed(kind, flags, find(policy, environment))
+        require_allowed(kind, flags, find(policy, environment), has_engine=has_engine)
 
 
-def require_allowed(kind: AgentType, flags: HireOptions, found: Found) -> str:
+def require_allowed(kind: AgentType, flags: HireOptions, found: Found, *, has_engine: bool = False) -> str:
     """Return how `status.json` names the sandbox of an agent of this type at that level.
+
+    An engine is one program that does all the work of its agent, so its sandbox is bubblewrap, or none.
 
     Raises:
         NoSandboxError: It executes commands, no sandbox works, and it was not hired for that.
     """
+    if has_engine and found.level != "bubblewrap":
+        if flags.unsafe_no_sandbox:
+            return SANDBOX_OFF
+        remedy = REMEDY.partition(", or use")[0]
+        raise NoSandboxError(
+            f"bubblewrap does not work here ({found.reasons[0]}), so no engine is started: {remedy}; "
+            "or hire it with --unsafe-no-sandbox: it then runs with your rights"
+        )
     if found.level != "none" or not kind.executes:
         return found.level
     if flags.unsafe_no_sandbox:

@@ -30,6 +30,10 @@ class Policy:
     """Folders of objects that the repository in `root` borrows. They can be read."""
     commits: bool = True
     """Commands may write in git directories what a commit writes; those in the background may not."""
+    home: Path | None = None
+    """A private folder that lasts as long as the agent: the home of its engine."""
+    login: tuple[Path, Path] | None = None
+    """The file with the user's login for that engine, which it can read, and where in its home it is."""
     folder: str = ""
     """The folder in `root` where commands begin and that file tools may reach; empty for all."""
 

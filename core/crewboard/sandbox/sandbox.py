@@ -195,13 +195,15 @@ def command_of(arguments: Sequence[str]) -> str | None:
 def running_below(pid: int, boot: str, ticks: int) -> tuple[str, ...]:
     """Return the commands of an agent that run below this worker, each behind its handle; none if it is gone.
 
-    Its MCP servers are left out: they run as long as the worker.
+    Its MCP servers and its engine are left out: they run as long as the worker.
     """
     if not process.is_same(pid, boot, ticks):
         return ()
     commands = map(command_of, map(process.arguments, process.descendants(pid)))
     # A sandbox is a process around the command that it runs.
-    return tuple(dict.fromkeys(each for each in commands if each is not None and not each.startswith("mcp:")))
+    return tuple(
+        dict.fromkeys(each for each in commands if each is not None and not each.startswith(("mcp:", "engine:")))
+    )
 
 
 def state_of(path: Path) -> tuple[int, int]:
@@ -295,16 +297,18 @@ def open_sandbox(team: TeamDirectory, name: str, spec: Spec) -> Iterator[Sandbox
     kind = type_of(spec.type, spec.definition)
     policy = policy_of(team, name, spec)
     found = find(policy, os.environ)
-    description = require_allowed(kind, spec.flags, found)
+    description = require_allowed(kind, spec.flags, found, has_engine=spec.engine is not None)
+    # What Landlock can express is too little for an engine.
+    chosen: Level = "none" if spec.engine is not None and found.level != "bubblewrap" else found.level
     team.require_adopted()
     results = Path(os.path.realpath(team.path)) / team.results.name
-    if not kind.executes:
-        yield Sandbox(found.level, policy, results, description, spec.flags.allow_hardlinks)
+    if not kind.executes and spec.engine is None:
+        yield Sandbox(chosen, policy, results, description, spec.flags.allow_hardlinks)
         return
     scratch = _prepared(name, policy.root)
     try:
         prepared = replace(policy, scratch=scratch.path)
-        yield Sandbox(found.level, prepared, results, description, spec.flags.allow_hardlinks)
+        yield Sandbox(chosen, prepared, results, description, spec.flags.allow_hardlinks)
     finally:
         scratch.remove()
 

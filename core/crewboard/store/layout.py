@@ -116,6 +116,11 @@ class AgentDirectory(Struct, frozen=True):
         return self.path / "live"
 
     @property
+    def engine_home(self) -> Path:
+        """Return the home of the agent's engine, which keeps its sessions there."""
+        return self.path / "engine"
+
+    @property
     def kept(self) -> Path:
         """Return the folder with what was in files before the agent's file tools changed them."""
         return self.path / "kept"

@@ -69,6 +69,29 @@ def _harden() -> None:
 
 
 async def _live(run_state: RunState, sandbox: Sandbox) -> None:
+    if run_state.spec.engine is None:
+        await _live_on_model(run_state, sandbox)
+    else:
+        await _live_on_engine(run_state, sandbox)
+
+
+async def _live_on_engine(run_state: RunState, sandbox: Sandbox) -> None:
+    from crewboard.worker.engine import EngineLife
+    from crewboard.worker.interrupts import Interrupts
+
+    interrupts = Interrupts(run_state)
+    interrupts.listen()
+    life = EngineLife(run_state, interrupts, sandbox, dict(os.environ))
+    env.forget_api_variables()
+    try:
+        await life.run()
+    finally:
+        # As below.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        await life.close()
+
+
+async def _live_on_model(run_state: RunState, sandbox: Sandbox) -> None:
     # Imported here because the SDK takes a second, and the lease and the status must show the start before that.
     from crewboard.worker.interrupts import Interrupts
     from crewboard.worker.llm.model import Model

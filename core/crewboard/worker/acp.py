@@ -27,7 +27,11 @@ Json = dict[str, Any]
 
 
 class EngineError(Exception):
-    """The engine answered a request with an error."""
+    """The engine answered a request with an error. `code` is the engine's, 0 if it gave none."""
+
+    def __init__(self, text: str, code: int = 0) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class EngineGoneError(Exception):
@@ -243,6 +247,8 @@ class Engine:
         self._waiting: dict[int, asyncio.Future[Json]] = {}
         self.news: asyncio.Queue[Update | Ask] = asyncio.Queue()
         """What the engine told and asked, in order. What it told before it answered a request is here by then."""
+        self._asked: list[Ask] = []
+        """Requests for permission that are not answered."""
         self.session = ""
         self.name = ""
         self.version = ""
@@ -311,7 +317,10 @@ class Engine:
         return {"sessionId": self.session, "prompt": [{"type": "text", "text": text}]}
 
     def cancel(self) -> None:
-        """Ask for the end of the turn in progress; its prompt is answered then."""
+        """Ask for the end of the turn in progress; its prompt is answered then. Give up what it asked."""
+        for ask in self._asked:
+            self._send({"id": ask.id, "result": {"outcome": {"outcome": "cancelled"}}})
+        self._asked.clear()
         self._send({"method": "session/cancel", "params": {"sessionId": self.session}})
 
     async def request(self, method: str, params: Json) -> Json:
@@ -377,7 +386,9 @@ class Engine:
         if error is not None:
             data = _object(_object(error).get("data"))
             said = [_text(_object(error).get("message")), _text(data.get("details")) or _text(data.get("message"))]
-            waiting.set_exception(EngineError(": ".join(filter(None, said)) or json.dumps(error)))
+            code = _object(error).get("code")
+            text = ": ".join(filter(None, said)) or json.dumps(error)
+            waiting.set_exception(EngineError(text, code if isinstance(code, int) else 0))
         else:
             waiting.set_result(_object(message.get("result")))
 
@@ -398,13 +409,18 @@ class Engine:
         for each in map(_object, _list(params.get("options"))):
             if _text(each.get("optionId")):
                 options.setdefault(_text(each.get("kind")), each["optionId"])
-        self.news.put_nowait(Ask(message["id"], call, options))
+        ask = Ask(message["id"], call, options)
+        self._asked.append(ask)
+        self.news.put_nowait(ask)
 
     def answer(self, ask: Ask, *, allow: bool) -> bool:
         """Answer a request for permission, for this one time. Return False if it was refused for lack of that answer.
 
         What would allow more than what was asked is never chosen.
         """
+        if ask not in self._asked:
+            return True
+        self._asked.remove(ask)
         chosen = ask.options.get("allow_once" if allow else "reject_once")
         outcome = {"outcome": "selected", "optionId": chosen} if chosen is not None else {"outcome": "cancelled"}
         self._send({"id": ask.id, "result": {"outcome": outcome}})

@@ -20,6 +20,7 @@ from crewboard.records.events import (
     Answer,
     BrokenReply,
     Cleared,
+    EngineSession,
     Event,
     FileKept,
     Gate,
@@ -30,13 +31,14 @@ from crewboard.records.events import (
     RunStarted,
     Sent,
     Summary,
+    Taken,
     ToolResult,
     ToolStart,
     describe_call,
 )
 from crewboard.records.messages import ASKS_FOR_REVIEW, Media, Message
 from crewboard.redaction import redact
-from crewboard.untrusted import delimit, delimit_data, elide_middle
+from crewboard.untrusted import delimit, delimit_data, elide_middle, undelimit
 
 Block = dict[str, Any]
 """One content block of the Messages API."""
@@ -390,6 +392,14 @@ class Conversation:
     shutdowns_told: set[str] = field(default_factory=set)
     consumed: set[str] = field(default_factory=set)
     """Ids of mail whose content a tool result already showed."""
+    session: str = ""
+    """The id of the engine's session; empty if no engine has one."""
+    _settled: int = 0
+    """Number of entries that the engine's session has for certain, because a turn after them is whole."""
+    _began: int = 0
+    """Number of entries when the assignment began."""
+    _taken: set[str] = field(default_factory=set)
+    """The ids of the texts behind those entries that the engine has."""
     repeats: int = 0
     """Number of times in a row that the last tool call came with the same input and outcome."""
     loop_was_told: bool = False
@@ -484,6 +494,45 @@ class Conversation:
             self.last_answer = None
             self.warned = False
             self.last_usage = Tokens()
+            self.session, self._settled, self._began = "", 0, 0
+            self._taken.clear()
+
+    def _note_session(self, event: EngineSession) -> None:
+        if not event.loaded:
+            # Another session knows nothing of this assignment.
+            self._settled = self._began if self.session else self._settled
+            self._taken.clear()
+        self.session = event.session
+
+    def _note_taken(self, event: Taken) -> None:
+        self._taken = {*event.texts} if event.looked_up else self._taken.union(event.texts)
+
+    @property
+    def unsettled(self) -> dict[str, str]:
+        """Return the texts that may not be in the engine's session, by id, in order: those since its last whole turn.
+
+        Each begins with a line that is like no other.
+        """
+        texts = (block["text"] for role, block in self.entries[self._settled :] if role == "user" and "text" in block)
+        return {mail.id: text for text in texts for mail in undelimit(text)[:1]}
+
+    @property
+    def untaken(self) -> dict[str, str]:
+        """Return those of them that the engine is not known to have: they have to be sent."""
+        return {ident: text for ident, text in self.unsettled.items() if ident not in self._taken}
+
+    @property
+    def open_calls(self) -> dict[str, str]:
+        """Return the names of the calls that began and have no result, by id."""
+        return {ident: name for ident, (name, _) in self._inputs.items()}
+
+    @property
+    def last_text(self) -> str:
+        """Return the last text of the model since mail entered; empty if there is none."""
+        for role, block in reversed(self.entries):
+            if block.get("type") == "text" and (role == "user" or block["text"].strip()):
+                return "" if role == "user" else str(block["text"])
+        return ""
 
     @property
     def progress(self) -> TodoList | None:
@@ -523,6 +572,8 @@ class Conversation:
         if entering:
             self._end_loop()
         self._note_told(event)
+        if event.assignment is not None:
+            self._began = len(self.entries)
         if event.prompt is not None and event.assignment is not None:
             self.prompts.add(event.assignment)
             self._add_text(delimit(event.prompt_from, "prompt", event.assignment, event.prompt, self.key))
@@ -738,6 +789,11 @@ class Conversation:
         self.started.clear()
         self._add_usage(event.usage, event.cost_usd)
         self.last_usage = event.usage
+        if event.context_used is not None:
+            self.last_usage = Tokens(input=event.context_used)
+        if self.session and event.stop_reason != "tool_use" and not self.untaken:
+            self._settled = len(self.entries)
+            self._taken.clear()
         if self.assignment:
             self.assignment.calls += 1
             self.assignment.silent = self.assignment.silent + 1 if self.is_silent else 0
@@ -934,6 +990,8 @@ class Conversation:
         Sent: _sent,
         Cleared: _clear,
         Summary: _summarise,
+        EngineSession: _note_session,
+        Taken: _note_taken,
         RunEnded: _end,
     }
     """The function that applies each kind of event; others change nothing."""

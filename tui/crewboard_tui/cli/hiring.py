@@ -122,6 +122,9 @@ def _hire_options(command: Callable[..., Any]) -> Callable[..., Any]:
     shell_complete=common.complete_task,
     help="Assign this task to the agent; it needs no prompt then.",
 )
+@click.option(
+    "--engine", metavar="E", help="Let this program do its work: claude, codex, acp:COMMAND (`crewboard engines`)."
+)
 @click.option("--base", metavar="REF", help="Begin that checkout at this commit, branch or tag, and not at HEAD.")
 @click.option("--no-wait", is_flag=True, help="Refuse (75) where a cap of the team would make it wait.")
 @click.option("--unsafe-no-sandbox", is_flag=True, help="Run without a sandbox where none works.")
@@ -137,6 +140,7 @@ def spawn(
     profile: str | None,
     background: bool,
     no_wait: bool,
+    engine: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -155,7 +159,7 @@ def spawn(
     saved = commands_profiles.find(_profiles_folder(), profile) if profile is not None else None
     # First, because no option that is missing would help there.
     roster.require_own_agents(context.obj.team.directory)
-    hire = _hire(context, name, saved, wait=not no_wait, **options)
+    hire = replace(_hire(context, name, saved, wait=not no_wait, **options), engine=engine)
     if not hire.prompt and (options["prompt"], options["prompt_file"]) == (None, None):
         if hire.flags.task is None:
             raise UsageError("give the task with either --prompt or --prompt-file, or with --task")
@@ -166,7 +170,8 @@ def spawn(
         common.warn_of_network(team.directory)
     if not (context.obj.root_option or env.root()) and team.directory.root != Path.cwd().resolve():
         note(f"root {team.directory.root}, the nearest folder above that has a team; `--root .` makes one here")
-    tell_of_server(team)
+    if engine is None:
+        tell_of_server(team)
     if background:
         _spawn_in_background(team, hire, as_json=as_json)
     else:
@@ -221,7 +226,7 @@ def tell_of_model(team: Team, name: str) -> None:
     """
     spec, environment = agents.spec(team.directory.agent(name)), team.worker_environment
     url = endpoint.base_url(environment)
-    if spec is None or team.offline or endpoint.is_anthropic(url):
+    if spec is None or spec.engine is not None or team.offline or endpoint.is_anthropic(url):
         return
     is_first = spec.run == 1 and team.config.names == [name]
     if is_first and (advice := commands_hire.advice_on_caps(team)) is not None:

@@ -77,7 +77,7 @@ def _head(view: TeamView, typed: CommandLine) -> list[str]:
 def used(view: TeamView) -> str:
     """Describe what the team has used, removed agents included, and of which budget."""
     bill = bill_team(view)
-    if not bill.tokens.total:
+    if not (bill.tokens.total or bill.tokens.untold):
         return "nothing used yet"
     amount = f"{format_tokens(bill.tokens)} tokens" if bill.usd is None else format_bill(bill)
     if bill.budget is None:

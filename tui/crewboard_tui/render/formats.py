@@ -160,7 +160,9 @@ def format_bill(bill: Bill) -> str:
 
 
 def format_tokens(tokens: Tokens) -> str:
-    """Format the number of all tokens; `~` means that some are an estimate."""
+    """Format the number of all tokens; `~` means that some are an estimate, `+` that an engine did not tell some."""
+    if tokens.untold:
+        return f"{format_count(tokens.total)}+" if tokens.total else "not told"
     return ("~" if tokens.estimated else "") + format_count(tokens.total)
 
 

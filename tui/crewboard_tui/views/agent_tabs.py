@@ -198,7 +198,7 @@ def _facts(agent: AgentView, view: TeamView) -> list[tuple[str, str]]:
         ("beyond plan", _beyond_plan(agent)),
         ("terms", _terms(agent, view)),
         ("model", _model(agent)),
-        ("tokens", used if tokens.input or tokens.output else ""),
+        ("tokens", used if tokens.input or tokens.output else "not told by its engine" if tokens.untold else ""),
         ("web", _web(agent)),
         ("servers", mcp_servers_of(agent)),
         ("context", context),
@@ -405,6 +405,9 @@ def _token_lines(bill: Bill) -> list[Line]:
             (_label(""), Span(f"{'~' + format_count(bill.tokens.estimated):>7}  "), Span("of these estimated", "dim"))
         )
     lines.append((_label("cache hits"), Span(f"{hits:>7}  "), Span("of all prompts", "dim")))
+    if bill.tokens.untold:
+        told = (_label(""), Span(f"{bill.tokens.untold:>7}  "), Span("turns whose tokens were not told", "dim"))
+        lines.append(told)
     if bill.tokens.web_uses:
         lines.append((_label("web"), Span(f"{bill.tokens.web_searches:>7}  "), Span("searches", "dim")))
         lines.append((_label(""), Span(f"{bill.tokens.web_fetches:>7}  "), Span("pages", "dim")))

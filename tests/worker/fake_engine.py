@@ -1,0 +1,394 @@
+"""An engine that follows scripts, and speaks the Agent Client Protocol as strictly as the real ones.
+
+Its model does what stands between `[[` and `]]` in what it is told, step by step: `say TEXT`, `think TEXT`, `write FILE
+TEXT` and `run COMMAND`, which ask first, `force FILE TEXT`, which does not, `plan TEXT`, `wait NAME`, `odd`, `die`.
+Without a step that is left it says "ok". In its home it keeps sessions, and in `model.jsonl` what its model was told
+for the first time: an independent witness. At the point NAME of `--hold NAME`, and of a step `wait NAME`, it writes
+the file `at-NAME` and waits for the file `go-NAME`.
+
+As the real ones: a session without a prompt cannot be loaded; a prompt is stored when the model is asked, not when it
+is received; the mode is reset at each start; a load replays the session first; a rejection ends the turn; the cost
+counts from the start of the process; a call that was interrupted is told as failed in the replay.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+HOME = Path(os.environ["HOME"])
+SCRIPT = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
+MODES = ("default", "acceptEdits", "plan", "auto")
+MODES_OF_CODEX = ("read-only", "workspace-write", "agent", "agent-full-access")
+
+
+class CancelledError(Exception):
+    pass
+
+
+class RefusedError(Exception):
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class FakeEngine:
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.lock = threading.Lock()
+        self.session = ""
+        self.mode = "auto"
+        self.cancelled = threading.Event()
+        self.turn: threading.Thread | None = None
+        self.steered: list[str] = []
+        self.answers: dict[str, Any] = {}
+        self.answered = threading.Condition()
+        self.numbers = itertools.count()
+        self.cost = 0.0
+        self.initialized = False
+
+    # The wire.
+
+    def send(self, **message: Any) -> None:
+        with self.lock:
+            sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+            sys.stdout.flush()
+
+    def update(self, what: str, /, **fields: Any) -> None:
+        self.send(
+            method="session/update", params={"sessionId": self.session, "update": {"sessionUpdate": what, **fields}}
+        )
+
+    def serve(self) -> None:
+        for line in sys.stdin:
+            message = json.loads(line)
+            if message.get("jsonrpc") != "2.0":
+                raise SystemExit("no JSON-RPC 2.0")
+            if "method" not in message:
+                with self.answered:
+                    self.answers[message["id"]] = message["result"]["outcome"]
+                    self.answered.notify_all()
+            elif "id" not in message:
+                if message["method"] == "session/cancel":
+                    self.require_session(message["params"])
+                    self.cancelled.set()
+                    with self.answered:
+                        self.answered.notify_all()
+            else:
+                self.answer(message)
+        os._exit(0)
+
+    def answer(self, message: dict[str, Any]) -> None:
+        name = message["method"].removeprefix("_").replace("/", "_")
+        try:
+            handle = getattr(self, f"on_{name}", None)
+            if handle is None:
+                raise RefusedError(-32601, "Method not found")
+            if not self.initialized and name != "initialize":
+                raise RefusedError(-32600, "not initialized")
+            result = handle(message["id"], message["params"])
+        except RefusedError as error:
+            self.send(id=message["id"], error={"code": error.code, "message": str(error)})
+        else:
+            if result is not None:
+                self.send(id=message["id"], result=result)
+
+    def require_session(self, params: dict[str, Any]) -> None:
+        if params.get("sessionId") != self.session or not self.session:
+            raise RefusedError(-32602, "Session not found")
+
+    def on_initialize(self, _: int, params: dict[str, Any]) -> dict[str, Any]:
+        if params["protocolVersion"] != 1:
+            raise RefusedError(-32602, "unsupported version")
+        self.initialized = True
+        capabilities = {"loadSession": not self.options.no_load}
+        meta = {} if self.options.no_steering else {"steering": {"supported": True}}
+        return {
+            "protocolVersion": 1,
+            "agentCapabilities": capabilities,
+            "agentInfo": {"name": "fake", "version": "1.0"},
+            "_meta": meta,
+        }
+
+    def on_session_new(self, _: int, params: dict[str, Any]) -> dict[str, Any]:
+        if self.options.logged_out:
+            raise RefusedError(-32000, "Authentication required")
+        if not Path(params["cwd"]).is_dir() or params["mcpServers"] != []:
+            raise RefusedError(-32602, "bad parameters")
+        self.session = f"{os.getpid()}-{time.time_ns()}"
+        self.send(method="_auth/status_update", params={"authStatus": {"kind": "none"}})
+        self.hold("new")
+        return {"sessionId": self.session, "modes": {"currentModeId": self.mode, "availableModes": []}}
+
+    def on_session_load(self, _: int, params: dict[str, Any]) -> dict[str, Any]:
+        if self.options.no_load:
+            raise RefusedError(-32601, "Method not found")
+        self.session = params["sessionId"]
+        records = self.records()
+        if not any(each["kind"] == "user" for each in records):
+            self.session = ""
+            raise RefusedError(-32602, "Session not found")
+        for at, each in enumerate(records):
+            match each["kind"]:
+                case "user":
+                    self.update("user_message_chunk", content=text(each["text"]), messageId=f"u{at}")
+                case "said":
+                    self.update("agent_message_chunk", content=text(each["text"]), messageId=f"a{at}")
+                case "call":
+                    self.update("tool_call", toolCallId=each["id"], title="x", kind="other", status="failed")
+        self.hold("load")
+        return {"modes": {"currentModeId": self.mode, "availableModes": []}}
+
+    def on_session_set_mode(self, _: int, params: dict[str, Any]) -> dict[str, Any]:
+        self.require_session(params)
+        if params["modeId"] not in (MODES_OF_CODEX if self.options.codex else MODES):
+            raise RefusedError(-32602, "Invalid Mode")
+        self.mode = params["modeId"]
+        return {}
+
+    def on_session_set_config_option(self, _: int, params: dict[str, Any]) -> dict[str, Any]:
+        self.require_session(params)
+        if not self.options.codex:
+            raise RefusedError(-32601, "Method not found")
+        if params["configId"] != "collaboration_mode" or params["value"] not in ("default", "plan"):
+            raise RefusedError(-32602, "Invalid option")
+        return {"configOptions": []}
+
+    def on_session_prompt(self, ident: int, params: dict[str, Any]) -> None:
+        self.require_session(params)
+        if self.turn is not None and self.turn.is_alive():
+            raise RefusedError(-32603, "a turn is in progress")
+        said = "".join(each["text"] for each in params["prompt"])
+        self.cancelled.clear()
+        self.turn = threading.Thread(target=self.work, args=(ident, said), daemon=True)
+        self.turn.start()
+
+    def on_session_steering(self, _: int, params: dict[str, Any]) -> dict[str, Any]:
+        self.require_session(params)
+        if self.options.no_steering:
+            raise RefusedError(-32601, "Method not found")
+        if self.turn is None or not self.turn.is_alive():
+            if params["_meta"]["steering"]["idleBehavior"] != "promptRequired":
+                raise RefusedError(-32602, "unsupported idleBehavior")
+            return {"outcome": "promptRequired", "reason": "noRunningTurn"}
+        self.steered.append("".join(each["text"] for each in params["prompt"]))
+        return {"outcome": "injected"}
+
+    # The session and its model.
+
+    @property
+    def file(self) -> Path:
+        return HOME / "sessions" / f"{self.session}.jsonl"
+
+    def records(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.file.read_text().splitlines()] if self.file.exists() else []
+
+    def store(self, kind: str, /, **fields: Any) -> None:
+        self.file.parent.mkdir(exist_ok=True)
+        with self.file.open("a") as file:
+            file.write(json.dumps({"kind": kind, **fields}) + "\n")
+
+    def tell_model(self, said: str) -> None:
+        """Store what the model is told, and ask it: it has that from now on."""
+        self.store("user", text=said)
+        with (HOME / "model.jsonl").open("a") as file:
+            file.write(json.dumps({"session": self.session, "text": said}) + "\n")
+
+    def hold(self, name: str) -> None:
+        if name in self.options.hold:
+            self.wait(name)
+
+    def wait(self, name: str) -> None:
+        (HOME / f"at-{name}").touch()
+        while not (HOME / f"go-{name}").exists():
+            if self.cancelled.wait(0.005):
+                raise CancelledError
+
+    def work(self, ident: int, said: str) -> None:
+        try:
+            reason = self.follow(said)
+        except CancelledError:
+            reason = "cancelled"
+        self.cost += 0.25
+        if not self.options.no_usage:
+            self.update("usage_update", used=120, size=1000, cost={"amount": self.cost, "currency": "USD"})
+        usage = {"inputTokens": 100, "outputTokens": 20, "cachedReadTokens": 5, "cachedWriteTokens": 3}
+        # A message that came too late for the turn is told in a turn of its own, which belongs to this one.
+        self.send(id=ident, result={"stopReason": reason, **({} if self.options.no_usage else {"usage": usage})})
+
+    def follow(self, said: str) -> str:
+        self.hold("store")
+        self.tell_model(said)
+        self.hold("model")
+        if self.options.die_at_prompt:
+            os._exit(3)
+        did = False
+        while True:
+            while self.steered:
+                self.tell_model(self.steered.pop(0))
+            step = self.next_step()
+            if step is None:
+                break
+            did = True
+            verb, _, rest = step.partition(" ")
+            if verb == "plan":
+                # Told of the decision, a model does not ask again, also if it was ended before it got an answer.
+                self.store("done")
+            went_on = getattr(self, f"do_{verb}")(rest)
+            if verb != "plan":
+                self.store("done")
+            if not went_on:
+                return "cancelled" if self.options.cancels else "end_turn"
+            if self.cancelled.is_set():
+                raise CancelledError
+        if not did:
+            self.do_say("ok")
+        self.hold("end")
+        return "end_turn"
+
+    def next_step(self) -> str | None:
+        records = self.records()
+        told = "\n".join(each["text"] for each in records if each["kind"] == "user")
+        steps = [step.strip() for found in SCRIPT.findall(told) for step in found.split(";") if step.strip()]
+        done = sum(each["kind"] == "done" for each in records)
+        return steps[done] if done < len(steps) else None
+
+    def do_say(self, said: str) -> bool:
+        message = f"m{next(self.numbers)}"
+        self.store("said", text=said)
+        for piece in (said[:2], said[2:]):
+            self.update("agent_message_chunk", content=text(piece), messageId=message)
+        return True
+
+    def do_think(self, said: str) -> bool:
+        self.update("agent_thought_chunk", content=text(said), messageId=f"t{next(self.numbers)}")
+        return True
+
+    def do_wait(self, name: str) -> bool:
+        self.wait(name)
+        return True
+
+    def do_odd(self, _: str) -> bool:
+        self.update("dance", steps=3)
+        self.send(method="_fake/extension", params={})
+        sys.stdout.write("npm warn something\n")
+        return True
+
+    def do_die(self, _: str) -> bool:
+        self.store("done")
+        sys.stderr.write("fatal: out of luck\n")
+        sys.stderr.flush()
+        os._exit(7)
+
+    def do_steps(self, _: str) -> bool:
+        entries = [{"content": "look", "status": "completed"}, {"content": "fix", "status": "in_progress"}]
+        self.update("plan", entries=entries)
+        return True
+
+    def do_force(self, rest: str) -> bool:
+        name, _, content = rest.partition(" ")
+        return self.call("edit", f"Write {name}", {"file_path": str(Path.cwd() / name), "content": content}, ask=False)
+
+    def do_write(self, rest: str) -> bool:
+        name, _, content = rest.partition(" ")
+        return self.call("edit", f"Write {name}", {"file_path": str(Path.cwd() / name), "content": content}, ask=True)
+
+    def do_run(self, command: str) -> bool:
+        return self.call("execute", command, {"command": command}, ask=True)
+
+    def do_spawn(self, command: str) -> bool:
+        subprocess.Popen(["sh", "-c", command], start_new_session=True)
+        return True
+
+    def call(self, kind: str, title: str, given: dict[str, str], *, ask: bool) -> bool:
+        ident = f"call-{os.getpid()}-{next(self.numbers)}"
+        about: dict[str, Any] = {"toolCallId": ident, "title": title, "kind": kind}
+        if kind == "edit":
+            about["content"] = [
+                {"type": "diff", "path": given["file_path"], "oldText": "", "newText": given["content"]}
+            ]
+        self.update("tool_call", **about, rawInput={}, status="pending")
+        self.store("call", id=ident)
+        self.update("tool_call_update", toolCallId=ident, rawInput=given)
+        if ask and not self.permitted({**about, "rawInput": given, "status": "pending"}):
+            self.update("tool_call_update", toolCallId=ident, status="failed")
+            return False
+        try:
+            output = self.act(kind, given)
+        except (OSError, subprocess.CalledProcessError) as error:
+            self.update("tool_call_update", toolCallId=ident, status="failed", rawOutput=str(error))
+        else:
+            self.update("tool_call_update", toolCallId=ident, status="completed", rawOutput=output)
+        return True
+
+    def act(self, kind: str, given: dict[str, str]) -> str:
+        if kind == "execute":
+            done = subprocess.run(given["command"], shell=True, capture_output=True, text=True, check=True)
+            return done.stdout
+        # Each write leaves a trace: one that is done twice has two lines.
+        with Path(given["file_path"]).open("a") as file:
+            file.write(given["content"] + "\n")
+        return "written"
+
+    def do_plan(self, plan: str) -> bool:
+        ident = f"plan-{os.getpid()}-{next(self.numbers)}"
+        about: dict[str, Any] = {"toolCallId": ident, "title": "Approve Plan", "kind": "switch_mode"}
+        self.update("tool_call", **about, rawInput={}, status="pending")
+        self.store("call", id=ident)
+        if not self.permitted({**about, "rawInput": {"plan": plan}, "status": "pending"}):
+            self.update("tool_call_update", toolCallId=ident, status="failed")
+            return False
+        self.mode = "default"
+        self.update("tool_call_update", toolCallId=ident, status="completed")
+        return True
+
+    def permitted(self, call: dict[str, Any]) -> bool:
+        ident = f"ask-{next(self.numbers)}"
+        kinds = (
+            ["allow_always", "reject_once"]
+            if self.options.no_allow_once
+            else ["allow_always", "allow_once", "reject_once"]
+        )
+        options = [{"optionId": kind.replace("_", "-"), "name": kind, "kind": kind} for kind in kinds]
+        params = {"sessionId": self.session, "toolCall": call, "options": options}
+        self.send(id=ident, method="session/request_permission", params=params)
+        with self.answered:
+            self.answered.wait_for(lambda: ident in self.answers)
+        outcome = self.answers[ident]
+        if outcome.get("optionId") == "allow-always":
+            (HOME / "allowed-always").touch()
+        if outcome["outcome"] == "cancelled" and self.cancelled.is_set():
+            raise CancelledError
+        return str(outcome.get("optionId", "")).startswith("allow")
+
+
+def text(said: str) -> dict[str, str]:
+    return {"type": "text", "text": said}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--hold", action="append", default=[])
+    for flag in (
+        "no-load",
+        "no-usage",
+        "no-steering",
+        "no-allow-once",
+        "logged-out",
+        "die-at-prompt",
+        "cancels",
+        "codex",
+    ):
+        parser.add_argument(f"--{flag}", action="store_true")
+    FakeEngine(parser.parse_args()).serve()
+
+
+if __name__ == "__main__":
+    main()

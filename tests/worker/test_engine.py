@@ -1,0 +1,396 @@
+"""Agents whose work an engine does: a fake one, as strict as the real ones, in the real sandbox."""
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crewboard import redaction
+from crewboard.commands import answers, control, messages, stop
+from crewboard.commands import hire as hiring
+from crewboard.errors import ExitCode, NoSandboxError, UsageError
+from crewboard.linux import process
+from crewboard.readmodel.activity import describe
+from crewboard.records.agents import HireOptions, Tokens
+from crewboard.records.events import Answer, EngineSession, Gate, Reply, Taken, ToolResult, ToolStart
+from crewboard.records.team import Config, Rule
+from crewboard.store import agents, roster
+from tests.crew import Crew, eventually
+
+FAKE = Path(__file__).with_name("fake_engine.py")
+ON_PATH = Path(__file__).parents[1] / "data" / "engines"
+
+pytestmark = pytest.mark.skipif(not os.access("/usr/bin/bwrap", os.X_OK), reason="needs bubblewrap")
+
+
+def command(*options: str) -> str:
+    return f"acp:{shlex.join([sys.executable, '-IS', str(FAKE), *options])}"
+
+
+def spawn(
+    crew: Crew, name: str, prompt: str, *options: str, kind: str = "code", engine: str = "", **flags: Any
+) -> hiring.Assignment:
+    engine = engine or command(*options)
+    return hiring.spawn(crew.team, hiring.Hire(name, kind, prompt, flags=HireOptions(**flags), engine=engine))
+
+
+def home(crew: Crew, name: str) -> Path:
+    return crew.agent(name).engine_home
+
+
+def at(crew: Crew, name: str, point: str) -> None:
+    """Wait until an engine is at a point where it waits."""
+    eventually((home(crew, name) / f"at-{point}").exists, f"{name} at {point}")
+
+
+def go(crew: Crew, name: str, point: str) -> None:
+    (home(crew, name) / f"go-{point}").touch()
+
+
+def told(crew: Crew, name: str) -> str:
+    """Return all that the model of an engine was told, by its own account."""
+    file = home(crew, name) / "model.jsonl"
+    lines = file.read_text().splitlines() if file.exists() else []
+    return "\n".join(json.loads(line)["text"] for line in lines)
+
+
+def of(crew: Crew, name: str, kind: type[Any]) -> list[Any]:
+    return [each for each in crew.events(name) if isinstance(each, kind)]
+
+
+def processes(crew: Crew, name: str) -> list[int]:
+    """Return all processes of an engine: those that were given its home."""
+    return [pid for pid in process.parents() if is_given(pid, str(home(crew, name)))]
+
+
+def is_given(pid: int, text: str) -> bool:
+    """Return True if a text stands in the environment of a process that has not ended."""
+    with contextlib.suppress(OSError):
+        return text.encode() in process.environment(pid)
+    return False
+
+
+def test_an_engine_answers_without_a_key(crew: Crew) -> None:
+    for variable in [name for name in crew.environment if redaction.is_secret(name)]:
+        del crew.environment[variable]
+    prompt = "hello [[think hm; say one; odd; steps; run echo hi; say the result]]"
+    assignment = spawn(crew, "e", prompt)
+    request = crew.pending("permission", "e")
+    assert request.payload["tool"] == "bash"
+    assert request.payload["input"] == {"command": "echo hi"}
+    assert crew.see("e").waiting_for == request.id
+    answers.approve(crew.team, request.id)
+    answer = crew.answer(assignment)
+    assert (answer.text, answer.error, answer.code) == ("the result", None, 0)
+    crew.wait_for_rest("e")
+    (run,) = [each for each in of(crew, "e", ToolStart) if each.name == "bash"]
+    (result,) = [each for each in of(crew, "e", ToolResult) if each.tool_use_id == run.tool_use_id]
+    assert (result.content, result.is_error) == ("hi\n", False)
+    seen = crew.see("e")
+    assert (seen.state, seen.model) == ("idle", "acp")
+    assert seen.context.used == 120
+    assert seen.context.limit == 1000
+    assert seen.todo is not None
+    assert (seen.todo.done, seen.todo.total, seen.todo.current) == (1, 2, "fix")
+    lines = [(each.kind, each.text) for event in crew.events("e") for each in describe(event)]
+    assert ("think", "hm") in lines
+    assert ("say", "one") in lines
+    assert ("start", "fake 1.0 begins a session") in lines
+    assert "You are e, an agent of type code" in told(crew, "e")
+    assert not (home(crew, "e") / "allowed-always").exists()
+
+
+@pytest.fixture
+def user(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the home of the user, for teams that are made after it."""
+    found = tmp_path_factory.mktemp("user")
+    monkeypatch.setenv("HOME", str(found))
+    return found
+
+
+@pytest.fixture
+def known(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put programs with the names of the known engines on PATH."""
+    crew.environment["PATH"] = f"{ON_PATH}:{os.environ['PATH']}"
+    monkeypatch.setenv("PATH", crew.environment["PATH"])
+
+
+@pytest.mark.usefixtures("known")
+def test_usage_is_counted_as_far_as_it_is_told(crew: Crew) -> None:
+    told_all = spawn(crew, "claude1", "[[say hi]]", engine="claude", network=True)
+    # One that is not known tells no cost that can be trusted.
+    told_tokens = spawn(crew, "other", "[[say hi]]")
+    told_none = spawn(crew, "silent", "[[say hi]]", "--no-usage")
+    for each in (told_all, told_tokens, told_none):
+        crew.answer(each)
+        crew.wait_for_rest(each.agent)
+    more = hiring.spawn(crew.team, hiring.Hire("claude1", "code", "again", given=frozenset()))
+    crew.answer(more)
+    crew.wait_for_rest("claude1")
+    per_turn = Tokens(input=100, output=20, cache_read=5, cache_write=3)
+    assert crew.see("claude1").tokens == per_turn + per_turn
+    assert crew.see("claude1").cost_usd == 0.5
+    assert (crew.see("other").tokens, crew.see("other").cost_usd) == (per_turn, None)
+    assert (crew.see("silent").tokens, crew.see("silent").cost_usd) == (Tokens(untold=1), None)
+
+
+def test_a_refusal_is_told_to_the_engine_with_its_reason(crew: Crew) -> None:
+    assignment = spawn(crew, "e", "[[write a.txt x; say after]]")
+    request = crew.pending("permission")
+    assert request.payload["tool"] == "write_file"
+    assert request.payload["input"] == {"path": "a.txt", "content": "x"}
+    answers.reject(crew.team, request.id, "use b.txt")
+    assert crew.answer(assignment).text == "after"
+    assert "was not permitted: rejected by operator: use b.txt" in told(crew, "e")
+    assert not (crew.root / "a.txt").exists()
+
+
+def test_rules_decide_and_nothing_is_allowed_for_ever(crew: Crew) -> None:
+    def edit(config: Config) -> None:
+        config.rules = [
+            Rule(id="r1", effect="allow", tool="bash", pattern="echo *"),
+            Rule(id="r2", effect="deny", tool="bash", pattern="rm *"),
+        ]
+
+    roster.change(crew.directory, edit)
+    assignment = spawn(crew, "e", "[[run echo hi; run rm -rf x; say done]]")
+    assert crew.answer(assignment).text == "done"
+    assert "the operator's rule r2 denies it" in told(crew, "e")
+    # An engine that offers no answer for this one time gets a no.
+    assignment = spawn(crew, "f", "[[run echo hi; say done]]", "--no-allow-once")
+    assert crew.answer(assignment).text == "done"
+    assert "offers no permission for this one time" in told(crew, "f")
+    for name in ("e", "f"):
+        assert not (home(crew, name) / "allowed-always").exists()
+
+
+def test_the_kernel_keeps_the_project_as_its_type_says(crew: Crew) -> None:
+    (crew.root / "secret").write_text("x")
+    reads = spawn(crew, "reader", "[[force a.txt x; say done]]", kind="explore")
+    writes = spawn(crew, "writer", "[[force b.txt x; force .crewboard/c x; force /etc/d x; say done]]")
+    assert crew.answer(reads).text == "done"
+    assert crew.answer(writes).text == "done"
+    assert (crew.root / "b.txt").read_text() == "x\n"
+    assert not (crew.root / "a.txt").exists()
+    assert "Read-only file system" in of(crew, "reader", ToolResult)[0].content
+    assert [each.is_error for each in of(crew, "writer", ToolResult)] == [False, True, True]
+    assert crew.see("reader").sandbox == "bubblewrap"
+
+
+@pytest.mark.usefixtures("known")
+def test_a_plan_opens_the_project_and_not_before(crew: Crew) -> None:
+    prompt = "[[force a.txt early; plan First.; plan Second.; force a.txt late; say done]]"
+    for name in ("claude", "codex"):
+        assignment = spawn(crew, name, prompt, engine=name, network=True, plan=True)
+        first = crew.pending("plan_approval", name)
+        assert first.payload["plan"] == "First."
+        answers.reject(crew.team, first.id, "more tests")
+        second = crew.pending("plan_approval", name)
+        assert (second.payload["plan"], second.payload["revision"]) == ("Second.", 2)
+        assert "Feedback: more tests" in told(crew, name)
+        assert not (crew.root / "a.txt").exists()
+        answers.approve(crew.team, second.id)
+        assert crew.answer(assignment).text == "done"
+        assert (crew.root / "a.txt").read_text() == "late\n"
+        assert [each.open for each in of(crew, name, Gate)] == [False, True]
+        assert told(crew, name).count("The plan is approved by operator") == 1
+        (crew.root / "a.txt").unlink()
+        # The next assignment needs a plan of its own.
+        more = messages.send(crew.team, name, "[[force a.txt again; say closed]]")
+        assert crew.answer_to(name, more.id).text == "closed"
+        assert not (crew.root / "a.txt").exists()
+
+
+@pytest.mark.parametrize("steers", [True, False])
+def test_mail_enters_a_turn_if_the_engine_takes_it(crew: Crew, steers: bool) -> None:
+    assignment = spawn(crew, "e", "[[say begin; wait here; say done]]", *([] if steers else ["--no-steering"]))
+    at(crew, "e", "here")
+    letter = messages.send(crew.team, "e", "one more thing")
+    if steers:
+        eventually(lambda: any(letter.id in each.texts for each in of(crew, "e", Taken)), "the letter being taken")
+    go(crew, "e", "here")
+    first = crew.answer(assignment)
+    assert (letter.id in first.answers) is steers
+    crew.answer_to("e", letter.id)
+    crew.wait_for_rest("e")
+    assert told(crew, "e").count(f'id="{letter.id}"') == 1
+
+
+def test_an_interrupt_cancels_the_turn_and_is_read(crew: Crew) -> None:
+    assignment = spawn(crew, "e", "[[wait here; say after]]")
+    at(crew, "e", "here")
+    control.interrupt(crew.team, "e", "stop that")
+    go(crew, "e", "here")
+    assert crew.answer(assignment).text == "after"
+    assert "stop that" in told(crew, "e")
+    assert [each.stop_reason for each in of(crew, "e", Reply)] == ["cancelled", "end_turn"]
+    # The same process goes on.
+    assert len(of(crew, "e", EngineSession)) == 1
+
+
+def test_stop_ends_the_engine_with_all_that_it_started(crew: Crew) -> None:
+    spawn(crew, "e", "[[spawn exec sleep 1000; wait here]]")
+    at(crew, "e", "here")
+    eventually(lambda: len(processes(crew, "e")) >= 3, "the engine's processes")
+    stop.stop_now(crew.team, "e")
+    crew.wait_for("e", "exited")
+    eventually(lambda: processes(crew, "e") == [], "no process of the engine")
+
+
+POINTS = ("new", "store", "model", "here", "load", "end")
+"""Where an engine or its worker is killed: before the session is known, before the prompt is stored, before the model
+answers, in a tool, while the session is loaded again, before the end of the turn is told."""
+
+
+@pytest.mark.parametrize("killed", ["worker", "engine"])
+@pytest.mark.parametrize("point", POINTS)
+def test_no_letter_is_lost_or_doubled_by_a_kill(crew: Crew, point: str, killed: str) -> None:
+    assignment = spawn(crew, "e", "[[spawn exec sleep 1000; wait here; say done]]", "--hold", point)
+    letters = [assignment.id]
+    if point == "load":
+        kill(crew, "engine", "here")
+    elif point == "end":
+        at(crew, "e", "here")
+        go(crew, "e", "here")
+    at(crew, "e", point)
+    letters.append(messages.send(crew.team, "e", "and this").id)
+    kill(crew, killed, point)
+    go(crew, "e", point)
+    at(crew, "e", "here")
+    go(crew, "e", "here")
+    crew.answer_to("e", letters[0])
+    crew.answer_to("e", letters[1])
+    crew.wait_for_rest("e")
+    for letter in letters:
+        assert told(crew, "e").count(f'id="{letter}"') == 1
+    sent = of(crew, "e", Answer)
+    assert not [each.error for each in sent if each.error]
+    assert sorted(ident for each in sent for ident in each.answers) == sorted(letters)
+    stop.stop_now(crew.team, "e")
+    eventually(lambda: processes(crew, "e") == [], "no process of the engine")
+
+
+def kill(crew: Crew, which: str, point: str) -> None:
+    """Kill the engine, or its worker, at a point, and let it start again."""
+    at(crew, "e", point)
+    before = processes(crew, "e")
+    engine = [pid for pid in before if FAKE.name in " ".join(process.arguments(pid)[:4])]
+    if which == "worker":
+        crew.kill("e")
+        crew.wait_for("e", "crashed")
+    else:
+        for pid in engine:
+            process.send_signal(pid, signal.SIGKILL)
+    eventually(lambda: not set(before) & set(processes(crew, "e")), "the end of the engine's processes")
+    if which == "worker":
+        hiring.resume(crew.team, "e")
+
+
+def test_an_engine_that_cannot_load_is_told_what_it_lost(crew: Crew) -> None:
+    assignment = spawn(crew, "e", "[[wait here; say done]]", "--no-load")
+    kill(crew, "engine", "here")
+    go(crew, "e", "here")
+    assert crew.answer(assignment).text == "done"
+    assert [each.loaded for each in of(crew, "e", EngineSession)] == [False, False]
+    assert "Your earlier session could not be loaded again" in told(crew, "e")
+
+
+def test_an_engine_that_ends_again_and_again_fails_with_its_words(crew: Crew) -> None:
+    answer = crew.answer(spawn(crew, "e", "hello", "--die-at-prompt"))
+    assert answer.code == ExitCode.FAILED
+    assert answer.error is not None
+    assert "exit code 3" in answer.error
+    once = crew.answer(spawn(crew, "f", "[[die; say still here]]"))
+    assert once.text == "still here"
+
+
+def test_a_login_that_is_missing_holds_the_work(crew: Crew) -> None:
+    answer = crew.answer(spawn(crew, "e", "hello", "--logged-out"))
+    assert (answer.code, answer.held) == (ExitCode.CREDENTIALS, True)
+    assert answer.error is not None
+    assert "Authentication required" in answer.error
+
+
+def test_the_login_is_lent_and_the_home_is_its_own(user: Path, crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{ON_PATH}:{os.environ['PATH']}")
+    (user / ".claude").mkdir(parents=True)
+    (user / ".claude" / ".credentials.json").write_text("the login")
+    (user / ".claude" / "other").write_text("private")
+    crew.environment["ANTHROPIC_API_KEY"] = "a-key-of-claude"
+    crew.environment["PATH"] = f"{ON_PATH}:{os.environ['PATH']}"
+    prompt = (
+        f"[[run cat .claude/.credentials.json ~/.claude/.credentials.json 2>/dev/null || true; "
+        f'run echo x > ~/.claude/.credentials.json; run ls {user}/.claude/other; run test -n "$ANTHROPIC_API_KEY"; '
+        "say done]]"
+    )
+
+    def edit(config: Config) -> None:
+        config.rules = [Rule(id="r1", effect="allow", tool="bash", pattern="*")]
+
+    roster.change(crew.directory, edit)
+    assignment = spawn(crew, "e", prompt, engine="claude", network=True)
+    while len(of(crew, "e", ToolResult)) < 4:
+        with contextlib.suppress(AssertionError):
+            answers.approve(crew.team, crew.pending("permission").id)
+    assert crew.answer(assignment).text == "done"
+    read, written, other, has_key = of(crew, "e", ToolResult)
+    assert read.content == "the login"
+    assert written.is_error
+    assert other.is_error
+    assert not has_key.is_error
+    assert "a-key-of-claude" not in repr(crew.events("e"))
+
+
+@pytest.mark.usefixtures("known")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"effort": "high"}, "--effort"),
+        ({"web": True}, "--web"),
+        ({"window": 16000}, "--window"),
+        ({"plan": True}, "--plan"),
+        ({"strict_plan": True}, "--strict-plan"),
+        ({"budget": "$5"}, "does not tell what it costs"),
+        ({"engine": "claude"}, "allow that with --network"),
+        ({"engine": "claude", "network": True, "model": "opus"}, "--model"),
+        ({"kind": "lead", "name": "lead"}, "cannot have an engine"),
+    ],
+)
+def test_what_an_engine_cannot_do_is_refused(crew: Crew, options: dict[str, Any], said: str) -> None:
+    flags = {key: value for key, value in options.items() if key in HireOptions.__struct_fields__}
+    name, kind = options.get("name", "e"), options.get("kind", "code")
+    engine, model = options.get("engine", command()), options.get("model")
+    hire = hiring.Hire(name, kind, "x", model=model, flags=HireOptions(**flags), engine=engine)
+    with pytest.raises(UsageError, match=said):
+        hiring.spawn(crew.team, hire)
+    assert agents.spec(crew.agent(name)) is None
+
+
+def test_without_bubblewrap_an_engine_needs_the_users_word(user: Path, crew: Crew) -> None:
+    crew.environment["CREWBOARD_SANDBOX"] = "none"
+    with pytest.raises(NoSandboxError, match="no engine is started"):
+        spawn(crew, "e", "hello", kind="explore")
+    assignment = spawn(crew, "f", "[[force a.txt x; spawn exec sleep 1000; say done]]", unsafe_no_sandbox=True)
+    assert crew.answer(assignment).text == "done"
+    assert crew.see("f").unsafe
+    mark = process.mark(crew.pid("f"), process.start_ticks(crew.pid("f")))
+    assert process.descendants(crew.pid("f"))
+    crew.kill("f")
+    crew.wait_for("f", "crashed")
+
+    eventually(lambda: not any(is_given(pid, mark) for pid in process.parents()), "no process of the engine")
+
+
+def test_the_worker_of_an_engine_loads_no_sdk() -> None:
+    code = (
+        "import sys; import crewboard.worker.__main__, crewboard.worker.engine; "
+        "sys.exit('anthropic' in sys.modules or 'mcp' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-I", "-c", code], check=True)
