@@ -26,6 +26,10 @@ from typing import Any
 HOME = Path(os.environ["HOME"])
 SCRIPT = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 MODES = ("default", "acceptEdits", "plan", "auto")
+FLAGS = (
+    "no-load", "no-usage", "no-steering", "no-allow-once", "logged-out", "die-at-prompt", "cancels", "codex",
+    "declines", "stubborn",
+)  # fmt: skip
 MODES_OF_CODEX = ("read-only", "workspace-write", "agent", "agent-full-access")
 
 
@@ -83,6 +87,8 @@ class FakeEngine:
                         self.answered.notify_all()
             else:
                 self.answer(message)
+        if self.options.stubborn:
+            threading.Event().wait()
         os._exit(0)
 
     def answer(self, message: dict[str, Any]) -> None:
@@ -174,7 +180,7 @@ class FakeEngine:
         self.require_session(params)
         if self.options.no_steering:
             raise RefusedError(-32601, "Method not found")
-        if self.turn is None or not self.turn.is_alive():
+        if self.options.declines or self.turn is None or not self.turn.is_alive():
             if params["_meta"]["steering"]["idleBehavior"] != "promptRequired":
                 raise RefusedError(-32602, "unsupported idleBehavior")
             return {"outcome": "promptRequired", "reason": "noRunningTurn"}
@@ -376,16 +382,7 @@ def text(said: str) -> dict[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--hold", action="append", default=[])
-    for flag in (
-        "no-load",
-        "no-usage",
-        "no-steering",
-        "no-allow-once",
-        "logged-out",
-        "die-at-prompt",
-        "cancels",
-        "codex",
-    ):
+    for flag in FLAGS:
         parser.add_argument(f"--{flag}", action="store_true")
     FakeEngine(parser.parse_args()).serve()
 

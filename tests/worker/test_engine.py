@@ -19,7 +19,7 @@ from crewboard.errors import ExitCode, NoSandboxError, UsageError
 from crewboard.linux import process
 from crewboard.readmodel.activity import describe
 from crewboard.records.agents import HireOptions, Tokens
-from crewboard.records.events import Answer, EngineSession, Gate, Reply, Taken, ToolResult, ToolStart
+from crewboard.records.events import Answer, EngineSession, Gate, Offered, Reply, Taken, ToolResult, ToolStart
 from crewboard.records.team import Config, Rule
 from crewboard.store import agents, roster
 from tests.crew import Crew, eventually
@@ -68,6 +68,13 @@ def of(crew: Crew, name: str, kind: type[Any]) -> list[Any]:
 def processes(crew: Crew, name: str) -> list[int]:
     """Return all processes of an engine: those that were given its home."""
     return [pid for pid in process.parents() if is_given(pid, str(home(crew, name)))]
+
+
+def is_engine(pid: int) -> bool:
+    """Return True for the process of an engine, and none around it or below it."""
+    with contextlib.suppress(OSError):
+        return any(part.endswith(FAKE.name) for part in process.arguments(pid)[:4])
+    return False
 
 
 def is_given(pid: int, text: str) -> bool:
@@ -202,22 +209,26 @@ def test_a_plan_opens_the_project_and_not_before(crew: Crew) -> None:
         assert [each.open for each in of(crew, name, Gate)] == [False, True]
         assert told(crew, name).count("The plan is approved by operator") == 1
         (crew.root / "a.txt").unlink()
+        # The one that might not write has ended, although it does not by itself.
+        assert len([pid for pid in processes(crew, name) if is_engine(pid)]) == 1
         # The next assignment needs a plan of its own.
         more = messages.send(crew.team, name, "[[force a.txt again; say closed]]")
         assert crew.answer_to(name, more.id).text == "closed"
         assert not (crew.root / "a.txt").exists()
 
 
-@pytest.mark.parametrize("steers", [True, False])
-def test_mail_enters_a_turn_if_the_engine_takes_it(crew: Crew, steers: bool) -> None:
-    assignment = spawn(crew, "e", "[[say begin; wait here; say done]]", *([] if steers else ["--no-steering"]))
+@pytest.mark.parametrize("how", ["", "--no-steering", "--declines"])
+def test_mail_enters_a_turn_if_the_engine_takes_it(crew: Crew, how: str) -> None:
+    assignment = spawn(crew, "e", "[[say begin; wait here; say done]]", *([how] if how else []))
     at(crew, "e", "here")
     letter = messages.send(crew.team, "e", "one more thing")
-    if steers:
-        eventually(lambda: any(letter.id in each.texts for each in of(crew, "e", Taken)), "the letter being taken")
+    if how != "--no-steering":
+        event = Offered if how else Taken
+        eventually(lambda: any(letter.id in each.texts for each in of(crew, "e", event)), "the letter being sent")
     go(crew, "e", "here")
     first = crew.answer(assignment)
-    assert (letter.id in first.answers) is steers
+    # One that was declined is told in a turn of its own, before the answer.
+    assert (letter.id in first.answers) is (how != "--no-steering")
     crew.answer_to("e", letter.id)
     crew.wait_for_rest("e")
     assert told(crew, "e").count(f'id="{letter.id}"') == 1
@@ -277,11 +288,29 @@ def test_no_letter_is_lost_or_doubled_by_a_kill(crew: Crew, point: str, killed: 
     eventually(lambda: processes(crew, "e") == [], "no process of the engine")
 
 
+@pytest.mark.parametrize("killed", ["worker", "engine"])
+def test_a_letter_that_the_session_lacks_is_sent_again(crew: Crew, killed: str) -> None:
+    first = spawn(crew, "e", "[[say one]]", "--hold", "store")
+    at(crew, "e", "store")
+    go(crew, "e", "store")
+    crew.answer(first)
+    crew.wait_for_rest("e")
+    for mark in ("go-store", "at-store"):
+        (home(crew, "e") / mark).unlink()
+    # It is received, and never stored; the session has the letter before it.
+    second = messages.send(crew.team, "e", "[[say two]]")
+    kill(crew, killed, "store")
+    go(crew, "e", "store")
+    assert crew.answer_to("e", second.id).text == "two"
+    assert [told(crew, "e").count(f'id="{ident}"') for ident in (first.id, second.id)] == [1, 1]
+    assert [each.loaded for each in of(crew, "e", EngineSession)] == [False, True]
+
+
 def kill(crew: Crew, which: str, point: str) -> None:
     """Kill the engine, or its worker, at a point, and let it start again."""
     at(crew, "e", point)
     before = processes(crew, "e")
-    engine = [pid for pid in before if FAKE.name in " ".join(process.arguments(pid)[:4])]
+    engine = [pid for pid in before if is_engine(pid)]
     if which == "worker":
         crew.kill("e")
         crew.wait_for("e", "crashed")
