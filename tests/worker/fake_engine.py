@@ -316,13 +316,14 @@ class FakeEngine:
     def call(self, kind: str, title: str, given: dict[str, str], *, ask: bool) -> bool:
         ident = f"call-{os.getpid()}-{next(self.numbers)}"
         about: dict[str, Any] = {"toolCallId": ident, "title": title, "kind": kind}
-        if kind == "edit":
-            about["content"] = [
-                {"type": "diff", "path": given["file_path"], "oldText": "", "newText": given["content"]}
-            ]
         self.update("tool_call", **about, rawInput={}, status="pending")
         self.store("call", id=ident)
-        self.update("tool_call_update", toolCallId=ident, rawInput=given)
+        # The input comes in pieces, as the model writes it.
+        self.update("tool_call_update", toolCallId=ident, rawInput=dict([*given.items()][:1]))
+        if kind == "edit":
+            path, content = given["file_path"], given["content"]
+            about["content"] = [{"type": "diff", "path": path, "oldText": "", "newText": content}]
+        self.update("tool_call_update", **about, rawInput=given)
         if ask and not self.permitted({**about, "rawInput": given, "status": "pending"}):
             self.update("tool_call_update", toolCallId=ident, status="failed")
             return False
@@ -348,6 +349,10 @@ class FakeEngine:
         about: dict[str, Any] = {"toolCallId": ident, "title": "Approve Plan", "kind": "switch_mode"}
         self.update("tool_call", **about, rawInput={}, status="pending")
         self.store("call", id=ident)
+        if not self.options.codex:
+            # What was told of a call is not told again when it is asked for.
+            self.update("tool_call_update", toolCallId=ident, rawInput={"plan": plan})
+            about = {"toolCallId": ident}
         if not self.permitted({**about, "rawInput": {"plan": plan}, "status": "pending"}):
             self.update("tool_call_update", toolCallId=ident, status="failed")
             return False

@@ -185,6 +185,9 @@ def test_the_kernel_keeps_the_project_as_its_type_says(crew: Crew) -> None:
     assert crew.answer(reads).text == "done"
     assert crew.answer(writes).text == "done"
     assert (crew.root / "b.txt").read_text() == "x\n"
+    # What a call does is journalled when all of it is told.
+    assert of(crew, "writer", ToolStart)[0].input == {"path": "b.txt", "content": "x"}
+    assert of(crew, "writer", ToolStart)[0].file == "b.txt"
     assert not (crew.root / "a.txt").exists()
     assert "Read-only file system" in of(crew, "reader", ToolResult)[0].content
     assert [each.is_error for each in of(crew, "writer", ToolResult)] == [False, True, True]
@@ -207,7 +210,11 @@ def test_a_plan_opens_the_project_and_not_before(crew: Crew) -> None:
         assert crew.answer(assignment).text == "done"
         assert (crew.root / "a.txt").read_text() == "late\n"
         assert [each.open for each in of(crew, name, Gate)] == [False, True]
+        asked = [each.name for each in of(crew, name, ToolStart) if each.name != "write_file"]
+        assert asked == ["submit_plan", "submit_plan"]
         assert told(crew, name).count("The plan is approved by operator") == 1
+        # The turn that the approval ended is not counted as free.
+        assert crew.see(name).tokens.untold == 1
         (crew.root / "a.txt").unlink()
         # The one that might not write has ended, although it does not by itself.
         assert len([pid for pid in processes(crew, name) if is_engine(pid)]) == 1
@@ -238,6 +245,7 @@ def test_an_interrupt_cancels_the_turn_and_is_read(crew: Crew) -> None:
     assignment = spawn(crew, "e", "[[wait here; say after]]")
     at(crew, "e", "here")
     control.interrupt(crew.team, "e", "stop that")
+    eventually(lambda: "stop that" in told(crew, "e"), "the interrupt being read")
     go(crew, "e", "here")
     assert crew.answer(assignment).text == "after"
     assert "stop that" in told(crew, "e")

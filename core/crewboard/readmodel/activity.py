@@ -143,7 +143,8 @@ def _words(  # noqa: C901, PLR0911  one line for each kind of event
             pid = f", pid {event.pid}" if event.pid else ""
             return "start", f"run {event.run}{pid}, {event.model}"
         case BrokenReply():
-            return "stop", f"a reply broke off, and is not used: {event.usage.total} tokens"
+            unused = f"a reply broke off, and is not used: {event.usage.total} tokens"
+            return "stop", "a turn ended early, so its tokens were not told" if event.usage.untold else unused
         case ToolStart():
             return "tool", describe_call(event.name, event.input) + (" · not in its plan" if event.deviates else "")
         case ToolResult():

@@ -23,6 +23,7 @@ from crewboard.protocol import approvals, requests
 from crewboard.records.agents import Tokens
 from crewboard.records.base import JsonValue, first_line
 from crewboard.records.events import (
+    BrokenReply,
     EngineSession,
     Offered,
     Reply,
@@ -165,6 +166,7 @@ class EngineLife(Life):
                 inbox.take_in(self._run_state)
                 await self._take_turn(await self._ready())
             except _RestartError:
+                self._note_untold()
                 await self._end_engine()
             except Interrupted:
                 await self._cancel()
@@ -182,6 +184,7 @@ class EngineLife(Life):
     async def _fail_after(self, error: EngineGoneError) -> None:
         """End an engine that is gone. Fail the assignment if it ends again and again."""
         self._starts += 1
+        self._note_untold()
         log, ending = "", None
         if self._service is not None:
             await self._service.wait(_CLOSE_TIMEOUT)
@@ -274,6 +277,12 @@ class EngineLife(Life):
         if unsettled:
             found = [ident for ident, text in unsettled.items() if text.partition("\n")[0] in replayed]
             run_state.append(Taken(ts=run_state.now(), texts=found, looked_up=True))
+
+    def _note_untold(self) -> None:
+        """Journal that a turn ends whose tokens the engine will not tell."""
+        if self._prompt is not None:
+            run_state = self._run_state
+            run_state.append(BrokenReply(ts=run_state.now(), usage=Tokens(untold=1), model=self._filled.model))
 
     async def _end_engine(self) -> None:
         """End the engine with all that it started. The next turn starts it again."""
@@ -375,8 +384,11 @@ class EngineLife(Life):
     async def _hear(self, engine: Engine, heard: Update | Ask) -> None:
         if not isinstance(heard, Ask):
             self._take(heard)
-        elif heard.call.plan is not None:
-            await self._decide_plan(engine, heard, heard.call.plan)
+            return
+        known = self._turn.calls.get(heard.call.id)
+        plan = (known.merged(heard.call) if known is not None else heard.call).plan
+        if plan is not None:
+            await self._decide_plan(engine, heard, plan)
         else:
             await self._decide(engine, heard)
 
@@ -410,7 +422,7 @@ class EngineLife(Life):
         known = turn.calls.get(update.id)
         call = turn.calls[update.id] = known.merged(update) if known is not None else update
         is_over = call.status in ("completed", "failed")
-        if update.id not in turn.began and (call.input or call.diff or is_over or call.status == "in_progress"):
+        if update.id not in turn.began and (_is_whole(call) or is_over or call.status == "in_progress"):
             self._begin_call(call)
         if is_over and update.id in self._run_state.conversation.open_calls:
             self._end_call(call.id, call.output, is_error=call.status == "failed")
@@ -457,7 +469,8 @@ class EngineLife(Life):
         if call.kind == "execute" and (command := given.get("command")):
             return "bash", {"command": shlex.join(map(str, command)) if isinstance(command, list) else str(command)}
         if call.kind == "edit" and (call.diff is not None or path):
-            where, old, new = call.diff or (path, "", "")
+            texts = (str(given.get("old_string") or ""), str(given.get("new_string") or given.get("content") or ""))
+            where, old, new = call.diff or (path, *texts)
             where = self._below_workspace(where)
             if old or "old_string" in given:
                 return "edit_file", {"path": where, "old_text": old, "new_text": new}
@@ -530,6 +543,8 @@ class EngineLife(Life):
         """Answer a request for permission: by a rule, by the terms of the plan, or as the operator decides."""
         self._take_call(ask.call)
         call = self._turn.calls[ask.call.id]
+        if call.id not in self._turn.began:
+            self._begin_call(call)
         tool, arguments = self._as_ours(call)
         terms = self._run_state.conversation.terms
         rules = [
@@ -622,6 +637,13 @@ class EngineLife(Life):
         )  # fmt: skip
         role = delimit_data(spec.by, "role", "role", spec.role, self._run_state.conversation.key) if spec.role else ""
         return "\n\n".join(filter(None, (text, role)))
+
+
+def _is_whole(call: Call) -> bool:
+    """Return True if what a call does is told: its input may come in pieces, and a plan comes with its question."""
+    if call.kind == "edit":
+        return call.diff is not None or not {"content", "new_string"}.isdisjoint(call.input)
+    return bool(call.input) and call.kind != "switch_mode"
 
 
 def _drain(engine: Engine) -> str:
