@@ -103,7 +103,7 @@ _ANY = KnownEngine(
     needs_network=False,
     lacks=(
         "it was not tried", "its plan mode is not used", "what it costs is not counted",
-        "a session may be lost when it ends",
+        "after a crash its session may be lost, or it may be told a letter twice",
     ),
 )  # fmt: skip
 

@@ -18,7 +18,7 @@ from crewboard.commands import hire as hiring
 from crewboard.errors import ExitCode, NoSandboxError, UsageError
 from crewboard.linux import process
 from crewboard.readmodel.activity import describe
-from crewboard.records.agents import HireOptions, Tokens
+from crewboard.records.agents import HireOptions, Terms, Tokens
 from crewboard.records.events import Answer, EngineSession, Gate, Offered, Reply, Taken, ToolResult, ToolStart
 from crewboard.records.team import Config, Rule
 from crewboard.store import agents, roster
@@ -206,6 +206,8 @@ def test_a_plan_opens_the_project_and_not_before(crew: Crew) -> None:
         assert (second.payload["plan"], second.payload["revision"]) == ("Second.", 2)
         assert "Feedback: more tests" in told(crew, name)
         assert not (crew.root / "a.txt").exists()
+        with pytest.raises(UsageError, match="only a budget and steps"):
+            answers.approve(crew.team, second.id, terms=Terms(tools=["read_file"]))
         answers.approve(crew.team, second.id)
         assert crew.answer(assignment).text == "done"
         assert (crew.root / "a.txt").read_text() == "late\n"
@@ -394,6 +396,7 @@ def test_the_login_is_lent_and_the_home_is_its_own(user: Path, crew: Crew, monke
         ({"window": 16000}, "--window"),
         ({"plan": True}, "--plan"),
         ({"strict_plan": True}, "--strict-plan"),
+        ({"ask": True}, "--ask"),
         ({"budget": "$5"}, "does not tell what it costs"),
         ({"engine": "claude"}, "allow that with --network"),
         ({"engine": "claude", "network": True, "model": "opus"}, "--model"),

@@ -123,6 +123,11 @@ def check_terms(team: Team, name: str, plan: str, terms: Terms) -> Terms | None:
     spec = agents.spec(team.directory.agent(name))
     if spec is None:
         raise UsageError(f"{name} has no spec file, so terms for it cannot be checked; approve its plan without")
+    if spec.engine is not None and (terms.ask or terms.tools is not None or terms.network):
+        raise UsageError(
+            f"{name} works with the engine {spec.engine.name}, which asks for what it wants itself: of terms only a "
+            "budget and steps to hold can be given; nothing was changed"
+        )
     kind = agent_types.type_of(spec.type, spec.definition)
     known = agent_types.nameable_tools(kind, has_web=spec.flags.web)
     tools = None if terms.tools is None else _narrowed(terms.tools, name, known)

@@ -371,13 +371,15 @@ def _check_engine(team: Team, hire: Hire, kind: AgentType, engine: Engine) -> No
         "--window": flags.window is not None,
         "--max-reply": flags.max_reply is not None,
         "--strict-plan": flags.strict_plan,
+        # It decides by itself what it asks for: commands that only read, as it thinks, or nothing at all.
+        "--ask": flags.ask,
         "--plan": flags.plan and not known.plans,
     }
     if wrong := [option for option, is_given in without.items() if is_given]:
         raise UsageError(f"{hire.name} cannot have {', '.join(wrong)} with the engine {engine.name}; leave it out")
     if store_hosts.exist(team.directory):
         raise UsageError(f"{hire.name} cannot have an engine: this team has hosts, which start none")
-    if kind.name == LEAD or kind.only or kind.denied:
+    if kind.name == LEAD or kind.only or kind.denied or kind.asks:
         raise UsageError(f"an agent of type {kind.name} cannot have an engine, which has no tools of crewboard's")
     if known.needs_network and not flags.network:
         raise UsageError(
