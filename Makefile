@@ -42,7 +42,7 @@ BERNSTEIN := bernstein-3.23.0
 CCMANAGER := ccmanager-4.4.3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check lint words types imports docs claude ray live gateways llama screenshots bench peers format requirements package release clean
+.PHONY: help demo test test-long check lint words types imports docs claude ray live gateways llama screenshots recording bench peers format requirements package release clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -134,6 +134,9 @@ llama: $(STAMP) ## test with a real llama.cpp server on loopback and a tiny mode
 
 screenshots: $(STAMP) ## paint screenshots/
 	@$(BIN)/python -m tests.screenshots
+
+recording: $(STAMP) ## record the demo in a terminal: screenshots/demo.svg and demo.cast
+	@$(BIN)/python -m tests.recording
 
 # The page tells of missed goals too, so it is written in any case.
 bench: $(STAMP) ## measure against baselines, print a table, write docs/performance.md

@@ -1,10 +1,16 @@
 """Screenshots are the same in every run, so that a changed picture means a changed screen."""
 
+import json
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
+from tests.recording import HERE, animate
 from tests.screenshots import SHOTS, paint_all
+
+SVG = "{http://www.w3.org/2000/svg}"
+LONGEST_FILE = 1 << 20
 
 
 @pytest.mark.long
@@ -17,3 +23,33 @@ def test_two_runs_paint_the_same_pictures(tmp_path: Path) -> None:
         assert one.read_bytes() == other.read_bytes(), one.name
         assert "</svg>" in one.read_text()
         assert one.stat().st_size > 10_000
+
+
+def test_the_recording_shows_the_demo_and_asks_no_server_for_anything() -> None:
+    text = (HERE / "demo.svg").read_text()
+    shown = "".join(ET.fromstring(text).itertext())
+    for words in (
+        "killed by SIGKILL",
+        "is up again",
+        "PLAN",
+        "approved: fixer",
+        "QUESTION",
+        "answered: reviewer",
+        "6/6",
+    ):
+        assert words in shown
+    assert text.count("://") == text.count('xmlns="http://www.w3.org/2000/svg"') == 1
+    header, *printed = (HERE / "demo.cast").read_text().splitlines()
+    assert json.loads(header)["version"] == 2
+    times = [json.loads(line)[0] for line in printed]
+    assert times == sorted(times)
+    assert max(len(text.encode()), (HERE / "demo.cast").stat().st_size) < LONGEST_FILE
+
+
+def test_a_row_that_stays_is_drawn_once_and_each_screen_has_its_time() -> None:
+    drawn = ET.fromstring(animate([(0.0, ("<text>a</text>", "<text>b</text>")), (1.0, ("<text>a</text>", ""))]))
+    assert [each.text for each in drawn.iter(f"{SVG}text")] == ["a", "b"]
+    assert [len(each.findall(f"{SVG}use")) for each in drawn.iter(f"{SVG}g") if each.get("class") == "f"] == [2, 1]
+    style = "".join(each.text or "" for each in drawn.iter(f"{SVG}style"))
+    assert "@keyframes k0{0.000%{visibility:visible}20.000%{visibility:hidden}}" in style
+    assert "animation-duration:5.00s" in style
