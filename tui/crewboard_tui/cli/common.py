@@ -199,6 +199,12 @@ def _profiles(_: TeamDirectory) -> list[str]:
     return list(profiles.load(profiles.folder(os.environ)).profiles)
 
 
+def _engines(_: TeamDirectory) -> list[str]:
+    from crewboard import engines
+
+    return [*engines.KNOWN, engines.OTHER]
+
+
 def _requests(team: TeamDirectory) -> list[str]:
     from crewboard.protocol import requests
 
@@ -220,6 +226,7 @@ complete_request = completer(_requests)
 complete_task = completer(_tasks)
 complete_agent_type = completer(_agent_types)
 complete_profile = completer(_profiles)
+complete_engine = completer(_engines)
 
 agent_name = click.argument("name", shell_complete=complete_agent)
 request_id = click.argument("ident", metavar="ID", shell_complete=complete_request)

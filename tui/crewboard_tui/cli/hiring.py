@@ -123,7 +123,10 @@ def _hire_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Assign this task to the agent; it needs no prompt then.",
 )
 @click.option(
-    "--engine", metavar="E", help="Let this program do its work: claude, codex, acp:COMMAND (`crewboard engines`)."
+    "--engine",
+    metavar="E",
+    shell_complete=common.complete_engine,
+    help="Let this program do its work: claude, codex, acp:COMMAND (`crewboard engines`).",
 )
 @click.option("--base", metavar="REF", help="Begin that checkout at this commit, branch or tag, and not at HEAD.")
 @click.option("--no-wait", is_flag=True, help="Refuse (75) where a cap of the team would make it wait.")
