@@ -97,7 +97,7 @@ MESSAGES = (
     ),
     Entry("messages", "a list", "sets the line aside", set_aside(b"[1, 2, 3]")),
     Entry(
-        "messages", "a message without an id", "sets the line aside", set_aside(line("m").replace(b'"id": "m", ', b""))
+        "messages", "a message without an id", "takes it", taken(line("m", "text").replace(b'"id": "m", ', b""), "text")
     ),
     Entry("messages", "an id of 65 characters", "sets the line aside", set_aside(line("x" * 65))),
     Entry(

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -148,6 +149,46 @@ def test_lines_of_other_programs_are_messages(directory: TeamDirectory) -> None:
     assert contents(directory) == ["plain", "tabs\t", "ours", "last"]
 
 
+SHORT: dict[str, tuple[dict[str, Any], float]] = {
+    "epoch seconds": ({"timestamp": 1764225000.5}, 1764225000.5),
+    "ts and empty metadata": ({"ts": 1764225001, "metadata": {}}, 1764225001),
+    "ISO 8601, and a recipient": ({"timestamp": "2026-11-27T06:00:00Z", "to": "somewhere"}, 1795759200),
+    "milliseconds, and unknown fields": ({"timestamp": 1764225001123, "summary": "what it says"}, 1764225001.123),
+    "a number as text, and an empty time": ({"ts": None, "timestamp": "1764225001.25"}, 1764225001.25),
+}
+
+
+@pytest.mark.parametrize("form", SHORT)
+def test_short_forms_of_other_programs_are_delivered_once(directory: TeamDirectory, form: str) -> None:
+    fields, ts = SHORT[form]
+    said = json.dumps({"type": "message", "from": "alice", "content": "hello", **fields}).encode() + b"\n"
+    append(directory.inbox("scout"), said + said)
+    one, two = mailbox.read(directory, "scout").messages
+    assert (one.from_, one.to, one.type, one.content, one.ts) == ("alice", "scout", "message", "hello", ts)
+    assert one.metadata == {"other_program": True}
+    assert (one.id, two.id) == tuple(message.id for message in mailbox.read(directory, "scout").messages)
+    assert one.id != two.id
+    assert damage(directory) == 0
+
+
+@pytest.mark.parametrize("fields", [{}, {"timestamp": "yesterday"}])
+def test_a_short_form_without_a_time_has_the_time_of_intake(directory: TeamDirectory, fields: dict[str, str]) -> None:
+    append(
+        directory.inbox("scout"),
+        json.dumps({"type": "message", "from": "a", "content": "x", **fields}).encode() + b"\n",
+    )
+    before = time.time()
+    (message,) = mailbox.read(directory, "scout").messages
+    assert before <= message.ts <= time.time()
+
+
+@pytest.mark.files_only("half a line is only in a file")
+def test_a_short_form_behind_half_a_line_is_delivered(directory: TeamDirectory) -> None:
+    append(directory.inbox("scout"), line("torn")[:40] + b'{"type": "message", "from": "a", "content": "short"}\n')
+    assert contents(directory) == ["short"]
+    assert damage(directory) == 1
+
+
 @pytest.mark.parametrize("blank", [b"", b" ", b"\t", b"\r"])
 def test_empty_lines_are_ignored(directory: TeamDirectory, blank: bytes) -> None:
     append(directory.inbox("scout"), blank + b"\n" + line("a") + b"\r\n" + blank + b"\n")
@@ -169,7 +210,8 @@ DAMAGED = {
     "html": b"<html><body>502 Bad Gateway</body></html>",
     "a list": b"[1, 2]",
     "null": b"null",
-    "no id": b'{"ts": 1, "from": "a", "to": "scout", "type": "message", "content": "x"}',
+    "no author": b'{"ts": 1, "to": "scout", "type": "message", "content": "x"}',
+    "short, of another version": b'{"v": 2, "ts": 1, "from": "a", "type": "message", "content": "x"}',
     "other version": line("v", v=2),
     "wrong author": line("w", **{"from": "../../etc/passwd"}),
     "time of another world": line("x", ts=1e18),

@@ -1,6 +1,7 @@
 """Messages: the lines of a mailbox."""
 
 import contextlib
+from datetime import datetime
 from typing import Annotated, Literal
 
 from msgspec import Meta, ValidationError, field
@@ -15,6 +16,12 @@ STARTS_WORK = frozenset({"message", "broadcast", "interrupt", "result", "error",
 
 ASKS_FOR_REVIEW = frozenset({"plan_approval_request", "task_review_request"})
 """Types that enter the conversation of an agent and start work. Their text stands behind the id of the request."""
+
+OTHER_PROGRAM = "other_program"
+"""Key in the metadata of a message that another program wrote in a short form."""
+
+_MILLISECONDS = 1e11
+"""A time from this number on counts milliseconds, as JavaScript does. In seconds it is in the year 5138."""
 
 RETRY = "Your last assignment ended with an error. Try again."
 """What an agent is told when it is to try again."""
@@ -90,6 +97,11 @@ class Message(Record, kw_only=True):
         return self.metadata.get("plan_required") is True
 
     @property
+    def is_foreign(self) -> bool:
+        """Return True if another program wrote it in a short form."""
+        return self.metadata.get(OTHER_PROGRAM) is True
+
+    @property
     def attachments(self) -> list[Media]:
         """Return its images and documents. Anything else in their place, from another program, is left out."""
         named = self.metadata.get("attachments")
@@ -108,3 +120,46 @@ class Message(Record, kw_only=True):
     def enters(self) -> bool:
         """Return True if it enters the conversation at all."""
         return self.starts_work or self.type in JOINS_NEXT_TURN
+
+
+class ShortMessage(Record, kw_only=True):
+    """A line that another program wrote in one of the common short forms (docs/reference/messages.md)."""
+
+    v: Literal[1] = 1
+    id: Annotated[str, Meta(min_length=1, max_length=MAX_MESSAGE_ID)] | None = None
+    from_: Name = field(name="from")
+    to: str = ""
+    type: str
+    content: str
+    timestamp: float | str | None = None
+    ts: float | str | None = None
+    metadata: dict[str, JsonValue] | None = None
+
+    def __post_init__(self) -> None:
+        """Check how deeply the metadata is nested."""
+        check_depth(self.metadata, "metadata: ")
+
+    def complete(self, ident: str, to: str, now: float) -> Message:
+        """Return the message to `to`, with `ident` and `now` where it has no id and no time."""
+        return Message(
+            id=self.id or ident,
+            ts=next((at for at in (_seconds(self.ts), _seconds(self.timestamp)) if at is not None), now),
+            from_=self.from_,
+            to=to,
+            type=self.type,
+            content=self.content,
+            metadata={**(self.metadata or {}), OTHER_PROGRAM: True},
+        )
+
+
+def _seconds(time: float | str | None) -> float | None:
+    """Return a time as epoch seconds; None if there is none, or none that can be read."""
+    at: float | None = None
+    if isinstance(time, str):
+        with contextlib.suppress(ValueError, OverflowError):
+            at = datetime.fromisoformat(time.strip()).timestamp()
+        with contextlib.suppress(ValueError):
+            at = float(time)
+    else:
+        at = time
+    return at / 1000 if at is not None and at >= _MILLISECONDS else at

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from crewboard.errors import BadDataError, UsageError
 from crewboard.records.base import JsonValue
-from crewboard.records.messages import Message
+from crewboard.records.messages import Message, ShortMessage
 from crewboard.store import codec
 from crewboard.store.layout import TeamDirectory
 
@@ -163,7 +163,7 @@ def read(
         batch.offset = end
         if quoted and (line is None or quoted not in line):
             continue
-        message = _parse_line(line, end, batch)
+        message = _parse_line(name, line, end, batch)
         if message is not None and kind in (None, message.type) and message.id not in known and message.id not in seen:
             seen.add(message.id)
             batch.entries.append((message, end))
@@ -175,24 +175,33 @@ def size(team: TeamDirectory, name: str) -> int:
     return team.inbox(name).size()
 
 
-def _parse_line(line: bytes | None, end: int, batch: Batch) -> Message | None:
+def _parse_line(name: str, line: bytes | None, end: int, batch: Batch) -> Message | None:
     """Return the message on a line, None for an empty or damaged one; record damage in `batch`."""
     if line is not None and not line.strip():
         return None
     try:
-        return _parse_message(line)
+        return _parse_message(name, line, end)
     except BadDataError:
         batch.damaged_ends.append(end)
-        return _recover_message(line)
+        return _recover_message(name, line, end)
 
 
-def _parse_message(line: bytes | None) -> Message:
+def _parse_message(name: str, line: bytes | None, end: int) -> Message:
     if line is None or len(line) > MAX_MESSAGE:
         raise BadDataError(f"a line longer than {MAX_MESSAGE} bytes")
-    return codec.decode(line, Message)
+    try:
+        return codec.decode(line, Message)
+    except BadDataError as error:
+        try:
+            short = codec.decode(line, ShortMessage)
+            # At the same place with the same text it is the same message, however often it is read.
+            whole = short.complete(derived_id(name, end, short.content), name, time.time())
+            return codec.decode(codec.encode(whole), Message)
+        except BadDataError:
+            raise error from None
 
 
-def _recover_message(line: bytes | None) -> Message | None:
+def _recover_message(name: str, line: bytes | None, end: int) -> Message | None:
     """Return the whole message that another program appended to half a line, or None.
 
     `send` terminates a line that a killed writer left unfinished; other programs append directly after it.
@@ -203,7 +212,7 @@ def _recover_message(line: bytes | None) -> Message | None:
         if start < 0:
             return None
         try:
-            return _parse_message(line[start:] if line is not None else None)
+            return _parse_message(name, line[start:] if line is not None else None, end)
         except BadDataError:
             continue
     return None

@@ -146,7 +146,7 @@ def inbox(session: Session, name: str, limit: int | None, before: str | None, ev
 
     def show(letter: MessageView) -> None:
         message = letter.message
-        times = f"sent {clock(message.ts)}"
+        times = f"{'from another program · ' if message.is_foreign else ''}sent {clock(message.ts)}"
         if not person_reads:
             times += f" · picked up {clock(letter.picked_up_at)} · in turn {clock(letter.entered_turn_at)}"
         say(f"{message.from_} → {message.to} · {message.type} · {times}")

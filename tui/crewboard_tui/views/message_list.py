@@ -287,7 +287,8 @@ def message_body(letter: MessageView, now: float, width: int, void: str | None =
     kind = mail.verb(message).rstrip(" :")
     sender, recipient = map(display_name, (message.from_, message.to))
     head = f"{sender} → {recipient}{' · ' if kind else ''}{kind}"
-    times = [f"sent {format_moment(message.ts, now)}"]
+    times = ["from another program"] if message.is_foreign else []
+    times.append(f"sent {format_moment(message.ts, now)}")
     if letter.picked_up_at is not None:
         times.append(f"picked up {format_moment(letter.picked_up_at, now)}")
     if letter.entered_turn_at is not None:
