@@ -143,6 +143,16 @@ def test_background_returns_with_the_process(shared: Cli) -> None:
     assert agent_of(shared, "backer")["pid"] == hired["pid"]
 
 
+def test_a_foreground_spawn_waits_no_longer_than_its_timeout(shared: Cli, shared_directory: TeamDirectory) -> None:
+    late = shared(*spawn("slow", "explore", "ask the operator: tabs or spaces?"), "--timeout", "0.05")
+    assert late.code == 75
+    assert "slow has no result after 0.05 s and keeps working" in late.err
+    assert "`crewboard wait slow --until idle,exited` waits on" in late.err
+    assert shared("answer", asked_by(shared_directory, "slow").id, "spaces").code == 0
+    assert shared("wait", "slow", "--until", "idle", "--timeout", "30").code == 0
+    shared(*spawn("slow", "explore", "Hello", "--background"), "--timeout", "5").refused(2, "--background or --timeout")
+
+
 def test_ctrl_c_detaches_and_the_agent_goes_on(shared: Cli, shared_directory: TeamDirectory) -> None:
     following = shared.start(*spawn("asker", "explore", "ask the operator: tabs or spaces?"))
     question = asked_by(shared_directory, "asker")

@@ -304,8 +304,19 @@ def test_a_purge_names_all_agents_with_unmerged_work(home: Home) -> None:
     for name in ("ann", "bob"):
         work(home, name)
     Inside(home.root)("team", "delete", "default", "--purge").refused(
-        2, "ann has unmerged work", "bob has unmerged work"
+        2, "ann has unmerged work", "bob has unmerged work", "crewboard team delete default --purge --discard"
     )
+
+
+def test_a_purge_that_discards_names_what_it_throws_away(home: Home) -> None:
+    work(home)
+    cli = Inside(home.root)
+    cli("team", "delete", "default", "--discard").refused(2, "--discard goes with --purge")
+    ran = cli("team", "delete", "default", "--now", "--purge", "--discard")
+    assert ran.code == 0
+    assert "bob has unmerged work in 3 files (+2 -2), which is thrown away" in ran.err
+    assert refs(home) == []
+    assert not home.directory.path.exists()
 
 
 @pytest.mark.long

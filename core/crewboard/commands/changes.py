@@ -571,18 +571,26 @@ def require_merged(team: Team, names: list[str]) -> None:
         UsageError: Some have unmerged work; the message names all of them, and says how to go on.
     """
     problems = []
-    for name in names:
+    for name, what in unmerged_work(team, names).items():
         keep, drop = (command_for(team, each) for each in (f"merge {name}", f"discard {name} --yes"))
+        problems.append(f"{what}: `{keep}` keeps it, `{drop}` throws it away")
+    if problems:
+        raise UsageError("; ".join(problems))
+
+
+def unmerged_work(team: Team, names: list[str]) -> dict[str, str]:
+    """Return a sentence about the unmerged work of each agent that has some, or may have."""
+    told = {}
+    for name in names:
         try:
             left = unmerged(team, name)
         except CrewboardError as error:
-            problems.append(f"it is unknown whether {name} has unmerged work: {error}; `{drop}` throws it away")
+            told[name] = f"it is unknown whether {name} has unmerged work ({error})"
             continue
         if left is not None:
             counts = f"{counted(len(left.files), 'file')} (+{left.added} -{left.removed})"
-            problems.append(f"{name} has unmerged work in {counts}: `{keep}` keeps it, `{drop}` throws it away")
-    if problems:
-        raise UsageError("; ".join(problems))
+            told[name] = f"{name} has unmerged work in {counts}"
+    return told
 
 
 def discard(team: Team, name: str) -> str | None:

@@ -176,20 +176,21 @@ def remove(team: Team, name: str) -> Path:
     return team.directory.path / aside.name
 
 
-def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
+def delete(team: Team, *, now: bool = False, purge: bool = False, discard: bool = False) -> None:
     """End every worker of a team: ask all at the same time, then kill those that still run after `DELETE_TIMEOUT`.
 
     The files stay unless `purge`. Earlier deaths and failed starts no longer need the operator.
 
     Raises:
-        UsageError: With `purge`, an agent has unmerged work.
+        UsageError: With `purge` and without `discard`, an agent has unmerged work.
         TryLaterError: A worker, with `purge` a host, or the supervisor is still running.
         UntrustedError: The team is foreign.
     """
     team.directory.require_adopted()
     if purge:
-        require_purgeable(team)
-    team.note("delete", detail=", ".join(word for word, given in (("now", now), ("purge", purge)) if given))
+        require_purgeable(team, discard=discard)
+    given = {"now": now, "purge": purge, "discard": discard}
+    team.note("delete", detail=", ".join(word for word, is_given in given.items() if is_given))
     supervisor_client.request_exit(team.directory)
     names = all_agents(team)
     # Before, because a queued agent may begin when another one ends; and after, because one that crashed may restart.
@@ -211,8 +212,15 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
         team.directory.purge()
 
 
-def require_purgeable(team: Team) -> None:
-    """Refuse to remove unmerged work, or what hosts still use.
+def unmerged_work(team: Team) -> list[str]:
+    """Return a sentence about the unmerged work of each agent that has some, or may have."""
+    from crewboard.commands import changes
+
+    return list(changes.unmerged_work(team, all_agents(team)).values())
+
+
+def require_purgeable(team: Team, *, discard: bool = False) -> None:
+    """Refuse to remove unmerged work, unless it is to be discarded, or what hosts still use.
 
     Raises:
         UsageError: An agent has unmerged work.
@@ -220,7 +228,12 @@ def require_purgeable(team: Team) -> None:
     """
     from crewboard.commands import changes
 
-    changes.require_merged(team, all_agents(team))
+    if not discard:
+        try:
+            changes.require_merged(team, all_agents(team))
+        except UsageError as error:
+            every = command_for(team, f"team delete {team.directory.path.name} --purge --discard")
+            raise UsageError(f"{error}; `{every}` throws all of it away") from None
     if up := [name for name in sorted(team.directory.hosts.names()) if store_hosts.is_up(team.directory, name)]:
         raise TryLaterError(
             f"the host{'s' if len(up) > 1 else ''} {', '.join(up)} {'are' if len(up) > 1 else 'is'} up; end "

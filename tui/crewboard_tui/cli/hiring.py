@@ -20,6 +20,7 @@ from crewboard import (
     Hire,
     HireOptions,
     Team,
+    TryLaterError,
     UsageError,
     agent_types,
     endpoint,
@@ -116,6 +117,12 @@ def _hire_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--background", is_flag=True, help="Return as soon as the worker is up.")
 @click.option(
+    "--timeout",
+    type=common.seconds,
+    metavar="S",
+    help="Wait S seconds at most for the result (exit 75); the agent keeps working.",
+)
+@click.option(
     "--task",
     type=common.task_id,
     metavar="ID",
@@ -142,6 +149,7 @@ def spawn(
     name: str,
     profile: str | None,
     background: bool,
+    timeout: float | None,
     no_wait: bool,
     engine: str | None,
     as_json: bool,
@@ -159,6 +167,8 @@ def spawn(
 
     Example: crewboard spawn fixer2 --profile fixer --task 4
     """
+    if background and timeout is not None:
+        raise UsageError("give either --background or --timeout: in the background there is nothing to wait for")
     saved = commands_profiles.find(_profiles_folder(), profile) if profile is not None else None
     # First, because no option that is missing would help there.
     roster.require_own_agents(context.obj.team.directory)
@@ -178,7 +188,7 @@ def spawn(
     if background:
         _spawn_in_background(team, hire, as_json=as_json)
     else:
-        context.exit(spawn_and_follow(team, hire, as_json=as_json))
+        context.exit(spawn_and_follow(team, hire, timeout=timeout, as_json=as_json))
 
 
 def tell_of_server(team: Team) -> None:
@@ -665,14 +675,20 @@ class Following:
     assignment: Assignment
     follower: Follower
     typed: CommandLine
+    timeout: float | None = None
     told: set[str] = field(default_factory=set)
     look_again: float = 0
     place: str = ""
     waits_until: float = 0
 
     def run(self) -> Answer | Exit | None:
-        """Wait for the answer, or for the run to end without one. Return None if the worker vanished."""
+        """Wait for the answer, or for the run to end without one. Return None if the worker vanished.
+
+        Raises:
+            TryLaterError: The time is over.
+        """
         gone_at: float | None = None
+        began = time.monotonic()
         while True:
             ended = self.follower.ended()
             events = self._read()
@@ -692,6 +708,13 @@ class Following:
                 supervisor_client.wake_supervisor(self.team.directory)
             elif time.monotonic() - gone_at > BURIED_WITHIN:
                 return None
+            if self.timeout is not None and time.monotonic() - began >= self.timeout:
+                name = self.assignment.agent
+                raise TryLaterError(
+                    f"{name} has no result after {self.timeout:g} s and keeps working; "
+                    f"`{self.typed(f'wait {name} --until idle,exited')}` waits on, "
+                    f"`{self.typed(f'stop {name}')}` stops it"
+                )
             time.sleep(POLL_INTERVAL)
 
     def _stay_queued(self, waits: str) -> None:
@@ -749,15 +772,28 @@ def _tells_result(event: Event) -> bool:
     return isinstance(event, Sent) and event.message.type in ("result", "error")
 
 
-def spawn_and_follow(team: Team, hire: Hire, *, as_json: bool) -> int:
+def spawn_and_follow(team: Team, hire: Hire, *, timeout: float | None = None, as_json: bool) -> int:
     """Hire an agent, wait for its answer, print it and return the exit code."""
     # Before any file path is built from the name.
     check_agent(hire.name, hire.type)
-    return follow(team, hire.name, lambda: commands_hire.spawn(team, hire), once=hire.flags.once, as_json=as_json)
+    start = partial(commands_hire.spawn, team, hire)
+    return follow(team, hire.name, start, once=hire.flags.once, timeout=timeout, as_json=as_json)
 
 
-def follow(team: Team, name: str, start: Callable[[], Assignment], *, once: bool, as_json: bool) -> int:
-    """Call `start` to give the agent `name` work, wait for the answer, print it and return the exit code."""
+def follow(
+    team: Team,
+    name: str,
+    start: Callable[[], Assignment],
+    *,
+    once: bool,
+    timeout: float | None = None,
+    as_json: bool,
+) -> int:
+    """Call `start` to give the agent `name` work, wait for the answer, print it and return the exit code.
+
+    Raises:
+        TryLaterError: There was no answer `timeout` seconds after the agent got the work. It keeps working.
+    """
     follower, typed = Follower(team.directory.agent(name), "", 0), CommandLine.of(team)
     try:
         assignment = start()
@@ -767,7 +803,7 @@ def follow(team: Team, name: str, start: Callable[[], Assignment], *, once: bool
         tell_new_skills(team)
         tell_of_model(team, name)
         follower.ident, follower.run = assignment.id, assignment.run
-        outcome = Following(team, assignment, follower, typed).run()
+        outcome = Following(team, assignment, follower, typed, timeout).run()
         if once and isinstance(outcome, Answer):
             wait_until(lambda: not leases.is_held(follower.agent.lease), BURIED_WITHIN)
     except KeyboardInterrupt:

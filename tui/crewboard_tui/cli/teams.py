@@ -26,7 +26,7 @@ from crewboard.store.layout import AgentDirectory, TeamDirectory, team_directori
 from crewboard.store.roster import find_team
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import LazyGroup, Session, as_json, note, say, say_json, table
-from crewboard_tui.render.sanitize import is_revealing
+from crewboard_tui.render.sanitize import is_revealing, safe_line
 
 
 @click.group(
@@ -321,26 +321,31 @@ def _approved(agent: AgentDirectory, kind: AgentType | None, asked: list[Request
 @click.argument("name", shell_complete=common.complete_team)
 @click.option("--now", is_flag=True, help="Do not ask: end all workers and everything that they started.")
 @click.option("--purge", is_flag=True, help="Delete the team's files as well.")
+@click.option("--discard", is_flag=True, help="With --purge, also throw away work that is not merged.")
 @as_json
 @click.pass_obj
-def delete(session: Session, name: str, now: bool, purge: bool, as_json: bool) -> None:
+def delete(session: Session, name: str, now: bool, purge: bool, discard: bool, as_json: bool) -> None:
     """End all workers of the team NAME.
 
     All are asked at once; those still running after 10 s are ended with everything that they started. The files
-    stay unless you use --purge.
+    stay unless you use --purge. That is refused, with a list, while agents have work that is not merged.
     """
+    if discard and not purge:
+        raise UsageError("--discard goes with --purge: without it, the work stays")
     directory = find_team(session.root, check_team(name))
     if directory is None:
         raise UsageError(f"there is no team {name!r} in {session.root}")
     directory.require_adopted()
     team = Team(directory)
     if purge:
-        stop.require_purgeable(team)
+        stop.require_purgeable(team, discard=discard)
     alive = _describe(directory)["alive"]
     if alive:
         note(f"ends {counted(alive, 'worker')} of the team {name}")
     names = stop.all_agents(team) if purge else []
-    stop.delete(team, now=now, purge=purge)
+    for lost in stop.unmerged_work(team) if discard else ():
+        note(f"{safe_line(lost)}, which is thrown away")
+    stop.delete(team, now=now, purge=purge, discard=discard)
     common.note_left_branches(team, names)
     if as_json:
         say_json({"name": name, "ended": alive, "purged": purge})
