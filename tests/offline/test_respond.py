@@ -168,6 +168,47 @@ def test_a_rejected_plan_is_revised_with_the_exact_feedback(new_agent: NewAgent,
     assert (tmp_path / "made.txt").exists()
 
 
+@pytest.mark.parametrize(
+    ("feedback", "files"),
+    [
+        ("Name it other.txt.", {"other.txt": "hi"}),
+        ("Create a file other.txt containing bye", {"other.txt": "bye"}),
+        ("Make it nicer.", {"made.txt": "hi"}),
+    ],
+)
+def test_feedback_on_a_plan_is_obeyed(
+    new_agent: NewAgent, tmp_path: Path, feedback: str, files: dict[str, str]
+) -> None:
+    worker = new_agent(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [rejected(feedback), APPROVED]})
+    worker.ask("Create a file made.txt containing hi")
+    assert worker.used == ["submit_plan", "submit_plan", "write_file"]
+    revised = worker.calls[1][1]
+    assert revised["files"] == list(files)
+    assert ("My phrasebook cannot follow this" in revised["plan"]) is ("made.txt" in files)
+    assert {path.name: path.read_text() for path in tmp_path.glob("*.txt")} == files
+
+
+@pytest.mark.parametrize(
+    "edited",
+    ["# Plan\n\n> Create a file other.txt containing bye\n\nNothing else.", "Create a file other.txt containing bye"],
+)
+def test_edits_of_a_plan_are_obeyed(new_agent: NewAgent, tmp_path: Path, edited: str) -> None:
+    approved = f"{APPROVED}\nThe plan was edited. Carry out this version:\n{edited}"
+    worker = new_agent(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [approved]})
+    answer = worker.ask("Create a file made.txt containing hi")
+    assert worker.used == ["submit_plan", "write_file"]
+    assert {path.name: path.read_text() for path in tmp_path.glob("*.txt")} == {"other.txt": "bye"}
+    assert "approved with changes. I wrote other.txt." in answer
+
+
+def test_a_plan_edited_to_what_is_unknown_changes_nothing(new_agent: NewAgent, tmp_path: Path) -> None:
+    approved = f"{APPROVED}\nThe plan was edited. Carry out this version:\n> Make the moss greener"
+    worker = new_agent(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [approved]})
+    assert "changed nothing" in worker.ask("Create a file made.txt containing hi")
+    assert worker.used == ["submit_plan"]
+    assert not list(tmp_path.glob("*.txt"))
+
+
 def test_a_task_unknown_to_every_rule_still_gets_a_required_plan(new_agent: NewAgent) -> None:
     worker = new_agent(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [APPROVED]})
     assert "The plan is approved. Nothing in it is in my phrasebook" in worker.ask("Make the moss greener")

@@ -127,6 +127,13 @@ def test_fixer_revises_a_rejected_plan_as_often_as_it_takes(new_agent: NewAgent,
     assert fixer.used.count("edit_file") == 1
 
 
+def test_fixer_writes_the_line_as_its_plan_was_edited(new_agent: NewAgent, project: Path) -> None:
+    line = 'files = sorted(self.folder.glob("*.md"), key=lambda path: int(path.stem), reverse=bool(1))'
+    edited = f"{APPROVED}\nThe plan was edited. Carry out this version:\n# Sort\n\n```diff\n- files = x\n+ {line}\n```"
+    hired(new_agent, project, "fixer", submit_plan=[edited]).ask(AGENTS["fixer"].prompt)
+    assert f"        {line}\n" in (project / "inkpot/store.py").read_text()
+
+
 def test_fixer_says_so_when_it_could_not_do_it(new_agent: NewAgent, project: Path) -> None:
     store = project / "inkpot/store.py"
     store.write_text(store.read_text().replace("path.stem, reverse", "int(path.stem), reverse"))

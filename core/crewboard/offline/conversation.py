@@ -224,6 +224,18 @@ def _about(done: Done) -> str:
     return f"{path} has {_line_count(done)} lines, and begins: “{first}”.{holds}"
 
 
+def _edited(done: Done) -> str:
+    """Return the plan as who approved it edited it, or nothing."""
+    return done.text.partition("\nThe plan was edited. Carry out this version:\n")[2].strip()
+
+
+def _added(done: Done) -> str:
+    """Return the line that an approved plan adds, or the one that it removes if an edit took that out."""
+    plan = str(done.input.get("plan", ""))
+    old, new = (re.findall(rf"(?m)^\{mark} (.*)", text) for mark, text in (("-", plan), ("+", _edited(done) or plan)))
+    return next(iter([*new, *old]), "")
+
+
 VIEWS: dict[str, Callable[[Done], str]] = {
     "text": lambda done: done.text.strip(),
     "line": lambda done: " ".join(first_line(done.text, len(done.text)).split()),
@@ -234,6 +246,8 @@ VIEWS: dict[str, Callable[[Done], str]] = {
     "count": lambda done: str(len(entries(done))) if done.ok else "unknown",
     "list": lambda done: bullets(entries(done)),
     "feedback": lambda done: (_FEEDBACK.findall(done.text) or [done.text])[0].strip(),
+    "edited": _edited,
+    "added": _added,
     "answer": lambda done: done.text.partition(": ")[2].strip() or done.text.strip(),
     "about": _about,
 }

@@ -56,6 +56,14 @@ _MOST_EXAMPLES = 6
 _APPROVED = re.compile(r"\bplan\b[^\n]*\bapproved\b", re.IGNORECASE)
 
 
+class _RevisedError(Exception):
+    """A plan was approved that says another task than the one that is being carried out."""
+
+    def __init__(self, task: str) -> None:
+        super().__init__(task)
+        self.task = task
+
+
 @dataclass
 class _Work:
     """The `item` of mail being worked on, the calls on record `left` for its steps, and those they were fed with."""
@@ -106,23 +114,42 @@ class _Work:
         """Submit a plan for the item, again after each rejection; return the last result of submit_plan.
 
         `first` is the call that needs the plan. If it is a command, the plan lists it.
+
+        Raises:
+            _RevisedError: The approved plan says another task, by the feedback or the edits of who approved it.
         """
-        quoted = re.sub("(?m)^", "> ", self.item.text.strip())
-        # The line that stands for the plan is its first one, so that names the task.
-        title = self.item.text.strip().partition("\n")[0].strip("# ") or "Plan"
-        text = f"# {title}\n\nThe task, word for word:\n\n{quoted}\n\nI do what it says and nothing else."
+        task, revisions = self.item.text.strip(), ""
         while True:
+            is_new = task != self.item.text.strip()
+            runs = [order.words["command"] for order in _orders(self.talk, task) if is_new and "command" in order.words]
+            if first is not None and first.tool == "bash" and not is_new:
+                runs = [str(first.input["command"])]
+            # The line that stands for the plan is its first one, so that names the task.
+            title = task.partition("\n")[0].strip("# ") or "Plan"
+            told = f"The task, {'revised' if is_new else 'word for word'}:\n\n{_quoted(task)}"
             plan: dict[str, object] = {
-                "plan": text,
-                "files": paths_in(self.item.text),
-                "commands": [first.input["command"]] if first is not None and first.tool == "bash" else [],
+                "plan": f"# {title}\n\n{told}\n\nI do what it says and nothing else.{revisions}",
+                "files": paths_in(task),
+                "commands": runs,
                 "risk": "Low: only what is named.",
             }
             done = yield Call("submit_plan", plan, say="Here is my plan.")
+            if done.ok and (edited := fill("{submit_plan:edited}", [done])):
+                # The first quotation is the task; without one, all is.
+                task = "\n".join(re.findall(r"(?m)^> ?(.*)", edited.partition("\n## ")[0])).strip() or edited
+            if done.ok and task != self.item.text.strip():
+                raise _RevisedError(task)
             if not is_rejected(done):
                 return done
-            feedback = re.sub("(?m)^", "> ", fill("{submit_plan:feedback}", [done]))
-            text += f"\n\n## Revision {text.count('## Revision') + 2}\n\nChanged to follow this feedback:\n\n{feedback}"
+            feedback = fill("{submit_plan:feedback}", [done])
+            before, task = task, _follow(self.talk, task, feedback)
+            follows = (
+                "The task above is changed"
+                if task != before
+                else "My phrasebook cannot follow this, so nothing changed"
+            )
+            number = revisions.count("## Revision") + 2
+            revisions += f"\n\n## Revision {number}\n\n{follows}. The feedback:\n\n{_quoted(feedback)}"
 
     def carry_out(self, order: Order) -> _Steps:
         """Take the steps of a phrase, and answer from what they returned."""
@@ -136,6 +163,18 @@ class _Work:
                 made.append(done)
         nothing = phrase.none and made[-1].tool != phrase.steps[-1].tool
         return str(fill(phrase.none if nothing else phrase.answer, made, words)).strip()
+
+
+def _quoted(text: str) -> str:
+    return re.sub("(?m)^", "> ", text.strip())
+
+
+def _follow(talk: Conversation, task: str, feedback: str) -> str:
+    """Return a task as feedback changes it: work takes its place, and one path the place of its only one."""
+    if _orders(talk, feedback):
+        return feedback.strip()
+    old, new = paths_in(task), paths_in(feedback)
+    return task.replace(old[0], new[0]) if len(old) == len(new) == 1 else task
 
 
 def _each(step: Step, words: dict[str, str], made: list[Done]) -> Iterator[dict[str, str]]:
@@ -297,7 +336,10 @@ def _obey(work: _Work, text: str, *, strict: bool = False) -> _Steps:
     """Do all that a text says and the phrasebook knows; `strict` says what it does not know."""
     told: list[str] = []
     for order in _orders(work.talk, text):
-        told += [(yield from _KINDS.get(order.phrase.kind, _Work.carry_out)(work, order))]
+        try:
+            told += [(yield from _KINDS.get(order.phrase.kind, _Work.carry_out)(work, order))]
+        except _RevisedError as revised:
+            return (yield from _carry_out_revised(work, revised.task))
         told += [f"I left out “{order.words['left_out']}”." if "left_out" in order.words else ""]
     unknown = [one for one in understand(text, lead=work.talk.type == LEAD) if isinstance(one, str)]
     told += [_introduction(work.talk, *unknown)] if unknown and strict else []
@@ -307,11 +349,19 @@ def _obey(work: _Work, text: str, *, strict: bool = False) -> _Steps:
 def _submit(work: _Work, order: Order | None = None) -> _Steps:
     """Submit a plan; carry it out when it is approved."""
     errand = order.words.get("errand", "") if order else work.item.text
-    decided = yield from work.submit_plan()
+    try:
+        decided = yield from work.submit_plan()
+    except _RevisedError as revised:
+        return (yield from _carry_out_revised(work, revised.task))
     if not decided.ok:
         return f"The plan is not approved, so I changed nothing. {_refused(decided)}"
     said = (yield from _obey(work, errand)) if _orders(work.talk, errand) else _CHANGED_NOTHING
     return f"The plan is approved. {said}"
+
+
+def _carry_out_revised(work: _Work, task: str) -> _Steps:
+    """Do what an approved plan says instead of the task."""
+    return f"The plan is approved with changes. {(yield from _obey(work, task)) or _CHANGED_NOTHING}"
 
 
 def _otherwise(talk: Conversation, mail: Mail) -> str:
