@@ -16,6 +16,7 @@ import pytest
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.sandbox import Sandbox
 from crewboard.worker.tools import file_server
+from crewboard.worker.tools import workspace as files
 from crewboard.worker.tools.base import CALL_TIMEOUT, FileToolClient, Outcome
 from crewboard.worker.tools.workspace import MAX_FILE, Workspace
 from tests.sandbox.targets import SECRET, Targets
@@ -320,6 +321,26 @@ def test_a_folder_that_is_swapped_for_a_link_shows_nothing(workspace: Workspace,
         swapping.join()
     assert not [content for content in seen if SECRET in content]
     assert any("harmless" in content for content in seen)
+
+
+@pytest.mark.parametrize("allow_hardlinks", [False, True])
+def test_a_file_swapped_for_a_link_after_its_check_is_not_opened(
+    workspace: Workspace, root: Path, monkeypatch: pytest.MonkeyPatch, allow_hardlinks: bool
+) -> None:
+    """With hard links allowed nothing compares the open file with its name: the open itself must not follow."""
+    (root / "swapped").write_text("harmless")
+    real = files.__dict__["_check_regular"]
+
+    def check(found: os.stat_result, given: str) -> None:
+        real(found, given)
+        (root / "swapped").unlink()
+        (root / "swapped").symlink_to(root / ".crewboard/default/config.json")
+        monkeypatch.setattr(files, "_check_regular", real)
+
+    monkeypatch.setattr(files, "_check_regular", check)
+    limits = {"allow_hardlinks": allow_hardlinks}
+    done = file_server.answer(workspace, {"name": "read_file", "input": {"path": "swapped"}, "limits": limits})
+    assert done["content"] == "swapped: Too many levels of symbolic links"
 
 
 def ask_file_server(sandbox: Sandbox, *requests: tuple[str, dict[str, Any]]) -> list[Outcome]:
