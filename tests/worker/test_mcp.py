@@ -154,6 +154,14 @@ async def test_a_call_after_a_closed_connection_finds_none() -> None:
         assert (failed.is_error, connection.is_open) == (True, is_open)
 
 
+def test_the_status_names_a_server_that_takes_long_to_start(crew: Crew) -> None:
+    bring(crew.root, slow={"command": "sleep", "args": ["600"]}, new={"command": "true"})
+    accept(crew, "slow")
+    crew.hire("waiter", "code", "go", unsafe_no_sandbox=True)
+    shown = "starts MCP server slow"
+    eventually(lambda: crew.see("waiter").doing == shown, "the server in the status")
+
+
 def test_calls_wait_for_the_plan_and_for_permission(crew_on: Make, tmp_path: Path) -> None:
     crew = crew_on()
     bring(crew.root, own=own_server(crew.root))

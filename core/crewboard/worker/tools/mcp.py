@@ -128,6 +128,10 @@ class McpServers:
         for name, text in problems.items():
             file = self._type.file if name in self._type.mcp_servers else mcp_servers.FILE
             self._note(McpState(name, file, problem=text))
+        # A server may take half a minute, during which the agent seemed to do nothing.
+        starting = [name for name, each in found.items() if name not in self._connections and not self._objection(each)]
+        if starting:
+            self._run_state.show("working", f"starts MCP server{'s' * (len(starting) > 1)} {', '.join(starting)}")
         await asyncio.gather(*(self._set_up(server) for server in found.values()))
         self._states = {name: _with_time(state, before.get(name)) for name, state in sorted(self._states.items())}
         self._offer()
