@@ -196,3 +196,16 @@ def test_ctrl_c_begins_a_typed_line_again_and_ends_a_pipe(monkeypatch: pytest.Mo
     monkeypatch.setattr(sys, "stdin", pipe)
     with pytest.raises(KeyboardInterrupt):
         control._read_line(typed=False)
+
+
+def test_work_goes_to_an_agent_that_ended_and_not_to_its_mailbox(offline: Cli) -> None:
+    lead(offline, "Spawn alice (coder). Then request her shutdown.")
+    assert "alice (code) answered:\n\nI wrote alice.txt." in lead(offline, "Have alice create a file")
+
+
+def test_what_follows_a_refused_hire_is_left_out(offline: Cli) -> None:
+    lead(offline, "Spawn bob (tester)")
+    answer = lead(offline, PLAN_AND_REVIEW)
+    assert "bob is of type test; remove it first" in answer
+    assert "I left out what else you asked for bob" in answer
+    assert "waits for the operator" not in answer

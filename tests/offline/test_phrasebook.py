@@ -59,6 +59,7 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "What is everyone doing?", "What's everyone up to?", "What are the agents working on?", "team status",
         "List all agents and their status", "Give me the status of all agents", "Which agents are running?",
         "Show the agents' statuses", "How is the team doing?", "Who is here?", "What's going on?",
+        "Show who is on the team and what each of them is doing",
     ]),
     "look at the team, and why": (["list_team | to see agent statuses"], [
         "List the team to see agent statuses.", "Please show all agents, to see agent statuses.",
@@ -79,6 +80,7 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         'Assign the task "Write unit tests" to a tester.', 'Give a tester the task "Write unit tests"',
         'Create a task for a test agent: "Write unit tests"',
         "Create a task “Write unit tests” and have a tester do it",
+        'Put "Write unit tests" on the board and let a tester take it.',
         'Create a task "Write unit tests". Assign it to a test agent.', 'Add "Write unit tests" as a task for a tester',
     ]),
     "delete the team": (["delete_team"], [
@@ -188,6 +190,8 @@ NOT_OBEYED = [
     "Do not spawn an explore agent named scanner to list all Python files", "Do not create a team called demo",
     "Do not send a message to reviewer asking for a summary", "Don't have Alice create a file, then shut her down",
     'Don\'t create a task "Write unit tests" and assign it to a test agent', "Spawn alice. No, wait.",
+    "Hire dave to create a file. I want a plan from him before he starts; look at it and approve it.",
+    'Get an explore agent named "reviewer" going in the background: analyze the agent loop in s01.',
 ]  # fmt: skip
 
 

@@ -21,7 +21,9 @@ _QUOTED = r'```.*?```|`[^`\n]+`|"[^"]*"|“[^”]*”|(?<!\w)\'[^\'\n]*\'(?!\w)'
 _VERBATIM = re.compile(rf"\n*```.*?```|{_QUOTED}|\b(?:run|execute|bash)\s*:[^\n]+", re.DOTALL | re.IGNORECASE)
 _ENDS = re.compile(r"\n+|;\s+|(?<=[.!?])\s+(?=[A-Z`\"'“@])|,?\s*\b(?i:and\s+)?(?i:then)\b[,:]?\s*")
 _JOINTS = re.compile(r",\s*(?:(?:and|but|also|after that)\s+)*|\s+(?:and|but)\s+", re.IGNORECASE)
-_LIMITS = re.compile(r"\b(?:not|never|no|except|unless|until|without|only|wait|if)\b|n['’]t\b", re.IGNORECASE)
+_LIMITS = re.compile(
+    r"\b(?:not|never|no|except|unless|until|without|only|wait|if|before|first|instead)\b|n['’]t\b", re.IGNORECASE
+)
 _LATER = re.compile(r"\b(?:afterwards|at the end|(?:when|once)\b.*\b(?:done|finished|ready))\b", re.IGNORECASE)
 _MACRO = re.compile(r"<(?:(\w+):)?([A-Z_]+)>")
 _PATH = re.compile(

@@ -71,6 +71,7 @@ class _Work:
     talk: Conversation
     left: deque[Done]
     made: list[Done] = field(default_factory=list)
+    not_hired: set[str] = field(default_factory=set)
     item: Mail = field(default_factory=lambda: Mail("", NOTICE, ""))
 
     @property
@@ -336,6 +337,9 @@ def _obey(work: _Work, text: str, *, strict: bool = False) -> _Steps:
     """Do all that a text says and the phrasebook knows; `strict` says what it does not know."""
     told: list[str] = []
     for order in _orders(work.talk, text):
+        if order.name in work.not_hired:
+            told += [f"So I left out what else you asked for {order.name}."]
+            continue
         try:
             told += [(yield from _KINDS.get(order.phrase.kind, _Work.carry_out)(work, order))]
         except _RevisedError as revised:
@@ -429,6 +433,7 @@ def _hire(work: _Work, order: Order) -> _Steps:
         words["background"] = "yes"
     done = yield Call("spawn_agent", _inputs(order.phrase.steps[0].input, words), f"Hiring {order.name}.")
     if not done.ok:
+        work.not_hired.add(order.name)
         return _refused(done)
     if "plan" in words:
         return f"{who} is at work, and {_plans_first(work)}"
@@ -439,9 +444,12 @@ def _hire(work: _Work, order: Order) -> _Steps:
 
 def _give(work: _Work, order: Order) -> _Steps:
     """Give an agent work: hire one that is not there for known work, wait for one that is to leave afterwards."""
-    kinds = {name: kind for name, kind, _ in _members((yield Call("list_team")))}
+    members = _members((yield Call("list_team")))
+    kinds = {name: kind for name, kind, _ in members}
+    running = any(name == order.name and "not running" not in state for name, _, state in members)
     known = any(isinstance(one, Order) for one in understand(order.words["errand"], lead=False))
-    if ("wait" not in order.words) if order.name in kinds else not known:
+    # Mail to an agent that has ended would wait for its next run.
+    if ("wait" not in order.words) if running else not (known or order.name in kinds):
         return (yield from work.carry_out(order))
     kind = kinds.get(order.name) or type_for(order.words["errand"])
     return (yield from _hire(work, _new_agent(order.name, kind, errand=order.words["errand"])))
