@@ -928,3 +928,63 @@ def test_the_newest_page_of_a_huge_mailbox_reads_its_end_alone(
     monkeypatch.setattr(codec, "decode", count)
     assert cli("inbox", "fixer", "--limit", "5").out.count("scout · message") == 5
     assert 5 <= parsed["Message"] < 1500
+
+
+PLAN = "# Fix it\n1. read\n2. write"
+
+
+def test_a_plan_is_shown_with_its_notes_and_changes(cli: Cli, team: Team) -> None:
+    """A note stands below its line, with its answer; what is gone stands at the end."""
+    enlist(team, "fixer")
+    ask(team, "plan-1", "plan_approval", {"plan": PLAN})
+    assert "    │    2   1. read\n    │    3   2. write\n" in cli("plan", "plan-1").out
+    sent = cli("reject", "plan-1", "--note", "3:where?", "--note", "1-2: why now?", "--json").json
+    assert [(note["id"], note["line"], note["end"]) for note in sent["notes"]] == [("n1", 1, 2), ("n2", 3, 3)]
+    assert (sent["feedback"], sent["notes"][0]["quoted"]) == (None, ["# Fix it", "1. read"])
+    told = cli("inbox", "fixer", "--json").json[0]["content"]
+    assert "n1, lines 1-2:\n> # Fix it\n> 1. read\nwhy now?\n\nn2, line 3:\n> 2. write\nwhere?" in told
+    payload: dict[str, JsonValue] = {"plan": "# Fix it\n1. read\nAnother end."}
+    approvals.ask(
+        team.directory, "plan-2", "plan_approval", "fixer", "operator", payload, 9.0,
+        supersedes="plan-1", answers={"n1": "it is broken"},
+    )  # fmt: skip
+    text = cli("plan", "plan-2").out
+    assert (
+        "    version 2, changed since version 1:\n    │    1   # Fix it\n    │    2   1. read\n"
+        "    n1, lines 1-2, answered:\n    │ why now?\n    answer to n1:\n    │ it is broken\n"
+        "    │      - 2. write\n    │    3 + Another end.\n    n2, moved, open:\n    │ > 2. write\n    │ where?\n"
+    ) in text
+    assert "n2, moved:\n    │ > 2. write\n    │ where?" in cli("requests").out, "each yes is to the notes, too"
+    found = cli("plan", "plan-2", "--json").json
+    assert [(note["id"], note["state"]) for note in found["notes"]] == [("n1", "answered"), ("n2", "open")]
+    assert found["version"] == 2
+    assert [(line["line"], line["change"]) for line in found["lines"]] == [(1, ""), (2, ""), (None, "-"), (3, "+")]
+    approved = cli("approve", "plan-2", "--sha256", found["request"]["sha256"], "--note", "3:good").out
+    assert approved == "plan_approval plan-2 of fixer: approved\n"
+    assert "    n3, line 3, open:\n    │ good\n" in cli("plan", "plan-2").out
+
+
+def test_a_note_that_cannot_be_placed_answers_nothing(cli: Cli, team: Team) -> None:
+    ask(team, "plan-1", "plan_approval", {"plan": PLAN})
+    ask(team, "ask-1", "question", {"question": "tabs?"})
+    cli("reject", "plan-1", "--note", "4:x").refused(2, "no line 4", "1 to 3")
+    cli("approve", "plan-1", "--note", "x").refused(2, "is no note", "12:why?")
+    cli("reject", "plan-1").refused(2, "needs feedback")
+    cli("approve", "plan-1", "--note", "1:x", "--rule").refused(2, "--rule")
+    cli("plan", "ask-1").refused(2, "no plan")
+    assert {request["status"] for request in cli("requests", "--json").json} == {"pending"}
+
+
+def test_no_line_of_a_note_shows_a_part_of_a_key(cli: Cli, team: Team) -> None:
+    """A line of a key in several lines is hidden, though alone it does not look like one."""
+    lines = ["-----BEGIN PRIVATE KEY-----", *("MC" + letter * 62 for letter in "AB"), "-----END PRIVATE KEY-----"]
+    enlist(team, "fixer")
+    ask(team, "plan-1", "plan_approval", {"plan": "\n".join(["# Fix it", *lines])})
+    assert cli("reject", "plan-1", "--note", "4:why?").code == 0
+    approvals.ask(
+        team.directory, "plan-2", "plan_approval", "fixer", "operator", {"plan": "new"}, 9.0, supersedes="plan-1"
+    )
+    shown = [cli("plan", "plan-1"), cli("plan", "plan-2"), cli("requests", "--all")]
+    shown += [cli("plan", "plan-1", "--json"), cli("plan", "plan-2", "--json"), cli("inbox", "fixer")]
+    assert not [ran.out for ran in shown if "B" * 20 in ran.out]
+    assert "B" * 20 in cli("plan", "plan-1", "--reveal").out

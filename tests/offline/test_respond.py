@@ -209,6 +209,19 @@ def test_a_plan_edited_to_what_is_unknown_changes_nothing(new_agent: NewAgent, t
     assert not list(tmp_path.glob("*.txt"))
 
 
+UNCHANGED = "My phrasebook cannot follow this, so nothing changed"
+
+
+def test_each_note_on_a_rejected_plan_is_answered_by_its_id(new_agent: NewAgent) -> None:
+    noted = rejected("Almost.\n\nn1, line 1:\n> # Create\nname the owner\n\nn2, lines 3-4:\n> a\n> b\nshorter\nplease")
+    worker = new_agent(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [noted, rejected("Better."), APPROVED]})
+    worker.ask("Create made.txt containing hi")
+    plans = [given for tool, given in worker.calls if tool == "submit_plan"]
+    assert [given.get("answers") for given in plans] == [
+        None, {"n1": f"{UNCHANGED}: name the owner", "n2": f"{UNCHANGED}: shorter"}, None,
+    ]  # fmt: skip
+
+
 def test_a_task_unknown_to_every_rule_still_gets_a_required_plan(new_agent: NewAgent) -> None:
     worker = new_agent(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [APPROVED]})
     assert "The plan is approved. Nothing in it is in my phrasebook" in worker.ask("Make the moss greener")

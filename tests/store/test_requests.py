@@ -6,9 +6,17 @@ from typing import Any
 
 import pytest
 
-from crewboard.errors import BadDataError
+from crewboard.errors import BadDataError, UsageError
 from crewboard.protocol import approvals, requests
-from crewboard.records.requests import Request, RequestStatus, RequestType, payload_sha256
+from crewboard.records.requests import (
+    Request,
+    RequestStatus,
+    RequestType,
+    carry_notes,
+    notes_in,
+    parse_note,
+    payload_sha256,
+)
 from crewboard.store import mailbox
 from crewboard.store.layout import TeamDirectory
 
@@ -231,3 +239,94 @@ def test_a_shutdown_request_expires(directory: TeamDirectory) -> None:
     assert found.id == "s1"
     assert approvals.pending_shutdown(directory, "a", 1.1 + approvals.SHUTDOWN_TIMEOUT) is None
     assert stands(directory, "s1").status == "expired"
+
+
+PLAN = "# Sort the notes\n\n1. Read store.py.\n2. Change the sort key to a number.\n3. Run the tests.\n"
+
+
+def notes_after(before: Request, plan: str, **answers: str) -> list[tuple[str, str, str]]:
+    """Return id, place and state of each note on the plan before, as they stand on its revision."""
+    return [(note.id, note.place, note.state) for note in carry_notes(before, plan, answers)]
+
+
+def noted(directory: TeamDirectory, *notes: str, plan: str = PLAN) -> Request:
+    """Return a plan that was rejected with these notes."""
+    ask(directory, payload={"plan": plan})
+    return requests.decide(directory, "q1", "rejected", "lead", 2.0, notes=[*map(parse_note, notes)])
+
+
+@pytest.mark.parametrize(
+    ("revised", "place"),
+    [
+        pytest.param(PLAN, "line 4", id="unchanged"),
+        pytest.param("Why: it fails.\n\n" + PLAN, "line 6", id="lines were added above"),
+        pytest.param(PLAN.replace("a number", "an integer"), "line 4", id="the line was changed"),
+        pytest.param(
+            "2. Change the sort key to a number.\n# Sort the notes\n\n1. Read store.py.\n3. Run the tests.\n",
+            "line 1",
+            id="the line stands elsewhere",
+        ),
+        pytest.param(PLAN.replace("2. Change the sort key to a number.\n", ""), "moved", id="the line is gone"),
+        pytest.param("Something else\nentirely\n", "moved", id="all is new"),
+    ],
+)
+def test_a_note_keeps_its_place_by_what_its_line_says(directory: TeamDirectory, revised: str, place: str) -> None:
+    before = noted(directory, "4: as a number of what?")
+    assert before.notes[0].quoted == ["2. Change the sort key to a number."]
+    assert notes_after(before, revised) == [("n1", place, "open")]
+
+
+def test_a_note_on_a_range_grows_with_it(directory: TeamDirectory) -> None:
+    before = noted(directory, "3-5: too few steps")
+    longer = PLAN.replace("3. Run", "3. Read the tests.\n4. Run")
+    assert notes_after(before, longer) == [("n1", "lines 3-6", "open")]
+
+
+def test_a_note_is_answered_by_its_id_and_then_settled(directory: TeamDirectory) -> None:
+    noted(directory, "5: which?", "4: why?")
+    answers = {"n1": "because text sorts 9 behind 12"}
+    second = approvals.ask(
+        directory, "q2", "plan_approval", "a", "lead", {"plan": PLAN}, 3.0, supersedes="q1", answers=answers
+    )
+    assert [(note.id, note.line, note.text, note.state) for note in notes_in(second.payload)] == [
+        ("n1", 4, "why?", "answered"), ("n2", 5, "which?", "open"),
+    ]  # fmt: skip
+    assert second.sha256 != payload_sha256({"plan": PLAN}), "a yes is bound to the answers, too"
+    assert notes_after(second, PLAN) == [("n1", "line 4", "answered"), ("n2", "line 5", "open")], "not read yet"
+    third = requests.decide(directory, "q2", "rejected", "lead", 4.0, notes=[parse_note("1:shorter")])
+    assert notes_after(third, PLAN, n2="all") == [
+        ("n1", "line 4", "settled"), ("n2", "line 5", "answered"), ("n3", "line 1", "open"),
+    ]  # fmt: skip
+    assert notes_after(third, PLAN, n1="I was wrong")[0] == ("n1", "line 4", "answered")
+
+
+def test_an_answer_to_no_note_is_refused(directory: TeamDirectory) -> None:
+    noted(directory, "4:why?")
+    with pytest.raises(UsageError, match="there is no note n2; notes: n1"):
+        approvals.ask(directory, "q2", "plan_approval", "a", "lead", {}, 3.0, supersedes="q1", answers={"n2": "x"})
+    assert requests.load(directory, "q2") is None
+
+
+@pytest.mark.parametrize("note", ["6:beyond", "0:before", "3-2:backwards", "5-6:partly"])
+def test_a_note_on_lines_that_a_plan_lacks_answers_nothing(directory: TeamDirectory, note: str) -> None:
+    with pytest.raises(UsageError, match="the lines of the plan are 1 to 5"):
+        noted(directory, "1:fine", note)
+    assert stands(directory).status == "pending"
+
+
+def test_only_a_plan_has_lines_for_notes(directory: TeamDirectory) -> None:
+    ask(directory, kind="permission")
+    with pytest.raises(UsageError, match="only a plan"):
+        requests.decide(directory, "q1", "approved", "lead", 2.0, notes=[parse_note("1:x")])
+    assert stands(directory).status == "pending"
+
+
+@pytest.mark.parametrize("given", ["", "12", "12:", "12:  ", "a:b", "1-:b", "-1:b"])
+def test_a_note_without_line_or_text_is_refused(given: str) -> None:
+    with pytest.raises(UsageError, match="is no note"):
+        parse_note(given)
+
+
+def test_a_record_that_is_no_note_is_left_out() -> None:
+    assert notes_in({"notes": [{"id": "n1", "text": "x"}, {"id": "no"}, 7]})[0].text == "x"
+    assert notes_in({"notes": "n1"}) == []

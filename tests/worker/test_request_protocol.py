@@ -20,7 +20,7 @@ from crewboard.offline.reply import Reply
 from crewboard.protocol import requests
 from crewboard.readmodel.mail import MailReader, MessageView
 from crewboard.records.events import Intake, ToolResult
-from crewboard.records.requests import Request
+from crewboard.records.requests import Request, notes_in, parse_note
 from crewboard.store import mailbox, roster
 from crewboard.store.journal import RuleUsageReader
 from crewboard.worker.tools.base import Outcome, Tool
@@ -99,6 +99,33 @@ def test_a_later_plan_that_is_rejected_closes_the_gate(shared_crew: Crew) -> Non
     shared_crew.answer(hired)
     assert not (shared_crew.root / first).exists()
     assert "write_file is not allowed" in tool_results(shared_crew, name)[-1].content
+
+
+def test_an_agent_answers_each_note_on_its_plan_by_id(shared_crew: Crew) -> None:
+    name, text = "noted", "# Write noted.txt\n\n1. write it"
+    unknown = calls("submit_plan", plan=text, answers={"n7": "?"})
+    revised = calls("submit_plan", plan=f"{text} at the top", answers={"n1": "at the top"})
+    shared_crew.model.give(name, calls("submit_plan", plan=text), unknown, revised, says("done"))
+    hired = shared_crew.hire(name, "code", "write it", plan=True, unsafe_no_sandbox=True)
+    first = shared_crew.pending("plan_approval", name)
+    answers.reject(shared_crew.team, first.id, "", notes=[parse_note("3:where?"), parse_note("1-3:shorter")])
+
+    def revision() -> Request | None:
+        own = (r for r in requests.pending(shared_crew.directory) if r.from_ == name)
+        return next((r for r in own if r.id != first.id), None)
+
+    second = eventually(revision, "the revision")
+    told, refused = (result.content for result in tool_results(shared_crew, name)[:2])
+    assert "n1, lines 1-3:\n> # Write noted.txt\n> \n> 1. write it\nshorter" in told
+    assert "n2, line 3:\n> 1. write it\nwhere?" in told
+    assert told.endswith("In answers, say what you did about each note: n1, n2.")
+    assert "there is no note n7; notes: n1, n2" in refused
+    assert [(note.id, note.line, note.answer) for note in notes_in(second.payload)] == [
+        ("n1", 1, "at the top"), ("n2", 3, ""),
+    ]  # fmt: skip
+    answers.approve(shared_crew.team, second.id, sha256=second.sha256, notes=[parse_note("3:good")])
+    shared_crew.answer(hired)
+    assert "n3, line 3:\n> 1. write it at the top\ngood" in tool_results(shared_crew, name)[2].content
 
 
 def test_an_expired_approval_closes_the_gate(shared_crew: Crew) -> None:

@@ -279,7 +279,7 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001  t
 
 
 def _plan_verdict(request: Request) -> Verdict:
-    feedback = f"\nFeedback: {request.feedback}" if request.feedback else ""
+    feedback = f"\nFeedback: {request.said}" if request.said else ""
     by = request.decided_by
     if request.status == "approved" and request.edited is not None:
         text = (

@@ -5,7 +5,7 @@ The first valid answer wins; an answer that changes nothing is an error that say
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal
 
@@ -19,7 +19,7 @@ from crewboard.names import OPERATOR
 from crewboard.pricing import parse_budget
 from crewboard.protocol import approvals, collisions, requests, reviews, supervisor_client
 from crewboard.records.agents import Spec, Terms, Tokens
-from crewboard.records.requests import REQUEST_ID_RULE, Request, RequestStatus, steps_of
+from crewboard.records.requests import REQUEST_ID_RULE, NewNote, Request, RequestStatus, steps_of
 from crewboard.records.team import Config, Rule, RuleEffect
 from crewboard.store import agents, hosts, json_records, leases, mailbox, roster
 from crewboard.store.layout import HOME
@@ -78,12 +78,13 @@ def approve(
     sha256: str | None = None,
     edited: str | None = None,
     terms: Terms | None = None,
+    notes: Sequence[NewNote] = (),
 ) -> Request:
     """Approve a plan, with `terms` that hold until the result, or a permission, a shutdown, or the work on a task.
 
     Raises:
         BadDataError: The answer changed nothing; the message says why.
-        UsageError: The terms do not fit the plan or its agent.
+        UsageError: The terms do not fit the plan or its agent, or a note is on lines that the plan does not have.
     """
     if terms is not None:
         request_id = find(team, request_id)
@@ -96,6 +97,7 @@ def approve(
         sha256=sha256,
         edited=edited,
         terms=terms,
+        notes=notes,
     )
 
 
@@ -201,6 +203,7 @@ def _respond(
     sha256: str | None = None,
     edited: str | None = None,
     terms: Terms | None = None,
+    notes: Sequence[NewNote] = (),
 ) -> Request:
     ident, now = find(team, request_id), team.now()
     asked = requests.load(team.directory, ident)
@@ -208,8 +211,9 @@ def _respond(
         raise BadDataError(f"request {ident} can be answered in Claude Code's own terminal only; nothing was changed")
     try:
         decided = approvals.respond(
-            team.directory, ident, status, team.by, now, feedback=feedback, sha256=sha256, edited=edited, terms=terms
-        )
+            team.directory, ident, status, team.by, now, feedback=feedback, sha256=sha256, edited=edited, terms=terms,
+            notes=notes,
+        )  # fmt: skip
     except BadDataError:
         # It may be decided without its effect, if the process that decided it was killed.
         reviews.reconcile(team.directory, now)
@@ -240,21 +244,24 @@ def tools_lacking(team: Team, request: Request) -> str:
     return agent_types.tools_a_plan_lacks(request.terms, kind, plan.get("files"), plan.get("commands"))
 
 
-def reject(team: Team, request_id: str, feedback: str, *, sha256: str | None = None) -> Request:
-    """Reject a plan, a permission, a shutdown, or the work on a task, with a reason.
+def reject(
+    team: Team, request_id: str, feedback: str, *, sha256: str | None = None, notes: Sequence[NewNote] = ()
+) -> Request:
+    """Reject a plan, a permission, a shutdown, or the work on a task, with a reason; a plan also with `notes` alone.
 
     Raises:
         BadDataError: The answer changed nothing; the message says why.
-        UsageError: The feedback is empty.
+        UsageError: There is neither feedback nor a note, or a note is on lines that the plan does not have.
     """
-    if not feedback.strip():
+    if not (feedback.strip() or notes):
         raise UsageError("a rejection needs feedback: say what should be different")
     return _respond(
         team,
         request_id,
         "rejected",
-        feedback=feedback,
+        feedback=(feedback.strip() and feedback) or None,
         sha256=sha256,
+        notes=notes,
     )
 
 

@@ -173,6 +173,7 @@ _TALLY = re.compile(r"^(?:Ran \d+ tests?|=* ?\d+ (?:passed|failed|error)|OK\b|FA
 _REMARK = re.compile(r"[(\[]|no \w+ ", re.IGNORECASE)
 _DEFINED = re.compile(r"^(?:async\s+)?(?:class|def)\s+(\w+)|^#+ (.+)")
 _FEEDBACK = re.compile(r"feedback:?\s*(.+?)\s*(?:\nRevise [^\n]*)?\Z", re.IGNORECASE | re.DOTALL)
+_NOTE = re.compile(r"^(?:Feedback: )?(n\d+), lines? [\d-]+:\n(?:> .*\n)+(.+)", re.MULTILINE)
 _QUOTE = re.compile(r"\{(?:(?P<tool>[a-z_]+)(?: (?P<about>[^{}:]+))?:(?P<view>[a-z]+)|(?P<word>\w+))\}")
 
 
@@ -190,6 +191,11 @@ def exit_code(done: Done) -> int | None:
 def is_rejected(done: Done) -> bool:
     """Return True if a plan was rejected, and not just cancelled or expired."""
     return done.tool == "submit_plan" and done.is_error and "reject" in done.text.partition("\n")[0].lower()
+
+
+def notes_in(done: Done) -> list[tuple[str, str]]:
+    """Return the notes on lines of a plan that was rejected: the id of each, and what it says."""
+    return [(found[1], found[2].strip()) for found in _NOTE.finditer(done.text)]
 
 
 def first_line(text: str, limit: int = 160) -> str:

@@ -33,6 +33,7 @@ from crewboard.offline.conversation import (
     first_line,
     is_rejected,
     mail_in,
+    notes_in,
 )
 from crewboard.offline.phrasebook import Order, Step, book, names_in, paths_in, type_for, understand
 from crewboard.offline.reply import Reply, Speed, reply_of
@@ -120,6 +121,7 @@ class _Work:
             _RevisedError: The approved plan says another task, by the feedback or the edits of who approved it.
         """
         task, revisions = self.item.text.strip(), ""
+        answers: dict[str, object] = {}
         while True:
             is_new = task != self.item.text.strip()
             runs = [order.words["command"] for order in _orders(self.talk, task) if is_new and "command" in order.words]
@@ -133,6 +135,7 @@ class _Work:
                 "files": paths_in(task),
                 "commands": runs,
                 "risk": "Low: only what is named.",
+                **answers,
             }
             done = yield Call("submit_plan", plan, say="Here is my plan.")
             if done.ok and (edited := fill("{submit_plan:edited}", [done])):
@@ -149,6 +152,8 @@ class _Work:
                 if task != before
                 else "My phrasebook cannot follow this, so nothing changed"
             )
+            given = {ident: f"{follows}: {note}" for ident, note in notes_in(done)}
+            answers = {"answers": given} if given else {}
             number = revisions.count("## Revision") + 2
             revisions += f"\n\n## Revision {number}\n\n{follows}. The feedback:\n\n{_quoted(feedback)}"
 

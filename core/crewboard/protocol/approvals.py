@@ -4,13 +4,17 @@ The file is written first and alone decides; the ids of the mail are derived fro
 was killed in between may do it all again.
 """
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from crewboard.errors import UsageError
 from crewboard.names import OPERATOR
 from crewboard.protocol import requests
 from crewboard.records.agents import Terms
 from crewboard.records.base import JsonValue
 from crewboard.records.events import Answer
 from crewboard.records.messages import Message
-from crewboard.records.requests import Request, RequestStatus, RequestType
+from crewboard.records.requests import NewNote, Request, RequestStatus, RequestType, carry_notes
 from crewboard.store import mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.untrusted import as_run
@@ -25,7 +29,7 @@ _WORD: dict[RequestType, str] = {
 """The part of a payload that its mail carries as text, by type of request."""
 
 
-def ask(
+def ask(  # noqa: PLR0913  each is a field of the request
     team: TeamDirectory,
     request_id: str,
     kind: RequestType,
@@ -35,8 +39,23 @@ def ask(
     now: float,
     *,
     supersedes: str | None = None,
+    answers: Mapping[str, str] = MappingProxyType({}),
 ) -> Request:
-    """Open a request and notify `to`; asking again with the same id changes nothing."""
+    """Open a request and notify `to`; asking again with the same id changes nothing.
+
+    A plan carries the notes on the one that it `supersedes`, with the `answers` to them by the id of the note.
+
+    Raises:
+        UsageError: There is no note with the id of an answer.
+    """
+    before = requests.load(team, supersedes) if supersedes is not None else None
+    notes = carry_notes(before, str(payload.get("plan", "")), answers) if before is not None else []
+    known = [note.id for note in notes]
+    if unknown := [ident for ident in answers if ident not in known]:
+        raise UsageError(f"answers: there is no note {', '.join(unknown)}; notes: {', '.join(known) or 'none'}")
+    if notes:
+        # In the payload, so that a yes is bound to what was shown of them.
+        payload = {**payload, "notes": [note.as_dict() for note in notes]}
     request = requests.open_request(team, request_id, kind, author, to, payload, now, supersedes=supersedes)
     mailbox.send(team, mail_of(request, now), durable=True)
     return request
@@ -66,15 +85,18 @@ def respond(  # noqa: PLR0913  each is a field of the request
     sha256: str | None = None,
     edited: str | None = None,
     terms: Terms | None = None,
+    notes: Sequence[NewNote] = (),
 ) -> Request:
     """Answer a request and notify its sender.
 
     Raises:
         BadDataError: The answer changed nothing; says why.
+        UsageError: A note is on lines that the plan does not have.
     """
     request = requests.decide(
-        team, request_id, status, by, now, feedback=feedback, sha256=sha256, edited=edited, terms=terms
-    )
+        team, request_id, status, by, now, feedback=feedback, sha256=sha256, edited=edited, terms=terms,
+        notes=notes,
+    )  # fmt: skip
     if request.type == "task_review" and roster.load(team).member(request.from_) is None:
         # The owner of the work was removed meanwhile; no other request survives that.
         return request
@@ -82,7 +104,7 @@ def respond(  # noqa: PLR0913  each is a field of the request
     mailbox.send(
         team,
         mailbox.compose(
-            by, request.from_, f"{request.type}_response", feedback or status,
+            by, request.from_, f"{request.type}_response", request.said or status,
             ident=_mail_id(request_id, "answer"), ts=now,
             metadata={"request_id": request_id, "approve": approve, "feedback": feedback},
         ),

@@ -4,13 +4,24 @@ The first valid answer wins, under a lock. An answer of the wrong type, from the
 closed or unknown changes nothing and is an error.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
-from crewboard.errors import BadDataError
+from crewboard import redaction
+from crewboard.errors import BadDataError, UsageError
 from crewboard.names import OPERATOR, SYSTEM
 from crewboard.records.agents import Terms
 from crewboard.records.base import JsonValue
-from crewboard.records.requests import Request, RequestStatus, RequestType, require_shown
+from crewboard.records.requests import (
+    NewNote,
+    Note,
+    Request,
+    RequestStatus,
+    RequestType,
+    lines_of,
+    notes_in,
+    require_shown,
+)
 from crewboard.store import json_records
 from crewboard.store.json_records import cached_folder
 from crewboard.store.layout import TeamDirectory, under_lock
@@ -95,12 +106,14 @@ def decide(  # noqa: PLR0913  each is a field of the request
     sha256: str | None = None,
     edited: str | None = None,
     terms: Terms | None = None,
+    notes: Sequence[NewNote] = (),
 ) -> Request:
     """Answer a request; the first valid answer wins.
 
     Raises:
         BadDataError: Nothing was changed: there is no such request, it is closed, `by` may not answer it, the answer
             does not fit its type, or its payload is not the one of `sha256`.
+        UsageError: A note is on lines that the plan does not have.
     """
     request = load(team, request_id)
     if request is None:
@@ -111,7 +124,8 @@ def decide(  # noqa: PLR0913  each is a field of the request
     if terms is not None and (request.type != "plan_approval" or by != OPERATOR):
         raise BadDataError(f"request {request_id}: only a plan is approved with terms, and only by the operator")
     return _save(
-        team, request, status=status, decided_at=now, decided_by=by, feedback=feedback, edited=edited, terms=terms
+        team, request, status=status, decided_at=now, decided_by=by, feedback=feedback, edited=edited, terms=terms,
+        notes=_number(request, notes),
     )  # fmt: skip
 
 
@@ -125,6 +139,27 @@ def _check_answer(request: Request, status: RequestStatus, by: str, sha256: str 
         raise BadDataError(f"request {request.id} is a {request.type}; it cannot be {status}")
     if sha256 is not None:
         require_shown(sha256, request.sha256, f"request {request.id}")
+
+
+def _number(request: Request, notes: Sequence[NewNote]) -> list[Note]:
+    """Return notes on the plan of a request in the order of its lines, each with an id and the lines it is about.
+
+    Raises:
+        UsageError: The request is no plan, or does not have these lines.
+    """
+    if notes and request.type != "plan_approval":
+        raise UsageError(f"request {request.id} is a {request.type}; only a plan has lines for notes")
+    lines, first = lines_of(request.plan), len(notes_in(request.payload)) + 1
+    for note in notes:
+        if not 1 <= note.line <= note.end <= len(lines):
+            where = f"{note.line}" if note.line == note.end else f"{note.line}-{note.end}"
+            raise UsageError(f"there is no line {where}: the lines of the plan are 1 to {len(lines)}")
+    # Of a key in several lines, one alone does not look like a part of it.
+    lines = redaction.redact(request.plan).split("\n")
+    return [
+        Note(id=f"n{number}", line=each.line, end=each.end, quoted=lines[each.line - 1 : each.end], text=each.text)
+        for number, each in enumerate(sorted(notes), first)
+    ]
 
 
 @under_lock(_LOCK)

@@ -1,13 +1,15 @@
 """Requests: questions that wait for an answer."""
 
+import contextlib
 import re
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal, NamedTuple
 
-from msgspec import Meta, field
+from msgspec import Meta, ValidationError, field
 
-from crewboard.errors import BadDataError
+from crewboard.errors import BadDataError, UsageError
 from crewboard.records.agents import Terms
-from crewboard.records.base import JsonValue, Name, Record, Time, check_depth
+from crewboard.records.base import JsonValue, Name, Record, Time, check_depth, convert
 
 REQUEST_ID_RULE = r"^[a-z0-9][a-z0-9_-]{0,63}\Z"
 
@@ -15,14 +17,44 @@ SHA256_DIGITS = 16
 """First digits of a SHA-256 that an answer has to name at least. A text with the same ones takes centuries to find."""
 
 RequestType = Literal["plan_approval", "shutdown", "permission", "question", "task_review"]
+NoteState = Literal["open", "answered", "settled"]
 RequestStatus = Literal["pending", "approved", "rejected", "answered", "expired", "cancelled"]
+
+
+class Note(Record, kw_only=True):
+    """A note on lines of a plan, counted from 1. Its id is the same in each later version of the plan.
+
+    `line` and `end` are the place in the version that carries the note; 0 if the lines are not there any more. `text`
+    is what the approver wrote, `quoted` the lines that it was written about. `answer` is that of the agent.
+    """
+
+    id: Annotated[str, Meta(pattern=r"^n[1-9][0-9]{0,5}\Z")]
+    line: Annotated[int, Meta(ge=0)] = 0
+    end: Annotated[int, Meta(ge=0)] = 0
+    quoted: list[str] = []
+    text: str
+    answer: str = ""
+    settled: bool = False
+
+    @property
+    def state(self) -> NoteState:
+        """Return `open` until it is answered, and `settled` once a version with the answer was decided."""
+        return "settled" if self.settled else "answered" if self.answer else "open"
+
+    @property
+    def place(self) -> str:
+        """Return the lines that it is on, in words."""
+        if not self.line:
+            return "moved"
+        return f"line {self.line}" if self.line == self.end else f"lines {self.line}-{self.end}"
 
 
 class Request(Record, kw_only=True):
     """`requests/<id>.json`: a question that waits for an answer.
 
     `edited` is the plan as the approver changed it; it replaces the plan in the payload. `terms` are those of its
-    approval; None if it has none.
+    approval; None if it has none. `notes` are those that came with the answer; those on the versions before are in the
+    payload, with the answers to them, so that a yes is bound to them.
     """
 
     id: Annotated[str, Meta(pattern=REQUEST_ID_RULE)]
@@ -39,6 +71,7 @@ class Request(Record, kw_only=True):
     feedback: str | None = None
     edited: str | None = None
     terms: Terms | None = None
+    notes: list[Note] = []
     rev: int = 0
 
     @property
@@ -46,6 +79,16 @@ class Request(Record, kw_only=True):
         """Return the other program in which alone it can be answered; None if it can be answered here."""
         found = self.payload.get("answered_in")
         return found if isinstance(found, str) else None
+
+    @property
+    def said(self) -> str:
+        """Return the words of the answer, with its notes on lines; empty if there are none."""
+        return "\n\n".join(filter(None, [self.feedback or "", describe_notes(self.notes)]))
+
+    @property
+    def plan(self) -> str:
+        """Return the text of the plan; empty if it is no plan."""
+        return str(self.payload.get("plan", ""))
 
     def __post_init__(self) -> None:
         """Check the payload, and compute its hash: the stored one could belong to another payload."""
@@ -75,6 +118,102 @@ def steps_of(plan: str) -> dict[int, str]:
                 return {}
             steps[int(item[1])] = item[2].rstrip()
     return steps
+
+
+def lines_of(plan: str) -> list[str]:
+    """Return the lines of a plan; a note names them by number, counted from 1."""
+    return plan.rstrip("\n").split("\n")
+
+
+def notes_in(payload: dict[str, JsonValue]) -> list[Note]:
+    """Return the notes on earlier versions of a plan, as this one answers them. What is no note is left out."""
+    found = payload.get("notes")
+    notes: list[Note] = []
+    for each in found if isinstance(found, list) else []:
+        with contextlib.suppress(ValidationError):
+            notes.append(convert(each, Note))
+    return notes
+
+
+class NewNote(NamedTuple):
+    """A note that is written: the first and the last line that it is about, counted from 1, and its text."""
+
+    line: int
+    end: int
+    text: str
+
+
+_LINE_NOTE = re.compile(r"[ \t]*(\d{1,6})(?:-(\d{1,6}))?:(.*)", re.ASCII | re.DOTALL)
+
+
+def parse_note(given: str) -> NewNote:
+    """Return the note that `LINE:TEXT` or `LINE-LINE:TEXT` is.
+
+    Raises:
+        UsageError: It has another form.
+    """
+    found = _LINE_NOTE.fullmatch(given)
+    if found is None or not found[3].strip():
+        raise UsageError(f"{given!r} is no note: give a line of the plan and a text, as '12:why?' or '12-14:why?'")
+    return NewNote(int(found[1]), int(found[2] or found[1]), found[3].strip())
+
+
+def carry_notes(before: Request, plan: str, answers: Mapping[str, str]) -> list[Note]:
+    """Return the notes on a plan as they stand on its revision `plan`, which gives these `answers`.
+
+    A note keeps its place by what its lines say.
+    """
+    # An answer was read if something was decided about the version that gave it.
+    decided = before.status in ("approved", "rejected")
+    earlier = [
+        each.replace(settled=each.settled or (decided and bool(each.answer))) for each in notes_in(before.payload)
+    ]
+    old, new = lines_of(before.plan), lines_of(plan)
+    found = []
+    for note in [*earlier, *before.notes]:
+        answer = answers.get(note.id, "").strip()
+        told = note.replace(answer=answer, settled=False) if answer else note
+        line, end = _place(note, old, new)
+        found.append(told.replace(line=line, end=end))
+    return found
+
+
+_SIMILAR = 0.6
+"""How similar a changed line is to the one before at least (0 to 1), so that a note stays on it."""
+
+
+def _place(note: Note, old: list[str], new: list[str]) -> tuple[int, int]:
+    """Return the first and the last line of a note in the revision; 0 and 0 if they are not there."""
+    # Imported here: most processes read no request.
+    from difflib import SequenceMatcher
+
+    lines: list[int] = []
+    if note.line:
+        for tag, start, stop, begin, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+            for at in range(max(start, note.line - 1), min(stop, note.end)):
+                if tag == "equal":
+                    lines.append(begin + at - start)
+                elif tag == "replace" and old[at].strip():
+                    alike = ((SequenceMatcher(None, old[at], new[to]).ratio(), -to) for to in range(begin, end))
+                    ratio, to = max(alike)
+                    lines += [-to] if ratio >= _SIMILAR else []
+    if not any(new[at].strip() for at in lines):
+        # A passage that moved to another place, if only one there is the same.
+        size = len(note.quoted)
+        same = [at for at in range(len(new) - size + 1) if new[at : at + size] == note.quoted]
+        lines = [same[0], same[0] + size - 1] if len(same) == 1 and any(map(str.strip, note.quoted)) else []
+    return (min(lines) + 1, max(lines) + 1) if lines else (0, 0)
+
+
+def describe_notes(notes: list[Note]) -> str:
+    """Return notes as text: each with its id, its place, the lines that it is about, and its answer."""
+    parts = []
+    for note in notes:
+        quoted = "\n".join(f"> {line}" for line in note.quoted)
+        state = f", {note.state}" if note.answer else ""
+        answer = f"\nAnswer: {note.answer}" if note.answer else ""
+        parts.append(f"{note.id}, {note.place}{state}:\n{quoted}\n{note.text}{answer}")
+    return "\n\n".join(parts)
 
 
 def payload_sha256(payload: dict[str, JsonValue]) -> str:

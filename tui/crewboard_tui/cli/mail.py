@@ -1,17 +1,19 @@
-"""The commands for messages (`send`, `broadcast`, `inbox`) and requests (`requests`, `approve`, `reject`, `answer`).
+"""The commands for messages (`send`, `broadcast`, `inbox`) and requests (`requests`, `plan`, `approve`, …).
 
 Looking into a mailbox marks nothing as read.
 """
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from difflib import SequenceMatcher
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from crewboard import BadDataError, Message, Request, Team, UsageError, agent_types
+from crewboard import BadDataError, Message, Request, Team, UsageError, agent_types, redaction
 from crewboard.commands import answers as commands_answers
 from crewboard.commands import messages as commands_messages
 from crewboard.commands.context import CommandLine, command_for
@@ -21,7 +23,7 @@ from crewboard.protocol import requests as protocol_requests
 from crewboard.readmodel.mail import MailReader, MessageView
 from crewboard.records.agents import Terms
 from crewboard.records.base import JsonValue
-from crewboard.records.requests import is_revealed
+from crewboard.records.requests import Note, describe_notes, is_revealed, lines_of, notes_in, parse_note
 from crewboard.store import roster
 from crewboard.untrusted import as_run
 from crewboard_tui.cli import common
@@ -39,7 +41,7 @@ from crewboard_tui.cli.common import (
     say,
     say_json,
 )
-from crewboard_tui.render.sanitize import is_revealing, revealing, safe_line
+from crewboard_tui.render.sanitize import is_revealing, revealing, safe_line, safe_text
 
 
 @click.command()
@@ -228,6 +230,92 @@ def requests(session: Session, everything: bool, reveal: bool, as_json: bool) ->
         _note_hidden(found, typed(f"requests{' --all' if everything else ''} --reveal"))
 
 
+@click.command()
+@common.request_id
+@click.option("--reveal", is_flag=True, help="Show the keys in it, too; not in JSON.")
+@as_json
+@click.pass_obj
+def plan(session: Session, ident: str, reveal: bool, as_json: bool) -> None:
+    """Show the plan with this ID, line by line, with the notes on it.
+
+    Below their lines stand the notes, with the agent's answers. `+` is before a line that the version before did not
+    have, `-` before one that is gone.
+
+    Example: crewboard plan plan-1f3a
+    """
+    team = session.team
+    request = protocol_requests.load(team.directory, commands_answers.find(team, ident))
+    if request is None or request.type != "plan_approval":
+        raise UsageError(f"request {ident} is no plan; `{command_for(team, 'requests')}` shows it")
+    versions = list(_versions(team, request))
+    before = versions[1] if len(versions) > 1 else None
+    if as_json:
+        keys = ("line", "change", "text")
+        say_json({
+            "version": len(versions),
+            "request": request.as_dict(),
+            "lines": [dict(zip(keys, each, strict=True)) for each in _marked_lines(request, before, redaction.redact)],
+            "notes": [{**each.as_dict(), "state": each.state} for each in _all_notes(request)],
+        })  # fmt: skip
+        return
+    with revealing(wanted=reveal):
+        _show(request, CommandLine.of(team), team.now(), partial(_say_lines, request, before, len(versions)))
+    if not reveal:
+        _note_hidden([request], command_for(team, f"plan {request.id} --reveal"))
+
+
+def _versions(team: Team, request: Request) -> Iterator[Request]:
+    """Yield the versions of a plan, newest first."""
+    seen: set[str] = set()
+    found: Request | None = request
+    while found is not None and found.id not in seen:
+        seen.add(found.id)
+        yield found
+        found = protocol_requests.load(team.directory, found.supersedes) if found.supersedes else None
+
+
+def _all_notes(request: Request) -> list[Note]:
+    """Return the notes on a plan: those that it came with, and those of its answer."""
+    return [*notes_in(request.payload), *request.notes]
+
+
+def _marked_lines(
+    request: Request, before: Request | None, safe: Callable[[str], str]
+) -> Iterator[tuple[int | None, str, str]]:
+    """Yield the lines of a plan, made `safe` as a whole: the number, what changed since the one `before`, the text."""
+    old, new = (lines_of(each.plan) for each in (before or request, request))
+    shown_old, shown_new = (safe(each.plan).split("\n") for each in (before or request, request))
+    for what, start, stop, begin, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        for at in range(start, stop) if what != "equal" else ():
+            yield None, "-", shown_old[at]
+        for at in range(begin, end):
+            yield at + 1, "" if what == "equal" else "+", shown_new[at]
+
+
+def _say_lines(request: Request, before: Request | None, version: int) -> None:
+    """Print the lines of a plan with the notes below them, and at the end those whose lines are gone."""
+    since = f", changed since version {version - 1}" if before is not None else ""
+    say(f"    version {version}{since}:")
+    notes = _all_notes(request)
+    for number, change, text in _marked_lines(request, before, safe_text):
+        say(quoted(f"{number or '':>4} {change or ' '} {text}"))
+        for each in notes:
+            if number is not None and each.end == number:
+                _say_note(each)
+    for each in notes:
+        if not each.line:
+            _say_note(each)
+
+
+def _say_note(each: Note) -> None:
+    say(f"    {each.id}, {each.place}, {each.state}:")
+    quote = "" if each.line else "".join(f"> {line}\n" for line in each.quoted)
+    say(quoted(f"{quote}{each.text}"))
+    if each.answer:
+        say(f"    answer to {each.id}:")
+        say(quoted(each.answer))
+
+
 def _note_hidden(found: list[Request], reveals: str) -> None:
     """Report on stderr which requests are not shown as a whole, and the command that `reveals` them."""
     for request in found:
@@ -241,29 +329,41 @@ def _runs(request: Request) -> Iterator[tuple[str, str]]:
         yield RUNS, as_run(_items(runs))
 
 
-def _show(request: Request, typed: CommandLine, now: float) -> None:
-    """Print a request. Each line of another's text is marked; commands have a line of their own, to be copied."""
+def _show(request: Request, typed: CommandLine, now: float, say_lines: Callable[[], None] | None = None) -> None:
+    """Print a request. Each line of another's text is marked; commands have a line of their own, to be copied.
+
+    `say_lines` prints the plan with its notes.
+    """
     closed = f" {clock(request.decided_at)} by {request.decided_by}" if request.decided_at else ""
     waiting = f" for {age(now - request.created_at)}" if request.status == "pending" else ""
     say(f"{request.id} · {request.type} · {request.from_} → {request.to} · {request.status}{waiting}{closed}")
-    for label, text in (*(_call if request.type == "permission" else _parts)(request), *_runs(request)):
+    parts = (*(_call if request.type == "permission" else _parts)(request), *_runs(request))
+    if say_lines is not None:
+        say_lines()
+        parts = tuple(part for part in parts if part[0] not in ("", "notes"))
+    for label, text in parts:
         if label:
             say(f"    {label}:")
         say(quoted(text))
-    if request.feedback:
+    if said := request.said if say_lines is None else request.feedback:
         say("    answer:")
-        say(quoted(request.feedback))
+        say(quoted(said))
     if request.terms is not None:
         say(f"    {safe_line(f'terms: {agent_types.describe_terms(request.terms, None)}')}")
     if request.status == "pending":
-        for what, how in answers(request, typed):
-            if what != READ:
-                say(how)
-        if (scope := commands_answers.scope_of(request)) is not None:
-            say("    with --rule, it also allows:")
-            say(quoted(commands_answers.covers(request, scope)))
-            if is_revealing() or not hides_key(request):
-                say(typed(f"approve {request.id} --sha256 {digest(request)} --rule"))
+        _say_answers(request, typed)
+
+
+def _say_answers(request: Request, typed: CommandLine) -> None:
+    """Print the commands that answer a request."""
+    for what, how in answers(request, typed):
+        if what != READ:
+            say(how)
+    if (scope := commands_answers.scope_of(request)) is not None:
+        say("    with --rule, it also allows:")
+        say(quoted(commands_answers.covers(request, scope)))
+        if is_revealing() or not hides_key(request):
+            say(typed(f"approve {request.id} --sha256 {digest(request)} --rule"))
 
 
 def _parts(request: Request) -> Iterator[tuple[str, str]]:
@@ -276,6 +376,8 @@ def _parts(request: Request) -> Iterator[tuple[str, str]]:
         if value := collisions.shown_files(payload) if name == "files" else payload.get(name):
             text = _items(value) if isinstance(value, list) else str(value)
             yield name, as_run(text) if name in _RUN else text
+    if notes := describe_notes(notes_in(payload)):
+        yield "notes", notes
 
 
 def _items(values: Sequence[JsonValue]) -> str:
@@ -302,6 +404,13 @@ def _call(request: Request) -> Iterator[tuple[str, str]]:
 @click.command()
 @common.request_id
 @click.option("--feedback", type=common.text, help="Comment that goes with the approval.")
+@click.option(
+    "--note",
+    "notes",
+    multiple=True,
+    metavar="LINE:TEXT",
+    help="Note on a line of the plan, or on LINE-LINE; repeatable.",
+)
 @click.option("--sha256", help="SHA-256 of what you reviewed, or its first 16 digits; refused if the request changed.")
 @click.option("--edited-file", metavar="F", help="Approve this edited plan instead; `-` is standard input.")
 @click.option("--rule", is_flag=True, help="Also approve later calls that the rule covers; see `crewboard rules`.")
@@ -321,6 +430,7 @@ def approve(
     session: Session,
     ident: str,
     feedback: str | None,
+    notes: tuple[str, ...],
     sha256: str | None,
     edited_file: str | None,
     rule: bool,
@@ -354,8 +464,11 @@ def approve(
     edited = common.read_text(edited_file) if edited_file is not None else None
     if edited is not None and not edited.strip():
         raise UsageError(f"the plan in {edited_file} is empty")
+    written = [parse_note(each) for each in notes]
     sha256 = _of_what_was_read(session.team, ident, sha256, accepts=True)
     if rule or rule_for is not None:
+        if notes:
+            raise UsageError("notes are for a plan, and --rule is for a permission; use one of both")
         if not terms.is_empty:
             raise UsageError("terms are for a plan, and --rule is for a permission; use one of both")
         decided, standing = commands_answers.approve_with_rule(
@@ -365,7 +478,7 @@ def approve(
         _report_answer(decided, as_json)
         return
     decided = commands_answers.approve(
-        session.team, ident, feedback=feedback, sha256=sha256, edited=edited, terms=terms
+        session.team, ident, feedback=feedback, sha256=sha256, edited=edited, terms=terms, notes=written
     )
     common.note_budget(budget)
     _note_approved(session.team, decided, edited=edited is not None)
@@ -421,14 +534,31 @@ _MOST_DIGITS = 4
 
 @click.command()
 @common.request_id
-@click.option("--feedback", type=common.text, required=True, help="Reason; the agent revises its plan accordingly.")
+@click.option("--feedback", type=common.text, help="Reason; the agent revises its plan accordingly.")
+@click.option(
+    "--note",
+    "notes",
+    multiple=True,
+    metavar="LINE:TEXT",
+    help="Note on a line of the plan, or on LINE-LINE; repeatable.",
+)
 @click.option("--sha256", help="SHA-256 of what you reviewed, or its first 16 digits; refused if the request changed.")
 @as_json
 @click.pass_obj
-def reject(session: Session, ident: str, feedback: str, sha256: str | None, as_json: bool) -> None:
-    """Reject the plan or permission with this ID, and say why."""
+def reject(
+    session: Session, ident: str, feedback: str | None, notes: tuple[str, ...], sha256: str | None, as_json: bool
+) -> None:
+    """Reject the plan or permission with this ID, and say why.
+
+    A plan is also sent back with notes on its lines, which `crewboard plan ID` numbers. The agent answers each note in
+    its next version.
+
+    Example: crewboard reject plan-1f3a --note '12:which tests?' --note '20-23:leave this out'
+    """
+    written = [parse_note(each) for each in notes]
     sha256 = _of_what_was_read(session.team, ident, sha256, accepts=False)
-    _report_answer(commands_answers.reject(session.team, ident, feedback, sha256=sha256), as_json)
+    decided = commands_answers.reject(session.team, ident, feedback or "", sha256=sha256, notes=written)
+    _report_answer(decided, as_json)
 
 
 @click.command()

@@ -32,6 +32,7 @@ SECTIONS = {
         "wait": ("watching:wait", "Wait until agents reach a state, or until something needs you."),
         "inbox": ("mail:inbox", "Show the mailbox of NAME; nothing is marked as read."),
         "requests": ("mail:requests", "List the requests that wait for an answer, in full."),
+        "plan": ("mail:plan", "Show the plan with this ID, line by line, with the notes on it."),
         "tasks": ("tasks:tasks", "Show the task board."),
         "changes": ("changes:changes", "Show what agents with a worktree changed, committed or not."),
         "journal": ("watching:journal", "Print everything that the agent NAME did, oldest first."),
@@ -106,14 +107,14 @@ SECTIONS = {
 _FOR_DASHBOARD = f"{', '.join(common.BOARD_OPTIONS[:-1])} and {common.BOARD_OPTIONS[-1]} are for the dashboard"
 
 READING = frozenset({
-    None, "board", "serve", "status", "watch", "wait", "inbox", "requests", "tasks", "changes", "journal", "log",
-    "audit", "away", "export", "team", "types", "skills", "mcp", "engines", "profiles", "keys", "completion", "doctor",
-    "info", "demo", "supervisor", "attach", "hosts",
+    None, "board", "serve", "status", "watch", "wait", "inbox", "requests", "plan", "tasks", "changes", "journal",
+    "log", "audit", "away", "export", "team", "types", "skills", "mcp", "engines", "profiles", "keys", "completion",
+    "doctor", "info", "demo", "supervisor", "attach", "hosts",
 })  # fmt: skip
 """Commands that can be used on a foreign team. The dashboard is read-only there."""
 
 
-QUICK = frozenset({"status", "inbox", "requests", "tasks", "send", "board", None})
+QUICK = frozenset({"status", "inbox", "requests", "plan", "tasks", "send", "board", None})
 """Commands that end at once and leave garbage to the system; the dashboard collects it from its first picture on."""
 
 

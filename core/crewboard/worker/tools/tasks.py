@@ -6,6 +6,7 @@ gate, permission rules and `--ask` apply, because a lead must not get around wha
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -19,7 +20,7 @@ from crewboard.protocol import approvals, collisions, reviews
 from crewboard.records.agents import Terms, TermsInForce
 from crewboard.records.base import JsonValue
 from crewboard.records.events import FileKept, Gate, Intake, SnapshotTaken, ToolResult
-from crewboard.records.requests import Request
+from crewboard.records.requests import Request, notes_in
 from crewboard.records.team import Checked, Shown, Task
 from crewboard.sandbox import shell
 from crewboard.store import agents, journal, mailbox, roster, tasks
@@ -307,6 +308,9 @@ class SubmitPlan(Input):
     files: list[str] = Field(default=[], description="files, or folders, that the plan changes")
     commands: list[str] = Field(default=[], description="commands that the plan runs, as you will call them")
     risk: str = ""
+    answers: dict[str, str] = Field(
+        default={}, description="what you did about each note on the plan before, by the id of the note, such as n1"
+    )
 
 
 def plan_request_id(name: str, assignment: str, revision: int) -> str:
@@ -347,16 +351,25 @@ async def _submit_plan(context: Context, given: SubmitPlan) -> Outcome:
         "commands": list(given.commands),
         "risk": given.risk,
     }
-    request = ask_for_plan(context.run_state, assignment, payload)
+    request = ask_for_plan(context.run_state, assignment, payload, given.answers)
     outcome = plan_outcome(context.run_state, await context.wait_for_decision(request, "plan waits for approval"))
     if not (assignment.gate_open and assignment.terms is not None and assignment.terms.given.network):
         await context.file_tools.end_commands_with_lent_network("the approval that gave it the network is over")
     return outcome
 
 
-def ask_for_plan(run_state: RunState, assignment: Assignment, payload: dict[str, JsonValue]) -> Request:
-    """Ask for approval of the next plan of an assignment, and cancel the request for the one before."""
+def ask_for_plan(
+    run_state: RunState, assignment: Assignment, payload: dict[str, JsonValue], answers: Mapping[str, str] | None = None
+) -> Request:
+    """Ask for approval of the next plan of an assignment, and cancel the request for the one before.
+
+    `answers` are those to the notes on the one before, by the id of the note.
+
+    Raises:
+        UsageError: There is no note with the id of an answer.
+    """
     revision = assignment.plans
+    earlier = (plan_request_id(run_state.name, assignment.id, each) for each in reversed(range(revision)))
     if assignment.gate_open:
         # What was approved is not the plan any more.
         run_state.append(Gate(ts=run_state.now(), open=False))
@@ -368,7 +381,9 @@ def ask_for_plan(run_state: RunState, assignment: Assignment, payload: dict[str,
         _approver(run_state),
         {**payload, "revision": revision + 1},
         run_state.now(),
-        supersedes=plan_request_id(run_state.name, assignment.id, revision - 1) if revision else None,
+        # A call that was refused counts as a revision, and asked nothing.
+        supersedes=next((each for each in earlier if run_state.team.request(each).get() is not None), None),
+        answers=answers or {},
     )
 
 
@@ -406,7 +421,7 @@ def _explain_terms(run_state: RunState) -> list[str]:
 
 def plan_outcome(run_state: RunState, request: Request) -> Outcome:
     """Open or close the plan gate as a request was decided; return what the agent is told."""
-    feedback = f"\nFeedback: {request.feedback}" if request.feedback else ""
+    feedback = f"\nFeedback: {request.said}" if request.said else ""
     consumed = (approvals.response_id(request),)
     if request.status == "approved":
         terms = _terms_of(run_state, request)
@@ -417,8 +432,10 @@ def plan_outcome(run_state: RunState, request: Request) -> Outcome:
     if request.status == "rejected":
         # For an agent that may act without a plan too: the answer to the one that it submitted is no.
         run_state.append(Gate(ts=run_state.now(), open=False, request_id=request.id))
+        waiting = [note.id for note in [*notes_in(request.payload), *request.notes] if note.state == "open"]
+        notes = f" In answers, say what you did about each note: {', '.join(waiting)}." if waiting else ""
         return Outcome(
-            f"The plan is rejected by {request.decided_by}.{feedback}\nRevise it and submit it again.",
+            f"The plan is rejected by {request.decided_by}.{feedback}\nRevise it and submit it again.{notes}",
             is_error=True,
             consumed=consumed,
         )
