@@ -72,6 +72,14 @@ def call(
     return [begin(block, index), *pieces]
 
 
+def given(part: str, index: object = 0) -> Json:
+    return piece({"type": "input_json_delta", "partial_json": part}, index)
+
+
+def close(block: object, index: object = 0) -> Json:
+    return without({"type": "content_block_stop", "index": index, "content_block": block})
+
+
 SAME = "failed 3 times in the same way: "
 MALFORMED = SAME + "the reply was malformed"
 NO_REPLY = MALFORMED + ": the server sent text/event-stream, and no reply"
@@ -123,6 +131,14 @@ ODD: dict[str, tuple[list[Raw], str]] = {
         [sse(start(), *text(), {**ENDED, "delta": {**ENDED["delta"], "usage": {"output_tokens": 6}}})],
         "hi · end_turn · 7/6",
     ),
+    "usage in OpenAI's names": (
+        counted({"prompt_tokens": 9, "completion_tokens": 0}, {"prompt_tokens": 9, "completion_tokens": 5}),
+        "hi · end_turn · 9/5",
+    ),
+    "usage in OpenAI's names, of a cache": (
+        counted({}, {"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 4}, "completion_tokens": 5}),
+        "hi · end_turn · 5/5",
+    ),
     "model null": ([sse(start(model=None), *text(), end())], SAID),
     "model a number": ([sse(start(model=3), *text(), end())], SAID),
     "no message_start": ([sse(*text(), end(), STOP)], "hi · end_turn · 0/5"),
@@ -143,6 +159,30 @@ ODD: dict[str, tuple[list[Raw], str]] = {
     "call with an empty piece": ([called(*call("", whole={"path": "a"}))], CALLED),
     "call with a piece of null": ([called(*call(None, whole={"path": "a"}))], CALLED),
     "call with an object as piece": ([called(*call({"path": "a"}))], CALLED),
+    "call with its input at the stop": ([called(*call(whole={}), close({"input": {"path": "a"}}))], CALLED),
+    "call with its input at the stop, without an index": (
+        [called(*call(), close({"input": {"path": "a"}}, LEFT_OUT))],
+        CALLED,
+    ),
+    "call with another input at the stop": ([called(*call(WHOLE), close({"input": {"path": "b"}}))], CALLED),
+    "two calls with their inputs at the stops": (
+        [
+            called(
+                *call(), *call(ident="c2", index=1), close({"input": {"path": "b"}}, 1), close({"input": {"path": "a"}})
+            )
+        ],
+        "look {'path': 'a'}, look {'path': 'b'} · tool_use · 7/5",
+    ),
+    "a stop before any block": ([sse(start(), close({"input": {}}), *text(), end(), STOP)], SAID),
+    "call with pieces that repeat": ([called(*call("{"), given(HALF), given(WHOLE), given(WHOLE))], CALLED),
+    "call with a piece that begins as the input does": (
+        [called(*call('{"path":'), given('{"path":1}}'))],
+        "look {'path': {'path': 1}} · tool_use · 7/5",
+    ),
+    "call with pieces that repeat and break off": (
+        [called(*call("{"), given(HALF), reason="max_tokens")],
+        NOT_JSON + " · max_tokens · 7/5",
+    ),
     "call with a list": ([called(*call("[1]"))], "look {} not run: its input is not an object · tool_use · 7/5"),
     "call nested too deeply": (
         [called(*call('{"path": ' + DEEP + "}"))],
@@ -196,6 +236,14 @@ ODD: dict[str, tuple[list[Raw], str]] = {
     "one JSON text without usage": ([as_json({**MESSAGE, "usage": None, "model": None})], NO_COUNT),
     "one JSON text with a plain text": ([as_json({**MESSAGE, "content": "hi"})], SAID),
     "one JSON text without content": ([as_json({**MESSAGE, "content": None})], " · end_turn · 7/5"),
+    "one JSON text with usage in OpenAI's names": (
+        [as_json({**MESSAGE, "usage": {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}})],
+        SAID,
+    ),
+    "one JSON text a line": (
+        [Raw(b'{"message": {"content": "h"}, "done": false}\n{"done": true}\n', kind="application/x-ndjson")],
+        MALFORMED + ': the server sent JSON lines (ndjson), and not events: {"message"',
+    ),
     "one JSON text that is an error": ([as_json({"error": {"message": "No luck 1"}}), HI], SAID),
     "a page": (
         [Raw(b"<html>Welcome</html>", kind="text/html")],
@@ -451,6 +499,8 @@ def _journal(directory: TeamDirectory) -> list[Any]:
         "cache_control is not supported by this model",
         "I do not know what `cache_control` is",
         "system must be a string",
+        "Expected string, received array",
+        "Failed to parse the request body as JSON: invalid type: sequence, expected a string at line 1 column 62",
     ],
 )
 def test_the_marks_of_the_prompt_cache_are_left_out_where_a_server_does_not_know_them(

@@ -90,6 +90,8 @@ class ReplyStream:
     """True if it said why the model stopped, which comes behind all content."""
     _places: dict[Any, int] = field(default_factory=dict)
     """The place of the newest block with each index that the server gave."""
+    _repeated: dict[int, str] = field(default_factory=dict)
+    """The newest piece of an input of which each piece began with the one before it, by the place of its block."""
 
     async def pieces(self) -> AsyncIterator[tuple[str, str]]:
         """Read the reply, and yield the type and the text of each piece: `text`, `thinking`, `ping`, or something else.
@@ -131,14 +133,19 @@ class ReplyStream:
                 self._begin(event.get("index"), block)
             case "content_block_delta":
                 return self._add(event.get("index"), _object(event.get("delta")))
+            case "content_block_stop":
+                self._complete(event.get("index"), _object(event.get("content_block")))
             case "message":
-                self._note(event)
-                content = event.get("content")
-                for block in [{"type": "text", "text": content}] if isinstance(content, str) else content or ():
-                    self._begin(None, _object(block))
-                self.ended = True
-                return "text", "".join(str(block.get("text") or "") for block in self.blocks)
+                return "text", self._take_whole(event)
         return "", ""
+
+    def _take_whole(self, message: Mapping[str, Any]) -> str:
+        self._note(message)
+        content = message.get("content")
+        for block in [{"type": "text", "text": content}] if isinstance(content, str) else content or ():
+            self._begin(None, _object(block))
+        self.ended = True
+        return "".join(str(block.get("text") or "") for block in self.blocks)
 
     def _note(self, message: Mapping[str, Any]) -> None:
         self.usage |= {name: value for name, value in _object(message.get("usage")).items() if value is not None}
@@ -165,14 +172,30 @@ class ReplyStream:
             return "", ""
         place = self._begin(index, {"type": kind}) if place is None else place
         if kind == "input_json":
-            text, more = self.inputs.get(place, ""), piece.get("partial_json")
-            if len(text) <= MAX_INPUT:
-                self.inputs[place] = text + (
-                    more if isinstance(more, str) else "" if more is None else json.dumps(more)
-                )
+            more = piece.get("partial_json")
+            self._add_input(place, more if isinstance(more, str) else "" if more is None else json.dumps(more))
             return "", ""
         _add_piece(self.blocks[place], piece)
         return (kind, str(piece.get(kind) or "")) if kind in _TEXTS else ("", "")
+
+    def _add_input(self, place: int, more: str) -> None:
+        text = self.inputs.get(place, "")
+        if not more:
+            return
+        repeats = not text or (place in self._repeated and more.startswith(self._repeated[place]))
+        if repeats and len(more) <= MAX_INPUT:
+            self._repeated[place] = more
+        else:
+            self._repeated.pop(place, None)
+        if len(text) <= MAX_INPUT:
+            self.inputs[place] = text + more
+
+    def _complete(self, index: object, block: dict[str, Any]) -> None:
+        """Take the input of a call from the end of its block, if it came nowhere else."""
+        place = self._places.get(index, len(self.blocks) - 1)
+        if place < 0 or not _is_call(self.blocks[place]) or self.inputs.get(place):
+            return
+        self.blocks[place]["input"] = self.blocks[place].get("input") or block.get("input")
 
     @property
     def used(self) -> Tokens:
@@ -247,7 +270,10 @@ class ReplyStream:
 
     def _input(self, place: int, block: dict[str, Any]) -> str | None:
         """Return the input of a call as JSON, however it came; None if the block is no call and none came."""
-        if (came := self.inputs.get(place)) or block["type"] != "tool_use":
+        if (came := self.inputs.get(place)) and (newest := self._repeated.get(place)) and not _is_json(came):
+            # Some servers send all that they have so far with each piece.
+            return newest
+        if came or block["type"] != "tool_use":
             return came or None
         given = block.get("input")
         return given if isinstance(given, str) else json.dumps({} if given is None else given)
@@ -272,12 +298,15 @@ def without_declined(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _tokens_in(usage: Mapping[str, Any]) -> Tokens:
     on_the_web = _object(usage.get("server_tool_use"))
+    # OpenAI's names, among whose tokens of the prompt are those that the cache had.
+    asked = _count(usage.get("prompt_tokens"))
+    read = min(_count(_object(usage.get("prompt_tokens_details")).get("cached_tokens")), asked)
     written = _count(usage.get("cache_creation_input_tokens"))
     an_hour = _count(_object(usage.get("cache_creation")).get("ephemeral_1h_input_tokens"))
     return Tokens(
-        input=_count(usage.get("input_tokens")),
-        output=_count(usage.get("output_tokens")),
-        cache_read=_count(usage.get("cache_read_input_tokens")),
+        input=_count(usage.get("input_tokens", asked - read)),
+        output=_count(usage.get("output_tokens", usage.get("completion_tokens"))),
+        cache_read=_count(usage.get("cache_read_input_tokens", read)),
         cache_write=written,
         cache_write_1h=min(an_hour, written),
         web_searches=_count(on_the_web.get("web_search_requests")),
@@ -303,7 +332,7 @@ async def _events(response: httpx2.Response) -> AsyncIterator[dict[str, Any]]:
         async for chunk in chunks:
             head += chunk
             yield {}
-        yield _message_of(_parse(head))
+        yield _message_of(_parse_whole(head))
         return
     # The header is not asked: some gateways call each answer `text/html`.
     if head.lstrip()[:1] == b"<":
@@ -360,6 +389,28 @@ class _Body:
 def _parse(data: str | bytes) -> dict[str, Any]:
     # NaN and Infinity are no JSON, and some servers send them.
     return _object(json.loads(data, parse_constant=lambda _: None))
+
+
+def _parse_whole(body: bytes) -> dict[str, Any]:
+    """Return the message that is a whole body.
+
+    Raises:
+        ValueError: It is no JSON, or one JSON text a line.
+    """
+    first, _, rest = body.strip().partition(b"\n")
+    if rest and _is_json(first):
+        raise ValueError(
+            f"the server sent JSON lines (ndjson), and not events: {_quote(first.decode('utf-8', 'replace'))}"
+        )
+    return _parse(body)
+
+
+def _is_json(data: str | bytes) -> bool:
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _parse_or_text(data: str) -> object:

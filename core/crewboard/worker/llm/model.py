@@ -132,11 +132,17 @@ _DEFERRED_TOOLS = re.compile(r"defer_loading|tool_reference|Tool reference")
 """Words of a refusal for the fields by which tools are loaded on demand."""
 _BREAKPOINTS, _IS_ERROR = "cache_control", "is_error"
 _LEFT_OUT = {
-    _BREAKPOINTS: re.compile(r"cache_control|prompt.cach|\bsystem\b.{0,80}\bstr(?:ing)?\b", re.IGNORECASE | re.DOTALL),
+    _BREAKPOINTS: re.compile(
+        r"cache_control|prompt.cach|\bsystem\b.{0,80}\bstr(?:ing)?\b"
+        r"|\bexpected (?:a |type |an? instance of )?[`'\"]?str(?:ing)?\b.{0,60}\b(?:array|list|sequence)\b"
+        r"|\b(?:array|list|sequence)\b.{0,30}\bexpected (?:a )?[`'\"]?str(?:ing)?\b",
+        re.IGNORECASE | re.DOTALL,
+    ),
     _IS_ERROR: re.compile(r"\bis_error\b"),
 }
 """Fields that are left out where a server does not know them, each with the words of such a server. The marks of the
-prompt cache have the system prompt in blocks; the text of a result says itself that its call failed."""
+prompt cache have the system prompt in blocks, and a server may say only that it wants a string somewhere. The text of a
+result says itself that its call failed."""
 _SHARED = frozenset({429, 529})
 _UNAVAILABLE = frozenset({*_SHARED, 502, 503, 504, *range(520, 528)})
 """Statuses of an outage. A proxy in front of a server has those from 520 on for one that it cannot reach."""
