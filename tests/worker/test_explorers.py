@@ -1,12 +1,14 @@
 """Explorers of a code agent: a process of its own that reads for it, within its limits, and ends with it."""
 
+import itertools
 from collections.abc import Callable
 
 import pytest
 
-from crewboard.commands import answers, hire, hosts, stop
+from crewboard.commands import answers, control, hire, hosts, stop
 from crewboard.commands.context import Team
 from crewboard.errors import LimitError, TryLaterError, UsageError
+from crewboard.offline.reply import Reply
 from crewboard.records.events import ToolResult
 from crewboard.store import agents, leases, mailbox
 from crewboard.store.layout import TeamDirectory
@@ -40,6 +42,78 @@ def test_an_explorers_report_is_the_tools_result(crew_on: Make) -> None:
     assert told == [], "it concerns its agent alone"
     with pytest.raises(UsageError, match="resume ann"):
         hire.resume(crew.team, EXPLORER)
+
+
+OTHER = "ann-explorer-2"
+ASKS = calls("ask_operator", question="which one?")
+BOTH = Reply([*SEND.content, *calls("send_explorer", question="and why?").content])
+
+
+def reports(crew: Crew) -> list[tuple[str, bool]]:
+    return [(event.content, event.is_error) for event in crew.events("ann") if isinstance(event, ToolResult)]
+
+
+def test_two_explorers_of_one_reply_search_at_the_same_time(crew_on: Make) -> None:
+    crew = crew_on({"ann": [BOTH, says("found")], EXPLORER: [ASKS, says("here")], OTHER: [ASKS, says("so")]})
+    hired = crew.hire("ann", "code", "find it", unsafe_no_sandbox=True)
+    # Each waits for its answer: one after the other, the second would never ask.
+    first, second = (crew.pending("question", name) for name in (EXPLORER, OTHER))
+    answers.answer(crew.team, second.id, "that")
+    eventually(lambda: not leases.is_held(crew.agent(OTHER).lease), "the end of the second")
+    assert reports(crew) == [], "the results stand in the order of the calls"
+    answers.answer(crew.team, first.id, "this")
+    assert crew.answer(hired).text == "found"
+    assert reports(crew) == [(f"{EXPLORER}: here", False), (f"{OTHER}: so", False)]
+
+
+def test_a_third_explorer_of_one_reply_waits_for_the_first_two(crew_on: Make) -> None:
+    three = Reply([*BOTH.content, *calls("send_explorer", question="and when?").content])
+    crew = crew_on({"ann": [three, says("found")], EXPLORER: [says("a"), says("c")], OTHER: [says("b"), says("c")]})
+    assert crew.run("ann", "code", "find it", unsafe_no_sandbox=True).text == "found"
+    assert [(text[-1], is_error) for text, is_error in reports(crew)] == [("a", False), ("b", False), ("c", False)]
+
+
+def test_an_interrupt_lets_both_explorers_report_by_mail(crew_on: Make) -> None:
+    crew = crew_on({"ann": [BOTH, says("read")], EXPLORER: [ASKS, says("here")], OTHER: [ASKS, says("so")]})
+    hired = crew.hire("ann", "code", "find it", unsafe_no_sandbox=True)
+    asked = [crew.pending("question", name) for name in (EXPLORER, OTHER)]
+    control.interrupt(crew.team, "ann", "do not wait")
+    assert crew.answer(hired).text == "read"
+    for name in (EXPLORER, OTHER):
+        spec = agents.spec(crew.agent(name))
+        assert spec is not None
+        assert not spec.foreground
+    assert all("interrupted before it ended" in text for text, _ in reports(crew))
+    for request in asked:
+        answers.answer(crew.team, request.id, "this")
+
+    def have_reported() -> bool:
+        return {EXPLORER, OTHER} <= {each.from_ for each in mailbox.read(crew.directory, "ann").messages}
+
+    eventually(have_reported, "both reports")
+
+
+def test_a_report_outlives_a_kill_before_that_of_the_first(crew_on: Make) -> None:
+    crew = crew_on({"ann": [BOTH, says("found")], EXPLORER: [ASKS, says("here")], OTHER: [ASKS, says("so")]})
+    hired = crew.hire("ann", "code", "find it", unsafe_no_sandbox=True)
+    _, second = (crew.pending("question", name) for name in (EXPLORER, OTHER))
+    answers.answer(crew.team, second.id, "that")
+    eventually(lambda: not leases.is_held(crew.agent(OTHER).lease), "the end of the second")
+    crew.kill("ann")
+    crew.wait_for("ann", "crashed")
+    hire.resume(crew.team, "ann")
+    assert crew.answer(hired).text == "found"
+    (first, was_lost), report = reports(crew)
+    assert was_lost
+    assert first.startswith(f"{EXPLORER} ended without an answer")
+    assert report == (f"{OTHER}: so", False)
+
+
+def test_with_caps_explorers_run_one_after_the_other(crew_on: Make) -> None:
+    crew = crew_on({"ann": [BOTH, says("found")], EXPLORER: [says("a"), says("b")], OTHER: [says("b")]})
+    answers.change_setting(crew.team.ensure(), "max_agents", "2")
+    assert crew.run("ann", "code", "find it", unsafe_no_sandbox=True).text == "found"
+    assert [(text[-1], is_error) for text, is_error in reports(crew)] == [("a", False), ("b", False)]
 
 
 @pytest.mark.long
@@ -79,7 +153,8 @@ def as_ann(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> Team:
     return Team(directory, by="ann", environment=environment, now=lambda: 1000.0)
 
 
-def test_an_agent_has_at_most_two_explorers_at_once(as_ann: Team) -> None:
+def test_an_agent_has_at_most_two_explorers_at_once(as_ann: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hire, "EXPLORER_ENDS_WITHIN", 0)
     sent = [hire.send_explorer(as_ann, "where?", each) for each in ("q1", "q2", "q1")]
     assert [each.agent for each in sent] == [EXPLORER, "ann-explorer-2", EXPLORER], "the same call is not done twice"
     with pytest.raises(TryLaterError, match="you have 2 explorers at work"):
@@ -88,6 +163,15 @@ def test_an_agent_has_at_most_two_explorers_at_once(as_ann: Team) -> None:
     spec = agents.spec(as_ann.directory.agent(EXPLORER))
     assert spec is not None
     assert (spec.type, spec.by, spec.parent, spec.flags.once) == ("explore", "ann", "ann", True)
+
+
+def test_a_third_explorer_waits_for_one_that_is_ending(as_ann: Team) -> None:
+    for each in ("q1", "q2"):
+        hire.send_explorer(as_ann, "where?", each)
+    # At the first look at both they may still be starting, and later no more.
+    times = itertools.chain([1000.0] * 2, itertools.repeat(9000.0))
+    later = Team(as_ann.directory, by="ann", environment=as_ann.environment, now=lambda: next(times))
+    assert hire.send_explorer(later, "where?", "q3").agent == EXPLORER
 
 
 def test_an_explorer_sends_no_explorer(as_ann: Team) -> None:

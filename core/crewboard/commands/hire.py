@@ -10,7 +10,7 @@ from crewboard import agent_types, endpoint, engines, env, mcp_servers, models, 
 from crewboard.agent_types import AgentType
 from crewboard.commands import hosts
 from crewboard.commands.answers import require_price
-from crewboard.commands.context import Team, check_credentials, command_for
+from crewboard.commands.context import Team, check_credentials, command_for, wait_until
 from crewboard.commands.messages import acknowledge_marks, post
 from crewboard.commands.tasks import assign_without_mail
 from crewboard.errors import LimitError, TryLaterError, UsageError
@@ -209,8 +209,8 @@ def spawn(team: Team, hire: Hire) -> Assignment:
     return _start_fresh(team, agent, hire, kind)
 
 
-MOST_EXPLORERS = 2
-"""Explorers that an agent may have at once. They ask the model at the same time, from its budget."""
+EXPLORER_ENDS_WITHIN = 5.0
+"""Seconds for an explorer that has reported to end."""
 
 _LONGEST_PARENT = 20
 """Characters of an agent's name that the names of its explorers begin with."""
@@ -231,11 +231,16 @@ def send_explorer(team: Team, question: str, prompt_id: str) -> Assignment:
     own = {name: spec for name, spec in specs.items() if spec is not None and spec.parent == team.by}
     if again := next((name for name, spec in own.items() if spec.prompt_id == prompt_id), None):
         return Assignment(again, prompt_id, own[again].run, fresh=True)
-    at_work = [name for name, spec in own.items() if _is_at_work(team, name, spec)]
-    if len(at_work) >= MOST_EXPLORERS:
+
+    def find_at_work() -> list[str]:
+        return [name for name, spec in own.items() if _is_at_work(team, name, spec)]
+
+    # One that has just reported is still ending.
+    wait_until(lambda: len(find_at_work()) < roster.explorers_at_once(team.config), EXPLORER_ENDS_WITHIN)
+    if len(at_work := find_at_work()) >= roster.MOST_EXPLORERS:
         raise TryLaterError(
-            f"you have {MOST_EXPLORERS} explorers at work ({', '.join(at_work)}), and no more at once: their reports "
-            "reach you as mail; search yourself meanwhile"
+            f"you have {roster.MOST_EXPLORERS} explorers at work ({', '.join(at_work)}), and no more at once: their "
+            "reports reach you as mail; search yourself meanwhile"
         )
     names = (f"{team.by[:_LONGEST_PARENT]}-explorer-{number}" for number in itertools.count(1))
     name = next(name for name in names if name not in at_work and (name not in specs or name in own))

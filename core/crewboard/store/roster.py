@@ -174,9 +174,21 @@ _AT_WORK: frozenset[State] = frozenset({"starting", "working", "retrying", "stop
 """States that count for `max_working`. An agent that waits for an answer does not: a lead may wait for its agents."""
 
 
+MOST_EXPLORERS = 2
+"""Explorers that an agent may have at once. They ask the model at the same time, from its budget."""
+
+
 def has_caps(config: Config) -> bool:
     """Return True if the team limits how many agents run."""
     return any(cap is not None for cap in (config.max_agents, config.max_working, config.min_free_memory))
+
+
+def explorers_at_once(config: Config) -> int:
+    """Return how many explorers of one reply run at the same time.
+
+    Where the team has caps, a second one might be refused that would not be once the first has ended.
+    """
+    return 1 if has_caps(config) else MOST_EXPLORERS
 
 
 def load_of(team: TeamDirectory, living: Iterable[str]) -> Load:

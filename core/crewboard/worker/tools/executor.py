@@ -13,7 +13,7 @@ from crewboard.records.events import ToolResult, ToolStart, describe_call
 from crewboard.store import agents
 from crewboard.untrusted import elide_middle, without_surrogates
 from crewboard.worker.conversation import Block
-from crewboard.worker.interrupts import Interrupts
+from crewboard.worker.interrupts import Interrupted, Interrupts
 from crewboard.worker.run_state import RunState
 from crewboard.worker.snapshots import Snapshots
 from crewboard.worker.tools.base import MAX_SERVERS, Context, FileToolClient, Outcome, Tool
@@ -80,15 +80,12 @@ class ToolExecutor:
         self._max_result = max_result
         pending = list(self._run_state.conversation.pending)
         # A call that may change something runs after all calls before it, and before all calls behind it.
-        for reads, group in itertools.groupby(pending, key=lambda block: ToolRegistry.only_reads(block["name"])):
+        for most, group in itertools.groupby(pending, key=lambda block: self._registry.most_at_once(block["name"])):
             blocks = list(group)
-            if reads and len(blocks) > 1:
+            for start in range(0, len(blocks), most):
                 self._interrupts.check_leave()
-                await self._run_together(blocks)
-                continue
-            for block in blocks:
-                self._interrupts.check_leave()
-                await self._run_one(block)
+                together = blocks[start : start + most]
+                await (self._run_together(together) if len(together) > 1 else self._run_one(together[0]))
 
     async def _run_one(self, block: Block) -> None:
         ready = await self._prepare(block)
@@ -103,9 +100,12 @@ class ToolExecutor:
         self.result(block, done.outcome, done.seconds, await self._snapshots.take_after(tool.name))
 
     async def _run_together(self, blocks: list[Block]) -> None:
-        """Run calls that only read, at once. Each result is journalled as soon as those before it are."""
+        """Run calls at once. Each result is journalled as soon as those before it are."""
         ready = [await self._prepare(block) for block in blocks]
         running = [found for found in ready if not isinstance(found, _Done)]
+        if any(tool.waits for tool, _ in running):
+            await self._finish_in_order(blocks, ready)
+            return
         rounds = -(-len(running) // MAX_SERVERS)
         limits = [ToolRegistry.timeout(tool, given) or 0 for tool, given in running]
         if running:
@@ -123,6 +123,10 @@ class ToolExecutor:
                 done = found if isinstance(found, _Done) else await call if call is not None else None
                 if done is not None:
                     self.result(block, done.outcome, done.seconds)
+        except Interrupted:
+            # The others see the interrupt, too, and let what they wait for come as mail.
+            await asyncio.gather(*filter(None, calls), return_exceptions=True)
+            raise
         finally:
             unfinished = [call for call in calls if call is not None and not call.done()]
             for call in unfinished:

@@ -1,6 +1,7 @@
 """The tools that an agent has. Refuses every other call, whatever tools the model was shown."""
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -85,10 +86,11 @@ class ToolRegistry:
         more = {"defer_loading": True} if on_demand else {}
         return [*kept, *own, *({**tool.definition(), **more} for tool in self.of_servers().values())]
 
-    @staticmethod
-    def only_reads(name: str) -> bool:
-        """Return True for a tool that changes nothing, so that it may run at the same time as others of its kind."""
-        return name in TOOLS and TOOLS[name].reads
+    def most_at_once(self, name: str) -> int:
+        """Return how many calls of tools of this kind may run at the same time: any number that change nothing."""
+        if name == SEND_EXPLORER:
+            return roster.explorers_at_once(roster.load(self._run_state.team))
+        return sys.maxsize if name in TOOLS and TOOLS[name].reads else 1
 
     def find(self, name: str) -> Tool[Any] | Outcome:
         """Return the tool called `name`, or an error if the agent may not call it."""

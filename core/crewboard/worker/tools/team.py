@@ -80,6 +80,8 @@ class SendExplorer(Input):
     question: str = Field(description="what to find out, with all that it must know: it has not seen your conversation")
 
 
+_SENDING = asyncio.Lock()
+
 _TERMS = ("worktree", "effort", "thinking", "web", "host", "needs")
 """The fields that a lead need not give for an agent that has them already."""
 
@@ -193,7 +195,10 @@ async def _send_explorer(context: Context, given: SendExplorer) -> Outcome:
     # Derived, as above.
     prompt_id = mailbox.derived_id(context.name, context.tool_use_id, "prompt")
     hiring = asyncio.to_thread(hire.send_explorer, _team(context), given.question, prompt_id)
-    return await _wait_for_agent(context, await context.interrupts.run_interruptibly(hiring))
+    # Calls of one reply run at the same time, and two hires would choose the same name.
+    async with _SENDING:
+        assignment = await context.interrupts.run_interruptibly(hiring)
+    return await _wait_for_agent(context, assignment)
 
 
 async def _wait_for_agent(context: Context, assignment: hire.Assignment) -> Outcome:
