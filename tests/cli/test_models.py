@@ -1,21 +1,26 @@
 """Which model an agent gets, and what is said of one that the server does not have."""
 
+import contextlib
 import re
+import signal
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from crewboard import agent_types, endpoint, local_servers, models
-from crewboard.commands import hire
+from crewboard import agent_types, endpoint, local_servers, models, operations
+from crewboard.commands import hire, messages
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
 from crewboard.offline.service import Fault
+from crewboard.records.agents import HELD_REPEATS
 from crewboard.records.team import Config, Member
 from crewboard.store import agents
 from crewboard_tui.cli import hiring
 from tests.cli.shell import Cli, Inside
-from tests.crew import Crew
-from tests.model import listing, says
+from tests.crew import WAIT_TIMEOUT, Crew, eventually
+from tests.model import calls, listing, says
 from tests.raw import RawServer, as_json
 
 ANTHROPIC = {"ANTHROPIC_DEFAULT_HAIKU_MODEL": "small", "ANTHROPIC_DEFAULT_OPUS_MODEL": "large"}
@@ -112,6 +117,56 @@ def test_a_spawn_says_until_when_it_waits(crew_on: Callable[..., Crew], monkeypa
     ran = Inside(crew.root, crew.environment)("spawn", "a", "--type", "explore", "--prompt", "look")
     assert (ran.code, ran.out) == (0, "done\n")
     assert re.search(r"a waits until \d\d:\d\d:\d\d: the API is unavailable: 529", ran.err), ran.err
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("paused", r"a is held: it is paused; `crewboard.* unpause a` lets it go on"),
+        ("repeats", r"a is held: list_dir .*×8, same outcome; `crewboard.* send a TEXT` lets it go on"),
+        ("stopped", r"a is held: a signal stopped its process (\d+); `kill -CONT \1` continues it"),
+    ],
+)
+def test_a_spawn_says_what_holds_its_agent(
+    crew_on: Callable[..., Crew], monkeypatch: pytest.MonkeyPatch, how: str, said: str
+) -> None:
+    look = calls("list_dir", path=".")
+    crew = crew_on([*[look] * (HELD_REPEATS if how == "repeats" else 1), says("done")])
+    told, notes = threading.Event(), list[str]()
+
+    def note(text: str) -> None:
+        notes.append(text)
+        if "is held" in text:
+            told.set()
+
+    def works() -> bool:
+        status = agents.status(crew.agent("a"))
+        return status is not None and status.state == "working"
+
+    def hold_and_release(held: contextlib.ExitStack) -> None:
+        with held:
+            eventually(works, "its first call")
+            if how == "paused":
+                operations.pause(crew.team, "a")
+            elif how == "stopped":
+                crew.kill("a", signal.SIGSTOP)
+                told.wait(WAIT_TIMEOUT)
+        told.wait(WAIT_TIMEOUT)
+        if how == "paused":
+            operations.unpause(crew.team, "a")
+        elif how == "stopped":
+            crew.kill("a", signal.SIGCONT)
+        else:
+            messages.send(crew.team, "a", "stop looking")
+
+    monkeypatch.setattr(hiring, "note", note)
+    with contextlib.ExitStack() as held, ThreadPoolExecutor() as pool:
+        held.enter_context(crew.model.holding())
+        other = pool.submit(hold_and_release, held.pop_all())
+        ran = Inside(crew.root, crew.environment)("spawn", "a", "--type", "explore", "--prompt", "look")
+        other.result()
+    assert (ran.code, ran.out) == (0, "done\n")
+    assert len([text for text in notes if re.search(said, text)]) == 1, notes
 
 
 def test_doctor_offers_a_local_server_that_the_team_then_uses(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

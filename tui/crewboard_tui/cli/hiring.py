@@ -37,13 +37,14 @@ from crewboard.commands import hire as commands_hire
 from crewboard.commands import hosts, messages
 from crewboard.commands import profiles as commands_profiles
 from crewboard.commands.context import POLL_INTERVAL, CommandLine, command_for, create_command, wait_until
+from crewboard.linux import process
 from crewboard.names import check_agent
 from crewboard.protocol import requests, reviews, supervisor_client
 from crewboard.protocol.addressing import only_operator_answers
 from crewboard.protocol.results import Follower
 from crewboard.readmodel.activity import Activity, describe
 from crewboard.readmodel.needs import summarise
-from crewboard.records.agents import Profile
+from crewboard.records.agents import HELD_REPEATS, Profile, Status
 from crewboard.records.events import Answer, Event, Sent
 from crewboard.records.processes import Exit, HeldStart, describe_exit
 from crewboard.store import agents, leases, roster
@@ -680,6 +681,8 @@ class Following:
     look_again: float = 0
     place: str = ""
     waits_until: float = 0
+    held: str = ""
+    """Why the agent does nothing, as it was printed."""
 
     def run(self) -> Answer | Exit | None:
         """Wait for the answer, or for the run to end without one. Return None if the worker vanished.
@@ -759,13 +762,32 @@ class Following:
             note(f"  {in_a_row(how for _, how in answers(request, self.typed))}")
 
     def _tell_wait(self) -> None:
-        """Print until when the agent waits for the API, if that is long."""
+        """Print until when the agent waits for the API, if that is long, and what holds it."""
         status = agents.status(self.follower.agent)
+        if (why := self._why_held(status)) != self.held:
+            self.held = why
+            if why:
+                note(safe_line(f"{self.assignment.agent} is held: {why}"))
         until = status.retry_at if status is not None and status.state == "retrying" else None
         if until is None or until - max(self.waits_until, self.team.now()) < WORTH_SAYING:
             return
         self.waits_until = until
         note(safe_line(f"{self.assignment.agent} waits until {clock(until)}: {status.doing if status else ''}"))
+
+    def _why_held(self, status: Status | None) -> str:
+        """Return why the agent does nothing, and what lets it go on; empty if it works, or waits for the API."""
+        if status is None:
+            return ""
+        name = self.assignment.agent
+        if status.state == "paused":
+            return f"it is paused; `{self.typed(f'unpause {name}')}` lets it go on"
+        if status.state == "working" and status.repeats >= HELD_REPEATS:
+            last = f"{status.last_tool or 'the same call'} ×{status.repeats}, same outcome"
+            return f"{last}; `{self.typed(f'send {name} TEXT')}` lets it go on"
+        is_here = status.boot_id == process.boot_id() and status.start_ticks == process.start_ticks(status.pid)
+        if is_here and process.is_stopped(status.pid):
+            return f"a signal stopped its process {status.pid}; `kill -CONT {status.pid}` continues it"
+        return ""
 
 
 def _tells_result(event: Event) -> bool:
