@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -20,7 +21,7 @@ from crewboard.store.interface import SCHEMA_VERSION
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import common, doctor
 from crewboard_tui.cli.common import Session
-from tests.cli.shell import Cli, Ran
+from tests.cli.shell import Cli, Inside, Ran
 from tests.crew import WAIT_TIMEOUT
 from tests.frozen import NOW, make_empty
 from tests.model import ModelServer, calls, says
@@ -235,6 +236,22 @@ def test_doctor_says_that_no_tokens_are_reported(cli: Cli) -> None:
         tried = shell("doctor", "--try", "--json")
     assert [marks(tried)[name] for name in ("call", "usage")] == ["ok", "note"]
     assert "by an estimate" in detail(tried, "usage")
+
+
+def test_doctor_goes_on_where_the_list_of_models_hangs(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_LOOK_TIMEOUT", 0.2)
+    monkeypatch.setattr(doctor, "_TRY_TIMEOUT", 0.2)
+    held, called = Event(), sse(start(), *call("{}", name="glob"), end("tool_use"), STOP)
+    hanging = Raw(b"", missing=9, held=held)
+    paths = ("/v1/models?limit=1000", "/v1/models/m", "/v1/models", "/api/ps")
+    with RawServer(called, pages=dict.fromkeys(paths, hanging)) as server:
+        environment = {**cli.environment, "ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_AUTH_TOKEN": "local"}
+        shell = Inside(cli.root, environment)
+        looked, tried = shell("doctor", "--json"), shell("doctor", "--try", "--model", "m", "--json")
+        held.set()
+    assert marks(looked)["model"] == "note"
+    assert "does not list its models within 0.2 s" in detail(looked, "model")
+    assert [marks(tried)[name] for name in ("address", "call")] == ["note", "ok"]
 
 
 KEPT = as_json({"error": {"type": "authentication_error", "message": "not with this key"}}, 401)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import threading
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -84,6 +85,24 @@ def caller(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, url: str, 
     spec = hire(directory, "sized").replace(model=MODEL, flags=HireOptions(**cast("Any", flags)))
     agents.change_spec(directory.agent("sized"), lambda _: spec)
     return model.Model(worker(directory, "sized"), cast("Interrupts", Waits()))
+
+
+@pytest.mark.files_only
+def test_a_server_that_hangs_is_asked_once_about_its_models(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from crewboard.worker.llm import model
+
+    monkeypatch.setattr(model, "_ASK_TIMEOUT", 0.2)
+    held = threading.Event()
+    with RawServer(
+        DONE, pages=dict.fromkeys((PAGE, "/v1/models", "/api/ps"), Raw(b"", missing=9, held=held))
+    ) as server:
+        asking = caller(directory, monkeypatch, server.url)
+        asyncio.run(asking.learn_size())
+        held.set()
+    assert server.asked in ([PAGE], [])
+    assert "within 0.2 s, so it is not asked about its models" in capfd.readouterr().err
 
 
 @pytest.mark.files_only

@@ -292,6 +292,10 @@ ODD: dict[str, tuple[list[Raw], str]] = {
         [Raw(b"", 301, location="/elsewhere?k=v")],
         "the API refused the request (404 error): no such page; redirected to http://127.0.0.1:",
     ),
+    "a redirect to where the request is refused": (
+        [Raw(b"", 307, location="/proxy/v1/messages"), as_json({"error": {"message": "no"}}, 400)],
+        "the API refused the request (400 error): no; redirected to http://127.0.0.1:",
+    ),
     "200 with the failure of another kind of API": (
         [as_json({"success": False, "code": 1001, "msg": "no balance"}), HI], SAID,
     ),
@@ -366,6 +370,7 @@ def test_an_odd_reply_is_settled_or_refused(
         assert got.model in ("m", "")
     else:
         assert str(got).startswith(expected)
+        assert ("/proxy/v1" in str(got)) == str(got).endswith("/proxy")
 
 
 def results(crew: Crew, name: str) -> list[tuple[bool, str]]:

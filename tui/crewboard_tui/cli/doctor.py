@@ -69,7 +69,7 @@ _CLOCK_MAY_DIFFER = 2.0
 _LOOK_TIMEOUT = 1.0
 """Seconds that a server on this machine or its network may take to answer."""
 
-_TRY_TIMEOUT = 10.0
+_TRY_TIMEOUT = 5.0
 """Seconds that a server may take to say which models it has, before an agent's call is tried."""
 
 _SLOW = 0.25
@@ -275,8 +275,8 @@ def model(team: Team, *, offline: bool, has_hosts: bool = False) -> Check:
         what, _, remedy = str(error).partition(": ")
         return Check("model", "bad", what, remedy)
     url = endpoint.base_url(environment)
-    if endpoint.is_private(url) and (found := answer(environment, _LOOK_TIMEOUT)).mark == "bad":
-        return Check("model", "bad", found.detail, found.remedy)
+    if endpoint.is_private(url) and (found := answer(environment, _LOOK_TIMEOUT)).mark != "ok":
+        return Check("model", found.mark, found.detail, found.remedy)
     shadowed = endpoint.shadowed_key(environment)
     key = "no key" if _is_set_by_team(team) else endpoint.credential(environment)
     detail = f"{key} for {url} (not tried: `crewboard doctor --try` does)"
@@ -299,6 +299,10 @@ def answer(environment: Mapping[str, str], timeout: float) -> Answer:
     began = time.monotonic()
     try:
         status, said = endpoint.get(environment, "/v1/models?limit=1000", timeout)
+    except TimeoutError:
+        # After the connection: one that cannot be made is another error.
+        detail = f"{url} takes connections{way}, and does not list its models within {timeout:g} s"
+        return Answer("address", "note", detail, "a call decides: `crewboard doctor --try` makes one")
     except (OSError, ValueError) as error:
         why = getattr(error, "reason", None) or error
         words = "no answer in time" if isinstance(why, TimeoutError) else getattr(why, "strerror", None) or str(why)

@@ -91,7 +91,7 @@ _CHARACTERS_PER_TOKEN = 4
 """For an estimate, where a server counts no tokens."""
 
 _CONNECT_TIMEOUT = 15.0
-_ASK_TIMEOUT = 10.0
+_ASK_TIMEOUT = 5.0
 _TRUST_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
 _OK = 200
 _NO_PAYMENT = 402
@@ -335,6 +335,8 @@ class Model:
 
     _has_answered = False
     """True once the server took a request of this run, and so its credentials."""
+    _hangs = False
+    """True if the server does not answer questions about its models."""
 
     def __init__(self, run_state: RunState, interrupts: Interrupts, rng: Callable[[], float] = random.random) -> None:
         self._run_state = run_state
@@ -407,14 +409,14 @@ class Model:
         self._told = models.size_in(said)
         self._run_state.capabilities = models.read(said)
         for path in () if self.is_api else ("/v1/models", "/api/ps"):
-            if self._stated.window or self._told.window:
+            if self._stated.window or self._told.window or self._hangs:
                 break
             self._told = self._told.or_else(models.size_in(models.find_in_list(await self._get(path), model)))
         self.settle_window()
 
     async def ask_again(self) -> None:
         """Ask an Ollama for the window of a model that it has loaded for the first reply."""
-        if self._run_state.window_is_assumed and not self._was_asked_again:
+        if self._run_state.window_is_assumed and not self._was_asked_again and not self._hangs:
             self._was_asked_again = True
             self._told = models.size_in(models.find_in_list(await self._get("/api/ps"), self._run_state.spec.model))
             if self._told.window:
@@ -456,6 +458,13 @@ class Model:
         try:
             answer = await self._client.get(path, cast_to=httpx2.Response, options={"timeout": _ASK_TIMEOUT})
             said = answer.json()
+        except anthropic.APITimeoutError:
+            self._hangs = True
+            sys.stderr.write(
+                f"{self._run_state.name}: {self._server} does not answer {path} within {_ASK_TIMEOUT:g} s, so it is "
+                "not asked about its models\n"
+            )
+            return {}
         # A server that answers every path may send anything.
         except (anthropic.AnthropicError, httpx2.HTTPError, TypeError, ValueError, RecursionError):
             return {}
@@ -969,7 +978,10 @@ def _judge(error: Exception) -> _Refusal:  # noqa: PLR0911  one for each kind of
             found = _judge_status(error.status_code, error.body, _retry_after(error), error.message)
             if error.response.history:
                 # A redirect makes a GET of a POST, unless it is a 307 or 308.
-                found = replace(found, text=f"{found.text}; redirected to {error.response.url.copy_with(query=None)}")
+                url = str(error.response.url.copy_with(query=None))
+                base = url.removesuffix("/v1/messages")
+                remedy = f": set {endpoint.BASE_URL} to {base}" if base != url else ""
+                found = replace(found, text=f"{found.text}; redirected to {url}{remedy}")
             is_page = error.response.headers.get("content-type", "").startswith("text/html")
             return replace(found, status=error.status_code, is_page=is_page)
         case anthropic.APIConnectionError():
