@@ -19,6 +19,7 @@ from crewboard.records.team import Member
 from crewboard.store import agents, roster
 from crewboard_tui.app import CrewboardApp
 from crewboard_tui.settings import Settings
+from crewboard_tui.views import board
 from crewboard_tui.views.help import HelpScreen
 from crewboard_tui.widgets.bars import StaticLines
 from crewboard_tui.widgets.line_view import LineView
@@ -275,6 +276,20 @@ async def test_an_empty_board_offers_a_local_model(empty: Frozen, monkeypatch: p
             await stage.until(lambda: "no API key" not in stage.all, "the key is not asked for any more")
     config = roster.load(empty.directory)
     assert (config.server, config.model) == (url, "qwen3-coder")
+
+
+async def test_an_empty_board_finds_a_local_model_that_starts_later(
+    empty: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without = Team(empty.directory, environment={"HOME": "/nonexistent"}, now=lambda: NOW)
+    monkeypatch.setattr(Frozen, "team", property(lambda _: without))
+    monkeypatch.setattr(board, "LOOK_AGAIN", 0.05)
+    monkeypatch.setattr(local_servers, "TIMEOUT", WAIT_TIMEOUT)
+    async with opened(empty, 80, 24) as stage:
+        await stage.sees("no API key: set ANTHROPIC_API_KEY")
+        with listing("qwen3-coder") as url:
+            monkeypatch.setattr(local_servers, "PORTS", {int(url.rpartition(":")[2]): "Ollama"})
+            await stage.sees("no API key, but Ollama on this machine has qwen3-coder: M lets this team use")
 
 
 @pytest.mark.long

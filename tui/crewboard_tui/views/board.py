@@ -51,6 +51,10 @@ _LISTS_BESIDE = frozenset({"board-needs", "board-cost"})
 _NAMED = (("agent", "hire"), ("app", "help"), ("app", "palette"), ("app", "leave"))
 
 
+LOOK_AGAIN = 5.0
+"""Seconds between two looks for a server of models on this machine, while there is no key and no agent."""
+
+
 class BoardScreen(BaseScreen):
     """The Board view, which most users keep open."""
 
@@ -133,9 +137,12 @@ class BoardScreen(BaseScreen):
             check_credentials(self.context.team.worker_environment)
         except CredentialsError as error:
             if not self.context.team.environment.get(endpoint.BASE_URL):
-                self.context.jobs.start("looking for models on this machine", self._find_servers, self._found_servers)
+                self._look_for_servers()
             return spawn, str(error)
         return spawn, ""
+
+    def _look_for_servers(self) -> None:
+        self.context.jobs.start("looking for models on this machine", self._find_servers, self._found_servers)
 
     def _find_servers(self) -> str:
         """Look for servers of this machine, in a thread."""
@@ -143,9 +150,18 @@ class BoardScreen(BaseScreen):
         return ""
 
     def _found_servers(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
-        if self.is_mounted and self._local_server is not None:
-            self._paint_peek(self.context.snapshot)
-            self.refresh_bindings()
+        if not self.is_mounted:
+            return
+        if self._local_server is None:
+            # It may be started while the dashboard is open.
+            self.set_timer(LOOK_AGAIN, self._look_again)
+            return
+        self._paint_peek(self.context.snapshot)
+        self.refresh_bindings()
+
+    def _look_again(self) -> None:
+        if not self.context.snapshot.view.agents and self._first_steps[1]:
+            self._look_for_servers()
 
     def _why_no_local_server(self, _: Selection) -> str | None:
         no_key = not self.context.snapshot.view.agents and self._first_steps[1]
