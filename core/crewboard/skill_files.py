@@ -43,6 +43,9 @@ COMMANDS_FOLDER = ".claude/commands"
 COMMAND = re.compile(r"/([\w-]+(?::[\w-]+)?)")
 """The name of such a text: `/fix`, and `/web:fix` for one in the folder `web`."""
 
+SLASH = re.compile(rf"{COMMAND.pattern}(?:\s+(.*))?", re.DOTALL)
+"""A text that begins with such a name: the name, and what follows it."""
+
 _MOST_COMMANDS = 200
 
 _MOST_FILES = 500

@@ -126,12 +126,14 @@ def test_version_and_help_load_no_records_and_no_command(shell: Cli) -> None:
     assert set(loaded(PROBE + own, set(), shell, "--help").stdout.splitlines()[-1].split()) == OWN
 
 
-def test_the_first_picture_loads_no_journals_and_no_merging(shell: Cli) -> None:
+def test_the_first_picture_loads_no_more_than_it_shows(shell: Cli) -> None:
     late = {"anthropic", "psutil", "pydantic", "statistics", "tomllib", "watchdog"}
     late |= {f"crewboard_tui.views.{name}" for name in ("agent", "feed", "help", "hire", "inbox", "needs", "palette")}
     late |= {f"crewboard.readmodel.{name}" for name in ("activity", "changes", "crash_report", "file_activity")}
-    late |= {"crewboard.attach.mirror", "crewboard.commands.changes", "crewboard.sandbox.sandbox"}
-    late |= {"crewboard.worktrees.merging"}
+    late |= {f"crewboard.{name}" for name in ("agent_types", "engines", "mcp_servers", "skill_files", "type_files")}
+    late |= {f"crewboard.commands.{name}" for name in ("answers", "changes", "control", "hire", "hosts", "stop")}
+    late |= {"crewboard.attach.teams", "crewboard.sandbox.sandbox", "crewboard.worktrees.merging"}
+    late |= {"crewboard_tui.compose.draft_input", "textual.widgets._text_area"}
     assert loaded(PICTURE, late, shell).stdout.strip() == ""
 
 

@@ -3,8 +3,6 @@
 import contextlib
 import os
 import stat
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -42,13 +40,6 @@ def _last(frozen: Frozen, name: str) -> str:
 
 def _count(frozen: Frozen, name: str) -> int:
     return len(mailbox.read(frozen.directory, name).messages)
-
-
-def test_the_first_picture_loads_no_text_area() -> None:
-    """It costs a twentieth of the start. The composer's line is mounted after the first picture."""
-    code = "import sys, crewboard_tui.views.board; print('textual.widgets._text_area' in sys.modules)"
-    loaded = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True).stdout
-    assert loaded == "False\n"
 
 
 # ---------------------------------------------------------------------------------------------- what a line says

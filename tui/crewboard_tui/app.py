@@ -24,12 +24,9 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
 from textual.widget import AwaitMount
-from textual.widgets import TextArea
 from textual.worker import WorkerFailed
 
 from crewboard import AgentView, CrewboardError, ExitCode, Request, Team, TeamReader, TeamView, UsageError, create_team
-from crewboard.attach import teams as attach_teams
-from crewboard.commands import hosts, stop
 from crewboard.linux import process
 from crewboard.names import check_new_team
 from crewboard.protocol import supervisor_client
@@ -54,6 +51,7 @@ from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot, is_form
 from crewboard_tui.widgets.painter import switches_at_once
 
 if TYPE_CHECKING:
+    from crewboard.attach.teams import FoundTeam
     from crewboard_tui.views.teams import TeamChoice
 
 _HERE = Path(__file__).parent
@@ -160,13 +158,18 @@ class CrewboardApp(App[None], inherit_bindings=False):
         def publish(snapshot: Snapshot) -> None:
             self._publish(reading, snapshot)
 
+        def provide() -> None:
+            from crewboard.commands import hosts
+
+            hosts.provide(team)
+
         reading = TeamPoller(
             team.directory,
             publish,
             clock=team.now,
             probe=self._probe,
             may_ring=may_ring,
-            provide=lambda: hosts.provide(team),
+            provide=provide,
         )
         snapshot = reading.first()
         dashboard = None if read_only else operators.OpenDashboard(team.directory, team.operator, team.now())
@@ -513,6 +516,9 @@ class CrewboardApp(App[None], inherit_bindings=False):
             elif choice.team != here:
                 self.call_later(self.turn_to, choice.team)
 
+        # Imported here, as what other keys need, because the first picture need not wait for it.
+        from crewboard.attach import teams as attach_teams
+
         shown = teams if here in teams else [here, *teams]
         known = {team.path.name for team in shown}
         found = {} if self.context.read_only else {
@@ -529,11 +535,13 @@ class CrewboardApp(App[None], inherit_bindings=False):
         )
         self.push_screen(screen, chosen)
 
-    def _attach_team(self, found: attach_teams.FoundTeam) -> None:
+    def _attach_team(self, found: "FoundTeam") -> None:
         """Mirror a team of Claude Code, and show it."""
         root, made = self.context.team.directory.root, list[TeamDirectory]()
 
         def attach() -> str:
+            from crewboard.attach import teams as attach_teams
+
             made.append(attach_teams.attach(root, found, self.context.now))
             return f"attached to {found.name} of Claude Code"
 
@@ -604,6 +612,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
         name, is_here = team.path.name, team == self.context.team.directory
 
         def delete() -> str:
+            from crewboard.commands import stop
+
             stop.delete(replace(self.context.team, directory=team), purge=purge)
             return f"the team {name} and its files are gone" if purge else f"all agents of {name} are ended; files stay"
 
@@ -678,6 +688,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self.push_screen(ask, done)
 
     def _halt(self) -> str:
+        from crewboard.commands import stop
+
         stop.delete(self.context.team, now=True)
         return f"all agents are ended; the files stay, {self.context.key('agent.resume')} resumes one"
 
@@ -688,6 +700,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
     async def action_leave_unless_writing(self) -> None:
         """Leave, but not while a text is written that is no form: editors use Ctrl-C to copy."""
+        from textual.widgets import TextArea
+
         if isinstance(self.focused, TextArea) and not is_form(self.screen):
             self.context.say(
                 f"{self.context.key('view.back')} ends writing, then {self.context.key('app.leave')} leaves"

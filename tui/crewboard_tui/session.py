@@ -18,7 +18,6 @@ from crewboard.protocol import requests, supervisor_client
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.drafts import Drafts, called, request_of
 from crewboard_tui.render.sanitize import safe_line, safe_text
-from crewboard_tui.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +73,7 @@ def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: s
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.disable()  # until the first picture stands: what imports make is no garbage, and looking for some takes a tenth
     from crewboard_tui.app import CrewboardApp
+    from crewboard_tui.settings import Settings
 
     def wake() -> None:
         if not read_only and team.directory.exists() and not team.directory.is_foreign():

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from crewboard import media, skill_files, type_files
+from crewboard import media
 from crewboard.commands.context import Team, command_for
 from crewboard.errors import BadDataError, CrewboardError, StorageError, TryLaterError, UsageError
 from crewboard.names import LEAD, OPERATOR
@@ -273,13 +273,15 @@ def _change_operator(team: Team, edit: Callable[[OperatorState], object]) -> Non
 _MOST_WRITTEN = 20_000
 """Characters of a text that a slash command stands for."""
 
-_SLASH = re.compile(rf"{skill_files.COMMAND.pattern}(?:\s+(.*))?", re.DOTALL)
 _PLACE = re.compile(r"\$(ARGUMENTS|[1-9])")
 
 
 def unknown_command(team: Team, text: str) -> str | None:
     """Return the name that a text begins with like a slash command, if the project has none of that name; else None."""
-    found = _SLASH.fullmatch(text.strip())
+    # Imported here, and below, because it loads all types of agents, which a message and the first picture do without.
+    from crewboard import skill_files
+
+    found = skill_files.SLASH.fullmatch(text.strip())
     return found[1] if found is not None and found[1] not in skill_files.command_names(team.directory.root) else None
 
 
@@ -289,7 +291,9 @@ def write_out(team: Team, text: str) -> str | None:
     Raises:
         UsageError: The file cannot be used, or the user has not accepted it as it is now; the message says why.
     """
-    found, root = _SLASH.fullmatch(text.strip()), team.directory.root
+    from crewboard import skill_files, type_files
+
+    found, root = skill_files.SLASH.fullmatch(text.strip()), team.directory.root
     if found is None or found[1] not in skill_files.command_names(root):
         return None
     command = skill_files.find(root, f"/{found[1]}")

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable
 
-from crewboard import agent_types, type_files
 from crewboard.commands.context import Team, command_for, require_here
 from crewboard.commands.messages import post
 from crewboard.errors import UsageError
@@ -46,6 +45,9 @@ def add_task(  # noqa: PLR0913  each is a field of the task
     if team.by != OPERATOR and check == store_tasks.NO_CHECK:
         raise UsageError("only the operator lets a task be completed without a check")
     if required_type is not None:
+        # Imported here, and below, because the first picture of the dashboard and other commands do without.
+        from crewboard import type_files
+
         type_files.find(team.directory.root, required_type)
     review = _reviewer(team, review)
     store_tasks.check_reviewer("the task", review, owner)
@@ -277,6 +279,8 @@ def check_agent(team: Team, name: str, show: Callable[[str], None]) -> tuple[Che
     spec = agents.spec(agent)
     if spec is None:
         raise UsageError(f"{name} has no spec file; spawn it again")
+    from crewboard import agent_types
+
     if not agent_types.type_of(spec.type, spec.definition).executes:
         raise UsageError(
             f"{name} is of type {spec.type}, which runs no commands: nothing can be checked in its sandbox"

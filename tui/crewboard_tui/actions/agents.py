@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from crewboard import LEAD, AgentView, HireOptions, Need, Request, Team, TeamView, TryLaterError, models, pricing
-from crewboard.commands import answers, control, hosts, messages
-from crewboard.commands import hire as commands_hire
 from crewboard.commands.context import command_for
 from crewboard.operations import OPERATIONS, Operation
 from crewboard.readmodel.needs import to_acknowledge
@@ -175,19 +173,26 @@ class AgentActions:
         self._context.navigator.ask(prompt, done)
 
     def _retry_with(self, name: str, model: str) -> str:
+        # Imported here, as below, because hiring loads much for which the first picture need not wait.
+        from crewboard.commands import control
+
         control.retry_with(self._context.team, name, model=model)
         return f"{name} tries again with {model}"
 
     def _retry_one(self, name: str) -> str:
+        from crewboard.commands import control
+
         control.retry(self._context.team, name)
         return f"{name} tries again"
 
     def _resume_all(self, names: list[str]) -> str:
         """Resume agents, and say which are up and which are queued."""
+        from crewboard.commands import hire, hosts
+
         waiting: dict[str, list[str]] = {}
 
         def resume(name: str) -> str:
-            run = commands_hire.resume(self._context.team, name)
+            run = hire.resume(self._context.team, name)
             if waits := hosts.queued(self._context.team, name, run):
                 waiting.setdefault(waits, []).append(name)
             return f"{name} is up again: run {run}, with its memory"
@@ -206,14 +211,14 @@ class AgentActions:
         self._for_all("starting afresh", list(over), start, "are up again, without memory", selection)
 
     def _start_fresh(self, agent: AgentView) -> str:
+        from crewboard.commands import hire, hosts
+
         spec = agent.spec
         if spec is None:
             return f"{agent.name} has no usable spec; hire it anew"
         flags = spec.flags.replace(task=None)
-        hire = commands_hire.Hire(
-            agent.name, spec.type, spec.prompt, role=spec.role, model=spec.model or None, flags=flags
-        )
-        run = commands_hire.spawn(self._context.team, hire).run
+        again = hire.Hire(agent.name, spec.type, spec.prompt, role=spec.role, model=spec.model or None, flags=flags)
+        run = hire.spawn(self._context.team, again).run
         waits = hosts.queued(self._context.team, agent.name, run)
         return f"{agent.name} is {waits}" if waits else f"{agent.name} is up again: run {run}, without memory"
 
@@ -238,6 +243,8 @@ class AgentActions:
         self._context.navigator.ask(prompt, done)
 
     def _raised(self, agent: AgentView, limit: str) -> str:
+        from crewboard.commands import control
+
         team, name = self._context.team, agent.name
         if agent.limit == "team_budget":
             resumed = control.raise_team_budget(team, limit)
@@ -460,10 +467,14 @@ class MarkedPermissions:
         self._context.navigator.ask(PromptLine(f"Why deny {count}?", hint=f"sent to {asking}", check=check), done)
 
     def _approve_one(self, request: Request) -> str:
+        from crewboard.commands import answers
+
         answers.approve(self._context.team, request.id, sha256=request.sha256)
         return f"approved: {request.from_} goes on"
 
     def _deny_one(self, reason: str, request: Request) -> str:
+        from crewboard.commands import answers
+
         answers.reject(self._context.team, request.id, reason, sha256=request.sha256)
         return f"denied: {request.from_} reads why"
 
@@ -479,6 +490,8 @@ class MarkedPermissions:
 
 def _acknowledge_need(team: Team, need: Need) -> None:
     """Record that the operator has seen a need that can be acknowledged."""
+    from crewboard.commands import messages
+
     if need.marks:
         messages.acknowledge_marks(team, dict(need.marks), f"#{need.task}" if need.task else need.agent)
     else:

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from crewboard import LEAD, CrewboardError, skill_files
-from crewboard.commands import hire, messages
+from crewboard import LEAD, CrewboardError
+from crewboard.commands import messages
 from crewboard.operations import OPERATIONS
 from crewboard.records.base import counted
 from crewboard_tui.actions.registry import Action, Selection, aimed, for_fitting
@@ -114,6 +114,9 @@ class Messaging:
 
     @property
     def _openings(self) -> list[str]:
+        # Imported here, and below, because it loads all types of agents, for which the first picture need not wait.
+        from crewboard import skill_files
+
         return openings(self._names, skill_files.command_names(self._context.team.directory.root))
 
     def _write_out(self, text: str) -> str | None:
@@ -142,6 +145,8 @@ class Messaging:
         if name is None or held == text:
             self._held = ""
             return None
+        from crewboard import skill_files
+
         known = skill_files.command_names(self._context.team.directory.root)
         there = f"there are {', '.join(f'/{each}' for each in known)}" if known else ".claude/commands has none"
         return f"no command /{name}: {self._context.key('draft.send')} again sends it as text; {there}"
@@ -246,6 +251,8 @@ class Messaging:
 
     def _tell_lead(self, text: str) -> None:
         def tell() -> str:
+            from crewboard.commands import hire
+
             told = hire.tell_lead(self._context.team, text)
             return "a lead is hired and reads it" if told.fresh else "sent to the lead"
 

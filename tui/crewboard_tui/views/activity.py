@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from time import localtime
 from typing import TYPE_CHECKING
 
-from crewboard import executed_files, web
+from crewboard import executed_files
 from crewboard.executed_files import is_prose
 from crewboard.untrusted import as_run
 from crewboard_tui.render.diff import diff_lines
@@ -90,6 +90,9 @@ def _said_again(run: Sequence[Activity]) -> bool:
     """Return True if the next line repeats the first: a message sent by a tool, or the last reply as the answer."""
     kinds = [what.kind for what in run]
     if kinds[:2] == ["say", "answer"]:
+        # Imported here because the first picture need not wait for it.
+        from crewboard import web
+
         return web.repeats(run[1].text, run[0].text)
     return kinds[:2] == ["tool", "sent"] and run[0].tool == "send_message"
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,8 +10,7 @@ from textual import events, on
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
-from crewboard import AgentView, CredentialsError, TeamView, endpoint, local_servers
-from crewboard.commands import answers
+from crewboard import AgentView, CredentialsError, TeamView, endpoint
 from crewboard.commands.context import check_credentials, command_for
 from crewboard_tui.actions.agents import NeedActions
 from crewboard_tui.actions.messaging import Messaging
@@ -31,6 +30,9 @@ from crewboard_tui.views.rows import HIGH, HUGE, MEDIUM, SHORT, Layout, doing, l
 from crewboard_tui.widgets.bars import follow_words, title
 from crewboard_tui.widgets.line_list import LazyRows, LineList, Row, keep_order
 from crewboard_tui.widgets.line_view import LineView
+
+if TYPE_CHECKING:
+    from crewboard.local_servers import LocalServer
 
 _WELCOME = (
     "No agents hired yet.",
@@ -72,7 +74,7 @@ class BoardScreen(BaseScreen):
         marks = Layer(lambda: bool(self._marked), lambda: self.query_one(Roster).unmark(self._marked), "unmark")
         away = Layer(lambda: bool(context.absence) and not context.absence_seen, self._forget_absence, "seen")
         self.back_layers = (marks, self.panes.layer, self.search.layer, away)
-        self._local_server: local_servers.LocalServer | None = None
+        self._local_server: LocalServer | None = None
         """A server of models that runs on this machine, if there is no key."""
         local = Action("agent.local_model", self._use_local_server, self._why_no_local_server)
         own = NeedActions(context).actions, self._messaging.actions
@@ -146,6 +148,8 @@ class BoardScreen(BaseScreen):
 
     def _find_servers(self) -> str:
         """Look for servers of this machine, in a thread."""
+        from crewboard import local_servers
+
         self._local_server = next(iter(local_servers.find()), None)
         return ""
 
@@ -174,6 +178,8 @@ class BoardScreen(BaseScreen):
             return
 
         def use() -> str:
+            from crewboard.commands import answers
+
             answers.use_server(team.ensure(), found)
             return f"new agents use {found.best} of {found.name}: `crewboard doctor --try` tries it"
 
