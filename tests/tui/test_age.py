@@ -16,6 +16,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from crewboard import OPERATOR, TeamReader, TeamView
+from crewboard.readmodel.mail import MessageView
 from crewboard.records.events import ToolResult
 from crewboard.records.team import Presence
 from crewboard.store import journal
@@ -25,7 +26,7 @@ from crewboard_tui.keys import RestingDriver
 from crewboard_tui.queries import UNUSED, Feed, MailFrom, Query, Readers, TouchedFiles, WorkOf
 from crewboard_tui.render.formats import format_age, format_span
 from crewboard_tui.render.lines import Line
-from crewboard_tui.views import agent_tabs, base
+from crewboard_tui.views import agent_tabs, base, message_list
 from crewboard_tui.views.agent_tabs import MailRows
 from crewboard_tui.views.board import Roster
 from crewboard_tui.views.message_list import MailboxInfo
@@ -167,6 +168,33 @@ async def test_lines_are_made_of_the_mail_that_is_seen(team: Frozen, monkeypatch
         await stage.settles()
         assert len(made) <= 3 * stage.app.size.height
         await stage.press("g")
+        await stage.sees("message 0 ")
+
+
+async def test_the_inbox_goes_through_its_mail_once(team: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(500):
+        team.mail(number, "a-1", OPERATOR, "message", f"message {number} ", 900 - number)
+    gone_through, find_threads = list[int](), message_list.find_threads
+
+    def note(letters: Sequence[MessageView], *more: Any) -> list[MessageView | message_list.Thread]:
+        gone_through.append(len(letters))
+        return find_threads(letters, *more)
+
+    async with opened(team, 100, 30, read_only=True) as stage:
+        await stage.press("2")
+        await stage.sees("message 0 ")
+        await stage.settles()
+        monkeypatch.setattr(message_list, "find_threads", note)
+        for _ in range(3):
+            await stage.press("1", "2")
+            await stage.sees("message 0 ")
+            await stage.settles()
+        assert not any(gone_through), "none of it is new"
+        monkeypatch.setattr(base, "UNUSED", 0.01)
+        mail = stage.app.screen.query_one("#mail", message_list.MessageList)
+        await stage.press("1")
+        await stage.until(lambda: mail.letter is None, "no message is kept")
+        await stage.press("2")
         await stage.sees("message 0 ")
 
 

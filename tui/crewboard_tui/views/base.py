@@ -298,14 +298,18 @@ class BaseScreen(Screen[None]):
     def on_screen_suspend(self, event: events.ScreenSuspend) -> None:
         # Behind a palette or a line to write in, it can still be seen.
         if isinstance(self.app.screen, BaseScreen):
-            self._forgets = self.set_timer(UNUSED, self._forget_painted, name="forget")
+            self._forgets = self.set_timer(UNUSED, self._forget, name="forget")
             self.context.forget_hint(event.time)
             if self.MODE and self.is_ready:
                 self.show_all()
 
-    def _forget_painted(self) -> None:
+    def _forget(self) -> None:
         if not self.is_current:
-            forget_painted(self)
+            self.forget()
+
+    def forget(self) -> None:
+        """Drop what was read and painted for this screen, which is not shown."""
+        forget_painted(self)
 
     def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002
         self.refresh_soon()

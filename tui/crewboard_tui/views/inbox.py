@@ -242,7 +242,15 @@ class InboxScreen(BaseScreen):
         # A palette or a help page on top still shows the mail behind it.
         if isinstance(self.app.screen, BaseScreen):
             self._note_read(keep=None)
-            self._load_newest()
+            if self._most != readmodel_mail.MOST:
+                self._load_newest()
+            # It opens at what is new. If nothing is, the rows are still right.
+            self.query_one("#mail", MessageList).restart()
+
+    def forget(self) -> None:
+        super().forget()
+        self._load_newest()
+        self.query_one("#mail", MessageList).read([], self._box(self.context.snapshot.view))
 
     def on_unmount(self) -> None:
         self._note_read(keep=None)

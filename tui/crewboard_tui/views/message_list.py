@@ -318,6 +318,7 @@ class MessageList(LineList):
         super().__init__(**kwargs)
         self._follows = True
         self._entries: list[MessageView | Thread] = []
+        self._threads: dict[str, Thread] = {}
         self._unfolded: set[str] = set()
         self._fresh: frozenset[str] = frozenset()
         self._void: dict[str, str] = {}
@@ -351,9 +352,16 @@ class MessageList(LineList):
         looks = (day, self.row_width, self.size, self.order, frozenset(self.marked), frozenset(self._unfolded))
         read_of = (letters, replace(box, now=0), nothing, asked, older, looks)
         # While the user moves in a sorted list, another order may be due.
-        if read_of == self._read_of and self._rows is self._own_rows and not opens and not self.is_sorted:
-            return
-        self._read_of = read_of
+        if read_of != self._read_of or self._rows is not self._own_rows or self.is_sorted:
+            self._read_of = read_of
+            self._go_through(letters, box, nothing, asked, older)
+        if opens:
+            self._open_at_fresh()
+
+    def _go_through(
+        self, letters: Sequence[MessageView], box: MailboxInfo, nothing: str, asked: Sequence[Request], older: str
+    ) -> None:
+        """Make the rows anew."""
         self._void = void_of(letters, asked)
         self._entries = find_threads(letters, asked, self._void)
         self.marked &= {*map(_key_of, self._entries), *(each.message.id for each in letters)}
@@ -363,20 +371,18 @@ class MessageList(LineList):
             )
         oldest = min((each.message.ts for each in letters), default=box.now)
         self._box, self._nothing = replace(box, dated=not is_same_day(oldest, box.now)), nothing
-        self._day, self._older = day, older
+        self._day, self._older = time.localtime(box.now)[:3], older
         self._fresh = frozenset(each.message.id for each in unread_of(letters, box))
         self._is_fresh_above = bool(older) and box.unread > len(self._fresh)
+        self._threads = {entry.key: entry for entry in self._entries if isinstance(entry, Thread)}
         self._stay_in_thread()
         self._show_entries()
-        if opens:
-            self._open_at_fresh()
 
     def _stay_in_thread(self) -> None:
         """Select the thread that the selected message has become a part of."""
-        for entry in self._entries:
-            ids = [letter.message.id for letter in _letters_of(entry)]
-            if isinstance(entry, Thread) and entry.key not in self._unfolded and self._selected in ids:
-                self._selected = entry.key
+        for key, thread in self._threads.items():
+            if key not in self._unfolded and self._selected in {letter.message.id for letter in thread.letters}:
+                self._selected = key
 
     def _open_at_fresh(self) -> None:
         """Start at the first unread message, with the one before it visible, else at the end."""
@@ -406,7 +412,8 @@ class MessageList(LineList):
         """Return the message under the cursor; for a thread, its newest."""
         if self.thread is not None:
             return self.thread.newest
-        letters = (letter for entry in self._entries for letter in _letters_of(entry))
+        # The newest are looked at most.
+        letters = (letter for entry in reversed(self._entries) for letter in _letters_of(entry))
         return next((letter for letter in letters if letter.message.id == self.selected), None)
 
     @property
@@ -429,8 +436,7 @@ class MessageList(LineList):
     @property
     def thread(self) -> Thread | None:
         """Return the thread whose row is under the cursor."""
-        threads = (entry for entry in self._entries if isinstance(entry, Thread))
-        return next((thread for thread in threads if thread.key == self.selected), None)
+        return self._threads.get(self.selected or "")
 
     def marks_changed(self) -> None:
         self.marked.discard(OLDER)
