@@ -8,17 +8,18 @@ from textual.widget import Widget
 
 from crewboard.commands.context import Team, choose_team
 from crewboard.errors import UsageError
+from crewboard.readmodel.activity import SLOT, SLOTS, LaneReader
 from crewboard.readmodel.reader import TeamReader
 from crewboard.records.agents import State, Status, TodoList
 from crewboard.records.processes import Exit
 from crewboard.store import agents, json_records, tasks
 from crewboard_tui import session
-from crewboard_tui.queries import Snapshot
+from crewboard_tui.queries import Lanes, Snapshot
 from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.views.board import BoardScreen
 from crewboard_tui.widgets import line_list
 from tests.frozen import NOW, Frozen
-from tests.tui.stage import opened
+from tests.tui.stage import Stage, opened
 
 
 @pytest.mark.long
@@ -203,7 +204,7 @@ async def test_an_agents_end_is_seen_with_its_signal(frozen: Frozen) -> None:
 
 async def test_facts_that_disagree_are_shown_as_a_conflict(frozen: Frozen) -> None:
     frozen.probe.gone = frozenset({4395})
-    async with opened(frozen, width=180) as stage:
+    async with opened(frozen, width=200) as stage:
         await stage.sees("says working · pid 4395 gone · lease still held")
 
 
@@ -453,3 +454,62 @@ async def test_a_large_board_shows_what_each_agent_costs(frozen: Frozen) -> None
         await stage.sees("parser · code", "[Cost]")
         await stage.press("escape")
         await stage.sees("Cost · $8.39")
+
+
+async def test_a_row_shows_the_last_minutes_of_its_agent(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.sees("4 min", "✖     ", "────────   4m", "───   1m", "┄┄┄┄┄   2m", "········   6m", "▁▁▁▁▁▁▁▁   9m")
+
+
+async def test_a_lane_in_ascii_tells_waiting_from_work(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24, ascii_only=True) as stage:
+        await stage.sees("????????   4m", "~~~~~   2m", "X       2m", "________   9m")
+
+
+def test_a_lane_moves_only_if_something_is_in_it(frozen: Frozen) -> None:
+    view = TeamReader(frozen.directory, clock=lambda: NOW, probe=frozen.probe).read()
+    now = int(NOW // SLOT)
+
+    def cells(name: str, slot: int) -> list[str]:
+        agent = view.agent(name)
+        assert agent is not None
+        lane = LaneReader(frozen.directory.agent(name)).read(agent, ())
+        return [cell.kind for cell in lane.cells(agent, slot, 8)]
+
+    assert cells("reviewer", now) == cells("reviewer", now + 1) == ["rests"] * 8
+    assert cells("migrate", now) == cells("migrate", now + 1) == ["works"] * 8
+    assert cells("parser", now)[-5:] == ["died", "none", "none", "none", "none"]
+    assert cells("parser", now + 1)[-6:-4] == ["died", "none"]
+    assert cells("release", now)[-5:] == ["waits"] * 5
+
+
+def test_a_lane_keeps_a_bounded_number_of_slots(frozen: Frozen) -> None:
+    agent = TeamReader(frozen.directory, clock=lambda: NOW, probe=frozen.probe).read().agent("api")
+    assert agent is not None
+    for number in range(100):
+        frozen.did("api", -SLOT * number, "grep", {"pattern": str(number)}, "found", 0.1)
+    lane = LaneReader(frozen.directory.agent("api")).read(agent, ())
+    assert len(lane.slots) == SLOTS + 8
+    assert [cell.kind for cell in lane.cells(agent, int(NOW // SLOT) + 99, SLOTS)] == ["work"] * SLOTS
+
+
+def test_a_lane_reads_the_journal_only_after_a_new_status(frozen: Frozen) -> None:
+    agent = TeamReader(frozen.directory, clock=lambda: NOW, probe=frozen.probe).read().agent("api")
+    assert agent is not None
+    reader = LaneReader(frozen.directory.agent("api"))
+    lane = reader.read(agent, ())
+    frozen.did("api", -SLOT, "grep", {"pattern": "x"}, "found", 0.1)
+    # A worker writes its status after its journal, so that nothing is looked for until then.
+    assert reader.read(agent, ()) is lane
+    assert reader.read(replace(agent, turn=agent.turn + 1), ()) != lane
+
+
+async def test_other_views_read_no_lanes(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.until(lambda: _lanes(stage), "lanes are read")
+        await stage.press("3")
+        await stage.until(lambda: not _lanes(stage), "none is read")
+
+
+def _lanes(stage: Stage) -> bool:
+    return any(isinstance(query, Lanes) for query in stage.app.context.snapshot.answers)

@@ -111,8 +111,8 @@ async def test_a_team_without_hosts_says_how_to_start_one(frozen: Frozen) -> Non
 async def test_from_two_hosts_on_the_board_names_them(spread: Frozen, size: tuple[int, int]) -> None:
     async with opened(spread, *size) as stage:
         await stage.sees(" host ")
-        assert _row(stage, "api")[3] == "build1"
-        assert _row(stage, "ui")[3] == "build2"
+        assert "build1" in _row(stage, "api")[2:4]
+        assert "build2" in _row(stage, "ui")[2:4]
         assert max(map(len, stage.text)) <= size[0]
         spread.probe.hosts_up = frozenset()
         state = OperatorState(acknowledged={"ui": 1, "release": 1, "parser": 1})
@@ -123,7 +123,7 @@ async def test_from_two_hosts_on_the_board_names_them(spread: Frozen, size: tupl
         # A small list keeps its cursor on the death, which may be far from the end.
         await stage.press("1", "G")
         await stage.sees(" host ", " ui ")
-        assert _row(stage, "ui")[3] == "build2"
+        assert "build2" in _row(stage, "ui")[2:4]
 
 
 def test_what_an_agent_does_keeps_its_room_beside_its_host(spread: Frozen) -> None:

@@ -59,7 +59,8 @@ async def test_a_twentieth_of_the_board_is_frames_at_most(frozen: Frozen, size: 
     width, height = size
     async with opened(frozen, width, height) as stage:
         await stage.settles()
-        lines = sum(character in RULES for line in stage.text for character in line)
+        # In the lane of an agent that asks, the same glyph is data.
+        lines = sum(character in RULES for line in stage.text if " ask " not in line for character in line)
         assert 0 < lines <= 0.05 * width * height
 
 

@@ -6,6 +6,7 @@ only one view asks may stand next to that view.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from heapq import merge
@@ -16,7 +17,7 @@ from msgspec import Struct, field
 
 from crewboard import LEAD, OPERATOR, TeamView
 from crewboard.names import SYSTEM
-from crewboard.protocol.addressing import mailboxes
+from crewboard.protocol.addressing import mailboxes, operator_mailboxes
 from crewboard.readmodel import mail
 from crewboard.readmodel import reader as readmodel_reader
 from crewboard.readmodel import usage as readmodel_usage
@@ -29,7 +30,7 @@ from crewboard.store import files, journal, json_records, roster
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 if TYPE_CHECKING:
-    from crewboard.readmodel.activity import Activity
+    from crewboard.readmodel.activity import Activity, Lane
     from crewboard.readmodel.crash_report import CrashReport
     from crewboard.readmodel.file_activity import FileActivity
 
@@ -310,6 +311,34 @@ class ProcessOf(Struct, frozen=True):
         return readers.processes.read(view, self.agent)
 
 
+class Lanes(Struct, frozen=True):
+    """Query for the last minutes of agents: of those whose rows are shown, because a team may have thousands."""
+
+    agents: tuple[str, ...]
+
+    def read(self, readers: Readers, view: TeamView) -> dict[str, Lane]:
+        """Return the lanes by agent; a lane is the same object while nothing changes in it."""
+        from crewboard.readmodel.activity import SLOT, SLOTS, LaneReader
+
+        own, oldest = operator_mailboxes(view.names), view.now - SLOT * SLOTS
+        asks: dict[str, list[tuple[float, float, bool]]] = {}
+        for request in view.asked:
+            until = request.decided_at or (math.inf if request.status == "pending" else request.created_at)
+            if until > oldest:
+                asks.setdefault(request.from_, []).append((request.created_at, until, request.to in own))
+        found = {}
+        for name in self.agents:
+            agent = view.agent(name)
+            if agent is not None:
+                mine = tuple(asks.get(name, ()))
+                if agent.asks:
+                    # A lead that does not review leaves its requests to the operator.
+                    mine = tuple((since, until, for_you or until == math.inf) for since, until, for_you in mine)
+                reader = readers.keep(LaneReader, name, lambda name=name: LaneReader(readers.team.agent(name)))  # type: ignore[misc]
+                found[name] = reader.read(agent, mine)
+        return found
+
+
 class CallsOf(Struct, frozen=True):
     """The model calls of an agent."""
 
@@ -544,5 +573,5 @@ def read_live(agent: AgentDirectory) -> str | None:
         return ""
 
 
-FROM_FILES = (WorkOf, MailTo, MailFrom, CrashOf, CallsOf, SpendingRate, TouchedFiles, Feed)
+FROM_FILES = (WorkOf, MailTo, Lanes, MailFrom, CrashOf, CallsOf, SpendingRate, TouchedFiles, Feed)
 """Queries whose answers change with the files of the team only; `SpendingRate` also falls slowly by itself."""

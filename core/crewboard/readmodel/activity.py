@@ -1,15 +1,18 @@
-"""The activity of an agent, line by line, for panes, logs and feeds: journal events in words."""
+"""The activity of an agent: journal events in words, for panes, logs and feeds, and its last minutes as a lane."""
 
+import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from crewboard import web
 from crewboard.readmodel.mail import describe_message, display_name
+from crewboard.readmodel.team import AgentView
+from crewboard.records.agents import State
 from crewboard.records.events import (
     Answer,
     BrokenReply,
@@ -373,3 +376,144 @@ def _said_after(activity: Sequence[Activity]) -> str | None:
 
 def _ends_with_task(what: Activity, task: Task) -> bool:
     return what.kind in _ENDS and task.updated_at - what.ts < _SAME_TIME
+
+
+SLOT = 30.0
+"""Seconds that one cell of a lane stands for."""
+
+SLOTS = 16
+"""Cells of the widest lane."""
+
+_FULL = 16
+"""Work in a slot from which on its bar is full: tool calls and replies, and tokens that count as such."""
+
+_TOKENS_LIKE_A_CALL = 300
+"""Tokens that a model writes which count as much as one tool call."""
+
+LANE_TAIL = 64 * 1024
+"""Bytes of a journal that are searched for the slots of a lane."""
+
+_KEPT_SLOTS = SLOTS + 8
+"""Slots with events that are kept: all that a lane can show, and the one that says how its first cells begin."""
+
+CellKind = Literal["work", "works", "asks", "waits", "rests", "died", "none"]
+"""What an agent did in a slot: it worked; it was at work and nothing ended; it waited for you, or for others or the
+API; it was idle; it died; nothing is known, or it did not run."""
+
+_RUNS_ON: Mapping[State, CellKind] = {
+    "starting": "works", "working": "works", "stuck": "works", "looping": "works", "stopping": "works",
+    "waiting": "waits", "retrying": "waits", "idle": "rests", "paused": "rests",
+}  # fmt: skip
+"""What the state of a living agent means for the slots since it began; the others mean `none`."""
+
+
+class Cell(NamedTuple):
+    """One slot of a lane; `level` is the part of a full bar that its work takes, above 0 only if there was some."""
+
+    kind: CellKind
+    level: float = 0
+
+
+class Slot(Struct, frozen=True):
+    """What the journal says of one slot: how much work it was, what it ended with, and whether a run died in it."""
+
+    work: float = 0
+    after: CellKind | None = None
+    died: bool = False
+
+
+class Lane(Struct, frozen=True):
+    """The last minutes of an agent: slots by their number since the epoch, and when it waited for an answer.
+
+    `asks` are the beginning and end of each wait, and True if it was for the operator.
+    """
+
+    slots: dict[int, Slot] = {}
+    asks: tuple[tuple[float, float, bool], ...] = ()
+
+    def cells(self, agent: AgentView, last: int, count: int) -> tuple[Cell, ...]:
+        """Return `count` slots up to the slot `last`."""
+        first = last - count + 1
+        since, state = int(agent.since // SLOT), _RUNS_ON.get(agent.state, "none") if agent.alive else "none"
+        died = since if agent.is_dead and not agent.alive else None
+        earlier = [slot.after for at, slot in sorted(self.slots.items()) if at < first and slot.after is not None]
+        kind: CellKind = earlier[-1] if earlier else "none"
+        cells = []
+        for at in range(first, last + 1):
+            slot = self.slots.get(at, Slot())
+            kind = slot.after or kind
+            if at >= since:
+                kind = state
+            if slot.died or at == died:
+                cells.append(Cell("died"))
+            elif slot.work:
+                # By the root, because one call must be told from none, and eight from four.
+                cells.append(Cell("work", math.sqrt(min(1.0, slot.work / _FULL))))
+            else:
+                cells.append(Cell(kind if kind == "none" else self._asked(at) or kind))
+        return tuple(cells)
+
+    def _asked(self, at: int) -> CellKind | None:
+        """Return `asks` if the agent waited for you in a slot, `waits` if only for others, else None."""
+        begin, end = at * SLOT, (at + 1) * SLOT
+        waits = [for_you for since, until, for_you in self.asks if since < end and until > begin]
+        return None if not waits else "asks" if any(waits) else "waits"
+
+
+class LaneReader:
+    """The work of an agent in each slot, from the end of its journal, read forward; at most `_KEPT_SLOTS` of them."""
+
+    def __init__(self, agent: AgentDirectory) -> None:
+        self._tail = JournalTail(agent, LANE_TAIL)
+        self._slots: dict[int, Slot] = {}
+        self._read_for: object = None
+        self._lane = Lane()
+
+    def read(self, view: AgentView, asks: tuple[tuple[float, float, bool], ...]) -> Lane:
+        """Return the lane; the same while nothing changes.
+
+        The journal is looked at only if the agent's status is another one: a worker writes both, the journal first.
+        """
+        status = (view.run, view.alive, view.state, view.since, view.turn, view.doing, view.last_tool, view.tokens)
+        if status != self._read_for:
+            self._read_for = status
+            if self._tail.restarted():
+                self._slots = {}
+            for event in self._tail.read_new():
+                self._note(event)
+        if (self._slots, asks) != (self._lane.slots, self._lane.asks):
+            self._lane = Lane(dict(self._slots), asks)
+        return self._lane
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, RunStarted) and event.before is not None and event.before.reason not in ORDERLY_REASONS:
+            self._put(event.before.at, died=True)
+        work, after = _told_by(event)
+        self._put(event.ts, work, after)
+
+    def _put(self, ts: float, work: float = 0, after: CellKind | None = None, *, died: bool = False) -> None:
+        at = int(ts // SLOT)
+        old = self._slots.get(at, Slot())
+        self._slots[at] = Slot(old.work + work, after or old.after, old.died or died)
+        while len(self._slots) > _KEPT_SLOTS:
+            # Not the first: a clock may be set back.
+            del self._slots[min(self._slots)]
+
+
+def _told_by(event: Event) -> tuple[float, CellKind | None]:  # noqa: PLR0911  one line for each kind of event
+    """Return how much work an event is, and what the agent does after it; None if it does not say."""
+    match event:
+        case Reply():
+            return 1 + event.usage.output / _TOKENS_LIKE_A_CALL, "works"
+        case ToolStart():
+            return 1, "works"
+        case Intake() | ToolResult():
+            return 0, "works"
+        case Retry():
+            return 0, "waits"
+        case RunStarted() | Answer():
+            return 0, "rests"
+        case RunEnded():
+            return 0, "none"
+        case _:
+            return 0, None

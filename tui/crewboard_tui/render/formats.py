@@ -121,18 +121,18 @@ def format_path(path: Path) -> str:
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
-_BARS = "▁▂▃▄▅▆▇█"
+BARS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Sequence[float], width: int, top: float) -> str:
     """Return a bar chart of the newest values that fit into `width` cells; `top` is a full bar."""
     shown = values[-max(0, width) :] if width > 0 else []
-    return "".join(_BARS[_level(value, top)] for value in shown)
+    return "".join(bar(value / top if top > 0 else 0) for value in shown)
 
 
-def _level(value: float, top: float) -> int:
-    share = min(max(value / top, 0.0), 1.0) if top > 0 else 0.0
-    return round(share * (len(_BARS) - 1))
+def bar(share: float, steps: str = BARS) -> str:
+    """Return one cell of a bar chart, the lowest of its `steps` for nothing; 1 is a full bar."""
+    return steps[round(min(max(share, 0.0), 1.0) * (len(steps) - 1))]
 
 
 def bar_rows(values: Sequence[float], rows: int, top: float) -> list[str]:
@@ -140,10 +140,10 @@ def bar_rows(values: Sequence[float], rows: int, top: float) -> list[str]:
 
     What is more than nothing has at least the lowest bar.
     """
-    steps = len(_BARS)
+    steps = len(BARS)
     heights = [max(1, round(min(value / top, 1) * rows * steps)) if value > 0 < top else 0 for value in values]
     return [
-        "".join((" " + _BARS)[min(max(height - row * steps, 0), steps)] for height in heights)
+        "".join((" " + BARS)[min(max(height - row * steps, 0), steps)] for height in heights)
         for row in reversed(range(rows))
     ]
 

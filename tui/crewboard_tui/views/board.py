@@ -1,5 +1,7 @@
 """`1` Board: what needs the user, what each agent does, and the output, mail and work of the selected agent."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -18,21 +20,22 @@ from crewboard_tui.actions.registry import Action, Layer, Selection, select, sel
 from crewboard_tui.actions.search import AGENT_GROUPS, ALL, FINDS_AGENTS, Search, in_group, matches_agent
 from crewboard_tui.compose.composer import Composer, shown_composer
 from crewboard_tui.keymap.bindings import Pressed
-from crewboard_tui.queries import MailTo, Query, Snapshot, SpendingRate, Work, WorkOf
+from crewboard_tui.queries import Lanes, MailTo, Query, Snapshot, SpendingRate, Work, WorkOf
 from crewboard_tui.render.formats import format_age, format_clock, format_path, format_spending
 from crewboard_tui.render.lines import Line, Span, hang, one_line, say
-from crewboard_tui.render.looks import tally
+from crewboard_tui.render.looks import look_of, tally
 from crewboard_tui.views.activity import activity_lines
 from crewboard_tui.views.base import AppContext, BaseScreen, why_gone
 from crewboard_tui.views.cost import CostRows
 from crewboard_tui.views.message_list import MailboxInfo, MessageList
-from crewboard_tui.views.rows import HIGH, HUGE, MEDIUM, SHORT, Layout, doing, lay_out, need_rows, task_rows
+from crewboard_tui.views.rows import HIGH, HUGE, MEDIUM, SHORT, Layout, doing, lane_line, lay_out, need_rows, task_rows
 from crewboard_tui.widgets.bars import follow_words, title
 from crewboard_tui.widgets.line_list import LazyRows, LineList, Row, keep_order
 from crewboard_tui.widgets.line_view import LineView
 
 if TYPE_CHECKING:
     from crewboard.local_servers import LocalServer
+    from crewboard.readmodel.activity import Cell, Lane
 
 _WELCOME = (
     "No agents hired yet.",
@@ -89,7 +92,7 @@ class BoardScreen(BaseScreen):
         self.refresh_bindings()
 
     def body(self) -> Iterable[Widget]:
-        yield Roster(self.context.key, id="roster", classes="pane")
+        yield Roster(self.context.key, ascii_only=self.context.ascii_only, id="roster", classes="pane")
         with Horizontal(id="below"):
             yield LineView(id="peek", classes="pane")
             with Vertical(id="beside"):
@@ -101,7 +104,10 @@ class BoardScreen(BaseScreen):
         yield Composer(self.context)
 
     def queries(self) -> Iterable[Query[object]]:
-        self.context.reading.shown = self.query_one(Roster).seen_keys if self.is_mounted else ()
+        seen = self.query_one(Roster).seen_keys if self.is_mounted else []
+        self.context.reading.shown = seen
+        if seen and self.query_one(Roster).has_lanes:
+            yield Lanes(tuple(sorted(filter(None, seen))))
         name = self._selected
         if name:
             yield from (WorkOf(name), MailTo(name))
@@ -267,6 +273,8 @@ class BoardScreen(BaseScreen):
         # Only answers are new, as after each move of the cursor: the team looks the same.
         self.context.look_at(self.queries())
         self.paint_times(snapshot)
+        if self.query_one(Roster).note_lanes(snapshot):
+            self.query_one(Roster).tick(self.context.now)
         self._paint_peek(snapshot)
         self._paint_inbox(snapshot)
         self._paint_cost(snapshot)
@@ -284,11 +292,14 @@ class BoardScreen(BaseScreen):
 
     def tick(self) -> None:
         self.query_one(Roster).tick(self.context.now)
+        # Other rows may have come into sight, with lanes that are not read yet.
+        self.context.look_at(self.queries())
         self._paint_tasks(self.context.snapshot)
         self._paint_needs(self.context.snapshot)
 
     def _paint_roster(self, snapshot: Snapshot) -> None:
         roster = self.query_one(Roster)
+        roster.note_lanes(snapshot)
         roster.read(snapshot.view, self.context.now)
         count = len(snapshot.view.agents)
         shown = f"{sum(map(bool, roster.keys))} of " if self.search.is_narrowed else ""
@@ -443,8 +454,9 @@ class _Seen(Struct):
 class Roster(LineList):
     """The list of agents. It is reordered only while no cursor key is pressed."""
 
-    def __init__(self, pressed: Pressed, **kwargs: Any) -> None:
+    def __init__(self, pressed: Pressed, *, ascii_only: bool = False, **kwargs: Any) -> None:
         super().__init__(marks=True, sorts=tuple(SORTS), **kwargs)
+        self._ascii_only = ascii_only
         self._no_match = (Span(f" No matches · {pressed('view.back')} clears the filter", "dim"),)
         self._seen = _Seen()
         self._words, self._group = "", ALL
@@ -454,6 +466,23 @@ class Roster(LineList):
         self._layout = Layout(())
         self._laid_out_for: tuple[object, ...] = ()
         self._drawn: dict[str, tuple[tuple[object, ...], Line]] = {}
+        self._lanes: dict[str, Lane] = {}
+        """The last minutes of the agents whose rows were seen."""
+        self._shown_cells: dict[str, tuple[tuple[object, ...], tuple[Cell, ...]]] = {}
+
+    @property
+    def has_lanes(self) -> bool:
+        """Return True if its rows show the last minutes of the agents."""
+        return self._layout.lane_cells > 0
+
+    def note_lanes(self, snapshot: Snapshot) -> bool:
+        """Note what was read of the agents' last minutes; return True if it is something new."""
+        answers = snapshot.answers.items()
+        found: dict[str, Lane] = next((answer for query, answer in answers if isinstance(query, Lanes)), {})
+        new = {name: lane for name, lane in found.items() if self._lanes.get(name) is not lane}
+        if new:
+            self._lanes = {name: lane for name, lane in (self._lanes | new).items() if snapshot.view.agent(name)}
+        return bool(new)
 
     def read(self, view: TeamView, now: float) -> None:
         """Show a new state of the team."""
@@ -498,10 +527,27 @@ class Roster(LineList):
     def _draw(self, agent: AgentView) -> Line:
         """Return an agent's row; the same line while all that decides how it looks is the same."""
         now, marked, layout = self._seen.now, agent.name in self.marked, self._layout
-        decides = (agent, layout, marked, format_age(now - agent.since), doing(agent, now))
+        cells = self._cells(agent)
+        decides = (agent, layout, marked, format_age(now - agent.since), doing(agent, now), cells)
         known = self._drawn.get(agent.name)
         if known is None or known[0] != decides:
-            known = self._drawn[agent.name] = (decides, layout.row(agent, now, marked=marked))
+            line = lane_line(cells, look_of(agent).tone, ascii_only=self._ascii_only)
+            known = self._drawn[agent.name] = (decides, layout.row(agent, now, marked=marked, lane=line))
+        return known[1]
+
+    def _cells(self, agent: AgentView) -> tuple[Cell, ...]:
+        """Return the last minutes of an agent, computed only if something happened or a slot has passed."""
+        lane, count = self._lanes.get(agent.name), self._layout.lane_cells
+        if lane is None or not count:
+            return ()
+        # Imported here because the first picture has no lanes yet.
+        from crewboard.readmodel.activity import SLOT
+
+        slot = int(self._seen.now // SLOT)
+        decides = (lane, count, slot, agent.state, agent.since, agent.alive, agent.is_dead)
+        known = self._shown_cells.get(agent.name)
+        if known is None or known[0] != decides:
+            known = self._shown_cells[agent.name] = (decides, lane.cells(agent, slot, count))
         return known[1]
 
     def _head(self, head: Line) -> Line | None:

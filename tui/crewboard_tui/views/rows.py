@@ -30,6 +30,8 @@ from crewboard.untrusted import as_run
 from crewboard_tui.queries import CrashOf, MailTo, Snapshot, WorkOf
 from crewboard_tui.render.diff import diff_lines
 from crewboard_tui.render.formats import (
+    BARS,
+    bar,
     format_age,
     format_clock,
     format_count,
@@ -59,6 +61,7 @@ from crewboard_tui.widgets.bars import away_for
 from crewboard_tui.widgets.line_list import LazyRows, Row
 
 if TYPE_CHECKING:
+    from crewboard.readmodel.activity import Cell, CellKind
     from crewboard.readmodel.crash_report import CrashReport
 
 NARROW, MEDIUM, WIDE, HUGE = 0, 60, 100, 160
@@ -74,10 +77,28 @@ _LONGEST_HOST = 12
 _SHORT_HOST = 8
 """Cells for the name of a host, and those on a terminal below the class WIDE."""
 
+LANE = "LANE"
+"""The column of the lanes. Its head says how many minutes they show."""
+
+_LANE_CELLS = {NARROW: 8, 110: 12, HUGE: 16}
+"""Cells of a lane from a terminal width on: 4, 6 or 8 minutes."""
+
+_LANE_LOOKS: dict[CellKind, tuple[str, str, str]] = {
+    "works": ("▁", "_", "trace"),
+    "asks": ("─", "?", "warning"),
+    "waits": ("┄", "~", "info"),
+    "rests": ("·", " ", "trace"),
+    "died": ("✖", "X", "error"),
+    "none": (" ", " ", ""),
+}
+"""Glyph, ASCII glyph and tone of each cell of a lane that is no bar. In ASCII a lane has more to tell than a rule."""
+
+_ASCII_BARS = "_.-:=+*#"
+
 _SOME_ROOM = 16
 _ROOM_OF_DOING = 26
 """Cells for what an agent does, before longer names get the rest."""
-_SPARE = ("TYPE", "CHANGES", "STATE", "COST", "CTX", "AGE", "MODEL", "MEM", "HOST")
+_SPARE = ("TYPE", LANE, "CHANGES", "STATE", "COST", "CTX", "AGE", "MODEL", "MEM", "HOST")
 """Columns that are omitted when space is short, the first one first; peek and page show them too."""
 _SPARE_BUT_STATE = tuple(title for title in _SPARE if title != "STATE")
 """The same without STATE, for layouts that were not widened by the user."""
@@ -226,6 +247,23 @@ def _steps(agent: AgentView, now: float) -> Span:  # noqa: ARG001
     return Span(f"{agent.todo.done}/{agent.todo.total}", "dim" if agent.todo.done == agent.todo.total else "")
 
 
+def lane_line(cells: Sequence[Cell], tone: str, *, ascii_only: bool = False) -> Line:
+    """Return the last minutes of an agent, oldest first; the newest cell of work has the `tone` of its state."""
+    spans: list[Span] = []
+    for at, cell in enumerate(cells):
+        if cell.kind == "work":
+            glyph, look = bar(cell.level, _ASCII_BARS if ascii_only else BARS), "trace"
+        else:
+            shown, in_ascii, look = _LANE_LOOKS[cell.kind]
+            glyph = in_ascii if ascii_only else shown
+        if at == len(cells) - 1 and cell.kind in ("work", "works"):
+            look = tone
+        if spans and spans[-1].tone == look:
+            glyph = spans.pop().text + glyph
+        spans.append(Span(glyph, look))
+    return tuple(spans)
+
+
 def _web(agent: AgentView, now: float) -> Span:  # noqa: ARG001
     """Return how often an agent that may use the web did."""
     if agent.spec is None or not agent.spec.flags.web:
@@ -245,6 +283,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("TODO", 5, _steps, "right", has=has_steps),
     Column("WEB", 3, _web, "right", has=lambda agent: agent.spec is not None and agent.spec.flags.web),
     Column("DOING", 0, _doing),
+    Column(LANE, _LANE_CELLS[NARROW], lambda *_: Span("")),
     Column("WHY", 26, _why, since=HUGE, has=lambda agent: bool(agent.reason) and agent.reason != agent.doing),
     Column("CHANGES", 11, _changes, "right", WIDE, lambda agent: agent.unmerged is not None),
     Column("MODEL", 11, lambda agent, _: Span(one_line(agent.model).removeprefix("claude-"), "dim"), since=HUGE),
@@ -274,20 +313,32 @@ class Layout(Struct, frozen=True):
     def head(self, marker: str = "") -> Line:
         """Return the titles; `marker` follows the title of the sort column."""
         cells = [
-            pad(column.title + ("⌄" if column.title == marker else ""), width, column.align)
+            pad(_head(column, width) + ("⌄" if column.title == marker else ""), width, column.align)
             for column, width in self.columns
         ]
         return (Span(" ".join(cells), "dim"),)
 
-    def row(self, agent: AgentView, now: float, *, marked: bool) -> Line:
-        """Return the row of one agent."""
+    @property
+    def lane_cells(self) -> int:
+        """Return how many cells a lane has; 0 if none is shown."""
+        return next((width for column, width in self.columns if column.title == LANE), 0)
+
+    def row(self, agent: AgentView, now: float, *, marked: bool, lane: Line = ()) -> Line:
+        """Return the row of one agent, with its last minutes as `lane`."""
         (glyph, _), *rest = self.columns
         spans: list[Span] = [glyph.cell(agent, now), mark_span(marked=marked)]
         for column, width in rest:
+            if column.title == LANE and lane:
+                spans += [*lane, Span(" ")]
+                continue
             text, tone, _ = column.cell(agent, now)
             cell = pad_name(text, width) if column.title in ("AGENT", "HOST") else pad(text, width, column.align)
             spans.append(Span(cell + " ", tone))
         return tuple(spans)
+
+
+def _head(column: Column, width: int) -> str:
+    return f"{width // 2} min" if column.title == LANE else column.title
 
 
 def lay_out(
@@ -300,7 +351,12 @@ def lay_out(
     """
     kind = size_class(terminal)
     shown = _next_class(kind) if wide else kind
-    chosen = [column for column in COLUMNS if column.since <= shown and any(map(column.has, agents))]
+    lane = _LANE_CELLS[max(start for start in _LANE_CELLS if terminal >= start)]
+    chosen = [
+        replace(column, width=lane) if column.title == LANE else column
+        for column in COLUMNS
+        if column.since <= shown and any(map(column.has, agents))
+    ]
     chosen = _with_host_column(chosen, hosts, _SHORT_HOST if kind < WIDE else _LONGEST_HOST)
     if shown == NARROW:
         chosen.append(_DOING_WITH_WORD)
@@ -311,7 +367,12 @@ def lay_out(
     fixed = {column.title: names if column.title == "AGENT" else column.width for column in chosen}
     open_columns = [column for column in chosen if column.width == 0]
     left = max(0, width - sum(fixed.values()) - len(chosen))
-    more = min(longest - names, left - _ROOM_OF_DOING * len(open_columns))
+    spare = left - _ROOM_OF_DOING * len(open_columns)
+    if 0 < longest - names > spare and LANE in fixed:
+        # A name tells agents apart, and comes before older minutes.
+        narrower = fixed[LANE] - _LANE_CELLS[NARROW]
+        fixed[LANE], left, spare = _LANE_CELLS[NARROW], left + narrower, spare + narrower
+    more = min(longest - names, spare)
     if more > 0:
         fixed["AGENT"] += more
         left -= more
@@ -335,7 +396,8 @@ def _make_room(columns: list[Column], width: int, spare: tuple[str, ...]) -> lis
     """Omit spare columns until there is space to show what an agent does; `width` excludes that column."""
     for title in spare:
         taken = sum(column.width + 1 for column in columns if column.title != "AGENT") + 1
-        if width - taken >= _SOME_ROOM:
+        # What an agent does says more than its type.
+        if width - taken >= (_ROOM_OF_DOING if title == "TYPE" else _SOME_ROOM):
             break
         columns = [column for column in columns if column.title != title]
     return columns
