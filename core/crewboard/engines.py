@@ -32,8 +32,9 @@ class KnownEngine(Struct, frozen=True):
 
     `work` and `plan` set a session to work, and to plan only; both are sent after each start, because some engines
     forget. `variables` are those of the user's environment that it needs, keys among them. `login` is the file with the
-    user's login, below the home. `tells_cost`: it tells what a session has cost since its start. `needs_network`: its
-    model is elsewhere. `lacks` says in words what it cannot do.
+    user's login, below the home. `tells_cost`: it tells what a session has cost since its start. `loads`: it has
+    replayed the whole session when it answers that it is loaded. `needs_network`: its model is elsewhere. `lacks` says
+    in words what it cannot do.
     """
 
     name: str
@@ -46,6 +47,7 @@ class KnownEngine(Struct, frozen=True):
     variables: tuple[str, ...] = ()
     login: str = ""
     tells_cost: bool = False
+    loads: bool = True
     needs_network: bool = True
     lacks: tuple[str, ...] = ()
 
@@ -100,10 +102,12 @@ KNOWN = {
 _ANY = KnownEngine(
     name="acp",
     title="another engine",
+    # Some go on to replay behind their answer: that would be taken for the next turn, and letters be missed in it.
+    loads=False,
     needs_network=False,
     lacks=(
         "it was not tried", "its plan mode is not used", "what it costs is not counted",
-        "after a crash its session may be lost, or it may be told a letter twice",
+        "each start begins a new session: it knows nothing of what was before",
     ),
 )  # fmt: skip
 

@@ -136,6 +136,7 @@ class FakeEngine:
     def on_session_load(self, _: int, params: dict[str, Any]) -> dict[str, Any]:
         if self.options.no_load:
             raise RefusedError(-32601, "Method not found")
+        (HOME / "loaded").touch()
         self.session = params["sessionId"]
         records = self.records()
         if not any(each["kind"] == "user" for each in records):

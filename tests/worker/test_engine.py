@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from crewboard.records.events import Answer, EngineSession, Gate, Offered, Reply
 from crewboard.records.team import Config, Rule
 from crewboard.store import agents, roster
 from tests.crew import Crew, eventually
+from tests.preloaded import patched
 
 FAKE = Path(__file__).with_name("fake_engine.py")
 ON_PATH = Path(__file__).parents[1] / "data" / "engines"
@@ -82,6 +84,16 @@ def is_given(pid: int, text: str) -> bool:
     with contextlib.suppress(OSError):
         return text.encode() in process.environment(pid)
     return False
+
+
+@pytest.fixture
+def loads() -> Iterator[None]:
+    """Let other engines load their sessions, as those of the table do: the fake one keeps the same promise."""
+    with patched(
+        "import msgspec\nfrom crewboard import engines\n"
+        "engines._ANY = msgspec.structs.replace(engines._ANY, loads=True)\n"
+    ):
+        yield
 
 
 def test_an_engine_answers_without_a_key(crew: Crew) -> None:
@@ -270,6 +282,7 @@ POINTS = ("new", "store", "model", "here", "load", "end")
 answers, in a tool, while the session is loaded again, before the end of the turn is told."""
 
 
+@pytest.mark.usefixtures("loads")
 @pytest.mark.parametrize("killed", ["worker", "engine"])
 @pytest.mark.parametrize("point", POINTS)
 def test_no_letter_is_lost_or_doubled_by_a_kill(crew: Crew, point: str, killed: str) -> None:
@@ -298,6 +311,7 @@ def test_no_letter_is_lost_or_doubled_by_a_kill(crew: Crew, point: str, killed: 
     eventually(lambda: processes(crew, "e") == [], "no process of the engine")
 
 
+@pytest.mark.usefixtures("loads")
 @pytest.mark.parametrize("killed", ["worker", "engine"])
 def test_a_letter_that_the_session_lacks_is_sent_again(crew: Crew, killed: str) -> None:
     first = spawn(crew, "e", "[[say one]]", "--hold", "store")
@@ -332,6 +346,7 @@ def kill(crew: Crew, which: str, point: str) -> None:
         hiring.resume(crew.team, "e")
 
 
+@pytest.mark.usefixtures("loads")
 def test_an_engine_that_cannot_load_is_told_what_it_lost(crew: Crew) -> None:
     assignment = spawn(crew, "e", "[[wait here; say done]]", "--no-load")
     kill(crew, "engine", "here")
@@ -339,6 +354,21 @@ def test_an_engine_that_cannot_load_is_told_what_it_lost(crew: Crew) -> None:
     assert crew.answer(assignment).text == "done"
     assert [each.loaded for each in of(crew, "e", EngineSession)] == [False, False]
     assert "Your earlier session could not be loaded again" in told(crew, "e")
+
+
+def test_another_engine_is_not_trusted_to_load(crew: Crew) -> None:
+    assignment = spawn(crew, "e", "[[wait here; say done]]")
+    kill(crew, "engine", "here")
+    go(crew, "e", "here")
+    assert crew.answer(assignment).text == "done"
+    crew.wait_for_rest("e")
+    # Each session was told the letter once.
+    first, second = of(crew, "e", EngineSession)
+    assert (first.loaded, second.loaded) == (False, False)
+    assert first.session != second.session
+    assert told(crew, "e").count(f'id="{assignment.id}"') == 2
+    assert "Your earlier session could not be loaded again" in told(crew, "e")
+    assert not (home(crew, "e") / "loaded").exists()
 
 
 def test_an_engine_that_ends_again_and_again_fails_with_its_words(crew: Crew) -> None:

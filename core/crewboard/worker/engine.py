@@ -250,7 +250,7 @@ class EngineLife(Life):
         folder = Path(os.path.realpath(run_state.workspace))
         before = conversation.session
         loaded = False
-        if before and engine.loads:
+        if before and engine.loads and self._known.loads:
             # One without a prompt was perhaps never stored.
             with contextlib.suppress(EngineError):
                 await engine.load(before, folder)
