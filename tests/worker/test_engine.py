@@ -356,6 +356,16 @@ def test_an_engine_that_cannot_load_is_told_what_it_lost(crew: Crew) -> None:
     assert "Your earlier session could not be loaded again" in told(crew, "e")
 
 
+def test_a_file_for_an_engine_is_refused_and_never_dropped(crew: Crew, tmp_path: Path) -> None:
+    picture = tmp_path / "a.pdf"
+    picture.write_bytes(b"%PDF-1.4\n/Type /Page\n%%EOF")
+    crew.answer(spawn(crew, "e", "hello"))
+    with pytest.raises(UsageError, match="nothing can be attached to a message for e: its engine is sent text alone"):
+        messages.send(crew.team, "e", "see this", [picture])
+    crew.wait_for_rest("e")
+    assert "see this" not in told(crew, "e")
+
+
 def test_another_engine_is_not_trusted_to_load(crew: Crew) -> None:
     assignment = spawn(crew, "e", "[[wait here; say done]]")
     kill(crew, "engine", "here")

@@ -57,6 +57,12 @@ def read_attachments(team: Team, names: Sequence[str], attach: Sequence[Path]) -
         to = addressing.recipient(name, config)
         if config.attached is not None or config.member(to) is None:
             raise UsageError(f"nothing can be attached to a message for {to}: only agents of crewboard take files")
+        spec = agents.spec(team.directory.agent(to))
+        if spec is not None and spec.engine is not None:
+            raise UsageError(
+                f"nothing can be attached to a message for {to}: its engine is sent text alone. Put the file below "
+                f"its folder, and name it in the message"
+            )
     return files
 
 
