@@ -18,6 +18,7 @@ from crewboard.commands import answers, control, messages, stop
 from crewboard.commands import hire as hiring
 from crewboard.errors import ExitCode, NoSandboxError, UsageError
 from crewboard.linux import process
+from crewboard.readmodel import as_json
 from crewboard.readmodel.activity import describe
 from crewboard.records.agents import HireOptions, Terms, Tokens
 from crewboard.records.events import Answer, EngineSession, Gate, Offered, Reply, Taken, ToolResult, ToolStart
@@ -114,6 +115,7 @@ def test_an_engine_answers_without_a_key(crew: Crew) -> None:
     assert (result.content, result.is_error) == ("hi\n", False)
     seen = crew.see("e")
     assert (seen.state, seen.model) == ("idle", "acp")
+    assert as_json.agent(seen, crew.directory)["engine"] == {"name": "acp", "version": "1.0"}
     assert seen.context.used == 120
     assert seen.context.limit == 1000
     assert seen.todo is not None

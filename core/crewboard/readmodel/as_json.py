@@ -91,6 +91,7 @@ def agent(view: AgentView, team: TeamDirectory) -> dict[str, Any]:
         "sandbox": view.sandbox,
         "web": {"allowed_domains": flags.allowed_domains} if flags is not None and flags.web else None,
         "model": view.model,
+        "engine": _engine(view),
         "effort": view.effort,
         "thinking": view.thinking,
         "damaged": view.damaged,
@@ -98,6 +99,12 @@ def agent(view: AgentView, team: TeamDirectory) -> dict[str, Any]:
         "collides_with": list(view.collides_with),
         "unmerged": {"added": view.unmerged.added, "removed": view.unmerged.removed} if view.unmerged else None,
     }
+
+
+def _engine(view: AgentView) -> dict[str, str | None] | None:
+    """Return the engine of an agent, None if it has a model. Its version is None until it has started."""
+    engine = view.spec.engine if view.spec else None
+    return {"name": engine.name, "version": view.engine_version or None} if engine is not None else None
 
 
 def _worktree(view: AgentView, team: TeamDirectory) -> dict[str, str] | None:

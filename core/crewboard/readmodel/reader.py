@@ -171,6 +171,7 @@ def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
         role=facts.member.role,
         title=facts.member.title,
         model=status.model or facts.member.model,
+        engine_version=status.engine_version,
         effort=status.effort,
         thinking=status.thinking,
         state=found.state,

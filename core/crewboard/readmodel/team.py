@@ -177,6 +177,7 @@ class AgentView(Struct, frozen=True):
     terms: TermsInForce | None = None
     unread_results: int = 0
     outage_since: float | None = None
+    engine_version: str = ""
     effort: Effort | None = None
     thinking: Thinking | None = None
     setup_error: str | None = None

@@ -333,6 +333,7 @@ class Status(Record):
     `refused_by` is the model that refused it.
     `outage_since` is when the API became unavailable; set while the agent waits for it.
     `effort` and `thinking` are what its requests ask for; None leaves them to the model.
+    `engine_version` is what its engine said at its start; empty without one.
     `setup_error` says what its checkout lacks: the team's `worktree_setup` failed, or an entry of `worktree_copy` is
     missing.
     `mcp` are the MCP servers that the agent has, or should have.
@@ -365,6 +366,7 @@ class Status(Record):
     beat: Time = 0
     sandbox: str = ""
     model: str = ""
+    engine_version: str = ""
     effort: Effort | None = None
     thinking: Thinking | None = None
     repeats: int = 0

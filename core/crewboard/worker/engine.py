@@ -264,6 +264,7 @@ class EngineLife(Life):
                 ts=run_state.now(), session=engine.session, engine=engine.name, version=engine.version, loaded=loaded
             )
         )
+        run_state.note_engine(engine.version)
         self._is_new = not loaded
         if loaded:
             self._look_up(replayed)

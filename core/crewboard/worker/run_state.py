@@ -137,6 +137,10 @@ class RunState:
         """Note what the requests of this run ask for, for the status."""
         self.status = self.status.replace(effort=effort, thinking=thinking)
 
+    def note_engine(self, version: str) -> None:
+        """Note which version of its engine runs, for the next status."""
+        self.status = self.status.replace(engine_version=version)
+
     def refuses_media(self, kinds: list[str]) -> str | None:
         """Return why the model does not take images or documents of some of these types; None if it does."""
         wrong = [kind for kind in kinds if not self._takes("document" if kind == media.PDF else "image")]

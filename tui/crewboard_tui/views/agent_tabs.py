@@ -227,10 +227,10 @@ def _uses(used: Tokens) -> str:
 
 
 def _model(agent: AgentView) -> str:
-    """Return the model of an agent, with the effort and thinking that its requests ask for."""
+    """Return the model or engine of an agent, with its version, or the effort and thinking that it asks for."""
     effort = f"effort {agent.effort}" if agent.effort else ""
     thinking = f"thinking {agent.thinking}" if agent.thinking else ""
-    return ", ".join(filter(None, (agent.model, effort, thinking)))
+    return ", ".join(filter(None, (f"{agent.model} {agent.engine_version}".strip(), effort, thinking)))
 
 
 def _steps(agent: AgentView) -> str:
@@ -359,7 +359,7 @@ def _summary(agent: AgentView, view: TeamView) -> list[Line]:
     filled = context_share(agent.context)
     window = f"{format_percent(filled)} of {format_count(agent.context.limit)}" if filled is not None else "—"
     return [
-        (_label("model"), say(agent.model or "—")),
+        (_label("model"), say(f"{agent.model} {agent.engine_version}".strip() or "—")),
         (_label("money"), *_money(bill, view)),
         (_label("budget"), *_budget(bill)),
         *_plan_budget(agent),
