@@ -68,9 +68,10 @@ class AgentType:
     The rest is of a project's own type. A hire of it requires a `plan`, the operator's approval of each command or of
     each write as well (`asks`), and has at most `max_turns`. A tool with patterns in `only` may be used for these
     alone, and for no call that `denied` is about. `skills` are loaded before the conversation. `mcp_servers` are those
-    that its file defines. `left_out` are tools
-    that its file names and that crewboard does not have, `not_understood` says what else of it has no effect. `file` is
-    that file, relative to `root`, and `sha256` its contents; all are empty for a built-in type.
+    that its file defines. `engine` is the program that does the work of its agents, as a hire names it, where the hire
+    names none. `left_out` are tools that its file names and that crewboard does not have, `not_understood` says what
+    else of it has no effect. `file` is that file, relative to `root`, and `sha256` its contents; all are empty for a
+    built-in type.
     """
 
     name: str
@@ -93,6 +94,7 @@ class AgentType:
     only: tuple[ToolPattern, ...] = ()
     denied: tuple[ToolPattern, ...] = ()
     skills: tuple[str, ...] = ()
+    engine: str = ""
     left_out: tuple[str, ...] = ()
     not_understood: tuple[str, ...] = ()
     file: str = ""
@@ -297,6 +299,7 @@ def describe_limits(kind: AgentType) -> list[str]:
         f"only {', '.join(f'{each.tool} {each.pattern}' for each in kind.only)}": kind.only,
         f"never {', '.join(f'{each.tool} {each.pattern}' for each in kind.denied)}": kind.denied,
         f"loads the skills {', '.join(kind.skills)}": kind.skills,
+        f"runs the engine `{kind.engine}` in place of a model": kind.engine,
         f"brings the MCP servers {', '.join(kind.mcp_servers)}": kind.mcp_servers,
     }
     return [on_one_line(text) for text, applies in said.items() if applies]

@@ -115,6 +115,9 @@ _NO_EFFECT = {
 _DECORATIVE = frozenset({"color"})
 """Fields of Claude Code that change nothing that an agent does."""
 
+_LONGEST_ENGINE = 500
+"""Characters of the command of an engine: all of it is shown before the file is accepted."""
+
 _YES_NO = ("true", "false")
 
 
@@ -135,6 +138,7 @@ class _Front(Struct, kw_only=True):
     thinking: Thinking | None = None
     mode: _Mode | None = field(name="permissionMode", default=None)
     max_turns: _Turns | None = field(name="maxTurns", default=None)
+    engine: Annotated[str, Meta(min_length=1, max_length=_LONGEST_ENGINE)] | None = None
     web: Literal["true", "false"] | None = None
     allowed_domains: list[str] | str | None = None
     mcp: _Servers | None = None
@@ -337,7 +341,7 @@ def _parse(data: bytes, file: str) -> AgentType:
         web=front.web == "true" and not tools.denies_web, allowed_domains=front.domains,
         mcp_servers=front.inline_servers,
         max_turns=int(front.max_turns) if front.max_turns is not None else None, only=tools.only, denied=tools.denied,
-        skills=tuple(_listed(front.skills) or ())[:_MOST_NAMED], left_out=tools.left_out,
+        skills=tuple(_listed(front.skills) or ())[:_MOST_NAMED], engine=front.engine or "", left_out=tools.left_out,
         not_understood=(*mode, *tools.ignored, *without_effect, *unknown[:_MOST_NAMED]),
         file=file, sha256=hashlib.sha256(data).hexdigest(), **_MODES.get(front.mode or "", {}),
     )  # fmt: skip
@@ -544,6 +548,7 @@ def _template(name: str, like: AgentType, description: str) -> str:
         _line("allowed_domains", ", ".join(like.allowed_domains), "docs.python.org, pypi.org"),
         "# plan: an approved plan comes first. default: you are asked before each command and each write.",
         _line("permissionMode", mode, "plan | default | acceptEdits"),
+        _line("engine", like.engine, "claude | codex | acp:COMMAND"),
         _line("maxTurns", str(like.max_turns or ""), "30"),
         _line("isolation", "worktree" if like.worktree else "", "worktree"),
         _line("mcp", _server_names(like), "names of MCP servers of .mcp.json; * for all"),
@@ -653,7 +658,9 @@ def _powers(kind: AgentType) -> str:
     limits = [[each.tool, each.pattern] for each in (*kind.only, *kind.denied)]
     web = [kind.web, *kind.allowed_domains]
     servers = [kind.mcp, kind.mcp_servers]
-    return json.dumps([kind.tools, len(kind.only), limits, web, kind.plan, kind.asks, kind.max_turns, servers])
+    powers = [kind.tools, len(kind.only), limits, web, kind.plan, kind.asks, kind.max_turns, servers]
+    # Only where there is one, so that files without it, which an older version accepted, stay so.
+    return json.dumps([*powers, *([kind.engine] if kind.engine else [])])
 
 
 def require_trusted(kind: AgentType, environment: Mapping[str, str], command: str) -> None:

@@ -1,6 +1,7 @@
 """Agents whose work an engine does: a fake one, as strict as the real ones, in the real sandbox."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import shlex
@@ -13,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from crewboard import redaction
+from crewboard import redaction, type_files
+from crewboard.agent_types import AgentType
 from crewboard.commands import answers, control, messages, stop
 from crewboard.commands import hire as hiring
-from crewboard.errors import ExitCode, NoSandboxError, UsageError
+from crewboard.errors import ExitCode, NoSandboxError, UntrustedError, UsageError
 from crewboard.linux import process
 from crewboard.readmodel import as_json
 from crewboard.readmodel.activity import describe
@@ -356,6 +358,36 @@ def test_an_engine_that_cannot_load_is_told_what_it_lost(crew: Crew) -> None:
     assert crew.answer(assignment).text == "done"
     assert [each.loaded for each in of(crew, "e", EngineSession)] == [False, False]
     assert "Your earlier session could not be loaded again" in told(crew, "e")
+
+
+def test_the_engine_of_a_type_runs_once_its_file_is_accepted(crew: Crew) -> None:
+    folder = crew.root / ".crewboard" / "agents"
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def bring(engine: str) -> AgentType:
+        front = f"name: foreign\ndescription: works\n{f'engine: {json.dumps(engine)}' if engine else ''}"
+        (folder / "foreign.md").write_text(f"---\n{front}\n---\nWork.\n")
+        return type_files.find(crew.root, "foreign")
+
+    def hire() -> hiring.Assignment:
+        return hiring.spawn(crew.team, hiring.Hire("e", "foreign", "hello"))
+
+    # A file that was accepted says no more than it did.
+    type_files.trust(bring(""), crew.environment)
+    kind = bring(command())
+    with pytest.raises(UntrustedError, match=r"runs the engine `acp:.*fake_engine\.py` in place of a model"):
+        hire()
+    assert not home(crew, "e").exists()
+    # An older version did not understand the field, so a yes to it is a yes to less.
+    type_files.trust(dataclasses.replace(kind, engine=""), crew.environment)
+    with pytest.raises(UntrustedError):
+        hire()
+    type_files.trust(kind, crew.environment)
+    assert crew.answer(hire()).text == "ok"
+    assert "hello" in told(crew, "e")
+    type_files.trust(bring("gpt"), crew.environment)
+    with pytest.raises(UsageError, match="there is no engine 'gpt'; the engines are claude, codex"):
+        hiring.spawn(crew.team, hiring.Hire("f", "foreign", "hello"))
 
 
 def test_a_file_for_an_engine_is_refused_and_never_dropped(crew: Crew, tmp_path: Path) -> None:

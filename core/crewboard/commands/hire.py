@@ -466,7 +466,8 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     accept = command_for(team, f"types trust {kind.name} {bound_to(kind.sha256)}")
     type_files.require_trusted(kind, team.environment, accept)
     placed = store_hosts.check(team.directory, hire.flags.host, hire.flags.needs)
-    engine = engines.choose(hire.engine, team.directory.root) if hire.engine is not None else None
+    named = hire.engine if hire.engine is not None else kind.engine or None
+    engine = engines.choose(named, team.directory.root) if named is not None else None
     if engine is not None:
         _check_engine(team, hire, kind, engine)
     _check_machine(team, kind, hire.flags, engine)

@@ -548,6 +548,7 @@ def _describe_type(kind: agent_types.AgentType, *, trusted: bool) -> dict[str, A
         "writes": kind.writes,
         "executes": kind.executes,
         "model": kind.model,
+        "engine": kind.engine or None,
         "effort": kind.effort,
         "thinking": kind.thinking,
         "web": kind.web,
