@@ -42,7 +42,7 @@ from crewboard_tui.cli import main
 with mock.patch("crewboard.linux.process.runs_as_root", return_value=False):
     main()
 """
-"""The demo of an ordinary user, whoever records it."""
+"""The demo of an ordinary user, also if root records it."""
 
 _CELL, _ROW, _MARGIN = 8.4, 19, 14
 _FONT = "ui-monospace, 'Cascadia Mono', 'DejaVu Sans Mono', Menlo, Consolas, monospace"

@@ -183,6 +183,11 @@ def choose(text: str, workspace: Path) -> Engine:
     return Engine(name=engine.name, command=[str(found.path)])
 
 
+def named(engine: Engine) -> str:
+    """Return the text with which a hire names an engine that an agent has."""
+    return engine.name if engine.name in KNOWN else f"{OTHER}{shlex.join(engine.command)}"
+
+
 def _choose_other(text: str, workspace: Path) -> Engine:
     try:
         words = shlex.split(text.removeprefix(OTHER))

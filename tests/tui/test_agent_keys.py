@@ -7,8 +7,9 @@ import pytest
 from crewboard.commands import hire
 from crewboard.errors import CredentialsError, TryLaterError
 from crewboard.operations import OPERATIONS, Done
+from crewboard.records.agents import Engine
 from crewboard.records.team import OperatorState
-from crewboard.store import json_records, mailbox
+from crewboard.store import agents, json_records, mailbox
 from tests.frozen import Frozen
 from tests.tui.stage import opened
 
@@ -157,6 +158,20 @@ async def test_fresh_starts_again_from_the_prompt(frozen: Frozen, monkeypatch: p
         await stage.press("R")
         await stage.sees("run 2, without memory")
     assert spawn[0][0].prompt == "Be parser"
+
+
+async def test_fresh_keeps_the_engine(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    spawn = Calls(returns=hire.Assignment("parser", "p2", 2, fresh=True))
+    monkeypatch.setattr(hire, "spawn", spawn)
+    engine = Engine(name="acp", command=["/opt/an engine", "acp"])
+    agent = frozen.directory.agent("parser")
+    spec = agents.spec(agent)
+    assert spec is not None
+    agents.change_spec(agent, lambda _: spec.replace(engine=engine, model="acp"))
+    async with opened(frozen) as stage:
+        await stage.press("R")
+        await stage.sees("run 2, without memory")
+    assert (spawn[0][0].engine, spawn[0][0].model) == ("acp:'/opt/an engine' acp", None)
 
 
 _MARKED = ("j", "j", "j", "j", "j", "space", "space", "space")

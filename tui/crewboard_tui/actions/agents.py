@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from crewboard import LEAD, AgentView, HireOptions, Need, Request, Team, TeamView, TryLaterError, models, pricing
+from crewboard import (
+    LEAD,
+    AgentView,
+    HireOptions,
+    Need,
+    Request,
+    Team,
+    TeamView,
+    TryLaterError,
+    engines,
+    models,
+    pricing,
+)
 from crewboard.commands.context import command_for
 from crewboard.operations import OPERATIONS, Operation
 from crewboard.readmodel.needs import to_acknowledge
@@ -217,7 +229,10 @@ class AgentActions:
         if spec is None:
             return f"{agent.name} has no usable spec; hire it anew"
         flags = spec.flags.replace(task=None)
-        again = hire.Hire(agent.name, spec.type, spec.prompt, role=spec.role, model=spec.model or None, flags=flags)
+        engine = engines.named(spec.engine) if spec.engine is not None else None
+        # With an engine, the model is its name.
+        model = spec.model or None if engine is None else None
+        again = hire.Hire(agent.name, spec.type, spec.prompt, role=spec.role, model=model, flags=flags, engine=engine)
         run = hire.spawn(self._context.team, again).run
         waits = hosts.queued(self._context.team, agent.name, run)
         return f"{agent.name} is {waits}" if waits else f"{agent.name} is up again: run {run}, without memory"
