@@ -9,7 +9,7 @@ import pexpect
 import pytest
 
 from crewboard.commands import messages
-from crewboard.store import agents
+from crewboard.store import agents, mailbox
 from tests.crew import Crew, eventually
 from tests.model import calls, says
 from tests.terminal.screen import Terminal
@@ -84,6 +84,43 @@ def test_hiring_from_the_keyboard(crew: Crew) -> None:
         terminal.child.send("\t")
         terminal.child.sendcontrol("s")
         terminal.shows("needs a prompt")
+
+
+@pytest.mark.long
+def test_the_example_prompts_work_on_the_line_to_the_lead(crew: Crew) -> None:
+    """What each prompt leads to stands in `tests/cli/test_lead.py`; here it is typed."""
+    (crew.root / "s01_agent_loop.py").write_text("def agent_loop():\n    pass\n")
+    crew.run("lead", "lead", "Hello", unsafe_no_sandbox=True)
+
+    def sees(terminal: Terminal, prompt: str, reaches: Callable[[], object]) -> None:
+        terminal.press("l", "to the lead")
+        terminal.press(prompt, prompt[-12:])
+        terminal.child.send("\r")
+        eventually(reaches, prompt)
+
+    def told(*words: str) -> bool:
+        sent = mailbox.read(crew.directory, "operator").messages
+        return any(all(word in message.content for word in words) for message in sent)
+
+    def ended(name: str) -> bool:
+        return (crew.root / f"{name}.txt").is_file() and crew.wait_for(name, "exited") is not None
+
+    with Terminal(crew.root, crew.environment) as terminal:
+        terminal.shows("lead")
+        for prompt, reaches in (
+            ('Create a team called "demo" for exploring this project.', lambda: told("The team is called demo now")),
+            ('Spawn an explore agent named "scanner" to list all Python files.', lambda: told("s01_agent_loop.py")),
+            ("List the team to see agent statuses.", lambda: told("- scanner (explore)", "I left out")),
+            ("Who is on the team?", lambda: told("agents on the team")),
+            (
+                "Spawn alice as a backend dev. Ask her to create a file. Then request her shutdown.",
+                lambda: ended("alice"),
+            ),
+            ("Have Carol create a file, then shut her down", lambda: ended("carol")),
+            ('Broadcast "status update: phase 1 complete" to all teammates', lambda: told("phase 1 complete")),
+            ("Shut everyone down.", lambda: [one.name for one in crew.view().agents if one.alive] == ["lead"]),
+        ):
+            sees(terminal, prompt, reaches)
 
 
 @pytest.mark.long
