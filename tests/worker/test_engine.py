@@ -415,6 +415,7 @@ def test_another_engine_is_not_trusted_to_load(crew: Crew) -> None:
     assert not (home(crew, "e") / "loaded").exists()
 
 
+@pytest.mark.usefixtures("loads")
 def test_an_engine_that_ends_again_and_again_fails_with_its_words(crew: Crew) -> None:
     answer = crew.answer(spawn(crew, "e", "hello", "--die-at-prompt"))
     assert answer.code == ExitCode.FAILED
