@@ -193,7 +193,7 @@ async def test_the_inbox_goes_through_its_mail_once(team: Frozen, monkeypatch: p
         monkeypatch.setattr(base, "UNUSED", 0.01)
         mail = stage.app.screen.query_one("#mail", message_list.MessageList)
         await stage.press("1")
-        await stage.until(lambda: mail.letter is None, "no message is kept")
+        await stage.until(lambda: not mail._entries, "no message is kept")
         await stage.press("2")
         await stage.sees("message 0 ")
 
