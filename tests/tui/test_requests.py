@@ -3,7 +3,8 @@
 import math
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,7 @@ from crewboard.readmodel.file_activity import FileAccess, FileActivity
 from crewboard.readmodel.reader import TeamReader
 from crewboard.records.agents import Deviations, Status, Terms, TermsInForce
 from crewboard.records.base import JsonValue
-from crewboard.records.requests import Request, RequestType
+from crewboard.records.requests import Note, Request, RequestType
 from crewboard.store import json_records, mailbox, roster, tasks
 from crewboard.worktrees import changes as worktree_changes
 from crewboard_tui import app as dashboard
@@ -677,7 +678,7 @@ async def test_approval_feedback_and_rejection_reason_are_kept_apart(frozen: Fro
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("key", "says"),
-    [("d", "denied: auth-plan reads why"), pytest.param("c", "asked back: auth-plan", marks=pytest.mark.long)],
+    [("d", "denied: auth-plan reads why"), pytest.param("Q", "asked back: auth-plan", marks=pytest.mark.long)],
 )
 async def test_a_rejection_drops_the_approval_feedback_and_says_so(frozen: Frozen, key: str, says: str) -> None:
     async with opened(frozen, 120, 24) as stage:
@@ -1000,9 +1001,11 @@ async def test_a_plan_is_never_wrapped_to_the_width_of_a_hidden_pane(
 ) -> None:
     widths: list[int] = []
 
-    def noted(request: Request, touches: FileActivity | None, now: float, width: int) -> Iterator[Passage]:
+    def noted(
+        request: Request, touches: FileActivity | None, now: float, width: int, drafts: Sequence[Note] | None
+    ) -> Iterator[Passage]:
         widths.append(width)
-        return plan_text(request, touches, now, width)
+        return plan_text(request, touches, now, width, drafts)
 
     monkeypatch.setattr(plan_screen, "plan_text", noted)
     async with opened(frozen, 80, 24) as stage:
@@ -1377,13 +1380,13 @@ async def test_a_plan_shows_what_changed_since_the_revision_before(frozen: Froze
 async def test_asking_back_is_a_no_with_a_question(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
-        await stage.press("c")
+        await stage.press("Q")
         await stage.sees("Your question · ⏎ asks for a revision", " Question:")
         await stage.press("enter")
         await stage.sees("say why")
         await stage.press("escape")
         await stage.sees_not("Question:")
-        await stage.press("c")
+        await stage.press("Q")
         await stage.write("why 0042?")
         await stage.press("enter")
         await stage.until(_is(frozen, "req-004281", "rejected"), "the question")
@@ -1398,7 +1401,7 @@ async def test_a_kept_no_is_no_question_once_asking_is_given_up(frozen: Frozen, 
         await _open_plan(stage)
         await stage.press("d")
         await stage.write("too big")
-        await stage.press("escape", "c")
+        await stage.press("escape", "Q")
         await stage.sees("Question: too big")
         await stage.press(leave, "d")
         await stage.sees("Why not?", " too big")
@@ -1411,9 +1414,9 @@ async def test_a_kept_no_is_no_question_once_asking_is_given_up(frozen: Frozen, 
 async def test_a_question_that_was_begun_is_kept_as_one(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
-        await stage.press("c")
+        await stage.press("Q")
         await stage.write("why 0042?")
-        await stage.press("escape", "c", "escape")
+        await stage.press("escape", "Q", "escape")
         await stage.sees("Question: why 0042?", "Kept for a refusal")
 
 
@@ -1449,8 +1452,8 @@ async def test_a_permission_request_offers_no_ask_back(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.app.open_need("permission:release:perm-1")
         await stage.sees("d deny")
-        assert "c ask back" not in stage.offered
-        await stage.press("c")
+        assert "Q ask back" not in stage.offered
+        await stage.press("Q")
         await stage.sees("ask back: only about a plan")
 
 
@@ -1824,3 +1827,64 @@ async def test_work_on_a_task_is_sent_back_with_feedback(empty: Frozen) -> None:
         await stage.until(lambda: tasks.load(empty.directory, 4).in_review is None, "the rejection")
         (feedback,) = [m for m in mailbox.read(empty.directory, "ann", 0).messages if m.type == "task_assignment"]
         assert feedback.content.endswith("asks for changes:\nmore")
+
+
+async def test_notes_on_lines_of_a_plan_are_drafts_and_sent_as_one_round(frozen: Frozen, tmp_path: Path) -> None:
+    """A note stands below its line, also when the dashboard is opened again, until an answer sends it."""
+    settings = Settings(drafts=tmp_path / "drafts")
+    async with opened(frozen, 80, 24, settings=settings) as stage:
+        await _open_plan(stage)
+        await stage.press("c")
+        await stage.sees("   1 # Rotate the JWT signing keys", "LINE:TEXT")
+        await stage.write("99:beyond")
+        await stage.press("enter")
+        await stage.sees("the lines of the plan are 1 to")
+        await stage.press(*["backspace"] * 9)
+        await stage.write("1:say why")
+        await stage.press("enter")
+        await stage.sees("✎ your note, line 1: say why")
+    async with opened(frozen, 80, 24, settings=settings) as stage:
+        await _open_plan(stage)
+        await stage.sees("✎ your note, line 1: say why")
+        await stage.press("c")
+        await stage.write("2-3:shorter")
+        await stage.press("enter")
+        await stage.sees("lines 2-3: shorter")
+        for note, seen in (("1:say why now", "line 1: say why now"), ("2-3:", "")):
+            await stage.can("c", "note")
+            await stage.press("c")
+            await stage.sees("LINE:TEXT")
+            await stage.write(note)
+            await stage.press("enter")
+            await stage.sees(seen)
+        await stage.sees_not("shorter")
+        await stage.can("d", "deny")
+        await stage.press("d", "enter")
+        await stage.until(_is(frozen, "req-004281", "rejected"), "the answer")
+        await stage.until(lambda: not stage.app.context.drafts, "no draft left")
+    decided = _request(frozen, "req-004281")
+    assert [(note.id, note.line, note.text) for note in decided.notes] == [("n1", 1, "say why now")]
+    assert decided.feedback is None
+
+
+def test_notes_and_answers_stand_below_the_lines_of_a_plan() -> None:
+    """They are part of what must be read before a yes; a note whose lines are gone stands at the end."""
+    notes: list[JsonValue] = [
+        {"id": "n1", "line": 3, "end": 3, "quoted": ["1. one"], "text": "why?", "answer": "it is broken"},
+        {"id": "n2", "quoted": ["2. gone"], "text": "where?"},
+    ]
+    request = Request(
+        id="plan-2", type="plan_approval", from_="a", to="operator",
+        payload={"plan": "# Do\n\n1. one\n   and more\n2. two", "notes": notes},
+    )  # fmt: skip
+    first = next(iter(plan_text(request, None, NOW, 60)))
+    assert [plain(line).rstrip() for line in first.lines] == [
+        "   1 # Do",
+        "   2",
+        "   3 1. one and more",
+        "     ✎ n1, line 3, answered: why?",
+        "     answer: it is broken",
+        "   5 2. two",
+        "     ✎ n2, moved, open: where?",
+        "     > 2. gone",
+    ]

@@ -1,13 +1,15 @@
 """The texts of the user: drafts, which are not sent yet, and those sent last. Kept after the dashboard is closed."""
 
+import contextlib
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from crewboard import CrewboardError, Request, redaction
+from crewboard import CrewboardError, Request, UsageError, redaction
 from crewboard.records.messages import RecentTexts, Unsent
+from crewboard.records.requests import NewNote, parse_note
 from crewboard.store import files, json_records
 from crewboard.store.layout import key_of
 
@@ -17,6 +19,7 @@ HIRE, TASK, ALL_AGENTS, TALK = "a new agent's prompt", "new task", "all", "talk"
 """Names of drafts that exist once. A draft for agents has their names, one about a request starts with its id."""
 
 _CALLED = {HIRE: "your prompt for a hire", TASK: "a new task", ALL_AGENTS: "to all agents", TALK: "to the lead"}
+_ON_LINES = " lines "
 _NO, _EDIT, _EDITED_TASK, _NOTE, _MERGE = " no", " plan", "#", "note ", "merge: "
 _KINDS = {"plan_approval": "plan", "task_review": "review"}
 
@@ -39,6 +42,21 @@ def for_no(request_id: str) -> str:
 def edit_of(request_id: str) -> str:
     """Return the name of the draft of an edited plan."""
     return request_id + _EDIT
+
+
+def note_on(request_id: str, note: NewNote) -> str:
+    """Return the name of the draft of a note on lines of a plan."""
+    return f"{request_id}{_ON_LINES}{note.line}-{note.end}"
+
+
+def notes_on_plan(request_id: str, drafts: Mapping[str, str]) -> list[NewNote]:
+    """Return the notes on lines of a plan that were not sent, by line."""
+    begins, notes = request_id + _ON_LINES, list[NewNote]()
+    for name, text in drafts.items():
+        # A draft of another form is none of ours.
+        with contextlib.suppress(UsageError):
+            notes += [parse_note(f"{name.removeprefix(begins)}:{text}")] if name.startswith(begins) else []
+    return sorted(notes)
 
 
 def edit_of_task(task_id: int) -> str:
@@ -86,7 +104,8 @@ def _note(draft: str) -> LineNote | None:
 
 def request_of(draft: str, asked: Iterable[Request]) -> Request | None:
     """Return the request among `asked` that a draft is about, if any."""
-    return next((each for each in asked if draft in (each.id, for_no(each.id), edit_of(each.id))), None)
+    ident = draft.partition(_ON_LINES)[0]
+    return next((each for each in asked if ident in (each.id, for_no(each.id), edit_of(each.id))), None)
 
 
 def called(draft: str, asked: Iterable[Request]) -> str:
@@ -109,6 +128,8 @@ def called(draft: str, asked: Iterable[Request]) -> str:
 def _called_for(request: Request, draft: str) -> str:
     """Return the name for display of a draft about a request."""
     what = f"{request.from_}'s {_KINDS.get(request.type, request.type)}"
+    if _ON_LINES in draft:
+        return f"your notes on {what}"
     if draft == edit_of(request.id):
         return f"your edit of {what}"
     return f"your refusal of {what}" if draft == for_no(request.id) else f"your answer to {what}"

@@ -1,10 +1,13 @@
 """Answer a request, and describe what happened to it after its page was opened."""
 
+from collections.abc import Sequence
+
 from crewboard import Request, TeamView
 from crewboard.commands import answers
 from crewboard.protocol import reviews
 from crewboard.readmodel.mail import question_in
 from crewboard.records.agents import Terms
+from crewboard.records.requests import NewNote
 from crewboard_tui.actions.registry import Action, Selection
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap.bindings import Pressed, default_key
@@ -22,12 +25,15 @@ class RequestActions:
         self.request = request
         self.actions = (Action("request.next", self._open_next, self._why_no_next),)
 
-    def approve(self, feedback: str | None, edited: str | None, terms: Terms | None = None) -> str:
-        """Say yes, to the plan as it is `edited` if that is given, and with `terms`."""
+    def approve(
+        self, feedback: str | None, edited: str | None, terms: Terms | None = None, notes: Sequence[NewNote] = ()
+    ) -> str:
+        """Say yes, to the plan as it is `edited` if that is given, with `terms` and `notes` on its lines."""
         request = self.request
         answers.approve(
-            self._context.team, request.id, feedback=feedback, sha256=request.sha256, edited=edited, terms=terms
-        )
+            self._context.team, request.id, feedback=feedback, sha256=request.sha256, edited=edited, terms=terms,
+            notes=notes,
+        )  # fmt: skip
         if edited is not None and self._context.snapshot.view.attached is not None:
             return f"sent back: {request.from_} reads your version, and submits it again"
         then = f"{request.from_} continues"
@@ -44,9 +50,9 @@ class RequestActions:
         )
         return f"approved, and from now on {covers}; {self._context.key('app.rules')} lists and revokes {rule.id}"
 
-    def reject(self, feedback: str) -> str:
-        """Say no, or no for now with a question."""
-        answers.reject(self._context.team, self.request.id, feedback, sha256=self.request.sha256)
+    def reject(self, feedback: str, notes: Sequence[NewNote] = ()) -> str:
+        """Say no, or no for now with a question, and with `notes` on lines of the plan."""
+        answers.reject(self._context.team, self.request.id, feedback, sha256=self.request.sha256, notes=notes)
         asks = question_in(feedback) is not None
         return f"asked back: {self.request.from_} reads it" if asks else f"denied: {self.request.from_} reads why"
 

@@ -255,9 +255,16 @@ _INLINE = re.compile(r"(`[^`]+`|\*\*[^*]+\*\*)")
 
 def markdown_lines(text: str, width: int) -> list[Line]:
     """Return Markdown in lines of at most `width` cells: headings bold, code apart, list items hanging."""
-    lines: list[Line] = []
+    return [line for _, lines in markdown_blocks(text, width) for line in lines]
+
+
+def markdown_blocks(text: str, width: int) -> list[tuple[int, list[Line]]]:
+    """Return `markdown_lines` by paragraph, each with the number of its first line in the text, from 1."""
+    blocks: list[tuple[int, list[Line]]] = []
     fence = ""
-    for raw in _paragraphs(safe_lines(text)):
+    for number, raw in _paragraphs(safe_lines(text)):
+        lines: list[Line] = []
+        blocks.append((number, lines))
         if raw.lstrip().startswith(("```", "~~~")):
             fence = "" if fence else raw.strip()
             lines += [(Span(piece, "trace"),) for piece in wrap(raw, width)]
@@ -267,19 +274,19 @@ def markdown_lines(text: str, width: int) -> list[Line]:
             lines += [(Span(piece, "info"),) for piece in wrap(raw, width)]
         else:
             lines += _paragraph(raw, width)
-    return lines
+    return blocks
 
 
-def _paragraphs(raw: list[str]) -> list[str]:
-    """Join continuation lines to their paragraphs, so that they can be wrapped again."""
-    joined: list[str] = []
+def _paragraphs(raw: list[str]) -> list[tuple[int, str]]:
+    """Join continuation lines to their paragraphs, so that they can be wrapped again; with the number of the first."""
+    joined: list[tuple[int, str]] = []
     fenced = False
-    for each in raw:
+    for number, each in enumerate(raw, 1):
         fence = each.lstrip().startswith(("```", "~~~"))
-        if joined and not fenced and not fence and _continues(each, joined[-1]):
-            joined[-1] = f"{joined[-1]} {each.strip()}"
+        if joined and not fenced and not fence and _continues(each, joined[-1][1]):
+            joined[-1] = joined[-1][0], f"{joined[-1][1]} {each.strip()}"
         else:
-            joined.append(each)
+            joined.append((number, each))
         fenced ^= fence
     return joined
 

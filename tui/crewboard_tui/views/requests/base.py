@@ -1,6 +1,7 @@
 """The page of a request without its answers: facts, plan, permission, changes, and the guard against early keys."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 
 from rich.cells import cell_len
 from textual.timer import Timer
@@ -10,13 +11,14 @@ from crewboard.protocol import collisions
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.records.agents import Deviations
 from crewboard.records.base import JsonValue, counted
+from crewboard.records.requests import Note, notes_in
 from crewboard.untrusted import as_run
 from crewboard_tui.actions.registry import NOT_NOW, Selection
 from crewboard_tui.actions.requests import RequestActions, outcome_of
 from crewboard_tui.render.diff import changed, diff_lines
 from crewboard_tui.render.formats import format_age
-from crewboard_tui.render.lines import Line, Span, hang, markdown_lines, say, spread, width_of, wrap
-from crewboard_tui.render.sanitize import safe_line
+from crewboard_tui.render.lines import Line, Span, hang, markdown_blocks, markdown_lines, say, spread, width_of, wrap
+from crewboard_tui.render.sanitize import safe_line, safe_lines
 from crewboard_tui.views.activity import file_marks, shared_line
 from crewboard_tui.views.base import BaseScreen, Snapshot
 from crewboard_tui.views.rows import TALL
@@ -195,15 +197,55 @@ def asked(request: Request) -> str:
     return next((text for text in found if isinstance(text, str) and text), "")
 
 
-def plan_text(request: Request, touches: FileActivity | None, now: float, width: int) -> Iterator[Passage]:
-    """Yield a plan and what was submitted with it; `touches` is None until it is read."""
-    yield plan_alone(request, width)
+def plan_text(
+    request: Request, touches: FileActivity | None, now: float, width: int, drafts: Sequence[Note] | None = None
+) -> Iterator[Passage]:
+    """Yield a plan, as `plan_alone`, and what was submitted with it; `touches` is None until it is read."""
+    yield plan_alone(request, width, drafts)
     yield from plan_lists(request, touches, now, width)
 
 
-def plan_alone(request: Request, width: int) -> Passage:
-    """Return a plan without what was submitted with it."""
-    return Passage(named(request, "plan"), markdown_lines(str(request.payload.get("plan", "")), width))
+_GUTTER = 5
+"""Cells of the number of a line."""
+
+
+def plan_alone(request: Request, width: int, drafts: Sequence[Note] | None = None) -> Passage:
+    """Return a plan without what was submitted with it, each note below its lines, those that moved at the end.
+
+    The lines are numbered if there are notes, or `drafts` of them, as there may be none yet.
+    """
+    text, name = str(request.payload.get("plan", "")), named(request, "plan")
+    notes = [*notes_in(request.payload), *request.notes, *(drafts or ())]
+    if not notes and drafts is None:
+        return Passage(name, markdown_lines(text, width))
+    lines: list[Line] = []
+    blocks = markdown_blocks(text, max(1, width - _GUTTER))
+    ends = [number - 1 for number, _ in blocks[1:]]
+    for (number, block), end in zip_longest(blocks, ends):
+        for at, line in enumerate(block):
+            lines.append((Span(f"{'' if at else number:>{_GUTTER - 1}} ", "dim"), *line))
+        for note in notes:
+            if number <= note.end and (end is None or note.end <= end):
+                lines += _note_lines(note, width)
+    for note in notes:
+        if not note.line:
+            lines += _note_lines(note, width)
+    return Passage(name, lines)
+
+
+def _note_lines(note: Note, width: int) -> list[Line]:
+    """Return a note with its answer, in lines of at most `width` cells."""
+    who = f"✎ {note.id}, {note.place}, {note.state}: " if note.id else f"✎ your note, {note.place}: "
+    texts = [(f"{who}{note.text}", "warning")]
+    texts += [(f"> {line}", "dim") for line in note.quoted if not note.line]
+    texts += [(f"answer: {note.answer}", "info")] if note.answer else []
+    room = max(1, width - _GUTTER)
+    return [
+        (Span(" " * _GUTTER), Span(piece, style))
+        for text, style in texts
+        for line in safe_lines(text)
+        for piece in wrap(line, room)
+    ]
 
 
 def plan_lists(request: Request, touches: FileActivity | None, now: float, width: int) -> Iterator[Passage]:

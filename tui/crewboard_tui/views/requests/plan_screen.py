@@ -8,15 +8,18 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widget import Widget
 
-from crewboard import Request
+from crewboard import CrewboardError, Request
 from crewboard.commands import answers
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.readmodel.mail import display_name, question_in
 from crewboard.records.agents import Deviations
 from crewboard.records.base import counted
+from crewboard.records.requests import NewNote, Note, lines_of, parse_note
 from crewboard_tui.actions.registry import Action, Layer, Selection
 from crewboard_tui.actions.requests import newest_of, revision_of
+from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.compose.draft_input import DraftInput
+from crewboard_tui.drafts import note_on, notes_on_plan
 from crewboard_tui.queries import Query, Snapshot, TouchedFiles
 from crewboard_tui.render.formats import share_bar
 from crewboard_tui.render.lines import Line, Span, exact_lines, one_line, plain, rule_line, say
@@ -62,7 +65,7 @@ _METER = 10
 
 _ANSWERS = (
     "request.approve", "request.rule", "request.rule_for", "request.deny", "request.edit", "edit.send",
-    "request.ask_back", "request.compare", "request.terms",
+    "request.note", "request.ask_back", "request.compare", "request.terms",
 )  # fmt: skip
 """The keys that stand below the meter, in this order."""
 
@@ -95,6 +98,9 @@ class ReviewScreen(BaseScreen):
         """True while the text of what is asked is without the facts, so that these must be read, too."""
         self._was_read = False
         self.texts = (self._asked, self._beside, self._compared)
+        self._sent_notes: list[NewNote] = []
+        self._numbers = False
+        """True once a note was begun: then the lines of the plan are numbered."""
         self._rule_for: answers.RuleFor = "agent"
         """For which agents the rule is that is offered: at first for as few as possible."""
         self.editor = PlanEditor(context, request)
@@ -113,6 +119,7 @@ class ReviewScreen(BaseScreen):
             Action("request.rule_for", lambda _: self._widen_rule(), self._why_no_rule),
             Action("request.deny", lambda _: self._deny_with(ask=False), self._why_no_answer),
             Action("request.edit", lambda _: self._edit(), self._why_no_revision, self._edit_label),
+            Action("request.note", lambda _: self._write_note(), self._why_no_note),
             Action("request.ask_back", lambda _: self._deny_with(ask=True), self._why_no_revision),
             Action("request.compare", lambda _: self._compare(), self._why_no_compare),
         )
@@ -327,13 +334,13 @@ class ReviewScreen(BaseScreen):
     def _whole(self, width: int) -> Iterator[Passage]:
         request = self.page.seen
         if self._is_apart:
-            yield plan_alone(request, width)
+            yield plan_alone(request, width, self._draft_notes)
             yield Passage("", [(), (Span(f" {_END} ".center(width, "╌"), "dim"),)])
             return
         yield from self._facts_at_top(width)
         yield Passage("", [()])
         if self._is_plan:
-            yield from plan_text(request, self._touches, self.context.now, width)
+            yield from plan_text(request, self._touches, self.context.now, width, self._draft_notes)
             return
         text = review_text if request.type == "task_review" else permission_text
         yield Passage(named(request, "call"), text(request, width))
@@ -485,6 +492,58 @@ class ReviewScreen(BaseScreen):
         self.context.say(f"{self.context.key('request.rule')} would say yes to {self._covers()}")
         self.paint(self.context.snapshot)
 
+    # ------------------------------------------------------------------------------------------------ notes
+
+    @property
+    def _notes(self) -> list[NewNote]:
+        """Return the notes on lines of the plan that were not sent."""
+        return notes_on_plan(self.page.seen.id, self.context.drafts)
+
+    @property
+    def _draft_notes(self) -> list[Note] | None:
+        """Return them as they are shown; None while the lines need no numbers."""
+        drafts = [Note(id="", line=each.line, end=each.end, text=each.text) for each in self._notes]
+        return drafts if drafts or self._numbers else None
+
+    def _why_no_note(self, selection: Selection) -> str | None:
+        return self._why_no_revision(selection)
+
+    def _write_note(self) -> None:
+        """Ask for a note on lines of the plan; it is a draft from the first letter on."""
+        self._numbers = True
+        self.paint(self.context.snapshot)
+        lines = lines_of(self.page.seen.plan)
+        kept: list[str] = []
+
+        def problem(text: str) -> str | None:
+            try:
+                # Without a text it removes the note on these lines.
+                note = parse_note(f"{text}-" if text.endswith(":") else text)
+            except CrewboardError as error:
+                return str(error)
+            within = 1 <= note.line <= note.end <= len(lines)
+            return None if within else f"the lines of the plan are 1 to {len(lines)}"
+
+        def keep(text: str) -> None:
+            while kept:
+                self.context.drafts.pop(kept.pop(), None)
+            if problem(text) is None and not text.endswith(":"):
+                note = parse_note(text)
+                kept.append(note_on(self.page.seen.id, note))
+                self.context.drafts[kept[0]] = note.text
+
+        def done(text: str | None) -> None:
+            if text is not None:
+                keep(text)
+            if text is not None and text.endswith(":"):
+                self.context.drafts.pop(note_on(self.page.seen.id, parse_note(f"{text}-")), None)
+            self.context.drafts.keep()
+            self.refresh_bindings()
+            self.refresh_soon()
+
+        hint = f"LINE:TEXT or LINE-LINE:TEXT · {self.context.key('draft.send')} keeps it · LINE: removes one"
+        self.context.navigator.ask(PromptLine("note", "", hint=hint, check=problem, changed=keep), done)
+
     def _compare(self) -> None:
         plan = self.query_one("#plan", LineView)
         here, self._other_place = self._other_place, plan.scroll_offset.y
@@ -515,7 +574,7 @@ class ReviewScreen(BaseScreen):
         self.feedback.deny(ask=ask)
 
     def _deny(self) -> None:
-        if not self.feedback.with_no:
+        if not self.feedback.with_no and not self._notes:
             self.context.say("say why: the agent needs a reason to continue", "warning")
             return
         label = "asking back about" if self.feedback.asks else "denying"
@@ -536,13 +595,17 @@ class ReviewScreen(BaseScreen):
         )
 
     def _approve(self, feedback: str | None, edited: str | None) -> str:
-        said = self.page.commands.approve(feedback, edited, self.terms.terms if self._is_plan else None)
+        notes = self._notes
+        said = self.page.commands.approve(feedback, edited, self.terms.terms if self._is_plan else None, notes)
+        self._sent_notes = notes
         left_out = ["your words for a no were not sent"] if self.feedback.with_no else []
         left_out += ["your edit was not sent"] if self.editor.rewritten and edited is None else []
         return "; ".join([said, *left_out])
 
     def _reject(self, feedback: str) -> str:
-        said = self.page.commands.reject(feedback)
+        notes = self._notes
+        said = self.page.commands.reject(feedback, notes)
+        self._sent_notes = notes
         left_out = ["your words for a yes were not sent"] if self.feedback.with_yes else []
         left_out += ["your edit was not sent"] if self.editor.rewritten else []
         return "; ".join([said, *left_out])
@@ -552,6 +615,9 @@ class ReviewScreen(BaseScreen):
             self.editor.sent()
         if worked:
             self.feedback.take(no=no)
+        for note in self._sent_notes:
+            if self.context.drafts.get(name := note_on(self.page.seen.id, note)) == note.text:
+                del self.context.drafts[name]
 
     # ------------------------------------------------------------------------------------------------- leaving
 
