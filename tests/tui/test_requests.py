@@ -678,7 +678,7 @@ async def test_approval_feedback_and_rejection_reason_are_kept_apart(frozen: Fro
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("key", "says"),
-    [("d", "denied: auth-plan reads why"), pytest.param("Q", "asked back: auth-plan", marks=pytest.mark.long)],
+    [("d", "denied: auth-plan reads why"), pytest.param("B", "asked back: auth-plan", marks=pytest.mark.long)],
 )
 async def test_a_rejection_drops_the_approval_feedback_and_says_so(frozen: Frozen, key: str, says: str) -> None:
     async with opened(frozen, 120, 24) as stage:
@@ -1380,13 +1380,13 @@ async def test_a_plan_shows_what_changed_since_the_revision_before(frozen: Froze
 async def test_asking_back_is_a_no_with_a_question(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
-        await stage.press("Q")
+        await stage.press("B")
         await stage.sees("Your question · ⏎ asks for a revision", " Question:")
         await stage.press("enter")
         await stage.sees("say why")
         await stage.press("escape")
         await stage.sees_not("Question:")
-        await stage.press("Q")
+        await stage.press("B")
         await stage.write("why 0042?")
         await stage.press("enter")
         await stage.until(_is(frozen, "req-004281", "rejected"), "the question")
@@ -1401,7 +1401,7 @@ async def test_a_kept_no_is_no_question_once_asking_is_given_up(frozen: Frozen, 
         await _open_plan(stage)
         await stage.press("d")
         await stage.write("too big")
-        await stage.press("escape", "Q")
+        await stage.press("escape", "B")
         await stage.sees("Question: too big")
         await stage.press(leave, "d")
         await stage.sees("Why not?", " too big")
@@ -1414,9 +1414,9 @@ async def test_a_kept_no_is_no_question_once_asking_is_given_up(frozen: Frozen, 
 async def test_a_question_that_was_begun_is_kept_as_one(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
-        await stage.press("Q")
+        await stage.press("B")
         await stage.write("why 0042?")
-        await stage.press("escape", "Q", "escape")
+        await stage.press("escape", "B", "escape")
         await stage.sees("Question: why 0042?", "Kept for a refusal")
 
 
@@ -1452,8 +1452,8 @@ async def test_a_permission_request_offers_no_ask_back(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.app.open_need("permission:release:perm-1")
         await stage.sees("d deny")
-        assert "Q ask back" not in stage.offered
-        await stage.press("Q")
+        assert "B ask back" not in stage.offered
+        await stage.press("B")
         await stage.sees("ask back: only about a plan")
 
 

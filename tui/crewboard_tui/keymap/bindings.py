@@ -139,7 +139,7 @@ KEYS: tuple[Key, ...] = (
     Key("request.reveal", "K", "", "show keys", "show what is hidden because it looks like a key", "reveal", 4),
     Key("request.note", "c", "", "note", "write a note on lines of the plan; your answer sends it", "request", 7,
         changes=True),
-    Key("request.ask_back", "Q", "", "ask back", "ask a question; the plan is revised",
+    Key("request.ask_back", "B", "", "ask back", "ask a question; the plan is revised",
         "request", 8, changes=True),
     Key("request.next", "]", "", "next", "open the next need", "request", 73),
     Key("edit.send", "ctrl+s", "", "approve this", "approve the edited plan", "edit", 2, changes=True),
