@@ -176,7 +176,7 @@ def chart(spending: Spending, known: str, width: int, rows: int) -> list[Line]:
     """Return what was spent over time in a chart of `rows` lines, under a rule with what is `known` of it.
 
     Nothing is returned if nothing was spent or there is no room. A bar stands for so many minutes that all fit. The
-    last one is that of the last call, so that nothing moves while no agent works. Dollars are shown, or tokens if nothing
+    last one is that of the last call, so nothing moves while no agent works. Dollars are shown, or tokens if nothing
     has a price.
     """
     dollars = {minute: spent.usd for minute, spent in spending.minutes.items() if spent.usd}

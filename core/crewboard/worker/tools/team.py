@@ -194,9 +194,9 @@ async def _spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
 async def _send_explorer(context: Context, given: SendExplorer) -> Outcome:
     # Derived, as above.
     prompt_id = mailbox.derived_id(context.name, context.tool_use_id, "prompt")
-    hiring = asyncio.to_thread(hire.send_explorer, _team(context), given.question, prompt_id)
     # Calls of one reply run at the same time, and two hires would choose the same name.
     async with _SENDING:
+        hiring = asyncio.to_thread(hire.send_explorer, _team(context), given.question, prompt_id)
         assignment = await context.interrupts.run_interruptibly(hiring)
     return await _wait_for_agent(context, assignment)
 
