@@ -78,7 +78,7 @@ def test_a_type_that_executes_is_not_hired_without_a_sandbox(
     assert crew.see("unsafe").sandbox == SANDBOX_OFF
     assert results_of(crew, "unsafe") == ["free\n[exit code 0]"]
     assert "--unsafe-no-sandbox" in crew.agent("unsafe").log.read_text()
-    monkeypatch.setattr(ladder, "check", lambda *_: None)
+    monkeypatch.setattr(ladder, "check", lambda *_, **__: None)
     crew.hire("maker", "code", "work")
     ended = crew.wait_for("maker", "crashed", "exited").exit
     assert ended is not None

@@ -441,7 +441,7 @@ def test_an_input_that_no_check_expects_ends_one_call(
     block = {"type": "tool_use", "id": "a", "name": "write_file", "input": {"path": "a", "content": "b"}}
     conversation = SimpleNamespace(pending=[block], started={}, refused={})
     run_state = SimpleNamespace(conversation=conversation)
-    registry = SimpleNamespace(find=lambda _: WRITE_FILE, of_servers=dict)
+    registry = SimpleNamespace(find=lambda _: WRITE_FILE, of_servers=dict, most_at_once=lambda _: 1)
     interrupts = SimpleNamespace(check_leave=lambda: None)
     executor = ToolExecutor(run_state, interrupts, registry, None, {}, None)  # type: ignore[arg-type]
     monkeypatch.setattr("crewboard.worker.tools.executor.seek_permit", fail)
@@ -455,7 +455,7 @@ def test_an_input_that_no_check_expects_ends_one_call(
 def test_a_call_that_an_earlier_run_began_runs_again_only_if_it_may(tool: Tool[Any], runs: bool) -> None:
     block = {"type": "tool_use", "id": "a", "name": "write_file", "input": {"path": "a", "content": "b"}}
     conversation = SimpleNamespace(pending=[block], started={"a": 1.0}, refused={})
-    registry = SimpleNamespace(find=lambda _: tool, of_servers=dict)
+    registry = SimpleNamespace(find=lambda _: tool, of_servers=dict, most_at_once=lambda _: 1)
     run_state = SimpleNamespace(conversation=conversation)
     executor = ToolExecutor(run_state, None, registry, None, {}, None)  # type: ignore[arg-type]
     outcome = getattr(asyncio.run(executor._prepare(block)), "outcome", None)

@@ -16,7 +16,6 @@ from crewboard import (
     Team,
     TeamView,
     TryLaterError,
-    engines,
     models,
     pricing,
 )
@@ -229,7 +228,11 @@ class AgentActions:
         if spec is None:
             return f"{agent.name} has no usable spec; hire it anew"
         flags = spec.flags.replace(task=None)
-        engine = engines.named(spec.engine) if spec.engine is not None else None
+        engine = None
+        if spec.engine is not None:
+            from crewboard import engines
+
+            engine = engines.named(spec.engine)
         # With an engine, the model is its name.
         model = spec.model or None if engine is None else None
         again = hire.Hire(agent.name, spec.type, spec.prompt, role=spec.role, model=model, flags=flags, engine=engine)

@@ -555,6 +555,8 @@ def reject(
 
     Example: crewboard reject plan-1f3a --note '12:which tests?' --note '20-23:leave this out'
     """
+    if feedback is None and not notes:
+        raise UsageError("say why it is rejected, with --feedback or with --note")
     written = [parse_note(each) for each in notes]
     sha256 = _of_what_was_read(session.team, ident, sha256, accepts=False)
     decided = commands_answers.reject(session.team, ident, feedback or "", sha256=sha256, notes=written)
