@@ -227,6 +227,30 @@ async def test_discarded_work_is_no_row_and_what_a_snapshot_lacks_is_shown(
         await stage.sees("the work of all agents with a worktree was discarded")
 
 
+@pytest.mark.long
+async def test_a_typed_yes_throws_away_the_work_of_an_ended_agent(frozen: Frozen, repository: Repository) -> None:
+    repository.snapshot("api", {"src/pages.py": AFTER})
+    kept = repository.snapshot("parser", {"src/cursor.py": "A = 1\n"})
+    async with opened(frozen, 120, 30) as stage:
+        await stage.press("8")
+        await stage.sees("api     +2 −2", "parser  +1 −0")
+        await stage.press("C")
+        await stage.sees("discard: api is alive; x asks it to shut down first")
+        await stage.press("j")
+        await stage.sees("Work of parser")
+        await stage.press("C")
+        await stage.sees("throw away the work of parser?", "Type yes · 1 file (+1 −0), not merged")
+        await stage.press("enter")
+        await stage.sees("type yes, or leave")
+        assert repository.git("for-each-ref", "refs/crew/@demo/parser"), "nothing is lost without a yes"
+        await stage.write("yes")
+        await stage.press("enter")
+        await stage.sees(
+            f"the work of parser is thrown away; `git branch NEW {kept[:12]}` brings it back", "1 worktree"
+        )
+        assert not repository.git("for-each-ref", "refs/crew/@demo/parser")
+
+
 async def test_enter_shows_the_files_and_their_diff(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {"src/pages.py": AFTER, "src/cursor.py": "A = 1\n"})
     async with opened(frozen, 120, 30) as stage:

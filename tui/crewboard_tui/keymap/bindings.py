@@ -183,6 +183,8 @@ KEYS: tuple[Key, ...] = (
     Key("changes.undo", "u", "", "take back", "take the last merge of its work back", "changes", 21, changes=True),
     Key("changes.put_back", "U", "", "put back", "put back its last assignment, or this file or hunk", "changes", 22,
         changes=True),
+    Key("changes.discard", "C", "", "discard", "throw the work of an agent that has ended away: type yes", "changes",
+        changes=True),
     Key("changes.resolve", "v", "", "have it resolved", "ask the agent to resolve the conflicts of its work", "changes",
         14, changes=True),
     Key("accept.confirm", "a", "", "merge", "commit the work as it is shown", "accept", 3, changes=True),

@@ -42,6 +42,7 @@ class Merging:
             Action("changes.accept", self._preview, self._why_no_merge),
             Action("changes.undo", self._undo, self._why_no_undo),
             Action("changes.resolve", self._resolve, self._why_no_resolve),
+            Action("changes.discard", self._discard, self._why_no_discard),
         )
 
     def _known(self, selection: Selection) -> "Changes | None":
@@ -73,9 +74,6 @@ class Merging:
         if found is None:
             return
 
-        def check(text: str) -> str | None:
-            return None if text.strip() == "yes" else "type yes, or leave"
-
         def done(text: str | None) -> None:
             if text is not None:
                 take_back = partial(self._take_back, found.agent)
@@ -86,8 +84,36 @@ class Merging:
             f"or gets a revert if more came after · {found.agent} keeps its work"
             f" · {self._context.key('line.leave')} leaves it as it is"
         )
-        prompt = PromptLine(f"take back the work of {found.agent}?", hint=hint, check=check)
+        prompt = PromptLine(f"take back the work of {found.agent}?", hint=hint, check=_check_yes)
         self._context.navigator.ask(prompt, done)
+
+    def _why_no_discard(self, selection: Selection) -> str | None:
+        if selection.agent is not None and self._known(selection) is not None and selection.agent.alive:
+            return f"{selection.agent.name} is alive; {self._context.key('agent.stop')} asks it to shut down first"
+        return None if self._known(selection) is not None else self._why_no_merge(selection)
+
+    def _discard(self, selection: Selection) -> None:
+        """Throw the work of the agent away after the user typed `yes`."""
+        changes = self._known(selection)
+        if changes is None:
+            return
+        name = changes.agent
+
+        def done(text: str | None) -> None:
+            if text is not None:
+                throw = partial(self._throw_away, name)
+                self._context.do(f"throwing away the work of {name}", throw, lambda *_: self._reader.read())
+
+        work = f"{counted(len(changes.files), 'file')} (+{changes.added} −{changes.removed})"
+        kept = "merged here" if changes.is_merged else "not merged" if changes.files else "nothing to merge"
+        hint = f"Type yes · {work}, {kept} · {self._context.key('line.leave')} leaves it as it is"
+        prompt = PromptLine(f"throw away the work of {name}?", hint=hint, check=_check_yes)
+        self._context.navigator.ask(prompt, done)
+
+    def _throw_away(self, name: str) -> str:
+        last = commands_changes.discard(self._context.team, name)
+        kept = f"; `git branch NEW {last[:12]}` brings it back for some weeks" if last else ""
+        return f"the work of {name} is thrown away{kept}"
 
     def _why_no_resolve(self, selection: Selection) -> str | None:
         changes = self._known(selection)
@@ -109,6 +135,10 @@ class Merging:
         undone = commands_changes.undo(self._context.team, name)
         how = "reset to" if undone.undone == undone.before else "reverted by"
         return f"the work of {name} is taken back: {branch_words(undone)} {how} {(undone.undone or '')[:ID_LENGTH]}"
+
+
+def _check_yes(text: str) -> str | None:
+    return None if text.strip() == "yes" else "type yes, or leave"
 
 
 def branch_words(made: Acceptance) -> str:
