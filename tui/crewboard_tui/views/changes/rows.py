@@ -24,6 +24,7 @@ from crewboard_tui.widgets.line_list import Row
 
 if TYPE_CHECKING:
     from crewboard import AgentView
+    from crewboard.records.team import Acceptance
     from crewboard.worktrees.changes import Changes, FileChange, LastCheck, LastReview
 
 
@@ -196,14 +197,18 @@ def note_count(notes: int) -> Line:
     return (Span(f"✎{notes} ", "warning"),) if notes else ()
 
 
-def detail_lines(changes: "Changes", width: int) -> list[Line]:
-    """Return what is known of an agent's work: where it began, what it collides with, and its files."""
+def detail_lines(changes: "Changes", width: int, merged: "Acceptance | None" = None) -> list[Line]:
+    """Return what is known of an agent's work: where it began, what it collides with, and its files.
+
+    What was `merged` last is named by the commit that the user's branch got, which a merge names, too.
+    """
     behind = f", {counted(changes.behind, 'commit')} behind" if changes.behind else ""
+    begin = merged.result if merged is not None and merged.commit == changes.base else changes.base
     facts: list[Line] = [
         (
             Span("branch  ", "dim"),
             say_run(changes.branch),
-            Span(f" from {changes.base[:ID_LENGTH]}{behind}", "dim"),
+            Span(f" from {begin[:ID_LENGTH]}{behind}", "dim"),
         ),
     ]
     if changes.conflicts:

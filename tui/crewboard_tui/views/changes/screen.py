@@ -128,8 +128,9 @@ class ChangesScreen(BaseScreen):
 
     def _paint_work(self) -> None:
         pane = self.query_one("#work", LineView)
-        changes = self._reader.known.get(self._selected or "")
-        pane.show(detail_lines(changes, pane.line_width) if changes is not None and pane.size else [])
+        name = self._selected or ""
+        changes, merged = self._reader.known.get(name), self._reader.merged.get(name)
+        pane.show(detail_lines(changes, pane.line_width, merged) if changes is not None and pane.size else [])
         title(pane, f"Work of {changes.agent}" if changes is not None else "Work")
 
     def tick(self) -> None:
