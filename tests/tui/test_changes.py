@@ -28,6 +28,7 @@ from crewboard.worktrees.changes import Changes, FileChange, LastCheck
 from crewboard_tui.render.diff import MOST_OF_FILE, changed, changed_words, hunk_lines, parse_diff
 from crewboard_tui.render.lines import plain
 from crewboard_tui.settings import Settings
+from crewboard_tui.views import base
 from crewboard_tui.views.changes.merge_page import MergePage
 from crewboard_tui.views.changes.rows import change_rows, file_line, fit_words
 from crewboard_tui.widgets.collapsible_list import CollapsibleList
@@ -695,6 +696,30 @@ async def test_notes_are_sent_as_one_message_with_path_line_and_hunk(frozen: Fro
             "> @@ -1,5 +1,5 @@\n>  def pages(rows, size):\n> -    return rows[:size]\n\n"
             "keep this"
         )
+
+
+@pytest.mark.long
+async def test_what_is_typed_after_a_refused_note_presses_no_keys(
+    frozen: Frozen, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(base, "monotonic", lambda: clock[0])
+    repository.snapshot("api", {"src/pages.py": AFTER})
+    async with opened(frozen, 120, 36) as stage:
+        await _open_diff(stage)
+        await stage.press("shift+tab", "c")
+        await stage.sees("note: go to a line of the diff first")
+        await stage.press("p")
+        clock[0] += 0.6
+        await stage.press("x", "q")
+        clock[0] += 0.6
+        await stage.press("w", "tab")
+        await stage.settles()
+        assert stage.app.is_running
+        assert "api is not running" not in stage.all, "neither to pause nor to stop"
+        clock[0] += 0.8
+        await stage.press("p")
+        await stage.sees("api is not running")
 
 
 def _mail(frozen: Frozen, name: str, begin: str) -> list[Message]:

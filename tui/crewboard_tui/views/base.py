@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from time import monotonic
 from typing import Any, ClassVar, Protocol
 
 from textual import events, on
@@ -63,6 +64,12 @@ _WHY_NOTHING = {"app.next": "nothing needs you", "app.absence": "nothing happene
 
 _NOTHING_TO_FIND = "nothing to find here"
 
+_WRITES = frozenset({"changes.note", "request.note"})
+"""Keys that a user types on after, although they may be refused: the cursor must be on a line for them."""
+
+_TYPES_ON = 0.7
+"""Seconds after such a refusal, and after each character since, in which characters are no keys."""
+
 _COPIED = 60
 """Cells for the beginning of what was copied."""
 
@@ -121,6 +128,8 @@ class BaseScreen(Screen[None]):
         """The texts of which it counts what was on the screen."""
         self._footer = Footer()
         """The keys that the footer showed last, below a message too."""
+        self._types_until = 0.0
+        """Until when characters are no keys, but words that were to go into a text."""
         self._judged: Selection | None = None
         """The selection while all keys are judged."""
         self._keys_decided_by: object = None
@@ -535,7 +544,15 @@ class BaseScreen(Screen[None]):
         return {**{ident: label for ident, label in labels.items() if label is not None}, **own}
 
     def on_key(self, event: events.Key) -> None:
-        """Say why a key does nothing here. `/` opens an input, so that the words typed after it do not act as keys."""
+        """Say why a key does nothing here. The words typed after it do not act as keys, if a text begins with it.
+
+        `/` opens an input for them; after other keys they are dropped.
+        """
+        if event.is_printable and self.is_current and monotonic() < self._types_until:
+            # It is bubbled no further, so that it is no key.
+            event.stop()
+            self._types_until = monotonic() + _TYPES_ON
+            return
         active = binding_of(self, event.key)
         if not self.is_current or (active is not None and active.enabled):
             return
@@ -547,6 +564,8 @@ class BaseScreen(Screen[None]):
             self.context.navigator.ask(PromptLine("find", hint=_NOTHING_TO_FIND))
         else:
             self.context.say(f"{command_name(key)}: {self.why_not(key)}", "warning")
+            if key.id in _WRITES and key.id in self.actions:
+                self._types_until = monotonic() + _TYPES_ON
 
     def _meant(self, event: events.Key, bound: str | None) -> Key | None:
         """Return the key of the table that was pressed: the one that is bound here, else one that works elsewhere.
