@@ -25,14 +25,20 @@ from crewboard.readmodel.activity import describe
 from crewboard.records.agents import HireOptions, Terms, Tokens
 from crewboard.records.events import Answer, EngineSession, Gate, Offered, Reply, Taken, ToolResult, ToolStart
 from crewboard.records.team import Config, Rule
+from crewboard.sandbox import bubblewrap
+from crewboard.sandbox.policy import Policy
 from crewboard.store import agents, roster
+from tests import system
 from tests.crew import Crew, eventually
 from tests.preloaded import patched
 
 FAKE = Path(__file__).with_name("fake_engine.py")
 ON_PATH = Path(__file__).parents[1] / "data" / "engines"
 
-pytestmark = pytest.mark.skipif(not os.access("/usr/bin/bwrap", os.X_OK), reason="needs bubblewrap")
+
+@pytest.fixture(autouse=True)
+def _boxed(tmp_path: Path) -> None:
+    system.need("bubblewrap", bubblewrap.unavailable_reason(Policy(tmp_path, writes=False)))
 
 
 def command(*options: str) -> str:
