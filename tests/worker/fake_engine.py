@@ -28,7 +28,7 @@ SCRIPT = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 MODES = ("default", "acceptEdits", "plan", "auto")
 FLAGS = (
     "no-load", "no-usage", "no-steering", "no-allow-once", "logged-out", "die-at-prompt", "cancels", "codex",
-    "declines", "stubborn",
+    "same-ids", "declines", "stubborn",
 )  # fmt: skip
 MODES_OF_CODEX = ("read-only", "workspace-write", "agent", "agent-full-access")
 
@@ -315,7 +315,7 @@ class FakeEngine:
         return True
 
     def call(self, kind: str, title: str, given: dict[str, str], *, ask: bool) -> bool:
-        ident = f"call-{os.getpid()}-{next(self.numbers)}"
+        ident = "call-0" if self.options.same_ids else f"call-{os.getpid()}-{next(self.numbers)}"
         about: dict[str, Any] = {"toolCallId": ident, "title": title, "kind": kind}
         self.update("tool_call", **about, rawInput={}, status="pending")
         self.store("call", id=ident)

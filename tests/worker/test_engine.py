@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from crewboard.records.team import Config, Rule
 from crewboard.sandbox import bubblewrap
 from crewboard.sandbox.policy import Policy
 from crewboard.store import agents, roster
+from crewboard.worker.engine import _make_place
 from tests import system
 from tests.crew import Crew, eventually
 from tests.preloaded import patched
@@ -181,6 +183,52 @@ def test_a_refusal_is_told_to_the_engine_with_its_reason(crew: Crew) -> None:
     assert not (crew.root / "a.txt").exists()
 
 
+def test_a_yes_is_to_one_call_whatever_the_engine_calls_it(crew: Crew) -> None:
+    assignment = spawn(crew, "e", "[[run echo harmless; run touch a.txt; say done]]", "--same-ids")
+    first = crew.pending("permission")
+    assert first.payload["input"] == {"command": "echo harmless"}
+    answers.approve(crew.team, first.id)
+    eventually(lambda: crew.see("e").waiting_for not in (None, first.id), "another request")
+    second = crew.pending("permission")
+    assert second.payload["input"] == {"command": "touch a.txt"}
+    answers.reject(crew.team, second.id, "no")
+    crew.answer(assignment)
+    assert not (crew.root / "a.txt").exists()
+
+
+@pytest.mark.usefixtures("known")
+@pytest.mark.parametrize("plan", [True, False])
+def test_an_engine_starts_again_to_carry_out_the_plan_as_edited(crew: Crew, *, plan: bool) -> None:
+    assignment = spawn(crew, "e", "[[plan First.; force a.txt x; say done]]", engine="claude", network=True, plan=plan)
+    request = crew.pending("plan_approval")
+    answers.approve(crew.team, request.id, edited="Second.")
+    crew.answer(assignment)
+    assert len(of(crew, "e", EngineSession)) == 2
+    assert "Second." in told(crew, "e")
+
+
+def test_no_link_in_an_engines_home_is_followed_to_lay_the_login(tmp_path: Path) -> None:
+    outside, engine_home = tmp_path / "outside", tmp_path / "home"
+    outside.mkdir()
+    engine_home.mkdir()
+    place = engine_home / ".claude" / ".credentials.json"
+    (engine_home / ".claude").symlink_to(outside)
+    assert _make_place(engine_home, ".claude/.credentials.json") == place
+    place.unlink()
+    place.symlink_to(outside / "made")
+    _make_place(engine_home, ".claude/.credentials.json")
+    assert place.is_file()
+    assert not place.is_symlink()
+    shutil.rmtree(engine_home / ".claude")
+    (engine_home / ".claude").write_text("a file")
+    _make_place(engine_home, ".claude/.credentials.json")
+    place.unlink()
+    place.mkdir()
+    _make_place(engine_home, ".claude/.credentials.json")
+    assert place.read_bytes() == b""
+    assert list(outside.iterdir()) == []
+
+
 def test_rules_decide_and_nothing_is_allowed_for_ever(crew: Crew) -> None:
     def edit(config: Config) -> None:
         config.rules = [
@@ -266,7 +314,7 @@ def test_mail_enters_a_turn_if_the_engine_takes_it(crew: Crew, how: str) -> None
 
 
 def test_an_interrupt_cancels_the_turn_and_is_read(crew: Crew) -> None:
-    assignment = spawn(crew, "e", "[[wait here; say after]]")
+    assignment = spawn(crew, "e", "[[say before; wait here; say after]]")
     at(crew, "e", "here")
     control.interrupt(crew.team, "e", "stop that")
     eventually(lambda: "stop that" in told(crew, "e"), "the interrupt being read")
@@ -482,6 +530,8 @@ def test_the_login_is_lent_and_the_home_is_its_own(user: Path, crew: Crew, monke
         ({"engine": "claude"}, "allow that with --network"),
         ({"engine": "claude", "network": True, "model": "opus"}, "--model"),
         ({"kind": "lead", "name": "lead"}, "cannot have an engine"),
+        ({"kind": "explore", "unsafe_no_sandbox": True}, "leave out --unsafe-no-sandbox"),
+        ({"engine": "claude", "network": True, "plan": True, "unsafe_no_sandbox": True}, "before its plan is approved"),
     ],
 )
 def test_what_an_engine_cannot_do_is_refused(crew: Crew, options: dict[str, Any], said: str) -> None:

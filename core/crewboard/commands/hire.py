@@ -386,6 +386,12 @@ def _check_engine(team: Team, hire: Hire, kind: AgentType, engine: Engine) -> No
         raise UsageError(f"{hire.name} cannot have an engine: this team has hosts, which start none")
     if kind.name == LEAD or kind.only or kind.denied or kind.asks:
         raise UsageError(f"an agent of type {kind.name} cannot have an engine, which has no tools of crewboard's")
+    if flags.unsafe_no_sandbox and (flags.plan or not kind.writes):
+        what = "before its plan is approved" if flags.plan else f"which an agent of type {kind.name} may not"
+        raise UsageError(
+            f"without the sandbox nothing keeps the engine {engine.name} from writing, {what}: "
+            "leave out --unsafe-no-sandbox"
+        )
     if known.needs_network and not flags.network:
         raise UsageError(
             f"the engine {engine.name} reaches its model over the network, and so do the commands that it runs: "

@@ -197,12 +197,17 @@ def read_call(update: Json) -> Call | None:
         return None
     named = _text(_object(_object(update.get("_meta")).get("claudeCode")).get("toolName"))
     parts = [_object(each) for each in _list(update.get("content"))]
-    diff = next((each for each in parts if each.get("type") == "diff" and _text(each.get("path"))), None)
+    diffs = [each for each in parts if each.get("type") == "diff" and _text(each.get("path"))]
+    diff = diffs[0] if diffs else None
+    kind, given = _text(update.get("kind")), _object(update.get("rawInput"))
+    if len({each["path"] for each in diffs}) > 1:
+        # A rule about one file, or a yes to one, would hold for the others.
+        kind, diff, given = "edit_files", None, {"files": diffs}
     texts = [_text(_object(each.get("content")).get("text")) for each in parts if each.get("type") == "content"]
     output = "\n".join(filter(None, texts)) or _output(update.get("rawOutput"))
     return Call(
-        ident, _text(update.get("name")) or named, _text(update.get("title")), _text(update.get("kind")),
-        _text(update.get("status")), _object(update.get("rawInput")), output,
+        ident, _text(update.get("name")) or named, _text(update.get("title")), kind,
+        _text(update.get("status")), given, output,
         (diff["path"], _text(diff.get("oldText")), _text(diff.get("newText"))) if diff is not None else None,
     )  # fmt: skip
 
@@ -363,7 +368,7 @@ class Engine:
     def _take(self, line: bytes) -> None:
         """Handle one line. Whatever it holds, the next one is read."""
         try:
-            message = json.loads(line)
+            message = json.loads(line, parse_constant=lambda _: None)
         except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict):

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -58,7 +59,7 @@ from crewboard.worker.interrupts import Interrupted, Interrupts
 from crewboard.worker.life import Life
 from crewboard.worker.run_state import RunState
 from crewboard.worker.snapshots import Snapshots
-from crewboard.worker.tools.permissions import is_gate_closed, is_plan_required, judge_call
+from crewboard.worker.tools.permissions import is_gate_closed, judge_call
 from crewboard.worker.tools.tasks import ask_for_plan, plan_outcome, plan_request_id
 
 START_TIMEOUT = 120.0
@@ -145,6 +146,7 @@ class EngineLife(Life):
         self._prompt: asyncio.Future[Ended] | None = None
         self._turn = _Turn()
         self._starts = 0
+        self._asks = 0
         self._filled = Filled(0, 0)
         self._counted_usd = 0.0
 
@@ -202,7 +204,7 @@ class EngineLife(Life):
 
     async def _ready(self) -> Engine:
         """Return the running engine, with the session and with the rights that the agent has now."""
-        may_write = self._kind.writes and not is_gate_closed(self._run_state)
+        may_write = self._may_write_now()
         ended = self._service is not None and self._service.ending is not None
         if self._engine is not None and not ended and may_write == self._may_write:
             return self._engine
@@ -210,6 +212,9 @@ class EngineLife(Life):
         self._may_write = may_write
         self._run_state.show("working", f"starts {self._known.title}", timeout=START_TIMEOUT)
         return await self._interrupts.run_interruptibly(self._start())
+
+    def _may_write_now(self) -> bool:
+        return self._kind.writes and not is_gate_closed(self._run_state)
 
     async def _start(self) -> Engine:
         service = self._service = Service(f"engine:{self._known.name}", self._command, *self._place(), set())
@@ -239,8 +244,7 @@ class EngineLife(Life):
         home.mkdir(mode=0o700, exist_ok=True)
         login = Path.home() / self._known.login
         if self._known.login and login.is_file():
-            (home / self._known.login).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            policy = replace(policy, login=(login, home / self._known.login))
+            policy = replace(policy, login=(login, _make_place(home, self._known.login)))
         policy = replace(policy, home=home)
         return {**self._variables, "HOME": str(home)}, replace(self._sandbox, policy=policy)
 
@@ -265,7 +269,7 @@ class EngineLife(Life):
             )
         )
         run_state.note_engine(engine.version)
-        self._is_new = not loaded
+        self._is_new = not loaded or _WHO.partition("{")[0] + self._name not in replayed
         if loaded:
             self._look_up(replayed)
         elif before:
@@ -321,6 +325,10 @@ class EngineLife(Life):
             woken: asyncio.Future[Any] = asyncio.ensure_future(self._interrupts.wait())
             try:
                 await asyncio.wait([prompt, news, woken], return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                if news.done() and not news.cancelled():
+                    self._note(engine, news.result())
+                raise
             finally:
                 woken.cancel()
                 if not news.done():
@@ -370,9 +378,11 @@ class EngineLife(Life):
             return
         while not engine.news.empty():
             self._note(engine, engine.news.get_nowait())
-        if prompt.exception() is None:
+        if prompt.exception() is None and not self._turn.sent:
             self._end_turn(prompt.result(), by_us=True)
         else:
+            # Without a sign of an answer it is looked up in the session what of the prompt is there.
+            self._note_untold()
             await self._end_engine()
 
     def _note(self, engine: Engine, heard: Update | Ask) -> None:
@@ -468,7 +478,11 @@ class EngineLife(Life):
             (given[key] for key in ("file_path", "filepath", "path", "abs_path") if isinstance(given.get(key), str)), ""
         )
         if call.kind == "execute" and (command := given.get("command")):
-            return "bash", {"command": shlex.join(map(str, command)) if isinstance(command, list) else str(command)}
+            text = shlex.join(map(str, command)) if isinstance(command, list) else str(command)
+            folder = next((given[key] for key in ("cwd", "workdir") if isinstance(given.get(key), str)), "")
+            if folder and os.path.realpath(folder) != os.path.realpath(self._run_state.workspace):
+                text = f"cd {shlex.quote(folder)} && {text}"
+            return "bash", {"command": text}
         if call.kind == "edit" and (call.diff is not None or path):
             texts = (str(given.get("old_string") or ""), str(given.get("new_string") or given.get("content") or ""))
             where, old, new = call.diff or (path, *texts)
@@ -581,7 +595,9 @@ class EngineLife(Life):
             "why": f"{self._known.title} asks for it",
             **({"rule": rule} if rule else {}),
         }
-        ident = f"permission-{mailbox.derived_id(self._name, self._run_state.spec.run, call.id)[:12]}"
+        # Not by the engine's id of the call, which comes again if it counts anew after a start.
+        self._asks += 1
+        ident = f"permission-{mailbox.derived_id(self._name, self._run_state.spec.run, f'ask {self._asks}')[:12]}"
         request = approvals.ask(self._team, ident, "permission", self._name, OPERATOR, payload, self._run_state.now())
         return await self._interrupts.wait_for_decision(request, f"asks to use {tool}")
 
@@ -589,7 +605,7 @@ class EngineLife(Life):
         """Ask for approval of the plan with which an engine wants to leave its plan mode.
 
         Raises:
-            _RestartError: It is approved, and the engine starts again with the rights that it has now.
+            _RestartError: The engine starts again: with the rights that it has now, or to read the plan as edited.
         """
         run_state, assignment = self._run_state, self._run_state.conversation.assignment
         if assignment is None:
@@ -602,17 +618,14 @@ class EngineLife(Life):
             call = replace(call, id=f"{call.id}-plan")
         self._turn.calls[call.id] = call
         self._begin_call(call)
-        needed = is_plan_required(run_state)
         request = ask_for_plan(run_state, assignment, {"plan": plan, "files": [], "commands": [], "risk": ""})
         decided = await self._interrupts.wait_for_decision(request, "plan waits for approval")
         run_state.show("working", "works")
         self._settle_plan(call.id, decided)
-        if decided.status != "approved":
-            engine.answer(ask, allow=False)
-        elif needed:
+        # It would carry out its own text of an edited plan.
+        if self._may_write_now() != self._may_write or decided.edited is not None:
             raise _RestartError
-        else:
-            engine.answer(ask, allow=True)
+        engine.answer(ask, allow=decided.status == "approved")
 
     def _settle_plan(self, ident: str, decided: Request) -> None:
         """Journal the decision about a plan, and what the engine is told of it."""
@@ -638,6 +651,26 @@ class EngineLife(Life):
         )  # fmt: skip
         role = delimit_data(spec.by, "role", "role", spec.role, self._run_state.conversation.key) if spec.role else ""
         return "\n\n".join(filter(None, (text, role)))
+
+
+def _make_place(home: Path, below: str) -> Path:
+    """Make the empty file over which the user's login is laid, and return its path.
+
+    An engine may have put links in its home, which the sandbox would follow to any place when it makes the file itself.
+    """
+    *folders, name = Path(below).parts
+    path = home
+    for folder in folders:
+        path /= folder
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            path.unlink()
+        path.mkdir(mode=0o700, exist_ok=True)
+    path /= name
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
+    return path
 
 
 def _is_whole(call: Call) -> bool:
