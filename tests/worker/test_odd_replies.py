@@ -183,6 +183,8 @@ ODD: dict[str, tuple[list[Raw], str]] = {
         [called(*call("{"), given(HALF), reason="max_tokens")],
         NOT_JSON + " · max_tokens · 7/5",
     ),
+    "call with its input encoded twice": ([called(*call(json.dumps(WHOLE)))], CALLED),
+    "call with a text": ([called(*call('"a"'))], "look {} not run: its input is not an object · tool_use · 7/5"),
     "call with a list": ([called(*call("[1]"))], "look {} not run: its input is not an object · tool_use · 7/5"),
     "call nested too deeply": (
         [called(*call('{"path": ' + DEEP + "}"))],
@@ -267,6 +269,10 @@ ODD: dict[str, tuple[list[Raw], str]] = {
     "error of the key": (
         [failed({"error": {"code": 401, "message": "who?"}})],
         "the API refused the credentials (error): who?",
+    ),
+    "403 of a text that was flagged": (
+        [as_json({"error": {"code": 403, "message": "Input was flagged", "type": "None"}}, 403)],
+        "the API refused the request (403 error): Input was flagged",
     ),
     "error that repeats": (
         [failed({"code": 500, "message": "parse at pos 7"})],

@@ -492,6 +492,9 @@ def read_input(text: str) -> dict[str, Any]:
         raise InputError(f"its input is longer than {MAX_INPUT} bytes")
     try:
         value = json.loads(text or "{}")
+        # Some servers encode it twice.
+        if isinstance(value, str) and value.lstrip().startswith("{"):
+            value = json.loads(value)
     except RecursionError:
         raise InputError("its input is nested too deeply") from None
     except ValueError as error:
