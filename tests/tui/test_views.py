@@ -11,6 +11,7 @@ from crewboard.store import json_records, mailbox
 from crewboard_tui.keymap.bindings import BY_ID, GROUPS, KEYS
 from crewboard_tui.views import inbox as screen
 from crewboard_tui.widgets.bars import working_keys
+from crewboard_tui.widgets.line_list import LineList
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 
@@ -34,6 +35,28 @@ async def test_the_inbox_shows_every_mailbox_and_what_lies_in_it(frozen: Frozen)
         await stage.sees("operator", "3 new", "lead", "✖ parser", "3 unread")
         await stage.press("j")
         await stage.sees("The repository has 41 modules", "parser ended: signal 9")
+
+
+@pytest.mark.long
+async def test_the_inbox_opens_the_mailbox_that_has_something_new(frozen: Frozen) -> None:
+    for name in ("operator", "lead"):
+        messages.mark_read(frozen.team, name, mailbox.read(frozen.directory, name).offset)
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("2")
+        await stage.sees("operator · your mail")
+        await stage.press("1")
+        frozen.mail(90, "reviewer", "lead", "result", "Looks fine.", 20)
+        await stage.sees("1 result to read")
+        await stage.press("2")
+        await stage.sees("you read it · 1 new", "Looks fine.")
+        await stage.press("j")
+        await stage.sees_not("you read it · 1 new")
+        await stage.settles()
+        boxes = stage.app.screen.query_one("#boxes", LineList)
+        other = boxes.selected
+        await stage.press("1", "2")
+        await stage.settles()
+        assert boxes.selected == other, "the mailbox of an agent stays"
 
 
 @pytest.mark.long

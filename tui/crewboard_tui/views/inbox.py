@@ -54,6 +54,8 @@ class InboxScreen(BaseScreen):
         self._shown_of: tuple[object, list[MessageView]] = (None, [])
         self._seen: dict[str, int] = {}
         self._came_at = monotonic()
+        self._is_sent = False
+        """True if something else on the dashboard named the mailbox to open."""
         self.search = Search(context, self.narrow, "words of a message, its author or its type", MAIL_GROUPS)
         self._messaging = Messaging(context)
         self.back_layers = (self.panes.layer, self.search.layer, Layer(self._is_in_mail, self._leave_mail))
@@ -88,7 +90,18 @@ class InboxScreen(BaseScreen):
         return (self.query_one("#boxes", LineList).selected or OPERATOR) if self.is_mounted else None
 
     def go_to(self, key: str) -> None:
+        self._is_sent = True
         self.query_one("#boxes", LineList).want(key)
+
+    def _go_to_new(self) -> None:
+        """Select the operator's mailbox that has something new, if the selected one is another with nothing new."""
+        boxes, view = self.query_one("#boxes", LineList), self.context.snapshot.view
+        new = [
+            name for name in mailboxes(view.names) if is_operator_mailbox(name, view.names) and view.unread.get(name)
+        ]
+        selected = boxes.selected or OPERATOR
+        if new and selected not in new and is_operator_mailbox(selected, view.names):
+            boxes.want(new[0])
 
     def selection(self) -> Selection:
         name = self._box_name()
@@ -237,11 +250,14 @@ class InboxScreen(BaseScreen):
     def on_screen_resume(self) -> None:
         if not self._seen:  # it was left, and not only covered
             self._came_at = monotonic()
+            if not self._is_sent:
+                self._go_to_new()
 
     def on_screen_suspend(self, event: events.ScreenSuspend) -> None:  # noqa: ARG002
         # A palette or a help page on top still shows the mail behind it.
         if isinstance(self.app.screen, BaseScreen):
             self._note_read(keep=None)
+            self._is_sent = False
             if self._most != readmodel_mail.MOST:
                 self._load_newest()
             # It opens at what is new. If nothing is, the rows are still right.
