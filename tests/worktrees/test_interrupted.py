@@ -153,6 +153,16 @@ def test_changes_end_what_was_cut_short(home: Home, monkeypatch: pytest.MonkeyPa
     assert Inside(home.root)("changes").err == ""
 
 
+def test_the_status_ends_a_killed_merge_and_frees_the_index(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    work(home)
+    interrupt(home, monkeypatch, "update-ref")
+    assert (home.root / ".git/index.lock").exists()
+    assert "a merge or undo was interrupted" in Inside(home.root)("status").err
+    home.git("commit", "-q", "--allow-empty", "-m", "mine")
+    assert merging.load(home.directory) == Acceptances()
+    assert "interrupted" not in Inside(home.root)("status").err
+
+
 def test_an_edit_after_the_kill_is_never_overwritten(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     work(home)
     interrupt(home, monkeypatch, "update-ref")

@@ -154,7 +154,7 @@ def _read(team: Team, name: str | None) -> "list[Changes]":
         known = [name] if name is not None else team.config.names
         names = [each for each in known if commands_changes.worktree_of(team, each) is not None]
     if not team.directory.is_foreign():
-        _recover(team)
+        recover(team)
     for each in names if not team.directory.is_foreign() else []:
         try:
             commands_changes.take_snapshot(team, each)
@@ -166,7 +166,8 @@ def _read(team: Team, name: str | None) -> "list[Changes]":
     return commands_changes.list_changes(team, names)
 
 
-def _recover(team: Team) -> None:
+def recover(team: Team) -> None:
+    """Finish or take back a merge or undo that was killed, and say so."""
     try:
         if commands_changes.recover(team):
             note("a merge or undo was interrupted; it is finished or taken back now")

@@ -8,6 +8,8 @@ from crewboard.readmodel.needs import waiting_behind
 from crewboard.readmodel.processes import NoUsageProbe
 from crewboard.readmodel.team import describe_runner, describe_storage
 from crewboard.readmodel.usage import bill_team
+from crewboard.records.team import Acceptances
+from crewboard.store import json_records
 from crewboard_tui.cli.common import Session, age, as_json, columns, cut, note, revive, say, say_json, table
 from crewboard_tui.cli.hosts import describe as describe_hosts
 from crewboard_tui.render.formats import format_bill, format_percent, format_places, format_tokens
@@ -24,6 +26,7 @@ def status(session: Session, as_json: bool) -> None:
     team = session.team
     directory = team.directory
     revive(directory)
+    _end_interrupted_merge(team)
     # Only JSON tells CPU and memory.
     view = TeamReader(directory, probe=None if as_json else NoUsageProbe()).read()
     if as_json:
@@ -36,6 +39,16 @@ def status(session: Session, as_json: bool) -> None:
     if view.problem:
         note(f"crewboard: {view.problem}")
         raise click.exceptions.Exit(int(ExitCode.BAD_DATA))
+
+
+def _end_interrupted_merge(team: Team) -> None:
+    """Finish or take back a merge or undo that was killed: it holds the lock of the user's index."""
+    merges = json_records.load_or_none(team.directory.acceptances, Acceptances)
+    if merges is not None and merges.move is not None and team.directory.is_own():
+        # Imported here, because that is rare, and loads git and worktrees.
+        from crewboard_tui.cli.changes import recover
+
+        recover(team)
 
 
 def describe(view: TeamView, team: Team) -> list[str]:
