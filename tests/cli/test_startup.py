@@ -132,7 +132,12 @@ def test_the_first_picture_loads_no_more_than_it_shows(shell: Cli) -> None:
     late |= {f"crewboard.readmodel.{name}" for name in ("activity", "changes", "crash_report", "file_activity")}
     late |= {f"crewboard.{name}" for name in ("agent_types", "engines", "mcp_servers", "skill_files", "type_files")}
     late |= {f"crewboard.commands.{name}" for name in ("answers", "changes", "control", "hire", "hosts", "stop")}
-    late |= {"crewboard.attach.teams", "crewboard.sandbox.sandbox", "crewboard.worktrees.merging"}
+    late |= {
+        "crewboard.attach.mirror",
+        "crewboard.attach.teams",
+        "crewboard.sandbox.sandbox",
+        "crewboard.worktrees.merging",
+    }
     late |= {"crewboard_tui.compose.draft_input", "textual.widgets._text_area"}
     assert loaded(PICTURE, late, shell).stdout.strip() == ""
 
