@@ -128,6 +128,16 @@ def test_an_agent_answers_each_note_on_its_plan_by_id(shared_crew: Crew) -> None
     assert "n3, line 3:\n> 1. write it at the top\ngood" in tool_results(shared_crew, name)[2].content
 
 
+def test_a_plan_with_a_wrong_answer_leaves_the_one_before_approved(shared_crew: Crew) -> None:
+    wrong = calls("submit_plan", plan="another", answers={"n7": "?"})
+    shared_crew.model.give("wrong", plan("wrong.txt"), wrong, write("wrong.txt"), says("done"))
+    hired = shared_crew.hire("wrong", "code", "write it", plan=True, unsafe_no_sandbox=True)
+    answers.approve(shared_crew.team, shared_crew.pending("plan_approval", "wrong").id)
+    shared_crew.answer(hired)
+    assert "there is no note n7; notes: none" in tool_results(shared_crew, "wrong")[1].content
+    assert (shared_crew.root / "wrong.txt").exists()
+
+
 def test_an_expired_approval_closes_the_gate(shared_crew: Crew) -> None:
     wait = calls("glob", pattern="*")
     shared_crew.model.give(

@@ -4,7 +4,7 @@ The file is written first and alone decides; the ids of the mail are derived fro
 was killed in between may do it all again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from crewboard.errors import UsageError
@@ -14,7 +14,7 @@ from crewboard.records.agents import Terms
 from crewboard.records.base import JsonValue
 from crewboard.records.events import Answer
 from crewboard.records.messages import Message
-from crewboard.records.requests import NewNote, Request, RequestStatus, RequestType, carry_notes
+from crewboard.records.requests import NewNote, Request, RequestStatus, RequestType, carry_notes, notes_in
 from crewboard.store import mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.untrusted import as_run
@@ -49,16 +49,25 @@ def ask(  # noqa: PLR0913  each is a field of the request
         UsageError: There is no note with the id of an answer.
     """
     before = requests.load(team, supersedes) if supersedes is not None else None
+    require_notes(before, answers)
     notes = carry_notes(before, str(payload.get("plan", "")), answers) if before is not None else []
-    known = [note.id for note in notes]
-    if unknown := [ident for ident in answers if ident not in known]:
-        raise UsageError(f"answers: there is no note {', '.join(unknown)}; notes: {', '.join(known) or 'none'}")
     if notes:
         # In the payload, so that a yes is bound to what was shown of them.
         payload = {**payload, "notes": [note.as_dict() for note in notes]}
     request = requests.open_request(team, request_id, kind, author, to, payload, now, supersedes=supersedes)
     mailbox.send(team, mail_of(request, now), durable=True)
     return request
+
+
+def require_notes(before: Request | None, answers: Iterable[str]) -> None:
+    """Refuse answers to notes that the plan `before` does not have; they are named by id.
+
+    Raises:
+        UsageError: There is no note with such an id.
+    """
+    known = [note.id for note in [*notes_in(before.payload), *before.notes]] if before is not None else []
+    if unknown := [ident for ident in answers if ident not in known]:
+        raise UsageError(f"answers: there is no note {', '.join(unknown)}; notes: {', '.join(known) or 'none'}")
 
 
 def mail_of(request: Request, ts: float) -> Message:

@@ -16,7 +16,7 @@ from crewboard import edits
 from crewboard.agent_types import type_of
 from crewboard.errors import UsageError
 from crewboard.names import OPERATOR
-from crewboard.protocol import approvals, collisions, reviews
+from crewboard.protocol import approvals, collisions, requests, reviews
 from crewboard.records.agents import Terms, TermsInForce
 from crewboard.records.base import JsonValue
 from crewboard.records.events import FileKept, Gate, Intake, SnapshotTaken, ToolResult
@@ -370,6 +370,10 @@ def ask_for_plan(
     """
     revision = assignment.plans
     earlier = (plan_request_id(run_state.name, assignment.id, each) for each in reversed(range(revision)))
+    # A call that was refused counts as a revision, and asked nothing.
+    before = next(filter(None, (requests.load(run_state.team, each) for each in earlier)), None)
+    # A call that is refused changes nothing: the plan before stays approved.
+    approvals.require_notes(before, answers or {})
     if assignment.gate_open:
         # What was approved is not the plan any more.
         run_state.append(Gate(ts=run_state.now(), open=False))
@@ -381,8 +385,7 @@ def ask_for_plan(
         _approver(run_state),
         {**payload, "revision": revision + 1},
         run_state.now(),
-        # A call that was refused counts as a revision, and asked nothing.
-        supersedes=next((each for each in earlier if run_state.team.request(each).get() is not None), None),
+        supersedes=before.id if before is not None else None,
         answers=answers or {},
     )
 
