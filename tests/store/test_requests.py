@@ -1,6 +1,9 @@
 """Requests: the file decides, the first valid answer wins, any other answer changes nothing and is an error."""
 
 import os
+from collections import Counter
+from collections.abc import Callable
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import pytest
 from crewboard.errors import BadDataError, UsageError
 from crewboard.protocol import approvals, requests
 from crewboard.records.requests import (
+    Note,
     Request,
     RequestStatus,
     RequestType,
@@ -280,6 +284,54 @@ def test_a_note_on_a_range_grows_with_it(directory: TeamDirectory) -> None:
     before = noted(directory, "3-5: too few steps")
     longer = PLAN.replace("3. Run", "3. Read the tests.\n4. Run")
     assert notes_after(before, longer) == [("n1", "lines 3-6", "open")]
+
+
+@pytest.mark.parametrize("kept", [1, 0], ids=["one line in two was kept", "all is new"])
+def test_the_notes_on_a_long_plan_are_placed_in_bounded_work(monkeypatch: pytest.MonkeyPatch, kept: int) -> None:
+    """The agent waits for it: the lines are matched once, and only some of the changed ones letter by letter."""
+    done = Counter[str]()
+    real = {name: getattr(SequenceMatcher, name) for name in ("get_opcodes", "quick_ratio", "ratio")}
+
+    def counted(name: str) -> Callable[[Any], Any]:
+        def count(matcher: Any) -> Any:  # noqa: ANN401
+            done[name] += 1
+            return real[name](matcher)
+
+        return count
+
+    for name in real:
+        monkeypatch.setattr(SequenceMatcher, name, counted(name))
+    old = [f"{at}. step {at * 7919 % 2000} of the plan" for at in range(2000)]
+    new = [line if at % 2 < kept else f"{line[::-1]} {at}" for at, line in enumerate(old)]
+    notes = [Note(id=f"n{at + 1}", line=at * 90 + 1, end=at * 90 + 60, text="why?") for at in range(20)]
+    before = ask_of(old).replace(notes=notes)
+    placed = [note.line for note in carry_notes(before, "\n".join(new), {})]
+    if kept:
+        assert placed == [note.line for note in notes]
+    assert done["get_opcodes"] == 1
+    assert done["ratio"] <= done["quick_ratio"] <= 2000
+
+
+def ask_of(lines: list[str]) -> Request:
+    """Return a plan with these lines."""
+    return Request(id="q1", type="plan_approval", from_="a", to="lead", payload={"plan": "\n".join(lines)})
+
+
+def test_lines_that_a_long_plan_repeats_are_no_anchors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matching each blank line with each other one would take minutes."""
+    looked = Counter[str]()
+    find = SequenceMatcher.find_longest_match
+
+    def count(matcher: Any, *bounds: int) -> Any:  # noqa: ANN401
+        looked["pairs"] += sum(len(matcher.b2j.get(line, ())) for line in matcher.a[bounds[0] : bounds[1]])
+        return find(matcher, *bounds)
+
+    monkeypatch.setattr(SequenceMatcher, "find_longest_match", count)
+    old = [line for at in range(1000) for line in (f"step {at}", "")]
+    new = [line for at in range(1000) for line in (f"step {at}" if at % 3 else f"new {at}", "")]
+    before = ask_of(old).replace(notes=[Note(id="n1", line=1003, end=1003, text="why?")])
+    assert [note.line for note in carry_notes(before, "\n".join(new), {})] == [1003]
+    assert looked["pairs"] < 1_000_000
 
 
 def test_a_note_is_answered_by_its_id_and_then_settled(directory: TeamDirectory) -> None:

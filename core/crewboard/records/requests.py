@@ -168,12 +168,15 @@ def carry_notes(before: Request, plan: str, answers: Mapping[str, str]) -> list[
     earlier = [
         each.replace(settled=each.settled or (decided and bool(each.answer))) for each in notes_in(before.payload)
     ]
-    old, new = lines_of(before.plan), lines_of(plan)
+    notes = [*earlier, *before.notes]
+    if not notes:
+        return []
+    revision = _Revision(lines_of(before.plan), lines_of(plan))
     found = []
-    for note in [*earlier, *before.notes]:
+    for note in notes:
         answer = answers.get(note.id, "").strip()
         told = note.replace(answer=answer, settled=False) if answer else note
-        line, end = _place(note, old, new)
+        line, end = revision.place(note)
         found.append(told.replace(line=line, end=end))
     return found
 
@@ -181,28 +184,61 @@ def carry_notes(before: Request, plan: str, answers: Mapping[str, str]) -> list[
 _SIMILAR = 0.6
 """How similar a changed line is to the one before at least (0 to 1), so that a note stays on it."""
 
+_MOST_PAIRS = 2000
+"""Pairs of lines that are compared for one revision: an agent waits for it. A note beyond them counts as moved."""
 
-def _place(note: Note, old: list[str], new: list[str]) -> tuple[int, int]:
-    """Return the first and the last line of a note in the revision; 0 and 0 if they are not there."""
-    # Imported here: most processes read no request.
-    from difflib import SequenceMatcher
+_COMPARED = 120
+"""Characters of a line that are compared."""
 
-    lines: list[int] = []
-    if note.line:
-        for tag, start, stop, begin, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-            for at in range(max(start, note.line - 1), min(stop, note.end)):
-                if tag == "equal":
-                    lines.append(begin + at - start)
-                elif tag == "replace" and old[at].strip():
-                    alike = ((SequenceMatcher(None, old[at], new[to]).ratio(), -to) for to in range(begin, end))
-                    ratio, to = max(alike)
-                    lines += [-to] if ratio >= _SIMILAR else []
-    if not any(new[at].strip() for at in lines):
-        # A passage that moved to another place, if only one there is the same.
-        size = len(note.quoted)
-        same = [at for at in range(len(new) - size + 1) if new[at : at + size] == note.quoted]
-        lines = [same[0], same[0] + size - 1] if len(same) == 1 and any(map(str.strip, note.quoted)) else []
-    return (min(lines) + 1, max(lines) + 1) if lines else (0, 0)
+
+class _Revision:
+    """The lines of a plan and of its revision, and which of them belong together."""
+
+    def __init__(self, old: list[str], new: list[str]) -> None:
+        # Imported here: most processes read no request.
+        from difflib import SequenceMatcher
+
+        self._old, self._new = old, new
+        # In a long plan, lines that stand there often are no anchors: with them it would take minutes.
+        self._blocks = SequenceMatcher(None, old, new).get_opcodes()
+        self._alike: SequenceMatcher[str] = SequenceMatcher(None, autojunk=False)
+        self._pairs = _MOST_PAIRS
+
+    def place(self, note: Note) -> tuple[int, int]:
+        """Return the first and the last line of a note in the revision; 0 and 0 if they are not there."""
+        new = self._new
+        lines: list[int] = []
+        for tag, start, stop, begin, end in self._blocks if note.line else ():
+            if tag == "equal":
+                lines += range(begin + max(start, note.line - 1) - start, begin + min(stop, note.end) - start)
+            elif tag == "replace":
+                ends = {at for at in (note.line - 1, note.end - 1) if start <= at < stop}
+                lines += [to for at in ends if (to := self._most_alike(self._old[at], range(begin, end))) is not None]
+        if not any(new[at].strip() for at in lines):
+            # A passage that moved to another place, if only one there is the same.
+            quoted, size = note.quoted, len(note.quoted)
+            found = any(map(str.strip, quoted))
+            same = [at for at, line in enumerate(new) if found and line == quoted[0] and new[at : at + size] == quoted]
+            lines = [same[0], same[0] + size - 1] if len(same) == 1 else []
+        return (min(lines) + 1, max(lines) + 1) if lines else (0, 0)
+
+    def _most_alike(self, line: str, among: range) -> int | None:
+        """Return which of these lines of the revision is the changed `line`; None if none is, or they are too many."""
+        if not line.strip():
+            return None
+        alike, best, found = self._alike, _SIMILAR, None
+        alike.set_seq2(line[:_COMPARED])
+        for at in among:
+            alike.set_seq1(self._new[at][:_COMPARED])
+            # From the cheapest bound to the exact number.
+            if alike.real_quick_ratio() < best:
+                continue
+            self._pairs -= 1
+            if self._pairs < 0:
+                return None
+            if alike.quick_ratio() >= best and (ratio := alike.ratio()) >= best and (found is None or ratio > best):
+                best, found = ratio, at
+        return found
 
 
 def describe_notes(notes: list[Note]) -> str:

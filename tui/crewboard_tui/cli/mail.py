@@ -285,7 +285,7 @@ def _marked_lines(
     """Yield the lines of a plan, made `safe` as a whole: the number, what changed since the one `before`, the text."""
     old, new = (lines_of(each.plan) for each in (before or request, request))
     shown_old, shown_new = (safe(each.plan).split("\n") for each in (before or request, request))
-    for what, start, stop, begin, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+    for what, start, stop, begin, end in SequenceMatcher(None, old, new).get_opcodes():
         for at in range(start, stop) if what != "equal" else ():
             yield None, "-", shown_old[at]
         for at in range(begin, end):
