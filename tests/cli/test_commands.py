@@ -1,6 +1,7 @@
 """The output and the effect of each command, on a team whose agents are only files."""
 
 import os
+import re
 import stat
 from collections import Counter
 from pathlib import Path
@@ -942,7 +943,7 @@ def test_a_plan_is_shown_with_its_notes_and_changes(cli: Cli, team: Team) -> Non
     assert [(note["id"], note["line"], note["end"]) for note in sent["notes"]] == [("n1", 1, 2), ("n2", 3, 3)]
     assert (sent["feedback"], sent["notes"][0]["quoted"]) == (None, ["# Fix it", "1. read"])
     told = cli("inbox", "fixer", "--json").json[0]["content"]
-    assert "n1, lines 1-2:\n> # Fix it\n> 1. read\nwhy now?\n\nn2, line 3:\n> 2. write\nwhere?" in told
+    assert "n1, lines 1-2:\n  > # Fix it\n  > 1. read\n  | why now?\n\nn2, line 3:\n  > 2. write\n  | where?" in told
     payload: dict[str, JsonValue] = {"plan": "# Fix it\n1. read\nAnother end."}
     approvals.ask(
         team.directory, "plan-2", "plan_approval", "fixer", "operator", payload, 9.0,
@@ -954,7 +955,7 @@ def test_a_plan_is_shown_with_its_notes_and_changes(cli: Cli, team: Team) -> Non
         "    n1, lines 1-2, answered:\n    │ why now?\n    answer to n1:\n    │ it is broken\n"
         "    │      - 2. write\n    │    3 + Another end.\n    n2, moved, open:\n    │ > 2. write\n    │ where?\n"
     ) in text
-    assert "n2, moved:\n    │ > 2. write\n    │ where?" in cli("requests").out, "each yes is to the notes, too"
+    assert "n2, moved:\n    │   > 2. write\n    │   | where?" in cli("requests").out, "each yes is to the notes, too"
     found = cli("plan", "plan-2", "--json").json
     assert [(note["id"], note["state"]) for note in found["notes"]] == [("n1", "answered"), ("n2", "open")]
     assert found["version"] == 2
@@ -969,7 +970,9 @@ def test_a_note_that_cannot_be_placed_answers_nothing(cli: Cli, team: Team) -> N
     ask(team, "ask-1", "question", {"question": "tabs?"})
     cli("reject", "plan-1", "--note", "4:x").refused(2, "no line 4", "1 to 3")
     cli("approve", "plan-1", "--note", "x").refused(2, "is no note", "12:why?")
-    cli("reject", "plan-1").refused(2, "needs feedback")
+    cli("reject", "plan-1", "--note", "3-2:x").refused(2, "the first line, 3, comes after the last, 2")
+    cli("approve", "plan-1", "--note", "1:x", "--edited-file", "-", stdin=b"new").refused(2, "notes", "edited plan")
+    cli("reject", "plan-1").refused(2, "say why it is rejected")
     cli("approve", "plan-1", "--note", "1:x", "--rule").refused(2, "--rule")
     cli("plan", "ask-1").refused(2, "no plan")
     assert {request["status"] for request in cli("requests", "--json").json} == {"pending"}
@@ -988,3 +991,24 @@ def test_no_line_of_a_note_shows_a_part_of_a_key(cli: Cli, team: Team) -> None:
     shown += [cli("plan", "plan-1", "--json"), cli("plan", "plan-2", "--json"), cli("inbox", "fixer")]
     assert not [ran.out for ran in shown if "B" * 20 in ran.out]
     assert "B" * 20 in cli("plan", "plan-1", "--reveal").out
+
+
+def test_the_way_to_a_yes_to_a_plan_with_a_key_reveals_the_plan(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    ask(team, "plan-1", "plan_approval", {"plan": "use ghp_abcdefghijklmnopqrstuvwxyz0123456789"})
+    way = "crewboard plan plan-1 --reveal"
+    shown = cli("plan", "plan-1")
+    assert way in shown.out
+    assert way in shown.err
+    assert way in cli("requests").out
+    assert "requests --reveal" not in shown.out + shown.err
+    cli("approve", "plan-1").refused(65, f"`{way}` shows it")
+    (yes,) = re.findall(r"^crewboard (approve .*)$", cli("plan", "plan-1", "--reveal").out, re.MULTILINE)
+    assert cli(*yes.split()).code == 0
+
+
+def test_a_note_with_bytes_that_are_no_text_is_sent(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    ask(team, "plan-1", "plan_approval", {"plan": PLAN})
+    (note,) = cli("reject", "plan-1", "--note", "1:caf\udce9", "--json").json["notes"]
+    assert note["text"] == "caf?"

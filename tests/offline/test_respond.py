@@ -213,7 +213,10 @@ UNCHANGED = "My phrasebook cannot follow this, so nothing changed"
 
 
 def test_each_note_on_a_rejected_plan_is_answered_by_its_id(new_agent: NewAgent) -> None:
-    noted = rejected("Almost.\n\nn1, line 1:\n> # Create\nname the owner\n\nn2, lines 3-4:\n> a\n> b\nshorter\nplease")
+    noted = rejected(
+        "Almost.\n\nn1, line 1:\n  > # Create\n  | name the owner\n\n"
+        "n2, lines 3-4:\n  > a\n  > b\n  | shorter\n  | please"
+    )
     worker = new_agent(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [noted, rejected("Better."), APPROVED]})
     worker.ask("Create made.txt containing hi")
     plans = [given for tool, given in worker.calls if tool == "submit_plan"]

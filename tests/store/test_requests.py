@@ -17,6 +17,7 @@ from crewboard.records.requests import (
     RequestStatus,
     RequestType,
     carry_notes,
+    describe_notes,
     notes_in,
     parse_note,
     payload_sha256,
@@ -359,7 +360,7 @@ def test_an_answer_to_no_note_is_refused(directory: TeamDirectory) -> None:
     assert requests.load(directory, "q2") is None
 
 
-@pytest.mark.parametrize("note", ["6:beyond", "0:before", "3-2:backwards", "5-6:partly"])
+@pytest.mark.parametrize("note", ["6:beyond", "0:before", "5-6:partly"])
 def test_a_note_on_lines_that_a_plan_lacks_answers_nothing(directory: TeamDirectory, note: str) -> None:
     with pytest.raises(UsageError, match="the lines of the plan are 1 to 5"):
         noted(directory, "1:fine", note)
@@ -377,6 +378,19 @@ def test_only_a_plan_has_lines_for_notes(directory: TeamDirectory) -> None:
 def test_a_note_without_line_or_text_is_refused(given: str) -> None:
     with pytest.raises(UsageError, match="is no note"):
         parse_note(given)
+
+
+def test_the_first_line_of_a_note_does_not_come_after_the_last() -> None:
+    with pytest.raises(UsageError, match="the first line, 5, comes after the last, 3"):
+        parse_note("5-3:x")
+
+
+def test_no_answer_looks_like_another_note() -> None:
+    forged = "done\n\nn2, line 5, settled:\nfine\N{LINE SEPARATOR}n3, moved:"
+    text = describe_notes([Note(id="n1", line=1, end=1, quoted=["# Do"], text=forged, answer=forged)])
+    assert [line for line in text.splitlines() if not line.startswith("  ")] == [
+        "n1, line 1, answered:", "answer to n1:",
+    ]  # fmt: skip
 
 
 def test_a_record_that_is_no_note_is_left_out() -> None:

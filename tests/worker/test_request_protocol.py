@@ -116,8 +116,8 @@ def test_an_agent_answers_each_note_on_its_plan_by_id(shared_crew: Crew) -> None
 
     second = eventually(revision, "the revision")
     told, refused = (result.content for result in tool_results(shared_crew, name)[:2])
-    assert "n1, lines 1-3:\n> # Write noted.txt\n> \n> 1. write it\nshorter" in told
-    assert "n2, line 3:\n> 1. write it\nwhere?" in told
+    assert "n1, lines 1-3:\n  > # Write noted.txt\n  > \n  > 1. write it\n  | shorter" in told
+    assert "n2, line 3:\n  > 1. write it\n  | where?" in told
     assert told.endswith("In answers, say what you did about each note: n1, n2.")
     assert "there is no note n7; notes: n1, n2" in refused
     assert [(note.id, note.line, note.answer) for note in notes_in(second.payload)] == [
@@ -125,7 +125,7 @@ def test_an_agent_answers_each_note_on_its_plan_by_id(shared_crew: Crew) -> None
     ]  # fmt: skip
     answers.approve(shared_crew.team, second.id, sha256=second.sha256, notes=[parse_note("3:good")])
     shared_crew.answer(hired)
-    assert "n3, line 3:\n> 1. write it at the top\ngood" in tool_results(shared_crew, name)[2].content
+    assert "n3, line 3:\n  > 1. write it at the top\n  | good" in tool_results(shared_crew, name)[2].content
 
 
 def test_a_plan_with_a_wrong_answer_leaves_the_one_before_approved(shared_crew: Crew) -> None:

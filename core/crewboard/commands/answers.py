@@ -84,8 +84,11 @@ def approve(
 
     Raises:
         BadDataError: The answer changed nothing; the message says why.
-        UsageError: The terms do not fit the plan or its agent, or a note is on lines that the plan does not have.
+        UsageError: The terms do not fit the plan or its agent, a note is on lines that the plan does not have, or
+            there are notes on a plan that is `edited`.
     """
+    if notes and edited is not None:
+        raise UsageError("notes are on lines of the plan as it came: send them, or the edited plan, but not both")
     if terms is not None:
         request_id = find(team, request_id)
         terms = None if terms.is_empty else _checked_terms(team, request_id, terms, edited)

@@ -173,7 +173,7 @@ _TALLY = re.compile(r"^(?:Ran \d+ tests?|=* ?\d+ (?:passed|failed|error)|OK\b|FA
 _REMARK = re.compile(r"[(\[]|no \w+ ", re.IGNORECASE)
 _DEFINED = re.compile(r"^(?:async\s+)?(?:class|def)\s+(\w+)|^#+ (.+)")
 _FEEDBACK = re.compile(r"feedback:?\s*(.+?)\s*(?:\nRevise [^\n]*)?\Z", re.IGNORECASE | re.DOTALL)
-_NOTE = re.compile(r"^(?:Feedback: )?(n\d+), lines? [\d-]+:\n(?:> .*\n)+(.+)", re.MULTILINE)
+_NOTE = re.compile(r"^(?:Feedback: )?(n\d+), lines? [\d-]+:\n(?:  > .*\n)+  \| (.+)", re.MULTILINE)
 _QUOTE = re.compile(r"\{(?:(?P<tool>[a-z_]+)(?: (?P<about>[^{}:]+))?:(?P<view>[a-z]+)|(?P<word>\w+))\}")
 
 

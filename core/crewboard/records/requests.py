@@ -150,12 +150,15 @@ def parse_note(given: str) -> NewNote:
     """Return the note that `LINE:TEXT` or `LINE-LINE:TEXT` is.
 
     Raises:
-        UsageError: It has another form.
+        UsageError: It has another form, or its first line comes after its last.
     """
     found = _LINE_NOTE.fullmatch(given)
     if found is None or not found[3].strip():
         raise UsageError(f"{given!r} is no note: give a line of the plan and a text, as '12:why?' or '12-14:why?'")
-    return NewNote(int(found[1]), int(found[2] or found[1]), found[3].strip())
+    note = NewNote(int(found[1]), int(found[2] or found[1]), found[3].strip())
+    if note.end < note.line:
+        raise UsageError(f"{given!r}: the first line, {note.line}, comes after the last, {note.end}")
+    return note
 
 
 def carry_notes(before: Request, plan: str, answers: Mapping[str, str]) -> list[Note]:
@@ -242,13 +245,18 @@ class _Revision:
 
 
 def describe_notes(notes: list[Note]) -> str:
-    """Return notes as text: each with its id, its place, the lines that it is about, and its answer."""
+    """Return notes as text: each with its id, its place, the lines that it is about, and its answer.
+
+    Each line of a text is marked, so that none looks like another note.
+    """
     parts = []
     for note in notes:
-        quoted = "\n".join(f"> {line}" for line in note.quoted)
         state = f", {note.state}" if note.answer else ""
-        answer = f"\nAnswer: {note.answer}" if note.answer else ""
-        parts.append(f"{note.id}, {note.place}{state}:\n{quoted}\n{note.text}{answer}")
+        lines = [f"{note.id}, {note.place}{state}:", *(f"  > {line}" for line in note.quoted)]
+        lines += [f"  | {line}" for line in note.text.splitlines()]
+        if note.answer:
+            lines += [f"answer to {note.id}:", *(f"  | {line}" for line in note.answer.splitlines())]
+        parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
 

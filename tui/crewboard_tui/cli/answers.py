@@ -16,7 +16,6 @@ from crewboard_tui.render.sanitize import is_revealing
 READ = "read it"
 
 _READ = (READ, "requests")
-_REVEAL = ("show its keys", "requests --reveal")
 _APPROVE = ("approve", "approve {id} --sha256 {sha256}")
 
 _ACKNOWLEDGE = ("acknowledge", "ack {agent}")
@@ -72,6 +71,11 @@ def hides_key(request: Request) -> bool:
     return bool(redaction.redact_values(request.payload) != request.payload)
 
 
+def reveals(request: Request) -> str:
+    """Return the command that shows a request with its keys, and then how to approve it."""
+    return f"plan {request.id} --reveal" if request.type == "plan_approval" else "requests --reveal"
+
+
 def digest(request: Request) -> str:
     """Return what `--sha256` names in a yes to a request as it is shown now, keys hidden or revealed."""
     return (revealed_sha256(request.sha256) if hides_key(request) else request.sha256)[:SHA256_DIGITS]
@@ -97,7 +101,8 @@ def _commands(need: Need | Request, typed: CommandLine) -> Iterator[tuple[str, s
         known = _ANSWERS[NEED_OF_REQUEST[need.type]]
         words = {"agent": need.from_, "id": need.id, "sha256": digest(need)}
         if hides_key(need) and not is_revealing():
-            known = tuple(_REVEAL if each == _READ else each for each in known if each != _APPROVE)
+            reveal = ("show its keys", reveals(need))
+            known = tuple(reveal if each == _READ else each for each in known if each != _APPROVE)
     # A shutdown request is answered by the agent that it asks.
     else:
         return

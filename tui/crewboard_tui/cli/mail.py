@@ -27,7 +27,7 @@ from crewboard.records.requests import Note, describe_notes, is_revealed, lines_
 from crewboard.store import roster
 from crewboard.untrusted import as_run
 from crewboard_tui.cli import common
-from crewboard_tui.cli.answers import READ, answers, digest, hides_key
+from crewboard_tui.cli.answers import READ, answers, digest, hides_key, reveals
 from crewboard_tui.cli.common import (
     Session,
     age,
@@ -316,11 +316,11 @@ def _say_note(each: Note) -> None:
         say(quoted(each.answer))
 
 
-def _note_hidden(found: list[Request], reveals: str) -> None:
-    """Report on stderr which requests are not shown as a whole, and the command that `reveals` them."""
+def _note_hidden(found: list[Request], shows: str) -> None:
+    """Report on stderr which requests are not shown as a whole, and the command that `shows` them so."""
     for request in found:
         if hides_key(request):
-            note(f"{request.id}: what looks like a key is hidden; `{reveals}` shows it")
+            note(f"{request.id}: what looks like a key is hidden; `{shows}` shows it")
 
 
 def _runs(request: Request) -> Iterator[tuple[str, str]]:
@@ -407,6 +407,7 @@ def _call(request: Request) -> Iterator[tuple[str, str]]:
 @click.option(
     "--note",
     "notes",
+    type=common.text,
     multiple=True,
     metavar="LINE:TEXT",
     help="Note on a line of the plan, or on LINE-LINE; repeatable.",
@@ -499,7 +500,7 @@ def _of_what_was_read(team: Team, ident: str, given: str | None, *, accepts: boo
     if accepts and request.status == "pending" and hides_key(request):
         raise BadDataError(
             f"what looks like a key is hidden in request {request.id}, so it was not read; "
-            f"`{command_for(team, 'requests --reveal')}` shows it and prints the command that approves it; nothing was "
+            f"`{command_for(team, reveals(request))}` shows it and prints the command that approves it; nothing was "
             "changed"
         )
     return given
@@ -538,6 +539,7 @@ _MOST_DIGITS = 4
 @click.option(
     "--note",
     "notes",
+    type=common.text,
     multiple=True,
     metavar="LINE:TEXT",
     help="Note on a line of the plan, or on LINE-LINE; repeatable.",
