@@ -978,6 +978,13 @@ def test_a_note_that_cannot_be_placed_answers_nothing(cli: Cli, team: Team) -> N
     assert {request["status"] for request in cli("requests", "--json").json} == {"pending"}
 
 
+def test_notes_on_one_line_keep_the_order_in_which_they_are_given(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    ask(team, "plan-1", "plan_approval", {"plan": PLAN})
+    sent = cli("reject", "plan-1", "--note", "3:where?", "--note", "3:and when?", "--note", "1:a", "--json").json
+    assert [note["text"] for note in sent["notes"]] == ["a", "where?", "and when?"]
+
+
 def test_no_line_of_a_note_shows_a_part_of_a_key(cli: Cli, team: Team) -> None:
     """A line of a key in several lines is hidden, though alone it does not look like one."""
     lines = ["-----BEGIN PRIVATE KEY-----", *("MC" + letter * 62 for letter in "AB"), "-----END PRIVATE KEY-----"]

@@ -158,7 +158,7 @@ def _number(request: Request, notes: Sequence[NewNote]) -> list[Note]:
     lines = redaction.redact(request.plan).split("\n")
     return [
         Note(id=f"n{number}", line=each.line, end=each.end, quoted=lines[each.line - 1 : each.end], text=each.text)
-        for number, each in enumerate(sorted(notes), first)
+        for number, each in enumerate(sorted(notes, key=lambda note: (note.line, note.end)), first)
     ]
 
 
