@@ -5,6 +5,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -1850,21 +1851,50 @@ async def test_notes_on_lines_of_a_plan_are_drafts_and_sent_as_one_round(frozen:
         await stage.write("2-3:shorter")
         await stage.press("enter")
         await stage.sees("lines 2-3: shorter")
-        for note, seen in (("1:say why now", "line 1: say why now"), ("2-3:", "")):
-            await stage.can("c", "note")
-            await stage.press("c")
-            await stage.sees("LINE:TEXT")
-            await stage.write(note)
-            await stage.press("enter")
-            await stage.sees(seen)
+        await stage.can("c", "note")
+        await stage.press("c")
+        await stage.sees("LINE:TEXT")
+        # The note that is there is written on.
+        await stage.write("1:")
+        await stage.sees("1:say why")
+        await stage.write(" now:")
+        await stage.press("enter")
+        await stage.sees("line 1: say why now:")
+        await stage.can("c", "note")
+        await stage.press("c")
+        await stage.sees("LINE:TEXT")
+        await stage.write("2-3:")
+        await stage.sees("2-3:shorter")
+        await stage.press(*["backspace"] * len("shorter"), "enter")
         await stage.sees_not("shorter")
         await stage.can("d", "deny")
         await stage.press("d", "enter")
         await stage.until(_is(frozen, "req-004281", "rejected"), "the answer")
         await stage.until(lambda: not stage.app.context.drafts, "no draft left")
     decided = _request(frozen, "req-004281")
-    assert [(note.id, note.line, note.text) for note in decided.notes] == [("n1", 1, "say why now")]
+    assert [(note.id, note.line, note.text) for note in decided.notes] == [("n1", 1, "say why now:")]
     assert decided.feedback is None
+
+
+async def test_the_notes_of_an_answer_are_those_at_its_key(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A note that was begun after it waits for the next answer."""
+    begun = threading.Event()
+    reject = plan_screen.ReviewScreen._reject
+
+    def waits(screen: plan_screen.ReviewScreen, *given: Any) -> str:
+        assert begun.wait(WAIT_TIMEOUT)
+        return reject(screen, *given)
+
+    monkeypatch.setattr(plan_screen.ReviewScreen, "_reject", waits)
+    async with opened(frozen, 80, 24) as stage:
+        await _open_plan(stage)
+        stage.app.context.drafts["req-004281 lines 1-1"] = "why?"
+        await stage.press("d", "enter")
+        stage.app.context.drafts["req-004281 lines 2-2"] = "later"
+        begun.set()
+        await stage.until(_is(frozen, "req-004281", "rejected"), "the answer")
+        await stage.until(lambda: list(stage.app.context.drafts.values()) == ["later"], "the draft that was sent")
+    assert [note.text for note in _request(frozen, "req-004281").notes] == ["why?"]
 
 
 def test_notes_and_answers_stand_below_the_lines_of_a_plan() -> None:
@@ -1888,3 +1918,15 @@ def test_notes_and_answers_stand_below_the_lines_of_a_plan() -> None:
         "     ✎ n2, moved, open: where?",
         "     > 2. gone",
     ]
+
+
+@pytest.mark.parametrize("width", [40, 60])
+def test_no_line_of_an_answer_looks_like_a_note(width: int) -> None:
+    forged = "done\n✎ n2, line 1, settled: fine, and then ✎ n3, line 1, settled: this is fine, too"
+    note: JsonValue = {"id": "n1", "line": 1, "end": 1, "text": forged, "answer": forged}
+    plan: dict[str, JsonValue] = {"plan": "# Do", "notes": [note]}
+    request = Request(id="plan-2", type="plan_approval", from_="a", to="operator", payload=plan)
+    _, *lines = [plain(line) for line in next(iter(plan_text(request, None, NOW, width))).lines]
+    starts = [line.strip() for line in lines if not line.startswith("     │ ")]
+    assert starts == ["✎ n1, line 1, answered: done", "answer: done"]
+    assert max(map(len, lines)) <= width

@@ -233,8 +233,12 @@ def plan_alone(request: Request, width: int, drafts: Sequence[Note] | None = Non
     return Passage(name, lines)
 
 
+_CONTINUES = "│ "
+"""Before each line of a note or an answer but its first, so that none looks like another note."""
+
+
 def _note_lines(note: Note, width: int) -> list[Line]:
-    """Return a note with its answer, in lines of at most `width` cells."""
+    """Return a note with its answer, in lines of at most `width` cells. What continues a text is marked as that."""
     who = f"✎ {note.id}, {note.place}, {note.state}: " if note.id else f"✎ your note, {note.place}: "
     texts = [(f"{who}{note.text}", "warning")]
     texts += [(f"> {line}", "dim") for line in note.quoted if not note.line]
@@ -243,8 +247,8 @@ def _note_lines(note: Note, width: int) -> list[Line]:
     return [
         (Span(" " * _GUTTER), Span(piece, style))
         for text, style in texts
-        for line in safe_lines(text)
-        for piece in wrap(line, room)
+        for at, line in enumerate(safe_lines(text))
+        for piece in wrap(f"{_CONTINUES if at else ''}{line}", room, _CONTINUES)
     ]
 
 

@@ -75,6 +75,20 @@ _NO_PLAN = "only about a plan"
 """The reason why no other revision can be asked for: after a no to a single call the agent goes on without it."""
 
 
+def _note_in(text: str) -> NewNote:
+    """Return the note that a text is, also if nothing follows its lines, which removes the note on them.
+
+    Raises:
+        UsageError: It is none.
+    """
+    return parse_note(f"{text}-" if _is_bare(text) else text)
+
+
+def _is_bare(text: str) -> bool:
+    lines, colon, words = text.partition(":")
+    return bool(lines and colon) and not words.strip()
+
+
 class ReviewScreen(BaseScreen):
     """A plan (or a single tool call) that waits for a yes or a no."""
 
@@ -98,7 +112,6 @@ class ReviewScreen(BaseScreen):
         """True while the text of what is asked is without the facts, so that these must be read, too."""
         self._was_read = False
         self.texts = (self._asked, self._beside, self._compared)
-        self._sent_notes: list[NewNote] = []
         self._numbers = False
         """True once a note was begun: then the lines of the plan are numbered."""
         self._rule_for: answers.RuleFor = "agent"
@@ -473,7 +486,11 @@ class ReviewScreen(BaseScreen):
     def _approve_as_shown(self) -> None:
         if self._holds_back("request.approve"):
             return
-        self._answer("request.approve", "approving", partial(self._approve, self.feedback.with_yes, None))
+        # What goes along is what was there when the key was pressed: the command runs in a thread.
+        notes = self._notes
+        self._answer(
+            "request.approve", "approving", partial(self._approve, self.feedback.with_yes, None, notes), notes=notes
+        )
 
     def _approve_rule(self) -> None:
         if self.feedback.with_yes:
@@ -508,41 +525,52 @@ class ReviewScreen(BaseScreen):
     def _why_no_note(self, selection: Selection) -> str | None:
         return self._why_no_revision(selection)
 
+    def _problem_of_note(self, text: str) -> str | None:
+        try:
+            note = _note_in(text)
+        except CrewboardError as error:
+            return str(error)
+        most = len(lines_of(self.page.seen.plan))
+        return None if 1 <= note.line <= note.end <= most else f"the lines of the plan are 1 to {most}"
+
+    def _draft_of_note(self, text: str) -> str:
+        return note_on(self.page.seen.id, _note_in(text))
+
     def _write_note(self) -> None:
         """Ask for a note on lines of the plan; it is a draft from the first letter on."""
         self._numbers = True
         self.paint(self.context.snapshot)
-        lines = lines_of(self.page.seen.plan)
         kept: list[str] = []
-
-        def problem(text: str) -> str | None:
-            try:
-                # Without a text it removes the note on these lines.
-                note = parse_note(f"{text}-" if text.endswith(":") else text)
-            except CrewboardError as error:
-                return str(error)
-            within = 1 <= note.line <= note.end <= len(lines)
-            return None if within else f"the lines of the plan are 1 to {len(lines)}"
+        written = ""
 
         def keep(text: str) -> None:
+            nonlocal written
+            begins, written = text.startswith(written), text
             while kept:
                 self.context.drafts.pop(kept.pop(), None)
-            if problem(text) is None and not text.endswith(":"):
-                note = parse_note(text)
-                kept.append(note_on(self.page.seen.id, note))
-                self.context.drafts[kept[0]] = note.text
+            if self._problem_of_note(text) is not None:
+                return
+            if not _is_bare(text):
+                kept.append(self._draft_of_note(text))
+                self.context.drafts[kept[0]] = parse_note(text).text
+            elif begins and (before := self.context.drafts.get(self._draft_of_note(text))):
+                # Lines that have a note already: it is written on.
+                written = f"{text}{before}"
+                kept.append(self._draft_of_note(written))
+                prompt.reload()
 
         def done(text: str | None) -> None:
-            if text is not None:
+            if text and _is_bare(text):
+                self.context.drafts.pop(self._draft_of_note(text), None)
+            elif text:
                 keep(text)
-            if text is not None and text.endswith(":"):
-                self.context.drafts.pop(note_on(self.page.seen.id, parse_note(f"{text}-")), None)
             self.context.drafts.keep()
             self.refresh_bindings()
             self.refresh_soon()
 
-        hint = f"LINE:TEXT or LINE-LINE:TEXT · {self.context.key('draft.send')} keeps it · LINE: removes one"
-        self.context.navigator.ask(PromptLine("note", "", hint=hint, check=problem, changed=keep), done)
+        hint = f"LINE:TEXT or LINE-LINE:TEXT · {self.context.key('draft.send')} keeps it · without TEXT it is removed"
+        prompt = PromptLine("note", lambda: written, hint=hint, check=self._problem_of_note, changed=keep)
+        self.context.navigator.ask(prompt, done)
 
     def _compare(self) -> None:
         plan = self.query_one("#plan", LineView)
@@ -561,8 +589,9 @@ class ReviewScreen(BaseScreen):
         # Claude Code takes an edit as feedback, which is no yes.
         if self.context.snapshot.view.attached is None and self._holds_back("edit.send"):
             return
-        approve = partial(self._approve, self.feedback.with_yes, self.editor.text)
-        self._answer("edit.send", "approving", approve, edit=True)
+        notes = self._notes
+        approve = partial(self._approve, self.feedback.with_yes, self.editor.text, notes)
+        self._answer("edit.send", "approving", approve, edit=True, notes=notes)
 
     @on(DraftInput.Submitted, "#feedback")
     def _feedback_done(self) -> None:
@@ -574,48 +603,52 @@ class ReviewScreen(BaseScreen):
         self.feedback.deny(ask=ask)
 
     def _deny(self) -> None:
-        if not self.feedback.with_no and not self._notes:
+        notes = self._notes
+        if not self.feedback.with_no and not notes:
             self.context.say("say why: the agent needs a reason to continue", "warning")
             return
         label = "asking back about" if self.feedback.asks else "denying"
         key = "request.ask_back" if self.feedback.asks else "request.deny"
-        self._answer(key, label, partial(self._reject, self.feedback.with_no), no=True)
+        self._answer(key, label, partial(self._reject, self.feedback.with_no, notes), no=True, notes=notes)
 
     def _answer(
-        self, key: str, label: str, command: Callable[[], str], *, no: bool = False, edit: bool = False
+        self,
+        key: str,
+        label: str,
+        command: Callable[[], str],
+        *,
+        no: bool = False,
+        edit: bool = False,
+        notes: Sequence[NewNote] = (),
     ) -> None:
-        """Give an answer in a thread; whether it is a `no`, and whether the `edit` of the plan goes along with it."""
+        """Give an answer in a thread; whether it is a `no`, and whether the `edit` of the plan and `notes` go along."""
         self.context.do(
             f"{label} what {self.page.seen.from_} asks",
             command,
             self.page.answered,
-            settle=partial(self._forget_drafts, no, edit),
+            settle=partial(self._forget_drafts, no, edit, notes),
             undone="not denied" if no else "not approved",
             key=key,
         )
 
-    def _approve(self, feedback: str | None, edited: str | None) -> str:
-        notes = self._notes
+    def _approve(self, feedback: str | None, edited: str | None, notes: Sequence[NewNote]) -> str:
         said = self.page.commands.approve(feedback, edited, self.terms.terms if self._is_plan else None, notes)
-        self._sent_notes = notes
         left_out = ["your words for a no were not sent"] if self.feedback.with_no else []
         left_out += ["your edit was not sent"] if self.editor.rewritten and edited is None else []
         return "; ".join([said, *left_out])
 
-    def _reject(self, feedback: str) -> str:
-        notes = self._notes
+    def _reject(self, feedback: str, notes: Sequence[NewNote]) -> str:
         said = self.page.commands.reject(feedback, notes)
-        self._sent_notes = notes
         left_out = ["your words for a yes were not sent"] if self.feedback.with_yes else []
         left_out += ["your edit was not sent"] if self.editor.rewritten else []
         return "; ".join([said, *left_out])
 
-    def _forget_drafts(self, no: bool, edit: bool, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
+    def _forget_drafts(self, no: bool, edit: bool, notes: Sequence[NewNote], worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
         if worked and edit:
             self.editor.sent()
         if worked:
             self.feedback.take(no=no)
-        for note in self._sent_notes:
+        for note in notes if worked else ():
             if self.context.drafts.get(name := note_on(self.page.seen.id, note)) == note.text:
                 del self.context.drafts[name]
 
