@@ -331,7 +331,7 @@ MUTANTS = (
     ),
     Mutant(
         "a message behind half a line is found",
-        replaced(mailbox, "_recover_message", lambda line: None),
+        replaced(mailbox, "_recover_message", lambda *_: None),
         interleaving(interleavings.foreign_behind_half_a_line),
     ),
     Mutant(

@@ -352,9 +352,9 @@ async def test_a_tick_draws_only_the_rows_that_can_be_seen(empty: Frozen, monkey
     drawn: list[str] = []
     row = Layout.row
 
-    def counted(layout: Layout, agent: AgentView, now: float, *, marked: bool) -> Line:
+    def counted(layout: Layout, agent: AgentView, now: float, *, marked: bool, lane: Line = ()) -> Line:
         drawn.append(agent.name)
-        return row(layout, agent, now, marked=marked)
+        return row(layout, agent, now, marked=marked, lane=lane)
 
     async with opened(empty, 80, 24) as stage:
         await stage.sees("agent00")

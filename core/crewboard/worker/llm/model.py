@@ -100,8 +100,8 @@ _OF_ACCOUNT = re.compile(
     "|insufficient_quota|exceeded your current quota|budget has been exceeded|budget_exceeded",
     re.IGNORECASE,
 )
-"""Words for an account without credit, or at a limit of spending, of the API, of OpenAI behind a gateway, and of LiteLLM
-for a key. The API sends both as `invalid_request_error`, or as `billing_error` with 402."""
+"""Words for an account without credit, or at a limit of spending, of the API, of OpenAI behind a gateway, and of a key
+of LiteLLM. The API sends both as `invalid_request_error`, or as `billing_error` with 402."""
 _MODERATED = re.compile(r"\bflagged\b|\bmoderation\b", re.IGNORECASE)
 """Words of a 403 that is about the input, as OpenRouter sends it."""
 _REGAIN = re.compile(r"regain access on (\d{4}-\d\d-\d\d) at (\d\d:\d\d) UTC")
@@ -1049,7 +1049,10 @@ def _judge_status(status: int, body: object, wait: float = 0, otherwise: str = "
     """
     said = body.get("error", body) if isinstance(body, dict) else body
     said = said if isinstance(said, dict) else {"message": said if isinstance(said, str) else ""}
-    kind, text = str(said.get("type") or "error").replace("None", "error"), str(said.get("message") or said.get("msg") or "")
+    kind, text = (
+        str(said.get("type") or "error").replace("None", "error"),
+        str(said.get("message") or said.get("msg") or ""),
+    )
     in_stream = status == _OK
     if in_stream:
         code = said.get("code")
