@@ -87,7 +87,12 @@ def test_the_wheel_alone_shows_its_demo(tmp_path: Path) -> None:
     scratch.mkdir()
     home.mkdir()
     environment = clean_environment(
-        HOME=str(home), TMPDIR=str(scratch), TERM="xterm-256color", LANG="C.UTF-8", PATH=f"{installed}/bin:{os.defpath}"
+        HOME=str(home),
+        TMPDIR=str(scratch),
+        TERM="xterm-256color",
+        LANG="C.UTF-8",
+        PATH=f"{installed}/bin:{os.defpath}",
+        PYTHONFAULTHANDLER="1",
     )
     screen = Screen(80, 24)
     stream = pyte.ByteStream(screen)

@@ -2,6 +2,8 @@
 
 import json
 import random
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -222,3 +224,41 @@ def test_an_event_is_read_by_its_kind() -> None:
     for damaged in (b"{}", b'{"kind": "other"}', b'{"kind": ["reply"]}', b"[]", line[:-2], b'{"kind": "reply"}'):
         with pytest.raises(BadDataError):
             codec.decode_event(damaged)
+
+
+READERS = """
+import sys, threading
+import msgspec
+from typing import Optional, Union
+from crewboard.records.base import convert, decoder
+
+class Part0(msgspec.Struct):
+    number: "Optional[int]" = 0
+
+for at in range(1, 30):
+    exec(
+        f"class Part{at}(msgspec.Struct):\\n"
+        f"    one: 'Optional[Part{at - 1}]' = None\\n"
+        f"    many: 'dict[str, Optional[Part{at - 1}]]' = {{}}\\n"
+        f"    others: 'list[Union[int, str, None]]' = []\\n"
+    )
+
+sys.setswitchinterval(1e-6)
+start, last = threading.Barrier(8), Part29
+
+def read(reads):
+    start.wait()
+    reads()
+
+pairs = [lambda: decoder(last).decode(b'{"one": {"many": {}}}'), lambda: convert({"one": {"many": {}}}, last)] * 4
+threads = [threading.Thread(target=read, args=(each,)) for each in pairs]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+"""
+
+
+def test_threads_that_read_a_type_first_at_the_same_time_do_not_end_the_process() -> None:
+    ended = subprocess.run([sys.executable, "-I", "-c", READERS], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

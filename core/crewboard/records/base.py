@@ -5,6 +5,7 @@ import re
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from threading import RLock
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -77,6 +78,22 @@ class Record(msgspec.Struct, dict=True, forbid_unknown_fields=True):
 
 R = TypeVar("R")
 
+_BUILDING = RLock()
+_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def decoder(model: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401  a type or a union
+    """Return the decoder of a type. It is made once, and by one thread at a time.
+
+    msgspec 0.22 keeps what it knows of a class before that is complete. A second thread that meets it then reads
+    through a null pointer, and the process ends.
+    """
+    found = _DECODERS.get(model)
+    if found is None:
+        with _BUILDING:
+            found = _DECODERS[model] = msgspec.json.Decoder(model)
+    return found
+
 
 def convert(value: Any, model: type[R]) -> R:  # noqa: ANN401  any JSON value
     """Return a JSON value as a record of the type `model`. Numbers may be texts, and unknown fields are kept.
@@ -89,6 +106,7 @@ def convert(value: Any, model: type[R]) -> R:  # noqa: ANN401  any JSON value
     known = _split(value, hint, (), unknown)
     # msgspec examines a union anew at each call, a class once.
     exact: Any = _shape(hint).choose(value) or hint
+    decoder(exact)
     made: R = msgspec.convert(known, exact, strict=False)
     for path, fields in unknown:
         record: Any = made

@@ -9,13 +9,12 @@ call refuses is looked at again without haste: it says what is wrong, and keeps 
 
 import json
 import math
-from functools import cache
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
 from crewboard.errors import BadDataError
-from crewboard.records.base import Record, convert, describe_invalid
+from crewboard.records.base import Record, convert, decoder, describe_invalid
 from crewboard.records.events import Event, ToolResult
 
 R = TypeVar("R", bound=Record)
@@ -64,7 +63,7 @@ def decode(data: bytes, model: type[R]) -> R:
     Raises:
         BadDataError: It is not valid JSON or does not fit the model; the message names the field.
     """
-    record: R = _decode(data, _decoder(model), model)
+    record: R = _decode(data, decoder(model), model)
     return record
 
 
@@ -86,17 +85,12 @@ def decode_event(data: bytes) -> Event:
     return event
 
 
-_EVENTS = msgspec.json.Decoder(Event)
-
-
-@cache
-def _decoder(model: type[Record]) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(model)
+_EVENTS = decoder(Event)
 
 
 def prepare(model: type[Record] = Record) -> None:
     """Build what the first reading and writing of each type of record would build."""
-    _decoder(model)
+    decoder(model)
     model.prepare()
     for each in model.__subclasses__():
         prepare(each)

@@ -23,6 +23,7 @@ from msgspec import Struct
 from psycopg import conninfo
 
 from crewboard.errors import BadDataError, LostLeaseError, StorageError, UsageError
+from crewboard.records.base import decoder
 from crewboard.store import files
 from crewboard.store.interface import Held, Listener, T, Version
 from crewboard.store.postgres_glance import Copy, copy_of
@@ -364,7 +365,7 @@ def _split(name: str) -> tuple[str, str]:
 def _ident(line: bytes) -> str | None:
     """Return the `id` of the object on a line, None if it has none."""
     try:
-        found = msgspec.json.decode(line, type=_Identified).id
+        found = decoder(_Identified).decode(line).id
     except (msgspec.DecodeError, RecursionError):
         return None
     return found if isinstance(found, str) else None
