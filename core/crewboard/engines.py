@@ -102,7 +102,7 @@ KNOWN = {
 _ANY = KnownEngine(
     name="acp",
     title="another engine",
-    # Some go on to replay behind their answer: that would be taken for the next turn, and letters be missed in it.
+    # Some go on to replay behind their answer: that would be taken for the next turn, and mail be missed in it.
     loads=False,
     needs_network=False,
     lacks=(

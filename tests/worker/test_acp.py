@@ -27,6 +27,7 @@ from crewboard.worker.acp import (
     Said,
     Steps,
     Update,
+    read_call,
 )
 from tests.worker.replayed_engine import starts
 
@@ -358,3 +359,10 @@ def test_no_line_keeps_a_later_one_from_being_read(lines: list[bytes]) -> None:
         assert heard[-1] == Said("text", "still here")
 
     asyncio.run(check())
+
+
+def test_a_call_on_several_files_is_none_on_the_first_alone() -> None:
+    files = [{"type": "diff", "path": path, "oldText": "", "newText": "x"} for path in ("/a", "/b")]
+    call = read_call({"toolCallId": "c1", "kind": "edit", "content": files, "rawInput": {"file_path": "/a"}})
+    assert call is not None
+    assert (call.kind, call.diff, call.input) == ("edit_files", None, {"files": files})

@@ -207,6 +207,19 @@ def test_an_engine_starts_again_to_carry_out_the_plan_as_edited(crew: Crew, *, p
     assert "Second." in told(crew, "e")
 
 
+@pytest.mark.usefixtures("known")
+def test_a_later_plan_that_is_rejected_closes_the_project_again(crew: Crew) -> None:
+    prompt = "[[plan First.; plan Second.; force a.txt late; say done]]"
+    assignment = spawn(crew, "e", prompt, engine="claude", network=True, plan=True)
+    answers.approve(crew.team, crew.pending("plan_approval").id)
+    eventually(lambda: len(of(crew, "e", EngineSession)) == 2, "the start with the project open")
+    second = crew.pending("plan_approval")
+    assert second.payload["plan"] == "Second."
+    answers.reject(crew.team, second.id, "no")
+    crew.answer(assignment)
+    assert not (crew.root / "a.txt").exists()
+
+
 def test_no_link_in_an_engines_home_is_followed_to_lay_the_login(tmp_path: Path) -> None:
     outside, engine_home = tmp_path / "outside", tmp_path / "home"
     outside.mkdir()

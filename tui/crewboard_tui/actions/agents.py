@@ -7,18 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from crewboard import (
-    LEAD,
-    AgentView,
-    HireOptions,
-    Need,
-    Request,
-    Team,
-    TeamView,
-    TryLaterError,
-    models,
-    pricing,
-)
+from crewboard import LEAD, AgentView, HireOptions, Need, Request, Team, TeamView, TryLaterError, models, pricing
 from crewboard.commands.context import command_for
 from crewboard.operations import OPERATIONS, Operation
 from crewboard.readmodel.needs import to_acknowledge
@@ -234,7 +223,7 @@ class AgentActions:
 
             engine = engines.named(spec.engine)
         # With an engine, the model is its name.
-        model = spec.model or None if engine is None else None
+        model = None if engine is not None else spec.model or None
         again = hire.Hire(agent.name, spec.type, spec.prompt, role=spec.role, model=model, flags=flags, engine=engine)
         run = hire.spawn(self._context.team, again).run
         waits = hosts.queued(self._context.team, agent.name, run)

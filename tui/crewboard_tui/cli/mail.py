@@ -401,17 +401,16 @@ def _call(request: Request) -> Iterator[tuple[str, str]]:
         yield "diff", diff_as_run(str(diff))
 
 
+_notes = click.option(
+    "--note", "notes", type=common.text, multiple=True, metavar="LINE:TEXT",
+    help="Note on a line of the plan, or on LINE-LINE; repeatable.",
+)  # fmt: skip
+
+
 @click.command()
 @common.request_id
 @click.option("--feedback", type=common.text, help="Comment that goes with the approval.")
-@click.option(
-    "--note",
-    "notes",
-    type=common.text,
-    multiple=True,
-    metavar="LINE:TEXT",
-    help="Note on a line of the plan, or on LINE-LINE; repeatable.",
-)
+@_notes
 @click.option("--sha256", help="SHA-256 of what you reviewed, or its first 16 digits; refused if the request changed.")
 @click.option("--edited-file", metavar="F", help="Approve this edited plan instead; `-` is standard input.")
 @click.option("--rule", is_flag=True, help="Also approve later calls that the rule covers; see `crewboard rules`.")
@@ -536,14 +535,7 @@ _MOST_DIGITS = 4
 @click.command()
 @common.request_id
 @click.option("--feedback", type=common.text, help="Reason; the agent revises its plan accordingly.")
-@click.option(
-    "--note",
-    "notes",
-    type=common.text,
-    multiple=True,
-    metavar="LINE:TEXT",
-    help="Note on a line of the plan, or on LINE-LINE; repeatable.",
-)
+@_notes
 @click.option("--sha256", help="SHA-256 of what you reviewed, or its first 16 digits; refused if the request changed.")
 @as_json
 @click.pass_obj

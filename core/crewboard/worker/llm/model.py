@@ -1049,10 +1049,9 @@ def _judge_status(status: int, body: object, wait: float = 0, otherwise: str = "
     """
     said = body.get("error", body) if isinstance(body, dict) else body
     said = said if isinstance(said, dict) else {"message": said if isinstance(said, str) else ""}
-    kind, text = (
-        str(said.get("type") or "error").replace("None", "error"),
-        str(said.get("message") or said.get("msg") or ""),
-    )
+    kind, text = str(said.get("type") or "error"), str(said.get("message") or said.get("msg") or "")
+    # LiteLLM writes the word.
+    kind = "error" if kind == "None" else kind
     in_stream = status == _OK
     if in_stream:
         code = said.get("code")
