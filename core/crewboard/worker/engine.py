@@ -347,7 +347,10 @@ class EngineLife(Life):
     async def _steer(self, engine: Engine) -> None:
         """Send new mail into the turn in progress."""
         run_state = self._run_state
-        if not engine.steers or self._interrupts.paused or self._turn.sent or not inbox.take_in(run_state):
+        # An interrupt ends the turn, so it is not sent into it.
+        if not engine.steers or self._interrupts.paused or self._turn.sent or self._interrupts.pending_interrupts():
+            return
+        if not inbox.take_in(run_state):
             return
         texts = run_state.conversation.untaken
         run_state.append(Offered(ts=run_state.now(), texts=list(texts)))
