@@ -1,7 +1,8 @@
 """An engine that follows scripts, and speaks the Agent Client Protocol as strictly as the real ones.
 
 Its model does what stands between `[[` and `]]` in what it is told, step by step: `say TEXT`, `think TEXT`, `write FILE
-TEXT` and `run COMMAND`, which ask first, `force FILE TEXT`, which does not, `plan TEXT`, `wait NAME`, `odd`, `die`.
+TEXT` and `run COMMAND`, which ask first, `force FILE TEXT`, which does not, `plan TEXT`, `insist TEXT`, a plan whose
+rejection ends no turn, `wait NAME`, `odd`, `die`.
 Without a step that is left it says "ok". In its home it keeps sessions, and in `model.jsonl` what its model was told
 for the first time: an independent witness. At the point NAME of `--hold NAME`, and of a step `wait NAME`, it writes
 the file `at-NAME` and waits for the file `go-NAME`.
@@ -245,11 +246,12 @@ class FakeEngine:
                 break
             did = True
             verb, _, rest = step.partition(" ")
-            if verb == "plan":
+            asks_for_plan = verb in ("plan", "insist")
+            if asks_for_plan:
                 # Told of the decision, a model does not ask again, also if it was ended before it got an answer.
                 self.store("done")
             went_on = getattr(self, f"do_{verb}")(rest)
-            if verb != "plan":
+            if not asks_for_plan:
                 self.store("done")
             if not went_on:
                 return "cancelled" if self.options.cancels else "end_turn"
@@ -359,6 +361,10 @@ class FakeEngine:
             return False
         self.mode = "default"
         self.update("tool_call_update", toolCallId=ident, status="completed")
+        return True
+
+    def do_insist(self, plan: str) -> bool:
+        self.do_plan(plan)
         return True
 
     def permitted(self, call: dict[str, Any]) -> bool:

@@ -209,7 +209,7 @@ def test_an_engine_starts_again_to_carry_out_the_plan_as_edited(crew: Crew, *, p
 
 @pytest.mark.usefixtures("known")
 def test_a_later_plan_that_is_rejected_closes_the_project_again(crew: Crew) -> None:
-    prompt = "[[plan First.; plan Second.; force a.txt late; say done]]"
+    prompt = "[[plan First.; insist Second.; force a.txt late; say done]]"
     assignment = spawn(crew, "e", prompt, engine="claude", network=True, plan=True)
     answers.approve(crew.team, crew.pending("plan_approval").id)
     eventually(lambda: len(of(crew, "e", EngineSession)) == 2, "the start with the project open")
