@@ -1,6 +1,7 @@
 """Removing the folders of ended runs, whatever their commands left there."""
 
 import fcntl
+import math
 import os
 import socket
 from collections.abc import Callable
@@ -21,6 +22,12 @@ DEEPER_THAN_A_PATH = 1_500
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(scratch, "_place", lambda: tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let removal take its time: on a busy disk, 1,500 folders take longer than a sweep may."""
+    monkeypatch.setattr(scratch, "REMOVAL_TIMEOUT", math.inf)
 
 
 def left_by_a_killed_worker(place: Path) -> Path:
@@ -51,12 +58,14 @@ def without_powers(work: Callable[[], None]) -> None:
     landlock._in_thread(begin)
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_a_tree_too_deep_to_recurse_into_is_removed(place: Path) -> None:
     nest(left_by_a_killed_worker(place), DEEPER_THAN_A_PATH)
     scratch.sweep()
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_the_own_folder_goes_however_deep_it_is(place: Path) -> None:
     made = scratch.Scratch.make()
     nest(made.path, DEEPER_THAN_A_PATH)
