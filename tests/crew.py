@@ -26,7 +26,7 @@ from tests.model import ModelServer
 
 T = TypeVar("T")
 
-WAIT_TIMEOUT = 30.0
+WAIT_TIMEOUT = 60.0
 """Seconds after which a condition counts as failed, on a busy machine with two cores."""
 
 

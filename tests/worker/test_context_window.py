@@ -193,7 +193,7 @@ def test_work_survives_many_summaries_and_a_kill_during_one(shared_crew_on: Make
     crew.kill(name)
     crew.wait_for(name, "crashed")
     hire.resume(crew.team, name)
-    assert crew.answer(hired).text == "the end"
+    assert crew.answer(hired, 3 * turns).text == "the end"
     events = crew.events(name)
     replies = [event for event in events if isinstance(event, Reply)]
     assert len(replies) == turns + 1, "nothing was asked for twice"
