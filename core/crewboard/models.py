@@ -254,6 +254,38 @@ _WINDOW_IN_TEXT = (
 )
 
 
+_NO_TOOLS = re.compile(
+    r"(?:not|n't|cannot)(?: yet)? (?:support|use|call)\b.{0,30}\b(?:tools?\b(?! types?)|tool.calls|functions?.call)"
+    r"|\b(?:tools|tool.(?:use|calls|calling)|functions?.calling)\b.{0,30}\b(?:not|n't)(?: yet)? (?:be )?supported"
+    r"|no endpoints found that support tool",
+    re.IGNORECASE,
+)
+"""Words for a model that cannot call tools: of Ollama, LiteLLM, Groq, OpenRouter."""
+_SET_UP = (
+    (
+        re.compile(r"--enable-auto-tool-choice|--tool-call-parser"),
+        "start vLLM with `--enable-auto-tool-choice --tool-call-parser PARSER`; its documents name that of a model",
+    ),
+    (re.compile(r"requires? --jinja"), "start llama-server with `--jinja`"),
+    (
+        re.compile(r"\bno models? (?:is |are )?loaded|\bmodel (?:is |was |has )?(?:been )?unloaded", re.IGNORECASE),
+        "load the model on its server (LM Studio: `lms load`), then try again",
+    ),
+    (_NO_TOOLS, "agents work by calling tools: use a model that can, with `--model`"),
+)
+"""Words of refusals that the same request meets each time, and what helps."""
+
+
+def lacks_tools(text: str) -> bool:
+    """Return True if a server's error says that a model cannot call tools."""
+    return _NO_TOOLS.search(text) is not None
+
+
+def remedy(text: str) -> str | None:
+    """Return what helps against a server's error, on the server or with another model; None if that is not known."""
+    return next((helps for words, helps in _SET_UP if words.search(text)), None)
+
+
 def is_too_long(text: str) -> bool:
     """Return True if a server's error says that a request exceeds the window."""
     if any(said in text.lower() for said in _TOO_LONG):

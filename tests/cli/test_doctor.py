@@ -290,6 +290,10 @@ FAILURES = {
     "page": (Raw(PAGE, 200, "text/html"), "this address serves a web page, no API: check ANTHROPIC_BASE_URL"),
     "gateway": (Raw(PAGE, 502, "text/html"), "502 error: a web page → the server is down or busy"),
     "busy": (as_json({"error": {"type": "rate_limit_error", "message": "m"}}, 429), "takes no more calls for now"),
+    "tools": (
+        as_json({"error": {"message": "m does not support tools"}}, 400),
+        "support tools → agents work by calling",
+    ),
     "other": (as_json({"hello": 1}), "this is no reply of the Messages API: check ANTHROPIC_BASE_URL"),
 }
 

@@ -12,11 +12,13 @@ import pytest
 from crewboard import endpoint
 from crewboard.commands import hire as hiring
 from crewboard.commands import messages, stop
+from crewboard.commands.context import CommandLine
 from crewboard.protocol import cooldown
 from crewboard.records.events import BrokenReply, Intake, Reply, RunStarted, ToolResult
 from crewboard.records.messages import RETRY
 from crewboard.store.layout import TeamDirectory
 from crewboard.worker.interrupts import Interrupts
+from crewboard_tui.cli.answers import answers
 from tests.crash.scenarios import hire, worker
 from tests.crew import Crew, eventually
 from tests.raw import Raw, RawServer, as_json, sse
@@ -569,6 +571,42 @@ def test_a_403_is_of_credentials_only_before_the_server_took_any(
         crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
         answer = crew.run(f"barred{code}{len(answers)}", "explore", "go")
     assert (answer.code, str(answer.error).startswith(f"the API refused the {what} (403)")) == (code, True)
+
+
+def said_no(words: str, status: int = 400) -> Raw:
+    return as_json({"type": "error", "error": {"type": "invalid_request_error", "message": words}}, status)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "helps", "other_model"),
+    [
+        ("registry.ollama.ai/library/gemma3 does not support tools", 400, "use a model that can", True),
+        ("`tool calling` is not supported with this model", 400, "use a model that can", True),
+        ("No endpoints found that support tool use.", 404, "use a model that can", True),
+        ("Model unloaded.", 400, "load the model on its server", False),
+        ("No models loaded. Please load one.", 404, "load the model on its server", False),
+        (
+            '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', 400,
+            "start vLLM with `--enable-auto-tool-choice --tool-call-parser PARSER`", False,
+        ),
+        ("tools param requires --jinja flag", 500, "start llama-server with `--jinja`", False),
+    ],
+)  # fmt: skip
+def test_a_refusal_that_lasts_says_what_helps(
+    shared_crew_on: Make, words: str, status: int, helps: str, *, other_model: bool
+) -> None:
+    name = f"helpless{len(words)}"
+    with RawServer(said_no(words, status)) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        answer = crew.run(name, "explore", "go")
+        crew.wait_for(name, "idle")
+        (need,) = [each for each in crew.view().needs if each.agent == name]
+    for said in (str(answer.error), need.summary):
+        assert words.rstrip(".") in said
+        assert said.count(helps) == 1
+    assert len(server.requests) == (3 if status == 500 else 1)
+    assert (need.refused_by is not None) == other_model
+    assert any(f" resume {name} --model" in how for _, how in answers(need, CommandLine())) == other_model
 
 
 REFUSED = as_json({"error": {"type": "invalid_request_error", "message": "no such luck"}}, 400)

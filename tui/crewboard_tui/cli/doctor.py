@@ -403,8 +403,9 @@ def called(root: Path, environment: Mapping[str, str], names: Sequence[str]) -> 
             continue
         checks.append(_window(name, found))
         if found["error"] is not None:
-            remedy = _remedy(found, environment)
-            checks.append(Answer("call", "bad", f"{name}: {found['error']}", remedy, status=found["status"] or 0))
+            remedy = models.remedy(found["error"]) or _remedy(found, environment)
+            said = found["error"].removesuffix(f"; {remedy}")
+            checks.append(Answer("call", "bad", f"{name}: {said}", remedy, status=found["status"] or 0))
             continue
         used = convert(found["usage"], Tokens)
         cost = prices.cost(name, used) if prices is not None else None

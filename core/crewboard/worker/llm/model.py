@@ -193,7 +193,8 @@ class ModelError(Exception):
     """The call cannot succeed. `code` is the exit code for the reason."""
 
     def __init__(self, text: str, code: ExitCode) -> None:
-        super().__init__(text)
+        helps = models.remedy(text)
+        super().__init__(text if helps is None or helps in text else f"{text.rstrip('.')}; {helps}")
         self.code = code
 
 
@@ -213,7 +214,7 @@ class MaybeTooLongError(ModelError):
 
 
 class UnknownModelError(ModelError):
-    """The server does not have the model: each further call would fail as well."""
+    """The server does not have the model, or the model calls no tools: each further call would fail as well."""
 
 
 class MediaRefusedError(ModelError):
@@ -1155,7 +1156,7 @@ def _kind(status: int, text: str) -> type[ModelError]:
     """Return the error for a request that was refused, by which the loop knows what may help."""
     if status == _TOO_LARGE:
         return TooLongError
-    if status in _MAY_BE_UNKNOWN and _UNKNOWN_MODEL.search(text) is not None:
+    if status in _MAY_BE_UNKNOWN and (_UNKNOWN_MODEL.search(text) is not None or models.lacks_tools(text)):
         return UnknownModelError
     if _DEFERRED_TOOLS.search(text) is not None:
         return DeferredToolsError
