@@ -9,8 +9,9 @@ from crewboard.commands import answers, control, hire, hosts, stop
 from crewboard.commands.context import Team
 from crewboard.errors import LimitError, TryLaterError, UsageError
 from crewboard.offline.reply import Reply
+from crewboard.records.agents import Status
 from crewboard.records.events import ToolResult
-from crewboard.store import agents, leases, mailbox
+from crewboard.store import agents, json_records, leases, mailbox
 from crewboard.store.layout import TeamDirectory
 from tests.crew import Crew, eventually
 from tests.model import calls, says
@@ -116,6 +117,17 @@ def test_with_caps_explorers_run_one_after_the_other(crew_on: Make) -> None:
     assert [(text[-1], is_error) for text, is_error in reports(crew)] == [("a", False), ("b", False)]
 
 
+def test_where_one_may_work_an_explorer_works_while_its_agent_waits(crew_on: Make) -> None:
+    crew = crew_on({"ann": [BOTH, says("found")], EXPLORER: [ASKS, says("a"), says("b")], OTHER: [says("b")]})
+    answers.change_setting(crew.team.ensure(), "max_working", "1")
+    hired = crew.hire("ann", "code", "find it", unsafe_no_sandbox=True)
+    asked = crew.pending("question", EXPLORER)
+    assert crew.see("ann").state == "waiting"
+    answers.answer(crew.team, asked.id, "this")
+    assert crew.answer(hired).text == "found"
+    assert [(text[-1], is_error) for text, is_error in reports(crew)] == [("a", False), ("b", False)]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 def test_an_explorer_ends_with_its_agent(crew_on: Make, how: str) -> None:
@@ -186,6 +198,19 @@ def test_an_explorer_takes_no_place_beyond_the_cap(as_ann: Team, monkeypatch: py
     monkeypatch.setattr(leases, "is_held", lambda lease: lease == as_ann.directory.agent("ann").lease)
     with pytest.raises(TryLaterError, match="max_agents 1 reached"):
         hire.send_explorer(as_ann, "where?", "q1")
+
+
+def test_an_agent_that_waits_for_its_explorer_is_not_at_work(as_ann: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers.change_setting(Team(as_ann.directory), "max_working", "1")
+    both = [as_ann.directory.agent(name) for name in ("ann", "bob")]
+    for agent in both:
+        json_records.save(agent.status, Status(run=1, pid=1, state="working", since=0))
+    at_work = {agent.lease for agent in both}
+    monkeypatch.setattr(leases, "is_held", lambda lease: lease in at_work)
+    with pytest.raises(TryLaterError, match="max_working 1 reached"):
+        hire.send_explorer(as_ann, "where?", "q1")
+    at_work.discard(both[1].lease)
+    assert hire.send_explorer(as_ann, "where?", "q1").agent == EXPLORER
 
 
 def test_an_explorer_draws_on_its_agents_budget(as_ann: Team) -> None:

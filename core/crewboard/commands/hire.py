@@ -478,7 +478,7 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
         _check_engine(team, hire, kind, engine)
     _check_machine(team, kind, hire.flags, engine)
     if not hire.wait:
-        hosts.require_no_wait(team, hire.name, hire.flags)
+        hosts.require_no_wait(team, hire.name, hire.flags, waits_for_it=team.by if hire.is_explorer else None)
     if engine is None:
         model = choose_model(kind, hire.model, team.worker_environment, team.config, team.by)
         _check_price(team, hire, model)

@@ -263,8 +263,10 @@ def how_to_move(team: Team, name: str) -> str:
     return command_for(team, f"resume {name} --host {other}") if other is not None else ""
 
 
-def require_no_wait(team: Team, name: str, flags: HireOptions) -> None:
+def require_no_wait(team: Team, name: str, flags: HireOptions, *, waits_for_it: str | None = None) -> None:
     """Refuse a start that would have to wait, for a host or because of a cap.
+
+    The agent that `waits_for_it` is not at work meanwhile.
 
     Raises:
         TryLaterError: It would.
@@ -274,7 +276,8 @@ def require_no_wait(team: Team, name: str, flags: HireOptions) -> None:
     living = [each for each in team.config.names if leases.is_held(team.directory.agent(each).lease)]
     waiting = sum(not held.for_host for held in agents.held_starts(team.directory).held)
     config = team.config
-    reached = roster.cap_reached(config, roster.load_of(team.directory, living))
+    load = roster.load_of(team.directory, living)
+    reached = roster.cap_reached(config, load._replace(working=load.working - (waits_for_it in living)))
     reached = reached or (f"{waiting} others are queued" if waiting else None)
     if reached is None and hosts.exist(team.directory):
         needs = hosts.needs_of(flags.host, flags.needs)
