@@ -108,6 +108,8 @@ _PRIVATE_NAMES = (".localhost", ".local", ".lan", ".home", ".internal", ".home.a
 
 _SCHEME = re.compile(r"https?://", re.IGNORECASE)
 
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
 _MOST = 1_000_000
 """Bytes that are read of an answer."""
 
@@ -431,6 +433,17 @@ def _is_exempt(host: str, entry: str) -> bool:
         return False
 
 
+class RedirectedError(ValueError):
+    """The server sends a request elsewhere: to `url`, of a server at the address `base` if that has the same paths."""
+
+    def __init__(self, status: int, asked: str, path: str, url: str) -> None:
+        self.status = status
+        self.url = url.partition("?")[0]
+        base = self.url.removesuffix(path.partition("?")[0]).rstrip("/")
+        self.base = base if base not in (self.url, asked) else None
+        super().__init__(f"{asked} redirects to {self.url}")
+
+
 def get(environment: Mapping[str, str], path: str, timeout: float) -> tuple[int, Any]:
     """Return the status and the JSON of the server's answer to a GET; the JSON is None if the answer is none.
 
@@ -439,6 +452,7 @@ def get(environment: Mapping[str, str], path: str, timeout: float) -> tuple[int,
 
     Raises:
         OSError: The server does not answer.
+        RedirectedError: It sends the request elsewhere, which is not followed.
         ValueError: The address is none, or the answer is no HTTP.
     """
     # Imported here because few commands ask. The SDK would take a second to import.
@@ -468,6 +482,9 @@ def get(environment: Mapping[str, str], path: str, timeout: float) -> tuple[int,
             return answer.status, _json(answer.read(_MOST))
     except urllib.error.HTTPError as error:
         with error:
+            to = error.headers.get("location")
+            if to and error.code in _REDIRECTS:
+                raise RedirectedError(error.code, url, path, urllib.parse.urljoin(f"{url}{path}", to)) from error
             return error.code, _json(error.read(_MOST))
     except http.client.HTTPException as error:
         raise ValueError(f"the answer is no HTTP: {type(error).__name__}") from error

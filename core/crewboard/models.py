@@ -1,5 +1,6 @@
 """A model as servers and the project describe it: effort, thinking, images, PDF, the web, the size of its window."""
 
+import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -502,16 +503,26 @@ def require(
     if effort is None and thinking is None and not web and not paid:
         return
     can = ask(model, environment)
-    if can is None and paid and (known := without(model, environment)):
+    known: list[str] = []
+    if can is None and paid:
+        with contextlib.suppress(endpoint.RedirectedError):
+            known = without(model, environment)
+    if known:
         raise UsageError(f"there is no model {model}, or no longer; the API knows {', '.join(known)}")
     if (why := refusal(model, can, effort, thinking, web=web)) is not None:
         raise UsageError(why)
 
 
 def without(model: str, environment: Mapping[str, str]) -> list[str]:
-    """Return the models that a server lists if `model` is none of them; none if it is, or if that is unknown."""
+    """Return the models that a server lists if `model` is none of them; none if it is, or if that is unknown.
+
+    Raises:
+        RedirectedError: The server sends the question elsewhere.
+    """
     try:
         status, said = endpoint.get(environment, "/v1/models?limit=1000", ASK_TIMEOUT)
+    except endpoint.RedirectedError:
+        raise
     except (OSError, ValueError):
         return []
     names = listed(said) if status == _OK else []

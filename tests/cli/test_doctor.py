@@ -285,6 +285,18 @@ def test_doctor_asks_for_as_long_a_reply_as_an_agent(cli: Cli) -> None:
     assert [body["max_tokens"] for body in server.requests] == [4000]
 
 
+def test_doctor_says_where_an_address_redirects_to(cli: Cli) -> None:
+    elsewhere = Raw(b"", 301, location="http://127.0.0.1:9/v1/models?limit=1000")
+    with RawServer(as_json({}), pages={"/v1/models?limit=1000": elsewhere}) as server:
+        shell = cli.with_environment(ANTHROPIC_BASE_URL=server.url, ANTHROPIC_AUTH_TOKEN="local")
+        ran, tried = shell("doctor", "--json"), shell("doctor", "--try", "--model", "m", "--json")
+    for found, name in ((ran, "model"), (tried, "address")):
+        assert marks(found)[name] == "note"
+        said = f"{server.url} redirects to http://127.0.0.1:9/v1/models → set ANTHROPIC_BASE_URL to http://127.0.0.1:9"
+        assert said in detail(found, name)
+    assert "does not list its models (301)" in detail(tried, "models")
+
+
 PAGE = b"<html><body>Hello</body></html>"
 FAILURES = {
     "page": (Raw(PAGE, 200, "text/html"), "this address serves a web page, no API: check ANTHROPIC_BASE_URL"),

@@ -215,7 +215,9 @@ def test_a_question_carries_the_key_that_agents_send(server: HTTPServer) -> None
     given = {"ANTHROPIC_BASE_URL": f"http://127.0.0.1:{server.server_port}/", "HTTP_PROXY": "http://127.0.0.1:9"}
     both = {**given, "ANTHROPIC_API_KEY": "one", "ANTHROPIC_AUTH_TOKEN": "two", "ANTHROPIC_CUSTOM_HEADERS": "X-A: b"}
     assert endpoint.get(both, "/v1/models", 5) == (200, {"data": []})
-    assert endpoint.get(given, "/v1/away", 5)[0] == 302
+    with pytest.raises(endpoint.RedirectedError) as found:
+        endpoint.get(given, "/v1/away", 5)
+    assert (found.value.status, found.value.base) == (302, None), "it has another path there"
     one, other = server.seen  # type: ignore[attr-defined]
     assert (one["Authorization"], one["X-A"]) == ("Bearer one", "b")
     assert "Authorization" not in other

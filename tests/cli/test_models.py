@@ -10,18 +10,20 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from crewboard import agent_types, endpoint, local_servers, models, operations
-from crewboard.commands import hire, messages
+from crewboard.commands import answers, hire, messages
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
 from crewboard.offline.service import Fault
-from crewboard.records.agents import HELD_REPEATS
+from crewboard.records.agents import HELD_REPEATS, HireOptions
 from crewboard.records.team import Config, Member
 from crewboard.store import agents
+from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import hiring
 from tests.cli.shell import Cli, Inside
 from tests.crew import WAIT_TIMEOUT, Crew, eventually
 from tests.model import calls, listing, says
-from tests.raw import RawServer, as_json
+from tests.raw import Raw, RawServer, as_json
+from tests.worker.test_terms import add
 
 ANTHROPIC = {"ANTHROPIC_DEFAULT_HAIKU_MODEL": "small", "ANTHROPIC_DEFAULT_OPUS_MODEL": "large"}
 
@@ -109,6 +111,50 @@ def test_a_model_that_another_server_does_not_list_is_noted(cli: Cli) -> None:
         assert "does not list" not in other.err
         assert [one.err.count("`crewboard settings max_working 1`") for one in (hired, other)] == [1, 0]
         assert [shell("stop", name, "--now").code for name in ("a", "b")] == [0, 0]
+
+
+LISTED = "/v1/models?limit=1000"
+
+
+def test_a_hire_says_where_the_list_of_models_is_redirected(
+    directory: TeamDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add(directory, "a", "explore")
+    add(directory, "b", "explore")
+    with RawServer(pages={LISTED: Raw(b"", 301, location="http://127.0.0.1:9/gate/v1/models?key=k")}) as server:
+        here = {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_AUTH_TOKEN": "local"}
+        hiring.tell_of_model(Team(directory, environment=here), "a")
+        answers.change_setting(Team(directory), "server", server.url)
+        hiring.tell_of_model(Team(directory, environment={}), "a")
+    said = capsys.readouterr().err
+    moved = f"{server.url} redirects to http://127.0.0.1:9/gate/v1/models: "
+    assert f"{moved}set ANTHROPIC_BASE_URL to http://127.0.0.1:9/gate\n" in said
+    assert re.search(f"{moved}`crewboard .*settings server http://127.0.0.1:9/gate` uses that one\n", said)
+    assert "key=k" not in said
+
+
+def test_a_hire_says_which_server_it_waits_for(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hire, "_TOLD_AFTER", 0.0)
+    add(directory, "a", "explore")
+    told, held = list[str](), threading.Event()
+
+    def tell(text: str) -> None:
+        told.append(text)
+        held.set()
+
+    # It is silent until the user was told.
+    silent = Raw(b"", missing=9, held=held)
+    with RawServer(pages=dict.fromkeys((LISTED, "/v1/models/claude-haiku-5-5"), silent)) as server:
+        here = {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_AUTH_TOKEN": "local"}
+        team = Team(directory, environment=here, tell=tell)
+        hiring.tell_of_model(team, "a")
+        held.clear()
+        hire.require_model(team, "claude-haiku-5-5", HireOptions(effort="low"))
+    port = server.url.rpartition(":")[2]
+    assert told == [
+        f"asking 127.0.0.1:{port} for its models …",
+        f"asking 127.0.0.1:{port} what claude-haiku-5-5 can do …",
+    ]
 
 
 def test_a_spawn_says_until_when_it_waits(crew_on: Callable[..., Crew], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -260,6 +260,18 @@ def check_credentials(environment: Mapping[str, str]) -> None:
         raise CredentialsError(problem)
 
 
+def how_to_follow(team: Team, found: endpoint.RedirectedError) -> str:
+    """Return how agents of a team use the server that their own one redirects to."""
+    environment = team.worker_environment
+    variable = endpoint.url_variable(environment)
+    if found.base is None:
+        return f"the requests of agents may fail there: check {variable}"
+    # The setting of a team takes no address of a public network.
+    if endpoint.base_url(environment) != endpoint.base_url(team.environment) and endpoint.is_private(found.base):
+        return f"`{command_for(team, f'settings server {found.base}')}` uses that one"
+    return f"set {variable} to {found.base}"
+
+
 def _no_key(url: str) -> str:
     if endpoint.is_anthropic(url):
         return (

@@ -1,7 +1,9 @@
 """Hire agents, give them more work, and resume agents that ended."""
 
+import contextlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn
@@ -482,7 +484,7 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     if engine is None:
         model = choose_model(kind, hire.model, team.worker_environment, team.config, team.by)
         _check_price(team, hire, model)
-        models.require(model, hire.flags.effort, hire.flags.thinking, team.worker_environment, web=hire.flags.web)
+        require_model(team, model, hire.flags)
     else:
         model = engine.name
     prepared = _prepare_worktree(team, agent, hire, kind)
@@ -662,9 +664,27 @@ def resume(
     return spec.run
 
 
+_TOLD_AFTER = 1.0
+"""Seconds that a command may wait for a server before it says so."""
+
+
+@contextlib.contextmanager
+def telling(team: Team, text: str) -> Iterator[None]:
+    """Tell the user what the command waits for, if that takes longer than a moment."""
+    late = threading.Timer(_TOLD_AFTER, team.tell, [text])
+    late.daemon = True
+    late.start()
+    try:
+        yield
+    finally:
+        late.cancel()
+
+
 def require_model(team: Team, model: str, flags: HireOptions, *, web: bool = False) -> None:
     """Raise UsageError if a model does not take what an agent's hire options ask of it."""
-    models.require(model, flags.effort, flags.thinking, team.worker_environment, web=web or flags.web)
+    environment = team.worker_environment
+    with telling(team, f"asking {endpoint.host_and_port(endpoint.base_url(environment))} what {model} can do …"):
+        models.require(model, flags.effort, flags.thinking, environment, web=web or flags.web)
 
 
 def how_to_resume(team: Team, name: str) -> str:

@@ -42,7 +42,7 @@ from crewboard import engines as crewboard_engines
 from crewboard import local_servers as crewboard_local_servers
 from crewboard.attach import formats
 from crewboard.commands import hire
-from crewboard.commands.context import check_credentials, command_for
+from crewboard.commands.context import check_credentials, command_for, how_to_follow
 from crewboard.errors import how_to_install
 from crewboard.linux import mounts, process, programs
 from crewboard.readmodel import watcher as readmodel_watcher
@@ -275,7 +275,7 @@ def model(team: Team, *, offline: bool, has_hosts: bool = False) -> Check:
         what, _, remedy = str(error).partition(": ")
         return Check("model", "bad", what, remedy)
     url = endpoint.base_url(environment)
-    if endpoint.is_private(url) and (found := answer(environment, _LOOK_TIMEOUT)).mark != "ok":
+    if endpoint.is_private(url) and (found := answer(team, environment, _LOOK_TIMEOUT)).mark != "ok":
         return Check("model", found.mark, found.detail, found.remedy)
     shadowed = endpoint.shadowed_key(environment)
     key = "no key" if _is_set_by_team(team) else endpoint.credential(environment)
@@ -291,7 +291,7 @@ class Answer(Check):
     said: Any = None
 
 
-def answer(environment: Mapping[str, str], timeout: float) -> Answer:
+def answer(team: Team, environment: Mapping[str, str], timeout: float) -> Answer:
     """Ask a server for its list of models. Any answer shows that there is a server."""
     url = endpoint.base_url(environment)
     through = endpoint.proxy(environment, url)
@@ -299,6 +299,9 @@ def answer(environment: Mapping[str, str], timeout: float) -> Answer:
     began = time.monotonic()
     try:
         status, said = endpoint.get(environment, "/v1/models?limit=1000", timeout)
+    except endpoint.RedirectedError as found:
+        # The call that follows decides: the SDK goes there with some redirects.
+        return Answer("address", "note", f"{found}{way}", how_to_follow(team, found), status=found.status)
     except TimeoutError:
         # After the connection: one that cannot be made is another error.
         detail = f"{url} takes connections{way}, and does not list its models within {timeout:g} s"
@@ -331,7 +334,7 @@ def tried(team: Team, environment: dict[str, str], names: Sequence[str]) -> list
     except CredentialsError as error:
         what, _, remedy = str(error).partition(": ")
         return [Check("model", "bad", what, remedy)]
-    reached = answer(environment, _TRY_TIMEOUT)
+    reached = answer(team, environment, _TRY_TIMEOUT)
     if reached.mark == "bad":
         return [reached]
     if env.platform(environment) is not None:

@@ -245,7 +245,13 @@ def tell_of_model(team: Team, name: str) -> None:
     is_first = spec.run == 1 and team.config.names == [name]
     if is_first and (advice := commands_hire.advice_on_caps(team)) is not None:
         note(advice)
-    if known := models.without(spec.model, environment):
+    try:
+        with commands_hire.telling(team, f"asking {endpoint.host_and_port(url)} for its models …"):
+            known = models.without(spec.model, environment)
+    except endpoint.RedirectedError as found:
+        note(safe_line(f"{found}: {commands_context.how_to_follow(team, found)}"))
+        return
+    if known:
         more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
         where = endpoint.host_and_port(url)
         note(
