@@ -38,10 +38,14 @@ def sse(*events: object, names: bool = True) -> Raw:
 class RawServer:
     """Sends `answers` to calls of the model, in order, the last one again and again; `pages` to GET, by path.
 
-    An answer may be a function of the request.
+    An answer may be a function of the request. One of None closes the connection.
     """
 
-    def __init__(self, *answers: Raw | Callable[[dict[str, Any]], Raw], pages: Mapping[str, Raw] | None = None) -> None:
+    def __init__(
+        self,
+        *answers: Raw | Callable[[dict[str, Any]], Raw | None] | None,
+        pages: Mapping[str, Raw | None] | None = None,
+    ) -> None:
         self.requests: list[dict[str, Any]] = []
         self.asked: list[str] = []
         """The paths of all GET requests."""
@@ -52,13 +56,15 @@ class RawServer:
             def do_POST(self) -> None:
                 server.requests.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
                 answer = left.pop(0) if len(left) > 1 else left[0]
-                self._send(answer if isinstance(answer, Raw) else answer(server.requests[-1]))
+                self._send(answer(server.requests[-1]) if callable(answer) else answer)
 
             def do_GET(self) -> None:
                 server.asked.append(self.path)
                 self._send((pages or {}).get(self.path, as_json({"error": {"message": "no such page"}}, 404)))
 
-            def _send(self, answer: Raw) -> None:
+            def _send(self, answer: Raw | None) -> None:
+                if answer is None:
+                    return
                 self.send_response(answer.status)
                 self.send_header("content-type", answer.kind)
                 self.send_header("content-length", str(len(answer.body) + answer.missing))

@@ -14,8 +14,9 @@ from crewboard.commands import hire as hiring
 from crewboard.commands import messages, stop
 from crewboard.commands.context import CommandLine
 from crewboard.protocol import cooldown
-from crewboard.records.events import BrokenReply, Intake, Reply, RunStarted, ToolResult
+from crewboard.records.events import BrokenReply, Intake, Reply, Retry, RunStarted, ToolResult
 from crewboard.records.messages import RETRY
+from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.worker.interrupts import Interrupts
 from crewboard_tui.cli.answers import answers
@@ -379,6 +380,70 @@ def test_an_odd_reply_is_settled_or_refused(
     else:
         assert str(got).startswith(expected)
         assert ("/proxy/v1" in str(got)) == str(got).endswith("/proxy")
+
+
+BIG, SMALL = "x" * 60_000, "go"
+
+
+@pytest.mark.parametrize(
+    ("texts", "model_pages", "said"),
+    [
+        ([SMALL, BIG], {}, "closes the connection on a request of 60 kB, and answers smaller ones"),
+        ([BIG + BIG], {}, "closes the connection on a request of 120 kB, and answers smaller ones"),
+        ([SMALL, BIG], {"/v1/models": None}, "the API stayed unavailable: no answer from"),
+        ([SMALL, BIG], {"/v1/models": as_json({}, 503)}, "the API stayed unavailable: no answer from"),
+        ([SMALL], {}, "the API stayed unavailable: no answer from"),
+        ([BIG, BIG], {}, "the API stayed unavailable: no answer from"),
+    ],
+    ids=["larger than before", "large", "server is down", "server is away", "small", "as large as before"],
+)  # fmt: skip
+@pytest.mark.files_only
+def test_a_connection_closed_on_large_requests_is_no_outage(
+    directory: TeamDirectory,
+    monkeypatch: pytest.MonkeyPatch,
+    texts: list[str],
+    model_pages: dict[str, Raw | None],
+    said: str,
+) -> None:
+    from crewboard.worker.llm import model
+
+    monkeypatch.setattr(model, "FIRST_DELAY", 0.001)
+    monkeypatch.setenv("CREWBOARD_RETRY_BUDGET", "0.1")
+    answers = [*[HI] * (len(texts) - 1), None]
+    with RawServer(*answers, pages=model_pages) as server:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
+        hire(directory, "odd")
+        roster.change(directory, lambda config: setattr(config, "on_outage", "fail"))
+        caller = model.Model(worker(directory, "odd"), cast("Interrupts", Waits()))
+
+        async def call() -> None:
+            for sent in texts:
+                await caller.reply("", [], [{"role": "user", "content": [{"type": "text", "text": sent}]}], 1000)
+
+        with pytest.raises(model.ModelError, match=said) as raised:
+            asyncio.run(call())
+    assert isinstance(raised.value, model.TooLongError) == ("closes" in said)
+
+
+def test_an_agent_goes_on_where_large_requests_are_closed(shared_crew_on: Make) -> None:
+    """Sends less where the server hangs up, as with a proxy before it that limits the size."""
+    limit = 25_000
+    reads = iter([called(*call(json.dumps({"path": f"{n}.txt"}), name="read_file")) for n in range(4)])
+
+    def answer(body: Json) -> Raw | None:
+        if len(json.dumps(body)) > limit:
+            return None
+        return next(reads, DONE) if body.get("tools") else sse(start(), *text("so far"), end(), STOP)
+
+    with RawServer(answer) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        for n in range(4):
+            (crew.root / f"{n}.txt").write_text("some words\n" * 500)
+        assert crew.run("limited", "explore", "go").text == "the end"
+    retries = [event.error for event in crew.events("limited") if isinstance(event, Retry)]
+    assert any(each.endswith("tries with a shorter conversation") for each in retries), retries
+    assert not any("unavailable" in need.summary for need in crew.view().needs)
 
 
 def results(crew: Crew, name: str) -> list[tuple[bool, str]]:

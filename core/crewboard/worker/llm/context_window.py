@@ -208,6 +208,7 @@ class ContextWindow:
             self._leave_out(kept[0], "left out, because the request was too large")
         elif refused.is_large:
             self._shorten(refused, 1.0)
+            self._note(refused, "with a shorter conversation")
         else:
             self._shrink_estimate(refused)
 
@@ -232,10 +233,14 @@ class ContextWindow:
         if self._maybe_too_long == (0, 0):
             is_large = tokens >= self._run_state.window * _NARROWING_SHARE
             self._maybe_too_long = self._characters, min(named, default=tokens if is_large else 0)
-        run_state, how = self._run_state, "with a summary of the conversation" if is_known else "once more as it is"
-        run_state.append(Retry(ts=run_state.now(), error=f"{refused}; tries {how}", attempt=1, until=run_state.now()))
+        self._note(refused, "with a summary of the conversation" if is_known else "once more as it is")
         if is_known:
             self._shorten(refused, 0.5)
+
+    def _note(self, refused: ModelError, how: str) -> None:
+        """Journal how a refused request is tried again."""
+        now = self._run_state.now()
+        self._run_state.append(Retry(ts=now, error=f"{refused}; tries {how}", attempt=1, until=now))
 
     def _narrow(self, window: int) -> bool:
         """Take the window for as small as the server says; return False if it was, or if that can be no window."""

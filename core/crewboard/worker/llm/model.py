@@ -166,6 +166,9 @@ _STATUS = {
 _SAME_FAILURES = 3
 """Times in a row that a server fails in the same way before more attempts are a waste. Each may be paid for."""
 
+_LARGE = 100_000
+"""Bytes of a request that may be too large for a server that has not answered any in this run."""
+
 _LONGEST_ID = 256
 """Characters of an id that the API takes back, as its OpenAPI document says."""
 
@@ -263,6 +266,8 @@ class _Refusal:
     """The HTTP status of the answer, if there was one."""
     is_page: bool = False
     """True if the answer was a web page."""
+    closed_on: int | None = None
+    """Bytes of the request on which the server closed the connection without an answer."""
 
     def __post_init__(self) -> None:
         # What an API or a gateway says may repeat the key. It is journalled, mailed and shown.
@@ -340,6 +345,10 @@ class Model:
     """True once the server took a request of this run, and so its credentials."""
     _hangs = False
     """True if the server does not answer questions about its models."""
+    _largest_taken = 0
+    """Bytes of the largest request that the server answered in this run."""
+    _closed = 0
+    """Times in a row that the server closed the connection without an answer."""
 
     def __init__(self, run_state: RunState, interrupts: Interrupts, rng: Callable[[], float] = random.random) -> None:
         self._run_state = run_state
@@ -608,9 +617,8 @@ class Model:
         request = self._request(system, tools, messages, longest)
         contents = [message["content"] for message in messages if isinstance(message["content"], list)]
         has_media = any(_is_media(block) for content in contents for block in content)
-        waited = 0.0
+        waited = failing_since = 0.0
         attempt = 1
-        failing_since = 0.0
         causes: list[str] = []
         while True:
             paused = await self._wait_for_cooldown()
@@ -635,6 +643,7 @@ class Model:
             delay = max(outcome.wait, self._delay(attempt))
             if not outcome.retry:
                 raise self._error(outcome, may_exceed)
+            await self._check_size(outcome)
             causes.append(outcome.cause)
             waited += outcome.waited
             failing_since = failing_since or self._run_state.now()
@@ -655,6 +664,41 @@ class Model:
             await self._wait_for_retry(outcome, attempt, delay)
             waited += delay
             attempt += 1
+
+    async def _check_size(self, outcome: _Refusal) -> None:
+        """Count how often the server closed the connection. If it does so only on larger requests, that is no outage.
+
+        Raises:
+            TooLongError: It answers others, and none so large yet.
+            Interrupted: The agent must read its mail.
+        """
+        self._closed = self._closed + 1 if outcome.closed_on is not None else 0
+        size = outcome.closed_on or 0
+        is_larger = size > (self._largest_taken or _LARGE)
+        if (
+            self._closed < _SAME_FAILURES
+            or not is_larger
+            or not await self._interrupts.run_interruptibly(self._is_up())
+        ):
+            return
+        self._end_outage()
+        named = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1000:.0f} kB"  # noqa: PLR2004  a megabyte
+        error = TooLongError(
+            f"{self._server} closes the connection on a request of {named}, and answers smaller ones: let it, or the "
+            "proxy before it, take larger ones, or resume with a smaller `--window`",
+            ExitCode.FAILED,
+        )
+        error.is_large = True
+        raise error
+
+    async def _is_up(self) -> bool:
+        try:
+            await self._client.get("/v1/models", cast_to=httpx2.Response, options={"timeout": _ASK_TIMEOUT})
+        except anthropic.APIStatusError as error:
+            return error.status_code not in _UNAVAILABLE
+        except (anthropic.AnthropicError, httpx2.HTTPError, ValueError):
+            return False
+        return True
 
     def _show(self, doing: str) -> None:
         # While it tries, it keeps its place among the agents that wait.
@@ -739,6 +783,7 @@ class Model:
 
     def _end_outage(self) -> None:
         """Note that the API is available again, for the whole team."""
+        self._closed = 0
         if self._outage is not None:
             self._outage = None
             cooldown.end_outage(self._run_state.agent, self._server)
@@ -806,6 +851,7 @@ class Model:
         finally:
             await response.aclose()
         run_state.flush()
+        self._largest_taken = max(self._largest_taken, _bytes_of(response.request))
         found = coming.finish(request.get("tools", []), run_state.conversation.call_ids)
         if found is None:
             return _Refusal("the reply ended early", retry=True, may_be_outage=False)
@@ -1037,10 +1083,16 @@ def _judge_connection(error: anthropic.APIConnectionError) -> _Refusal:
     url = str((cause.request if isinstance(cause, httpx2.RequestError) else error.request).url)
     through = endpoint.proxy(os.environ, url)
     way = f" through the proxy {endpoint.host_and_port(through)}" if through else ""
-    what = "answer from" if isinstance(cause, httpx2.ReadError | httpx2.RemoteProtocolError) else "connection to"
+    is_closed = isinstance(cause, httpx2.ReadError | httpx2.RemoteProtocolError | httpx2.WriteError)
+    what = "answer from" if is_closed else "connection to"
     why = str(cause or error) or type(cause).__name__
     text = f"no {what} {endpoint.host_and_port(url)}{way}: {why}"
-    return _Refusal(text, retry=True, unavailable=True)
+    return _Refusal(text, retry=True, unavailable=True, closed_on=_bytes_of(error.request) if is_closed else None)
+
+
+def _bytes_of(request: httpx2.Request) -> int:
+    """Return the length of a request's body."""
+    return int(request.headers.get("content-length", 0))
 
 
 def _judge_status(status: int, body: object, wait: float = 0, otherwise: str = "") -> _Refusal:
