@@ -27,7 +27,7 @@ from crewboard.supervisor import finalizer
 from crewboard.supervisor.launcher import Ended
 from crewboard.untrusted import undelimit
 from crewboard.worker import inbox
-from crewboard.worker.results import Results
+from crewboard.worker.assignments import Results
 from crewboard.worker.run_state import RunState
 from tests.store.raw_mail import append, line
 

@@ -28,8 +28,8 @@ from crewboard.store.interface import Held, Key
 from crewboard.store.layout import AgentDirectory, TeamDirectory, key_of
 from crewboard.supervisor import finalizer
 from crewboard.worker import inbox
+from crewboard.worker.assignments import Results
 from crewboard.worker.conversation import Conversation
-from crewboard.worker.results import Results
 from crewboard.worker.run_state import RunState
 from tests.crash import interleavings, test_assignment
 from tests.crash.assignment import ScriptedModel, check

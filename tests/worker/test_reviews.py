@@ -21,9 +21,7 @@ from crewboard.store import tasks as board
 from crewboard.store.interface import Held
 from crewboard.store.layout import TeamDirectory
 from crewboard.worker import inbox
-from crewboard.worker.assignments import Assignments
-from crewboard.worker.limits import Limits
-from crewboard.worker.results import Results
+from crewboard.worker.assignments import Assignments, Limits, Results
 from tests.crash.scenarios import at_work, worker
 from tests.crew import Crew, eventually
 from tests.model import calls, says

@@ -77,8 +77,8 @@ def effective_terms(
     """Return the terms of an agent that another agent hires: no wider than those of the hirer.
 
     If the agent was hired `before`, they are no wider than those terms either: what the operator set, only the operator
-    changes. The hirer's budget is not copied, because the agent draws on it (`worker.limits`). An agent that neither
-    writes nor runs commands (`acts` is False) needs no plan for what its hirer plans.
+    changes. The hirer's budget is not copied, because the agent draws on it (`worker.assignments`). An agent that
+    neither writes nor runs commands (`acts` is False) needs no plan for what its hirer plans.
     """
     limits = [hirer] if before is None else [hirer, before]
     domains: list[str] | None = asked.allowed_domains

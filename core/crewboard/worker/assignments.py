@@ -1,21 +1,253 @@
-"""The starts of assignments: the hire prompt, mail, a task left in progress, a task claimed from the board."""
+"""The assignments of one worker: what starts them, what limits them, and how they end.
 
+They start with the hire prompt, mail, a task left in progress, or a task claimed from the board. At their end the
+result file is written first, then the answer is committed to the journal, then the mail is sent. So the worker after a
+crash sends what was committed and never asks the model again.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from crewboard.agent_types import describe_ended_terms
 from crewboard.errors import CrewboardError, ExitCode, StorageError
+from crewboard.names import OPERATOR
 from crewboard.protocol import approvals, requests, reviews
 from crewboard.records.agents import Spec, Status
-from crewboard.records.events import Intake
+from crewboard.records.events import Answer, Intake, Sent
 from crewboard.records.messages import RETRY, Message
 from crewboard.records.team import Task
-from crewboard.store import json_records, mailbox, tasks
+from crewboard.store import json_records, mailbox, roster, tasks
 from crewboard.store.agents import is_starting
+from crewboard.store.json_records import CachedFile
 from crewboard.worker import inbox
-from crewboard.worker.limits import Limits
-from crewboard.worker.results import Results
+from crewboard.worker.conversation import Assignment
+from crewboard.worker.interrupts import WorkerExit
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.tasks import describe, describe_proof
 
 OUTAGE_PAUSE = 60.0
 """Seconds after an outage of the API before an agent with `--autoclaim` tries again."""
+
+WARN_AT = 0.8
+"""Share of a budget at which the model and the agent that it reports to are warned."""
+
+_REASONS = {
+    ExitCode.CREDENTIALS: "credentials",
+    ExitCode.API_UNAVAILABLE: "api_unavailable",
+    ExitCode.LIMIT: "turn_limit",
+}
+
+_HOLDING = frozenset({ExitCode.LIMIT, ExitCode.CREDENTIALS})
+"""Errors that stop an assignment where it is, whatever it is about."""
+
+
+class Results:
+    """The answers of one worker, and the mail that it sends by itself."""
+
+    def __init__(self, run_state: RunState) -> None:
+        self._run_state = run_state
+        self._team = run_state.team
+        self._name = run_state.name
+        self.reported_idle = False
+        """True if it was announced, since the last assignment, that the agent is idle."""
+        self._held_for: str | None = None
+        """The request of the review for which the last result waits, empty if it is not known; None: it does not."""
+
+    def answer(self, text: str, code: ExitCode = ExitCode.DONE) -> None:
+        """End the assignment with its result, for which commands in the foreground end with `code`."""
+        run_state, assignment = self._run_state, self._run_state.conversation.assignment
+        if assignment is None:
+            return
+        if self._held_for is not None and reviews.feedback_id(self._held_for) not in assignment.answers:
+            # This is other work. A result is dropped only if this one is of the same work, after feedback.
+            self.send_unsent(held=False)
+        continued = assignment.continued
+        name = f"{self._name}-{run_state.spec.run}-{run_state.conversation.results + 1}.md"
+        self._team.keep_result(name, text.encode("utf-8", "replace"))
+        result = f"results/{name}"
+        run_state.append(
+            Answer(
+                ts=run_state.now(), assignment=assignment.id, answers=[*assignment.answers], text=text, result=result,
+                code=code, continued=continued, ended_terms=run_state.conversation.terms,
+                for_operator=assignment.asked_by == {OPERATOR},
+            )
+        )  # fmt: skip
+        run_state.show("working", "sends its result", clear_error=True)
+        self.send_unsent()
+
+    def fail(self, error: str, code: ExitCode, *, budget: bool = False, refused_by: str | None = None) -> None:
+        """End the assignment with an error. A limit and bad credentials only hold it: a resume continues it.
+
+        `refused_by` is the model that refused it.
+
+        Raises:
+            WorkerExit: Bad credentials and a used-up budget end the worker, and any failure does if it was hired with
+                `--once`.
+        """
+        run_state, assignment = self._run_state, self._run_state.conversation.assignment
+        if assignment is None:
+            return
+        run_state.append(
+            Answer(
+                ts=run_state.now(), assignment=assignment.id, answers=[*assignment.answers], text="",
+                error=error, code=code, held=code in _HOLDING, continued=assignment.continued,
+                refused_by=refused_by, for_operator=assignment.asked_by == {OPERATOR},
+            )
+        )  # fmt: skip
+        run_state.show("working", "reports an error", last_error=error)
+        self.send_unsent()
+        if budget:
+            raise WorkerExit("budget", code)
+        if code == ExitCode.CREDENTIALS or run_state.spec.flags.once:
+            raise WorkerExit(_REASONS.get(code, "failed"), code)
+
+    def refuse(self, error: str) -> None:
+        """Report that a used-up budget prevents the agent from starting the work in its mailbox.
+
+        Raises:
+            WorkerExit: Always.
+        """
+        self._run_state.show("working", "reports an error", last_error=error)
+        self.send("error", error, ident=mailbox.derived_id(self._name, "refused", self._run_state.spec.run))
+        raise WorkerExit("budget", ExitCode.LIMIT)
+
+    @property
+    def is_held(self) -> bool:
+        """Return True if the last result is not sent, because a reviewer has not approved the work yet."""
+        return self._held_for is not None
+
+    def send_unsent(self, *, held: bool = True) -> None:
+        """Send the mail of a committed answer. Its id is derived, so sending it twice delivers it once.
+
+        While the work on a task waits for its reviewer, the result is held back; if not `held`, it is sent and says so.
+        """
+        answer, before = self._run_state.conversation.unsent, self._held_for
+        self._held_for = None
+        if answer is None:
+            return
+        # A hirer that stops waiting first clears `foreground` and then looks for the answer, which is committed by now,
+        # so one of both sees the other. If unsure, send: a duplicate is better than a lost result. A hirer took the
+        # error of a limit for the answer, so what was continued is sent.
+        spec = json_records.load_or_none(self._run_state.agent.spec, Spec)
+        is_waited_for = spec is not None and spec.foreground and answer.assignment == spec.prompt_id
+        if is_waited_for and not answer.continued:
+            self.reported_idle = True
+            return
+        task = reviews.awaited_by(self._team, self._name) if answer.error is None else None
+        if task is not None and held:
+            self._held_for = task.in_review or before or ""
+            return
+        note = f"{reviews.describe(task)}\n\n" if task is not None else ""
+        note += f"{ended}\n\n" if (ended := describe_ended_terms(answer)) else ""
+        self.send(
+            "error" if answer.error is not None else "result",
+            answer.error or note + answer.text,
+            ident=approvals.answer_id(self._name, answer),
+            metadata={"result": answer.result, "answers": list(answer.answers)},
+            for_operator=answer.for_operator,
+        )
+
+    def report_idle(self) -> None:
+        """Announce once, after an assignment, that the agent is idle."""
+        conversation = self._run_state.conversation
+        if self.reported_idle or not conversation.results:
+            return
+        self.reported_idle = True
+        ident = mailbox.derived_id(self._name, "idle", self._run_state.spec.run, conversation.results)
+        self.send("idle_notification", "free for work", ident=ident)
+
+    def send(
+        self, kind: str, text: str, *, ident: str, metadata: dict[str, Any] | None = None, for_operator: bool = False
+    ) -> None:
+        """Send mail to the agent, or the operator, that this agent reports to.
+
+        What is `for_operator` alone costs no agent a turn.
+        """
+        run_state, config = self._run_state, roster.load(self._team)
+        to = config.reports_to(self._name)
+        to = OPERATOR if for_operator and config.member(to) else to
+        message = mailbox.compose(self._name, to, kind, text, ident=ident, ts=run_state.now(), metadata=metadata)
+        sent = mailbox.send(self._team, message, durable=True)
+        run_state.append(Sent(ts=run_state.now(), message=sent))
+
+
+@dataclass(frozen=True)
+class ReachedLimit:
+    """A limit that is used up.
+
+    `is_budget` is False for the number of model calls, `by_terms` True for the budget of the assignment's own plan: its
+    end ends the assignment, not the run.
+    """
+
+    text: str
+    is_budget: bool
+    by_terms: bool = False
+
+
+class Limits:
+    """The limits of one worker and its team, compared with what they used."""
+
+    def __init__(self, run_state: RunState, results: Results, *, is_priced: bool) -> None:
+        self._run_state = run_state
+        self._results = results
+        self._is_priced = is_priced
+        self._spec = CachedFile(run_state.agent.spec, Spec)
+
+    def check(self) -> ReachedLimit | None:
+        """Return the limit that forbids another model call.
+
+        If a budget is nearly used up, warn the model, and the agent that this one reports to.
+        """
+        run_state, shares = self._run_state, self._shares()
+        reached = self._reached_turns(run_state.conversation.assignment) or self._reached(shares)
+        if reached is not None:
+            return reached
+        for each in shares:
+            # Once per conversation.
+            if each.share >= WARN_AT and not run_state.conversation.warned:
+                text = f"{each.whose} budget of {each.budget} is used up to {each.share:.0%}"
+                told = f"{text}. Finish your work now, in a state from which others can continue."
+                run_state.append(
+                    Intake(ts=run_state.now(), cursor=run_state.conversation.cursor, instructions=[told], warned=True)
+                )
+                ident = mailbox.derived_id(run_state.name, "budget", run_state.spec.run, text)
+                self._results.send("budget_warning", text, ident=ident)
+        return None
+
+    def allow(self, held: Assignment) -> bool:
+        """Return True if no limit forbids another model call for an assignment that one stopped."""
+        return self._reached_turns(held) is None and self.reached_budget() is None
+
+    def reached_budget(self) -> ReachedLimit | None:
+        """Return the budget that is used up, or that cannot be counted."""
+        return self._reached(self._shares())
+
+    def _reached(self, shares: list[roster.BudgetShare]) -> ReachedLimit | None:
+        # The others end the run, in which a budget of the assignment has no meaning any more.
+        for share in sorted(shares, key=lambda each: each.by_terms):
+            if (text := roster.used_up([share])) is not None:
+                return ReachedLimit(text, is_budget=not share.by_terms, by_terms=share.by_terms)
+        # A model without a price would never reach a budget in money.
+        money = next((each for each in shares if each.budget.usd is not None and not self._is_priced), None)
+        if money is None:
+            return None
+        text = (
+            f"{money.whose} budget of {money.budget} cannot be counted: the price of {self._run_state.spec.model} is "
+            "unknown; add it to .crewboard/models.toml, or give the budget in tokens"
+        )
+        return ReachedLimit(text, is_budget=not money.by_terms, by_terms=money.by_terms)
+
+    def _reached_turns(self, assignment: Assignment | None) -> ReachedLimit | None:
+        # Limits may be changed while the run lasts.
+        spec = self._spec.get() or self._run_state.spec
+        most = spec.flags.max_turns
+        if assignment is None or assignment.calls - assignment.granted < most:
+            return None
+        return ReachedLimit(f"reached its limit of {most} model calls for one assignment", is_budget=False)
+
+    def _shares(self) -> list[roster.BudgetShare]:
+        """Return the budgets that this agent draws on."""
+        return roster.budgets(self._run_state.team, self._run_state.name, self._run_state.used())
 
 
 class Assignments:
@@ -38,28 +270,22 @@ class Assignments:
         # Before the mail: a reviewer that gives a task back sends its feedback first. With a task that came back only
         # after the mail was read, that feedback is found by the next look.
         own = tasks.in_progress(self._team, self._name)
-        if self._start_with_prompt() or self._continue() or self._start_with_mail():
+        conversation = self._run_state.conversation
+        if self._start_with_prompt():
             return True
-        # What is unread may say otherwise.
-        return not self.unread and (
-            self._try_again() or self._resume_task(own) or self._remind_of_review() or self._claim_task()
-        )
-
-    def _continue(self) -> bool:
-        """Continue the assignment that a limit stopped, once that limit is raised."""
-        held = self._run_state.conversation.held
-        if held is None or not self._limits.may_continue():
+        if conversation.held is not None and self._limits.allow(conversation.held):
+            self._begin(conversation.held.id, "Your limit was raised. Continue where you stopped.")
+            return True
+        if self._start_with_mail():
+            return True
+        if self.unread:
+            # What is unread may say otherwise.
             return False
-        self._begin(held.id, "Your limit was raised. Continue where you stopped.")
-        return True
-
-    def _try_again(self) -> bool:
-        """Retry the assignment whose error ended the last run: without work the run would have no purpose."""
-        run_state = self._run_state
-        if not run_state.spec.flags.once or run_state.conversation.failure is None:
-            return False
-        self._begin(f"again-{run_state.conversation.answers}", RETRY)
-        return True
+        if self._run_state.spec.flags.once and conversation.failure is not None:
+            # The error ended the last run, and without work this one would have no purpose.
+            self._begin(f"again-{conversation.answers}", RETRY)
+            return True
+        return self._resume_task(own) or self._remind_of_review() or self._claim_task()
 
     def _start_with_prompt(self) -> bool:
         """Begin with the hire prompt of a fresh conversation."""
@@ -67,7 +293,12 @@ class Assignments:
         if not run_state.fresh:
             return False
         notices = self._claim_given_task(spec.flags.task) if spec.flags.task is not None else []
-        plans = self._pending_plans()
+        # A new lead starts at the end of its mailbox, so it would never read there what waits for its review.
+        plans = [
+            mailbox.fit(self._team, approvals.mail_of(each, each.created_at))
+            for each in requests.pending(self._team)
+            if each.type in ("plan_approval", "task_review") and each.to == self._name
+        ]
         run_state.append(
             Intake(
                 ts=run_state.now(), cursor=run_state.conversation.cursor, prompt=spec.prompt, prompt_from=spec.by,
@@ -75,18 +306,6 @@ class Assignments:
             )
         )  # fmt: skip
         return True
-
-    def _pending_plans(self) -> list[Message]:
-        """Return the mail about plans, and work on tasks, that wait for this agent's review.
-
-        A new lead starts at the end of its mailbox, so it would never read them there.
-        """
-        asked = [
-            each
-            for each in requests.pending(self._team)
-            if each.type in ("plan_approval", "task_review") and each.to == self._name
-        ]
-        return [mailbox.fit(self._team, approvals.mail_of(each, each.created_at)) for each in asked]
 
     def _start_with_mail(self) -> bool:
         """Begin with mail that starts work. Put the task that it assigns in progress first."""
@@ -140,23 +359,22 @@ class Assignments:
     def reclaim_task(self) -> str | None:
         """Put the task that was released when the previous run ended in progress again. Return why that fails.
 
-        Call it before anything shows that the agent is up: other agents leave the task alone only until then. If this
-        run is killed here, the next one tries again, because the journal still says that the task was this agent's.
+        One that is closed or in review stays as it is. Call this before anything shows that the agent is up: other
+        agents leave the task alone only until then. If this run is killed here, the next one tries again, because the
+        journal still says that the task was this agent's.
         """
         run_state = self._run_state
         own = tasks.in_progress(self._team, self._name)
         run_state.set_task(own)
-        return None if run_state.had_task in (None, run_state.task) else self._reclaim(run_state.had_task)
-
-    def _reclaim(self, task_id: int) -> str | None:
-        """Claim a task again unless it is closed or was given to another agent. Return why that fails."""
+        if run_state.had_task in (None, run_state.task):
+            return None
         try:
-            task = tasks.load(self._team, task_id)
+            task = tasks.load(self._team, run_state.had_task)
             if task.owner == self._name and (task.status in tasks.CLOSED or task.in_review is not None):
                 return None
             if self._name not in (task.owner, task.last_owner):
                 return describe(task, {each.id: each for each in tasks.load_all(self._team)})
-            self._claim(task_id)
+            self._claim(task.id)
         except StorageError:
             raise
         except CrewboardError as error:
@@ -183,7 +401,13 @@ class Assignments:
         if conversation.held is not None and not run_state.spec.flags.autoclaim:
             return False
         if last.code == ExitCode.API_UNAVAILABLE:
-            return self._resume_after_outage(task, last.ts)
+            again = run_state.spec.flags.autoclaim
+            if again and 0 <= run_state.now() - last.ts < OUTAGE_PAUSE:
+                again, self.is_timed = False, True
+            if again:
+                notice = f"The API was unavailable. Continue with {describe(task, {})}."
+                self._begin(f"again-{task.id}-{conversation.answers}", notice)
+            return again
         if task.id not in conversation.reminded:
             notice = f"You ended your turn, but {describe(task, {})} is still in progress. "
             self._begin(f"reminder-{task.id}-{task.rev}", notice + "Report its outcome with task_update.", task.id)
@@ -210,17 +434,6 @@ class Assignments:
         self._begin(ident, f"You did not answer the review of task {task_id}. Approve or reject with review_task.")
         return True
 
-    def _resume_after_outage(self, task: Task, since: float) -> bool:
-        run_state = self._run_state
-        if not run_state.spec.flags.autoclaim:
-            return False
-        if 0 <= run_state.now() - since < OUTAGE_PAUSE:
-            self.is_timed = True
-            return False
-        notice = f"The API was unavailable. Continue with {describe(task, {})}."
-        self._begin(f"again-{task.id}-{run_state.conversation.answers}", notice)
-        return True
-
     def _begin(self, ident: str, notice: str, reminds: int | None = None) -> None:
         run_state = self._run_state
         run_state.append(
@@ -234,21 +447,6 @@ class Assignments:
         """Claim the next suitable task from the board if the agent was hired with `--autoclaim`."""
         if not self._run_state.spec.flags.autoclaim:
             return False
-        for task in self._suitable_tasks():
-            try:
-                claimed = self._claim(task.id)
-            except CrewboardError:
-                # Another agent claimed it just now.
-                continue
-            ident = mailbox.derived_id(self._name, "claimed", claimed.id, claimed.rev)
-            text = f"took task {claimed.id}: {claimed.subject}"
-            self._results.send("task_claimed", text, ident=ident, metadata={"task_id": claimed.id})
-            self._begin(f"task-{claimed.id}-{claimed.rev}", self._task_notice(claimed))
-            return True
-        return False
-
-    def _suitable_tasks(self) -> list[Task]:
-        """Return the open tasks that this agent may claim: first its own, then by priority, then the oldest."""
         board = {task.id: task for task in tasks.load_all(self._team)}
         suitable = [
             task
@@ -260,10 +458,20 @@ class Assignments:
             and not tasks.blockers(task, board)
             and not self._last_owner_returns(task)
         ]
-        return sorted(
-            suitable,
-            key=lambda task: (self._name not in (task.owner, task.last_owner), *tasks.order_of_work(task)),
-        )
+        # First its own, then by priority, then the oldest.
+        suitable.sort(key=lambda task: (self._name not in (task.owner, task.last_owner), *tasks.order_of_work(task)))
+        for task in suitable:
+            try:
+                claimed = self._claim(task.id)
+            except CrewboardError:
+                # Another agent claimed it just now.
+                continue
+            ident = mailbox.derived_id(self._name, "claimed", claimed.id, claimed.rev)
+            text = f"took task {claimed.id}: {claimed.subject}"
+            self._results.send("task_claimed", text, ident=ident, metadata={"task_id": claimed.id})
+            self._begin(f"task-{claimed.id}-{claimed.rev}", self._task_notice(claimed))
+            return True
+        return False
 
     def _last_owner_returns(self, task: Task) -> bool:
         """Return True if the agent that lost this task by dying is being started: it claims the task again itself."""

@@ -17,7 +17,7 @@ from crewboard.records.events import Intake, Reply
 from crewboard.sandbox import shell
 from crewboard.sandbox.sandbox import Sandbox
 from crewboard.store import files, roster
-from crewboard.worker.assignments import Assignments
+from crewboard.worker.assignments import Assignments, Limits, Results
 from crewboard.worker.interrupts import (
     FIRST_DELAY,
     MAX_DELAY,
@@ -27,8 +27,6 @@ from crewboard.worker.interrupts import (
     Interrupts,
     WorkerExit,
 )
-from crewboard.worker.limits import Limits
-from crewboard.worker.results import Results
 from crewboard.worker.run_state import RunState
 from crewboard.worker.snapshots import Snapshots
 
