@@ -59,8 +59,8 @@ from crewboard.worker.interrupts import Interrupted, Interrupts
 from crewboard.worker.life import Life
 from crewboard.worker.run_state import RunState
 from crewboard.worker.snapshots import Snapshots
-from crewboard.worker.tools.permissions import is_gate_closed, judge_call
-from crewboard.worker.tools.tasks import ask_for_plan, plan_outcome, plan_request_id
+from crewboard.worker.tools.plans import ask_for_plan, is_gate_closed, plan_outcome, plan_request_id
+from crewboard.worker.tools.rules import judge_call
 
 START_TIMEOUT = 120.0
 """Seconds that an engine may take from its start until it has a session. Node reads 400 MB of code on a cold disk."""

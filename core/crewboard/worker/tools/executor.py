@@ -17,8 +17,9 @@ from crewboard.worker.interrupts import Interrupted, Interrupts
 from crewboard.worker.run_state import RunState
 from crewboard.worker.snapshots import Snapshots
 from crewboard.worker.tools.base import MAX_SERVERS, Context, FileToolClient, Outcome, Tool
-from crewboard.worker.tools.permissions import Permit, file_changed_by, seek_permit
+from crewboard.worker.tools.permissions import Permit, seek_permit
 from crewboard.worker.tools.registry import ToolRegistry
+from crewboard.worker.tools.rules import file_changed_by
 
 UNKNOWN_OUTCOME = "interrupted, outcome unknown: the worker ended while this ran. Check before you run it again."
 

@@ -13,12 +13,12 @@ from crewboard.names import LEAD
 from crewboard.protocol import reviews
 from crewboard.store import roster
 from crewboard.worker.run_state import RunState
-from crewboard.worker.tools import files, mcp, messaging, skills, tasks, team
+from crewboard.worker.tools import files, mcp, messaging, plans, skills, tasks, team
 from crewboard.worker.tools.base import Outcome, Tool
-from crewboard.worker.tools.permissions import gate_refusal, is_plan_required
+from crewboard.worker.tools.plans import gate_refusal, is_plan_required
 
 TOOLS: dict[str, Tool[Any]] = {
-    tool.name: tool for module in (files, messaging, skills, tasks, team, mcp) for tool in module.TOOLS
+    tool.name: tool for module in (files, messaging, skills, tasks, plans, team, mcp) for tool in module.TOOLS
 }
 
 DEFAULT_TIMEOUT = 60.0

@@ -1,4 +1,4 @@
-"""Tools for the task board, and submit_plan: submit a plan, wait for the decision, open the plan gate.
+"""Tools for the task board, and for the agent's own steps.
 
 An agent completes a task that has a check only after the check passed in the agent's sandbox. The operator decides what
 its own checks run, so nothing asks about them. A check that a lead set is treated as a bash call of the agent: plan
@@ -6,7 +6,6 @@ gate, permission rules and `--ask` apply, because a lead must not get around wha
 """
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -16,19 +15,15 @@ from crewboard import edits
 from crewboard.agent_types import type_of
 from crewboard.errors import UsageError
 from crewboard.names import OPERATOR
-from crewboard.protocol import approvals, collisions, requests, reviews
-from crewboard.records.agents import Terms, TermsInForce
-from crewboard.records.base import JsonValue
-from crewboard.records.events import FileKept, Gate, Intake, SnapshotTaken, ToolResult
-from crewboard.records.requests import Request, notes_in
+from crewboard.protocol import approvals, reviews
+from crewboard.records.events import FileKept, Intake, SnapshotTaken, ToolResult
 from crewboard.records.team import Checked, Shown, Task
 from crewboard.sandbox import shell
-from crewboard.store import agents, journal, mailbox, roster, tasks
+from crewboard.store import agents, journal, roster, tasks
 from crewboard.store.layout import TeamDirectory
-from crewboard.worker.conversation import Assignment
-from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.base import Context, Input, NoInput, NonBlank, Outcome, Tool
-from crewboard.worker.tools.permissions import Permit, gate_refusal, seek_permit
+from crewboard.worker.tools.permissions import Permit, seek_permit
+from crewboard.worker.tools.plans import gate_refusal
 
 
 class TaskClaim(Input):
@@ -303,158 +298,6 @@ REVIEW_TASK: Tool[TaskReview] = Tool(
 )
 
 
-class SubmitPlan(Input):
-    plan: str = Field(description="the plan, in Markdown")
-    files: list[str] = Field(default=[], description="files, or folders, that the plan changes")
-    commands: list[str] = Field(default=[], description="commands that the plan runs, as you will call them")
-    risk: str = ""
-    answers: dict[str, str] = Field(
-        default={}, description="what you did about each note on the plan before, by the id of the note, such as n1"
-    )
-
-
-def plan_request_id(name: str, assignment: str, revision: int) -> str:
-    """Return the id of the nth plan of an assignment, the same one after a crash."""
-    return f"plan-{mailbox.derived_id(name, assignment, revision)[:12]}"
-
-
-def _approver(run_state: RunState) -> str:
-    """Return which agent, or the operator, reviews the plan. No agent reviews its own."""
-    config = roster.load(run_state.team)
-    return OPERATOR if config.plan_approver == OPERATOR or config.lead == run_state.name else config.lead
-
-
-def _paths(entries: list[str], root: str) -> list[JsonValue]:
-    """Return the files and folders that a plan names, as paths from the workspace's root.
-
-    Raises:
-        UsageError: One of them has `..`, or is not below the root.
-    """
-    found: list[JsonValue] = []
-    for entry in filter(str.strip, entries):
-        path = collisions.path_of_entry(entry, root)
-        if path is None:
-            raise UsageError(
-                f"files: {entry!r} is refused; name paths below the workspace, without .. (. is all of it)"
-            )
-        found.append(path)
-    return found
-
-
-async def _submit_plan(context: Context, given: SubmitPlan) -> Outcome:
-    assignment = context.run_state.conversation.assignment
-    if assignment is None or not given.plan.strip():
-        raise UsageError("the plan is empty")
-    payload: dict[str, JsonValue] = {
-        "plan": given.plan,
-        "files": _paths(given.files, str(context.run_state.workspace)),
-        "commands": list(given.commands),
-        "risk": given.risk,
-    }
-    request = ask_for_plan(context.run_state, assignment, payload, given.answers)
-    outcome = plan_outcome(context.run_state, await context.wait_for_decision(request, "plan waits for approval"))
-    if not (assignment.gate_open and assignment.terms is not None and assignment.terms.given.network):
-        await context.file_tools.end_commands_with_lent_network("the approval that gave it the network is over")
-    return outcome
-
-
-def ask_for_plan(
-    run_state: RunState, assignment: Assignment, payload: dict[str, JsonValue], answers: Mapping[str, str] | None = None
-) -> Request:
-    """Ask for approval of the next plan of an assignment, and cancel the request for the one before.
-
-    `answers` are those to the notes on the one before, by the id of the note.
-
-    Raises:
-        UsageError: There is no note with the id of an answer.
-    """
-    revision = assignment.plans
-    earlier = (plan_request_id(run_state.name, assignment.id, each) for each in reversed(range(revision)))
-    # A call that was refused counts as a revision, and asked nothing.
-    before = next(filter(None, (requests.load(run_state.team, each) for each in earlier)), None)
-    # A call that is refused changes nothing: the plan before stays approved.
-    approvals.require_notes(before, answers or {})
-    if assignment.gate_open:
-        # What was approved is not the plan any more.
-        run_state.append(Gate(ts=run_state.now(), open=False))
-    return approvals.ask(
-        run_state.team,
-        plan_request_id(run_state.name, assignment.id, revision),
-        "plan_approval",
-        run_state.name,
-        _approver(run_state),
-        {**payload, "revision": revision + 1},
-        run_state.now(),
-        supersedes=before.id if before is not None else None,
-        answers=answers or {},
-    )
-
-
-def _terms_of(run_state: RunState, request: Request) -> TermsInForce | None:
-    """Return the terms of an approval; None if an agent gave it, which changes nothing about those in force."""
-    if request.decided_by != OPERATOR:
-        return None
-    spent = roster.spent(run_state.team, run_state.name, run_state.used())
-    given = request.terms or Terms()
-    return TermsInForce(given=given, request=request.id, used_tokens=spent.tokens.total, used_usd=spent.usd)
-
-
-def _explain_terms(run_state: RunState) -> list[str]:
-    """Return what the model is told of the terms that hold from now on."""
-    terms = run_state.conversation.terms
-    if terms is None:
-        return []
-    lines = ["These terms of the approval hold until your result:"]
-    if terms.ask:
-        lines.append("- The operator is asked before each of your writes and commands.")
-    if terms.tools is not None:
-        lines.append(f"- Of the tools of your type you have only these: {', '.join(terms.tools) or 'none'}.")
-    if terms.network:
-        lines.append("- Your commands reach the network.")
-    if terms.budget:
-        lines.append(f"- You may use {terms.budget} for it. The work ends when that is used up.")
-    if terms.hold:
-        held = ", ".join(map(str, terms.hold))
-        lines.append(
-            f"- Approved are all steps but {held}. Do not begin {held}, nor anything that is only for it. When the "
-            "other steps are done, submit a plan of what is left with submit_plan, or end with your result."
-        )
-    return lines
-
-
-def plan_outcome(run_state: RunState, request: Request) -> Outcome:
-    """Open or close the plan gate as a request was decided; return what the agent is told."""
-    feedback = f"\nFeedback: {request.said}" if request.said else ""
-    consumed = (approvals.response_id(request),)
-    if request.status == "approved":
-        terms = _terms_of(run_state, request)
-        run_state.append(Gate(ts=run_state.now(), open=True, request_id=request.id, terms=terms))
-        edited = f"\nThe plan was edited. Carry out this version:\n{request.edited}" if request.edited else ""
-        text = f"The plan is approved by {request.decided_by}. Carry it out.{feedback}{edited}"
-        return Outcome("\n".join([text, *_explain_terms(run_state)]), consumed=consumed)
-    if request.status == "rejected":
-        # For an agent that may act without a plan too: the answer to the one that it submitted is no.
-        run_state.append(Gate(ts=run_state.now(), open=False, request_id=request.id))
-        waiting = [note.id for note in [*notes_in(request.payload), *request.notes] if note.state == "open"]
-        notes = f" In answers, say what you did about each note: {', '.join(waiting)}." if waiting else ""
-        return Outcome(
-            f"The plan is rejected by {request.decided_by}.{feedback}\nRevise it and submit it again.{notes}",
-            is_error=True,
-            consumed=consumed,
-        )
-    return Outcome(f"The plan was {request.status}. Submit one again if you still need to.", is_error=True)
-
-
-SUBMIT_PLAN: Tool[SubmitPlan] = Tool(
-    "submit_plan",
-    "Submit a plan and wait until it is approved or rejected. Where a plan is required, you cannot write files or run "
-    "commands before one is approved.",
-    SubmitPlan,
-    _submit_plan,
-    waits=True,
-)
-
-
 class TodoItem(Input):
     text: NonBlank = Field(max_length=200)
     status: Literal["pending", "in_progress", "completed"] = "pending"
@@ -488,4 +331,4 @@ TODO: Tool[Todo] = Tool(
     repeatable=True,
 )
 
-TOOLS = (TODO, TASK_LIST, TASK_CLAIM, TASK_UPDATE, REVIEW_TASK, SUBMIT_PLAN)
+TOOLS = (TODO, TASK_LIST, TASK_CLAIM, TASK_UPDATE, REVIEW_TASK)

@@ -7,6 +7,7 @@ standard library, because the file-tool server uses it, and not `dataclasses`, w
 
 import contextlib
 import errno
+import fnmatch
 import os
 import re
 import stat
@@ -18,8 +19,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crewboard.media import type_of as media_type
-from crewboard.worker.tools import gitignore
-from crewboard.worker.tools.gitignore import IgnoreRules
 
 MAX_FILE = 10 * 1024 * 1024
 """Bytes. Larger files are not read."""
@@ -38,6 +37,17 @@ CLOCK_STEP = 0.02
 
 MAX_SUGGESTED = 5_000
 """Number of names that are compared with one that does not exist."""
+
+GITIGNORE = ".gitignore"
+
+MAX_IGNORE_FILE = 256 * 1024
+"""Bytes of such a file that are read."""
+
+MAX_IGNORE_RULES = 1000
+"""Lines of such a file that count."""
+
+MAX_ANY_FOLDERS = 3
+"""Number of `**` that a rule may have. More would take long to compare with each path."""
 
 HIDDEN = ".crewboard"
 _SKIPPED = frozenset(
@@ -124,6 +134,56 @@ class Found(NamedTuple):
     path: str
     is_ignored: bool = False
     """A file or folder that `.gitignore` names; nothing in the folder is yielded."""
+
+
+class _Rule(NamedTuple):
+    """A line of a `.gitignore` file in the folder with these `steps` from the root."""
+
+    steps: tuple[str, ...]
+    pattern: tuple[str, ...]
+    negated: bool
+    folders_only: bool
+
+
+class IgnoreRules(NamedTuple):
+    """The rules of `.gitignore` files for paths below the folder `top`, a path from the root. The last rule counts."""
+
+    top: str
+    rules: tuple[_Rule, ...] = ()
+
+    def with_text(self, text: str, steps: tuple[str, ...]) -> "IgnoreRules":
+        """Return the rules with those of the file with this text, in the folder that `steps` lead to."""
+        rules = list(self.rules)
+        for given in text.splitlines()[:MAX_IGNORE_RULES]:
+            line = given.rstrip(" ") if not given.rstrip(" ").endswith("\\") else given
+            negated, pattern = line.startswith("!"), line.removeprefix("!")
+            if not pattern.strip("/") or line.startswith("#"):
+                continue
+            parts = tuple(pattern.removeprefix("\\").strip("/").split("/"))
+            is_anchored = "/" in pattern.rstrip("/")
+            if parts.count("**") <= MAX_ANY_FOLDERS:
+                wanted = parts if is_anchored else ("**", *parts)
+                rules.append(_Rule(steps, wanted, negated, pattern.endswith("/")))
+        return self._replace(rules=tuple(rules))
+
+    def match(self, path: str, *, is_folder: bool) -> bool:
+        """Return True if a path below `top` is ignored."""
+        steps = tuple(f"{self.top}{path}".split("/"))
+        for rule in reversed(self.rules):
+            if (is_folder or not rule.folders_only) and _match_steps(rule.pattern, steps[len(rule.steps) :]):
+                return not rule.negated
+        return False
+
+
+def _match_steps(pattern: tuple[str, ...], steps: tuple[str, ...]) -> bool:
+    """Return True if the steps of a path match those of a pattern, where `**` stands for any folders."""
+    if not pattern or not steps:
+        return not pattern and not steps
+    if pattern[0] == "**":
+        if len(pattern) == 1:
+            return True
+        return any(_match_steps(pattern[1:], steps[start:]) for start in range(len(steps)))
+    return fnmatch.fnmatchcase(steps[0], pattern[0]) and _match_steps(pattern[1:], steps[1:])
 
 
 def _open_folder(root: Path, steps: tuple[str, ...]) -> int:
@@ -550,7 +610,7 @@ def _read_all(fd: int) -> bytes:
 def _walk(fd: int, prefix: str, depth: int, rules: IgnoreRules | None) -> Iterator[Found]:
     with os.scandir(fd) as listing:
         entries = sorted(listing, key=lambda entry: entry.name)
-    if rules is not None and any(entry.name == gitignore.NAME for entry in entries):
+    if rules is not None and any(entry.name == GITIGNORE for entry in entries):
         rules = _with_file(rules, fd, tuple(filter(None, f"{rules.top}{prefix}".split("/"))))
     for entry in entries:
         if entry.is_file(follow_symlinks=False):
@@ -574,7 +634,7 @@ def _walk(fd: int, prefix: str, depth: int, rules: IgnoreRules | None) -> Iterat
 def _with_file(rules: IgnoreRules, folder: int, steps: tuple[str, ...]) -> IgnoreRules:
     """Return rules with those of the `.gitignore` file of an open folder, if it has one."""
     try:
-        with _regular(folder, gitignore.NAME, gitignore.NAME) as fd:
-            return rules.with_text(os.read(fd, gitignore.MAX_SIZE).decode("utf-8", "replace"), steps)
+        with _regular(folder, GITIGNORE, GITIGNORE) as fd:
+            return rules.with_text(os.read(fd, MAX_IGNORE_FILE).decode("utf-8", "replace"), steps)
     except (OSError, RefusedError):
         return rules

@@ -1,0 +1,247 @@
+"""Plans: the gate that is closed until one is approved, what an approved one allows, and the tool that submits one."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from crewboard.agent_types import MCP_PREFIX, is_gated, kept_by_terms
+from crewboard.errors import UsageError
+from crewboard.names import OPERATOR
+from crewboard.protocol import approvals, collisions, requests
+from crewboard.records.agents import Terms, TermsInForce
+from crewboard.records.base import JsonValue
+from crewboard.records.events import Gate
+from crewboard.records.requests import Request, notes_in
+from crewboard.store import mailbox, roster
+from crewboard.worker.conversation import ApprovedPlan, Assignment
+from crewboard.worker.run_state import RunState
+from crewboard.worker.tools.base import Context, Input, Outcome, Tool
+from crewboard.worker.tools.bash_reader import simple_command
+
+
+def is_plan_required(run_state: RunState) -> bool:
+    """Return True if the present assignment needs an approved plan."""
+    assignment = run_state.conversation.assignment
+    return run_state.spec.flags.plan or bool(assignment and assignment.plan_wanted)
+
+
+def is_gate_closed(run_state: RunState) -> bool:
+    """Return True if the agent may not write or run anything, because its plan is not approved."""
+    assignment = run_state.conversation.assignment
+    return is_plan_required(run_state) and not (assignment and assignment.gate_open)
+
+
+def expire_approval(run_state: RunState) -> Outcome | None:
+    """Close the gate if the team's `approval_hours` are over; return what the model is told."""
+    assignment = run_state.conversation.assignment
+    if assignment is None or assignment.plan is None or is_gate_closed(run_state) or not is_plan_required(run_state):
+        return None
+    hours = roster.load(run_state.team).approval_hours
+    if hours is None or run_state.now() - assignment.plan.at <= hours * 3600:
+        return None
+    run_state.append(Gate(ts=run_state.now(), open=False))
+    return Outcome(
+        f"An approval holds for {hours:g} h, and your plan's is older. Submit the plan again with submit_plan.",
+        is_error=True,
+    )
+
+
+def gate_refusal(run_state: RunState, tool: str) -> Outcome | None:
+    """Return what the model is told about a call that the plan gate, or terms of the approval, refuse; else None."""
+    if is_gate_closed(run_state) and is_gated(tool):
+        return Outcome(
+            f"{tool} is not allowed before your plan is approved. Submit one with submit_plan.", is_error=True
+        )
+    if is_gate_closed(run_state) and tool in ("review_plan", "accept_changes"):
+        return Outcome(f"{tool} is not allowed before your own plan is approved.", is_error=True)
+    terms = run_state.conversation.terms
+    if terms is not None and not kept_by_terms(terms, tool):
+        return Outcome(
+            f"{tool} was not run: the terms of your plan's approval leave you only {', '.join(terms.tools or ())} of "
+            "the tools of your type, until your result. Do not try to do it in another way; submit a new plan with "
+            "submit_plan if you need it.",
+            is_error=True,
+        )
+    return None
+
+
+def deviates(run_state: RunState, tool: str, arguments: dict[str, Any]) -> bool:
+    """Return True if an approved plan is being carried out and does not name this call."""
+    assignment = run_state.conversation.assignment
+    plan = assignment.plan if assignment else None
+    if not is_gated(tool) or (plan is None and not run_state.spec.flags.strict_plan):
+        return False
+    if plan is None:
+        return True
+    return not names_call(plan, tool, arguments, str(run_state.workspace))
+
+
+def names_call(plan: ApprovedPlan, tool: str, arguments: dict[str, Any], root: str) -> bool:
+    """Return True if a plan names a command, or the file that a call changes.
+
+    Only the plan's fields `files` and `commands` count, not its text. A listed folder includes everything in it. A
+    listed command that is a single program also allows that program with more arguments. The name of a tool of an MCP
+    server, listed as a command, allows all calls of that tool.
+    """
+    if tool.startswith(MCP_PREFIX):
+        return any(each.split()[:1] == [tool] for each in plan.commands)
+    if tool == "bash":
+        command = str(arguments.get("command", "")).strip()
+        called = simple_command(command)
+        for named in filter(None, map(str.strip, plan.commands)):
+            words = simple_command(named)
+            if named == command or (words is not None and called is not None and called[: len(words)] == words):
+                return True
+        return False
+    return any(collisions.names_file(each, str(arguments.get("path", "")), root) for each in plan.files)
+
+
+def deviation_refusal(tool: str) -> Outcome:
+    """Return the refusal of a call that the approved plan does not name, if plans are strict; the model reads it."""
+    runs = tool == "bash" or tool.startswith(MCP_PREFIX)
+    field = "commands" if runs else "files"
+    return Outcome(
+        f"{tool} was not run: the approved plan does not name it. Submit a new plan with submit_plan; list in its "
+        f"{field} all that you still want to {'run' if runs else 'change'}, and wait for the approval.",
+        is_error=True,
+    )
+
+
+class SubmitPlan(Input):
+    plan: str = Field(description="the plan, in Markdown")
+    files: list[str] = Field(default=[], description="files, or folders, that the plan changes")
+    commands: list[str] = Field(default=[], description="commands that the plan runs, as you will call them")
+    risk: str = ""
+    answers: dict[str, str] = Field(
+        default={}, description="what you did about each note on the plan before, by the id of the note, such as n1"
+    )
+
+
+def plan_request_id(name: str, assignment: str, revision: int) -> str:
+    """Return the id of the nth plan of an assignment, the same one after a crash."""
+    return f"plan-{mailbox.derived_id(name, assignment, revision)[:12]}"
+
+
+async def _submit_plan(context: Context, given: SubmitPlan) -> Outcome:
+    assignment = context.run_state.conversation.assignment
+    if assignment is None or not given.plan.strip():
+        raise UsageError("the plan is empty")
+    files: list[JsonValue] = []
+    for entry in filter(str.strip, given.files):
+        path = collisions.path_of_entry(entry, str(context.run_state.workspace))
+        if path is None:
+            raise UsageError(
+                f"files: {entry!r} is refused; name paths below the workspace, without .. (. is all of it)"
+            )
+        files.append(path)
+    payload: dict[str, JsonValue] = {
+        "plan": given.plan,
+        "files": files,
+        "commands": list(given.commands),
+        "risk": given.risk,
+    }
+    request = ask_for_plan(context.run_state, assignment, payload, given.answers)
+    outcome = plan_outcome(context.run_state, await context.wait_for_decision(request, "plan waits for approval"))
+    if not (assignment.gate_open and assignment.terms is not None and assignment.terms.given.network):
+        await context.file_tools.end_commands_with_lent_network("the approval that gave it the network is over")
+    return outcome
+
+
+def ask_for_plan(
+    run_state: RunState, assignment: Assignment, payload: dict[str, JsonValue], answers: Mapping[str, str] | None = None
+) -> Request:
+    """Ask for approval of the next plan of an assignment, and cancel the request for the one before.
+
+    `answers` are those to the notes on the one before, by the id of the note.
+
+    Raises:
+        UsageError: There is no note with the id of an answer.
+    """
+    revision = assignment.plans
+    earlier = (plan_request_id(run_state.name, assignment.id, each) for each in reversed(range(revision)))
+    # A call that was refused counts as a revision, and asked nothing.
+    before = next(filter(None, (requests.load(run_state.team, each) for each in earlier)), None)
+    # A call that is refused changes nothing: the plan before stays approved.
+    approvals.require_notes(before, answers or {})
+    if assignment.gate_open:
+        # What was approved is not the plan any more.
+        run_state.append(Gate(ts=run_state.now(), open=False))
+    config = roster.load(run_state.team)
+    # No agent reviews its own plan.
+    is_reviewed_by_operator = config.plan_approver == OPERATOR or config.lead == run_state.name
+    return approvals.ask(
+        run_state.team,
+        plan_request_id(run_state.name, assignment.id, revision),
+        "plan_approval",
+        run_state.name,
+        OPERATOR if is_reviewed_by_operator else config.lead,
+        {**payload, "revision": revision + 1},
+        run_state.now(),
+        supersedes=before.id if before is not None else None,
+        answers=answers or {},
+    )
+
+
+def _explain_terms(run_state: RunState) -> list[str]:
+    """Return what the model is told of the terms that hold from now on."""
+    terms = run_state.conversation.terms
+    if terms is None:
+        return []
+    lines = ["These terms of the approval hold until your result:"]
+    if terms.ask:
+        lines.append("- The operator is asked before each of your writes and commands.")
+    if terms.tools is not None:
+        lines.append(f"- Of the tools of your type you have only these: {', '.join(terms.tools) or 'none'}.")
+    if terms.network:
+        lines.append("- Your commands reach the network.")
+    if terms.budget:
+        lines.append(f"- You may use {terms.budget} for it. The work ends when that is used up.")
+    if terms.hold:
+        held = ", ".join(map(str, terms.hold))
+        lines.append(
+            f"- Approved are all steps but {held}. Do not begin {held}, nor anything that is only for it. When the "
+            "other steps are done, submit a plan of what is left with submit_plan, or end with your result."
+        )
+    return lines
+
+
+def plan_outcome(run_state: RunState, request: Request) -> Outcome:
+    """Open or close the plan gate as a request was decided; return what the agent is told."""
+    feedback = f"\nFeedback: {request.said}" if request.said else ""
+    consumed = (approvals.response_id(request),)
+    if request.status == "approved":
+        terms = None
+        # An agent's approval changes nothing about the terms in force.
+        if request.decided_by == OPERATOR:
+            spent = roster.spent(run_state.team, run_state.name, run_state.used())
+            terms = TermsInForce(
+                given=request.terms or Terms(), request=request.id, used_tokens=spent.tokens.total, used_usd=spent.usd
+            )
+        run_state.append(Gate(ts=run_state.now(), open=True, request_id=request.id, terms=terms))
+        edited = f"\nThe plan was edited. Carry out this version:\n{request.edited}" if request.edited else ""
+        text = f"The plan is approved by {request.decided_by}. Carry it out.{feedback}{edited}"
+        return Outcome("\n".join([text, *_explain_terms(run_state)]), consumed=consumed)
+    if request.status == "rejected":
+        # For an agent that may act without a plan too: the answer to the one that it submitted is no.
+        run_state.append(Gate(ts=run_state.now(), open=False, request_id=request.id))
+        waiting = [note.id for note in [*notes_in(request.payload), *request.notes] if note.state == "open"]
+        notes = f" In answers, say what you did about each note: {', '.join(waiting)}." if waiting else ""
+        return Outcome(
+            f"The plan is rejected by {request.decided_by}.{feedback}\nRevise it and submit it again.{notes}",
+            is_error=True,
+            consumed=consumed,
+        )
+    return Outcome(f"The plan was {request.status}. Submit one again if you still need to.", is_error=True)
+
+
+SUBMIT_PLAN: Tool[SubmitPlan] = Tool(
+    "submit_plan",
+    "Submit a plan and wait until it is approved or rejected. Where a plan is required, you cannot write files or run "
+    "commands before one is approved.",
+    SubmitPlan,
+    _submit_plan,
+    waits=True,
+)
+
+TOOLS = (SUBMIT_PLAN,)

@@ -1,0 +1,244 @@
+"""The permission rules of the operator and of types: which of them is for a call, and what it says.
+
+A rule that allows covers one simple command, read as strictly as possible. A rule that denies or asks also looks into
+compound commands, and where bash's reading of one is not certain, the operator is asked.
+"""
+
+import contextlib
+import json
+import os
+import posixpath
+import re
+import shlex
+from collections.abc import Sequence
+from enum import IntEnum
+from itertools import islice
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+from crewboard.agent_types import MCP_PREFIX
+from crewboard.executed_files import runs_on_your_machine
+from crewboard.records.team import Rule, RuleEffect
+from crewboard.store import roster
+from crewboard.worker.run_state import RunState
+from crewboard.worker.tools.base import Outcome
+from crewboard.worker.tools.bash_reader import UnclearCommandError, commands_in, simple_command
+from crewboard.worker.tools.workspace import unescape_name
+
+_TYPE_RULE = "type "
+"""The beginning of the id of a rule that is no rule of the operator, but from the file of a type."""
+
+_MOST_COMMANDS = 1000
+"""Commands in one call that are compared with each rule. More would hold up the worker."""
+
+
+class Verdict(NamedTuple):
+    """The decision of the rules about a call, and the rule that decided. `asks` is the reason for asking."""
+
+    effect: RuleEffect
+    rule: Rule
+    asks: str = ""
+
+
+class _Match(IntEnum):
+    """The certainty that a rule is for a call: no, perhaps, or for certain."""
+
+    NO = 0
+    MAYBE = 1
+    YES = 2
+
+
+def judge(run_state: RunState, tool: str, arguments: dict[str, Any]) -> Verdict | None:
+    """Return what the rules say about a call; None if no rule is for it."""
+    spec = run_state.spec
+    rules = roster.load(run_state.team).rules
+    found = [rule for rule in rules if rule.applies_to(run_state.name, spec.type)]
+    denied = spec.definition.denied if spec.definition is not None else []
+    found += [
+        Rule(id=f"{_TYPE_RULE}{spec.type}", effect="deny", tool=each.tool, pattern=each.pattern) for each in denied
+    ]
+    return judge_call(found, tool, arguments, str(run_state.workspace))
+
+
+def judge_call(rules: Sequence[Rule], tool: str, arguments: dict[str, Any], root: str) -> Verdict | None:
+    """Return what these rules of an agent say about a call: deny wins over ask, ask wins over allow.
+
+    What a rule may deny, but not for certain, is asked for. No rule allows a write of a file that runs on the user's
+    machine.
+    """
+    # A rule may be about a pattern of tools of MCP servers, or about all file tools.
+    if tool.startswith(MCP_PREFIX):
+        rules = [rule for rule in rules if rule.tool.startswith(MCP_PREFIX) and _matches(rule.tool, tool)]
+    else:
+        rules = [rule for rule in rules if rule.tool == tool or (rule.tool == "files" and tool != "bash")]
+    strict = _strict_matches([rule for rule in rules if rule.effect != "allow"], tool, arguments, root)
+    for match, rule in strict:
+        if match is _Match.YES and rule.effect == "deny":
+            return Verdict("deny", rule)
+    for match, rule in strict:
+        certain = f"{rule.id} asks before {rule.pattern}"
+        possible = f"{rule.id} may be about it: {rule.effect} {rule.pattern}"
+        return Verdict("ask", rule, certain if match is _Match.YES else possible)
+    if is_executed(tool, arguments):
+        return None
+    allowing = (rule for rule in rules if rule.effect == "allow" and _allows(rule, tool, arguments, root))
+    return next((Verdict("allow", rule) for rule in allowing), None)
+
+
+def is_executed(tool: str, arguments: dict[str, Any]) -> bool:
+    """Return True if a call of a file tool changes what the user's own programs run, or take commands from."""
+    if tool == "bash" or tool.startswith(MCP_PREFIX):
+        return False
+    return runs_on_your_machine(str(arguments.get("path", "")))
+
+
+def _allows(rule: Rule, tool: str, arguments: dict[str, Any], root: str) -> bool:
+    """Return True if a rule allows a call for certain: one simple command, or a file to which no link leads."""
+    scope = scope_of(tool, arguments)
+    if scope is None or not rule.pattern:
+        return scope is not None and (rule.tool, rule.scope) == (tool, scope)
+    if tool.startswith(MCP_PREFIX):
+        return _match_arguments(rule.pattern, arguments)
+    if tool == "bash":
+        words, pattern = simple_command(str(arguments.get("command", ""))), _pattern_words(rule)
+        return bool(words and pattern) and _match_words(pattern, words or [], any_folder=False) is _Match.YES
+    return all(_match_path(rule.pattern, name) for name in _names_of(str(arguments.get("path", "")), root))
+
+
+def _strict_matches(rules: list[Rule], tool: str, arguments: dict[str, Any], root: str) -> list[tuple[_Match, Rule]]:
+    """Return those of the rules that are, or may be, about a call, the certain ones first."""
+    found: list[tuple[_Match, Rule]] = []
+    if tool.startswith(MCP_PREFIX):
+        return [(_Match.YES, rule) for rule in rules if not rule.pattern or _match_arguments(rule.pattern, arguments)]
+    if tool == "bash":
+        commands: list[list[str | None]] | None = None
+        with contextlib.suppress(UnclearCommandError):
+            commands = list(islice(commands_in(str(arguments.get("command", ""))), _MOST_COMMANDS + 1)) if rules else []
+        if commands is not None and len(commands) > _MOST_COMMANDS:
+            commands = None
+        for rule in rules:
+            pattern = _pattern_words(rule)
+            clear = commands if pattern else None
+            matches = [_Match.MAYBE] if clear is None else [_match_words(pattern, words) for words in clear]
+            found.append((max(matches, default=_Match.NO), rule))
+    else:
+        names = _names_of(str(arguments.get("path", "")), root) if rules else []
+        for rule in rules:
+            patterns = rule.pattern.rstrip("/"), f"{rule.pattern.rstrip('/')}/**"
+            matched = not rule.pattern or any(_match_path(each, name) for name in names for each in patterns)
+            found.append((_Match.YES if matched else _Match.NO, rule))
+    return sorted((each for each in found if each[0] is not _Match.NO), key=lambda each: -each[0])
+
+
+def _pattern_words(rule: Rule) -> list[str]:
+    """Return the words of a rule's pattern; none if it cannot be read, as in a file that was edited by hand."""
+    try:
+        return shlex.split(rule.pattern)
+    except ValueError:
+        return []
+
+
+def _match_words(pattern: list[str], words: Sequence[str | None], *, any_folder: bool = True) -> _Match:
+    """Compare a command with a pattern, word by word; a pattern that ends in `*` allows more words.
+
+    With `any_folder` the program may be in any folder, and options before a subcommand make the match possible.
+    """
+    more = pattern[-1].endswith("*")
+    if pattern[-1] == "*":
+        pattern = pattern[:-1]
+    for index, wanted in enumerate(pattern):
+        word = words[index] if index < len(words) else ""
+        if word is None:
+            return _Match.MAYBE
+        if index >= len(words):
+            return _Match.NO
+        name = posixpath.basename(word) if any_folder and index == 0 else word
+        if _matches(wanted, word) or _matches(wanted, name):
+            continue
+        has_option = any_folder and index > 0 and word.startswith("-")
+        # The words may still contain those of the pattern, in this order.
+        left = iter(words[index:])
+        fits = all(any(each is None or _matches(further, each) for each in left) for further in pattern[index:])
+        return _Match.MAYBE if has_option and fits else _Match.NO
+    if more or len(words) == len(pattern):
+        return _Match.YES
+    return _Match.MAYBE if words[len(pattern)] is None else _Match.NO
+
+
+def _match_arguments(pattern: str, arguments: dict[str, Any]) -> bool:
+    """Return True if a pattern `name=text` matches an argument of a call; `*` matches every call."""
+    texts = (value if isinstance(value, str) else json.dumps(value) for value in arguments.values())
+    return pattern == "*" or any(
+        _matches(pattern, f"{name}={text}") for name, text in zip(arguments, texts, strict=True)
+    )
+
+
+def _matches(pattern: str, text: str) -> bool:
+    return re.fullmatch(_glob(pattern, "."), text, re.DOTALL) is not None
+
+
+def _glob(pattern: str, character: str) -> str:
+    """Return a pattern with `*` and `?`, which stand for this `character`, as a regular expression."""
+    return "".join({"*": f"{character}*", "?": character}.get(each) or re.escape(each) for each in pattern)
+
+
+def _match_path(pattern: str, path: str) -> bool:
+    """Return True if a path relative to the root matches; `**` stands for any folders, at the end for all inside."""
+    *folders, last = posixpath.normpath(pattern).split("/")
+    steps = ["(?:[^/]+/)*" if each == "**" else _glob(each, "[^/]") + "/" for each in folders]
+    steps.append(".+" if last == "**" else _glob(last, "[^/]"))
+    return re.fullmatch("".join(steps), path, re.DOTALL) is not None
+
+
+def _names_of(path: str, root: str) -> list[str]:
+    """Return a path as it is given, and as the file tools resolve it, relative to the root."""
+    real = [posixpath.realpath(posixpath.join(root, each)) for each in (path, unescape_name(path))]
+    given = posixpath.relpath(posixpath.join(root, path), root)
+    return [given, *(posixpath.relpath(each, posixpath.realpath(root)) for each in real)]
+
+
+def file_changed_by(tool: str, arguments: dict[str, Any], root: str) -> str | None:
+    """Return the file that a call of a file tool changes, from the root, with links resolved; None for other tools."""
+    if tool not in ("write_file", "edit_file"):
+        return None
+    try:
+        return os.fsencode(_names_of(str(arguments.get("path", "")), root)[-1]).decode("utf-8", "replace")
+    except ValueError:
+        # No file has such a name; the tool says so.
+        return None
+
+
+def refused_by_type(run_state: RunState, tool: str, arguments: dict[str, Any]) -> Outcome | None:
+    """Return what the model is told about a call that its type does not have: of a tool with patterns, another one."""
+    definition = run_state.spec.definition
+    only = [each.pattern for each in definition.only if each.tool == tool] if definition is not None else []
+    rules = [Rule(id="", tool=tool, pattern=pattern) for pattern in only]
+    if not only or any(_allows(rule, tool, arguments, str(run_state.workspace)) for rule in rules):
+        return None
+    how = "one plain command that begins so" if tool == "bash" else "these files"
+    text = f"{tool} was not run: an agent of type {run_state.spec.type} has it only for {', '.join(only)}"
+    return Outcome(f"{text} ({how}).", is_error=True)
+
+
+def rule_refusal(tool: str, rule: Rule) -> Outcome:
+    """Return what the model is told about a call that a rule denies."""
+    about = rule.pattern
+    if rule.tool.startswith(MCP_PREFIX):
+        about = rule.tool if rule.pattern in ("", "*") else f"{rule.tool} with {rule.pattern}"
+    whose = f"your {rule.id}" if rule.id.startswith(_TYPE_RULE) else f"the operator's rule {rule.id}"
+    text = f"{tool} was not run: {whose} denies {about}. Do not try to do it in another way"
+    return Outcome(f"{text}; ask the operator if you need it.", is_error=True, rule=rule.id)
+
+
+def scope_of(tool: str, arguments: dict[str, Any]) -> str | None:
+    """Return what a rule for this call would cover: a program for bash, a folder for files. None: no rule offered.
+
+    For a tool of an MCP server that is `*`: every call of this tool.
+    """
+    if tool.startswith(MCP_PREFIX):
+        return "*"
+    if tool == "bash":
+        words = simple_command(str(arguments.get("command", "")))
+        return words[0] if words else None
+    path = PurePosixPath(str(arguments.get("path", "")))
+    return None if not path.name or path.is_absolute() or ".." in path.parts else str(path.parent)
