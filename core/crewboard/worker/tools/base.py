@@ -206,7 +206,14 @@ class FileToolClient:
         """Take a free server. Start another one if none gets free soon, and end that when nothing waits for it."""
         self._waiting += 1
         try:
-            server = await self._take()
+            async with asyncio.timeout(_BUSY_WAIT):
+                server = await self._free.get()
+        except TimeoutError:
+            if len(self._more) + 1 >= MAX_SERVERS:
+                server = await self._free.get()
+            else:
+                server = _Server(self.sandbox)
+                self._more.add(server)
         finally:
             self._waiting -= 1
         try:
@@ -217,16 +224,6 @@ class FileToolClient:
             else:
                 self._more.discard(server)
                 await server.end()
-
-    async def _take(self) -> _Server:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_BUSY_WAIT):
-                return await self._free.get()
-        if len(self._more) + 1 >= MAX_SERVERS:
-            return await self._free.get()
-        server = _Server(self.sandbox)
-        self._more.add(server)
-        return server
 
     async def end_commands_with_lent_network(self, why: str) -> None:
         """End the commands in the background that have the network only by the terms of an approval."""

@@ -17,7 +17,7 @@ from crewboard.worker.interrupts import Interrupted, Interrupts
 from crewboard.worker.run_state import RunState
 from crewboard.worker.snapshots import Snapshots
 from crewboard.worker.tools.base import MAX_SERVERS, Context, FileToolClient, Outcome, Tool
-from crewboard.worker.tools.permissions import Permit, seek_permit
+from crewboard.worker.tools.permissions import seek_permit
 from crewboard.worker.tools.registry import ToolRegistry
 from crewboard.worker.tools.rules import file_changed_by
 
@@ -136,7 +136,7 @@ class ToolExecutor:
 
     async def _prepare(self, block: Block) -> "_Done | _Ready":
         """Check one call, ask for permission if that is wanted, and journal that it begins."""
-        conversation = self._run_state.conversation
+        run_state, conversation = self._run_state, self._run_state.conversation
         if (reason := conversation.refused.get(block["id"])) is not None:
             return _Done(Outcome(f"{block['name']} was not run: {reason}", is_error=True))
         tool = self._registry.find(block["name"])
@@ -150,24 +150,21 @@ class ToolExecutor:
             permit = await seek_permit(self._context(block), tool.name, block["input"])
             if isinstance(permit, Outcome):
                 return _Done(permit)
-            self._begin(block, tool, permit)
+            run_state.append(
+                ToolStart(
+                    ts=run_state.now(),
+                    tool_use_id=block["id"],
+                    name=tool.name,
+                    input=block["input"],
+                    consumed=list(permit.consumed),
+                    deviates=permit.deviates,
+                    rule=permit.rule.id if permit.rule is not None else None,
+                    file=file_changed_by(tool.name, block["input"], str(run_state.workspace)),
+                )
+            )
         except _INPUT_ERRORS as error:
             return _failed_on_input(tool, error)
         return tool, given
-
-    def _begin(self, block: Block, tool: Tool[Any], permit: Permit) -> None:
-        run_state = self._run_state
-        start = ToolStart(
-            ts=run_state.now(),
-            tool_use_id=block["id"],
-            name=tool.name,
-            input=block["input"],
-            consumed=list(permit.consumed),
-            deviates=permit.deviates,
-            rule=permit.rule.id if permit.rule is not None else None,
-            file=file_changed_by(tool.name, block["input"], str(run_state.workspace)),
-        )
-        run_state.append(start)
 
     async def _run(self, block: Block, tool: Tool[Any], given: Any) -> "_Done":  # noqa: ANN401  the tool's own input model
         """Run or continue one call. An input that no check expects ends this call, not the run."""

@@ -285,10 +285,6 @@ def make(workspace: Workspace) -> Done:
 
 def _describe(workspace: Workspace, change: Change) -> dict[str, Any]:
     """Return what the worker keeps so that a planned change can be reversed (`base.PlannedChange`)."""
-    # Imported here, because the server starts for each agent, and those with a worktree need none of this.
-    from base64 import b64encode
-    from hashlib import sha256
-
     before, lost = workspace.read_before(change.place)
     name = change.place.name
     if name != "/".join(change.place.steps):
@@ -296,7 +292,7 @@ def _describe(workspace: Workspace, change: Change) -> dict[str, Any]:
     return {
         "path": name,
         "before": None if before is None else b64encode(before).decode(),
-        "after": sha256(change.data).hexdigest(),
+        "after": hashlib.sha256(change.data).hexdigest(),
         "lost": lost,
         "folders": workspace.missing_folders(change.place),
     }
@@ -516,7 +512,17 @@ def answer(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
     """
     workspace.limits = Limits(**request.get("limits", {}))
     try:
-        return {"is_error": False, **_run(workspace, request)}
+        name, given = request["name"], request["input"]
+        if request.get("plan"):
+            workspace.planned = _PLANS[name](workspace, **given)
+            return {"is_error": False, "content": "", "planned": _describe(workspace, workspace.planned)}
+        try:
+            found = _OPERATIONS[name](workspace, **given)
+        finally:
+            workspace.planned = None
+        done = found if isinstance(found, Done) else Done(found)
+        more = {"media": done.media} if done.media else {}
+        return {"is_error": False, "content": done.content, "created": done.created, **more}
     except MissingError as missing:
         text = f"{missing}{workspace.suggestion(missing.place)}"
     except RefusedError as refusal:
@@ -529,19 +535,6 @@ def answer(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
     except MemoryError:
         text = "out of memory"
     return {"content": text, "is_error": True}
-
-
-def _run(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
-    name, given = request["name"], request["input"]
-    if request.get("plan"):
-        workspace.planned = _PLANS[name](workspace, **given)
-        return {"content": "", "planned": _describe(workspace, workspace.planned)}
-    try:
-        done = _OPERATIONS[name](workspace, **given)
-    finally:
-        workspace.planned = None
-    done = done if isinstance(done, Done) else Done(done)
-    return {"content": done.content, "created": done.created, **({"media": done.media} if done.media else {})}
 
 
 def main() -> None:

@@ -133,7 +133,13 @@ class McpServers:
         if starting:
             self._run_state.show("working", f"starts MCP server{'s' * (len(starting) > 1)} {', '.join(starting)}")
         await asyncio.gather(*(self._set_up(server) for server in found.values()))
-        self._states = {name: _with_time(state, before.get(name)) for name, state in sorted(self._states.items())}
+        # A problem that is known stays known since then.
+        self._states = {
+            name: state.replace(since=before[name].since)
+            if name in before and before[name].problem == state.problem
+            else state
+            for name, state in sorted(self._states.items())
+        }
         self._offer()
         return [
             f"The MCP server {name} is not available: {state.problem}. Go on without it."
@@ -186,9 +192,16 @@ class McpServers:
                 await self._connections.pop(server.name).close()
             if problem is not None:
                 return self._note(problem)
-            connection = await self._connect(server)
-            if connection is None:
-                return None
+            try:
+                resolved = mcp_servers.resolve(server, self._environment)
+                _load_package()
+            except BadDataError as error:
+                return self._note(McpState(server.name, server.source, problem=str(error)))
+            redaction.register_values(resolved.secrets)
+            pid = self._file_tools.pid
+            connection = _Connection(server, resolved, self._file_tools, {pid} if pid else set())
+            self._connections[server.name] = connection
+            await connection.open(has_network=self._run_state.spec.flags.network)
         return self._note(McpState(server.name, server.source, problem=connection.problem))
 
     def _objection(self, server: McpServer) -> McpState | None:
@@ -201,20 +214,6 @@ class McpServers:
             text = "it is reached over the network, and the agent was hired without --network"
             return McpState(server.name, server.source, problem=text)
         return None
-
-    async def _connect(self, server: McpServer) -> "_Connection | None":
-        try:
-            resolved = mcp_servers.resolve(server, self._environment)
-            _load_package()
-        except BadDataError as error:
-            self._note(McpState(server.name, server.source, problem=str(error)))
-            return None
-        redaction.register_values(resolved.secrets)
-        pid = self._file_tools.pid
-        connection = _Connection(server, resolved, self._file_tools, {pid} if pid else set())
-        self._connections[server.name] = connection
-        await connection.open(has_network=self._run_state.spec.flags.network)
-        return connection
 
     def _note(self, state: McpState) -> None:
         problem = redaction.redact(state.problem)[:500] if state.problem else None
@@ -278,11 +277,6 @@ TOOLS: list[Tool[Any]] = [
 ]
 
 
-def _with_time(state: McpState, before: McpState | None) -> McpState:
-    """Return a state with the time since when its problem is known."""
-    return state.replace(since=before.since) if before is not None and before.problem == state.problem else state
-
-
 def _load_package() -> None:
     """Load the package `mcp`.
 
@@ -323,7 +317,8 @@ class _Connection:
 
     async def open(self, *, has_network: bool) -> None:
         """Start or connect the server, and learn its tools; else `problem` says why that is not possible."""
-        self._reset()
+        self._stop.clear()
+        self._ready.clear()
         self._task = asyncio.create_task(self._serve())
         ready = asyncio.create_task(self._ready.wait())
         try:
@@ -334,21 +329,19 @@ class _Connection:
             return
         reason = self.problem or f"it did not say within {START_TIMEOUT:g} s which tools it has"
         await self.close()
-        if self._service is not None and self._service.ending not in (None, "[ended]"):
+        has_ended = self._service is not None and self._service.ending not in (None, "[ended]")
+        if has_ended:
             reason = "it ended"
         missing = self._missing_program()
-        hint = "" if has_network or not self._may_need_network() else _NO_NETWORK
+        downloads = self._service is not None and PurePath(self._resolved.arguments[0]).name in _DOWNLOADERS
+        hint = _NO_NETWORK if not has_network and (has_ended or downloads) else ""
         self.problem = missing or f"{reason}{self._printed()}{hint}"
-
-    def _reset(self) -> None:
-        self.problem = None
-        self._stop.clear()
-        self._ready.clear()
 
     async def _serve(self) -> None:
         from mcp.client.client import Client
         from mcp_types import Implementation
 
+        self.problem = None
         about = Implementation(name="crewboard", version=version("crewboard"))
         transport = self._over_http() if self.server.url else self._over_stdio()
         try:
@@ -441,23 +434,21 @@ class _Connection:
                     raise BadDataError(f"another tool is called {name}")
                 if len(tools) >= most:
                     raise BadDataError(f"an agent has at most {MAX_TOOLS} tools of MCP servers")
-                tools[name] = self._tool(name, own, str(listed.description or ""), listed.input_schema)
+                sent = check_schema(listed.input_schema)
+                said = " ".join(str(listed.description or "").split())
+                said = " ".join("".join(filter(str.isprintable, said)).split())
+                said = said if len(said) <= MAX_DESCRIPTION else f"{said[:MAX_DESCRIPTION]} …"
+                tools[name] = Tool(
+                    name,
+                    f"A tool of the MCP server {self.server.name}, which describes it as follows. {said}",
+                    input_of(listed.input_schema, sent),
+                    partial(self._call, own),
+                    seconds=lambda _: CALL_TIMEOUT + START_TIMEOUT + CLOSE_TIMEOUT,
+                    schema=sent,
+                )
             except BadDataError as error:
                 left_out.append(f"{own[:64]}: {error}")
         return tools, left_out
-
-    def _tool(self, name: str, own: str, description: str, schema: Any) -> Tool[Any]:  # noqa: ANN401  of the server
-        sent = check_schema(schema)
-        said = " ".join("".join(filter(str.isprintable, " ".join(description.split()))).split())
-        limited = said if len(said) <= MAX_DESCRIPTION else f"{said[:MAX_DESCRIPTION]} …"
-        return Tool(
-            name,
-            f"A tool of the MCP server {self.server.name}, which describes it as follows. {limited}",
-            input_of(schema, sent),
-            partial(self._call, own),
-            seconds=lambda _: CALL_TIMEOUT + START_TIMEOUT + CLOSE_TIMEOUT,
-            schema=sent,
-        )
 
     async def _call(self, own: str, context: Context, given: Input) -> Outcome:
         """Call one tool of the server; start the server again if it has ended."""
@@ -497,13 +488,6 @@ class _Connection:
         if not re.search(said, self._service.log, re.MULTILINE):
             return ""
         return f"the sandbox shows no {program}: install it where the agent's commands find it"
-
-    def _may_need_network(self) -> bool:
-        """Return True if a program may have failed because it has no network: it ended, or downloads a server."""
-        if self._service is None:
-            return False
-        ended = self._service.ending not in (None, "[ended]")
-        return ended or PurePath(self._resolved.arguments[0]).name in _DOWNLOADERS
 
     def _printed(self) -> str:
         """Return how the program ended and the end of what it printed, for an error."""
@@ -587,14 +571,6 @@ class _Reading:
         self._reader = reader
         self._second, self._count = float("-inf"), 0
 
-    async def _take_turn(self) -> None:
-        """Let other tasks run, and read at most `MOST_MESSAGES` in a second: what is there is read without a pause."""
-        now = time.monotonic()
-        if now - self._second >= 1:
-            self._second, self._count = now, 0
-        self._count += 1
-        await asyncio.sleep(0 if self._count <= MOST_MESSAGES else self._second + 1 - now)
-
     async def receive(self) -> Any:  # noqa: ANN401  a message, or why it is none
         """Return the next message.
 
@@ -605,7 +581,12 @@ class _Reading:
         from mcp.shared.message import SessionMessage
         from mcp_types import jsonrpc_message_adapter
 
-        await self._take_turn()
+        # Other tasks run meanwhile, too: what is there is read without a pause.
+        now = time.monotonic()
+        if now - self._second >= 1:
+            self._second, self._count = now, 0
+        self._count += 1
+        await asyncio.sleep(0 if self._count <= MOST_MESSAGES else self._second + 1 - now)
         try:
             line = await self._reader.readline()
         # A line that is too long, or a connection that was cut.

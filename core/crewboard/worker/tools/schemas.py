@@ -95,44 +95,36 @@ class _Simplifier:
             if key in _AS_THEY_ARE and not _is_dead_weight(key, value):
                 found[key] = value
             elif key == "properties":
-                found[key] = self._properties(value, given.get("required", ()), within)
+                parts = {name: self.part(each, within) for name, each in value.items()}
+                for name, each in value.items():
+                    is_optional = name not in given.get("required", ()) and isinstance(each, Mapping)
+                    if is_optional and each.get("default", ...) is None:
+                        parts[name] = _without_null(parts[name])
+                found[key] = parts
             elif key in _PARTS:
                 found[key] = value if isinstance(value, bool) else self.part(value, within)
             elif key in _LISTS and _LISTS[key] not in found:
                 found[_LISTS[key]] = [self.part(each, within) for each in value]
         return found
 
-    def _properties(
-        self, given: Mapping[str, Any], required: list[str], within: tuple[str, ...]
-    ) -> dict[str, dict[str, Any]]:
-        found = {name: self.part(each, within) for name, each in given.items()}
-        for name, each in given.items():
-            if name not in required and isinstance(each, Mapping) and each.get("default", ...) is None:
-                found[name] = _without_null(found[name])
-        return found
-
     def _referred(self, reference: str, within: tuple[str, ...]) -> dict[str, Any]:
-        target = self._find(reference)
+        """Return the part of the schema that a JSON pointer names."""
+        target: Any = self._root
+        first, *steps = urllib.parse.unquote(reference).split("/")
+        try:
+            for step in steps:
+                name = step.replace("~1", "/").replace("~0", "~")
+                target = target[int(name) if isinstance(target, list) else name]
+        except (LookupError, TypeError, ValueError):
+            target = None
+        if first != "#" or not isinstance(target, Mapping | bool):
+            raise BadDataError(f"its schema refers to {reference[:100]!r}, which is not in it")
         if reference not in within and len(within) <= self._levels:
             return self.part(target, (*within, reference))
         if not isinstance(target, Mapping):
             return {}
         known = {key: target[key] for key in ("type", "description") if key in target}
         return {"description": "in the form of the one around it", **known} if reference in within else known
-
-    def _find(self, reference: str) -> Any:  # noqa: ANN401  as above
-        """Return the part of the schema that a JSON pointer names."""
-        found: Any = self._root
-        first, *steps = urllib.parse.unquote(reference).split("/")
-        try:
-            for step in steps:
-                name = step.replace("~1", "/").replace("~0", "~")
-                found = found[int(name) if isinstance(found, list) else name]
-        except (LookupError, TypeError, ValueError):
-            found = None
-        if first != "#" or not isinstance(found, Mapping | bool):
-            raise BadDataError(f"its schema refers to {reference[:100]!r}, which is not in it")
-        return found
 
 
 def _is_dead_weight(key: str, value: Any) -> bool:  # noqa: ANN401  as above

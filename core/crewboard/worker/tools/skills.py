@@ -5,6 +5,7 @@ are outside the sandbox, so the worker reads them, and copies one that is loaded
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import posixpath
@@ -87,7 +88,13 @@ _NOT_ACCEPTED = "The skill {} is not loaded: the user has not accepted it as it 
 
 
 def _list(texts: dict[str, str]) -> str:
-    texts.update(_users_texts())
+    """Return the list of the project's skills, of which these are the texts, and of the user's own."""
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names = sorted(entry.name for entry in users_folder().iterdir())[:MAX_LISTED]
+    for name in names:
+        with contextlib.suppress(OSError, BadDataError):
+            texts[name] = _users_text(name, FILE)
     lines = ["Instructions for particular work; load one that fits with the tool skill, before you begin."]
     room = MAX_LIST
     for at, (name, text) in enumerate(sorted(texts.items())):
@@ -110,21 +117,6 @@ def _description(text: str) -> str:
     if str(front.get("disable-model-invocation")).lower() == "true":
         return ""
     return " ".join(str(front.get("description") or "").split())[:MAX_DESCRIPTION]
-
-
-def _users_texts() -> dict[str, str]:
-    """Return the beginning of each of the user's own skills, by name."""
-    found: dict[str, str] = {}
-    try:
-        names = sorted(entry.name for entry in users_folder().iterdir())[:MAX_LISTED]
-    except OSError:
-        return {}
-    for name in names:
-        try:
-            found[name] = _users_text(name, FILE)
-        except (OSError, BadDataError):
-            continue
-    return found
 
 
 def _users_text(name: str, file: str) -> str:
@@ -196,7 +188,9 @@ def _load_users(context: Context, given: Skill) -> Outcome:
             return Outcome(_with_folder(text, "", names))
         copy = scratch / "skills" / given.name
         if not copy.exists():
-            _copy(folder, names, copy)
+            for name in names:
+                (copy / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                shutil.copy(folder / name, copy / name)
     except (OSError, BadDataError) as error:
         return Outcome(f"the skill {given.name} cannot be loaded: {error}", is_error=True)
     return Outcome(_with_folder(text, str(copy), names))
@@ -218,12 +212,6 @@ def _files_in(folder: Path) -> list[str]:
         if len(names) > skill_files.MAX_FILES or size > skill_files.MAX_BYTES:
             raise BadDataError(f"it has more than {skill_files.MAX_FILES} files or {skill_files.MAX_BYTES} bytes")
     return sorted(names)
-
-
-def _copy(folder: Path, names: list[str], target: Path) -> None:
-    for name in names:
-        (target / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        shutil.copy(folder / name, target / name)
 
 
 def _with_folder(text: str, folder: str, names: list[str]) -> str:

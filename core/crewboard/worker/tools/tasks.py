@@ -106,7 +106,10 @@ async def _complete(context: Context, task_id: int, edit: tasks.Edit) -> Outcome
             f"{context.run_state.spec.type} runs no commands. The task stays {before.status.replace('_', ' ')}; the "
             "lead or the operator completes it"
         )
-    permit = Permit() if check.by == OPERATOR else await _permit(context, check.command)
+    permit: Permit | Outcome = Permit()
+    if check.by != OPERATOR:
+        refused = gate_refusal(context.run_state, "bash")
+        permit = refused or await seek_permit(context, "bash", {"command": check.command})
     if isinstance(permit, Outcome):
         return permit
     doing, timeout = f"check of task {task_id}: {check.command}", shell.CHECK_SECONDS + shell.KILL_GRACE
@@ -186,17 +189,13 @@ async def _work_diff(context: Context, task_id: int) -> tuple[str, Shown | None]
     """
     work = await asyncio.to_thread(_work_on, context, task_id)
     spec = context.run_state.spec
-    if spec.worktree is None:
-        return await _file_tools_diff(context, work.kept), None
-    # Imported here because few agents have a worktree.
-    from crewboard.worktrees import changes
+    if spec.worktree is not None:
+        # Imported here because few agents have a worktree.
+        from crewboard.worktrees import changes
 
-    return await asyncio.to_thread(changes.diff_since, context.team, context.name, spec, work.snapshot)
-
-
-async def _file_tools_diff(context: Context, kept: dict[str, FileKept]) -> str:
+        return await asyncio.to_thread(changes.diff_since, context.team, context.name, spec, work.snapshot)
     parts = ["Only what the file tools changed is shown: the agent works in the shared tree.\n"]
-    for path, change in kept.items():
+    for path, change in work.kept.items():
         now = await context.file_tools.ask("read_text", {"path": path})
         content = None if change.before is None else agents.kept_content(context.run_state.agent, change.before)
         if change.lost or (change.before is not None and content is None):
@@ -207,7 +206,7 @@ async def _file_tools_diff(context: Context, kept: dict[str, FileKept]) -> str:
         names = f"a/{path}" if change.before else "/dev/null", "/dev/null" if now.is_error else f"b/{path}"
         if lines:
             parts.append("\n".join([f"--- {names[0]}", f"+++ {names[1]}", *lines, ""]))
-    return "".join(parts)
+    return "".join(parts), None
 
 
 class TaskReview(Input):
@@ -244,11 +243,6 @@ async def _bound(context: Context, checked: Checked) -> Checked:
 
     tree = await asyncio.to_thread(changes.tree_of, context.team, context.name, spec)
     return checked.replace(tree=tree)
-
-
-async def _permit(context: Context, command: str) -> Permit | Outcome:
-    """Return the permission to run the check that a lead set, or why it is refused."""
-    return gate_refusal(context.run_state, "bash") or await seek_permit(context, "bash", {"command": command})
 
 
 def _executes(context: Context, name: str) -> bool:

@@ -232,7 +232,10 @@ class Workspace:
             inside = os.path.normpath(self.root / given)
             meant = f", here {os.path.relpath(inside, self.root)}" if Path(inside).is_relative_to(self.root) else ""
             raise RefusedError(f"{given}: paths with .. are not allowed; use a path from the workspace's root{meant}")
-        real = Path(os.path.realpath(self._result(given) or self._unescaped(given)))
+        # Mail names results by paths from the team's root.
+        parts, folder = Path(given).parts, self.results.parts[-3:]
+        found = self.results.joinpath(*parts[3:]) if parts[:3] == folder else self._unescaped(given)
+        real = Path(os.path.realpath(found))
         if results and real.is_relative_to(self.results):
             return Place(given, self._open_results(), real.relative_to(self.results).parts)
         if not real.is_relative_to(self.root):
@@ -245,11 +248,6 @@ class Workspace:
         if HIDDEN in (*steps, *named.parts):
             raise RefusedError(f"{given} belongs to the team's own files")
         return Place(given, self._base, steps)
-
-    def _result(self, given: str) -> Path | None:
-        """Return the result that a path from the team's root names, as mail names results, or None."""
-        parts, folder = Path(given).parts, self.results.parts[-3:]
-        return self.results.joinpath(*parts[3:]) if parts[:3] == folder else None
 
     def _unescaped(self, given: str) -> Path:
         """Return the path `given`, with names as `escape_name` shows them where only such a file exists."""
@@ -466,7 +464,13 @@ class Workspace:
         is given, it has the paths of all files that are wanted.
         """
         self.left_out = False
-        rules = None if ignored else self._ignore_rules(place)
+        rules = None
+        if not ignored:
+            rules = IgnoreRules("/".join((*place.steps, "")))
+            # Those of the folders above are for this one, too.
+            for count in range(len(place.steps)):
+                with self.open_folder(place._replace(steps=place.steps[:count])) as fd:
+                    rules = _with_file(rules, fd, place.steps[:count])
         with self.open_folder(place) as fd:
             for found in _walk(fd, "", MAX_DEPTH, rules):
                 if found.is_ignored:
@@ -476,14 +480,6 @@ class Workspace:
                     or not _is_in(self.root.joinpath(*place.steps, found.path), self.limits.hidden)
                 ):
                     yield found
-
-    def _ignore_rules(self, place: Place) -> IgnoreRules:
-        """Return the rules of the `.gitignore` files above a folder."""
-        rules = IgnoreRules("/".join((*place.steps, "")))
-        for count in range(len(place.steps)):
-            with self.open_folder(place._replace(steps=place.steps[:count])) as fd:
-                rules = _with_file(rules, fd, place.steps[:count])
-        return rules
 
     def read_found(self, found: Found) -> bytes | None:
         """Return the bytes of a found file; None if it is binary, too large, or has a name outside the workspace."""
