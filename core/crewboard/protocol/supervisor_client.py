@@ -30,7 +30,7 @@ from crewboard.names import is_name
 from crewboard.records.agents import Status
 from crewboard.records.processes import Exit, Lease, Supervisor
 from crewboard.redaction import is_secret
-from crewboard.store import files, json_records, leases, roster
+from crewboard.store import agents, files, json_records, leases, roster
 from crewboard.store import hosts as store_hosts
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
@@ -333,7 +333,7 @@ def is_unfinalized(agent: AgentDirectory) -> bool:
         record = json_records.load_or_none(agent.exit, Exit)
     except StorageError:
         return False
-    return status is not None and (record is None or record.run < status.run or not record.buried)
+    return agents.is_unfinalized(status, record)
 
 
 def wake_worker(team: TeamDirectory, name: str) -> None:

@@ -209,6 +209,11 @@ def _run_of(agent: AgentDirectory, read: Callable[[AgentDirectory], Status | Exi
     return record.run if record is not None else 0
 
 
+def is_unfinalized(status: Status | None, ended: Exit | None) -> bool:
+    """Return True if a run began that is not finalized, by an agent's status and the record of its last end."""
+    return status is not None and (ended is None or ended.run < status.run or not ended.buried)
+
+
 def is_starting(spec: Spec, last_run: int, now: float) -> bool:
     """Return True if the desired run has not begun but still may. `last_run` is the newest run that began."""
     return spec.want == "running" and spec.run > last_run and now - spec.at < START_TIMEOUT

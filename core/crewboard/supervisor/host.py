@@ -33,7 +33,7 @@ from crewboard.store.interface import Held
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.finalizer import LostRun
-from crewboard.supervisor.reconciler import Supervisor, Watched, is_finalized, last_run
+from crewboard.supervisor.reconciler import Supervisor, Watched, last_run
 
 if TYPE_CHECKING:
     from crewboard.supervisor.launcher import Ref
@@ -169,8 +169,8 @@ class LocalHost:
             holder = leases.last_holder(agent.lease)
             ended = json_records.load_or_none(agent.exit, Exit)
             is_here = holder is not None and holder.host == self.name and leases.is_held(agent.lease)
-            was_here = status is not None and status.host in (self.name, "") and not is_finalized(ended, status)
-            if is_here or was_here:
+            was_here = status is not None and status.host in (self.name, "")
+            if is_here or (was_here and store_agents.is_unfinalized(status, ended)):
                 found.add(name)
         return found
 
@@ -234,7 +234,7 @@ class LocalHost:
             agent = self._team.agent(name)
             status = json_records.load_or_none(agent.status, Status)
             ended = json_records.load_or_none(agent.exit, Exit)
-            if status is None or status.host != host or is_finalized(ended, status):
+            if status is None or status.host != host or not store_agents.is_unfinalized(status, ended):
                 continue
             left.append(name)
             if not leases.is_held(agent.lease):
@@ -511,14 +511,16 @@ class HostSupervisor(Supervisor):
         return (
             status is not None
             and status.host not in (self._host.name, "")
-            and not is_finalized(watched.exit.get(), status)
+            and store_agents.is_unfinalized(status, watched.exit.get())
         )
 
     def _has_own_end(self, watched: Watched) -> bool:
         """Return True if this host has to finalize the last run of an agent, or its worker lives."""
         status = watched.status.get()
         return (
-            status is not None and status.host in (self._host.name, "") and not is_finalized(watched.exit.get(), status)
+            status is not None
+            and status.host in (self._host.name, "")
+            and store_agents.is_unfinalized(status, watched.exit.get())
         )
 
     def _adopt(self, watched: Watched) -> None:

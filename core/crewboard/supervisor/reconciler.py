@@ -115,11 +115,6 @@ def last_run(watched: Watched) -> int:
     return max(status.run if status else 0, ended.run if ended else 0)
 
 
-def is_finalized(record: Exit | None, status: Status) -> bool:
-    """Return True if the record of an agent's last end says that the run of a status was finalized."""
-    return record is not None and record.run >= status.run and record.buried
-
-
 def drop_obsolete_request(watched: Watched, spec: Spec) -> None:
     """Forget a start request, which contains the API key, if its run began, was replaced, or must no longer begin."""
     run = watched.start.run or 0 if watched.start is not None else 0
@@ -485,7 +480,7 @@ class Supervisor:
         return (
             status is not None
             and status.host != ""
-            and not is_finalized(watched.exit.get(), status)
+            and agents.is_unfinalized(status, watched.exit.get())
             and status.host in self._team.hosts.names()
         )
 
