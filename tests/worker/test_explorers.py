@@ -1,7 +1,9 @@
 """Explorers of a code agent: a process of its own that reads for it, within its limits, and ends with it."""
 
+import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +15,8 @@ from crewboard.records.agents import Status
 from crewboard.records.events import ToolResult
 from crewboard.store import agents, json_records, leases, mailbox
 from crewboard.store.layout import TeamDirectory
+from crewboard.worker.tools import team as team_tools
+from crewboard.worker.tools.base import Outcome
 from tests.crew import Crew, eventually
 from tests.model import calls, says
 from tests.worker.test_terms import add
@@ -175,6 +179,37 @@ def test_an_agent_has_at_most_two_explorers_at_once(as_ann: Team, monkeypatch: p
     spec = agents.spec(as_ann.directory.agent(EXPLORER))
     assert spec is not None
     assert (spec.type, spec.by, spec.parent, spec.flags.once) == ("explore", "ann", "ann", True)
+
+
+def test_two_explorers_sent_at_once_have_names_of_their_own(as_ann: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    sending, chosen = asyncio.Lock(), list[str]()
+    monkeypatch.setattr(team_tools, "_SENDING", sending)
+
+    def choose(_: Team, name: str, *__: object, **___: object) -> None:
+        """Hold the first hire, which has its name, until the other one has one as well or waits for the first."""
+        chosen.append(name)
+        eventually(lambda: len(chosen) == 2 or sending._waiters, "the other hire")
+
+    async def name_of(_: object, assignment: hire.Assignment) -> Outcome:
+        return Outcome(assignment.agent)
+
+    monkeypatch.setattr(hosts, "require_no_wait", choose)
+    monkeypatch.setattr(team_tools, "_wait_for_agent", name_of)
+
+    async def run(work: Awaitable[hire.Assignment]) -> hire.Assignment:
+        return await work
+
+    async def send(call: str) -> Outcome:
+        context = SimpleNamespace(
+            name="ann", tool_use_id=call, team=as_ann.directory, environment=as_ann.environment, now=as_ann.now,
+            interrupts=SimpleNamespace(run_interruptibly=run),
+        )  # fmt: skip
+        return await team_tools._send_explorer(context, team_tools.SendExplorer(question="where?"))  # type: ignore[arg-type]
+
+    async def send_both() -> tuple[Outcome, Outcome]:
+        return await asyncio.gather(send("a"), send("b"))
+
+    assert [sent.content for sent in asyncio.run(send_both())] == [EXPLORER, OTHER]
 
 
 def test_a_third_explorer_waits_for_one_that_is_ending(as_ann: Team) -> None:

@@ -23,7 +23,8 @@ from crewboard.records.events import Intake, ToolResult
 from crewboard.records.requests import Request, notes_in, parse_note
 from crewboard.store import mailbox, roster
 from crewboard.store.journal import RuleUsageReader
-from crewboard.worker.tools.base import Outcome, Tool
+from crewboard.worker.interrupts import Interrupted
+from crewboard.worker.tools.base import Context, Outcome, Tool
 from crewboard.worker.tools.executor import UNKNOWN_OUTCOME, ToolExecutor
 from crewboard.worker.tools.files import WRITE_FILE
 from tests.crew import Crew, eventually
@@ -459,6 +460,32 @@ def test_an_input_that_no_check_expects_ends_one_call(
     asyncio.run(executor.run_pending(1000))
     assert done[0].is_error
     assert "IndexError" in capsys.readouterr().err
+
+
+def test_a_call_beside_an_interrupted_one_may_still_let_go() -> None:
+    """The interrupt reaches each of them by itself: one that is cancelled first would not say that it waits no more."""
+    ended, let_go = asyncio.Event(), list[str]()
+
+    async def run(context: Context, _: object) -> Outcome:
+        if context.tool_use_id == "a":
+            ended.set()
+            raise Interrupted
+        await ended.wait()
+        # Later than what the end of the first one sets off.
+        for _ in range(10):
+            await asyncio.sleep(0)
+        let_go.append(context.tool_use_id)
+        raise Interrupted
+
+    tool = replace_tool(WRITE_FILE, run=run, waits=True)
+    blocks: list[dict[str, Any]] = [
+        {"type": "tool_use", "id": ident, "name": tool.name, "input": {}} for ident in ("a", "b")
+    ]
+    registry = SimpleNamespace(of_servers=dict)
+    executor = ToolExecutor(None, None, registry, None, {}, None)  # type: ignore[arg-type]
+    with pytest.raises(Interrupted):
+        asyncio.run(executor._finish_in_order(blocks, [(tool, None), (tool, None)]))
+    assert let_go == ["b"]
 
 
 @pytest.mark.parametrize(("tool", "runs"), [(WRITE_FILE, False), (replace_tool(WRITE_FILE, repeatable=True), True)])
