@@ -45,7 +45,7 @@ from crewboard.protocol.results import Follower
 from crewboard.readmodel.activity import Activity, describe
 from crewboard.readmodel.needs import summarise
 from crewboard.records.agents import HELD_REPEATS, Profile, Status
-from crewboard.records.events import Answer, Event, Sent
+from crewboard.records.events import Answer, Event, Reply, Sent
 from crewboard.records.processes import Exit, HeldStart, describe_exit
 from crewboard.store import agents, leases, roster
 from crewboard.store.layout import AgentDirectory
@@ -690,6 +690,8 @@ class Following:
     waits_until: float = 0
     held: str = ""
     """Why the agent does nothing, as it was printed."""
+    last: Reply | None = None
+    """The newest reply without a call: it may be the answer."""
 
     def run(self) -> Answer | Exit | None:
         """Wait for the answer, or for the run to end without one. Return None if the worker vanished.
@@ -706,6 +708,7 @@ class Following:
                 self._wait_for_its_mail(events)
                 return self.follower.answer
             if ended is not None:
+                self._show_last()
                 return ended
             if leases.is_held(self.follower.agent.lease):
                 gone_at = None
@@ -739,10 +742,21 @@ class Following:
             )
 
     def _read(self) -> list[Event]:
+        """Print what the agent did, but not its last words, which are the answer that goes to stdout."""
         events = self.follower.read()
         for event in events:
-            _show(self.assignment.agent, event)
+            is_answer = event is self.follower.answer and self.follower.answer.error is None
+            self._show_last(_QUIET | {"say"} if is_answer else _QUIET)
+            if isinstance(event, Reply) and not any(block.get("type") == "tool_use" for block in event.content):
+                self.last = event
+            elif not (self.follower.answer is not None and _tells_result(event)):
+                _show(self.assignment.agent, event)
         return events
+
+    def _show_last(self, quiet: frozenset[str] = _QUIET) -> None:
+        if self.last is not None:
+            _show(self.assignment.agent, self.last, quiet)
+        self.last = None
 
     def _wait_for_its_mail(self, events: list[Event]) -> None:
         """Wait until the result is mailed too: the caller may look for it in the mailbox next."""
@@ -902,9 +916,9 @@ def _judge(name: str, outcome: Answer | Exit | None, team: Team) -> tuple[int, s
     return outcome.code or ExitCode.FAILED, f"{name} ended without an answer: {how}; {again}"
 
 
-def _show(name: str, event: Event) -> None:
+def _show(name: str, event: Event, quiet: frozenset[str] = _QUIET) -> None:
     for activity in describe(event):
-        if activity.kind not in _QUIET and activity.text:
+        if activity.kind not in quiet and activity.text:
             note(_line(name, activity))
 
 
