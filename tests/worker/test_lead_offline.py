@@ -115,6 +115,7 @@ def test_a_lead_reviews_plans_as_the_operator_says(led: Crew) -> None:
 def test_plans_that_are_the_operators_are_left_to_the_operator(led: Crew) -> None:
     answer = tell(led, "have bob refactor shop/till.py, but he submits a plan first; review and approve it")
     assert "waits for the operator" in answer
+    assert answer.count("Plans are the operator's to review") == 1
     request = led.pending("plan_approval")
     assert request.to == "operator"
     assert "Plans are the operator's to review" in tell(led, f"approve {request.id}")

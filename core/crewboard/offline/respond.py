@@ -352,6 +352,10 @@ def _obey(work: _Work, text: str, *, strict: bool = False) -> _Steps:
         told += [f"I left out “{order.words['left_out']}”." if "left_out" in order.words else ""]
     unknown = [one for one in understand(text, lead=work.talk.type == LEAD) if isinstance(one, str)]
     told += [_introduction(work.talk, *unknown)] if unknown and strict else []
+    # Said once, behind the last thing that it is about.
+    advised = [place for place, text in enumerate(told) if _YOURS in text]
+    for place in advised[:-1]:
+        told[place] = told[place].replace(_YOURS, "").rstrip()
     return "\n\n".join(dict.fromkeys(text for text in told if text))
 
 
