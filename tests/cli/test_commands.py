@@ -949,6 +949,9 @@ def test_a_plan_is_shown_with_its_notes_and_changes(cli: Cli, team: Team) -> Non
         team.directory, "plan-2", "plan_approval", "fixer", "operator", payload, 9.0,
         supersedes="plan-1", answers={"n1": "it is broken"},
     )  # fmt: skip
+    before = cli("plan", "plan-1").out
+    assert "    n1, lines 1-2, answered:\n    │ why now?\n    answer to n1:\n    │ it is broken\n" in before
+    assert "    n2, line 3, open:\n    │ where?\n" in before, "it stands where it was written"
     text = cli("plan", "plan-2").out
     assert (
         "    version 2, changed since version 1:\n    │    1   # Fix it\n    │    2   1. read\n"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from crewboard import BadDataError, Message, Request, Team, UsageError, agent_types, redaction
 from crewboard.commands import answers as commands_answers
@@ -255,11 +256,16 @@ def plan(session: Session, ident: str, reveal: bool, as_json: bool) -> None:
             "version": len(versions),
             "request": request.as_dict(),
             "lines": [dict(zip(keys, each, strict=True)) for each in _marked_lines(request, before, redaction.redact)],
-            "notes": [{**each.as_dict(), "state": each.state} for each in _all_notes(request)],
+            "notes": [{**each.as_dict(), "state": each.state} for each in _all_notes(team, request)],
         })  # fmt: skip
         return
     with revealing(wanted=reveal):
-        _show(request, CommandLine.of(team), team.now(), partial(_say_lines, request, before, len(versions)))
+        _show(
+            request,
+            CommandLine.of(team),
+            team.now(),
+            partial(_say_lines, request, before, len(versions), _all_notes(team, request)),
+        )
     if not reveal:
         _note_hidden([request], command_for(team, f"plan {request.id} --reveal"))
 
@@ -274,9 +280,17 @@ def _versions(team: Team, request: Request) -> Iterator[Request]:
         found = protocol_requests.load(team.directory, found.supersedes) if found.supersedes else None
 
 
-def _all_notes(request: Request) -> list[Note]:
-    """Return the notes on a plan: those that it came with, and those of its answer."""
-    return [*notes_in(request.payload), *request.notes]
+def _all_notes(team: Team, request: Request) -> list[Note]:
+    """Return the notes on a plan: those that it came with and those of its answer, as later versions answer them."""
+    after = {each.supersedes: each for each in protocol_requests.load_all(team.directory) if each.supersedes}
+    now, later = dict[str, Note](), after.pop(request.id, None)
+    while later is not None:
+        now |= {each.id: each for each in notes_in(later.payload)}
+        later = after.pop(later.id, None)
+    return [
+        replace(each, answer=now[each.id].answer, settled=now[each.id].settled) if each.id in now else each
+        for each in (*notes_in(request.payload), *request.notes)
+    ]
 
 
 def _marked_lines(
@@ -292,11 +306,10 @@ def _marked_lines(
             yield at + 1, "" if what == "equal" else "+", shown_new[at]
 
 
-def _say_lines(request: Request, before: Request | None, version: int) -> None:
+def _say_lines(request: Request, before: Request | None, version: int, notes: list[Note]) -> None:
     """Print the lines of a plan with the notes below them, and at the end those whose lines are gone."""
     since = f", changed since version {version - 1}" if before is not None else ""
     say(f"    version {version}{since}:")
-    notes = _all_notes(request)
     for number, change, text in _marked_lines(request, before, safe_text):
         say(quoted(f"{number or '':>4} {change or ' '} {text}"))
         for each in notes:
