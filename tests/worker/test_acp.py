@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crewboard.records.agents import Tokens
+from crewboard.records.base import check_depth
 from crewboard.worker.acp import (
     LONGEST_LINE,
     Ask,
@@ -277,6 +278,19 @@ async def test_an_error_says_what_the_engine_said() -> None:
     await engine.close()
 
 
+async def test_each_request_gets_its_own_answer() -> None:
+    engine, reader, _ = connected()
+    prompt = asyncio.ensure_future(engine.prompt("x"))
+    await asyncio.sleep(0)
+    steering = asyncio.ensure_future(engine.steer("y"))
+    await asyncio.sleep(0)
+    reader.feed_data(line(id=1, result={"stopReason": "end_turn"}))
+    assert (await prompt).reason == "end_turn"
+    reader.feed_data(line(id=2, result={"outcome": "injected"}))
+    assert await steering
+    await engine.close()
+
+
 async def test_another_version_of_the_protocol_is_refused() -> None:
     engine, reader, _ = connected()
     waiting = asyncio.ensure_future(engine.initialize())
@@ -359,6 +373,20 @@ def test_no_line_keeps_a_later_one_from_being_read(lines: list[bytes]) -> None:
         assert heard[-1] == Said("text", "still here")
 
     asyncio.run(check())
+
+
+async def test_a_call_with_a_deep_input_is_heard_without_its_depth() -> None:
+    deep: Any = "x"
+    # Half of what the parser takes.
+    for _ in range(sys.getrecursionlimit() // 2):
+        deep = {"in": deep}
+    told = {"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "completed"}
+    given = {"command": "ls", "options": deep}
+    (call,) = await hear(update(**told, rawInput=given, rawOutput=deep))
+    assert isinstance(call, Call)
+    assert call.input["command"] == "ls"
+    check_depth({"payload": call.input})
+    assert "nested too deeply" in call.output
 
 
 def test_a_call_on_several_files_is_none_on_the_first_alone() -> None:

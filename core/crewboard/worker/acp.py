@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from crewboard.records.agents import Tokens
+from crewboard.records.base import MAX_DEPTH
 
 VERSION = 1
 
@@ -20,6 +21,7 @@ LONGEST_LINE = 32 << 20
 """Bytes. A replayed session has each file that was read on a line of its own."""
 
 _NOT_FOUND = -32601
+_TOO_DEEP = "[nested too deeply to be shown]"
 _MOST_SHOWN = 200
 """Characters of a line that was not understood."""
 
@@ -153,6 +155,15 @@ def _count(value: Any) -> int | None:  # noqa: ANN401
 def _amount(value: Any) -> float | None:  # noqa: ANN401
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and 0 <= value < float("inf") else None
+
+
+def _pruned(value: Any, levels: int = MAX_DEPTH) -> Any:  # noqa: ANN401
+    """Return a JSON value without what is nested deeper than records may be."""
+    if isinstance(value, dict):
+        return {key: _pruned(each, levels - 1) for key, each in value.items()} if levels else _TOO_DEEP
+    if isinstance(value, list):
+        return [_pruned(each, levels - 1) for each in value] if levels else _TOO_DEEP
+    return value
 
 
 def read_update(update: Json) -> Update | None:
@@ -335,16 +346,16 @@ class Engine:
             EngineError: The engine refused it; says why.
             EngineGoneError: The engine ended first.
         """
-        self._last_id += 1
-        waiting = self._waiting[self._last_id] = asyncio.get_running_loop().create_future()
+        self._last_id = ident = self._last_id + 1
+        waiting = self._waiting[ident] = asyncio.get_running_loop().create_future()
         try:
             if self._reading.done():
                 raise EngineGoneError("the engine has ended")
-            self._send({"id": self._last_id, "method": method, "params": params})
+            self._send({"id": ident, "method": method, "params": params})
             result: Json = await waiting
             return result
         finally:
-            self._waiting.pop(self._last_id, None)
+            del self._waiting[ident]
 
     def _send(self, message: Json) -> None:
         # An engine that has ended is noticed by the reader.
@@ -368,7 +379,7 @@ class Engine:
     def _take(self, line: bytes) -> None:
         """Handle one line. Whatever it holds, the next one is read."""
         try:
-            message = json.loads(line, parse_constant=lambda _: None)
+            message = _pruned(json.loads(line, parse_constant=lambda _: None))
         except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict):
