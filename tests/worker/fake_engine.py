@@ -2,7 +2,7 @@
 
 Its model does what stands between `[[` and `]]` in what it is told, step by step: `say TEXT`, `think TEXT`, `write FILE
 TEXT` and `run COMMAND`, which ask first, `force FILE TEXT`, which does not, `plan TEXT`, `insist TEXT`, a plan whose
-rejection ends no turn, `wait NAME`, `odd`, `die`.
+rejection ends no turn, `wait NAME`, `deep TEXT`, a call with a deeply nested input, `odd`, `die`.
 Without a step that is left it says "ok". In its home it keeps sessions, and in `model.jsonl` what its model was told
 for the first time: an independent witness. At the point NAME of `--hold NAME`, and of a step `wait NAME`, it writes
 the file `at-NAME` and waits for the file `go-NAME`.
@@ -29,7 +29,7 @@ SCRIPT = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 MODES = ("default", "acceptEdits", "plan", "auto")
 FLAGS = (
     "no-load", "no-usage", "no-steering", "no-allow-once", "logged-out", "die-at-prompt", "cancels", "codex",
-    "same-ids", "declines", "stubborn",
+    "same-ids", "declines", "stubborn", "asks-first",
 )  # fmt: skip
 MODES_OF_CODEX = ("read-only", "workspace-write", "agent", "agent-full-access")
 
@@ -84,6 +84,7 @@ class FakeEngine:
                 if message["method"] == "session/cancel":
                     self.require_session(message["params"])
                     self.cancelled.set()
+                    (HOME / "at-cancel").touch()
                     with self.answered:
                         self.answered.notify_all()
             else:
@@ -178,7 +179,7 @@ class FakeEngine:
         self.turn = threading.Thread(target=self.work, args=(ident, said), daemon=True)
         self.turn.start()
 
-    def on_session_steering(self, _: int, params: dict[str, Any]) -> dict[str, Any]:
+    def on_session_steering(self, ident: int, params: dict[str, Any]) -> dict[str, Any] | None:
         self.require_session(params)
         if self.options.no_steering:
             raise RefusedError(-32601, "Method not found")
@@ -187,7 +188,18 @@ class FakeEngine:
                 raise RefusedError(-32602, "unsupported idleBehavior")
             return {"outcome": "promptRequired", "reason": "noRunningTurn"}
         self.steered.append("".join(each["text"] for each in params["prompt"]))
-        return {"outcome": "injected"}
+        threading.Thread(target=self.confirm, args=(ident,), daemon=True).start()
+        return None
+
+    def confirm(self, ident: int) -> None:
+        """Tell that a message is in the turn. It is read there, also if the turn is cancelled meanwhile."""
+        if self.options.asks_first:
+            self.permitted({"toolCallId": f"call-{ident}", "title": "look", "kind": "other", "rawInput": {"at": "it"}})
+        if "steer" in self.options.hold:
+            (HOME / "at-steer").touch()
+            while not (HOME / "go-steer").exists():
+                time.sleep(0.005)
+        self.send(id=ident, result={"outcome": "injected"})
 
     # The session and its model.
 
@@ -312,11 +324,17 @@ class FakeEngine:
     def do_run(self, command: str) -> bool:
         return self.call("execute", command, {"command": command}, ask=True)
 
+    def do_deep(self, what: str) -> bool:
+        deep: Any = what
+        for _ in range(100):
+            deep = [deep]
+        return self.call("other", what, {"what": what, "options": deep}, ask=True)
+
     def do_spawn(self, command: str) -> bool:
         subprocess.Popen(["sh", "-c", command], start_new_session=True)
         return True
 
-    def call(self, kind: str, title: str, given: dict[str, str], *, ask: bool) -> bool:
+    def call(self, kind: str, title: str, given: dict[str, Any], *, ask: bool) -> bool:
         ident = "call-0" if self.options.same_ids else f"call-{os.getpid()}-{next(self.numbers)}"
         about: dict[str, Any] = {"toolCallId": ident, "title": title, "kind": kind}
         self.update("tool_call", **about, rawInput={}, status="pending")
@@ -342,6 +360,8 @@ class FakeEngine:
         if kind == "execute":
             done = subprocess.run(given["command"], shell=True, capture_output=True, text=True, check=True)
             return done.stdout
+        if kind != "edit":
+            return "done"
         # Each write leaves a trace: one that is done twice has two lines.
         with Path(given["file_path"]).open("a") as file:
             file.write(given["content"] + "\n")

@@ -326,6 +326,66 @@ def test_mail_enters_a_turn_if_the_engine_takes_it(crew: Crew, how: str) -> None
     assert told(crew, "e").count(f'id="{letter.id}"') == 1
 
 
+def test_an_engine_may_ask_before_it_takes_mail(crew: Crew) -> None:
+    assignment = spawn(crew, "e", "[[say begin; wait here; say done]]", "--asks-first")
+    at(crew, "e", "here")
+    letter = messages.send(crew.team, "e", "one more thing")
+    answers.approve(crew.team, crew.pending("permission").id)
+    eventually(lambda: any(letter.id in each.texts for each in of(crew, "e", Taken)), "the letter being taken")
+    go(crew, "e", "here")
+    assert letter.id in crew.answer(assignment).answers
+
+
+def test_mail_on_its_way_into_a_turn_is_not_doubled(crew: Crew) -> None:
+    spawn(crew, "e", "[[say begin; wait here; say done]]", "--hold", "steer")
+    at(crew, "e", "here")
+    letter = messages.send(crew.team, "e", "one more thing")
+    at(crew, "e", "steer")
+    control.interrupt(crew.team, "e", "stop that")
+    # The turn ends before it is known that the engine has the letter.
+    at(crew, "e", "cancel")
+    go(crew, "e", "steer")
+    go(crew, "e", "here")
+    crew.answer_to("e", letter.id)
+    crew.wait_for_rest("e")
+    assert told(crew, "e").count(f'id="{letter.id}"') == 1
+    assert len(of(crew, "e", EngineSession)) == 1
+
+
+@pytest.mark.parametrize("point", ["store", "model"])
+@pytest.mark.usefixtures("loads")
+def test_a_cancelled_prompt_without_an_answer_is_looked_up(crew: Crew, point: str) -> None:
+    first = spawn(crew, "e", "[[say one]]", "--hold", point)
+    at(crew, "e", point)
+    go(crew, "e", point)
+    crew.answer(first)
+    crew.wait_for_rest("e")
+    for mark in (f"go-{point}", f"at-{point}"):
+        (home(crew, "e") / mark).unlink()
+    letter = messages.send(crew.team, "e", "[[say two]]")
+    at(crew, "e", point)
+    control.interrupt(crew.team, "e", "stop that")
+    at(crew, "e", "cancel")
+    go(crew, "e", point)
+    crew.answer_to("e", letter.id)
+    crew.wait_for_rest("e")
+    assert told(crew, "e").count(f'id="{letter.id}"') == 1
+    # The session of the first turn is the one in which it is looked up.
+    assert [each.loaded for each in of(crew, "e", EngineSession)] == [False, True]
+
+
+def test_a_call_with_a_deep_input_does_not_end_the_worker(crew: Crew) -> None:
+    assignment = spawn(crew, "e", "[[deep look; say done]]")
+    request = crew.pending("permission")
+    given = request.payload["input"]
+    assert isinstance(given, dict)
+    assert given["what"] == "look"
+    assert "nested too deeply" in str(given["options"])
+    answers.approve(crew.team, request.id)
+    assert crew.answer(assignment).text == "done"
+    assert crew.see("e").run == 1
+
+
 def test_an_interrupt_cancels_the_turn_and_is_read(crew: Crew) -> None:
     assignment = spawn(crew, "e", "[[say before; wait here; say after]]")
     at(crew, "e", "here")

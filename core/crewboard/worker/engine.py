@@ -114,6 +114,9 @@ class _Turn:
     began: dict[str, float] = field(default_factory=dict)
     sent: list[str] = field(default_factory=list)
     """The ids of the texts of its prompt, until the engine is known to have them."""
+    steering: asyncio.Future[bool] | None = None
+    """The engine's answer to the texts `steered`, which were sent into the turn; None if it owes none."""
+    steered: list[str] = field(default_factory=list)
 
     def add(self, kind: str, message: str, text: str) -> None:
         """Add a piece of text. The pieces of one message, by the engine's id, are one block."""
@@ -293,12 +296,11 @@ class EngineLife(Life):
         """End the engine with all that it started. The next turn starts it again."""
         engine, self._engine = self._engine, None
         service, self._service = self._service, None
-        prompt, self._prompt = self._prompt, None
-        self._turn = _Turn()
+        owed = [each for each in (self._prompt, self._turn.steering) if each is not None]
+        self._prompt, self._turn = None, _Turn()
         if engine is not None:
             await engine.close()
-        if prompt is not None:
-            await asyncio.gather(prompt, return_exceptions=True)
+        await asyncio.gather(*owed, return_exceptions=True)
         if service is not None:
             await service.end()
 
@@ -323,8 +325,11 @@ class EngineLife(Life):
         while True:
             news: asyncio.Future[Any] = asyncio.ensure_future(engine.news.get())
             woken: asyncio.Future[Any] = asyncio.ensure_future(self._interrupts.wait())
+            steering = self._turn.steering
             try:
-                await asyncio.wait([prompt, news, woken], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(
+                    {prompt, news, woken, *filter(None, [steering])}, return_when=asyncio.FIRST_COMPLETED
+                )
             except asyncio.CancelledError:
                 if news.done() and not news.cancelled():
                     self._note(engine, news.result())
@@ -338,26 +343,60 @@ class EngineLife(Life):
                 await self._hear(engine, news.result())
                 if not was_taken and not self._turn.sent:
                     # Mail that came before waited for that.
-                    await self._steer(engine)
+                    self._steer(engine)
             elif prompt.done():
+                try:
+                    await self._hear_out(engine, prompt, CANCEL_TIMEOUT)
+                except TimeoutError:
+                    raise EngineGoneError(
+                        f"it did not say within {CANCEL_TIMEOUT:g} s of its turn if it took a message"
+                    ) from None
                 return prompt.result()
             else:
-                await self._steer(engine)
+                if steering is not None and steering.done():
+                    self._settle_steering()
+                self._steer(engine)
 
-    async def _steer(self, engine: Engine) -> None:
+    def _steer(self, engine: Engine) -> None:
         """Send new mail into the turn in progress."""
-        run_state = self._run_state
+        run_state, turn = self._run_state, self._turn
         # An interrupt ends the turn, so it is not sent into it.
-        if not engine.steers or self._interrupts.paused or self._turn.sent or self._interrupts.pending_interrupts():
+        if not engine.steers or self._interrupts.paused or turn.sent or self._interrupts.pending_interrupts():
             return
-        if not inbox.take_in(run_state):
+        # Of two on their way it would not be known what the engine was told first.
+        if turn.steering is not None or not inbox.take_in(run_state):
             return
         texts = run_state.conversation.untaken
         run_state.append(Offered(ts=run_state.now(), texts=list(texts)))
-        # What it does not take is sent when its turn has ended.
-        with contextlib.suppress(EngineError):
-            if await engine.steer("\n\n".join(texts.values())):
-                run_state.append(Taken(ts=run_state.now(), texts=list(texts)))
+        turn.steered = list(texts)
+        # Not awaited: the engine may ask for something before it answers.
+        turn.steering = asyncio.ensure_future(engine.steer("\n\n".join(texts.values())))
+
+    def _settle_steering(self) -> None:
+        """Journal if the engine took what was sent into its turn. What it did not is sent when the turn has ended."""
+        turn, run_state = self._turn, self._run_state
+        steering, turn.steering = turn.steering, None
+        if steering is not None and steering.exception() is None and steering.result():
+            run_state.append(Taken(ts=run_state.now(), texts=turn.steered))
+
+    async def _hear_out(self, engine: Engine, prompt: "asyncio.Future[Ended]", seconds: float) -> None:
+        """Journal what the engine tells until it has answered all that it was sent.
+
+        Raises:
+            TimeoutError: It did not in time.
+        """
+        async with asyncio.timeout(seconds):
+            while owed := [each for each in (prompt, self._turn.steering) if each is not None and not each.done()]:
+                news: asyncio.Future[Any] = asyncio.ensure_future(engine.news.get())
+                try:
+                    await asyncio.wait([*owed, news], return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    news.cancel()
+                    if news.done() and not news.cancelled():
+                        self._note(engine, news.result())
+        while not engine.news.empty():
+            self._note(engine, engine.news.get_nowait())
+        self._settle_steering()
 
     async def _cancel(self, seconds: float = CANCEL_TIMEOUT) -> None:
         """End the turn in progress, if there is one: the agent must read its mail, or ends."""
@@ -369,18 +408,10 @@ class EngineLife(Life):
             return
         engine.cancel()
         try:
-            async with asyncio.timeout(seconds):
-                while not prompt.done():
-                    news: asyncio.Future[Any] = asyncio.ensure_future(engine.news.get())
-                    await asyncio.wait([prompt, news], return_when=asyncio.FIRST_COMPLETED)
-                    news.cancel()
-                    if news.done() and not news.cancelled():
-                        self._note(engine, news.result())
+            await self._hear_out(engine, prompt, seconds)
         except TimeoutError:
             await self._end_engine()
             return
-        while not engine.news.empty():
-            self._note(engine, engine.news.get_nowait())
         if prompt.exception() is None and not self._turn.sent:
             self._end_turn(prompt.result(), by_us=True)
         else:
