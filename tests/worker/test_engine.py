@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -372,6 +372,22 @@ def test_a_cancelled_prompt_without_an_answer_is_looked_up(crew: Crew, point: st
     assert told(crew, "e").count(f'id="{letter.id}"') == 1
     # The session of the first turn is the one in which it is looked up.
     assert [each.loaded for each in of(crew, "e", EngineSession)] == [False, True]
+
+
+def test_an_engine_that_falls_silent_is_stuck(crew_on: Callable[..., Crew]) -> None:
+    crew = crew_on(CREWBOARD_PROGRESS_TIMEOUT="0.5")
+    assignment = spawn(crew, "e", "[[say a; wait here; say b; run sleep 0.1; wait there; say done]]")
+    at(crew, "e", "here")
+    assert crew.wait_for("e", "stuck").reason == "no progress past its deadline: works"
+    assert [need.agent for need in crew.view().needs if need.kind == "stuck"] == ["e"]
+    go(crew, "e", "here")
+    # One that waits for a person is not, nor is a command that takes longer.
+    answers.approve(crew.team, crew.pending("permission").id)
+    at(crew, "e", "there")
+    crew.wait_for("e", "stuck")
+    go(crew, "e", "there")
+    assert crew.answer(assignment).text == "done"
+    crew.wait_for("e", "idle")
 
 
 def test_a_call_with_a_deep_input_does_not_end_the_worker(crew: Crew) -> None:

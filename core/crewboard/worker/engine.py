@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from crewboard import engines
+from crewboard import engines, env
 from crewboard.agent_types import is_gated, kept_by_terms, type_of
 from crewboard.errors import CrewboardError, ExitCode, StorageError
 from crewboard.names import OPERATOR
@@ -70,6 +70,18 @@ CANCEL_TIMEOUT = 10.0
 
 _CLOSE_TIMEOUT = 2.0
 """The same at the end of the run."""
+
+SILENCE_TIMEOUT = 300.0
+"""Seconds without a word of an engine after which its agent counts as stuck: it thinks and tries again by itself.
+
+`CREWBOARD_PROGRESS_TIMEOUT` overrides it.
+"""
+
+CALL_TIMEOUT = 660.0
+"""The same while a call of a tool is open. The longest command of Claude Code ends after 600."""
+
+_SHOWN_FOR = 0.1
+"""The part of these times for which what is shown is not written again."""
 
 _MOST_STARTS = 3
 """Starts in a row after which an engine that ends by itself fails the assignment: nothing was done in between."""
@@ -150,6 +162,7 @@ class EngineLife(Life):
         self._turn = _Turn()
         self._starts = 0
         self._asks = 0
+        self._silence = env.seconds(env.PROGRESS_TIMEOUT, SILENCE_TIMEOUT)
         self._filled = Filled(0, 0)
         self._counted_usd = 0.0
 
@@ -316,7 +329,7 @@ class EngineLife(Life):
         run_state.append(Offered(ts=run_state.now(), texts=list(texts)))
         self._turn = _Turn(sent=list(texts))
         self._prompt = asyncio.ensure_future(engine.prompt("\n\n".join([*who, *texts.values()])))
-        run_state.show("working", "works")
+        self._show_work()
         ended = await self._interrupts.run_interruptibly(self._listen(engine, self._prompt))
         self._end_turn(ended)
 
@@ -437,7 +450,20 @@ class EngineLife(Life):
         else:
             await self._decide(engine, heard)
 
+    def _show_work(self) -> None:
+        """Show that the engine is at work, unless that was shown just now."""
+        run_state, status = self._run_state, self._run_state.status
+        calls = run_state.conversation.open_calls
+        limit, doing = (CALL_TIMEOUT, status.doing) if calls else (self._silence, "works")
+        left = (status.deadline or 0) - run_state.now()
+        if (status.state, status.doing) != ("working", doing) or not (1 - _SHOWN_FOR) * limit < left <= limit:
+            run_state.show("working", doing, timeout=limit)
+
     def _take(self, update: Update) -> None:
+        self._take_update(update)
+        self._show_work()
+
+    def _take_update(self, update: Update) -> None:
         run_state = self._run_state
         match update:
             case Said(kind="text" | "thought"):
@@ -489,7 +515,7 @@ class EngineLife(Life):
                 file=str(arguments["path"]) if writes else None,
             )
         )  # fmt: skip
-        run_state.show_tool(describe_call(name, arguments), None)
+        run_state.show_tool(describe_call(name, arguments), CALL_TIMEOUT)
 
     def _end_call(self, ident: str, output: str, *, is_error: bool, consumed: tuple[str, ...] = ()) -> None:
         run_state = self._run_state
@@ -611,7 +637,7 @@ class EngineLife(Life):
                 why = f"{decided.status} by {decided.decided_by}" + (
                     f": {decided.feedback}" if decided.feedback else ""
                 )
-            self._run_state.show("working", "works")
+            self._run_state.show_tool(describe_call(tool, arguments), CALL_TIMEOUT)
         if not why and not engine.answer(ask, allow=True):
             why = f"{self._known.title} offers no permission for this one time"
         elif why:
@@ -654,7 +680,7 @@ class EngineLife(Life):
         self._begin_call(call)
         request = ask_for_plan(run_state, assignment, {"plan": plan, "files": [], "commands": [], "risk": ""})
         decided = await self._interrupts.wait_for_decision(request, "plan waits for approval")
-        run_state.show("working", "works")
+        run_state.show("working", "works", timeout=self._silence)
         self._settle_plan(call.id, decided)
         # It would carry out its own text of an edited plan.
         if self._may_write_now() != self._may_write or decided.edited is not None:
