@@ -365,7 +365,7 @@ def _event_of(name: str | None, data: str) -> dict[str, Any] | None:
     if not data or data.strip() == "[DONE]":
         return None
     if name == "error":
-        raise ServerError(_parse_or_text(data))
+        raise ServerError(json.loads(data) if _is_json(data) else data)
     event = {"type": name, **_parse(data)}
     kind = event["type"]
     if kind == "error" or (kind is None and ("error" in event or "code" in event)):
@@ -411,13 +411,6 @@ def _is_json(data: str | bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _parse_or_text(data: str) -> object:
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        return data
 
 
 def _quote(text: str) -> str:

@@ -191,7 +191,9 @@ class ContextWindow:
     def _named(self, text: str) -> list[int]:
         """Return the numbers in a text that may be the tokens of the last request, or of the window."""
         tokens = self._tokens_sent
-        return [each for each in _numbers_in(text) if tokens / _ESTIMATE_FACTOR <= each <= tokens * _ESTIMATE_FACTOR]
+        # With the marks between thousands of any language.
+        numbers = [int(re.sub(r"\D", "", found)) for found in _NUMBER.findall(text)]
+        return [each for each in numbers if tokens / _ESTIMATE_FACTOR <= each <= tokens * _ESTIMATE_FACTOR]
 
     def make_fit(self, refused: TooLongError | MaybeTooLongError | MediaRefusedError) -> None:
         """Change what the server refused of the last request, so that the next one fits.
@@ -201,7 +203,15 @@ class ContextWindow:
         """
         kept = media.kept_in(self._run_state.conversation.messages())
         if isinstance(refused, MediaRefusedError):
-            self._leave_out_refused(refused)
+            text = str(refused)
+            found = media.refused_by(text, self._run_state.conversation.messages(), self._accepted)
+            if found is None:
+                raise refused
+            if media.takes_none(text):
+                # Leave out all of its kind.
+                self._run_state.takes[found["type"]] = False
+            else:
+                self._leave_out(found, f"left out, because the server did not process it: {text[:_MOST_WHY]}")
         elif isinstance(refused, MaybeTooLongError):
             self._handle_maybe_too_long(refused)
         elif refused.is_large and kept:
@@ -209,8 +219,11 @@ class ContextWindow:
         elif refused.is_large:
             self._shorten(refused, 1.0)
             self._note(refused, "with a shorter conversation")
-        else:
-            self._shrink_estimate(refused)
+        elif refused.window is None or not self._narrow(refused.window):
+            # The server does not say how small the window is: assume more tokens per character.
+            self._shrink *= SHRINK_FACTOR
+            if self._shrink < MIN_SHRINK:
+                raise refused
 
     def _shorten(self, refused: ModelError, part: float) -> None:
         """Have the conversation made shorter, by a summary that is made of a `part` of it."""
@@ -249,25 +262,6 @@ class ContextWindow:
             self._run_state.set_window(window)
         return narrows
 
-    def _shrink_estimate(self, refused: TooLongError) -> None:
-        """Take the window for as small as the refusal of a long request says, else assume more tokens per character."""
-        if refused.window is not None and self._narrow(refused.window):
-            return
-        self._shrink *= SHRINK_FACTOR
-        if self._shrink < MIN_SHRINK:
-            raise refused
-
-    def _leave_out_refused(self, refused: MediaRefusedError) -> None:
-        """Leave out the image or document that a server refused, or all of its kind if the model takes none."""
-        text = str(refused)
-        found = media.refused_by(text, self._run_state.conversation.messages(), self._accepted)
-        if found is None:
-            raise refused
-        if media.takes_none(text):
-            self._run_state.takes[found["type"]] = False
-        else:
-            self._leave_out(found, f"left out, because the server did not process it: {text[:_MOST_WHY]}")
-
     def _leave_out(self, block: dict[str, Any], why: str) -> None:
         """Leave out an image or a document from here on."""
         run_state = self._run_state
@@ -286,14 +280,13 @@ class ContextWindow:
         # Of images and documents, only what they are is in the conversation.
         return fixed + len(json.dumps(messages)) + int(media.tokens_in(messages) * self._characters_per_token)
 
-    def _tokens(self, text: str) -> int:
-        return int(len(text) / self._characters_per_token)
-
     def _remove_old_results(self, least: float = 0) -> bool:
         """Remove the results of all but the newest tool calls if that frees so many tokens; return True if it did."""
         run_state = self._run_state
         old = dict([*run_state.conversation.clearable.items()][:-KEPT_RESULTS])
-        freed = media.tokens_in([{"content": [*old.values()]}]) + self._tokens(json.dumps([*old.values()]))
+        freed = media.tokens_in([{"content": [*old.values()]}]) + int(
+            len(json.dumps([*old.values()])) / self._characters_per_token
+        )
         if not old or freed < least:
             return False
         run_state.append(Cleared(ts=run_state.now(), tool_use_ids=[*old]))
@@ -361,8 +354,3 @@ class ContextWindow:
         return await self._model.reply(
             _SYSTEM, [], request, self.max_reply, may_exceed=lambda _: self._too_large is not None
         )
-
-
-def _numbers_in(text: str) -> list[int]:
-    """Return the whole numbers in a text, with the marks between thousands of any language."""
-    return [int(re.sub(r"\D", "", found)) for found in _NUMBER.findall(text)]

@@ -6,13 +6,13 @@ cloned repository, and the role, which a lead can choose, stand before the conve
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
 from crewboard.agent_types import type_of
 from crewboard.names import OPERATOR
-from crewboard.records.agents import Spec, Worktree
+from crewboard.records.agents import Spec
 from crewboard.records.team import Config
 from crewboard.untrusted import delimit_data, undelimit_data
 
@@ -67,17 +67,6 @@ You work in a checkout of your own, on the branch {branch}. Nothing that others 
 see what you change until it is merged. Commit there as you like; what you do not commit is handed over as well."""
 
 
-def _worktree(worktree: Worktree) -> str:
-    """Return what an agent is told about its checkout."""
-    folder = f" You work in its folder {worktree.folder}; diffs and notes name paths from the top of the checkout."
-    return _WORKTREE.format(branch=worktree.branch) + (folder if worktree.folder else "")
-
-
-def _web(domains: Sequence[str]) -> str:
-    """Return what an agent is told about the web."""
-    return _WEB.format(where=f", on {', '.join(domains)} only" if domains else "")
-
-
 def system_prompt(name: str, spec: Spec, config: Config) -> str:
     """Return the system prompt of one agent.
 
@@ -86,6 +75,13 @@ def system_prompt(name: str, spec: Spec, config: Config) -> str:
     kind = type_of(spec.type, spec.definition)
     report_to = config.reports_to(name)
     article = "an" if spec.type.startswith(tuple("aeiou")) else "a"
+    checkout, where = "", ""
+    if spec.worktree:
+        checkout = _WORKTREE.format(branch=spec.worktree.branch)
+        if folder := spec.worktree.folder:
+            checkout += f" You work in its folder {folder}; diffs and notes name paths from the top of the checkout."
+    if spec.flags.allowed_domains:
+        where = f", on {', '.join(spec.flags.allowed_domains)} only"
     who = f'You are {name}, {article} {spec.type} agent in the crewboard team "{config.name}".'
     parts = [
         f"{who}\nYou report to {report_to}.",
@@ -93,8 +89,8 @@ def system_prompt(name: str, spec: Spec, config: Config) -> str:
         _TEAM,
         _WORK,
         _CHANGES if kind.writes else "",
-        _worktree(spec.worktree) if spec.worktree else _NO_COMMITS if kind.executes else "",
-        _web(spec.flags.allowed_domains) if spec.flags.web else "",
+        checkout or (_NO_COMMITS if kind.executes else ""),
+        _WEB.format(where=where) if spec.flags.web else "",
         _PLAN if spec.flags.plan else "",
         _REPORT.format(report_to=report_to + ("" if report_to == OPERATOR else _ASKED_ALONE)),
     ]
