@@ -39,40 +39,22 @@ def _begin(agent: AgentDirectory) -> tuple[Spec, Held, Lease, bytes] | None:
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
-        return _take_run(agent)
+        held = leases.take(agent.lease)
+        if held is None:
+            return None
+        spec = agents.spec(agent)
+        if spec is None or agents.last_run(agent) >= spec.run:
+            leases.release(held)
+            return None
+        me = os.getpid()
+        lease = Lease(
+            pid=me, run=spec.run, boot_id=process.boot_id(), start_ticks=process.start_ticks(me),
+            host=env.host(),
+        )  # fmt: skip
+        signed = leases.sign(held, lease)
+        return spec, held, lease, signed
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _take_run(agent: AgentDirectory) -> tuple[Spec, Held, Lease, bytes] | None:
-    held = leases.take(agent.lease)
-    if held is None:
-        return None
-    spec = agents.spec(agent)
-    if spec is None or agents.last_run(agent) >= spec.run:
-        leases.release(held)
-        return None
-    me = os.getpid()
-    lease = Lease(
-        pid=me, run=spec.run, boot_id=process.boot_id(), start_ticks=process.start_ticks(me),
-        host=env.host(),
-    )  # fmt: skip
-    signed = leases.sign(held, lease)
-    return spec, held, lease, signed
-
-
-def _harden() -> None:
-    """Restrict this process as `harden` says, and keep secrets out of its log."""
-    harden()
-    redaction.register_secrets(os.environ)
-    sys.stderr = cast("TextIO", redaction.RedactedStream(sys.stderr))
-
-
-async def _live(run_state: RunState, sandbox: Sandbox) -> None:
-    if run_state.spec.engine is None:
-        await _live_on_model(run_state, sandbox)
-    else:
-        await _live_on_engine(run_state, sandbox)
 
 
 async def _live_on_engine(run_state: RunState, sandbox: Sandbox) -> None:
@@ -141,7 +123,8 @@ def _run(run_state: RunState, before: int) -> tuple[int, str]:
             run_state.set_sandbox(sandbox.description)
             if sandbox.description == SANDBOX_OFF:
                 sys.stderr.write(f"{run_state.name}: {UNSAFE_WARNING}\n")
-            asyncio.run(_live(run_state, sandbox))
+            live = _live_on_model if run_state.spec.engine is None else _live_on_engine
+            asyncio.run(live(run_state, sandbox))
     except WorkerExit as end:
         return end.code, end.reason
     except CrewboardError as error:
@@ -155,21 +138,19 @@ def _run(run_state: RunState, before: int) -> tuple[int, str]:
     return ExitCode.INTERNAL, "internal"
 
 
-def _unrecorded_end(run_state: RunState) -> Exit | None:
-    """Return how the previous run ended, if its worker could not write that to the journal."""
-    record = json_records.load_or_none(run_state.agent.exit, Exit)
-    return None if record is None or record.run == run_state.conversation.ended_run else record
-
-
 def _record_start(agent: AgentDirectory, spec: Spec) -> RunState:
     """Write to journal and status that the run began."""
     run_state = RunState(agent, spec)
     me = run_state.status
+    # How the previous run ended, if its worker could not write that to the journal.
+    ended = json_records.load_or_none(agent.exit, Exit)
+    if ended is not None and ended.run == run_state.conversation.ended_run:
+        ended = None
     run_state.append(
         RunStarted(
             ts=run_state.now(), pid=me.pid, type=spec.type, model=spec.model, fresh=run_state.fresh,
             prompt_id=spec.prompt_id, mail_from=spec.mail_from, boot_id=me.boot_id, start_ticks=me.start_ticks,
-            before=_unrecorded_end(run_state), flags=spec.flags, fence_key=secrets.token_hex(16),
+            before=ended, flags=spec.flags, fence_key=secrets.token_hex(16),
         )
     )  # fmt: skip
     run_state.show("starting")
@@ -184,13 +165,6 @@ def _end_at_once() -> None:
     os._exit(ExitCode.IO)
 
 
-def _note_lost(held: Held, lease: Lease) -> None:
-    """Write into the held lease that it was lost: the supervisor at the new place of a moved directory reads it."""
-    if not leases.has(held):
-        with contextlib.suppress(StorageError):
-            leases.sign(held, lease.replace(lost=True))
-
-
 def main(path: Path) -> int:
     """Run the agent whose directory is `path`. Return the exit code."""
     agent = AgentDirectory.at(path)
@@ -201,7 +175,10 @@ def main(path: Path) -> int:
             return ExitCode.DONE
         spec, held, lease, signed = begun
         leases.fence(held, lease, signed, _end_at_once)
-        _harden()
+        harden()
+        # No secret may get into the log.
+        redaction.register_secrets(os.environ)
+        sys.stderr = cast("TextIO", redaction.RedactedStream(sys.stderr))
         before = agents.last_run(agent)
         run_state = _record_start(agent, spec)
         # The conversation stays for the whole run, so the collector need not look at it again.
@@ -213,7 +190,10 @@ def main(path: Path) -> int:
     try:
         run_state.finish(code, reason)
     except LostLeaseError:
-        _note_lost(held, lease)
+        # If the lease is still held, the directory was moved: the supervisor at the new place reads that it was lost.
+        if not leases.has(held):
+            with contextlib.suppress(StorageError):
+                leases.sign(held, lease.replace(lost=True))
         return ExitCode.IO
     except StorageError as error:
         sys.stderr.write(f"{agent.name}: could not record how the run ended: {error}\n")

@@ -108,18 +108,11 @@ class Interrupts:
                 return False
         except StorageError:
             return False
-        if self._supervisor is None:
-            self._supervisor = self._find_supervisor()
+        if self._supervisor is None and (found := supervisor_client.open_supervisor(team)) is not None:
+            # Its end wakes this worker up.
+            self._supervisor, pidfd = found
+            asyncio.get_running_loop().add_reader(pidfd, self._on_supervisor_end, pidfd)
         return self._supervisor is not None and supervisor_client.silent_for(self._supervisor) is None
-
-    def _find_supervisor(self) -> Supervisor | None:
-        """Return the team's supervisor, and wake up when it ends; None if there is none."""
-        found = supervisor_client.open_supervisor(self._run_state.team)
-        if found is None:
-            return None
-        holder, pidfd = found
-        asyncio.get_running_loop().add_reader(pidfd, self._on_supervisor_end, pidfd)
-        return holder
 
     def _on_supervisor_end(self, pidfd: int) -> None:
         asyncio.get_running_loop().remove_reader(pidfd)

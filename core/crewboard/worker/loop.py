@@ -1,6 +1,7 @@
 """How the model does the work of a run: take mail in, call the model, run its tools, answer."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Mapping
 
@@ -97,7 +98,7 @@ class Loop(Life):
         self._context_window = ContextWindow(run_state, model)
         self._executor = ToolExecutor(run_state, interrupts, self._registry, file_tools, environment, snapshots)
         self._skills_of: tuple[str, str, dict[str, str]] | None = None
-        self._learning: asyncio.Future[None] | None = None
+        self._learning: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Work until there is a reason to exit, and learn the size of the model's window meanwhile.
@@ -105,11 +106,13 @@ class Loop(Life):
         Raises:
             WorkerExit: Always, in the end; it holds the reason.
         """
-        self._learning = asyncio.ensure_future(self._learn_window())
+        # No task group, which would put the reason to exit into a group of errors.
+        self._learning = asyncio.create_task(self._model.learn_size())
         try:
             await super().run()
         finally:
             self._learning.cancel()
+            await asyncio.gather(self._learning, return_exceptions=True)
 
     async def _end_assignment(self) -> None:
         await self._file_tools.end_commands_with_lent_network("the approval that gave it the network is over")
@@ -119,23 +122,12 @@ class Loop(Life):
         await self._file_tools.end()
 
     async def _prepare(self) -> None:
-        await self._set_up_mcp()
-        await asyncio.gather(self._await_window(), self._project(), super()._prepare())
-
-    async def _set_up_mcp(self) -> None:
-        """Start the agent's MCP servers. Tell the agent and the user which of them are missing."""
         run_state = self._run_state
-        try:
-            notices = await self._interrupts.run_interruptibly(self._mcp.set_up())
-        except Interrupted:
-            # Those that run are used; the others are started with the next assignment.
-            return
-        if notices:
-            run_state.append(Intake(ts=run_state.now(), cursor=run_state.conversation.cursor, notices=notices))
-
-    async def _learn_window(self) -> None:
-        """Ask the API how much the model's window holds."""
-        await self._model.learn_size()
+        # After an interrupt, MCP servers that run are used; the others are started with the next assignment.
+        with contextlib.suppress(Interrupted):
+            if notices := await self._interrupts.run_interruptibly(self._mcp.set_up()):
+                run_state.append(Intake(ts=run_state.now(), cursor=run_state.conversation.cursor, notices=notices))
+        await asyncio.gather(self._await_window(), self._project(), super()._prepare())
 
     async def _await_window(self) -> None:
         """Wait a short time for the window's size. Assume the usual size until it comes."""
@@ -166,7 +158,7 @@ class Loop(Life):
                     self._take_in_mail()
                     if was_told:
                         await self._wait_while_looping()
-                self._take_reply(await self._call())
+                self._finish(await self._call())
             except Interrupted:
                 await self._executor.drop_pending()
             except ModelError as error:
@@ -208,7 +200,10 @@ class Loop(Life):
             self._file_tools.background[handle].end_was_told = True
 
     async def _call(self) -> Reply:
-        """Call the model. If the API does not take the request as it is, change what it refuses and call again."""
+        """Call the model, and commit its reply.
+
+        If the API does not take the request as it is, change what it refuses and call again.
+        """
         conversation, window, is_repaired = self._run_state.conversation, self._context_window, False
         while True:
             opening = await self._bring_up_to_date()
@@ -237,6 +232,11 @@ class Loop(Life):
                 continue
             window.learn(reply)
             await self._model.ask_again()
+            self._run_state.append(reply)
+            if self._model.thinking_was_dropped and (last := conversation.opening) is not None:
+                # Thinking behind what was dropped would be dropped each time, and read and paid for anew.
+                self._begin_anew(last)
+            self._run_state.clear_live()
             return reply
 
     async def _bring_up_to_date(self) -> Opening:
@@ -252,7 +252,9 @@ class Loop(Life):
             return opening
         await self._mcp.refresh()
         where = surroundings(spec, run_state.workspace, run_state.now())
-        on_demand = self._loads_on_demand(opening)
+        # Tools of MCP servers are loaded on demand if they are many, or were so far.
+        were = opening is not None and any(tool["name"] == FIND_TOOLS for tool in opening.tools)
+        on_demand = self._model.defers_tools and (were or self._registry.has_many_of_servers(run_state.window))
         texts = preface(
             spec, where, *await self._project(), conversation.key, *await self._skills(),
             self._mcp.index() if on_demand else "",
@@ -281,11 +283,6 @@ class Loop(Life):
             ]
             run_state.append(Intake(ts=run_state.now(), cursor=conversation.cursor, notices=notices, updates=changed))
         return opening
-
-    def _loads_on_demand(self, opening: Opening | None) -> bool:
-        """Return True if the tools of MCP servers are loaded on demand: they are many, or were so far."""
-        were = opening is not None and any(tool["name"] == FIND_TOOLS for tool in opening.tools)
-        return self._model.defers_tools and (were or self._registry.has_many_of_servers(self._run_state.window))
 
     def _begin_anew(self, opening: Opening) -> Opening:
         """Begin requests with this opening from here on, without the thinking so far."""
@@ -317,14 +314,6 @@ class Loop(Life):
             if not outcome.is_error:
                 return name, outcome.content
         return "", ""
-
-    def _take_reply(self, reply: Reply) -> None:
-        self._run_state.append(reply)
-        if self._model.thinking_was_dropped and (opening := self._run_state.conversation.opening) is not None:
-            # Thinking behind what was dropped would be dropped each time, and read and paid for anew.
-            self._begin_anew(opening)
-        self._run_state.clear_live()
-        self._finish(reply)
 
     def _finish(self, reply: Reply) -> None:
         """Do what a committed reply requires, except running its tools."""

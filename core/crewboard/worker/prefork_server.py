@@ -74,13 +74,6 @@ _PACKAGES = ("linux", "protocol", "sandbox", "store", "worker")
 """The packages whose modules workers use."""
 
 
-def _take_control_socket() -> socket.socket:
-    """Return the supervisor's socket, which came as stdin, and make stdin /dev/null."""
-    control = socket.socket(fileno=os.dup(0))
-    _redirect(os.devnull, os.O_RDONLY, 0)
-    return control
-
-
 def _redirect(path: str | Path, flags: int, *descriptors: int) -> None:
     from crewboard.store import files
 
@@ -131,12 +124,6 @@ def _receive(connection: socket.socket) -> "SpawnRequest":
     if request is None:
         os._exit(0)
     return request
-
-
-def _close_all_but(kept: int) -> None:
-    """Close every descriptor except stdin, stdout, stderr and `kept`."""
-    os.closerange(3, kept)
-    os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
 
 
 def _become_worker(request: "SpawnRequest") -> None:
@@ -222,8 +209,8 @@ def preload() -> None:
         asyncio.run(_make_requests())
 
 
-def _try_sandbox(team: Path) -> None:
-    """Try the sandbox once for all workers."""
+def _prepare_for_team(team: Path) -> None:
+    """Try the sandbox once for all workers, and load what opens the team's store, which is not contacted."""
     from crewboard.errors import CrewboardError
     from crewboard.sandbox import bubblewrap
     from crewboard.store.layout import TeamDirectory
@@ -232,13 +219,6 @@ def _try_sandbox(team: Path) -> None:
     syscalls.no_new_privileges()
     with contextlib.suppress(OSError, CrewboardError):
         bubblewrap.try_for_forks(Path(os.path.realpath(TeamDirectory(team).root)))
-
-
-def _load_store(team: Path) -> None:
-    """Load what opens the team's store. It is not contacted."""
-    from crewboard.errors import CrewboardError
-    from crewboard.store.layout import TeamDirectory
-
     with contextlib.suppress(CrewboardError):
         _ = TeamDirectory(team).store
 
@@ -265,15 +245,16 @@ def main() -> int:
     from crewboard.protocol.prefork import READY, SERVER_MODULE
 
     process.rename("crewboard", [sys.executable, "-I", "-m", SERVER_MODULE, sys.argv[1]])
-    control = _take_control_socket()
+    # The supervisor's socket came as stdin.
+    control = socket.socket(fileno=os.dup(0))
+    _redirect(os.devnull, os.O_RDONLY, 0)
     from crewboard.worker import __main__ as worker
 
     preload()
     if not _has_one_thread():
         sys.stderr.write(f"{SERVER_MODULE}: a library left a thread, which a fork would break; not forking workers\n")
         return 1
-    _try_sandbox(Path(sys.argv[1]))
-    _load_store(Path(sys.argv[1]))
+    _prepare_for_team(Path(sys.argv[1]))
     gc.collect()
     gc.freeze()
     control.send(READY)
@@ -282,7 +263,9 @@ def main() -> int:
     if connection is None:
         return 0
     os.setsid()
-    _close_all_but(connection.fileno())
+    # Every descriptor but stdin, stdout, stderr and this one.
+    os.closerange(3, connection.fileno())
+    os.closerange(connection.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
     request = _receive(connection)
     _become_worker(request)
     _exit(worker.main(request.agent))

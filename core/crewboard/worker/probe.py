@@ -29,19 +29,15 @@ _PROMPT = f'Call the tool {ASKED} once, with the pattern "README*". Write nothin
 _NAME = "probe"
 
 
-def _begin(team: TeamDirectory, model: str) -> RunState:
-    """Return the state of a run of an agent that is cheap to call."""
+async def _call(team: TeamDirectory, model: str) -> dict[str, Any]:
     team.make()
     roster.ensure(team, 0)
     # The user waits, and can try again.
     roster.change(team, lambda config: setattr(config, "on_outage", "fail"))
     roster.put(team, Member(name=_NAME, type="explore"))
+    # An agent of this type is cheap to call.
     wanted = Spec(prompt=_PROMPT, prompt_id="probe", type="explore", model=model)
-    return RunState(team.agent(_NAME), agents.change_spec(team.agent(_NAME), lambda _: wanted))
-
-
-async def _call(team: TeamDirectory, model: str) -> dict[str, Any]:
-    run_state = _begin(team, model)
+    run_state = RunState(team.agent(_NAME), agents.change_spec(team.agent(_NAME), lambda _: wanted))
     client = Model(run_state, Interrupts(run_state))
     env.forget_api_variables()
     await client.learn_size()
