@@ -26,7 +26,7 @@ from crewboard.store.journal import RuleUsageReader
 from crewboard.worker.interrupts import Interrupted
 from crewboard.worker.tools.base import Context, Outcome, Tool
 from crewboard.worker.tools.executor import UNKNOWN_OUTCOME, ToolExecutor
-from crewboard.worker.tools.files import WRITE_FILE
+from crewboard.worker.tools.files import write_file
 from tests.crew import Crew, eventually
 from tests.model import calls, says
 
@@ -452,7 +452,7 @@ def test_an_input_that_no_check_expects_ends_one_call(
     block = {"type": "tool_use", "id": "a", "name": "write_file", "input": {"path": "a", "content": "b"}}
     conversation = SimpleNamespace(pending=[block], started={}, refused={})
     run_state = SimpleNamespace(conversation=conversation)
-    registry = SimpleNamespace(find=lambda _: WRITE_FILE, of_servers=dict, most_at_once=lambda _: 1)
+    registry = SimpleNamespace(find=lambda _: write_file, of_servers=dict, most_at_once=lambda _: 1)
     interrupts = SimpleNamespace(check_leave=lambda: None)
     executor = ToolExecutor(run_state, interrupts, registry, None, {}, None)  # type: ignore[arg-type]
     monkeypatch.setattr("crewboard.worker.tools.executor.seek_permit", fail)
@@ -477,7 +477,7 @@ def test_a_call_beside_an_interrupted_one_may_still_let_go() -> None:
         let_go.append(context.tool_use_id)
         raise Interrupted
 
-    tool = replace_tool(WRITE_FILE, run=run, waits=True)
+    tool = replace_tool(write_file, run=run, waits=True)
     blocks: list[dict[str, Any]] = [
         {"type": "tool_use", "id": ident, "name": tool.name, "input": {}} for ident in ("a", "b")
     ]
@@ -488,7 +488,7 @@ def test_a_call_beside_an_interrupted_one_may_still_let_go() -> None:
     assert let_go == ["b"]
 
 
-@pytest.mark.parametrize(("tool", "runs"), [(WRITE_FILE, False), (replace_tool(WRITE_FILE, repeatable=True), True)])
+@pytest.mark.parametrize(("tool", "runs"), [(write_file, False), (replace_tool(write_file, repeatable=True), True)])
 def test_a_call_that_an_earlier_run_began_runs_again_only_if_it_may(tool: Tool[Any], runs: bool) -> None:
     block = {"type": "tool_use", "id": "a", "name": "write_file", "input": {"path": "a", "content": "b"}}
     conversation = SimpleNamespace(pending=[block], started={"a": 1.0}, refused={})

@@ -207,7 +207,7 @@ def test_mail_is_answered_while_skills_are_read(tmp_path: Path, monkeypatch: pyt
 
 
 def load(context: object, **given: str) -> Outcome:
-    return asyncio.run(skills.SKILL.run(cast("Context", context), skills.Skill(**given)))
+    return asyncio.run(skills.skill.run(cast("Context", context), skills.Skill(**given)))
 
 
 def test_a_user_s_skill_is_copied_to_where_commands_find_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1143,5 +1143,5 @@ async def test_a_lead_is_told_of_keys_and_of_the_review(home: Home, monkeypatch:
     monkeypatch.setattr(changes, "merge_into_branch", lambda *_, **__: merge)
     monkeypatch.setattr(team_tools, "_team", lambda _: home.team)
     given: Any = SimpleNamespace(teammate="bob", into="integration", message=None, sha256="")
-    said = await team_tools._accept_changes(cast("Any", None), given)
+    said = await team_tools.accept_changes.run(cast("Any", None), given)
     assert f"; reviewed by qa {format_minute(9.0)}; 1 line holds what looks like a key: secret.md:1" in said.content

@@ -361,6 +361,25 @@ class Tool(Generic[In]):
         return {"name": self.name, "description": self.description, "input_schema": schema}
 
 
+def tool(
+    *,
+    waits: bool = False,
+    repeatable: bool = False,
+    reads: bool = False,
+    seconds: Callable[[Any], float] | None = None,
+) -> Callable[[Callable[[Context, In], Coroutine[Any, Any, Outcome]]], Tool[In]]:
+    """Make a tool of a function, with its name, and the type of its argument `given` as the input.
+
+    The docstring, in which white space means nothing, describes the tool to the model. The rest is as in `Tool`.
+    """
+
+    def made_of(run: Callable[[Context, In], Coroutine[Any, Any, Outcome]]) -> Tool[In]:
+        description = " ".join((run.__doc__ or "").split())
+        return Tool(run.__name__, description, run.__annotations__["given"], run, waits, repeatable, reads, seconds)
+
+    return made_of
+
+
 @cache
 def _schema(model: type[Input]) -> dict[str, Any]:
     """Return the JSON schema of an input. Cached: it takes 0.3 ms, for each tool of each model call."""

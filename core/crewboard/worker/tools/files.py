@@ -4,10 +4,9 @@ import asyncio
 import contextlib
 import os
 from base64 import b64decode
-from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
@@ -18,7 +17,7 @@ from crewboard.records.events import FileKept
 from crewboard.sandbox import shell
 from crewboard.store import agents, mailbox
 from crewboard.worker.run_state import KEPT_LIVE, LIVE_INTERVAL
-from crewboard.worker.tools.base import Context, In, Input, NonBlank, Outcome, PlannedChange, Tool
+from crewboard.worker.tools.base import Context, Input, NonBlank, Outcome, PlannedChange, tool
 
 MAX_BACKGROUND = 8
 """Commands that an agent may have in the background at a time."""
@@ -94,27 +93,35 @@ class ListDir(Input):
     path: str = "."
 
 
-def _in_server(name: str) -> Callable[[Context, In], Coroutine[Any, Any, Outcome]]:
-    async def run(context: Context, given: In) -> Outcome:
-        arguments = given.model_dump(exclude_unset=True)
-        path = arguments.get("path", ".")
-        context.team.fetch_result(path)
-        return await _enter(context, path, await context.file_tools.ask(name, arguments))
-
-    return run
+async def _look(context: Context, name: str, given: Input) -> Outcome:
+    """Run a tool that only reads in the file-tool server."""
+    arguments = given.model_dump(exclude_unset=True)
+    path = arguments.get("path", ".")
+    context.team.fetch_result(path)
+    return await _enter(context, path, await context.file_tools.ask(name, arguments))
 
 
-def _changing(name: str) -> Callable[[Context, In], Coroutine[Any, Any, Outcome]]:
-    async def run(context: Context, given: In) -> Outcome:
-        arguments = given.model_dump(exclude_unset=True)
-        # What an agent does in a checkout of its own is known from snapshots.
-        if context.run_state.spec.worktree is not None:
-            outcome = await context.file_tools.ask(name, arguments)
-        else:
-            outcome = await context.file_tools.change(name, arguments, lambda change: _keep(context, change))
-        return await _enter(context, arguments["path"], outcome)
+async def _change(context: Context, name: str, given: Input) -> Outcome:
+    """Run a tool that changes a file in the file-tool server. Record what is in the file before."""
 
-    return run
+    def keep(change: PlannedChange) -> None:
+        # The content comes first, so that what is recorded can be found.
+        content = None if change.before is None else b64decode(change.before)
+        before = None if content is None else agents.keep_content(context.run_state.agent, content)
+        context.run_state.append(
+            FileKept(
+                ts=context.now(), id=mailbox.new_id(), tool_use_id=context.tool_use_id, path=change.path,
+                before=before, after=change.after, lost=change.lost, folders=change.folders,
+            )
+        )  # fmt: skip
+
+    arguments = given.model_dump(exclude_unset=True)
+    # What an agent does in a checkout of its own is known from snapshots.
+    if context.run_state.spec.worktree is not None:
+        outcome = await context.file_tools.ask(name, arguments)
+    else:
+        outcome = await context.file_tools.change(name, arguments, keep)
+    return await _enter(context, arguments["path"], outcome)
 
 
 async def _enter(context: Context, path: str, outcome: Outcome) -> Outcome:
@@ -151,62 +158,53 @@ def _was_given(context: Context, mark: str) -> bool:
     )
 
 
-def _keep(context: Context, change: PlannedChange) -> None:
-    """Record what is in a file before it is changed. The content comes first, so that what is recorded can be found."""
-    before = None if change.before is None else agents.keep_content(context.run_state.agent, b64decode(change.before))
-    context.run_state.append(
-        FileKept(
-            ts=context.now(), id=mailbox.new_id(), tool_use_id=context.tool_use_id, path=change.path,
-            before=before, after=change.after, lost=change.lost, folders=change.folders,
-        )
-    )  # fmt: skip
+@tool(reads=True)
+async def read_file(context: Context, given: ReadFile) -> Outcome:
+    """Read a text file of the workspace, an image (PNG, JPEG, GIF, WebP) or a PDF. Each line of text is shown behind
+    its number and a tab; neither is part of the file. A line is cut after 2000 characters. If more lines follow, the
+    last line of the result says with which offset to go on. Paths are relative to the workspace's root. Give offset and
+    limit for a part of a long file. Read a file before you change it.
+    """
+    return await _look(context, "read_file", given)
 
 
-READ_FILE: Tool[ReadFile] = Tool(
-    "read_file",
-    "Read a text file of the workspace, an image (PNG, JPEG, GIF, WebP) or a PDF. Each line of text is shown behind "
-    "its number and a tab; neither is part of the file. A line is cut after 2000 characters. If more lines follow, the "
-    "last line of the result says with which offset to go on. "
-    "Paths are relative to the workspace's root. Give offset and limit for a part of a long file. Read a file before "
-    "you change it.",
-    ReadFile,
-    _in_server("read_file"),
-    reads=True,
-)
-WRITE_FILE: Tool[WriteFile] = Tool(
-    "write_file",
-    "Create a file in the workspace, or replace its whole content. Missing folders are made. To change a part of a "
-    "file, use edit_file.",
-    WriteFile,
-    _changing("write_file"),
-)
-EDIT_FILE: Tool[EditFile] = Tool(
-    "edit_file",
-    "Change parts of a file. Give old_text, which must occur exactly once and match exactly, with white space, and "
-    "new_text; with replace_all each occurrence is replaced. Or give several such pairs as edits, or a unified diff of "
-    "the file as diff: then all changes are made, or none. If a change is refused, the error says how to go on.",
-    EditFile,
-    _changing("edit_file"),
-)
-GLOB: Tool[Glob] = Tool(
-    "glob",
-    "List files whose path matches a pattern such as src/**/*.py or **/*.{js,ts}. A pattern without a slash matches "
-    "only in the folder itself.",
-    Glob,
-    _in_server("glob"),
-    reads=True,
-)
-GREP: Tool[Grep] = Tool(
-    "grep",
-    "Search files for a regular expression. Returns path:line:text. Files that .gitignore names, binary files and "
-    "files over 10 MiB are left out. Narrow a search with path, glob or type; names_only shows only which files match.",
-    Grep,
-    _in_server("grep"),
-    reads=True,
-)
-LIST_DIR: Tool[ListDir] = Tool(
-    "list_dir", "List a folder of the workspace.", ListDir, _in_server("list_dir"), reads=True
-)
+@tool()
+async def write_file(context: Context, given: WriteFile) -> Outcome:
+    """Create a file in the workspace, or replace its whole content. Missing folders are made. To change a part of a
+    file, use edit_file.
+    """
+    return await _change(context, "write_file", given)
+
+
+@tool()
+async def edit_file(context: Context, given: EditFile) -> Outcome:
+    """Change parts of a file. Give old_text, which must occur exactly once and match exactly, with white space, and
+    new_text; with replace_all each occurrence is replaced. Or give several such pairs as edits, or a unified diff of
+    the file as diff: then all changes are made, or none. If a change is refused, the error says how to go on.
+    """
+    return await _change(context, "edit_file", given)
+
+
+@tool(reads=True)
+async def glob(context: Context, given: Glob) -> Outcome:
+    """List files whose path matches a pattern such as src/**/*.py or **/*.{js,ts}. A pattern without a slash matches
+    only in the folder itself.
+    """
+    return await _look(context, "glob", given)
+
+
+@tool(reads=True)
+async def grep(context: Context, given: Grep) -> Outcome:
+    """Search files for a regular expression. Returns path:line:text. Files that .gitignore names, binary files and
+    files over 10 MiB are left out. Narrow a search with path, glob or type; names_only shows only which files match.
+    """
+    return await _look(context, "grep", given)
+
+
+@tool(reads=True)
+async def list_dir(context: Context, given: ListDir) -> Outcome:
+    """List a folder of the workspace."""
+    return await _look(context, "list_dir", given)
 
 
 class Bash(Input):
@@ -256,7 +254,12 @@ class _Live:
             self._run_state.clear_live()
 
 
-async def _run_bash(context: Context, given: Bash) -> Outcome:
+@tool(seconds=lambda given: _FIRST_LOOK + 60 if given.background else given.timeout + shell.KILL_GRACE)
+async def bash(context: Context, given: Bash) -> Outcome:
+    """Run a command with bash in the workspace's root. All processes that it starts end with it. For a server, a
+    watcher or a long build set background: it runs on while you work, until you end it or this run ends, and cannot
+    commit.
+    """
     if given.background:
         return await _start_in_background(context, given)
     live = _Live(context)
@@ -320,7 +323,11 @@ def _find_command(context: Context, handle: str) -> shell.BackgroundCommand | Ou
     return Outcome(f"there is no command {handle!r}; {those}; those of an earlier run ended with it", is_error=True)
 
 
-async def _read_output(context: Context, given: BashOutput) -> Outcome:
+@tool(repeatable=True, seconds=lambda given: given.wait + 60)
+async def bash_output(context: Context, given: BashOutput) -> Outcome:
+    """Read what a command in the background printed since you last looked, and whether it still runs. To wait for it,
+    give wait; do not sleep.
+    """
     command = _find_command(context, given.handle)
     if isinstance(command, Outcome):
         return command
@@ -328,7 +335,9 @@ async def _read_output(context: Context, given: BashOutput) -> Outcome:
     return _report(given.handle, command)
 
 
-async def _kill(context: Context, given: BashKill) -> Outcome:
+@tool(repeatable=True)
+async def bash_kill(context: Context, given: BashKill) -> Outcome:
+    """End a command that runs in the background, with all processes that it started."""
     command = _find_command(context, given.handle)
     if isinstance(command, Outcome):
         return command
@@ -336,30 +345,4 @@ async def _kill(context: Context, given: BashKill) -> Outcome:
     return _report(given.handle, command)
 
 
-BASH: Tool[Bash] = Tool(
-    "bash",
-    "Run a command with bash in the workspace's root. All processes that it starts end with it. For a server, a "
-    "watcher or a long build set background: it runs on while you work, until you end it or this run ends, and cannot "
-    "commit.",
-    Bash,
-    _run_bash,
-    seconds=lambda given: _FIRST_LOOK + 60 if given.background else given.timeout + shell.KILL_GRACE,
-)
-BASH_OUTPUT: Tool[BashOutput] = Tool(
-    "bash_output",
-    "Read what a command in the background printed since you last looked, and whether it still runs. To wait for it, "
-    "give wait; do not sleep.",
-    BashOutput,
-    _read_output,
-    repeatable=True,
-    seconds=lambda given: given.wait + 60,
-)
-BASH_KILL: Tool[BashKill] = Tool(
-    "bash_kill",
-    "End a command that runs in the background, with all processes that it started.",
-    BashKill,
-    _kill,
-    repeatable=True,
-)
-
-TOOLS = (BASH, BASH_OUTPUT, BASH_KILL, READ_FILE, WRITE_FILE, EDIT_FILE, GLOB, GREP, LIST_DIR)
+TOOLS = (bash, bash_output, bash_kill, read_file, write_file, edit_file, glob, grep, list_dir)

@@ -29,7 +29,7 @@ from crewboard.records.agents import McpState
 from crewboard.records.base import check_depth
 from crewboard.sandbox import shell
 from crewboard.worker.run_state import RunState
-from crewboard.worker.tools.base import Context, FileToolClient, Input, NonBlank, Outcome, Tool
+from crewboard.worker.tools.base import Context, FileToolClient, Input, NonBlank, Outcome, Tool, tool
 from crewboard.worker.tools.schemas import MAX_SCHEMA, simplify, without_nulls
 
 if TYPE_CHECKING:
@@ -237,7 +237,11 @@ class FindTools(Input):
     limit: int = Field(default=5, ge=1, le=20, description="how many tools to load")
 
 
-async def _find_tools(context: Context, given: FindTools) -> Outcome:
+@tool(repeatable=True, reads=True)
+async def find_tools(context: Context, given: FindTools) -> Outcome:
+    """Load tools of MCP servers, whose names stand before the conversation, so that you can call them. A tool stays
+    loaded; after a summary of the conversation, load it again.
+    """
     found = search(context.of_servers, given.query)[: given.limit]
     if not found:
         return Outcome("no tool fits; try other words, or names from the list before the conversation")
@@ -253,28 +257,15 @@ def search(tools: Mapping[str, Tool[Any]], query: str) -> list[str]:
         return named
     words = {word.lower() for word in _WORD.findall(query)}
     scores: dict[str, int] = {}
-    for name, tool in tools.items():
+    for name, offered in tools.items():
         names = [word.lower() for word in _WORD.findall(name.removeprefix(MCP_PREFIX))]
         # The definition without its keywords says little else: names and descriptions of the inputs.
-        about = {word.lower() for word in _WORD.findall(f"{tool.description} {json.dumps(tool.schema)}")}
+        about = {word.lower() for word in _WORD.findall(f"{offered.description} {json.dumps(offered.schema)}")}
         in_name = {
             word: _IN_NAME if word in names else _IN_PART * any(word in each for each in names) for word in words
         }
         scores[name] = sum(in_name[word] + (word in about) for word in words)
     return [name for name in sorted(scores, key=lambda each: (-scores[each], each)) if scores[name]]
-
-
-TOOLS: list[Tool[Any]] = [
-    Tool(
-        FIND_TOOLS,
-        "Load tools of MCP servers, whose names stand before the conversation, so that you can call them. A tool stays "
-        "loaded; after a summary of the conversation, load it again.",
-        FindTools,
-        _find_tools,
-        repeatable=True,
-        reads=True,
-    )
-]
 
 
 def _load_package() -> None:
@@ -813,3 +804,6 @@ def _without_dialects(part: Any) -> Any:  # noqa: ANN401  any JSON value
             if name != "$schema" or not isinstance(each, str)
         }
     return [_without_dialects(each) for each in part] if isinstance(part, list) else part
+
+
+TOOLS: list[Tool[Any]] = [find_tools]

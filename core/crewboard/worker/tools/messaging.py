@@ -9,7 +9,7 @@ from crewboard.records.events import Sent
 from crewboard.store import leases, mailbox, roster
 from crewboard.worker import inbox
 from crewboard.worker.interrupts import WorkerExit
-from crewboard.worker.tools.base import Context, Input, NoInput, Outcome, Tool
+from crewboard.worker.tools.base import Context, Input, NoInput, Outcome, tool
 
 
 class SendMessage(Input):
@@ -27,7 +27,9 @@ class ShutdownResponse(Input):
     reason: str = ""
 
 
-async def _send_message(context: Context, given: SendMessage) -> Outcome:
+@tool(repeatable=True)
+async def send_message(context: Context, given: SendMessage) -> Outcome:
+    """Send a message to a teammate, to lead or to operator."""
     if not is_name(given.to):
         raise UsageError(f"{given.to!r} is not a valid name")
     config = roster.load(context.team)
@@ -46,7 +48,9 @@ async def _send_message(context: Context, given: SendMessage) -> Outcome:
     return Outcome(f"sent; {to} is not running and reads it when it runs again")
 
 
-async def _read_inbox(context: Context, given: NoInput) -> Outcome:  # noqa: ARG001  no input
+@tool()
+async def read_inbox(context: Context, given: NoInput) -> Outcome:  # noqa: ARG001  no input
+    """Read mail that arrived since this turn began."""
     count = inbox.take_in(context.run_state)
     waiting = len(context.run_state.conversation.put_off)
     text = f"{count} new; see below" if count else "nothing new"
@@ -55,7 +59,9 @@ async def _read_inbox(context: Context, given: NoInput) -> Outcome:  # noqa: ARG
     return Outcome(text + (f"; {waiting} task assignments wait until this work is done" if waiting else ""))
 
 
-async def _ask_operator(context: Context, given: AskOperator) -> Outcome:
+@tool(waits=True)
+async def ask_operator(context: Context, given: AskOperator) -> Outcome:
+    """Ask the human operator a question and wait for the answer. Use it only for what a person must decide."""
     if not given.question.strip():
         raise UsageError("the question is empty")
     request = approvals.ask(
@@ -73,7 +79,9 @@ async def _ask_operator(context: Context, given: AskOperator) -> Outcome:
     return Outcome(f"the question was {decided.status}; continue without an answer", is_error=True)
 
 
-async def _shutdown_response(context: Context, given: ShutdownResponse) -> Outcome:
+@tool()
+async def shutdown_response(context: Context, given: ShutdownResponse) -> Outcome:
+    """Answer a request to shut down, while a notice says that there is one: approve it, or refuse it with a reason."""
     team, now = context.team, context.now()
     request = approvals.pending_shutdown(team, context.name, now)
     if request is None:
@@ -86,26 +94,4 @@ async def _shutdown_response(context: Context, given: ShutdownResponse) -> Outco
     return Outcome("refused; continue your work")
 
 
-SEND_MESSAGE: Tool[SendMessage] = Tool(
-    "send_message",
-    "Send a message to a teammate, to lead or to operator.",
-    SendMessage,
-    _send_message,
-    repeatable=True,
-)
-READ_INBOX: Tool[NoInput] = Tool("read_inbox", "Read mail that arrived since this turn began.", NoInput, _read_inbox)
-ASK_OPERATOR: Tool[AskOperator] = Tool(
-    "ask_operator",
-    "Ask the human operator a question and wait for the answer. Use it only for what a person must decide.",
-    AskOperator,
-    _ask_operator,
-    waits=True,
-)
-SHUTDOWN_RESPONSE: Tool[ShutdownResponse] = Tool(
-    "shutdown_response",
-    "Answer a request to shut down, while a notice says that there is one: approve it, or refuse it with a reason.",
-    ShutdownResponse,
-    _shutdown_response,
-)
-
-TOOLS = (SEND_MESSAGE, READ_INBOX, ASK_OPERATOR, SHUTDOWN_RESPONSE)
+TOOLS = (send_message, read_inbox, ask_operator, shutdown_response)

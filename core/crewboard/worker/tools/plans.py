@@ -16,7 +16,7 @@ from crewboard.records.requests import Request, notes_in
 from crewboard.store import mailbox, roster
 from crewboard.worker.conversation import ApprovedPlan, Assignment
 from crewboard.worker.run_state import RunState
-from crewboard.worker.tools.base import Context, Input, Outcome, Tool
+from crewboard.worker.tools.base import Context, Input, Outcome, tool
 from crewboard.worker.tools.bash_reader import simple_command
 
 
@@ -123,7 +123,11 @@ def plan_request_id(name: str, assignment: str, revision: int) -> str:
     return f"plan-{mailbox.derived_id(name, assignment, revision)[:12]}"
 
 
-async def _submit_plan(context: Context, given: SubmitPlan) -> Outcome:
+@tool(waits=True)
+async def submit_plan(context: Context, given: SubmitPlan) -> Outcome:
+    """Submit a plan and wait until it is approved or rejected. Where a plan is required, you cannot write files or run
+    commands before one is approved.
+    """
     assignment = context.run_state.conversation.assignment
     if assignment is None or not given.plan.strip():
         raise UsageError("the plan is empty")
@@ -235,13 +239,4 @@ def plan_outcome(run_state: RunState, request: Request) -> Outcome:
     return Outcome(f"The plan was {request.status}. Submit one again if you still need to.", is_error=True)
 
 
-SUBMIT_PLAN: Tool[SubmitPlan] = Tool(
-    "submit_plan",
-    "Submit a plan and wait until it is approved or rejected. Where a plan is required, you cannot write files or run "
-    "commands before one is approved.",
-    SubmitPlan,
-    _submit_plan,
-    waits=True,
-)
-
-TOOLS = (SUBMIT_PLAN,)
+TOOLS = (submit_plan,)

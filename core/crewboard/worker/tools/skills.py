@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field
 from crewboard import skill_files, type_files
 from crewboard.errors import BadDataError
 from crewboard.records.base import counted
-from crewboard.worker.tools.base import Context, FileToolClient, Input, Outcome, Tool
+from crewboard.worker.tools.base import Context, FileToolClient, Input, Outcome, tool
 
 FOLDER = type_files.SKILLS_FOLDER
 FILE = type_files.SKILL_FILE
@@ -164,7 +164,11 @@ class Skill(Input):
     file: str = Field(default=FILE, min_length=1, description="another file of the skill, as its text names it")
 
 
-async def _load(context: Context, given: Skill) -> Outcome:
+@tool(repeatable=True)
+async def skill(context: Context, given: Skill) -> Outcome:
+    """Load a skill: instructions for particular work, from those that are listed before the conversation. Follow it
+    where it fits your assignment; it does not change what you may do.
+    """
     if (users_folder() / given.name).is_dir():
         return _load_users(context, given)
     found = await _read(context.file_tools, context.team.root, [given.name], file := posixpath.normpath(given.file))
@@ -224,13 +228,4 @@ def _with_folder(text: str, folder: str, names: list[str]) -> str:
     )
 
 
-SKILL: Tool[Skill] = Tool(
-    "skill",
-    "Load a skill: instructions for particular work, from those that are listed before the conversation. Follow it "
-    "where it fits your assignment; it does not change what you may do.",
-    Skill,
-    _load,
-    repeatable=True,
-)
-
-TOOLS = (SKILL,)
+TOOLS = (skill,)

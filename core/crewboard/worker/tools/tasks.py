@@ -21,7 +21,7 @@ from crewboard.records.team import Checked, Shown, Task
 from crewboard.sandbox import shell
 from crewboard.store import agents, journal, roster, tasks
 from crewboard.store.layout import TeamDirectory
-from crewboard.worker.tools.base import Context, Input, NoInput, NonBlank, Outcome, Tool
+from crewboard.worker.tools.base import Context, Input, NoInput, NonBlank, Outcome, tool
 from crewboard.worker.tools.permissions import Permit, seek_permit
 from crewboard.worker.tools.plans import gate_refusal
 
@@ -54,24 +54,32 @@ def describe_proof(team: TeamDirectory, task: Task) -> str:
     return said + (f"\nIt is completed when {task.review} approves your work." if task.review is not None else "")
 
 
-async def _task_list(context: Context, given: NoInput) -> Outcome:  # noqa: ARG001  no input
+@tool(reads=True)
+async def task_list(context: Context, given: NoInput) -> Outcome:  # noqa: ARG001  no input
+    """List the tasks on the board."""
     board = {task.id: task for task in tasks.load_all(context.team)}
     return Outcome("\n".join(describe(task, board) for task in board.values()) or "no tasks")
 
 
-async def _task_claim(context: Context, given: TaskClaim) -> Outcome:
+@tool(repeatable=True)
+async def task_claim(context: Context, given: TaskClaim) -> Outcome:
+    """Take a pending task, one with a high priority first. You can have one task in progress at a time."""
     task = tasks.claim(context.team, given.task_id, context.name, context.run_state.spec.type, context.now())
     context.run_state.set_task(task)
     body = f"\n{task.description}" if task.description else ""
     return Outcome(f"task {task.id} is yours: {task.subject}{body}{describe_proof(context.team, task)}")
 
 
-async def _task_update(context: Context, given: TaskUpdate) -> Outcome:
+@tool()
+async def task_update(context: Context, given: TaskUpdate) -> Outcome:
+    """Report the outcome of your task: completed, failed, or pending to give it back. If the task has a check,
+    completed runs it first. Or change its description or priority.
+    """
     edit = tasks.Edit(description=given.description, priority=given.priority)
     if given.status is None and not edit.given:
         raise UsageError("nothing to change: give a status, a description or a priority")
     if given.status == "in_progress":
-        claimed = await _task_claim(context, TaskClaim(task_id=given.task_id))
+        claimed = await task_claim.run(context, TaskClaim(task_id=given.task_id))
         if edit.given:
             tasks.update(context.team, given.task_id, context.name, context.now(), edit=edit)
         return claimed
@@ -215,7 +223,11 @@ class TaskReview(Input):
     feedback: str = ""
 
 
-async def _review_task(context: Context, given: TaskReview) -> Outcome:
+@tool()
+async def review_task(context: Context, given: TaskReview) -> Outcome:
+    """Approve the work on a task, which completes it, or reject it with feedback for its owner. Available only while
+    you are asked to review one.
+    """
     team, name = context.team, context.name
     request = reviews.asked_of(team, name, given.task_id)
     if request is None:
@@ -266,32 +278,6 @@ def _completes_unchecked(context: Context, task: Task) -> bool:
     return True
 
 
-TASK_LIST: Tool[NoInput] = Tool("task_list", "List the tasks on the board.", NoInput, _task_list, reads=True)
-TASK_CLAIM: Tool[TaskClaim] = Tool(
-    "task_claim",
-    "Take a pending task, one with a high priority first. You can have one task in progress at a time.",
-    TaskClaim,
-    _task_claim,
-    repeatable=True,
-)
-TASK_UPDATE: Tool[TaskUpdate] = Tool(
-    "task_update",
-    "Report the outcome of your task: completed, failed, or pending to give it back. If the task has a check, "
-    "completed runs it first. Or change its description or priority.",
-    TaskUpdate,
-    _task_update,
-)
-
-
-REVIEW_TASK: Tool[TaskReview] = Tool(
-    "review_task",
-    "Approve the work on a task, which completes it, or reject it with feedback for its owner. Available only while "
-    "you are asked to review one.",
-    TaskReview,
-    _review_task,
-)
-
-
 class TodoItem(Input):
     text: NonBlank = Field(max_length=200)
     status: Literal["pending", "in_progress", "completed"] = "pending"
@@ -305,7 +291,12 @@ class Todo(Input):
     )
 
 
-async def _todo(context: Context, given: Todo) -> Outcome:
+@tool(repeatable=True)
+async def todo(context: Context, given: Todo) -> Outcome:
+    """List the steps of your present work, and mark them: in_progress when you begin one, completed as soon as it is
+    done. The operator sees how far you are. Use it for work of three or more steps; each call gives the whole list.
+    Steps are yours alone; tasks on the board are the team's.
+    """
     known = context.run_state.conversation.todo
     items = known if given.items is None else [each.model_dump() for each in given.items]
     if not items:
@@ -315,14 +306,4 @@ async def _todo(context: Context, given: Todo) -> Outcome:
     return Outcome("\n".join([f"{sum(line.startswith('[x]') for line in lines)} of {len(lines)} done", *lines]))
 
 
-TODO: Tool[Todo] = Tool(
-    "todo",
-    "List the steps of your present work, and mark them: in_progress when you begin one, completed as soon as it is "
-    "done. The operator sees how far you are. Use it for work of three or more steps; each call gives the whole list. "
-    "Steps are yours alone; tasks on the board are the team's.",
-    Todo,
-    _todo,
-    repeatable=True,
-)
-
-TOOLS = (TODO, TASK_LIST, TASK_CLAIM, TASK_UPDATE, REVIEW_TASK)
+TOOLS = (todo, task_list, task_claim, task_update, review_task)

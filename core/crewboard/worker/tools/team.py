@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from crewboard.agent_types import SEND_EXPLORER, TYPES
+from crewboard.agent_types import TYPES
 from crewboard.commands import answers, hire, hosts, messages, stop, tasks
 from crewboard.commands import changes as commands_changes
 from crewboard.commands.context import Team, name_team
@@ -24,7 +24,7 @@ from crewboard.store import agents, leases, mailbox, roster
 from crewboard.store import tasks as store_tasks
 from crewboard.web import check_domains, narrow
 from crewboard.worker.interrupts import Interrupted
-from crewboard.worker.tools.base import Context, Input, NoInput, Outcome, Tool
+from crewboard.worker.tools.base import Context, Input, NoInput, Outcome, tool
 
 if TYPE_CHECKING:
     from crewboard.worktrees.changes import Changes
@@ -121,7 +121,9 @@ def _team(context: Context) -> Team:
     return Team(context.team, by=context.name, environment=context.environment, now=context.now)
 
 
-async def _task_create(context: Context, given: TaskCreate) -> Outcome:
+@tool()
+async def task_create(context: Context, given: TaskCreate) -> Outcome:
+    """Put a task on the board. If assigned_to is set, that agent gets mail about it."""
     task = tasks.add_task(
         _team(context),
         given.subject,
@@ -138,7 +140,9 @@ async def _task_create(context: Context, given: TaskCreate) -> Outcome:
     return Outcome(f"task {task.id} is on the board{assigned}{other}")
 
 
-async def _create_team(context: Context, given: CreateTeam) -> Outcome:
+@tool()
+async def create_team(context: Context, given: CreateTeam) -> Outcome:
+    """Give the team that you lead a name and a description."""
     name_team(_team(context), given.name, given.description)
     return Outcome(f"the team is now called {given.name}")
 
@@ -150,7 +154,11 @@ def _needs_plan(context: Context, agent_type: str) -> bool:
     return bool(assignment and assignment.plan_wanted) and (kind is None or kind.writes or kind.executes)
 
 
-async def _spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
+@tool(waits=True)
+async def spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
+    """Start an agent of type explore, plan, code or test, or give an idle agent more work. By default you wait, and
+    this call returns the agent's result. With background, the result reaches you as mail.
+    """
     own = context.run_state.spec.flags
     if given.web and not own.web:
         raise UsageError("you have no web, so the agents that you hire have none; the operator can hire one that has")
@@ -191,7 +199,12 @@ async def _spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
     return await _wait_for_agent(context, assignment)
 
 
-async def _send_explorer(context: Context, given: SendExplorer) -> Outcome:
+@tool(waits=True)
+async def send_explorer(context: Context, given: SendExplorer) -> Outcome:
+    """Send an explorer of your own: an agent that searches and reads your workspace, and returns a report, so that what
+    it reads does not fill your conversation. For questions that take many files; look yourself for the rest. It writes
+    and runs nothing, draws on your budget and ends with you.
+    """
     # Derived, as above.
     prompt_id = mailbox.derived_id(context.name, context.tool_use_id, "prompt")
     # Calls of one reply run at the same time, and two hires would choose the same name.
@@ -256,7 +269,9 @@ def _result(follower: Follower) -> Outcome:
     return Outcome(f"{follower.agent.name}: {text}", is_error=answer.error is not None, consumed=(mail_id,))
 
 
-async def _list_team(context: Context, given: NoInput) -> Outcome:  # noqa: ARG001  no input
+@tool(reads=True)
+async def list_team(context: Context, given: NoInput) -> Outcome:  # noqa: ARG001  no input
+    """List the agents of the team and what they do."""
     lines = []
     for member in roster.load(context.team).members:
         agent = context.team.agent(member.name)
@@ -276,7 +291,9 @@ _POLICIES = {
 """The explanation of the team's setting `collisions` for a lead."""
 
 
-async def _broadcast(context: Context, given: Broadcast) -> Outcome:
+@tool()
+async def broadcast(context: Context, given: Broadcast) -> Outcome:
+    """Send one message to every other agent."""
     names = [message.to for message in messages.broadcast(_team(context), given.content)]
     return Outcome(f"sent to {', '.join(names)}{_not_running(context, *names)}")
 
@@ -287,7 +304,9 @@ def _not_running(context: Context, *names: str) -> str:
     return f"; not running, and will read it when they run again: {', '.join(absent)}" if absent else ""
 
 
-async def _request_shutdown(context: Context, given: Teammate) -> Outcome:
+@tool(seconds=lambda _: 60.0)
+async def request_shutdown(context: Context, given: Teammate) -> Outcome:
+    """Ask a teammate to shut down and wait for its answer. A busy teammate may refuse."""
     if given.teammate == context.name:
         raise UsageError("this is your own name; end your turn instead")
     request = stop.ask_to_stop(_team(context), given.teammate, "your lead asks you to")
@@ -310,7 +329,9 @@ async def _shutdown_outcome(context: Context, request: Request) -> Outcome:
     return Outcome(f"{name} has shut down")
 
 
-async def _request_plan(context: Context, given: RequestPlan) -> Outcome:
+@tool()
+async def request_plan(context: Context, given: RequestPlan) -> Outcome:
+    """Give a teammate work that needs an approved plan before the teammate writes or runs anything."""
     team = _team(context)
     team.member(given.teammate)
     messages.post(team, given.teammate, "message", given.task, plan_required=True)
@@ -318,7 +339,9 @@ async def _request_plan(context: Context, given: RequestPlan) -> Outcome:
     return Outcome(f"{given.teammate} must submit a plan before it writes or runs anything{note}")
 
 
-async def _review_plan(context: Context, given: ReviewPlan) -> Outcome:
+@tool()
+async def review_plan(context: Context, given: ReviewPlan) -> Outcome:
+    """Approve a plan, or reject it with feedback. Available only while the lead reviews plans."""
     decided = answers.review_plan(
         _team(context), given.request_id, approve=given.approve, feedback=given.feedback or None
     )
@@ -326,7 +349,11 @@ async def _review_plan(context: Context, given: ReviewPlan) -> Outcome:
     return Outcome("; ".join([f"the plan of {decided.from_} is {decided.status}", *overlaps]))
 
 
-async def _list_changes(context: Context, given: NoInput) -> Outcome:  # noqa: ARG001  no input
+@tool()
+async def list_changes(context: Context, given: NoInput) -> Outcome:  # noqa: ARG001  no input
+    """List what each teammate with a checkout of its own changed, and whether it merges cleanly with what the operator
+    has.
+    """
     team = _team(context)
 
     def look() -> "list[Changes]":
@@ -353,7 +380,9 @@ def _describe_changes(changes: "Changes") -> str:
     return f"{counts}, {changes.behind} behind, {merges}{names}" + (f"\n  and {left} more" if left > 0 else "")
 
 
-async def _read_diff(context: Context, given: ReadDiff) -> Outcome:
+@tool()
+async def read_diff(context: Context, given: ReadDiff) -> Outcome:
+    """Read what a teammate with a checkout of its own changed, as a unified diff."""
     team, name = _team(context), given.teammate
 
     def read() -> str:
@@ -370,7 +399,11 @@ async def _read_diff(context: Context, given: ReadDiff) -> Outcome:
     return Outcome(await context.interrupts.run_interruptibly(asyncio.to_thread(read)))
 
 
-async def _accept_changes(context: Context, given: AcceptChanges) -> Outcome:
+@tool()
+async def accept_changes(context: Context, given: AcceptChanges) -> Outcome:
+    """Merge what a teammate changed into a branch on which you bring work together; the operator merges that branch. It
+    takes exactly the work that read_diff showed. Available only while the operator lets leads merge.
+    """
     team = _team(context)
     # Not cut short: it is done in a moment, and an interruption would leave the lead unsure of its outcome.
     merge = await asyncio.to_thread(
@@ -387,7 +420,9 @@ async def _accept_changes(context: Context, given: AcceptChanges) -> Outcome:
     return Outcome(f"{given.teammate} is merged into {given.into}: commit {commit}{keys}{runs_on}")
 
 
-async def _delete_team(context: Context, given: NoInput) -> Outcome:  # noqa: ARG001  no input
+@tool()
+async def delete_team(context: Context, given: NoInput) -> Outcome:  # noqa: ARG001  no input
+    """End every other agent. The files stay."""
     team = _team(context)
     others = [member.name for member in team.config.members if member.name != context.name]
     await context.interrupts.run_interruptibly(asyncio.to_thread(stop.end_all, team, others))
@@ -395,67 +430,17 @@ async def _delete_team(context: Context, given: NoInput) -> Outcome:  # noqa: AR
 
 
 TOOLS = (
-    Tool(
-        "task_create",
-        "Put a task on the board. If assigned_to is set, that agent gets mail about it.",
-        TaskCreate,
-        _task_create,
-    ),
-    Tool("create_team", "Give the team that you lead a name and a description.", CreateTeam, _create_team),
-    Tool(
-        "spawn_agent",
-        "Start an agent of type explore, plan, code or test, or give an idle agent more work. By default you wait, and "
-        "this call returns the agent's result. With background, the result reaches you as mail.",
-        SpawnAgent,
-        _spawn_agent,
-        waits=True,
-    ),
-    Tool(
-        SEND_EXPLORER,
-        "Send an explorer of your own: an agent that searches and reads your workspace, and returns a report, so that "
-        "what it reads does not fill your conversation. For questions that take many files; look yourself for the "
-        "rest. It writes and runs nothing, draws on your budget and ends with you.",
-        SendExplorer,
-        _send_explorer,
-        waits=True,
-    ),
-    Tool("list_team", "List the agents of the team and what they do.", NoInput, _list_team, reads=True),
-    Tool("broadcast", "Send one message to every other agent.", Broadcast, _broadcast),
-    Tool(
-        "request_shutdown",
-        "Ask a teammate to shut down and wait for its answer. A busy teammate may refuse.",
-        Teammate,
-        _request_shutdown,
-        seconds=lambda _: 60.0,
-    ),
-    Tool(
-        "request_plan",
-        "Give a teammate work that needs an approved plan before the teammate writes or runs anything.",
-        RequestPlan,
-        _request_plan,
-    ),
-    Tool(
-        "review_plan",
-        "Approve a plan, or reject it with feedback. Available only while the lead reviews plans.",
-        ReviewPlan,
-        _review_plan,
-    ),
-    Tool(
-        "list_changes",
-        "List what each teammate with a checkout of its own changed, and whether it merges cleanly with what the "
-        "operator has.",
-        NoInput,
-        _list_changes,
-    ),
-    Tool(
-        "read_diff", "Read what a teammate with a checkout of its own changed, as a unified diff.", ReadDiff, _read_diff
-    ),
-    Tool(
-        "accept_changes",
-        "Merge what a teammate changed into a branch on which you bring work together; the operator merges that "
-        "branch. It takes exactly the work that read_diff showed. Available only while the operator lets leads merge.",
-        AcceptChanges,
-        _accept_changes,
-    ),
-    Tool("delete_team", "End every other agent. The files stay.", NoInput, _delete_team),
+    task_create,
+    create_team,
+    spawn_agent,
+    send_explorer,
+    list_team,
+    broadcast,
+    request_shutdown,
+    request_plan,
+    review_plan,
+    list_changes,
+    read_diff,
+    accept_changes,
+    delete_team,
 )
