@@ -132,9 +132,9 @@ def test_without_self_ending_a_holder_is_not_told(database: str, monkeypatch: py
 # Neither the worker nor its host ends what lost its lease.
 _WITHOUT_ENDING = """
 from crewboard.store.postgres_leases import LeaseKeeper
-from crewboard.supervisor.host import HostSupervisor
+from crewboard.supervisor.host import LocalHost
 LeaseKeeper.watch = lambda *_: None
-HostSupervisor._is_replaced = lambda *_: False
+LocalHost.has_lost_lease = lambda *_: False
 """
 
 

@@ -27,13 +27,15 @@ from crewboard.records.agents import Spec, Status
 from crewboard.records.events import RunStarted
 from crewboard.records.processes import Exit, Host, Lease, WantedRun, is_orderly
 from crewboard.store import agents, hosts, json_records, leases, mailbox, roster
-from crewboard.store.interface import Key
+from crewboard.store.interface import Held, Key
 from crewboard.store.json_records import CachedFile
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.finalizer import LostRun
-from crewboard.supervisor.host import HostSupervisor, LocalHost, Outage, describe
-from crewboard.supervisor.launcher import Ended, MemoryGroups, Ref
+from crewboard.supervisor.host import LocalHost, Outage, describe
+from crewboard.supervisor.launcher import Ended, Ref
+from crewboard.supervisor.offline_model import OfflineModel
+from crewboard.supervisor.prefork_launcher import PreforkLauncher
 from crewboard.supervisor.reconciler import Supervisor, Watched
 from tests import postgres
 from tests.crew import WAIT_TIMEOUT, Crew, contents, eventually
@@ -275,22 +277,20 @@ def test_a_lost_run_is_looked_for_when_its_lease_ends(team: Hosts, monkeypatch: 
         leases.take(lease)
     # No process renews them.
     postgres.close_connections()
-    supervisor = HostSupervisor.__new__(HostSupervisor)
-    supervisor._team, supervisor._host = directory, seen_by(directory, "build2")
-    supervisor._look_timer = None
+    host = seen_by(directory, "build2")
+    supervisor = unstarted(directory, host)
     looks = []
 
     def look() -> None:
         looks.append(1)
-        HostSupervisor._look_for_lost(supervisor)
+        LocalHost._look_for_lost(host)
 
     async def wait() -> None:
-        supervisor._wake = asyncio.Event()
         look()
         await asyncio.wait_for(supervisor._wake.wait(), WAIT_TIMEOUT)
 
-    monkeypatch.setattr(supervisor, "_look_for_lost", look)
-    monkeypatch.setattr(supervisor, "_claim_soon", lambda: None)
+    monkeypatch.setattr(host, "_look_for_lost", look)
+    monkeypatch.setattr(host, "claim_soon", lambda: None)
     asyncio.run(wait())
     record = agents.exit_record(agent)
     assert record is not None
@@ -337,7 +337,7 @@ def test_evidence_of_a_host_that_began_again_stays_true(
     assert again.began_again
     assert not other.began_again
     monkeypatch.setattr(hosts, "now", lambda _: seen_at + 50)
-    assert again.reason_of_own(status) == ("lost", evidence, seen_at)
+    assert again.why_ended(status) == ("lost", evidence, seen_at)
     directory.make_folder(directory.agent("scout").folder.name)
     json_records.save(directory.agent("scout").status, status)
     [lost] = other.find_lost()
@@ -350,7 +350,7 @@ def test_evidence_of_a_host_that_began_again_stays_true(
 def left_behind(directory: TeamDirectory, *, is_ending: bool) -> Iterator[tuple[Watched, subprocess.Popen[bytes]]]:
     """Yield an agent of `build1` with a process that holds its lease, and perhaps is ending."""
     agent = directory.agent("scout")
-    directory.make_folder(agent.folder.name)
+    agents.change_spec(agent, lambda _: Spec(prompt=HELLO, prompt_id="p", type="explore", at=1.0))
     worker = subprocess.Popen(["true"] if is_ending else ["sleep", "600"])
     ticks = process.start_ticks(worker.pid)
     if is_ending:
@@ -365,13 +365,11 @@ def left_behind(directory: TeamDirectory, *, is_ending: bool) -> Iterator[tuple[
         worker.wait()
 
 
-def host_that_begins(directory: TeamDirectory, *, again: bool) -> HostSupervisor:
+def host_that_begins(directory: TeamDirectory, *, again: bool) -> Supervisor:
     """Return a host that takes over what a process of its name left: this very process, or another one."""
-    supervisor = HostSupervisor.__new__(HostSupervisor)
     time.sleep(0.05)
     me = describe("build1", 1, [])
-    supervisor._host = LocalHost(directory, me, me if again else me.replace(pid=1), {})
-    return supervisor
+    return unstarted(directory, LocalHost(directory, me, me if again else me.replace(pid=1), {}))
 
 
 @pytest.mark.parametrize("is_ending", [True, False])
@@ -379,10 +377,10 @@ def test_a_worker_that_its_host_killed_for_its_lease_is_not_adopted(team: Hosts,
     """Its end would be recorded as that of any worker that was killed, without a word of the host."""
     with left_behind(team.crew.directory, is_ending=is_ending) as (watched, worker):
         supervisor = host_that_begins(team.crew.directory, again=True)
-        supervisor._adopt(watched)
+        supervisor._reconcile(watched)
         # One that a busy machine has not ended yet is killed again.
         eventually(lambda: process.is_ending(worker.pid), "the end of the worker")
-        supervisor._adopt(watched)
+        supervisor._reconcile(watched)
         assert watched.ref is None
         assert not is_alive(team, "scout")
 
@@ -390,7 +388,7 @@ def test_a_worker_that_its_host_killed_for_its_lease_is_not_adopted(team: Hosts,
 def test_a_worker_that_died_while_its_host_was_gone_is_not_adopted(team: Hosts) -> None:
     """Its end would be recorded as one that no process saw, without a word of the host."""
     with left_behind(team.crew.directory, is_ending=True) as (watched, _):
-        host_that_begins(team.crew.directory, again=False)._adopt(watched)
+        host_that_begins(team.crew.directory, again=False)._reconcile(watched)
         assert watched.ref is None
 
 
@@ -401,10 +399,15 @@ def test_a_supervisor_records_no_end_of_a_run_of_a_host(directory: TeamDirectory
     hosts.make(directory, "build1")
     agents.change_spec(agent, lambda _: Spec(prompt=HELLO, prompt_id="p", type="explore", at=1.0))
     json_records.save(agent.status, Status(run=1, pid=1, state="working", since=1, host="build1"))
-    supervisor = Supervisor.__new__(Supervisor)
-    supervisor._team = directory
-    assert supervisor._reconcile(watch(agent)) is None
+    assert unstarted(directory)._reconcile(watch(agent)) is None
     assert agents.exit_record(agent) is None
+
+
+def unstarted(directory: TeamDirectory, host: LocalHost | None = None) -> Supervisor:
+    """Return a supervisor that has not begun to run, of that host if one is given."""
+    launcher = PreforkLauncher(directory)
+    lock = Held(directory.store, "supervisor.lock", 0, -1)
+    return Supervisor(directory, launcher, OfflineModel(directory, launcher), lock, lambda: None, host)
 
 
 def watch(agent: AgentDirectory) -> Watched:
@@ -413,10 +416,9 @@ def watch(agent: AgentDirectory) -> Watched:
 
 def test_a_lease_is_freed_once_it_is_recorded_how_the_run_ended(team: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a host that looks just then records that no process saw the end."""
-    agent, supervisor = team.crew.agent("scout"), HostSupervisor.__new__(HostSupervisor)
-    team.crew.directory.make_folder(agent.folder.name)
-    supervisor._team, supervisor._is_lost = team.crew.directory, False
-    supervisor._memory_groups = MemoryGroups(team.crew.directory)
+    agent, directory = team.crew.agent("scout"), team.crew.directory
+    directory.make_folder(agent.folder.name)
+    supervisor = unstarted(directory, seen_by(directory, "build1"))
     watched = watch(agent)
     watched.ref, watched.run, watched.ended[1] = Ref(17, 1), 1, Ended(signal=9)
     free, freed = leases.free, list[Exit | None]()
@@ -434,9 +436,7 @@ def test_a_host_that_lost_its_lease_records_no_end(directory: TeamDirectory) -> 
     """It killed its workers itself; the end of the run is told with the reason for that."""
     agent = directory.agent("scout")
     directory.make_folder(agent.folder.name)
-    supervisor = HostSupervisor.__new__(HostSupervisor)
-    supervisor._team, supervisor._watched = directory, {}
-    supervisor._memory_groups = MemoryGroups(directory)
+    supervisor = unstarted(directory, seen_by(directory, "build1"))
     supervisor.lose_workers()
     watched = watch(agent)
     watched.ref, watched.ended[1] = Ref(17, 1), Ended(signal=9)
@@ -633,16 +633,15 @@ def test_a_host_that_lost_its_lease_kills_its_workers_and_begins_again(team: Hos
 
 
 def test_a_host_kills_a_worker_that_lost_its_lease(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Supervisor, "_wake_if_changed", lambda *_: None)
-    supervisor = HostSupervisor.__new__(HostSupervisor)
+    supervisor = unstarted(directory, seen_by(directory, "build1"))
+    monkeypatch.setattr(supervisor, "wake_worker", lambda _: None)
     supervisor._launcher = launcher = mock.Mock()
-    spec = Spec(prompt=HELLO, prompt_id="p", type="explore")
     with left_behind(directory, is_ending=False) as (watched, worker):
         watched.ref = Ref(worker.pid, process.start_ticks(worker.pid))
-        supervisor._wake_if_changed(watched, spec)
+        supervisor._reconcile(watched)
         launcher.signal.assert_not_called()
         watched.agent.lease.remove()
-        supervisor._wake_if_changed(watched, spec)
+        supervisor._reconcile(watched)
         launcher.signal.assert_called_once_with(watched.ref, signal.SIGKILL, tree=True)
 
 
@@ -695,16 +694,16 @@ def fail(error: Exception) -> None:
 def test_an_outage_is_logged_once_when_it_begins_and_once_when_it_ends(
     directory: TeamDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    supervisor = HostSupervisor.__new__(HostSupervisor)
-    supervisor._host = LocalHost(directory, describe("build1", 1, []), None, {})
+    host = seen_by(directory, "build1")
+    supervisor = unstarted(directory, host)
     hosts.make(directory, "build1")
     caplog.set_level(logging.INFO)
     away = StorageError("connection refused", away=True)
     for agent, error in (("", away), ("scout", away), ("", StorageError("disk full")), ("", away)):
-        with supervisor._noting_failures(agent):
+        with supervisor.noting_failures(agent):
             fail(error)
-    supervisor._host.tell({})
-    supervisor._host.tell({})
+    host.tell({})
+    host.tell({})
     told = [re.sub(r"\d", "0", message) for message in caplog.messages]
     assert told == ["database away since 00:00:00: connection refused; waiting", "disk full", "database back after 0 s"]
 

@@ -24,14 +24,14 @@ WAIT = 30.0
 class Listener:
     """A notifier on a team, and what it told: names of agents, `all`, `board`, `team`."""
 
-    def __init__(self, directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, *claiming: str) -> None:
+    def __init__(self, directory: TeamDirectory, *claiming: str) -> None:
         self.directory = directory
         self.told: asyncio.Queue[str] = asyncio.Queue()
         self._probes: list[str] = []
-        monkeypatch.setattr(module, "wake_worker", lambda _, name: self.told.put_nowait(name))
         self.notifier = ChangeNotifier(
             directory,
             wake_all=lambda: self.told.put_nowait("all"),
+            wake_one=self.told.put_nowait,
             on_board=lambda: self.told.put_nowait("board"),
             on_team=lambda: self.told.put_nowait("team"),
             claims=lambda name: name in claiming,
@@ -62,10 +62,10 @@ class Listener:
 
 
 @pytest.fixture
-async def listener(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Listener]:
+async def listener(directory: TeamDirectory) -> AsyncIterator[Listener]:
     for name in ("ann", "ben", "cleo"):
         directory.make_folder(f"agents/{name}")
-    listener = Listener(directory, monkeypatch, "ben")
+    listener = Listener(directory, "ben")
     assert listener.workers_rely_on_it
     yield listener
     listener.notifier.stop()
@@ -87,7 +87,7 @@ def _refuse(_: object) -> int:
 async def test_without_an_inotify_instance_it_starts_and_stops(
     directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    listener = Listener(directory, monkeypatch)
+    listener = Listener(directory)
     assert "inotify instance limit reached" in caplog.text
     assert not listener.notifier.is_working
     assert not listener.workers_rely_on_it
@@ -99,7 +99,7 @@ async def test_file_events_are_asked_for_again_after_a_refusal(
 ) -> None:
     with monkeypatch.context() as refusing:
         refusing.setattr("watchdog.observers.inotify_c.InotifyFD._create_inotify_fd", _refuse)
-        listener = Listener(directory, monkeypatch)
+        listener = Listener(directory)
     listener.notifier.check()
     assert not listener.notifier.is_working, "not at once"
     monkeypatch.setattr(module, "RETRY_INTERVAL", 0)
@@ -201,7 +201,7 @@ async def test_a_change_of_many_tasks_is_one_look(
     (tmp_path / "root").mkdir()
     directory.make(database)
     roster.create(directory, "", 1.0)
-    listener = Listener(directory, monkeypatch)
+    listener = Listener(directory)
     assert listener.notifier._listener is not None
     listener.notifier._listener.stop()
     for number in range(1, 21):

@@ -385,7 +385,7 @@ def test_a_pass_wakes_a_worker_whose_files_were_changed_by_hand(
     assert lease is not None
     signals: list[int] = []
     monkeypatch.setattr(supervisor._launcher, "signal", lambda _, number: signals.append(number))
-    watched = supervisor._watch("scout")
+    watched = supervisor.watch("scout")
     watched.ref = Ref(os.getpid(), process.start_ticks(os.getpid()))
 
     def woken() -> bool:

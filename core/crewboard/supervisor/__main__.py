@@ -34,7 +34,7 @@ from crewboard.store.interface import Held
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import host as hosts
 from crewboard.supervisor import server as control_server
-from crewboard.supervisor.host import HostSupervisor, LocalHost, Outage
+from crewboard.supervisor.host import LocalHost, Outage
 from crewboard.supervisor.offline_model import OfflineModel
 from crewboard.supervisor.prefork_launcher import PreforkLauncher
 from crewboard.supervisor.reconciler import Supervisor, note_failure
@@ -73,12 +73,12 @@ async def supervise(team: TeamDirectory, lock: Held, host: LocalHost | None = No
 
     launcher = PreforkLauncher(team)
     model = OfflineModel(team, launcher)
-    if host is None or held is None:
-        supervisor = Supervisor(team, launcher, model, lock, stay_reachable)
-    else:
-        supervisor = HostSupervisor(team, launcher, model, lock, stay_reachable, host)
-        leases.fence(held, None, b"", lambda: _begin_again("it lost its lease", host.outage, supervisor))
-    server = await control_server.listen(path, supervisor.on_request)
+    supervisor = Supervisor(team, launcher, model, lock, stay_reachable, host)
+    if host is not None and held is not None:
+        leases.fence(held, None, b"", lambda: _begin_again("it lost its lease", host.outage, host))
+    # Hosts find what they start in the store.
+    on_request = supervisor.on_request if host is None else lambda _: supervisor.wake()
+    server = await control_server.listen(path, on_request)
     stay_reachable()
     try:
         if host is not None:
@@ -87,6 +87,7 @@ async def supervise(team: TeamDirectory, lock: Held, host: LocalHost | None = No
             log.info(
                 "host %s of team %s is up: %d slots, labels: %s", host.name, team.path.name, host.record.slots, labels
             )
+            host.begin()
         await supervisor.run()
     finally:
         server.close()
@@ -265,16 +266,16 @@ def _take_name(team: TeamDirectory, record: Host) -> Held:
     return held
 
 
-def _begin_again(why: str, outage: Outage, supervisor: HostSupervisor | None = None) -> NoReturn:
+def _begin_again(why: str, outage: Outage, host: LocalHost | None = None) -> NoReturn:
     """End the workers of a host at once, and begin again in a fresh process. Called in any thread.
 
     A host that was asked to end, ends.
     """
     outage.leave()
-    ends = supervisor is not None and supervisor.is_draining
+    ends = host is not None and host.is_ending
     log.error("%s; kills its workers, and %s", why, "ends" if ends else "begins again")
-    if supervisor is not None:
-        supervisor.lose_workers()
+    if host is not None:
+        host.supervisor.lose_workers()
     for _ in range(_MOST_ROUNDS):
         living = [pid for pid in process.descendants(os.getpid()) if not process.is_ending(pid)]
         if not living:

@@ -6,10 +6,11 @@ environment, so that no record holds an API key.
 
 import asyncio
 import logging
+import math
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import TYPE_CHECKING
@@ -29,17 +30,14 @@ from crewboard.store import agents as store_agents
 from crewboard.store import hosts as store_hosts
 from crewboard.store import json_records, leases, mailbox, roster
 from crewboard.store.agents import START_TIMEOUT
-from crewboard.store.interface import Held
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.finalizer import LostRun
-from crewboard.supervisor.reconciler import Supervisor, Watched, last_run
+from crewboard.supervisor.reconciler import Supervisor, Watched, holds_lease, last_run
+from crewboard.supervisor.starts import StartQueue
 
 if TYPE_CHECKING:
     from crewboard.supervisor.launcher import Ref
-    from crewboard.supervisor.offline_model import OfflineModel
-    from crewboard.supervisor.prefork_launcher import PreforkLauncher
-    from crewboard.supervisor.starts import Candidate
 
 log = logging.getLogger(__name__)
 
@@ -59,9 +57,6 @@ _CLOCK_INTERVAL = 60.0
 
 _CLAIMS_INTERVAL = 1.0
 """Seconds between two looks whether claimed runs have begun."""
-
-_ELSEWHERE_INTERVAL = 0.5
-"""Seconds between two looks whether the earlier run of an agent that is to begin here was finalized by its host."""
 
 _SHARE = 4
 """A host claims this part of its free slots at once, so that several hosts share what is in the queue."""
@@ -112,10 +107,17 @@ class Outage:
 
 
 class LocalHost:
-    """The host that this supervisor is. `before` is the record of its predecessor of the same name, if there was one.
+    """The host that this process is: the placement of a supervisor that has a part of a team's agents.
 
-    `record` is the one that this host writes. `away`: for how many seconds the database was away before it began.
+    These are the agents of which a claim, lease or status says so. `record` is what this host writes of itself,
+    `before` the record of its predecessor of the same name, if there was one. `away`: for how many seconds the database
+    was away before it began.
     """
+
+    supervisor: Supervisor
+    idle_timeout = math.inf
+    elsewhere_interval = 0.5
+    """Seconds between two looks whether the earlier run of an agent that is to begin here was finalized by its host."""
 
     def __init__(
         self,
@@ -130,8 +132,7 @@ class LocalHost:
         self.outage = outage or Outage()
         self.record = record.replace(offline=env.is_offline(environment))
         self.environment = {**environment, env.HOST: record.name}
-        self.cap = ""
-        """Which cap of the team kept this host from claiming more; empty if none did."""
+        self.queue = StartQueue(team, record.name)
         self._team = team
         self._before = before
         self._away = away
@@ -140,6 +141,16 @@ class LocalHost:
         self._looked: dict[str, Looked] = {}
         self._clock_at = float("-inf")
         self._meter = UsageMeter()
+        self._claims: dict[str, WantedRun] = {}
+        """The runs that this host claimed and that have not begun, by agent."""
+        self._claim_timer: asyncio.TimerHandle | None = None
+        self._look_timer: asyncio.TimerHandle | None = None
+        self._asked: set[str] = set()
+        """The workers that were asked to shut down because this host ends."""
+        self._drained: set[tuple[str, int]] = set()
+        """The runs that were terminated because this host ends: agents and runs."""
+        self._drain_until: float | None = None
+        """When the workers of a host that ends are terminated (monotonic); None while it does not end."""
 
     @property
     def name(self) -> str:
@@ -154,33 +165,92 @@ class LocalHost:
             now.machine, now.boot_id, now.pid, now.start_ticks
         )  # fmt: skip
 
-    def has_killed(self, worker: Lease) -> bool:
-        """Return True if this process killed a worker when it lost its lease, before it began again."""
-        return self.began_again and process.started_at(worker.start_ticks) < self.record.since
-
     # What it runs.
 
-    def find_own(self) -> set[str]:
-        """Return the agents whose worker, or last unfinalized run, is one of this host, and those without any host."""
-        found = set()
-        for name in self._team.agent_names():
-            agent = self._team.agent(name)
-            status = json_records.load_or_none(agent.status, Status)
-            holder = leases.last_holder(agent.lease)
-            ended = json_records.load_or_none(agent.exit, Exit)
-            is_here = holder is not None and holder.host == self.name and leases.is_held(agent.lease)
-            was_here = status is not None and status.host in (self.name, "")
-            if is_here or (was_here and store_agents.is_unfinalized(status, ended)):
-                found.add(name)
-        return found
+    def begin(self) -> None:
+        """Watch what runs here already, and tell of this host from now on. Called in the supervisor's event loop."""
+        loop = asyncio.get_running_loop()
+        with self._team.store.glance():
+            for name in self._team.agent_names():
+                agent = self._team.agent(name)
+                status, holder = json_records.load_or_none(agent.status, Status), leases.last_holder(agent.lease)
+                ended = json_records.load_or_none(agent.exit, Exit)
+                is_here = holder is not None and holder.host == self.name and leases.is_held(agent.lease)
+                if is_here or self._is_own_end(status, ended):
+                    self.supervisor.watch(name)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._drain)
+        # A host that `nohup` started outlives its terminal.
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        loop.call_later(TELL_INTERVAL, self._tell, loop)
 
-    def claimed(self) -> dict[str, WantedRun]:
+    def _is_own_end(self, status: Status | None, ended: Exit | None) -> bool:
+        """Return True if this host has to finalize the last run of an agent."""
+        is_own = status is not None and status.host in (self.name, "")
+        return is_own and store_agents.is_unfinalized(status, ended)
+
+    def names(self) -> list[str]:
+        """Return the agents that run here, or are about to."""
+        return sorted(self.supervisor.watched)
+
+    def look_around(self) -> None:
+        """Claim runs, and forget agents that are no longer here."""
+        watched = self.supervisor.watched
+        self._claims = self._claimed()
+        for name in list(self._claims):
+            if self._is_claim_over(name):
+                store_hosts.begun(self._team, self.name, name)
+                del self._claims[name]
+        self.claim_soon()
+        if self._claims:
+            # No event tells that a run began.
+            self.supervisor.pass_again_in(_CLAIMS_INTERVAL)
+        for name, each in list(watched.items()):
+            is_busy = each.ref or each.ended or name in self._claims
+            if not is_busy and not self._is_own_end(each.status.get(), each.exit.get()):
+                del watched[name]
+        if self._drain_until is not None:
+            self._continue_drain(self._drain_until)
+
+    # What begins here.
+
+    def _claimed(self) -> dict[str, WantedRun]:
         """Return the runs that this host claimed and that have not begun, by agent."""
         return {run.agent: run for run in store_hosts.claimed(self._team, self.name)}
 
-    def claim(self, used: int) -> bool:
+    def _is_claim_over(self, name: str) -> bool:
+        """Return True if a claimed run began, was replaced, or must no longer begin."""
+        watched, claim = self.supervisor.watch(name), self._claims[name]
+        spec = watched.spec.get()
+        if spec is None or claim.run > spec.run:
+            # The spec follows a claim at once.
+            return store_hosts.now(self._team) - claim.at > START_TIMEOUT
+        return claim.run < spec.run or claim.run <= last_run(watched) or spec.want in ("stopped", "killed")
+
+    def claim_soon(self) -> None:
+        """Claim runs after a time that is longer the more agents run here: the emptier host is quicker."""
+        if self._claim_timer is None:
+            delay = CLAIM_DELAY * min(1.0, self._used() / self.record.slots)
+            self._claim_timer = asyncio.get_running_loop().call_later(delay, self._claim_now)
+
+    def _claim_now(self) -> None:
+        self._claim_timer = None
+        with self.supervisor.noting_failures(""):
+            if self._claim(self._used()):
+                self._claims = self._claimed()
+                for name in self._claims:
+                    self.supervisor.watch(name)
+                self.claim_soon()
+                self.supervisor.wake()
+
+    def _used(self) -> int:
+        """Return how many slots are taken."""
+        return len(self._claims.keys() | {name for name, each in self.supervisor.watched.items() if each.ref})
+
+    def _claim(self, used: int) -> bool:
         """Claim a part of the runs that can begin here, `used` slots are taken. Return True if more may be claimed."""
-        self.cap = ""
+        self.queue.cap = ""
         free = self.record.slots - used
         if self.record.draining or free <= 0:
             return False
@@ -191,21 +261,93 @@ class LocalHost:
         return bool(wanted) and self._team.lock("claims").locked(lambda: self._claim_below_caps(config, share))
 
     def _claim_below_caps(self, config: Config, most: int) -> bool:
-        """Claim runs one by one until a cap of the team is reached over all hosts. Return as `claim`."""
+        """Claim runs one by one until a cap of the team is reached over all hosts. Return as `_claim`."""
         hosts = self._team.hosts.names()
         living = {run.agent for host in hosts for run in store_hosts.claimed(self._team, host)}
         living |= {name for name in self._team.agent_names() if leases.is_held(self._team.agent(name).lease)}
         for _ in range(most):
-            self.cap = roster.cap_reached(config, roster.load_of(self._team, living)) or ""
-            claimed = [] if self.cap else store_hosts.claim(self._team, self.record, 1)
+            self.queue.cap = roster.cap_reached(config, roster.load_of(self._team, living)) or ""
+            claimed = [] if self.queue.cap else store_hosts.claim(self._team, self.record, 1)
             if not claimed:
                 return False
             living.update(claimed)
         return True
 
-    def delay(self, used: int) -> float:
-        """Return the seconds to wait before the next claim: the emptier host is quicker."""
-        return CLAIM_DELAY * min(1.0, used / self.record.slots)
+    def start_request(self, watched: Watched) -> ControlRequest | None:
+        """Return the request to start a run that this host claimed, with the host's own environment."""
+        claim = self._claims.get(watched.agent.name)
+        if claim is None or watched.start is not None:
+            return watched.start
+        # The agent was hired on another machine.
+        self._team.local.make_folder(f"agents/{watched.agent.name}")
+        return ControlRequest("start", claim.agent, claim.run, self.environment)
+
+    def keep_restart(self, name: str, run: int, spec: Spec, now: float) -> None:
+        """Claim the run with which an agent is restarted: if this host is lost meanwhile, another one begins it."""
+        needs = store_hosts.needs_of(spec.flags.host, spec.flags.needs)
+        self._claims[name] = WantedRun(agent=name, run=run, needs=needs, at=now)
+        store_hosts.keep(self._team, self.name, self._claims[name])
+
+    # What ends here.
+
+    def is_elsewhere(self, watched: Watched, *, is_held: bool) -> bool:  # noqa: ARG002  the holder says more
+        """Return True if an earlier run of an agent lives on another host, or that one has to finalize its end."""
+        holder = leases.holder(watched.agent.lease, Lease)
+        if holder is not None:
+            return holder.host != self.name
+        status = watched.status.get()
+        is_others = status is not None and status.host not in (self.name, "")
+        return is_others and store_agents.is_unfinalized(status, watched.exit.get())
+
+    def take_over(self, watched: Watched) -> bool:
+        """Return True if a worker that holds its lease lives. End one that this process killed before it began again.
+
+        Why a dead one of this host ended is found from the host: see `why_ended`.
+        """
+        lease = watched.agent.lease
+        holder = leases.holder(lease, Lease)
+        if holder is None or holder.host != self.name:
+            return True
+        is_here = process.is_same(holder.pid, holder.boot_id, holder.start_ticks)
+        lives = is_here and not process.is_ending(holder.pid)
+        was_killed = self.began_again and process.started_at(holder.start_ticks) < self.record.since
+        if not was_killed:
+            return lives
+        if lives:
+            # On a busy machine, that takes its time.
+            process.send_signal(holder.pid, signal.SIGKILL, holder.start_ticks)
+        else:
+            leases.free(lease, holder.pid, holder.start_ticks)
+        return False
+
+    def has_lost_lease(self, watched: Watched) -> bool:
+        """Return True if a worker lost its lease, as one that was stopped for long, and it is free or another's."""
+        if holds_lease(watched):
+            watched.has_lease = True
+            return False
+        lease = watched.agent.lease
+        # Neither, if the holder cannot be read.
+        is_replaced = not leases.is_held(lease) or leases.holder(lease, Lease) is not None
+        return watched.has_lease and is_replaced and watched.ref is not None and not process.is_ending(watched.ref.pid)
+
+    def explain(self, watched: Watched, record: Exit) -> Exit:
+        """Return the record of an end; the reason of a worker that ended with this host is that."""
+        if record.reason not in ("terminated", "died"):
+            return record
+        # Slurm sends SIGTERM to all processes of a job, and not to the host alone.
+        was_asked = self.is_ending and (record.reason == "terminated" or record.signal == signal.SIGTERM)
+        if not was_asked and (watched.agent.name, record.run) not in self._drained:
+            return record
+        # A worker that was killed did not say whether it was at work.
+        status = watched.status.get()
+        was_at_work = status is not None and status.run == record.run and status.is_at_work
+        return record.replace(reason="host_ended", unfinished=record.unfinished or was_at_work)
+
+    def why_ended(self, status: Status) -> tuple[str, str, float]:
+        """Return why a run of this host ended that its predecessor left, the evidence, and when that last wrote."""
+        if status.host != self.name:
+            return "", "", 0
+        return *self._why(status, self._before, self._seen_at), self._seen_at
 
     # What was lost.
 
@@ -238,42 +380,65 @@ class LocalHost:
                 continue
             left.append(name)
             if not leases.is_held(agent.lease):
-                seen_at = self._last_seen(host)
+                # By the clock of the store.
+                seen_at = self._team.host(host).below("host.json").changed_at()
                 reason, evidence = self._why(status, store_hosts.load(self._team, host), seen_at)
                 found.append(LostRun(agent, status.run, host, reason, evidence, seen_at))
         self._looked[host] = Looked(left, looked.at)
         return found
 
-    def reason_of_own(self, status: Status) -> tuple[str, str, float]:
-        """Return why a run of this host ended that its predecessor left, as `_why` does, and when that last wrote."""
-        if status.host != self.name:
-            return "", "", 0
-        return *self._why(status, self._before, self._seen_at), self._seen_at
-
     def _why(self, status: Status, host: Host | None, seen_at: float) -> tuple[str, str]:
-        """Return why a run ended that nothing observed: its machine was started again, or its host was lost."""
+        """Return why a run ended that nothing observed, and the evidence, in words that stay true.
+
+        Its machine was started again, or its host was lost; `seen_at` is when that last wrote, 0 if never.
+        """
         boots = {each.boot_id for each in (host, self.record) if each is not None and each.name == status.host}
         has_moved = host is not None and host.name == self.name and host.machine != self.record.machine
         if boots and status.boot_id and boots != {status.boot_id} and not has_moved:
             return "reboot", ""
-        return "lost", self._why_lost(status.host, seen_at)
-
-    def _why_lost(self, host: str, seen_at: float) -> str:
-        """Return in words that stay true why a host counts as lost; `seen_at` is when it last wrote, 0 if never."""
+        name = status.host
         if not seen_at:
-            return f"{host} left no record"
-        if host == self.name and self.began_again:
+            return "lost", f"{name} left no record"
+        if name == self.name and self.began_again:
             # It may have written once more, between the return of the database and its end.
-            silent = f"{max(0, self._began_at - seen_at, self._away):.0f} s"
-            return f"{host} could not reach the database for {silent}" if self._away else _silent(host, silent)
-        why = _silent(host, f"{max(0, store_hosts.now(self._team) - seen_at):.0f} s")
-        return f"{why}; {self.name} could not reach the database" if self._away and seen_at < self._began_at else why
+            silent = max(0, self._began_at - seen_at, self._away)
+            if self._away:
+                return "lost", f"{name} could not reach the database for {silent:.0f} s"
+            return "lost", f"{name} was silent for {silent:.0f} s, and lost its lease"
+        silent = max(0, store_hosts.now(self._team) - seen_at)
+        was_away = self._away and seen_at < self._began_at
+        also = f"; {self.name} could not reach the database" if was_away else ""
+        return "lost", f"{name} was silent for {silent:.0f} s, and lost its lease{also}"
 
-    def _last_seen(self, host: str) -> float:
-        """Return when a host last wrote its record, by the clock of the store."""
-        return self._team.host(host).below("host.json").changed_at()
+    def _look_for_lost(self) -> None:
+        """Finalize the runs that ended with their hosts. Look again as soon as a lease ends that is not renewed."""
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+        with self.supervisor.noting_failures(""):
+            with self._team.store.glance():
+                lost, next_end = self.find_lost(), self._team.store.next_end()
+            if next_end < TELL_INTERVAL:
+                delay = max(next_end, _LOOK_INTERVAL)
+                self._look_timer = asyncio.get_running_loop().call_later(delay, self._look_for_lost)
+            if lost:
+                finalizer.finalize_lost(lost, store_hosts.now(self._team))
+                # What is wanted in their place may wait for that.
+                self.supervisor.wake()
+        # A host that was lost or is full leaves runs to others, of which no hint tells.
+        self.claim_soon()
 
     # What it says of itself.
+
+    def _tell(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Write the record of this host, and look for others that were lost, now and every `TELL_INTERVAL`."""
+        loop.call_later(TELL_INTERVAL, self._tell, loop)
+        self._tell_now()
+        self._look_for_lost()
+
+    def _tell_now(self) -> None:
+        workers = {name: each.ref for name, each in self.supervisor.watched.items() if each.ref is not None}
+        with self.supervisor.noting_failures(""):
+            self.tell(workers)
 
     def tell(self, workers: Mapping[str, "Ref"]) -> None:
         """Write what this machine and the workers use.
@@ -294,6 +459,67 @@ class LocalHost:
         store_hosts.save(self._team, self.record)
         self.outage.end()
 
+    def is_known(self, error: Exception) -> bool:
+        """Return True if an error is one of an outage, in which all fails for the same reason many times a second."""
+        if not (isinstance(error, StorageError) and error.away):
+            return False
+        self.outage.begin(error)
+        return True
+
+    # Its end.
+
+    @property
+    def is_ending(self) -> bool:
+        """Return True if this host was asked to end."""
+        return self._drain_until is not None
+
+    def _hang_up(self) -> None:
+        """End this host because its terminal was closed.
+
+        The shell and the kernel each send the signal, and the second one must not kill the workers.
+        """
+        if not self.is_ending:
+            self._drain()
+
+    def _drain(self) -> None:
+        """Begin to end this host: claim nothing more, and ask the workers to shut down. The second time, kill them."""
+        running = {name: each for name, each in self.supervisor.watched.items() if each.ref is not None}
+        if self._drain_until is not None:
+            log.warning("asked to end again: ends all agents at once")
+            self._drain_until = time.monotonic()
+            self._drained |= {(name, each.run) for name, each in running.items()}
+            self.supervisor.kill_workers()
+        else:
+            self._drain_until = time.monotonic() + SHUTDOWN_TIMEOUT
+            self.supervisor.leave()
+            statuses: dict[str, Status | None] = dict.fromkeys(running)
+            # Without the database, each may be at work.
+            with self.supervisor.noting_failures(""):
+                statuses.update({name: each.status.get() for name, each in running.items()})
+            log.info("draining: %s", _describe_drain(statuses))
+            self.record = self.record.replace(draining=True)
+            self._tell_now()
+        self.supervisor.wake()
+
+    def _continue_drain(self, until: float) -> None:
+        """Give back what has not begun; ask each worker once to shut down, and end those that are left in the end."""
+        running = {name: each for name, each in self.supervisor.watched.items() if each.ref is not None}
+        store_hosts.give_back(self._team, self.name, but=running)
+        for name in self._claims.keys() - running.keys():
+            self.supervisor.watched[name].start = None
+        self._claims = {name: run for name, run in self._claims.items() if name in running}
+        for name, watched in running.items():
+            if name not in self._asked:
+                self._asked.add(name)
+                ident = f"shutdown-{mailbox.new_id()[:12]}"
+                payload: dict[str, JsonValue] = {"reason": f"because the host {self.name} ends"}
+                approvals.ask(self._team, ident, "shutdown", OPERATOR, name, payload, store_hosts.now(self._team))
+                self.supervisor.wake_worker(watched)
+            if time.monotonic() >= until and watched.term_at is None:
+                self._drained.add((name, watched.run))
+                self.supervisor.terminate(watched)
+        self.supervisor.pass_again_in(max(until - time.monotonic(), 0.1))
+
 
 def describe(name: str, slots: int, labels: list[str]) -> Host:
     """Return the record of a host that begins now in this process."""
@@ -312,10 +538,6 @@ def describe(name: str, slots: int, labels: list[str]) -> Host:
         since=time.time(),
         at=time.time(),
     )
-
-
-def _silent(host: str, duration: str) -> str:
-    return f"{host} was silent for {duration}, and lost its lease"
 
 
 @dataclass
@@ -347,338 +569,6 @@ class UsageMeter:
         return found
 
 
-class HostSupervisor(Supervisor):
-    """The supervisor of the part of a team that runs on one host: the agents of which a claim, lease or status says so.
-
-    `host` is that host.
-    """
-
-    def __init__(
-        self,
-        team: TeamDirectory,
-        launcher: "PreforkLauncher",
-        model: "OfflineModel",
-        lock: Held,
-        stay_reachable: Callable[[], None],
-        host: LocalHost,
-    ) -> None:
-        super().__init__(
-            team, launcher, model, lock, stay_reachable, store_hosts.held(team, host.name),
-            wake_one=self._wake_named, on_spec=self._look_at, on_start=self._claim_soon,
-        )  # fmt: skip
-        self._host = host
-        self._claims: dict[str, WantedRun] = {}
-        """The runs that this host claimed and that have not begun, by agent."""
-        self._claim_timer: asyncio.TimerHandle | None = None
-        self._look_timer: asyncio.TimerHandle | None = None
-        self._asked: set[str] = set()
-        """The workers that were asked to shut down because this host ends."""
-        self._drained: set[tuple[str, int]] = set()
-        """The runs that were terminated because this host ends: agents and runs."""
-        self._is_lost = False
-        """True once this host lost its lease: it kills its workers, and says nothing more of them."""
-        self._drain_until: float | None = None
-        """When the workers of a host that ends are terminated (monotonic); None while it does not end."""
-
-    def on_request(self, _: ControlRequest) -> None:
-        """Start the next pass: hosts find what they start in the store."""
-        self._wake.set()
-
-    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        with self._team.store.glance():
-            own = self._host.find_own()
-        for name in own:
-            self._watch(name)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._drain)
-        # A host that `nohup` started outlives its terminal.
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-            loop.add_signal_handler(signal.SIGHUP, self._hang_up)
-        loop.call_later(TELL_INTERVAL, self._tell, loop)
-
-    def _wake_named(self, name: str) -> None:
-        """Make an agent's worker look at its files, if it runs here."""
-        if name in self._watched:
-            self._wake_worker(self._watched[name])
-
-    def _claims_tasks(self, name: str) -> bool:
-        # Others are woken by their own hosts.
-        return name in self._watched and super()._claims_tasks(name)
-
-    def _look_at(self, name: str) -> None:
-        """Start a pass after a change of the spec of an agent of this host."""
-        if name in self._watched:
-            self._wake.set()
-
-    def _is_needed(self) -> bool:
-        return self._drain_until is None or self.has_workers or bool(self._ended)
-
-    def _agent_names(self) -> list[str]:
-        return sorted(self._watched)
-
-    # What begins here.
-
-    def _look_around(self) -> None:
-        """Claim runs, and forget agents that are no longer here."""
-        self._claims = self._host.claimed()
-        for name in list(self._claims):
-            if self._is_claim_over(name):
-                store_hosts.begun(self._team, self._host.name, name)
-                del self._claims[name]
-        self._claim_soon()
-        if self._claims:
-            # No event tells that a run began.
-            self._pass_again_in(_CLAIMS_INTERVAL)
-        for name, watched in list(self._watched.items()):
-            if not (watched.ref or watched.ended or name in self._claims) and not self._has_own_end(watched):
-                del self._watched[name]
-        if self._drain_until is not None:
-            self._continue_drain(self._drain_until)
-
-    def _is_claim_over(self, name: str) -> bool:
-        """Return True if a claimed run began, was replaced, or must no longer begin."""
-        watched, claim = self._watch(name), self._claims[name]
-        spec = watched.spec.get()
-        if spec is None or claim.run > spec.run:
-            # The spec follows a claim at once.
-            return store_hosts.now(self._team) - claim.at > START_TIMEOUT
-        return claim.run < spec.run or claim.run <= last_run(watched) or spec.want in ("stopped", "killed")
-
-    def _claim_soon(self) -> None:
-        """Claim runs after a time that is longer the more agents run here."""
-        if self._claim_timer is None:
-            delay = self._host.delay(self._used())
-            self._claim_timer = asyncio.get_running_loop().call_later(delay, self._claim_now)
-
-    def _claim_now(self) -> None:
-        self._claim_timer = None
-        with self._noting_failures(""):
-            if self._host.claim(self._used()):
-                self._claims = self._host.claimed()
-                for name in self._claims:
-                    self._watch(name)
-                self._claim_soon()
-                self._wake.set()
-
-    def _used(self) -> int:
-        """Return how many slots are taken."""
-        return len(self._claims.keys() | {name for name, watched in self._watched.items() if watched.ref})
-
-    def _candidate(self, watched: Watched, spec: Spec) -> "Candidate | None":
-        claim = self._claims.get(watched.agent.name)
-        if claim is not None and watched.start is None:
-            watched.start = ControlRequest("start", claim.agent, claim.run, self._host.environment)
-        return super()._candidate(watched, spec)
-
-    async def _start(self, watched: Watched, run: int) -> None:
-        # The agent was hired on another machine.
-        self._team.local.make_folder(f"agents/{watched.agent.name}")
-        await super()._start(watched, run)
-
-    def _restart_if_wanted(self, watched: Watched, record: Exit) -> None:
-        if self._drain_until is None:
-            super()._restart_if_wanted(watched, record)
-
-    def _note_restart(self, name: str, run: int, spec: Spec, now: float) -> None:
-        """Claim the run with which an agent is restarted: if this host is lost meanwhile, another one begins it."""
-        needs = store_hosts.needs_of(spec.flags.host, spec.flags.needs)
-        claim = WantedRun(agent=name, run=run, needs=needs, at=now)
-        store_hosts.keep(self._team, self._host.name, claim)
-        self._claims[name] = claim
-
-    def _cap_reached(self, living: set[str]) -> str | None:  # noqa: ARG002  it was looked at with the claim
-        return None
-
-    def _hold(self, waiting: list["Candidate"], reason: str | None, _: Sequence[WantedRun] = ()) -> None:
-        """Note also the runs in the queue, if a cap of the team keeps them there."""
-        wanted = store_hosts.wanted(self._team) if self._host.cap else []
-        super()._hold(waiting, self._host.cap or reason, wanted)
-
-    # What ends here.
-
-    def _reconcile(self, watched: Watched) -> "Candidate | None":
-        if watched.ref is None and self._is_elsewhere(watched):
-            self._pass_again_in(_ELSEWHERE_INTERVAL)
-            return None
-        return super()._reconcile(watched)
-
-    def _is_elsewhere(self, watched: Watched) -> bool:
-        """Return True if an earlier run of an agent lives on another host, or that one has to finalize its end."""
-        holder = leases.holder(watched.agent.lease, Lease)
-        if holder is not None:
-            return holder.host != self._host.name
-        status = watched.status.get()
-        return (
-            status is not None
-            and status.host not in (self._host.name, "")
-            and store_agents.is_unfinalized(status, watched.exit.get())
-        )
-
-    def _has_own_end(self, watched: Watched) -> bool:
-        """Return True if this host has to finalize the last run of an agent, or its worker lives."""
-        status = watched.status.get()
-        return (
-            status is not None
-            and status.host in (self._host.name, "")
-            and store_agents.is_unfinalized(status, watched.exit.get())
-        )
-
-    def _adopt(self, watched: Watched) -> None:
-        """Watch a worker that lives. Why a dead one of this host ended is found from the host: see `reason_of_own`."""
-        lease = watched.agent.lease
-        holder = leases.holder(lease, Lease)
-        if holder is None or holder.host != self._host.name:
-            super()._adopt(watched)
-        elif not self._host.has_killed(holder):
-            if _lives(holder):
-                super()._adopt(watched)
-        elif _lives(holder):
-            # On a busy machine, that takes its time.
-            process.send_signal(holder.pid, signal.SIGKILL, holder.start_ticks)
-        else:
-            leases.free(lease, holder.pid, holder.start_ticks)
-
-    def _record_observed(self, watched: Watched) -> None:
-        # The host that begins again, or another one, records that the run was lost.
-        if not self._is_lost:
-            super()._record_observed(watched)
-
-    def _record_end(self, watched: Watched) -> Exit | None:
-        if self._is_lost:
-            return None
-        record = super()._record_end(watched)
-        if record is None or record.reason not in ("terminated", "died"):
-            return record
-        # Slurm sends SIGTERM to all processes of a job, and not to the host alone.
-        was_asked = self.is_draining and (record.reason == "terminated" or record.signal == signal.SIGTERM)
-        is_drained = was_asked or (watched.agent.name, record.run) in self._drained
-        if not is_drained:
-            return record
-        # A worker that was killed did not say whether it was at work.
-        status = watched.status.get()
-        was_at_work = status is not None and status.run == record.run and status.is_at_work
-        return record.replace(reason="host_ended", unfinished=record.unfinished or was_at_work)
-
-    def _unobserved_reason(self, status: Status) -> tuple[str, str, float]:
-        return self._host.reason_of_own(status)
-
-    def _wake_if_changed(self, watched: Watched, spec: Spec) -> None:
-        """Kill a worker that lost its lease, as one that was stopped for long, with all that it started."""
-        super()._wake_if_changed(watched, spec)
-        if watched.ref is None:
-            return
-        if self._holds_lease(watched):
-            watched.has_lease = True
-        elif watched.has_lease and self._is_replaced(watched) and not process.is_ending(watched.ref.pid):
-            log.error("%s run %d lost its lease, so it is killed", watched.agent.name, watched.run)
-            self._launcher.signal(watched.ref, signal.SIGKILL, tree=True)
-
-    @staticmethod
-    def _is_replaced(watched: Watched) -> bool:
-        """Return True if the lease of a worker that is not its holder is free or another's, and can be read."""
-        lease = watched.agent.lease
-        return not leases.is_held(lease) or leases.holder(lease, Lease) is not None
-
-    # What it says of itself, and its end.
-
-    def _tell(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Write the record of this host, and look for others that were lost, now and every `TELL_INTERVAL`."""
-        loop.call_later(TELL_INTERVAL, self._tell, loop)
-        self._tell_now()
-        self._look_for_lost()
-
-    def _look_for_lost(self) -> None:
-        """Finalize the runs that ended with their hosts. Look again as soon as a lease ends that is not renewed."""
-        if self._look_timer is not None:
-            self._look_timer.cancel()
-        with self._noting_failures(""):
-            with self._team.store.glance():
-                lost, next_end = self._host.find_lost(), self._team.store.next_end()
-            if next_end < TELL_INTERVAL:
-                delay = max(next_end, _LOOK_INTERVAL)
-                self._look_timer = asyncio.get_running_loop().call_later(delay, self._look_for_lost)
-            if lost:
-                finalizer.finalize_lost(lost, store_hosts.now(self._team))
-                # What is wanted in their place may wait for that.
-                self._wake.set()
-        # A host that was lost or is full leaves runs to others, of which no hint tells.
-        self._claim_soon()
-
-    def _tell_now(self) -> None:
-        with self._noting_failures(""):
-            self._host.tell({name: each.ref for name, each in self._watched.items() if each.ref is not None})
-
-    def _log_failure(self, agent: str, error: Exception) -> None:
-        # In an outage, everything fails for the same reason many times a second.
-        if isinstance(error, StorageError) and error.away:
-            self._host.outage.begin(error)
-        else:
-            super()._log_failure(agent, error)
-
-    def _hang_up(self) -> None:
-        """End this host because its terminal was closed.
-
-        The shell and the kernel each send the signal, and the second one must not kill the workers.
-        """
-        if not self.is_draining:
-            self._drain()
-
-    def _drain(self) -> None:
-        """Begin to end this host: claim nothing more, and ask the workers to shut down. The second time, kill them."""
-        if self._drain_until is not None:
-            log.warning("asked to end again: ends all agents at once")
-            self._drain_until = time.monotonic()
-            self._drained |= {(name, each.run) for name, each in self._watched.items() if each.ref is not None}
-            self.kill_workers()
-        else:
-            self._drain_until = time.monotonic() + SHUTDOWN_TIMEOUT
-            running = {name: each for name, each in self._watched.items() if each.ref is not None}
-            statuses: dict[str, Status | None] = dict.fromkeys(running)
-            # Without the database, each may be at work.
-            with self._noting_failures(""):
-                statuses.update({name: each.status.get() for name, each in running.items()})
-            log.info("draining: %s", _describe_drain(statuses))
-            self._host.record = self._host.record.replace(draining=True)
-            self._tell_now()
-        self._wake.set()
-
-    def _continue_drain(self, until: float) -> None:
-        """Give back what has not begun; ask each worker once to shut down, and end those that are left in the end."""
-        running = {name: each for name, each in self._watched.items() if each.ref is not None}
-        store_hosts.give_back(self._team, self._host.name, but=running)
-        for name in self._claims.keys() - running.keys():
-            self._watched[name].start = None
-        self._claims = {name: run for name, run in self._claims.items() if name in running}
-        for name, watched in running.items():
-            if name not in self._asked:
-                self._asked.add(name)
-                ident = f"shutdown-{mailbox.new_id()[:12]}"
-                payload: dict[str, JsonValue] = {"reason": f"because the host {self._host.name} ends"}
-                approvals.ask(self._team, ident, "shutdown", OPERATOR, name, payload, store_hosts.now(self._team))
-                self._wake_worker(watched)
-            if time.monotonic() >= until and watched.term_at is None and watched.ref is not None:
-                watched.term_at = time.monotonic()
-                self._drained.add((name, watched.run))
-                self._launcher.signal(watched.ref, signal.SIGTERM)
-        self._pass_again_in(max(until - time.monotonic(), 0.1))
-
-    @property
-    def is_draining(self) -> bool:
-        """Return True if this host was asked to end."""
-        return self._drain_until is not None
-
-    def lose_workers(self) -> None:
-        """Kill all workers because this host lost its lease. Safe to call in any thread."""
-        self._is_lost = True
-        self.kill_workers()
-
-    def kill_workers(self) -> None:
-        """Kill all workers and all that they started. Safe to call in any thread."""
-        for watched in list(self._watched.values()):
-            if (ref := watched.ref) is not None:
-                self._launcher.signal(ref, signal.SIGKILL, tree=True)
-
-
 def _describe_drain(workers: Mapping[str, Status | None]) -> str:
     """Return in words what a host that ends waits for, and for how long."""
     if not workers:
@@ -689,9 +579,3 @@ def _describe_drain(workers: Mapping[str, Status | None]) -> str:
         return text
     most = f"{SHUTDOWN_TIMEOUT:g} s"
     return f"{text}; waits {most} at most for what is at work: {', '.join(busy)}; Ctrl-C or SIGTERM ends all at once"
-
-
-def _lives(holder: Lease) -> bool:
-    """Return True if the process that holds a lease lives on this machine."""
-    is_here = process.is_same(holder.pid, holder.boot_id, holder.start_ticks)
-    return is_here and not process.is_ending(holder.pid)

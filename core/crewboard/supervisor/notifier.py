@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 from crewboard import env
 from crewboard.errors import StorageError
 from crewboard.linux import process, programs
-from crewboard.protocol.supervisor_client import wake_worker
 from crewboard.records.team import ToldNeed, ToldNeeds
 from crewboard.redaction import is_secret, redact_values
 from crewboard.store import files, hosts, json_records, leases, tasks
@@ -52,22 +51,22 @@ def _nothing() -> None:
 class ChangeNotifier:
     """Watches mailboxes, requests, tasks and settings, and wakes the workers that a change concerns.
 
-    `wake_all` wakes every worker. `on_board` is called after a change of a request or a task, `on_team` after one of
-    the settings, of the team's folders or of a folder above them. `claims` returns True for an agent that claims tasks
-    by itself. On a team with hosts, `wake_one` wakes an agent's worker if it is on this machine, `on_spec` is called
-    with an agent whose spec changed, and `on_start` when a run is wanted. While `notifier_lock` is held, workers rely
-    on all this and look by themselves rarely.
+    `wake_all` wakes every worker, `wake_one` an agent's worker if it is on this machine. `on_board` is called after a
+    change of a request or a task, `on_team` after one of the settings, of the team's folders or of a folder above them.
+    `claims` returns True for an agent that claims tasks by itself. A team in a database also tells of what hosts wait
+    for: `on_spec` is called with an agent whose spec changed, and `on_start` when a run is wanted. While
+    `notifier_lock` is held, workers rely on all this and look by themselves rarely.
     """
 
     def __init__(
         self,
         team: TeamDirectory,
+        *,
         wake_all: Callable[[], None] = _nothing,
+        wake_one: Callable[[str], object] = str,
         on_board: Callable[[], None] = _nothing,
         on_team: Callable[[], None] = _nothing,
         claims: Callable[[str], bool] = bool,
-        *,
-        wake_one: Callable[[str], None] | None = None,
         on_spec: Callable[[str], object] = str,
         on_start: Callable[[], None] = _nothing,
     ) -> None:
@@ -149,19 +148,12 @@ class ChangeNotifier:
             self._settings = settings
             self._wake_all()
             self._on_team()
-        self._tell_host(folders)
-        for agent in sorted(self._all_concerned(names)):
-            if self._wake_one is not None:
-                self._wake_one(agent)
-            else:
-                wake_worker(team, agent)
-
-    def _tell_host(self, folders: set[str]) -> None:
-        if self._team.starts_queue.name in folders:
+        if team.starts_queue.name in folders:
             self._on_start()
-        for folder in folders:
-            if folder.startswith("agents/"):
-                self._on_spec(folder.removeprefix("agents/"))
+        for name in [folder.removeprefix("agents/") for folder in folders if folder.startswith("agents/")]:
+            self._on_spec(name)
+        for agent in sorted(self._all_concerned(names)):
+            self._wake_one(agent)
 
     def _begin_again(self) -> None:
         """Watch the folders that are there now, and let all look: events were lost, or a folder is gone."""

@@ -7,9 +7,10 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from crewboard.errors import CrewboardError, StorageError
 from crewboard.linux import process
@@ -21,12 +22,11 @@ from crewboard.records.processes import (
     Exit,
     Lease,
     SupervisorFailure,
-    WantedRun,
     describe_exit,
     is_orderly,
 )
 from crewboard.store import agents, hosts, json_records, leases
-from crewboard.store.interface import Held, Key
+from crewboard.store.interface import Held
 from crewboard.store.json_records import CachedFile
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.supervisor import finalizer
@@ -115,6 +115,17 @@ def last_run(watched: Watched) -> int:
     return max(status.run if status else 0, ended.run if ended else 0)
 
 
+def holds_lease(watched: Watched) -> bool:
+    """Return True if an agent's worker holds the lease that is at the path now.
+
+    In a database the lease is there also after the directory of this machine was removed or moved.
+    """
+    if not watched.agent.path.exists():
+        return False
+    holder = leases.holder(watched.agent.lease, Lease)
+    return holder is not None and watched.ref == Ref(holder.pid, holder.start_ticks)
+
+
 def drop_obsolete_request(watched: Watched, spec: Spec) -> None:
     """Forget a start request, which contains the API key, if its run began, was replaced, or must no longer begin."""
     run = watched.start.run or 0 if watched.start is not None else 0
@@ -143,12 +154,133 @@ def note_failure(team: TeamDirectory, error: Exception, agent: str = "") -> None
         json_records.change(team.supervisor_failure, lock, SupervisorFailure, edit, replace_damaged=True)
 
 
+class Placement(Protocol):
+    """Where the agents of a supervisor run: all on this machine (`Here`), or on hosts (`LocalHost` in `host.py`).
+
+    The supervisor asks it whatever depends on that.
+    """
+
+    supervisor: "Supervisor"
+    """Set by the supervisor before it asks anything."""
+    queue: StartQueue
+    """The starts that are held back."""
+    idle_timeout: float
+    """Seconds that the supervisor stays after its last worker ended."""
+    elsewhere_interval: float
+    """Seconds between two looks at an agent that is elsewhere."""
+
+    @property
+    def is_ending(self) -> bool:
+        """True once no agent is restarted any more, because this machine runs none from now on."""
+
+    def names(self) -> list[str]:
+        """Return the agents that are supervised, in order."""
+
+    def look_around(self) -> None:
+        """Find, before each pass, what is to run here from now on."""
+
+    def start_request(self, watched: Watched, /) -> ControlRequest | None:
+        """Return the request to start a run of an agent, with the environment; None if there is none."""
+
+    def keep_restart(self, name: str, run: int, spec: Spec, now: float, /) -> None:
+        """Record that the run with which an agent is restarted begins here."""
+
+    def is_elsewhere(self, watched: Watched, /, *, is_held: bool) -> bool:
+        """Return True if a host has to run an agent, or to finalize its last run. `is_held`: its lease is held."""
+
+    def take_over(self, watched: Watched, /) -> bool:
+        """Return True if the worker that holds an agent's lease is to be watched; end it if it must not live on."""
+
+    def has_lost_lease(self, watched: Watched, /) -> bool:
+        """Return True if a living worker lost its lease to another one, so that it must be killed."""
+
+    def why_ended(self, status: Status, /) -> tuple[str, str, float]:
+        """Return why a run ended that no supervisor saw end, the evidence, and when its host last wrote.
+
+        What is unknown is empty or 0.
+        """
+
+    def explain(self, watched: Watched, record: Exit, /) -> Exit:
+        """Return the record of an end with the reason that this machine gave the run to end."""
+
+    def claim_soon(self) -> None:
+        """Claim runs from the queue of the team's hosts, a moment after one may have been put there."""
+
+    def is_known(self, error: Exception, /) -> bool:
+        """Return True if an error is logged already, as one of many with the same cause."""
+
+
+class Here:
+    """The placement of a team without hosts: its agents run on this machine, started by the requests of callers."""
+
+    supervisor: "Supervisor"
+    idle_timeout = IDLE_TIMEOUT
+    elsewhere_interval = CALM_SWEEP_INTERVAL
+    is_ending = False
+
+    def __init__(self, team: TeamDirectory) -> None:
+        self.queue = StartQueue(team)
+        self._team = team
+
+    def names(self) -> list[str]:
+        """Return all agents of the team. Leave once its directory was removed."""
+        names = self._team.agent_names()
+        if not (names or self._team.agents_exist()):
+            self.supervisor.leave()
+        return sorted(names)
+
+    def look_around(self) -> None:
+        """Leave once no worker is left if the team has hosts now: they run its agents."""
+        if hosts.exist(self._team):
+            self.supervisor.leave()
+
+    def start_request(self, watched: Watched) -> ControlRequest | None:
+        """Return the request that a caller sent."""
+        return watched.start
+
+    def keep_restart(self, name: str, run: int, spec: Spec, now: float) -> None:
+        """Do nothing: there is no other machine that could begin it."""
+
+    def is_elsewhere(self, watched: Watched, *, is_held: bool) -> bool:
+        """Return True if a host has to finalize the end of the last run: only hosts know how it ended."""
+        status = watched.status.get()
+        return (
+            not is_held
+            and status is not None
+            and status.host != ""
+            and agents.is_unfinalized(status, watched.exit.get())
+            and status.host in self._team.hosts.names()
+        )
+
+    def take_over(self, _: Watched) -> bool:
+        """Return True: each worker on this machine is one of this team's supervisor."""
+        return True
+
+    def has_lost_lease(self, _: Watched) -> bool:
+        """Return False: a worker that lost its lease ends by itself, and no other one begins on another machine."""
+        return False
+
+    def why_ended(self, _: Status) -> tuple[str, str, float]:
+        """Return that nothing is known."""
+        return "", "", 0
+
+    def explain(self, _: Watched, record: Exit) -> Exit:
+        """Return the record as it is."""
+        return record
+
+    def claim_soon(self) -> None:
+        """Do nothing: only hosts begin what is in the queue."""
+
+    def is_known(self, _: Exception) -> bool:
+        """Return False."""
+        return False
+
+
 class Supervisor:
-    """The supervisor of one team.
+    """The supervisor of one team, or of the part of it that runs on one host: see `Placement`.
 
     `lock` is the team's lock, which it holds. `stay_reachable` shows other processes that this one works, and writes
-    the control server's address into the lock if it is missing. A host has its own record `held` of starts that it
-    holds back, and more functions for the `ChangeNotifier`, `wake`.
+    the control server's address into the lock if it is missing.
     """
 
     def __init__(
@@ -158,16 +290,17 @@ class Supervisor:
         model: OfflineModel,
         lock: Held,
         stay_reachable: Callable[[], None],
-        held: Key | None = None,
-        **wake: Callable[..., None],
+        placement: Placement | None = None,
     ) -> None:
+        self.watched: dict[str, Watched] = {}
+        """The agents by name. On a team with hosts, all that another process may know of are those of this host."""
         self._team = team
         self._lock = lock
         self._stay_reachable = stay_reachable
         self._launcher = launcher
         self._model = model
-        self._watched: dict[str, Watched] = {}
-        self._queue = StartQueue(team, held)
+        self._placement = placement or Here(team)
+        self._placement.supervisor = self
         self._has_waiting = False
         """True while runs wait for a cap, their time or their environment."""
         self._has_queue = False
@@ -176,33 +309,49 @@ class Supervisor:
         self._wake = asyncio.Event()
         self._board_timer: asyncio.TimerHandle | None = None
         self._notifier = ChangeNotifier(
-            team, self._wake_workers, self._pass_soon, self._wake.set, self._claims_tasks, **wake
+            team,
+            wake_all=self._wake_workers,
+            wake_one=self._wake_one,
+            on_board=self._pass_soon,
+            on_team=self.wake,
+            on_spec=self._on_spec,
+            on_start=self._placement.claim_soon,
+            claims=self._claims_tasks,
         )
         self._hook = HookRunner(team, launcher)
         self._memory_groups = MemoryGroups(team)
         self._leaving = False
+        self._is_lost = False
+        """True once the workers are no more this process's own: it kills them, and says nothing more of them."""
         self._ended: list[tuple[Watched, Exit]] = []
         """Runs that the next round of notices is about, with their records."""
         self._told_at = float("-inf")
         self._idle_since = time.monotonic()
         self._next_pass = SWEEP_INTERVAL
 
+    def wake(self) -> None:
+        """Start the next pass."""
+        self._wake.set()
+
+    def leave(self) -> None:
+        """End as soon as no worker is left."""
+        self._leaving = True
+
     def on_request(self, request: ControlRequest) -> None:
         """Record what a request asks for, and start the next pass."""
         if request.verb == "start" and request.name is not None:
-            self._watch(request.name).start = request
+            self.watch(request.name).start = request
             self._leaving = False
         elif request.verb == "leave":
-            self._leaving = True
-        self._wake.set()
+            self.leave()
+        self.wake()
 
     async def run(self) -> None:
-        """Reconcile until the last worker has been gone for `IDLE_TIMEOUT`, or, if asked to leave, at once."""
+        """Reconcile until the last worker has been gone for `idle_timeout`, or, if asked to leave, at once."""
         loop, started = asyncio.get_running_loop(), time.monotonic()
-        loop.add_signal_handler(signal.SIGCHLD, self._wake.set)
+        loop.add_signal_handler(signal.SIGCHLD, self.wake)
         self._notifier.start(loop)
-        self._launcher.open(self._wake.set)
-        self._begin(loop)
+        self._launcher.open(self.wake)
         while self._is_needed():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._next_pass):
@@ -218,48 +367,51 @@ class Supervisor:
             self._next_pass = CALM_SWEEP_INTERVAL
             await self._reconcile_all()
             if not self._is_calm():
-                self._pass_again_in(SWEEP_INTERVAL)
+                self.pass_again_in(SWEEP_INTERVAL)
             if time.monotonic() - started > _STABLE_AFTER:
                 self._forget_failure("")
         self._launcher.close()
         self._notifier.stop()
 
-    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Do what only a host does before the first pass."""
+    def watch(self, name: str) -> Watched:
+        """Return what is known of an agent; from now on it is supervised."""
+        if name not in self.watched:
+            agent = self._team.agent(name)
+            self.watched[name] = Watched(
+                agent, CachedFile(agent.spec, Spec), CachedFile(agent.status, Status), CachedFile(agent.exit, Exit)
+            )
+        return self.watched[name]
 
-    def _is_calm(self) -> bool:
-        """Return True if an event tells all that a pass would find."""
-        return self._notifier.is_working and not (self._has_waiting or self._hook.is_configured)
+    @property
+    def has_workers(self) -> bool:
+        """Return True if a worker is running."""
+        return any(watched.ref for watched in self.watched.values())
 
-    def _pass_soon(self) -> None:
-        """Make the next pass come `BOARD_DELAY` after the first call since the last one."""
-        if self._board_timer is None:
-            self._board_timer = asyncio.get_running_loop().call_later(BOARD_DELAY, self._pass_now)
+    def lose_workers(self) -> None:
+        """Kill all workers, of which this process must record nothing more. Safe to call in any thread."""
+        self._is_lost = True
+        self.kill_workers()
 
-    def _pass_now(self) -> None:
-        self._board_timer = None
-        self._wake.set()
+    def kill_workers(self) -> None:
+        """Kill all workers and all that they started. Safe to call in any thread."""
+        for watched in list(self.watched.values()):
+            if (ref := watched.ref) is not None:
+                self._launcher.signal(ref, signal.SIGKILL, tree=True)
 
-    def _wake_workers(self) -> None:
-        """Make every worker look at its files."""
-        for watched in self._watched.values():
-            self._wake_worker(watched)
-
-    def _wake_worker(self, watched: Watched) -> None:
+    def terminate(self, watched: Watched) -> None:
+        """Make a worker end now; it is killed `KILL_GRACE` later."""
         if watched.ref is not None:
-            self._launcher.signal(watched.ref, supervisor_client.WAKE_SIGNAL)
+            watched.term_at = time.monotonic()
+            self._launcher.signal(watched.ref, signal.SIGTERM)
 
-    def _claims_tasks(self, name: str) -> bool:
-        """Return True if an agent claims tasks by itself, or that is unknown."""
-        spec = self._watch(name).spec.get()
-        return spec is None or spec.flags.autoclaim
+    def pass_again_in(self, seconds: float) -> None:
+        """Make the next pass come after this time at the latest."""
+        self._next_pass = min(self._next_pass, max(seconds, 0.01))
 
     async def _end_lost_workers(self) -> None:
         """End the workers that lost their leases too. They end by themselves unless they hang."""
         log.error("%s was removed, moved or replaced; ending", self._team.supervisor_lock)
-        workers = [
-            (each.ref, each.agent.lease) for each in self._watched.values() if each.ref and not self._holds_lease(each)
-        ]
+        workers = [(each.ref, each.agent.lease) for each in self.watched.values() if each.ref and not holds_lease(each)]
         lost = [ref for ref, _ in workers]
         for ref in lost:
             self._launcher.signal(ref, signal.SIGTERM)
@@ -273,116 +425,374 @@ class Supervisor:
             with contextlib.suppress(StorageError):
                 leases.free(lease, ref.pid, ref.ticks)
 
-    @staticmethod
-    def _holds_lease(watched: Watched) -> bool:
-        """Return True if the worker holds the lease that is at the path now: only the supervisor's lock was lost.
-
-        In a database the lease is there also after the directory of this machine was removed or moved.
-        """
-        if not watched.agent.path.exists():
-            return False
-        holder = leases.holder(watched.agent.lease, Lease)
-        return holder is not None and watched.ref == Ref(holder.pid, holder.start_ticks)
-
-    @property
-    def has_workers(self) -> bool:
-        """Return True if a worker is running."""
-        return any(watched.ref for watched in self._watched.values())
+    def _is_calm(self) -> bool:
+        """Return True if an event tells all that a pass would find."""
+        return self._notifier.is_working and not (self._has_waiting or self._hook.is_configured)
 
     def _is_needed(self) -> bool:
         if self.has_workers or self._ended or ((self._has_queue or self._hook.is_waiting) and not self._leaving):
             self._idle_since = time.monotonic()
             return True
-        return not self._leaving and time.monotonic() - self._idle_since < IDLE_TIMEOUT
+        return not self._leaving and time.monotonic() - self._idle_since < self._placement.idle_timeout
 
-    def _pass_again_in(self, seconds: float) -> None:
-        self._next_pass = min(self._next_pass, max(seconds, 0.01))
+    # What the notifier tells.
+
+    def _pass_soon(self) -> None:
+        """Make the next pass come `BOARD_DELAY` after the first call since the last one."""
+        loop = asyncio.get_running_loop()
+        if self._board_timer is None or self._board_timer.when() <= loop.time():
+            self._board_timer = loop.call_later(BOARD_DELAY, self.wake)
+
+    def _on_spec(self, name: str) -> None:
+        """Start a pass after a change of the spec of an agent of this supervisor."""
+        if name in self.watched:
+            self.wake()
+
+    def _wake_workers(self) -> None:
+        """Make every worker look at its files."""
+        for watched in self.watched.values():
+            self.wake_worker(watched)
+
+    def _wake_one(self, name: str) -> None:
+        """Make an agent's worker look at its files, if this supervisor has it."""
+        if name in self.watched:
+            self.wake_worker(self.watched[name])
+
+    def wake_worker(self, watched: Watched) -> None:
+        """Make the worker, if there is one, look at its files."""
+        if watched.ref is not None:
+            self._launcher.signal(watched.ref, supervisor_client.WAKE_SIGNAL)
+
+    def _claims_tasks(self, name: str) -> bool:
+        """Return True if an agent of this supervisor claims tasks by itself, or that is unknown."""
+        spec = self.watched[name].spec.get() if name in self.watched else None
+        return name in self.watched and (spec is None or spec.flags.autoclaim)
+
+    # A pass.
 
     async def _reconcile_all(self) -> None:
         self._reap()
-        with self._noting_failures(""):
-            self._look_around()
+        with self.noting_failures(""):
+            self._placement.look_around()
         candidates: list[Candidate] = []
         # After the reaping, so that what ended workers wrote last is seen.
-        with self._noting_failures(""), self._team.store.glance():
-            candidates = await self._reconcile_each()
-        with self._noting_failures(""):
+        with self.noting_failures(""), self._team.store.glance():
+            self._ended = []
+            # Once for all agents: what this pass notes is forgotten by the next one at the earliest.
+            self._failure.get()
+            shown_at = time.monotonic()
+            wanted: list[Candidate] = []
+            for name in self._placement.names():
+                with self.noting_failures(name):
+                    candidate = self._reconcile(self.watch(name))
+                    wanted += [candidate] if candidate is not None else []
+                if time.monotonic() - shown_at > LIFE_INTERVAL:
+                    # The end of hundreds of agents takes longer than it takes to look hung.
+                    self._is_reachable()
+                    await asyncio.sleep(0)
+                    shown_at = time.monotonic()
+            candidates = wanted + self._finalize_ended()
+        with self.noting_failures(""):
             await self._start_in_turn(sorted(candidates))
         self._memory_groups.sweep()
-        with self._noting_failures(""):
+        with self.noting_failures(""):
             reviews.reconcile(self._team, hosts.now(self._team))
-        with self._noting_failures(""):
+        with self.noting_failures(""):
             self._hook.tick()
 
-    async def _reconcile_each(self) -> list[Candidate]:
-        """Reconcile each agent, and finalize runs that ended. Return the runs that should begin."""
-        candidates: list[Candidate] = []
-        self._ended = []
-        # Once for all agents: what this pass notes is forgotten by the next one at the earliest.
-        self._failure.get()
-        shown_at = time.monotonic()
-        for name in self._agent_names():
-            watched = self._watch(name)
-            with self._noting_failures(name):
-                candidate = self._reconcile(watched)
-                candidates += [candidate] if candidate is not None else []
-            if time.monotonic() - shown_at > LIFE_INTERVAL:
-                # The end of hundreds of agents takes longer than it takes to look hung.
-                self._is_reachable()
-                await asyncio.sleep(0)
-                shown_at = time.monotonic()
-        return candidates + self._finalize_ended()
-
-    def _look_around(self) -> None:
-        """Leave once no worker is left if the team has hosts now: they run its agents."""
-        self._leaving = self._leaving or hosts.exist(self._team)
-
     @contextlib.contextmanager
-    def _noting_failures(self, agent: str) -> Iterator[None]:
+    def noting_failures(self, agent: str) -> Iterator[None]:
         """Log and record an error with one agent, so that the other agents are still supervised."""
+        text = f"{agent}: " if agent else ""
         try:
             yield
         except (CrewboardError, OSError, ValueError) as error:
-            self._log_failure(agent, error)
+            if not self._placement.is_known(error):
+                log.error("%s%s", text, error)  # noqa: TRY400  an expected error: the message is enough
         except Exception as error:
-            log.exception("%sunexpected error", f"{agent}: " if agent else "")
+            log.exception("%sunexpected error", text)
             note_failure(self._team, error, agent)
         else:
             if agent:
                 self._forget_failure(agent)
 
-    def _log_failure(self, agent: str, error: Exception) -> None:
-        """Log an expected error with an agent, or with none."""
-        log.error("%s%s", f"{agent}: " if agent else "", error)
+    def _reap(self) -> None:
+        ended = self._launcher.reap()
+        for watched in self.watched.values():
+            if watched.ref is not None and watched.pidfd is None and watched.ref.pid in ended:
+                status = watched.status.get()
+                # Else the child exited because another process had that run already.
+                if status is None or status.run != watched.run or status.pid == watched.ref.pid:
+                    watched.ended[watched.run] = ended[watched.ref.pid]
+                self._forget_worker(watched)
+
+    def _reconcile(self, watched: Watched) -> Candidate | None:
+        """Act on the difference between the wanted and the actual state; return the run that should begin, if any."""
+        spec = watched.spec.get()
+        if spec is None:
+            return None
+        if watched.ref is None:
+            is_held = leases.is_held(watched.agent.lease)
+            if self._placement.is_elsewhere(watched, is_held=is_held):
+                self.pass_again_in(self._placement.elsewhere_interval)
+                return None
+            if is_held and self._placement.take_over(watched):
+                self._adopt(watched)
+            if is_held and watched.ref is None:
+                # A worker that has not signed its lease yet, or that has just ended.
+                self.pass_again_in(0.1)
+                return None
+        if watched.ref is not None:
+            self._supervise(watched, spec, watched.ref)
+            return None
+        record = self._record_end(watched)
+        if record is not None:
+            self._ended.append((watched, record))
+            return None
+        return self._candidate(watched, spec)
+
+    def _supervise(self, watched: Watched, spec: Spec, worker: Ref) -> None:
+        """Keep a living worker to its memory limit, end it if that is wanted, and wake it if no event does."""
+        self._limit_memory(watched, spec, worker)
+        is_over = spec.want in ("stopped", "killed")
+        if spec.parent is not None and not is_over and not leases.is_held(self._team.agent(spec.parent).lease):
+            # An explorer ends with its agent, so that no process waits for its report.
+            spec = agents.change_spec(watched.agent, lambda old: (old or spec).replace(want="stopped"))
+        if spec.want == "killed" and watched.term_at is None:
+            self.terminate(watched)
+        elif spec.want == "stopped" and watched.term_at is None:
+            watched.term_at = time.monotonic() + SHUTDOWN_TIMEOUT
+        if watched.term_at is not None:
+            left = watched.term_at + KILL_GRACE - time.monotonic()
+            if left <= 0:
+                self._launcher.signal(worker, signal.SIGKILL, tree=True)
+            self.pass_again_in(left if left > 0 else KILL_GRACE)
+        # No file event tells a worker that its spec was edited, its status damaged or its lease removed. Without its
+        # lease it must end within 10 s, and by itself it looks every 15 s while it rests.
+        watched.status.get()
+        if watched.told is not spec or watched.status.damaged or not leases.is_held(watched.agent.lease):
+            self.wake_worker(watched)
+        watched.told = spec
+        if self._placement.has_lost_lease(watched):
+            log.error("%s run %d lost its lease, so it is killed", watched.agent.name, watched.run)
+            self._launcher.signal(worker, signal.SIGKILL, tree=True)
+
+    def _limit_memory(self, watched: Watched, spec: Spec, worker: Ref) -> None:
+        """Kill a worker and its descendants if they use more memory than the agent's limit, unless a cgroup does."""
+        limit = spec.flags.max_memory
+        in_cgroup = self._memory_groups.set_limit(watched.agent.name, watched.run, limit)
+        if limit is None or in_cgroup:
+            return
+        self.pass_again_in(MEMORY_INTERVAL)
+        used = process.resident_bytes(worker.pid)
+        if used > limit:
+            log.warning("%s uses %d bytes, more than its limit of %d", watched.agent.name, used, limit)
+            watched.over_memory = watched.run
+            self._launcher.signal(worker, signal.SIGKILL, tree=True)
+
+    def _adopt(self, watched: Watched) -> None:
+        """Watch a living worker that an earlier supervisor started."""
+        holder, status = leases.holder(watched.agent.lease, Lease), watched.status.get()
+        if holder is None and status is not None and process.is_same(status.pid, status.boot_id, status.start_ticks):
+            # It has not signed its lease yet.
+            holder = Lease(
+                pid=status.pid, run=status.run, boot_id=status.boot_id, start_ticks=status.start_ticks, host=status.host
+            )
+        if holder is None or holder.boot_id not in ("", process.boot_id()):
+            return
+        try:
+            watched.pidfd = os.pidfd_open(holder.pid)
+        except OSError:
+            return
+        watched.ref = Ref(holder.pid, holder.start_ticks)
+        watched.run = holder.run
+        self._memory_groups.adopt(watched.agent.name, holder.run, holder.pid)
+        asyncio.get_running_loop().add_reader(watched.pidfd, self._on_adopted_exit, watched, watched.pidfd)
+        log.info("adopted %s run %d, pid %d", watched.agent.name, holder.run, holder.pid)
+
+    def _on_adopted_exit(self, watched: Watched, pidfd: int) -> None:
+        """Find out how an adopted worker ended. The kernel tells it once the worker's own parent reaped it."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(pidfd)
+        deadline = loop.time() + EXIT_STATUS_TIMEOUT
+
+        def check() -> None:
+            status = process.exit_status(pidfd)
+            if status is None and loop.time() < deadline:
+                loop.call_later(0.05, check)
+                return
+            watched.ended[watched.run] = Ended() if status is None else Ended.from_status(status)
+            self._forget_worker(watched)
+            self.wake()
+
+        check()
+
+    # What begins.
+
+    def _candidate(self, watched: Watched, spec: Spec) -> Candidate | None:
+        """Return the wanted run if it has not begun and was requested from this or an earlier supervisor."""
+        watched.start = self._placement.start_request(watched)
+        drop_obsolete_request(watched, spec)
+        request = watched.start
+        if spec.want != "running" or spec.run <= last_run(watched):
+            return None
+        provided = request is not None and request.run == spec.run
+        held = self._placement.queue.find(watched.agent.name, spec.run)
+        if held is None:
+            return Candidate(spec.at, watched.agent.name, spec.run) if provided else None
+        is_put_off = held.due > hosts.now(self._team)
+        due, attempt = (held.due, held.attempt) if is_put_off else (0, 0)
+        return Candidate(spec.at, watched.agent.name, spec.run, provided, due, attempt)
 
     async def _start_in_turn(self, candidates: list[Candidate]) -> None:
         """Start the runs that should begin, in the order they were asked for; queue the rest once a cap is reached."""
-        living = {name for name, watched in self._watched.items() if watched.ref}
+        living = {name for name, watched in self.watched.items() if watched.ref}
         waiting: list[Candidate] = []
         reason: str | None = None
         for each in candidates:
             if each.attempt:
-                self._pass_again_in(each.due - hosts.now(self._team))
+                self.pass_again_in(each.due - hosts.now(self._team))
                 waiting.append(each)
                 continue
-            reason = reason or (self._cap_reached(living) if each.provided else None)
+            reason = reason or (self._placement.queue.cap_reached(living) if each.provided else None)
             if reason is not None or not each.provided:
                 waiting.append(each)
                 continue
             living.add(each.name)
-            with self._noting_failures(each.name):
-                await self._start(self._watched[each.name], each.run)
-        self._hold(waiting, reason)
-
-    def _cap_reached(self, living: set[str]) -> str | None:
-        return self._queue.cap_reached(living)
-
-    def _hold(self, waiting: list[Candidate], reason: str | None, wanted: Sequence[WantedRun] = ()) -> None:
-        """Note which runs wait, and why; also those that are `wanted` of hosts."""
-        waiting += [Candidate(each.at, each.agent, each.run) for each in wanted]
-        self._queue.hold(waiting, reason)
+            with self.noting_failures(each.name):
+                await self._start(self.watched[each.name], each.run)
+        waiting = self._placement.queue.hold(waiting, reason)
         self._has_waiting = bool(waiting)
         self._has_queue = any(each.provided for each in waiting)
+
+    async def _start(self, watched: Watched, run: int) -> None:
+        """Start a run exactly once, with the environment of its start request."""
+        request = watched.start
+        if request is None:
+            return
+        environment = self._model.worker_environment(request.environment)
+        if environment is None:
+            self.pass_again_in(_MODEL_POLL)
+            return
+        watched.ref = await self._launcher.launch(watched.agent, environment)
+        if watched.ref is None:
+            return
+        watched.run = run
+        spec = watched.spec.get()
+        if spec is not None and spec.flags.max_memory is not None:
+            self._memory_groups.enclose(watched.agent.name, run, watched.ref.pid, spec.flags.max_memory)
+        # Kept for a restart: no file holds the API key.
+        watched.environment = request.environment if spec is not None and spec.flags.restart else {}
+        # A request for a later run may have come while the fork was awaited.
+        if watched.start is not None and watched.start.run == run:
+            watched.start = None
+        log.info("started %s run %d, pid %d", watched.agent.name, run, watched.ref.pid)
+
+    # What ends.
+
+    def _record_end(self, watched: Watched) -> Exit | None:
+        """Record how the newest run ended if that is not done yet; return the record of a run to be finalized."""
+        if self._is_lost:
+            return None
+        self._record_observed(watched)
+        now = hosts.now(self._team)
+        status, record = watched.status.get(), watched.exit.get()
+        if status is not None and (record is None or record.run < status.run):
+            reason, evidence, seen_at = self._placement.why_ended(status)
+            if memory := self._reason(watched, status.run):
+                reason, evidence = memory, ""
+            record = finalizer.record_exit(watched.agent, status.run, Ended(), now, reason, evidence, seen_at)
+        if record is None or record.buried or leases.is_held(watched.agent.lease):
+            return None
+        return self._placement.explain(watched, record)
+
+    def _record_observed(self, watched: Watched) -> None:
+        """Record how runs ended of which this process saw the end, unless another process tells why they were lost."""
+        if self._is_lost:
+            return
+        now = hosts.now(self._team)
+        for run, ended in sorted(watched.ended.items()):
+            finalizer.record_exit(watched.agent, run, ended, now, self._reason(watched, run))
+        watched.ended.clear()
+
+    def _finalize_ended(self) -> list[Candidate]:
+        """Finalize the runs that ended, unless others were just now; return the runs that should begin next."""
+        if not self._ended:
+            return []
+        left = self._told_at + NOTICE_INTERVAL - time.monotonic()
+        if left > 0:
+            self.pass_again_in(left)
+            return []
+        now, ended, self._ended = hosts.now(self._team), self._ended, []
+        records = finalizer.kill_leftovers([(watched.agent, record) for watched, record in ended])
+        released, announced, candidates = [], [], []
+        for (watched, old), record in zip(ended, records, strict=True):
+            with self.noting_failures(watched.agent.name):
+                finalizer.release(watched.agent, now)
+                released.append((watched.agent, record))
+                announced.append((watched, old))
+        if released:
+            with self.noting_failures(released[0][0].name):
+                finalizer.announce(released, now, self._is_leaving)
+                for watched, old in announced:
+                    candidates += self._next_run(watched, old)
+        self._told_at = time.monotonic()
+        return candidates
+
+    def _is_leaving(self, name: str) -> bool:
+        """Return True if an agent should end."""
+        spec = self.watch(name).spec.get()
+        return spec is not None and spec.want in ("stopped", "killed")
+
+    def _next_run(self, watched: Watched, record: Exit) -> list[Candidate]:
+        """Return the run that should begin after an ended one, if any: a restart, or a resume of the user."""
+        self._restart_if_wanted(watched, record)
+        # Read again: a restart wants another run.
+        spec = watched.spec.get()
+        candidate = self._candidate(watched, spec) if spec is not None else None
+        return [candidate] if candidate is not None else []
+
+    def _restart_if_wanted(self, watched: Watched, record: Exit) -> None:
+        """Request another run after a crash, if the agent was hired with `--restart` and did not crash too often."""
+        name, run, now = watched.agent.name, record.run + 1, hosts.now(self._team)
+        spec = watched.spec.get()
+        if spec is None or not spec.flags.restart or (spec.run, spec.want) != (record.run, "running"):
+            return
+        if record.reason not in RESTARTED or is_orderly(record) or self._placement.is_ending:
+            return
+        if not self._placement.queue.restart(name, run, describe_exit(record), now):
+            log.warning("%s is not restarted again: %d times in ten minutes", name, MOST_RESTARTS)
+            return
+        self._placement.keep_restart(name, run, spec, now)
+
+        def edit(old: Spec | None) -> Spec:
+            if old is None or (old.run, old.want) != (record.run, "running"):
+                return old or spec
+            return old.replace(run=run, at=now)
+
+        if agents.change_spec(watched.agent, edit).run == run and watched.environment:
+            watched.start = ControlRequest("start", name, run, watched.environment)
+        self.pass_again_in(0)
+
+    def _forget_worker(self, watched: Watched) -> None:
+        """Forget a worker that has ended, and free its lease once it is recorded how it ended."""
+        if watched.ref is not None:
+            # Else the lease ends by itself, and this is recorded then.
+            with contextlib.suppress(CrewboardError):
+                # First: for another process, a run without lease and record is one that no process saw end.
+                self._record_observed(watched)
+                leases.free(watched.agent.lease, watched.ref.pid, watched.ref.ticks)
+        watched.ref = None
+        watched.term_at = None
+        watched.has_lease = False
+        if watched.pidfd is not None:
+            os.close(watched.pidfd)
+            watched.pidfd = None
+
+    def _reason(self, watched: Watched, run: int) -> str:
+        """Return why a run ended if its memory limit ended it; else an empty text."""
+        is_over = run == watched.over_memory or self._memory_groups.exceeded(watched.agent.name, run)
+        return "memory" if is_over else ""
 
     def _forget_failure(self, agent: str) -> None:
         """Forget a failure with `agent`, or of the supervisor as a whole if that is empty: it has worked since."""
@@ -400,304 +810,3 @@ class Supervisor:
         except (CrewboardError, OSError) as error:
             log.error("%s", error)  # noqa: TRY400  an expected error: the message is enough
         return True
-
-    def _agent_names(self) -> list[str]:
-        names = self._team.agent_names()
-        # The team's directory was removed.
-        self._leaving = self._leaving or not (names or self._team.agents_exist())
-        return sorted(names)
-
-    def _watch(self, name: str) -> Watched:
-        if name not in self._watched:
-            agent = self._team.agent(name)
-            self._watched[name] = Watched(
-                agent, CachedFile(agent.spec, Spec), CachedFile(agent.status, Status), CachedFile(agent.exit, Exit)
-            )
-        return self._watched[name]
-
-    def _reap(self) -> None:
-        ended = self._launcher.reap()
-        for watched in self._watched.values():
-            if watched.ref is not None and watched.pidfd is None and watched.ref.pid in ended:
-                if not self._was_duplicate(watched):
-                    watched.ended[watched.run] = ended[watched.ref.pid]
-                self._forget_worker(watched)
-
-    @staticmethod
-    def _was_duplicate(watched: Watched) -> bool:
-        """Return True if the child exited because another process had that run already."""
-        status = watched.status.get()
-        return (
-            status is not None
-            and watched.ref is not None
-            and status.run == watched.run
-            and status.pid != watched.ref.pid
-        )
-
-    def _forget_worker(self, watched: Watched) -> None:
-        """Forget a worker that has ended, and free its lease once it is recorded how it ended."""
-        if watched.ref is not None:
-            # Else the lease ends by itself, and this is recorded then.
-            with contextlib.suppress(CrewboardError):
-                # First: for another process, a run without lease and record is one that no process saw end.
-                self._record_observed(watched)
-                leases.free(watched.agent.lease, watched.ref.pid, watched.ref.ticks)
-        watched.ref = None
-        watched.term_at = None
-        watched.has_lease = False
-        if watched.pidfd is not None:
-            os.close(watched.pidfd)
-            watched.pidfd = None
-
-    def _reconcile(self, watched: Watched) -> Candidate | None:
-        """Act on the difference between the wanted and the actual state; return the run that should begin, if any."""
-        spec = watched.spec.get()
-        if spec is None:
-            return None
-        if watched.ref is None and leases.is_held(watched.agent.lease):
-            self._adopt(watched)
-        if watched.ref is not None:
-            self._limit_memory(watched, spec)
-            spec = self._end_with_parent(watched, spec)
-            self._end_if_wanted(watched, spec)
-            self._wake_if_changed(watched, spec)
-            return None
-        if leases.is_held(watched.agent.lease):
-            # A worker that has not signed its lease yet.
-            self._pass_again_in(0.1)
-            return None
-        if self._is_elsewhere(watched):
-            return None
-        record = self._record_end(watched)
-        if record is not None:
-            self._ended.append((watched, record))
-            return None
-        return self._candidate(watched, spec)
-
-    def _is_elsewhere(self, watched: Watched) -> bool:
-        """Return True if a host has to finalize the end of an agent's last run: only hosts know how it ended."""
-        status = watched.status.get()
-        return (
-            status is not None
-            and status.host != ""
-            and agents.is_unfinalized(status, watched.exit.get())
-            and status.host in self._team.hosts.names()
-        )
-
-    def _wake_if_changed(self, watched: Watched, spec: Spec) -> None:
-        """Wake a worker whose spec was edited, status damaged or lease removed: no file event tells the worker.
-
-        Without its lease it must end within 10 s, and by itself it looks every 15 s while it rests.
-        """
-        watched.status.get()
-        if watched.told is not spec or watched.status.damaged or not leases.is_held(watched.agent.lease):
-            self._wake_worker(watched)
-        watched.told = spec
-
-    def _adopt(self, watched: Watched) -> None:
-        """Watch a living worker that an earlier supervisor started."""
-        holder = leases.holder(watched.agent.lease, Lease) or self._holder_by_status(watched)
-        if holder is None or holder.boot_id not in ("", process.boot_id()):
-            return
-        try:
-            watched.pidfd = os.pidfd_open(holder.pid)
-        except OSError:
-            return
-        watched.ref = Ref(holder.pid, holder.start_ticks)
-        watched.run = holder.run
-        self._memory_groups.adopt(watched.agent.name, holder.run, holder.pid)
-        asyncio.get_running_loop().add_reader(watched.pidfd, self._on_adopted_exit, watched, watched.pidfd)
-        log.info("adopted %s run %d, pid %d", watched.agent.name, holder.run, holder.pid)
-
-    @staticmethod
-    def _holder_by_status(watched: Watched) -> Lease | None:
-        """Return the holder of an unsigned lease, as far as the status names it."""
-        status = watched.status.get()
-        if status is None or not process.is_same(status.pid, status.boot_id, status.start_ticks):
-            return None
-        return Lease(
-            pid=status.pid, run=status.run, boot_id=status.boot_id, start_ticks=status.start_ticks, host=status.host
-        )
-
-    def _on_adopted_exit(self, watched: Watched, pidfd: int) -> None:
-        """Find out how an adopted worker ended. The kernel tells it once the worker's own parent reaped it."""
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(pidfd)
-        deadline = loop.time() + EXIT_STATUS_TIMEOUT
-
-        def check() -> None:
-            status = process.exit_status(pidfd)
-            if status is None and loop.time() < deadline:
-                loop.call_later(0.05, check)
-                return
-            watched.ended[watched.run] = Ended() if status is None else Ended.from_status(status)
-            self._forget_worker(watched)
-            self._wake.set()
-
-        check()
-
-    def _candidate(self, watched: Watched, spec: Spec) -> Candidate | None:
-        """Return the wanted run if it has not begun and was requested from this or an earlier supervisor."""
-        drop_obsolete_request(watched, spec)
-        request = watched.start
-        if spec.want != "running" or spec.run <= last_run(watched):
-            return None
-        provided = request is not None and request.run == spec.run
-        held = self._queue.find(watched.agent.name, spec.run)
-        if held is None:
-            return Candidate(spec.at, watched.agent.name, spec.run) if provided else None
-        is_put_off = held.due > hosts.now(self._team)
-        due, attempt = (held.due, held.attempt) if is_put_off else (0, 0)
-        return Candidate(spec.at, watched.agent.name, spec.run, provided, due, attempt)
-
-    def _restart_if_wanted(self, watched: Watched, record: Exit) -> None:
-        """Request another run after a crash, if the agent was hired with `--restart` and did not crash too often."""
-        name, now = watched.agent.name, hosts.now(self._team)
-        spec = watched.spec.get()
-        if spec is None or not spec.flags.restart or (spec.run, spec.want) != (record.run, "running"):
-            return
-        if record.reason not in RESTARTED or is_orderly(record):
-            return
-        if not self._queue.restart(name, record.run + 1, describe_exit(record), now):
-            log.warning("%s is not restarted again: %d times in ten minutes", name, MOST_RESTARTS)
-            return
-
-        self._note_restart(name, record.run + 1, spec, now)
-
-        def edit(old: Spec | None) -> Spec:
-            if old is None or (old.run, old.want) != (record.run, "running"):
-                return old or spec
-            return old.replace(run=record.run + 1, at=now)
-
-        if agents.change_spec(watched.agent, edit).run == record.run + 1 and watched.environment:
-            watched.start = ControlRequest("start", name, record.run + 1, watched.environment)
-        self._pass_again_in(0)
-
-    def _note_restart(self, name: str, run: int, spec: Spec, now: float) -> None:
-        """Do what only a host does before an agent is restarted."""
-
-    async def _start(self, watched: Watched, run: int) -> None:
-        """Start a run exactly once, with the environment of its start request."""
-        request = watched.start
-        if request is None:
-            return
-        environment = self._model.worker_environment(request.environment)
-        if environment is None:
-            self._pass_again_in(_MODEL_POLL)
-            return
-        watched.ref = await self._launcher.launch(watched.agent, environment)
-        if watched.ref is None:
-            return
-        watched.run = run
-        spec = watched.spec.get()
-        if spec is not None and spec.flags.max_memory is not None:
-            self._memory_groups.enclose(watched.agent.name, run, watched.ref.pid, spec.flags.max_memory)
-        # Kept for a restart: no file holds the API key.
-        watched.environment = request.environment if spec is not None and spec.flags.restart else {}
-        # A request for a later run may have come while the fork was awaited.
-        if watched.start is not None and watched.start.run == run:
-            watched.start = None
-        log.info("started %s run %d, pid %d", watched.agent.name, run, watched.ref.pid)
-
-    def _limit_memory(self, watched: Watched, spec: Spec) -> None:
-        """Kill a worker and its descendants if they use more memory than the agent's limit, unless a cgroup does."""
-        in_cgroup = self._memory_groups.set_limit(watched.agent.name, watched.run, spec.flags.max_memory)
-        if watched.ref is None or spec.flags.max_memory is None or in_cgroup:
-            return
-        self._pass_again_in(MEMORY_INTERVAL)
-        used = process.resident_bytes(watched.ref.pid)
-        if used > spec.flags.max_memory:
-            log.warning("%s uses %d bytes, more than its limit of %d", watched.agent.name, used, spec.flags.max_memory)
-            watched.over_memory = watched.run
-            self._launcher.signal(watched.ref, signal.SIGKILL, tree=True)
-
-    def _end_with_parent(self, watched: Watched, spec: Spec) -> Spec:
-        """Ask an explorer to end whose agent has ended, so that no process waits for its report; return its spec."""
-        if spec.parent is None or spec.want in ("stopped", "killed"):
-            return spec
-        if leases.is_held(self._team.agent(spec.parent).lease):
-            return spec
-        return agents.change_spec(watched.agent, lambda old: (old or spec).replace(want="stopped"))
-
-    def _end_if_wanted(self, watched: Watched, spec: Spec) -> None:
-        if watched.ref is None:
-            return
-        if spec.want == "killed" and watched.term_at is None:
-            watched.term_at = time.monotonic()
-            self._launcher.signal(watched.ref, signal.SIGTERM)
-        elif spec.want == "stopped" and watched.term_at is None:
-            watched.term_at = time.monotonic() + SHUTDOWN_TIMEOUT
-        if watched.term_at is not None:
-            left = watched.term_at + KILL_GRACE - time.monotonic()
-            if left <= 0:
-                self._launcher.signal(watched.ref, signal.SIGKILL, tree=True)
-            self._pass_again_in(left if left > 0 else KILL_GRACE)
-
-    def _record_end(self, watched: Watched) -> Exit | None:
-        """Record how the newest run ended if that is not done yet; return the record of a run to be finalized."""
-        self._record_observed(watched)
-        now = hosts.now(self._team)
-        status, record = watched.status.get(), watched.exit.get()
-        if status is not None and (record is None or record.run < status.run):
-            reason, evidence, seen_at = self._unobserved_reason(status)
-            if memory := self._reason(watched, status.run):
-                reason, evidence = memory, ""
-            record = finalizer.record_exit(watched.agent, status.run, Ended(), now, reason, evidence, seen_at)
-        is_due = record is not None and not record.buried and not leases.is_held(watched.agent.lease)
-        return record if is_due else None
-
-    def _record_observed(self, watched: Watched) -> None:
-        """Record how runs ended of which this process saw the end."""
-        now = hosts.now(self._team)
-        for run, ended in sorted(watched.ended.items()):
-            finalizer.record_exit(watched.agent, run, ended, now, self._reason(watched, run))
-        watched.ended.clear()
-
-    def _unobserved_reason(self, status: Status) -> tuple[str, str, float]:  # noqa: ARG002  a host needs it
-        """Return why a run ended that no supervisor saw end, the evidence, and when its host last wrote.
-
-        What is unknown is empty or 0.
-        """
-        return "", "", 0
-
-    def _finalize_ended(self) -> list[Candidate]:
-        """Finalize the runs that ended, unless others were just now; return the runs that should begin next."""
-        if not self._ended:
-            return []
-        left = self._told_at + NOTICE_INTERVAL - time.monotonic()
-        if left > 0:
-            self._pass_again_in(left)
-            return []
-        now, ended, self._ended = hosts.now(self._team), self._ended, []
-        records = finalizer.kill_leftovers([(watched.agent, record) for watched, record in ended])
-        released, announced, candidates = [], [], []
-        for (watched, old), record in zip(ended, records, strict=True):
-            with self._noting_failures(watched.agent.name):
-                finalizer.release(watched.agent, now)
-                released.append((watched.agent, record))
-                announced.append((watched, old))
-        if released:
-            with self._noting_failures(released[0][0].name):
-                finalizer.announce(released, now, self._is_leaving)
-                for watched, old in announced:
-                    candidates += self._next_run(watched, old)
-        self._told_at = time.monotonic()
-        return candidates
-
-    def _is_leaving(self, name: str) -> bool:
-        """Return True if an agent should end."""
-        spec = self._watch(name).spec.get()
-        return spec is not None and spec.want in ("stopped", "killed")
-
-    def _next_run(self, watched: Watched, record: Exit) -> list[Candidate]:
-        """Return the run that should begin after an ended one, if any: a restart, or a resume of the user."""
-        self._restart_if_wanted(watched, record)
-        # Read again: a restart wants another run.
-        spec = watched.spec.get()
-        candidate = self._candidate(watched, spec) if spec is not None else None
-        return [candidate] if candidate is not None else []
-
-    def _reason(self, watched: Watched, run: int) -> str:
-        """Return why a run ended if its memory limit ended it; else an empty text."""
-        is_over = run == watched.over_memory or self._memory_groups.exceeded(watched.agent.name, run)
-        return "memory" if is_over else ""

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from crewboard.errors import CrewboardError
 from crewboard.records.processes import MOST_RESTARTS, HeldStart, HeldStarts
-from crewboard.store import json_records, roster
-from crewboard.store.interface import Key
+from crewboard.store import hosts, json_records, roster
 from crewboard.store.json_records import CachedFile
 from crewboard.store.layout import TeamDirectory
 
@@ -57,11 +56,14 @@ class Candidate:
 
 
 class StartQueue:
-    """The queue of one team, or of one of its hosts. It is loaded when the supervisor starts, for its record lasts."""
+    """The queue of one team, or of its `host`. It is loaded when the supervisor starts, for its record lasts."""
 
-    def __init__(self, team: TeamDirectory, place: Key | None = None) -> None:
+    def __init__(self, team: TeamDirectory, host: str = "") -> None:
+        self.cap = ""
+        """Which cap of the team kept the host from claiming more; empty if none did."""
         self._team = team
-        self._place = place if place is not None else team.starts
+        self._host = host
+        self._place = hosts.held(team, host) if host else team.starts
         self._held = CachedFile(self._place, HeldStarts)
 
     def find(self, name: str, run: int) -> HeldStart | None:
@@ -85,15 +87,24 @@ class StartQueue:
         return True
 
     def cap_reached(self, living: set[str]) -> str | None:
-        """Return in words why no agent may start in addition to the `living`; None if one may."""
+        """Return in words why no agent may start in addition to the `living`; None if one may.
+
+        A host looks at the caps with the claim.
+        """
+        if self._host:
+            return None
         config = roster.load(self._team)
         return roster.cap_reached(config, roster.load_of(self._team, living)) if roster.has_caps(config) else None
 
-    def hold(self, candidates: list[Candidate], reason: str | None) -> None:
+    def hold(self, candidates: list[Candidate], reason: str | None) -> list[Candidate]:
         """Record which runs wait, in this order, and why; the reason of those that only lack their environment stays.
 
-        If the file cannot be written, the queue is not shown; nothing else fails.
+        Return what waits: on a host also the runs that a cap of the team keeps in the queue of all hosts. If the file
+        cannot be written, the queue is not shown; nothing else fails.
         """
+        if self.cap:
+            reason = self.cap
+            candidates = candidates + [Candidate(run.at, run.agent, run.run) for run in hosts.wanted(self._team)]
         before = self._state()
         held = []
         for each in candidates:
@@ -103,12 +114,12 @@ class StartQueue:
                 held.append(known.replace(provided=each.provided))
                 continue
             held.append(HeldStart(name=each.name, run=each.run, since=each.at, reason=why, provided=each.provided))
-        if held == before.held:
-            return
         try:
-            json_records.save(self._place, before.replace(held=held))
+            if held != before.held:
+                json_records.save(self._place, before.replace(held=held))
         except CrewboardError as error:
             log.warning("the queue is not recorded: %s", error)
+        return candidates
 
     def _state(self) -> HeldStarts:
         return self._held.get() or HeldStarts()
