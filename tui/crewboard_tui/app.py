@@ -14,7 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec.structs import replace
-from textual import events
+from textual import events, work
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.command import Provider
@@ -52,7 +52,6 @@ from crewboard_tui.widgets.painter import switches_at_once
 
 if TYPE_CHECKING:
     from crewboard.attach.teams import FoundTeam
-    from crewboard_tui.views.teams import TeamChoice
 
 _HERE = Path(__file__).parent
 
@@ -395,25 +394,20 @@ class CrewboardApp(App[None], inherit_bindings=False):
         )
         keep_visit(self._visit_file(context.team), visit)
 
-    def _read_absence(self) -> None:
+    @work
+    async def _read_absence(self) -> None:
         """Read in a thread what happened since the user left this team; nothing if the user has it open elsewhere."""
-        from crewboard.readmodel.changes import Absence, read_absence
+        from crewboard.readmodel.changes import read_absence
 
-        context, found = self.context, list[Absence]()
+        context = self.context
         team, visit, view = context.team, context.visit, context.snapshot.view
         if not visit.at or any(each.who == team.operator for each in context.others):
             return
-
-        def read() -> str:
-            found.append(read_absence(team.directory, view, visit.at, cost_usd=visit.cost_usd, operator=team.operator))
-            return ""
-
-        def show(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
-            if worked and not context.left:
-                context.absence = found[0] or None
-                self._paint_footer()
-
-        context.jobs.start("reading what happened", read, show)
+        read = partial(read_absence, team.directory, view, visit.at, cost_usd=visit.cost_usd, operator=team.operator)
+        found = await context.jobs.wait_for("reading what happened", read)
+        if found is not None and not context.left:
+            context.absence = found or None
+            self._paint_footer()
 
     def _show_presence(self) -> None:
         """Record for other dashboards that this one is open, and which request it shows.
@@ -497,25 +491,13 @@ class CrewboardApp(App[None], inherit_bindings=False):
                 if isinstance(view, BaseScreen):
                     view.begin()
 
+    @work
     async def action_teams(self) -> None:
         """Choose another team of this root."""
         if await self._goes_to_form():
             return
         here = self.context.team.directory
         teams = [team for team in team_directories(here.root) if team.is_own()]
-
-        def chosen(choice: "TeamChoice | None") -> None:
-            if choice is None:
-                return
-            if choice.what == "create":
-                self.action_team_create()
-            elif choice.what == "delete":
-                self._ask_delete(choice.team)
-            elif choice.what == "attach":
-                self._attach_team(found[choice.team.path.name])
-            elif choice.team != here:
-                self.call_later(self.turn_to, choice.team)
-
         # Imported here, as what other keys need, because the first picture need not wait for it.
         from crewboard.attach import teams as attach_teams
 
@@ -533,30 +515,37 @@ class CrewboardApp(App[None], inherit_bindings=False):
             read_only=self.context.read_only,
             found={name: f"{each.name}, {len(each.roster.members)} members" for name, each in found.items()},
         )
-        self.push_screen(screen, chosen)
+        choice = await self.push_screen_wait(screen)
+        if choice is None:
+            return
+        if choice.what == "create":
+            await self._create_team()
+        elif choice.what == "delete":
+            await self._delete_team(choice.team)
+        elif choice.what == "attach":
+            await self._attach_team(found[choice.team.path.name])
+        elif choice.team != here:
+            self.call_later(self.turn_to, choice.team)
 
-    def _attach_team(self, found: "FoundTeam") -> None:
+    async def _attach_team(self, found: "FoundTeam") -> None:
         """Mirror a team of Claude Code, and show it."""
-        root, made = self.context.team.directory.root, list[TeamDirectory]()
+        from crewboard.attach import teams as attach_teams
 
-        def attach() -> str:
-            from crewboard.attach import teams as attach_teams
-
-            made.append(attach_teams.attach(root, found, self.context.now))
-            return f"attached to {found.name} of Claude Code"
-
-        def show(worked: bool, says: str) -> None:  # noqa: FBT001
-            if worked:
-                self.call_later(self.turn_to, made[0], says)
-
-        self.context.do("attaching", attach, show)
+        attach = partial(attach_teams.attach, self.context.team.directory.root, found, self.context.now)
+        says = f"attached to {found.name} of Claude Code"
+        if (made := await self.context.wait_for("attaching", attach, lambda _: says)) is not None:
+            self.call_later(self.turn_to, made, says)
 
     def _look_at(self, team: TeamDirectory) -> TeamView:
         return TeamReader(team, clock=self.context.team.now, probe=self._probe or NoUsageProbe()).read()
 
-    def action_team_create(self) -> None:
+    @work
+    async def action_team_create(self) -> None:
         """Create a team in this root, and show it."""
-        root, made = self.context.team.directory.root, list[Team]()
+        await self._create_team()
+
+    async def _create_team(self) -> None:
+        root = self.context.team.directory.root
 
         def check(name: str) -> str | None:
             try:
@@ -565,28 +554,21 @@ class CrewboardApp(App[None], inherit_bindings=False):
                 return str(error)
             return f"the team {name.strip()} exists" if find_team(root, name.strip()) is not None else None
 
-        def create(name: str) -> str:
-            made.append(create_team(root, name))
-            return f"created the team {name}"
-
-        def show(worked: bool, says: str) -> None:  # noqa: FBT001
-            if worked:
-                self.call_later(self.turn_to, made[0].directory, says)
-
-        def done(name: str | None) -> None:
-            if name is not None:
-                self.context.do("creating a team", partial(create, name.strip()), show)
-
         hint = f"its name, such as webshop · {self.context.key('line.leave')} creates none"
-        self.push_screen(PromptLine("new team", hint=hint, check=check), done)
+        name = await self.push_screen_wait(PromptLine("new team", hint=hint, check=check))
+        if name is not None:
+            create, says = partial(create_team, root, name.strip()), f"created the team {name.strip()}"
+            if (made := await self.context.wait_for("creating a team", create, lambda _: says)) is not None:
+                self.call_later(self.turn_to, made.directory, says)
 
-    def action_team_delete(self) -> None:
+    @work
+    async def action_team_delete(self) -> None:
         """End the agents of this team, and delete its files if the user confirms that."""
-        self._ask_delete(self.context.team.directory)
+        await self._delete_team(self.context.team.directory)
 
-    def _ask_delete(self, team: TeamDirectory) -> None:
+    async def _delete_team(self, team: TeamDirectory) -> None:
         """Show what deleting a team ends and loses, and delete it after the user typed its name."""
-        name = team.path.name
+        name, is_here = team.path.name, team == self.context.team.directory
         try:
             team.require_adopted()
             view = self._look_at(team)
@@ -601,29 +583,25 @@ class CrewboardApp(App[None], inherit_bindings=False):
         def check(text: str) -> str | None:
             return None if " ".join(text.split()) in (name, purge) else f"type {name}, or {purge}"
 
-        def done(text: str | None) -> None:
-            if text is not None:
-                self._delete(team, purge=" ".join(text.split()) == purge)
-
         hint = f"Type {name}: {ends}the files stay · {purge}: {ends}and deletes the files: {lost}"
-        self.push_screen(PromptLine(f"delete {name}", hint=hint, check=check), done)
-
-    def _delete(self, team: TeamDirectory, *, purge: bool) -> None:
-        name, is_here = team.path.name, team == self.context.team.directory
+        text = await self.push_screen_wait(PromptLine(f"delete {name}", hint=hint, check=check))
+        if text is None:
+            return
+        purges, of = " ".join(text.split()) == purge, replace(self.context.team, directory=team)
 
         def delete() -> str:
             from crewboard.commands import stop
 
-            stop.delete(replace(self.context.team, directory=team), purge=purge)
-            return f"the team {name} and its files are gone" if purge else f"all agents of {name} are ended; files stay"
+            stop.delete(of, purge=purges)
+            if purges:
+                return f"the team {name} and its files are gone"
+            return f"all agents of {name} are ended; files stay"
 
-        def turn(worked: bool, says: str) -> None:  # noqa: FBT001
-            if worked and purge and is_here:
-                others = [each for each in team_directories(team.root) if each.is_own()]
-                other = next(iter(others), TeamDirectory(team.path.with_name(DEFAULT_TEAM)))
-                self.call_later(self.turn_to, other, says)
-
-        self.context.do(f"deleting {name}", delete, turn)
+        says = await self.context.wait_for(f"deleting {name}", delete, str)
+        if says is not None and purges and is_here:
+            others = [each for each in team_directories(team.root) if each.is_own()]
+            other = next(iter(others), TeamDirectory(team.path.with_name(DEFAULT_TEAM)))
+            self.call_later(self.turn_to, other, says)
 
     async def action_next_need(self) -> None:
         await self.open_next_need()
@@ -672,26 +650,24 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
         self.context.do("replacing the supervisor", restart)
 
-    def action_halt(self) -> None:
+    @work
+    async def action_halt(self) -> None:
         """End all agents after the user typed the team's name."""
-        view = self.context.snapshot.view
+        context, view = self.context, self.context.snapshot.view
         living = sum(agent.alive for agent in view.agents)
+        hint = f"Type {view.name} · the files stay · {context.key('line.leave')} ends none"
+        text = await self.push_screen_wait(PromptLine(f"end all {living}: the team's name", hint=hint))
+        if text is None or text.strip() != view.name:
+            context.say(f"no agent was ended: type the team's name, {view.name}", "warning")
+            return
 
-        def done(text: str | None) -> None:
-            if text is not None and text.strip() == view.name:
-                self.context.do("ending all agents", self._halt)
-            else:
-                self.context.say(f"no agent was ended: type the team's name, {view.name}", "warning")
+        def halt() -> str:
+            from crewboard.commands import stop
 
-        hint = f"Type {view.name} · the files stay · {self.context.key('line.leave')} ends none"
-        ask = PromptLine(f"end all {living}: the team's name", hint=hint)
-        self.push_screen(ask, done)
+            stop.delete(context.team, now=True)
+            return f"all agents are ended; the files stay, {context.key('agent.resume')} resumes one"
 
-    def _halt(self) -> str:
-        from crewboard.commands import stop
-
-        stop.delete(self.context.team, now=True)
-        return f"all agents are ended; the files stay, {self.context.key('agent.resume')} resumes one"
+        context.do("ending all agents", halt)
 
     async def action_leave(self) -> None:
         if not await self._goes_to_form():

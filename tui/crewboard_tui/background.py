@@ -3,10 +3,12 @@
 Each command runs in a thread of its own: starting a worker takes a second.
 """
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 from textual.message import Message
 
@@ -15,6 +17,8 @@ from crewboard_tui.poller import TeamPoller
 from crewboard_tui.queries import Snapshot
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 Then = Callable[[bool, str], None]
 """Called in the app's loop afterwards: whether it worked, and the sentence that says so."""
@@ -74,6 +78,29 @@ class BackgroundJobs:
         thread = threading.Thread(target=self._run, args=given, name=f"crewboard {label}", daemon=True)
         self._running = [*self.running(), (label, thread)]
         thread.start()
+
+    async def wait_for(
+        self, label: str, command: Callable[[], T], says: Callable[[T], str] = lambda _: "", if_away: str = ""
+    ) -> T | None:
+        """Run `command`, and return what it returns; None if it fails, which is said.
+
+        `says` returns a message about what was returned.
+        """
+        ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        value: T | None = None
+
+        def run() -> str:
+            nonlocal value
+            value = command()
+            return says(value)
+
+        def settle(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
+            # Who waits may be gone: the dashboard is being left.
+            if not ended.done():
+                ended.set_result(worked)
+
+        self.start(label, run, settle=settle, if_away=if_away)
+        return value if await ended else None
 
     def running(self) -> list[tuple[str, threading.Thread]]:
         """Return the jobs that are still running."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import Struct, field
 from textual.screen import Screen
@@ -22,6 +22,8 @@ from crewboard_tui.queries import Query, Snapshot
 
 if TYPE_CHECKING:
     from crewboard.readmodel.changes import Absence
+
+T = TypeVar("T")
 
 AGAIN_WITHIN = 2.0
 """Seconds within which a key must be pressed a second time, where the first press asks for that."""
@@ -157,12 +159,26 @@ class AppContext(Struct):
             if then is not None and not self.left:
                 then(worked, says)
 
-        self.doing = label
-        self.said = _in_progress(label)
-        self.announce()
+        self._announce(label)
         again = f"press {self.key(key)} again" if key else "try again"
         if_away = f"{undone or f'{label} failed'}: the database is away; {again} when it is back"
         self.jobs.start(label, command, after, settle, if_away)
+
+    async def wait_for(self, label: str, command: Callable[[], T], says: Callable[[T], str]) -> T | None:
+        """Run a command in a thread as `do` does, and return what it returns; `says` returns the outcome in words.
+
+        None is returned if it failed, or if another team is shown meanwhile.
+        """
+        self._announce(label)
+        if_away = f"{label} failed: the database is away; try again when it is back"
+        value = await self.jobs.wait_for(label, command, says, if_away)
+        return None if self.left else value
+
+    def _announce(self, label: str) -> None:
+        """Show what is being done."""
+        self.doing = label
+        self.said = _in_progress(label)
+        self.announce()
 
     def do_quietly(self, label: str, command: Callable[[], str]) -> None:
         """Run a command in a thread, and report only a failure."""
