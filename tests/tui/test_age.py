@@ -28,8 +28,8 @@ from crewboard_tui.render.formats import format_age, format_span
 from crewboard_tui.render.lines import Line
 from crewboard_tui.views import agent_tabs, base, message_list
 from crewboard_tui.views.agent_tabs import MailRows
-from crewboard_tui.views.board import Roster
 from crewboard_tui.views.message_list import MailboxInfo
+from crewboard_tui.views.roster import Roster
 from crewboard_tui.widgets import bars
 from crewboard_tui.widgets.bars import Footer
 from crewboard_tui.widgets.collapsible_list import CollapsibleRow

@@ -30,7 +30,7 @@ from crewboard_tui.render.lines import plain
 from crewboard_tui.settings import Settings
 from crewboard_tui.views import base
 from crewboard_tui.views.changes.merge_page import MergePage
-from crewboard_tui.views.changes.rows import change_rows, file_line, fit_words
+from crewboard_tui.views.changes.work import change_rows, file_line, fit_words
 from crewboard_tui.widgets.collapsible_list import CollapsibleList
 from tests.frozen import NOW, Frozen
 from tests.system import need_program

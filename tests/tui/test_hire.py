@@ -23,8 +23,8 @@ from crewboard.records.processes import Exit
 from crewboard.records.team import Member
 from crewboard.store import agents, journal, roster
 from crewboard_tui.render.lines import plain
-from crewboard_tui.views.board import Roster
 from crewboard_tui.views.hire_form import HireForm, shell_line
+from crewboard_tui.views.roster import Roster
 from crewboard_tui.widgets.bars import StaticLines
 from crewboard_tui.widgets.form import Checkbox, Select, around
 from tests.frozen import NOW, Frozen

@@ -10,7 +10,7 @@ from crewboard.records.processes import Exit
 from crewboard.store import agents, journal
 from crewboard_tui.views.agent import AgentPage
 from crewboard_tui.views.agent_tabs import NAMES
-from crewboard_tui.views.board import Roster
+from crewboard_tui.views.roster import Roster
 from tests.frozen import NOW, Frozen, make_empty
 from tests.tui.stage import Stage, opened
 

@@ -1,5 +1,6 @@
 """The hosts of a team on the screen: their page, the column of the Board, and what is said where one was lost."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,9 +14,10 @@ from crewboard.records.team import OperatorState
 from crewboard.store import agents, json_records
 from crewboard.store.file_store import FileStore
 from crewboard_tui import views
-from crewboard_tui.views.hosts import Column
-from crewboard_tui.views.hosts import lay_out as lay_out_hosts
-from crewboard_tui.views.rows import lay_out
+from crewboard_tui.render import table
+from crewboard_tui.render.table import Column
+from crewboard_tui.views.hosts import HostRow
+from crewboard_tui.views.roster import lay_out
 from tests.frozen import NOW, Frozen
 from tests.placed import add_host, place, want
 from tests.tui.stage import Stage, opened
@@ -74,12 +76,13 @@ async def test_h_shows_the_hosts_and_what_they_run(spread: Frozen) -> None:
 
 async def test_the_first_picture_of_the_hosts_has_its_width(spread: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     widths: list[int] = []
+    fit = table.fit
 
-    def note(width: int) -> list[Column]:
-        widths.append(width)
-        return lay_out_hosts(width)
+    def note(columns: Sequence[Column[HostRow]], width: int) -> list[Column[HostRow]]:
+        widths.extend([width] if columns is views.hosts.COLUMNS else [])
+        return fit(columns, width)
 
-    monkeypatch.setattr(views.hosts, "lay_out", note)
+    monkeypatch.setattr(table, "fit", note)
     async with opened(spread, 120, 40) as stage:
         await stage.press("H")
         await stage.sees("Hosts · 2", "labels")
@@ -130,8 +133,8 @@ def test_what_an_agent_does_keeps_its_room_beside_its_host(spread: Frozen) -> No
     view = TeamReader(spread.directory, clock=lambda: NOW, probe=spread.probe).read()
     for terminal in range(60, 200, 5):
         for wide in (False, True):
-            layout = lay_out(list(view.agents), terminal, terminal - 4, wide=wide, hosts=["build-machine-7", "b"])
-            assert next(width for column, width in layout.columns if column.title == "DOING") >= 16
+            columns = lay_out(list(view.agents), terminal, terminal - 4, wide=wide, hosts=["build-machine-7", "b"])
+            assert next(column.width for column in columns if column.title == "DOING") >= 16
 
 
 async def test_a_lost_host_is_one_need_for_all_its_agents(spread: Frozen) -> None:

@@ -1,16 +1,17 @@
 """Lists: groups of states, and the columns of a wider terminal."""
 
+from collections.abc import Sequence
 from unittest.mock import Mock
 
 import pytest
 
-from crewboard import AgentView
 from crewboard.store import codec, mailbox
+from crewboard_tui.render import table
 from crewboard_tui.render.lines import Line
+from crewboard_tui.render.table import Column
 from crewboard_tui.views import inbox, message_list
-from crewboard_tui.views.board import Roster
 from crewboard_tui.views.message_list import OLDER, MessageList
-from crewboard_tui.views.rows import Layout
+from crewboard_tui.views.roster import AgentRow, Roster
 from crewboard_tui.widgets.line_list import LineList
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
@@ -350,16 +351,16 @@ async def test_a_tick_draws_only_the_rows_that_can_be_seen(empty: Frozen, monkey
     for number in range(60):
         empty.hire(f"agent{number:02}", "explore", "idle", "", ago=1, pid=7)
     drawn: list[str] = []
-    row = Layout.row
+    cells = table.cells
 
-    def counted(layout: Layout, agent: AgentView, now: float, *, marked: bool, lane: Line = ()) -> Line:
-        drawn.append(agent.name)
-        return row(layout, agent, now, marked=marked, lane=lane)
+    def counted(columns: Sequence[Column[AgentRow]], row: AgentRow) -> Line:
+        drawn.append(row.agent.name)
+        return cells(columns, row)
 
     async with opened(empty, 80, 24) as stage:
         await stage.sees("agent00")
         roster = stage.app.screen.query_one(Roster)
-        monkeypatch.setattr(Layout, "row", counted)
+        monkeypatch.setattr(table, "cells", counted)
         roster.tick(NOW + 3600)
         assert drawn[0] == "agent00"
         assert len(drawn) <= roster.size.height

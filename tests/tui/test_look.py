@@ -8,7 +8,7 @@ from rich.segment import Segment
 from textual.color import Color
 from textual.geometry import Size
 
-from crewboard_tui.views.board import Roster
+from crewboard_tui.views.roster import Roster
 from tests.frozen import Frozen
 from tests.matrix import default
 from tests.tui.stage import Stage, opened

@@ -3,7 +3,7 @@
 import pytest
 
 from crewboard.commands import stop
-from crewboard_tui.views.board import Roster
+from crewboard_tui.views.roster import Roster
 from tests.frozen import Frozen
 from tests.tui.stage import Stage, opened
 

@@ -18,7 +18,7 @@ from textual.timer import Timer
 
 from crewboard_tui.poller import KeysFirst
 from crewboard_tui.render.lines import Span
-from crewboard_tui.views.board import Roster
+from crewboard_tui.views.roster import Roster
 from crewboard_tui.widgets.line_list import changed_cells
 from crewboard_tui.widgets.painter import TouchedCompositor, _without_cells_before
 from tests.frozen import Frozen

@@ -27,10 +27,10 @@ from crewboard_tui.queries import Readers, TouchedFiles
 from crewboard_tui.render.lines import plain, width_of
 from crewboard_tui.settings import Settings
 from crewboard_tui.views.base import BaseScreen
-from crewboard_tui.views.board import Roster
 from crewboard_tui.views.requests import base as request_page
 from crewboard_tui.views.requests import plan_screen
 from crewboard_tui.views.requests.base import plan_impact_lines, plan_text
+from crewboard_tui.views.roster import Roster
 from crewboard_tui.views.rows import permission_text, review_text
 from crewboard_tui.widgets import reading
 from crewboard_tui.widgets.line_view import LineView

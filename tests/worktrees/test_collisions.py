@@ -15,7 +15,9 @@ from crewboard.store import agents, json_records
 from crewboard.worktrees import collisions
 from crewboard.worktrees.changes import merged as merged_of
 from crewboard.worktrees.repository import Repository
-from crewboard_tui.views.rows import lay_out
+from crewboard_tui.render import table
+from crewboard_tui.render.lines import plain
+from crewboard_tui.views.roster import AgentRow, lay_out
 from tests.cli.shell import Inside
 from tests.matrix import default
 from tests.worktrees.home import AgentWork, Home
@@ -117,8 +119,8 @@ def test_the_changed_lines_that_are_not_merged_are_shown_for_each_agent(home: Ho
 
 def _cells(agents: list[AgentView]) -> list[str]:
     """Return what the Board shows at 120 columns in its column of changes; nothing without that column."""
-    columns = [column for column, _ in lay_out(agents, 120, 118).columns if column.title == "CHANGES"]
-    return [column.cell(agent, 0.0).text for column in columns for agent in agents]
+    columns = [column for column in lay_out(agents, 120, 118) if column.title == "CHANGES"]
+    return [plain(table.cells(columns, AgentRow(agent))).strip() for agent in agents] if columns else []
 
 
 @pytest.mark.long

@@ -44,8 +44,6 @@ _STAMP = 9
 _KIND = 7
 _CURSOR = "▌"
 
-"""The warning for a file that the user's own shell, editor, build or CI may run."""
-
 
 def activity_lines(work: Work, width: int, *, recent: int = 0, most: int = 3, caret: bool = True) -> list[Line]:
     """Return `recent` activity and the reply or output being streamed; talk takes at most `most` lines each.
@@ -56,11 +54,6 @@ def activity_lines(work: Work, width: int, *, recent: int = 0, most: int = 3, ca
     for what, outcome in paired(work.activity[-recent:]):
         lines += shown(what, outcome, width, most)
     return [*lines, *live_lines(work, width, most, caret=caret)]
-
-
-def _source(activity: Sequence[Activity]) -> str:
-    """Return what prints the text that is being streamed: a command, if one runs, else the model."""
-    return "out" if activity and activity[-1].kind == "tool" else "says"
 
 
 def shown(what: Activity, outcome: Activity | None, width: int, most: int) -> tuple[Line, ...]:
@@ -113,7 +106,8 @@ def _activity(
         return _talk(what.text, (*begin, kind), tone, width, room, most)
     text = one_line(what.text)
     if outcome is not None:
-        text = f"{text} → {_outcome(outcome)}"
+        # Without the tool's name, which the call already shows.
+        text = f"{text} → {one_line(outcome.text.partition(' ')[2]) or 'done'}"
     seconds = format_duration(outcome.seconds if outcome else what.seconds if what.kind == "done" else None)
     failed = outcome is not None and outcome.is_error
     left = (*begin, kind, Span(clip(text, room - len(seconds) - 1), "error" if failed else ""))
@@ -121,11 +115,6 @@ def _activity(
 
 
 _kept_activity = lru_cache(maxsize=1024)(_activity)
-
-
-def _outcome(outcome: Activity) -> str:
-    """Return a tool's outcome without the tool's name, which the call already shows."""
-    return one_line(outcome.text.partition(" ")[2]) or "done"
 
 
 def _talk(text: str, begin: Line, tone: str, width: int, room: int, most: int) -> tuple[Line, ...]:
@@ -142,7 +131,9 @@ def live_lines(work: Work, width: int, most: int, *, caret: bool = True) -> list
 
     Of an agent on another machine, say where it is: it must not look as if the agent were silent.
     """
-    text, source = work.live, _source(work.activity)
+    text = work.live
+    # A command prints it, if one runs, else the model says it.
+    source = "out" if work.activity and work.activity[-1].kind == "tool" else "says"
     room = max(1, width - _STAMP - _KIND)
     if work.host:
         ends = "the call has ended" if source == "out" else "the reply is complete"
@@ -176,7 +167,9 @@ def transcript_rows(work: Work, now: float, width: int, *, alive: bool, caret: b
             folds.append(_call(what, outcome, open_since, width))
         else:
             folds.append(_said(what, width))
-    return [*folds, *_live(work, width, caret=caret)]
+    lines = live_lines(work, width, 0, caret=caret)
+    folds += [CollapsibleRow("live", lines[0], tuple(lines[1:]), texts=(work.live,))] if lines else []
+    return folds
 
 
 class FeedRows:
@@ -210,7 +203,9 @@ def _fed(each: FeedLine, now: float, width: int, names: int) -> CollapsibleRow:
 
 def _whole_line(what: Activity, width: int, *, cut: bool) -> list[Line]:
     """Return the full text if the line was `cut`, and what a call was given and returned."""
-    said = _wrapped(what.text, width) if cut else []
+    said: list[Line] = []
+    if cut:
+        said = [(Span(_INDENT + piece),) for piece in wrap(what.text, width - len(_INDENT))]
     return [*said, *(_indented(what.detail, width, "dim") if what.detail else [])]
 
 
@@ -231,14 +226,12 @@ def _call(what: Activity, outcome: Activity | None, open_since: float | None, wi
 
 def _call_line(what: Activity, outcome: Activity | None, open_since: float | None, width: int) -> Line:
     (head,) = shown(what, outcome, width, 1)
-    return spread(head, (_unfinished(open_since),), width) if outcome is None else head
-
-
-def _unfinished(open_since: float | None) -> Span:
-    """Return how long a call has run, or that its outcome is unknown."""
-    if open_since is None:
-        return Span("  outcome unknown", "warning")
-    return Span(f"  {format_duration(open_since)} …", "info")
+    if outcome is not None:
+        return head
+    runs = Span("  outcome unknown", "warning")
+    if open_since is not None:
+        runs = Span(f"  {format_duration(open_since)} …", "info")
+    return spread(head, (runs,), width)
 
 
 def _whole_call(what: Activity, outcome: Activity | None, width: int) -> list[Line]:
@@ -266,22 +259,19 @@ def _said(what: Activity, width: int) -> CollapsibleRow:
     return CollapsibleRow(_key(what), head, (*rest, *sources), body, (what.text, what.detail))
 
 
-def _wrapped(text: str, width: int) -> list[Line]:
-    return [(Span(_INDENT + piece),) for piece in wrap(text, width - len(_INDENT))]
-
-
-def _live(work: Work, width: int, *, caret: bool) -> list[CollapsibleRow]:
-    lines = live_lines(work, width, 0, caret=caret)
-    return [CollapsibleRow("live", lines[0], tuple(lines[1:]), texts=(work.live,))] if lines else []
-
-
 _COUNTS = 10
 
 
 def file_rows(touches: FileActivity, name: str, now: float, width: int) -> list[CollapsibleRow]:
     """Return a row for each change of `name`; it unfolds to the diff."""
     mine = [touch for touch in reversed(touches.all) if touch.agent == name and touch.changed]
-    return [_fold(touch, touches, now, width - MARK) for touch in mine]
+    rows = []
+    for touch in mine:
+        head = partial(_file_line, touch, touches, now, width - MARK)
+        body = partial(_file_body, touch, touches, now, width - MARK)
+        # The key stays the same when newer accesses are added.
+        rows.append(CollapsibleRow(f"{touch.ts} {touch.call}", head, body=body, texts=(touch.path, touch.diff)))
+    return rows
 
 
 def file_head(width: int) -> Line:
@@ -290,42 +280,31 @@ def file_head(width: int) -> Line:
     return spread(left, (Span("ALSO OPEN BY", "dim"),), width - MARK)
 
 
-def _fold(touch: FileAccess, touches: FileActivity, now: float, width: int) -> CollapsibleRow:
-    # The key stays the same when newer accesses are added.
-    key = f"{touch.ts} {touch.call}"
-    head, body = partial(_file_line, touch, touches, now, width), partial(_body, touch, touches, now, width)
-    return CollapsibleRow(key, head, body=body, texts=(touch.path, touch.diff))
-
-
 def _file_line(touch: FileAccess, touches: FileActivity, now: float, width: int) -> Line:
-    left = (Span(format_clock(touch.ts) + " ", "dim"), Span(f"{touch.kind:<6}"), *_counts(touch), say_run(touch.path))
-    return spread(left, file_marks(touch.path, touches.others(touch.path, touch.agent, now)), width)
-
-
-def _counts(touch: FileAccess) -> Line:
-    """Return the number of lines added and removed; omit the removed ones if unknown."""
     added, removed = f"+{touch.added}", "" if touch.removed is None else f" −{touch.removed}"
-    rest = pad("", _COUNTS - len(added) - len(removed))
-    return (Span(added, "success"), Span(removed, "error"), Span(rest))
+    left = (
+        Span(format_clock(touch.ts) + " ", "dim"),
+        Span(f"{touch.kind:<6}"),
+        Span(added, "success"),
+        Span(removed, "error"),
+        Span(pad("", _COUNTS - len(added) - len(removed))),
+        say_run(touch.path),
+    )
+    return spread(left, file_marks(touch.path, touches.others(touch.path, touch.agent, now)), width)
 
 
 def file_marks(path: str, shared: Sequence[FileAccess]) -> Line:
     """Return whether a file runs on the user's machine, and who else has it open."""
     runs = (Span(executed_files.RUNS, "warning"),) if executed_files.runs_on_your_machine(path) else ()
     both = (Span("  "),) if runs and shared else ()
-    return (*runs, *both, *open_by(shared))
-
-
-def open_by(shared: Sequence[FileAccess]) -> Line:
-    """Return who else has a file open, with a warning if they changed it."""
     if not shared:
-        return ()
+        return runs
     names = ", ".join(touch.agent for touch in shared)
     clash = any(touch.changed for touch in shared)
-    return (Span(f"⚠ {names}" if clash else names, "warning" if clash else "dim"),)
+    return (*runs, *both, Span(f"⚠ {names}" if clash else names, "warning" if clash else "dim"))
 
 
-def _body(touch: FileAccess, touches: FileActivity, now: float, width: int) -> list[Line]:
+def _file_body(touch: FileAccess, touches: FileActivity, now: float, width: int) -> list[Line]:
     lines = [shared_line(each, now) for each in touches.others(touch.path, touch.agent, now)]
     if touch.removed is None:
         lines.append((Span("whole file written; its previous content is unknown", "dim"),))

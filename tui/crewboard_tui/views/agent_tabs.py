@@ -11,14 +11,11 @@ from crewboard import LEAD, OPERATOR, AgentView, HireOptions, Request, TeamView,
 from crewboard.commands.context import CommandLine
 from crewboard.protocol.addressing import operator_mailboxes
 from crewboard.readmodel import mail
-from crewboard.readmodel.crash_report import CrashReport
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.readmodel.mail import MessageView, describe_message, display_name, headline
 from crewboard.readmodel.processes import ProcessNode
 from crewboard.readmodel.usage import Bill, Call, bill_agent, hit_rate
-from crewboard.records.agents import Tokens
 from crewboard.records.base import counted
-from crewboard.records.events import CacheMiss
 from crewboard.records.processes import Exit
 from crewboard.records.requests import steps_of
 from crewboard_tui.queries import (
@@ -118,27 +115,22 @@ def _now(page: Page) -> list[Line]:
     if agent.shown == "dead" and report is not None:
         lost = [("host", agent.host), ("what helps", WHAT_HELPS_LOST)] if agent.ended_with_host else []
         return [*crash_lines(report, page.now, page.width), *fact_lines(lost, page.width)]
-    recent = activity_lines(work, page.width, recent=_RECENT, caret=page.caret)
-    recent += _queued_lines(page)
-    return [*recent, (), *fact_lines(_facts(agent, page.snapshot.view), page.width)]
-
-
-def _queued_lines(page: Page) -> list[Line]:
-    """Return why an agent that is queued has not begun, what helps, and what it is to do; nothing of another agent."""
-    agent, view = page.agent, page.snapshot.view
-    if agent.state != "queued" or agent.spec is None:
-        return []
-    flags = agent.spec.flags
-    need = next((need for need in view.needs if need.kind == "no_host" and agent.name in need.agents), None)
-    facts = [
-        ("queued", agent.reason),
-        ("since", f"{format_clock(agent.since)}, {format_duration(page.now - agent.since)} ago" if agent.since else ""),
-        ("only on", flags.host or ""),
-        ("needs", ", ".join(flags.needs)),
-        *(host_facts(need, page.snapshot, page.typed) if need is not None else []),
-        ("prompt", agent.spec.prompt),
-    ]
-    return fact_lines(facts, page.width)
+    lines = activity_lines(work, page.width, recent=_RECENT, caret=page.caret)
+    if agent.state == "queued" and agent.spec is not None:
+        # Why it has not begun, what helps, and what it is to do.
+        needs = snapshot.view.needs
+        need = next((need for need in needs if need.kind == "no_host" and agent.name in need.agents), None)
+        ago = format_duration(page.now - agent.since)
+        queued = [
+            ("queued", agent.reason),
+            ("since", f"{format_clock(agent.since)}, {ago} ago" if agent.since else ""),
+            ("only on", agent.spec.flags.host or ""),
+            ("needs", ", ".join(agent.spec.flags.needs)),
+            *(host_facts(need, snapshot, page.typed) if need is not None else []),
+            ("prompt", agent.spec.prompt),
+        ]
+        lines += fact_lines(queued, page.width)
+    return [*lines, (), *fact_lines(_facts(agent, snapshot.view), page.width)]
 
 
 def _mail(page: Page) -> Sequence[CollapsibleRow]:
@@ -159,45 +151,27 @@ def lead_mail(snapshot: Snapshot, width: int, mail: "MailRows") -> Sequence[Coll
     return mail.read(mailbox.letters, sent, box, yours, width, snapshot.view.asked)
 
 
-def _transcript(page: Page) -> list[CollapsibleRow]:
-    alive = page.agent.alive
-    work = page.snapshot.get(WorkOf(page.agent.name)) or Work()
-    return transcript_rows(work, page.now, page.width, alive=alive, caret=page.caret)
-
-
-def _tasks(page: Page) -> list[Line]:
-    view, name = page.snapshot.view, page.agent.name
-    mine = [task for task in view.tasks if name in (task.owner, task.last_owner)]
-    return [task_line(task, view, page.now, page.width) for task in mine]
-
-
-def _process(page: Page) -> list[Line]:
-    return process_lines(page.agent, page.snapshot, page.now, page.width)
-
-
-def _files(page: Page) -> list[CollapsibleRow]:
-    return file_rows(page.snapshot.get(TouchedFiles()) or FileActivity(), page.agent.name, page.now, page.width)
-
-
-def _cost(page: Page) -> list[Line]:
-    return cost_lines(page.agent, page.snapshot.view, page.snapshot.get(CallsOf(page.agent.name)) or (), page.width)
-
-
 def _facts(agent: AgentView, view: TeamView) -> list[tuple[str, str]]:
-    count, tokens = format_count, agent.tokens
+    count, tokens, todo, beyond = format_count, agent.tokens, agent.todo, agent.deviations
     used = f"in {count(tokens.input)}, out {count(tokens.output)}, cache {count(tokens.cache_read)}"
     context = ""
     if agent.context.limit:
         context = f"{100 * agent.context.used // agent.context.limit}% of {format_count(agent.context.limit)}"
         context += " (assumed; say it with resume --window)" if agent.context.assumed else ""
+    # What the model or engine is asked for beside its version.
+    model = (
+        f"{agent.model} {agent.engine_version}".strip(),
+        f"effort {agent.effort}" if agent.effort else "",
+        f"thinking {agent.thinking}" if agent.thinking else "",
+    )
     return [
         ("role", agent.role),
         ("host", agent.host),
         ("task", f"#{agent.task}" if agent.task else ""),
-        ("steps", _steps(agent)),
-        ("beyond plan", _beyond_plan(agent)),
+        ("steps", f"{todo.done}/{todo.total} {todo.current}".rstrip() if todo is not None else ""),
+        ("beyond plan", f"{beyond.count}, newest last: {' · '.join(beyond.calls)}" if beyond is not None else ""),
         ("terms", _terms(agent, view)),
-        ("model", _model(agent)),
+        ("model", ", ".join(filter(None, model))),
         ("tokens", used if tokens.input or tokens.output else "not told by its engine" if tokens.untold else ""),
         ("web", _web(agent)),
         ("servers", mcp_servers_of(agent)),
@@ -210,37 +184,17 @@ def _facts(agent: AgentView, view: TeamView) -> list[tuple[str, str]]:
 def _web(agent: AgentView) -> str:
     """Return where the agent may use the web, and what it did there; an empty text if neither."""
     flags = agent.spec.flags if agent.spec is not None else HireOptions()
+    searches, pages = agent.tokens.web_searches, agent.tokens.web_fetches
     may = f"only {', '.join(flags.allowed_domains)}" if flags.allowed_domains else "any domain"
-    return " · ".join([*([may] if flags.web else []), *([_uses(agent.tokens)] if agent.tokens.web_uses else [])])
+    did = [f"{searches} {'search' if searches == 1 else 'searches'}"] if searches else []
+    did += [counted(pages, "page")] if pages else []
+    return " · ".join([*([may] if flags.web else []), *([" and ".join(did)] if agent.tokens.web_uses else [])])
 
 
 def mcp_servers_of(agent: AgentView) -> str:
     """Return the MCP servers of an agent, with the number of their tools, or why it has none."""
     tools = {each.name: counted(len(each.tools), "tool") for each in agent.mcp}
     return " · ".join(f"{each.name}: {each.problem or tools[each.name]}" for each in agent.mcp)
-
-
-def _uses(used: Tokens) -> str:
-    searches, pages = used.web_searches, used.web_fetches
-    words = [f"{searches} {'search' if searches == 1 else 'searches'}"] if searches else []
-    return " and ".join([*words, *([counted(pages, "page")] if pages else [])])
-
-
-def _model(agent: AgentView) -> str:
-    """Return the model or engine of an agent, with its version, or the effort and thinking that it asks for."""
-    effort = f"effort {agent.effort}" if agent.effort else ""
-    thinking = f"thinking {agent.thinking}" if agent.thinking else ""
-    return ", ".join(filter(None, (f"{agent.model} {agent.engine_version}".strip(), effort, thinking)))
-
-
-def _steps(agent: AgentView) -> str:
-    found = agent.todo
-    return f"{found.done}/{found.total} {found.current}".rstrip() if found is not None else ""
-
-
-def _beyond_plan(agent: AgentView) -> str:
-    found = agent.deviations
-    return f"{found.count}, newest last: {' · '.join(found.calls)}" if found is not None else ""
 
 
 def _terms(agent: AgentView, view: TeamView) -> str:
@@ -261,14 +215,23 @@ def process_lines(agent: AgentView, snapshot: Snapshot, now: float, width: int) 
     past = snapshot.get(ProcessOf(agent.name)) or ProcessHistory(agent.name)
     report = snapshot.get(CrashOf(agent.name))
     if not agent.alive and report is not None:
-        return _ended(agent, report, now, width)
-    lines = [*_history(past, width), *_process_facts(agent, width), *_tree(past.family, width)]
-    return [*lines, *_log(past.log_lines, width)]
-
-
-def _ended(agent: AgentView, report: CrashReport, now: float, width: int) -> list[Line]:
-    lines = crash_lines(report, now, width)
-    return [*lines, *fact_lines([("exit", _record(agent.exit))], width)]
+        return [*crash_lines(report, now, width), *fact_lines([("exit", _record(agent.exit))], width)]
+    facts = [
+        ("process", f"pid {agent.pid}, run {agent.run}" if agent.alive else "none"),
+        ("host", agent.host if agent.is_here else f"{agent.host}, which measures CPU and memory there"),
+        ("state", f"{agent.state} since {format_clock(agent.since)}" if agent.since else agent.state),
+        ("why", agent.reason),
+        ("sandbox", agent.sandbox),
+        ("last error", agent.last_error or ""),
+    ]
+    lines = [*_history(past, width), *fact_lines(facts, width)]
+    if past.family:
+        head = "".join(f"{name:<{size}}" for name, size in _TREE) + "COMMAND"
+        lines += [(), (Span(head, "dim"),), *(crop(_relative(each), width) for each in past.family)]
+    if past.log_lines:
+        log = (crop((say(line),), width) for line in past.log_lines)
+        lines += [(), (Span("the end of its log", "dim"),), *log]
+    return lines
 
 
 def _record(record: Exit | None) -> str:
@@ -279,20 +242,6 @@ def _record(record: Exit | None) -> str:
     signal = f"signal {record.signal}" if record.signal is not None else "no signal"
     told = "the team is notified" if record.buried else "the team is not notified yet"
     return f"run {record.run}, {record.reason or 'no reason'}, {code}, {signal}; {told}"
-
-
-def _process_facts(agent: AgentView, width: int) -> list[Line]:
-    return fact_lines(
-        [
-            ("process", f"pid {agent.pid}, run {agent.run}" if agent.alive else "none"),
-            ("host", agent.host if agent.is_here else f"{agent.host}, which measures CPU and memory there"),
-            ("state", f"{agent.state} since {format_clock(agent.since)}" if agent.since else agent.state),
-            ("why", agent.reason),
-            ("sandbox", agent.sandbox),
-            ("last error", agent.last_error or ""),
-        ],
-        width,
-    )
 
 
 def _history(past: ProcessHistory, width: int) -> list[Line]:
@@ -325,13 +274,6 @@ def _course(name: str, value: str, values: list[float], top: float, peak: str, w
     )
 
 
-def _tree(relatives: tuple[ProcessNode, ...], width: int) -> list[Line]:
-    if not relatives:
-        return []
-    head = "".join(f"{name:<{size}}" for name, size in _TREE) + "COMMAND"
-    return [(), (Span(head, "dim"),), *(crop(_relative(each), width) for each in relatives)]
-
-
 def _relative(each: ProcessNode) -> Line:
     numbers = (str(each.pid), f"{each.cpu_seconds:.1f}s", format_size(each.rss_bytes))
     text = "".join(f"{cell:<{size}}" for cell, (_, size) in zip(numbers, _TREE, strict=True))
@@ -339,55 +281,31 @@ def _relative(each: ProcessNode) -> Line:
     return (Span(text), Span(branch, "dim"), say_run(each.command, "" if each.depth else "bold"))
 
 
-def _log(lines: tuple[str, ...], width: int) -> list[Line]:
-    if not lines:
-        return []
-    return [(), (Span("the end of its log", "dim"),), *(crop((say(line),), width) for line in lines)]
-
-
 def cost_lines(agent: AgentView, view: TeamView, calls: Sequence[Call], width: int) -> list[Line]:
     """Return the lines of the Cost tab; calls newest first."""
-    lines = [*_summary(agent, view), (), *_token_lines(bill_agent(agent))]
+    bill, filled = bill_agent(agent), context_share(agent.context)
+    money = Span(why_no_money(view), "dim") if bill.partial else Span(format_bill(bill), "bold")
+    budget: Line = (Span("none", "dim"),)
+    if bill.budget is not None and bill.share is None:
+        budget = (Span(f"{bill.budget}; how much of it is used is not known", "warning"),)
+    elif bill.budget is not None:
+        used = Span(f"{format_percent(bill.share)} of {bill.budget}", limit_tone(bill.share))
+        budget = (used, *share_bar(bill.share, _BAR))
+    of_plan = pricing.budget_or_none(agent.terms.given.budget) if agent.terms is not None else None
+    window = f"{format_percent(filled)} of {format_count(agent.context.limit)}" if filled is not None else "—"
+    lines: list[Line] = [
+        (_label("model"), say(f"{agent.model} {agent.engine_version}".strip() or "—")),
+        (_label("money"), money),
+        (_label("budget"), *budget),
+        *([(_label("plan"), Span(f"{of_plan} from its approval on"))] if of_plan is not None else []),
+        (_label("context"), Span(window, limit_tone(filled)), *share_bar(filled, _BAR)),
+        (),
+        *_token_lines(bill),
+    ]
     if calls:
         head = "".join(pad(name, size, "right") for name, size in _CALL)
         lines += [(), (Span(head, "dim"),), *map(_call_line, reversed(calls))]
     return [crop(line, width) for line in lines]
-
-
-def _summary(agent: AgentView, view: TeamView) -> list[Line]:
-    bill = bill_agent(agent)
-    filled = context_share(agent.context)
-    window = f"{format_percent(filled)} of {format_count(agent.context.limit)}" if filled is not None else "—"
-    return [
-        (_label("model"), say(f"{agent.model} {agent.engine_version}".strip() or "—")),
-        (_label("money"), *_money(bill, view)),
-        (_label("budget"), *_budget(bill)),
-        *_plan_budget(agent),
-        (_label("context"), Span(window, limit_tone(filled)), *share_bar(filled, _BAR)),
-    ]
-
-
-def _money(bill: Bill, view: TeamView) -> Line:
-    if bill.partial:
-        return (Span(why_no_money(view), "dim"),)
-    return (Span(format_bill(bill), "bold"),)
-
-
-def _budget(bill: Bill) -> Line:
-    if bill.budget is None:
-        return (Span("none", "dim"),)
-    if bill.share is None:
-        return (Span(f"{bill.budget}; how much of it is used is not known", "warning"),)
-    return (
-        Span(f"{format_percent(bill.share)} of {bill.budget}", limit_tone(bill.share)),
-        *share_bar(bill.share, _BAR),
-    )
-
-
-def _plan_budget(agent: AgentView) -> list[Line]:
-    """Return the line about the budget of the plan that it carries out, if that has one."""
-    amount = pricing.budget_or_none(agent.terms.given.budget) if agent.terms is not None else None
-    return [(_label("plan"), Span(f"{amount} from its approval on"))] if amount is not None else []
 
 
 def _token_lines(bill: Bill) -> list[Line]:
@@ -423,12 +341,9 @@ def _call_line(call: Call) -> Line:
     )  # fmt: skip
     text = "".join(pad(cell, size, "right") for cell, (_, size) in zip(cells, _CALL, strict=True))
     note = "  summary" if call.summary else f"  web {used.web_uses}" if used.web_uses else ""
-    return (Span(text), Span(note, "dim"), Span(_missed(call.miss), "warning"))
-
-
-def _missed(miss: CacheMiss | None) -> str:
-    """Return why a call did not find in the prompt cache what it could have; empty if nothing was missed."""
-    return f"  {miss.reason.replace('_', ' ')}" if miss is not None and miss.tokens else ""
+    # Why it did not find in the prompt cache what it could have.
+    missed = f"  {call.miss.reason.replace('_', ' ')}" if call.miss is not None and call.miss.tokens else ""
+    return (Span(text), Span(note, "dim"), Span(missed, "warning"))
 
 
 def _label(text: str) -> Span:
@@ -480,19 +395,17 @@ class MailRows:
                 key = f"{letter.message.to} {ident}"
                 made = known.get(key)
                 if made is None or made[0] != follows_from:
-                    made = (follows_from, _mail_row(letter, box, yours, width - MARK, void.get(ident), lead))
+                    is_talk = {letter.message.from_, letter.message.to} == {OPERATOR, lead}
+                    row = (
+                        _spoken(letter, box, width - MARK)
+                        if is_talk
+                        else _folded(letter, box, yours, width - MARK, void.get(ident))
+                    )
+                    made = (follows_from, row)
                 self._made[key] = made
                 rows.append(made[1])
             self._rows = rows
         return self._rows
-
-
-def _mail_row(
-    letter: MessageView, box: MailboxInfo, yours: Container[str], width: int, void: str | None, lead: str
-) -> CollapsibleRow:
-    if {letter.message.from_, letter.message.to} == {OPERATOR, lead}:
-        return _spoken(letter, box, width)
-    return _folded(letter, box, yours, width, void)
 
 
 def mail_head(width: int) -> Line:
@@ -513,19 +426,16 @@ def _folded(
 
 def _mail_line(letter: MessageView, box: MailboxInfo, yours: Container[str], width: int, void: str | None) -> Line:
     message = letter.message
+    # Of its own mail, an arrow and the recipient.
+    is_own = message.from_ == box.name
+    who = f"→ {display_name(message.to)}" if is_own else display_name(message.from_)
     left = (
-        Span(format_sent(message.ts, box.now, _SENT) + " ", "dim"), _who(letter, box.name), *void_mark(void),
+        Span(format_sent(message.ts, box.now, _SENT) + " ", "dim"),
+        Span(pad_name(one_line(who), AUTHOR) + " ", "dim" if is_own else ""), *void_mark(void),
         Span(mail.verb(message), "dim"), say(headline(message)),
     )  # fmt: skip
     times = (Span(" " * (2 * clock_width(width) + 2)),) if message.to in yours else times_line(letter, width)
     return spread(left, times, width)
-
-
-def _who(letter: MessageView, name: str) -> Span:
-    """Return the author; for mail of `name`, an arrow and the recipient."""
-    message = letter.message
-    who = f"→ {display_name(message.to)}" if message.from_ == name else display_name(message.from_)
-    return Span(pad_name(one_line(who), AUTHOR) + " ", "dim" if message.from_ == name else "")
 
 
 def _spoken(letter: MessageView, box: MailboxInfo, width: int) -> CollapsibleRow:
@@ -546,13 +456,27 @@ TABS: tuple[Tab, ...] = (
     Tab("Now", lambda name: (WorkOf(name), CrashOf(name)), _now, follows=True),
     Tab("Mail", lambda name: (MailTo(name), MailFrom(name)), folds=_mail, head=mail_head, follows=True,
         nothing="no mail yet"),
-    Tab("Transcript", lambda name: (WorkOf(name),), folds=_transcript, follows=True,
-        nothing="nothing in its journal yet"),
-    Tab("Tasks", lambda _: (), _tasks, nothing="it owns no task"),
-    Tab("Files", lambda _: (TouchedFiles(),), folds=_files, head=file_head,
-        nothing="no file changed with file tools", below="changes made by shell commands are not tracked here"),
-    Tab("Process", lambda name: (CrashOf(name), ProcessOf(name)), _process),
-    Tab("Cost", lambda name: (CallsOf(name),), _cost),
+    Tab("Transcript", lambda name: (WorkOf(name),), follows=True, nothing="nothing in its journal yet",
+        folds=lambda page: transcript_rows(
+            page.snapshot.get(WorkOf(page.agent.name)) or Work(), page.now, page.width,
+            alive=page.agent.alive, caret=page.caret,
+        )),
+    Tab("Tasks", lambda _: (), nothing="it owns no task",
+        lines=lambda page: [
+            task_line(task, page.snapshot.view, page.now, page.width)
+            for task in page.snapshot.view.tasks if page.agent.name in (task.owner, task.last_owner)
+        ]),
+    Tab("Files", lambda _: (TouchedFiles(),), head=file_head,
+        nothing="no file changed with file tools", below="changes made by shell commands are not tracked here",
+        folds=lambda page: file_rows(
+            page.snapshot.get(TouchedFiles()) or FileActivity(), page.agent.name, page.now, page.width
+        )),
+    Tab("Process", lambda name: (CrashOf(name), ProcessOf(name)),
+        lambda page: process_lines(page.agent, page.snapshot, page.now, page.width)),
+    Tab("Cost", lambda name: (CallsOf(name),),
+        lambda page: cost_lines(
+            page.agent, page.snapshot.view, page.snapshot.get(CallsOf(page.agent.name)) or (), page.width
+        )),
 )  # fmt: skip
 """The tabs from left to right."""
 

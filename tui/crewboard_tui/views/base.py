@@ -23,7 +23,6 @@ from crewboard_tui.keymap.bindings import BY_ID, GROUPS, KEYS, WHERE, Key, bindi
 from crewboard_tui.queries import UNUSED, Query, Snapshot
 from crewboard_tui.render.lines import Line, Span, clip, width_of
 from crewboard_tui.render.sanitize import safe_text
-from crewboard_tui.views.rows import HUGE, MEDIUM, SHORT, TALL, WIDE
 from crewboard_tui.widgets.bars import (
     VIEWS,
     Badges,
@@ -53,6 +52,12 @@ __all__ = [
     "nothing_row",
     "why_gone",
 ]
+
+NARROW, MEDIUM, WIDE, HUGE = 0, 60, 100, 160
+"""Terminal widths at which size classes begin (docs/reference/dashboard.md#sizes)."""
+
+SHORT, TALL, HIGH = 14, 22, 50
+"""Terminal heights: titles from SHORT on, two footer lines from TALL on, the team's cost from HIGH on."""
 
 ONLY_LOOKING = "not while you only look (--read-only)"
 """The reason why a key that changes the team does nothing in a read-only dashboard."""
@@ -145,23 +150,23 @@ class BaseScreen(Screen[None]):
     def offer(self, *groups: Iterable[Action]) -> None:
         """Offer these actions, with their keys; of two that share a key, only the first."""
         own: tuple[Action, ...] = (
-            Action("view.copy", self._copy, self._why_no_copy),
+            Action("view.copy", self._copy, lambda _: None if self.copied else "nothing to copy here"),
             Action("view.back", lambda _: self.back(), self._why_no_back, self._back_label),
         )
         if self.texts:
-            own += (Action("request.reveal", lambda _: self._reveal(), self._why_no_reveal, self._reveal_label),)
+            hidden = Action(
+                "request.reveal",
+                lambda _: self._reveal(),
+                lambda _: None if any(text.hides or text.reveals for text in self.texts) else "nothing is hidden",
+                lambda _: "hide keys" if any(text.reveals for text in self.texts) else None,
+            )
+            own += (hidden,)
         by_key: dict[str, Action] = {}
         for action in itertools.chain(*groups, own):
             by_key.setdefault(BY_ID[action.id].keys, action)
         self.actions = {action.id: action for action in by_key.values()}
         bound = BindingsMap(BY_ID[ident].binding for ident in self.actions)
         self._bindings.key_to_bindings.update(bound.key_to_bindings)
-
-    def _why_no_reveal(self, _: Selection) -> str | None:
-        return None if any(text.hides or text.reveals for text in self.texts) else "nothing is hidden"
-
-    def _reveal_label(self, _: Selection) -> str | None:
-        return "hide keys" if any(text.reveals for text in self.texts) else None
 
     def _reveal(self) -> None:
         """Show what is redacted in the texts of this screen, or hide it again."""
@@ -266,17 +271,13 @@ class BaseScreen(Screen[None]):
     def on_mount(self) -> None:
         self.bindings_updated_signal.subscribe(self, lambda _: self.paint_keys())
         if self.MODE:
-            self._restore_look()
+            # In the orders and the zoom in which the user left it the last time.
+            visit = self.context.visit
+            for rows in self.query(LineList):
+                rows.choose_order(visit.orders.get(rows.id or "", ""))
+            if pane := visit.zoomed.get(self.MODE):
+                self.call_after_refresh(self.panes.zoom_again, pane)
         self.refresh_all()
-
-    def _restore_look(self) -> None:
-        """Give the view the orders and the zoom in which the user left it the last time."""
-        visit = self.context.visit
-        for rows in self.query(LineList):
-            rows.choose_order(visit.orders.get(rows.id or "", ""))
-        pane = visit.zoomed.get(self.MODE)
-        if pane:
-            self.call_after_refresh(self.panes.zoom_again, pane)
 
     @property
     def orders(self) -> dict[str, str]:
@@ -366,51 +367,44 @@ class BaseScreen(Screen[None]):
         self.paint_times(snapshot)
 
     def _paint_heading(self, snapshot: Snapshot) -> None:
-        way = self._way_to_view()
+        mode = self.app.current_mode
+        way: Line = ()
+        name = next((name for view, _, name in VIEWS if view == mode), None)
+        is_page = self.app.screen_stack[:1] != [self] and not self.IS_FORM
+        if name is not None and is_page and self.size.width >= MEDIUM:
+            # The digit that goes to the view below: one that brought here may seem to do nothing.
+            key = f"app.{mode}"
+            way = (Span("· ", "dim"), Span(self.context.key(key), "key", key), Span(f" {name} ", "", key))
         self._still("heading").show([(*self.heading(snapshot, self.size.width - width_of(way)), *way)])
 
     def paint_times(self, snapshot: Snapshot) -> None:
         """Paint the lines around the body that change with time: alert and footer, and the heading of a page."""
-        width = self.size.width
+        width, key = self.size.width, self.context.key
         if not self.MODE:
             self._paint_heading(snapshot)
-        worst = snapshot.view.needs[:1]
+        worst, acts = snapshot.view.needs[:1], False
+        for need in worst:
+            # The keys act on the worst need if it or its agent is selected.
+            selection = self.selection()
+            of_agent = need.task is None and [agent.name for agent in selection.agents] == [need.agent]
+            acts = selection.needs == (need,) or (not selection.needs and not selection.tasks and of_agent)
         alert = alert_line(
             snapshot,
             self.context.now,
             width,
             read_only=self.context.read_only,
-            pressed=self._pressed_here,
+            # While a text is written, the field must be left first.
+            pressed=(lambda ident: f"{key('view.back')} {key(ident)}") if self._writes_text else key,
             opens=self.next_need in worst,
             own_keys=not self._writes_text,
-            acts=bool(worst) and self._is_about(worst[0]),
+            acts=acts,
         )
         self._still("alert").show([alert])
         self.paint_footer()
 
-    def _is_about(self, need: Need) -> bool:
-        """Return True if the keys act on this need, because it or its agent is selected."""
-        selection = self.selection()
-        about_agent = need.task is None and [agent.name for agent in selection.agents] == [need.agent]
-        return selection.needs == (need,) or (not selection.needs and not selection.tasks and about_agent)
-
-    def _pressed_here(self, ident: str) -> str:
-        """Return how a key is pressed; while a text is written, the field must be left first."""
-        key = self.context.key(ident)
-        return f"{self.context.key('view.back')} {key}" if self._writes_text else key
-
     @property
     def _writes_text(self) -> bool:
         return hasattr(self.app.focused, "cursor_blink")
-
-    def _way_to_view(self) -> Line:
-        """On a page, the digit that goes to the view below: one that brought here may seem to do nothing."""
-        mode = self.app.current_mode
-        name = next((name for view, _, name in VIEWS if view == mode), None)
-        if name is None or self.IS_FORM or self.size.width < MEDIUM or self.app.screen_stack[:1] == [self]:
-            return ()
-        key = f"app.{mode}"
-        return (Span("· ", "dim"), Span(self.context.key(key), "key", key), Span(f" {name} ", "", key))
 
     def paint_keys(self) -> None:
         """Paint the footer."""
@@ -586,9 +580,6 @@ class BaseScreen(Screen[None]):
 
     # --------------------------------------------------------------------------------------------- copy and leave
 
-    def _why_no_copy(self, _: Selection) -> str | None:
-        return None if self.copied else "nothing to copy here"
-
     def _copy(self, _: Selection) -> None:
         # What could act on a terminal must not do so where it is pasted.
         text = safe_text(self.copied)
@@ -635,12 +626,15 @@ class Panes:
         self._screen = screen
         self._opened_from: Widget | None = None
         self.zoomed: Widget | None = None
-        self.actions = (Action("view.zoom", self._turn, self._why_no_zoom),)
+        self.actions = (
+            Action(
+                "view.zoom",
+                lambda _: self._turn(),
+                lambda _: None if self.zoomed is not None or self._count_shown() > 1 else "this pane is the only one",
+            ),
+        )
         self.layer = Layer(lambda: self.zoomed is not None, self.unzoom)
         """The layer of the pane that is alone, which Esc closes."""
-
-    def _why_no_zoom(self, _: Selection) -> str | None:
-        return None if self.zoomed is not None or self._count_shown() > 1 else "this pane is the only one"
 
     def _count_shown(self) -> int:
         """Return how many panes are shown, 2 for more; a part of the body without panes counts as one."""
@@ -653,7 +647,7 @@ class Panes:
         parts = [part for part in inside if part.parent is body or part.has_class("pane")]
         return len(list(itertools.islice((part for part in parts if part not in around and part.size), 2)))
 
-    def _turn(self, _: Selection) -> None:
+    def _turn(self) -> None:
         focused = self._screen.focused
         if self.zoomed is not None:
             self.unzoom()

@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
-from textual import events, on
+from textual import on, work
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
-from crewboard import AgentView, CredentialsError, TeamView, endpoint
+from crewboard import CredentialsError, endpoint
 from crewboard.commands.context import check_credentials, command_for
 from crewboard_tui.actions.agents import NeedActions
 from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Action, Layer, Selection, select, select_in, select_needs
-from crewboard_tui.actions.search import AGENT_GROUPS, ALL, FINDS_AGENTS, Search, in_group, matches_agent
+from crewboard_tui.actions.search import AGENT_GROUPS, FINDS_AGENTS, Search
 from crewboard_tui.compose.composer import Composer, shown_composer
-from crewboard_tui.keymap.bindings import Pressed
 from crewboard_tui.queries import Lanes, MailTo, Query, Snapshot, SpendingRate, Work, WorkOf
-from crewboard_tui.render.formats import format_age, format_clock, format_path, format_spending
+from crewboard_tui.render.formats import format_clock, format_path, format_spending
 from crewboard_tui.render.lines import Line, Span, hang, one_line, say
-from crewboard_tui.render.looks import look_of, tally
+from crewboard_tui.render.looks import tally
 from crewboard_tui.views.activity import activity_lines
-from crewboard_tui.views.base import AppContext, BaseScreen, why_gone
+from crewboard_tui.views.base import HIGH, HUGE, AppContext, BaseScreen, why_gone
 from crewboard_tui.views.cost import CostRows
 from crewboard_tui.views.message_list import MailboxInfo, MessageList
-from crewboard_tui.views.rows import HIGH, HUGE, MEDIUM, SHORT, Layout, doing, lane_line, lay_out, need_rows, task_rows
+from crewboard_tui.views.roster import Roster
+from crewboard_tui.views.rows import need_rows, task_rows
 from crewboard_tui.widgets.bars import follow_words, title
-from crewboard_tui.widgets.line_list import LazyRows, LineList, Row, keep_order
+from crewboard_tui.widgets.line_list import LineList, Row, keep_order
 from crewboard_tui.widgets.line_view import LineView
 
 if TYPE_CHECKING:
     from crewboard.local_servers import LocalServer
-    from crewboard.readmodel.activity import Cell, Lane
 
 _WELCOME = (
     "No agents hired yet.",
@@ -79,7 +77,11 @@ class BoardScreen(BaseScreen):
         self.back_layers = (marks, self.panes.layer, self.search.layer, away)
         self._local_server: LocalServer | None = None
         """A server of models that runs on this machine, if there is no key."""
-        local = Action("agent.local_model", self._use_local_server, self._why_no_local_server)
+        local = Action(
+            "agent.local_model",
+            self._use_local_server,
+            lambda _: None if self._offers_local_server else "no model was found on this machine",
+        )
         own = NeedActions(context).actions, self._messaging.actions
         self.offer(*own, [local], self.search.actions, self.panes.actions)
 
@@ -149,33 +151,29 @@ class BoardScreen(BaseScreen):
             return spawn, str(error)
         return spawn, ""
 
-    def _look_for_servers(self) -> None:
-        self.context.jobs.start("looking for models on this machine", self._find_servers, self._found_servers)
+    @property
+    def _lacks_key(self) -> bool:
+        """Return True if there is no key for a first agent."""
+        return not self.context.snapshot.view.agents and bool(self._first_steps[1])
 
-    def _find_servers(self) -> str:
-        """Look for servers of this machine, in a thread."""
-        from crewboard import local_servers
+    @work
+    async def _look_for_servers(self) -> None:
+        def find() -> LocalServer | None:
+            from crewboard import local_servers
 
-        self._local_server = next(iter(local_servers.find()), None)
-        return ""
+            return next(iter(local_servers.find()), None)
 
-    def _found_servers(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
-        if not self.is_mounted:
-            return
+        self._local_server = await self.context.jobs.wait_for("looking for models on this machine", find)
         if self._local_server is None:
             # It may be started while the dashboard is open.
-            self.set_timer(LOOK_AGAIN, self._look_again)
+            self.set_timer(LOOK_AGAIN, lambda: self._look_for_servers() if self._lacks_key else None)
             return
         self._paint_peek(self.context.snapshot)
         self.refresh_bindings()
 
-    def _look_again(self) -> None:
-        if not self.context.snapshot.view.agents and self._first_steps[1]:
-            self._look_for_servers()
-
-    def _why_no_local_server(self, _: Selection) -> str | None:
-        no_key = not self.context.snapshot.view.agents and self._first_steps[1]
-        return None if no_key and self._local_server is not None else "no model was found on this machine"
+    @property
+    def _offers_local_server(self) -> bool:
+        return self._lacks_key and self._local_server is not None
 
     def _use_local_server(self, _: Selection) -> None:
         """Let the team use the server that was found."""
@@ -189,16 +187,16 @@ class BoardScreen(BaseScreen):
             answers.use_server(team.ensure(), found)
             return f"new agents use {found.best} of {found.name}: `crewboard doctor --try` tries it"
 
-        self.context.do("choosing the model", use, self._chose_server)
+        def then(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
+            # There may be no key any more that is missing.
+            del self._first_steps
+            if worked:
+                self._local_server = None
+            if self.is_mounted:
+                self._paint_peek(self.context.snapshot)
+                self.refresh_bindings()
 
-    def _chose_server(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
-        # There may be no key any more that is missing.
-        del self._first_steps
-        if worked:
-            self._local_server = None
-        if self.is_mounted:
-            self._paint_peek(self.context.snapshot)
-            self.refresh_bindings()
+        self.context.do("choosing the model", use, then)
 
     @property
     def _selected(self) -> str | None:
@@ -225,7 +223,8 @@ class BoardScreen(BaseScreen):
         if self.focused is not None and self.focused.id == "board-tasks":
             # With the cursor on a task, no key may end an agent that stands elsewhere.
             found = replace(found, agents=())
-        need = view.need(self.query_one("#board-needs", LineList).selected) if self._is_in_needs else None
+        in_needs = self.focused is not None and self.focused.id == "board-needs"
+        need = view.need(self.query_one("#board-needs", LineList).selected) if in_needs else None
         if need is not None:
             found = select_needs(view, [need], found)
         return replace(found, unmark=roster.unmark, show_agent=roster.want)
@@ -243,10 +242,6 @@ class BoardScreen(BaseScreen):
             view, agents=(), needs=(), asked=(), unread={}, hosts=(), present=(), supervisor=supervisor, now=0
         )  # fmt: skip
         return found.targets, found.agents, found.agent, found.marked, team, needs, rest, self._back_label(found)
-
-    @property
-    def _is_in_needs(self) -> bool:
-        return self.focused is not None and self.focused.id == "board-needs"
 
     def _beside(self) -> str | None:
         """The agent of the row under the cursor, in a list next to the roster; empty if the row has none."""
@@ -319,7 +314,9 @@ class BoardScreen(BaseScreen):
             if self._peeked[:2] != (work, peek.line_width):
                 lines = activity_lines(work, peek.line_width, recent=120, caret=not self.context.reduced_motion)
                 self._peeked = (work, peek.line_width, lines)
-            peek.show(self._peeked[2] or [_nothing_yet(agent)])
+            since = f" since {format_clock(agent.since)}" if agent.since else ""
+            nothing = f"nothing in its journal yet; {one_line(agent.reason or agent.state)}{since}"
+            peek.show(self._peeked[2] or [(Span(nothing, "dim"),)])
 
     def _paint_tasks(self, snapshot: Snapshot) -> None:
         rows = self.query_one("#board-tasks", LineList)
@@ -428,144 +425,3 @@ class BoardScreen(BaseScreen):
         super().refresh_bindings()
         if self.is_ready and not self.is_due:
             self._paint_roster(self.context.snapshot)
-
-
-def _nothing_yet(agent: AgentView) -> Line:
-    when = f" since {format_clock(agent.since)}" if agent.since else ""
-    return (Span(f"nothing in its journal yet; {one_line(agent.reason or agent.state)}{when}", "dim"),)
-
-
-SORTS: dict[str, tuple[str, Callable[[AgentView], Any]]] = {
-    "urgency": ("STATE", lambda _: 0),
-    "name": ("AGENT", lambda agent: agent.name),
-    "age": ("AGE", lambda agent: (agent.since, agent.name)),
-    "cpu": ("CPU", lambda agent: (-agent.usage.cpu_percent if agent.usage else 0, agent.name)),
-    "memory": ("MEM", lambda agent: (-agent.usage.memory if agent.usage else 0, agent.name)),
-    "mail": ("✉", lambda agent: (-agent.unread, agent.name)),
-}
-"""Sort orders: the column that shows each, and its key; equal agents are ordered by urgency."""
-
-
-class _Seen(Struct):
-    view: TeamView | None = None
-    now: float = 0
-
-
-class Roster(LineList):
-    """The list of agents. It is reordered only while no cursor key is pressed."""
-
-    def __init__(self, pressed: Pressed, *, ascii_only: bool = False, **kwargs: Any) -> None:
-        super().__init__(marks=True, sorts=tuple(SORTS), **kwargs)
-        self._ascii_only = ascii_only
-        self._no_match = (Span(f" No matches · {pressed('view.back')} clears the filter", "dim"),)
-        self._seen = _Seen()
-        self._words, self._group = "", ALL
-        self._agents: list[AgentView] = []
-        """The agents that it shows, in their order."""
-        self._arranged_for: tuple[object, ...] = ()
-        self._layout = Layout(())
-        self._laid_out_for: tuple[object, ...] = ()
-        self._drawn: dict[str, tuple[tuple[object, ...], Line]] = {}
-        self._lanes: dict[str, Lane] = {}
-        """The last minutes of the agents whose rows were seen."""
-        self._shown_cells: dict[str, tuple[tuple[object, ...], tuple[Cell, ...]]] = {}
-
-    @property
-    def has_lanes(self) -> bool:
-        """Return True if its rows show the last minutes of the agents."""
-        return self._layout.lane_cells > 0
-
-    def note_lanes(self, snapshot: Snapshot) -> bool:
-        """Note what was read of the agents' last minutes; return True if it is something new."""
-        answers = snapshot.answers.items()
-        found: dict[str, Lane] = next((answer for query, answer in answers if isinstance(query, Lanes)), {})
-        new = {name: lane for name, lane in found.items() if self._lanes.get(name) is not lane}
-        if new:
-            self._lanes = {name: lane for name, lane in (self._lanes | new).items() if snapshot.view.agent(name)}
-        return bool(new)
-
-    def read(self, view: TeamView, now: float) -> None:
-        """Show a new state of the team."""
-        self._seen.view = view
-        self.tick(now)
-
-    def tick(self, now: float) -> None:
-        """Update times without new data."""
-        self._seen.now = now
-        view = self._seen.view
-        if view is None:
-            return
-        # The work that grows with the team is only done when the team, the filter or the order changed.
-        arranged_for = (view.agents, view.needs, self._words, self._group, self.order)
-        if arranged_for != self._arranged_for or self._is_held:
-            self._arranged_for = arranged_for
-            self.marked &= {agent.name for agent in view.agents}
-            self._agents = self._arrange(view)
-        self._paint()
-
-    def _arrange(self, view: TeamView) -> list[AgentView]:
-        shown = [
-            agent
-            for agent in view.urgent_first
-            if matches_agent(agent, self._words) and in_group(agent, view, self._group)
-        ]
-        return self.in_order(shown, lambda agent: agent.name, SORTS[self.order.by][1])
-
-    def _paint(self) -> None:
-        agents = self._agents
-        hosts = self._seen.view.told_apart if self._seen.view is not None else []
-        laid_out_for = (self._arranged_for, self.app.size.width, self.row_width, self.wide, hosts)
-        if laid_out_for != self._laid_out_for:
-            self._laid_out_for = laid_out_for
-            self._layout = lay_out(agents, self.app.size.width, self.row_width, wide=self.wide, hosts=hosts)
-        if agents or not (self._seen.view and self._seen.view.agents):
-            rows: Sequence[Row] = LazyRows([agent.name for agent in agents], lambda at: self._draw(agents[at]))
-        else:
-            rows = [Row("", self._no_match)]
-        self.show(rows, self._head(self._layout.head(SORTS[self.order.by][0])) if agents else None)
-
-    def _draw(self, agent: AgentView) -> Line:
-        """Return an agent's row; the same line while all that decides how it looks is the same."""
-        now, marked, layout = self._seen.now, agent.name in self.marked, self._layout
-        cells = self._cells(agent)
-        decides = (agent, layout, marked, format_age(now - agent.since), doing(agent, now), cells)
-        known = self._drawn.get(agent.name)
-        if known is None or known[0] != decides:
-            line = lane_line(cells, look_of(agent).tone, ascii_only=self._ascii_only)
-            known = self._drawn[agent.name] = (decides, layout.row(agent, now, marked=marked, lane=line))
-        return known[1]
-
-    def _cells(self, agent: AgentView) -> tuple[Cell, ...]:
-        """Return the last minutes of an agent, computed only if something happened or a slot has passed."""
-        lane, count = self._lanes.get(agent.name), self._layout.lane_cells
-        if lane is None or not count:
-            return ()
-        # Imported here because the first picture has no lanes yet.
-        from crewboard.readmodel.activity import SLOT
-
-        slot = int(self._seen.now // SLOT)
-        decides = (lane, count, slot, agent.state, agent.since, agent.alive, agent.is_dead)
-        known = self._shown_cells.get(agent.name)
-        if known is None or known[0] != decides:
-            known = self._shown_cells[agent.name] = (decides, lane.cells(agent, slot, count))
-        return known[1]
-
-    def _head(self, head: Line) -> Line | None:
-        return head if self.app.size.width >= MEDIUM and self.app.size.height >= SHORT else None
-
-    def narrow(self, words: str, group: str) -> None:
-        """Show only the agents that pass the filter, at once."""
-        self._words, self._group = words, group
-        self.reorder_now()
-        self.tick(self._seen.now)
-
-    def marks_changed(self) -> None:
-        self.tick(self._seen.now)
-        super().marks_changed()
-
-    def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002
-        self.tick(self._seen.now)
-
-    @property
-    def has_more_columns(self) -> bool | None:
-        return self.app.size.width < HUGE or None

@@ -16,6 +16,7 @@ from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Selection, marks_layer, select_in
 from crewboard_tui.actions.search import AGENT_GROUPS, ALL, FINDS_AGENTS, Search, in_group, matches_agent
 from crewboard_tui.queries import Query, Snapshot, SpendingByMinute, SpendingRate
+from crewboard_tui.render import table
 from crewboard_tui.render.formats import (
     bar_rows,
     context_share,
@@ -30,8 +31,9 @@ from crewboard_tui.render.formats import (
     limit_tone,
     why_no_money,
 )
-from crewboard_tui.render.lines import Align, Line, Span, clip_middle, one_line, pad, rule_line, wrap
+from crewboard_tui.render.lines import Line, Span, one_line, rule_line, wrap
 from crewboard_tui.render.looks import look_of
+from crewboard_tui.render.table import Column, mark_span
 from crewboard_tui.views.base import AppContext, BaseScreen
 from crewboard_tui.widgets.bars import StaticLines, title
 from crewboard_tui.widgets.line_list import LineList, Row
@@ -52,24 +54,8 @@ class Account(Struct, frozen=True):
     """What it costs, as a part of what the dearest agent does; of tokens, where none has a price."""
 
 
-class Column(Struct, frozen=True):
-    """One column. `order` sorts the largest first; when space is short, the highest `rank` is omitted first."""
-
-    title: str
-    width: int
-    cell: Callable[[Account], Span]
-    order: Callable[[Account], Any]
-    align: Align = "right"
-    rank: int = 0
-    has: Callable[[Account], bool] = lambda _: True
-
-
-def _tokens(kind: str) -> Callable[[Account], Span]:
-    return lambda account: Span(format_count(count) if (count := getattr(account.bill.tokens, kind)) else "")
-
-
-def _most_of(kind: str) -> Callable[[Account], int]:
-    return lambda account: -getattr(account.bill.tokens, kind)
+def _count(tokens: int) -> Span:
+    return Span(format_count(tokens) if tokens else "")
 
 
 def _share_cell(share: float | None) -> Span:
@@ -84,41 +70,41 @@ def _hits(account: Account) -> Span:
     return Span(f"{'▮' * full}{'▯' * (_BAR - full)} {format_percent(hits):>4}")
 
 
-def _money(account: Account) -> Span:
-    return Span("" if account.bill.usd is None else format_bill(account.bill))
-
-
-def _budget(account: Account) -> Span:
-    return Span(str(account.bill.budget or "").removesuffix(" tokens"))
-
-
-COLUMNS: tuple[Column, ...] = (
-    Column("AGENT", 14, lambda a: Span(a.name), lambda _: 0, "left"),
-    Column("COST", 7, _money, lambda a: (-(a.bill.usd or 0), -a.bill.tokens.total)),
-    Column("TOKENS", 7, lambda a: Span(format_tokens(a.bill.tokens)), lambda a: -a.bill.tokens.total, rank=1,
-           has=lambda a: a.bill.partial),
-    Column("", _BAR, lambda a: Span("▮" * max(a.part > 0, filled_cells(a.part, _BAR)), "info"), lambda _: 0, "left", 3,
-           lambda a: a.part > 0),
-    Column("MODEL", 11, lambda a: Span(one_line(a.model).removeprefix("claude-"), "dim"), lambda a: a.model, "left", 7),
-    Column("IN", 6, _tokens("input"), _most_of("input"), rank=2),
-    Column("OUT", 6, _tokens("output"), _most_of("output"), rank=3),
-    Column("CACHED", 6, _tokens("cache_read"), _most_of("cache_read"), rank=6),
-    Column("WRITTEN", 7, _tokens("cache_write"), _most_of("cache_write"), rank=8),
-    Column("WEB", 4, _tokens("web_uses"), _most_of("web_uses"), rank=4, has=lambda a: a.bill.tokens.web_uses > 0),
-    Column("HIT", _BAR + 5, _hits, lambda a: -(hit_rate(a.bill.tokens) or 0), rank=5),
-    Column("BUDGET", 7, _budget, lambda a: a.bill.budget is None, rank=1, has=lambda a: a.bill.budget is not None),
-    Column("USED", 5, lambda a: _share_cell(a.bill.share), lambda a: -(a.bill.share or 0),
+COLUMNS: tuple[Column[Account], ...] = (
+    Column("AGENT", 14, lambda a: Span(a.name), is_name=True),
+    Column("COST", 7, lambda a: Span("" if a.bill.usd is None else format_bill(a.bill)), "right"),
+    Column("TOKENS", 7, lambda a: Span(format_tokens(a.bill.tokens)), "right", 1, has=lambda a: a.bill.partial),
+    Column("", _BAR, lambda a: Span("▮" * max(a.part > 0, filled_cells(a.part, _BAR)), "info"), rank=3,
+           has=lambda a: a.part > 0),
+    Column("MODEL", 11, lambda a: Span(one_line(a.model).removeprefix("claude-"), "dim"), rank=7),
+    Column("IN", 6, lambda a: _count(a.bill.tokens.input), "right", 2),
+    Column("OUT", 6, lambda a: _count(a.bill.tokens.output), "right", 3),
+    Column("CACHED", 6, lambda a: _count(a.bill.tokens.cache_read), "right", 6),
+    Column("WRITTEN", 7, lambda a: _count(a.bill.tokens.cache_write), "right", 8),
+    Column("WEB", 4, lambda a: _count(a.bill.tokens.web_uses), "right", 4,
+           has=lambda a: a.bill.tokens.web_uses > 0),
+    Column("HIT", _BAR + 5, _hits, "right", 5),
+    Column("BUDGET", 7, lambda a: Span(str(a.bill.budget or "").removesuffix(" tokens")), "right", 1,
            has=lambda a: a.bill.budget is not None),
-    Column("CTX", 4, lambda a: _share_cell(context_share(a.context)), lambda a: -(context_share(a.context) or 0),
-           rank=4),
+    Column("USED", 5, lambda a: _share_cell(a.bill.share), "right", has=lambda a: a.bill.budget is not None),
+    Column("CTX", 4, lambda a: _share_cell(context_share(a.context)), "right", 4),
 )  # fmt: skip
 """The columns from left to right; CACHED are tokens read from the cache, WRITTEN those written to it, WEB are uses."""
 
-SORTS = ("COST", "IN", "OUT", "CACHED", "WRITTEN", "HIT", "USED", "CTX", "AGENT")
-"""The sort columns, in the order in which the key cycles through them."""
+SORTS: dict[str, Callable[[Account], Any]] = {
+    "COST": lambda a: (-(a.bill.usd or 0), -a.bill.tokens.total),
+    "IN": lambda a: -a.bill.tokens.input,
+    "OUT": lambda a: -a.bill.tokens.output,
+    "CACHED": lambda a: -a.bill.tokens.cache_read,
+    "WRITTEN": lambda a: -a.bill.tokens.cache_write,
+    "HIT": lambda a: -(hit_rate(a.bill.tokens) or 0),
+    "USED": lambda a: -(a.bill.share or 0),
+    "CTX": lambda a: -(context_share(a.context) or 0),
+    "AGENT": lambda _: 0,
+}
+"""What the rows are ordered by, in the order in which the key cycles through the columns; equal ones by name."""
 
 _TEAM = "TEAM"
-_ORDER = {column.title: column.order for column in COLUMNS}
 
 
 def accounts(agents: Sequence[AgentView]) -> list[Account]:
@@ -131,32 +117,6 @@ def accounts(agents: Sequence[AgentView]) -> list[Account]:
         Account(a.name, a.model, bill, a.context, Span(look_of(a).glyph, look_of(a).tone), part / most)
         for a, bill, part in zip(agents, bills, spent, strict=True)
     ]
-
-
-def lay_out(rows: Sequence[Account], width: int) -> list[Column]:
-    """Return the columns that have data and fit into `width` cells."""
-    longest = max((len(row.name) for row in rows), default=0)
-    names = replace(COLUMNS[0], width=min(max(5, longest), COLUMNS[0].width))
-    chosen = [names, *(column for column in COLUMNS[1:] if any(map(column.has, rows)))]
-    while sum(column.width + 1 for column in chosen) + 2 > width and any(column.rank for column in chosen):
-        chosen.remove(max(chosen, key=lambda column: column.rank))
-    return chosen
-
-
-def head_line(columns: Sequence[Column], by: str) -> Line:
-    """Return the titles, with a mark at the sort column."""
-    cells = [pad(column.title + ("⌄" if column.title == by else ""), column.width, column.align) for column in columns]
-    return (Span("  " + " ".join(cells), "dim"),)
-
-
-def account_line(account: Account, columns: Sequence[Column], tone: str = "", *, marked: bool = False) -> Line:
-    """Return one row."""
-    spans = [account.shape, Span("✓" if marked else " ", "marked")]
-    for column in columns:
-        cell = column.cell(account)
-        text = clip_middle(cell.text, column.width) if column.title == COLUMNS[0].title else cell.text
-        spans.append(Span(pad(text, column.width, column.align) + " ", f"{cell.tone} {tone}".strip()))
-    return tuple(spans)
 
 
 _WIDEST = 4
@@ -193,8 +153,14 @@ def chart(spending: Spending, known: str, width: int, rows: int) -> list[Line]:
         if minute // step >= begin:
             bars[minute // step - begin] += value
     top = max(bars)
-    labels = [_beside(value, top, is_money=bool(dollars)) for value in (top, top / 2)]
-    beside = {0: labels[0], rows // 2: labels[1]}
+    # With so many digits that half of the top is another number.
+    digits = 4 if top < 0.1 else 2  # noqa: PLR2004
+    counted = not dollars or top >= 1000  # noqa: PLR2004
+    sign = "$" if dollars else ""
+    beside = {
+        at: sign + (format_count(round(value)) if counted else f"{value:.{digits}f}")
+        for at, value in ((0, top), (rows // 2, top / 2))
+    }
     times = [60 * step * (begin + at) for at in (0, len(bars) // 2, len(bars) - 1)]
     moments = [format_minute(ts, with_day=not is_same_day(times[0], times[2])) for ts in times]
     length = len(bars) * wide
@@ -219,29 +185,30 @@ _AXIS = _LABEL + 4
 """Cells beside the bars: the number, the line, and a blank at each end."""
 
 
-def _beside(value: float, top: float, *, is_money: bool) -> str:
-    """Return a number beside the axis, with so many digits that half of the `top` is another one."""
-    if not is_money:
-        return format_count(round(value))
-    return f"${value:.4f}" if top < 0.1 else f"${value:.2f}" if top < 1000 else f"${format_count(round(value))}"  # noqa: PLR2004
-
-
 class CostRows(LineList):
     """The table of costs."""
 
     def read(self, view: TeamView, words: str = "", group: str = ALL, *, with_total: bool = False) -> Line:
         """Show the costs of all agents that pass the filter; return the team's, which may be the last row, too."""
-        by = self.order.by or SORTS[0]
+        by = self.order.by or "COST"
         self.marked &= set(view.names)
         shown = [agent for agent in view.agents if matches_agent(agent, words) and in_group(agent, view, group)]
-        rows = self.in_order(accounts(shown), lambda row: row.name, lambda row: (_ORDER[by](row), row.name))
+        rows = self.in_order(accounts(shown), lambda row: row.name, lambda row: (SORTS[by](row), row.name))
         team = Account(_TEAM, "", bill_team(view), Context(), Span(" "))
-        columns = lay_out([*rows, team], self.row_width)
-        lines = [Row(row.name, account_line(row, columns, marked=row.name in self.marked)) for row in rows]
-        total = account_line(team, columns, "bold")
+        longest = max(len(row.name) for row in [*rows, team])
+        columns = [
+            replace(column, width=min(max(5, longest), column.width)) if column.is_name else column
+            for column in table.with_data(COLUMNS, [*rows, team])
+        ]
+        columns = table.fit(columns, self.row_width - 2)
+        lines = [
+            Row(row.name, (row.shape, mark_span(marked=row.name in self.marked), *table.cells(columns, row)))
+            for row in rows
+        ]
+        total = (team.shape, mark_span(marked=False), *table.cells(columns, team, "bold"))
         lines += [Row("", total)] if with_total else []
         self.show(lines if view.agents else [Row("", (Span("no agents yet", "dim"),))],
-                  head_line(columns, by) if view.agents else None)  # fmt: skip
+                  table.head(columns, by) if view.agents else None)  # fmt: skip
         return total
 
 
@@ -263,12 +230,15 @@ class CostScreen(BaseScreen):
 
     def body(self) -> Iterable[Widget]:
         yield StaticLines(id="spent")
-        yield CostRows(marks=True, sorts=SORTS, id="cost", classes="pane")
+        yield CostRows(marks=True, sorts=tuple(SORTS), id="cost", classes="pane")
         yield StaticLines(id="team-cost")
 
     def on_screen_resume(self) -> None:
         # A project's own table may have changed meanwhile; nothing else here depends on it.
-        self._priced = _price_date(self.context)
+        try:
+            self._priced = f"price table of {pricing.load(self.context.snapshot.view.root).as_of}"
+        except BadDataError:
+            self._priced = "this project's price table cannot be used"
 
     def queries(self) -> Iterable[Query[object]]:
         return (SpendingRate(), SpendingByMinute())
@@ -303,11 +273,3 @@ class CostScreen(BaseScreen):
     @on(LineList.Opened, "#cost")
     def _open(self, event: LineList.Opened) -> None:
         self.context.navigator.open_agent(event.key, "Cost")
-
-
-def _price_date(context: AppContext) -> str:
-    """Return the date of the price table that workers use."""
-    try:
-        return f"price table of {pricing.load(context.snapshot.view.root).as_of}"
-    except BadDataError:
-        return "this project's price table cannot be used"

@@ -19,9 +19,8 @@ from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.drafts import HIRE
 from crewboard_tui.render.formats import format_path
 from crewboard_tui.render.lines import Line, Span, hang, say
-from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot, why_gone
+from crewboard_tui.views.base import TALL, AppContext, BaseScreen, Snapshot, why_gone
 from crewboard_tui.views.hire_form import HireForm, Problem, free_name, problems, shell_line, spawn_words
-from crewboard_tui.views.rows import TALL
 from crewboard_tui.widgets.bars import StaticLines, crumbs_line
 from crewboard_tui.widgets.form import Checkbox, Select
 

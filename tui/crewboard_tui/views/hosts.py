@@ -1,6 +1,6 @@
 """`H` Hosts: the machines that run the agents of a team in PostgreSQL."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,11 +14,14 @@ from crewboard.records.base import counted
 from crewboard_tui.actions.agents import AgentActions
 from crewboard_tui.actions.registry import Action, Selection
 from crewboard_tui.actions.search import Search
+from crewboard_tui.render import table
 from crewboard_tui.render.formats import format_age, format_clock, format_load, format_size
-from crewboard_tui.render.lines import Align, Line, Span, crop, matches, pad, pad_name, say
+from crewboard_tui.render.lines import Line, Span, crop, matches, pad_name, say
 from crewboard_tui.render.looks import LOOKS, Look, look_of
+from crewboard_tui.render.table import Column
 from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot, nothing_row
-from crewboard_tui.views.rows import doing, fact_lines, would_wait
+from crewboard_tui.views.roster import doing
+from crewboard_tui.views.rows import fact_lines, would_wait
 from crewboard_tui.widgets.bars import away_for, crumbs_line, title
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
@@ -39,89 +42,65 @@ _SILENT = 7.0
 """Seconds after which a host that is up should have written again: it does so every other second."""
 
 
-class Column(Struct, frozen=True):
-    """One column. When space is short, the one with the highest `rank` is omitted first."""
+class HostRow(Struct, frozen=True):
+    """A host with the team, which knows what its agents use."""
 
-    title: str
-    width: int
-    cell: Callable[[HostView, TeamView], Span]
-    align: Align = "left"
-    rank: int = 0
+    host: HostView
+    view: TeamView
 
 
-def _state(host: HostView, view: TeamView) -> Span:  # noqa: ARG001
-    return Span(host.state, _LOOKS[host.state].tone)
-
-
-def _slots(host: HostView, view: TeamView) -> Span:  # noqa: ARG001
-    return Span(f"{host.used}/{host.record.slots}", "warning" if host.is_up and host.used >= host.record.slots else "")
-
-
-def _load(host: HostView, view: TeamView) -> Span:  # noqa: ARG001
-    load, cores = host.record.load, host.record.cores
-    if not host.is_up or not cores:
+def _load(row: HostRow) -> Span:
+    load, cores = row.host.record.load, row.host.record.cores
+    if not row.host.is_up or not cores:
         return Span("")
     return Span(format_load(load, cores), "warning" if load > cores else "")
 
 
-def _memory(host: HostView, view: TeamView) -> Span:
+def _memory(row: HostRow) -> Span:
     """Return what the agents use of the memory of the machine."""
+    host = row.host
     if not host.is_up or not host.record.memory:
         return Span("")
-    agents = (view.agent(name) for name in host.agents)
+    agents = (row.view.agent(name) for name in host.agents)
     used = sum(agent.usage.memory for agent in agents if agent is not None and agent.usage is not None)
     return Span(f"{format_size(used)}/{format_size(host.record.memory)}")
 
 
-def _seen(host: HostView, view: TeamView) -> Span:
-    ago = max(0, view.now - host.seen)
+def _seen(row: HostRow) -> Span:
+    ago = max(0, row.view.now - row.host.seen)
     calm = "warning" if ago > _SILENT else "dim"
-    return Span(format_age(ago), calm if host.is_up else _LOOKS[host.state].tone)
+    return Span(format_age(ago), calm if row.host.is_up else _LOOKS[row.host.state].tone)
 
 
-def _labels(host: HostView, view: TeamView) -> Span:  # noqa: ARG001
-    return Span(" ".join(host.record.labels))
+def _slots(row: HostRow) -> Span:
+    host = row.host
+    return Span(f"{host.used}/{host.record.slots}", "warning" if host.is_up and host.used >= host.record.slots else "")
 
 
-COLUMNS: tuple[Column, ...] = (
-    Column("HOST", _NAME, lambda host, _: Span(host.name, "bold" if host.lost else "")),
-    Column("STATE", 8, _state),
+COLUMNS: tuple[Column[HostRow], ...] = (
+    Column("HOST", _NAME, lambda row: Span(row.host.name, "bold" if row.host.lost else ""), is_name=True),
+    Column("STATE", 8, lambda row: Span(row.host.state, _LOOKS[row.host.state].tone)),
     Column("SLOTS", 7, _slots, "right"),
     Column("LOAD", 4, _load, "right", rank=2),
     Column("MEMORY", 9, _memory, "right", rank=3),
     Column("SEEN", 4, _seen, "right", rank=1),
-    Column("LABELS", 12, _labels, rank=4),
+    Column("LABELS", 12, lambda row: Span(" ".join(row.host.record.labels)), rank=4),
 )
 """The columns from left to right; LOAD is for each core. What the host runs takes the rest of the line."""
 
 _ROOM_OF_AGENTS = 16
 
 
-def lay_out(width: int) -> list[Column]:
-    """Return the columns that fit into `width` cells and leave some to the agents."""
-    chosen = list(COLUMNS)
-    while sum(column.width + 1 for column in chosen) + _ROOM_OF_AGENTS > width and any(each.rank for each in chosen):
-        chosen.remove(max(chosen, key=lambda column: column.rank))
-    return chosen
-
-
-def head_line(columns: Sequence[Column]) -> Line:
-    """Return the titles."""
-    cells = [pad(column.title, column.width, column.align) for column in columns]
-    return (Span("  " + " ".join([*cells, "AGENTS"]), "dim"),)
-
-
-def host_line(host: HostView, view: TeamView, columns: Sequence[Column]) -> Line:
+def host_line(host: HostView, view: TeamView, columns: Sequence[Column[HostRow]]) -> Line:
     """Return the row of one host."""
     look = _LOOKS[host.state]
-    spans = [Span(f"{look.glyph} ", look.tone)]
-    for column in columns:
-        text, tone, _ = column.cell(host, view)
-        shown = pad_name(text, column.width) if column.title == "HOST" else pad(text, column.width, column.align)
-        spans.append(Span(shown + " ", tone))
-    spans += [Span(f"clock {host.clock} · ", "warning")] if host.clock else []
-    spans += [Span(f"{len(host.lost)} lost · ", "error")] if host.lost else []
-    return (*spans, say(", ".join(host.agents or host.lost), "" if host.agents else "dim"))
+    return (
+        Span(f"{look.glyph} ", look.tone),
+        *table.cells(columns, HostRow(host, view)),
+        *([Span(f"clock {host.clock} · ", "warning")] if host.clock else []),
+        *([Span(f"{len(host.lost)} lost · ", "error")] if host.lost else []),
+        say(", ".join(host.agents or host.lost), "" if host.agents else "dim"),
+    )
 
 
 class HostsPage(BaseScreen):
@@ -166,27 +145,26 @@ class HostsPage(BaseScreen):
         if not rows.row_width:
             # Before the first layout there is no width; the page is shown again after it.
             return
-        columns = lay_out(rows.row_width)
-        found = [Row(host.name, host_line(host, view, columns)) for host in view.hosts if self._matches(host)]
-        nothing = [nothing_row(part) for part in self.search.nothing(self._nothing).split("; ")]
-        rows.show(found or nothing, head_line(columns) if found else None)
+        columns = table.fit(COLUMNS, rows.row_width - _ROOM_OF_AGENTS)
+        found = []
+        for host in view.hosts:
+            parts = (host.name, host.state, host.record.machine, *host.record.labels, *host.agents, *host.lost)
+            if matches(" ".join(parts), self.search.words):
+                found.append(Row(host.name, host_line(host, view, columns)))
+        try:
+            nothing = no_hosts(self.context.team.directory)
+        except StorageError as error:
+            nothing = str(error)
+        rows.show(
+            found or [nothing_row(part) for part in self.search.nothing(nothing).split("; ")],
+            table.head(columns, rest="AGENTS") if found else None,
+        )
         title(
             rows,
             f"Hosts · {len(found)}{self.search.narrowed_to}",
             describe_hosts(view.hosts, away_for(snapshot)),
         )
         self._paint_host(snapshot)
-
-    def _matches(self, host: HostView) -> bool:
-        parts = (host.name, host.state, host.record.machine, *host.record.labels, *host.agents, *host.lost)
-        return matches(" ".join(parts), self.search.words)
-
-    @property
-    def _nothing(self) -> str:
-        try:
-            return no_hosts(self.context.team.directory)
-        except StorageError as error:
-            return str(error)
 
     def _paint_host(self, snapshot: Snapshot) -> None:
         pane, host = self.query_one("#host", LineView), self._selected
@@ -196,6 +174,14 @@ class HostsPage(BaseScreen):
 
     def _host_lines(self, host: HostView, snapshot: Snapshot, width: int) -> list[Line]:
         now, record, view = self.context.now, host.record, snapshot.view
+        if not host.is_up:
+            ago = format_age(max(0, now - host.seen))
+            state = f"{host.state}, last seen at {format_clock(host.seen)}, {ago} ago"
+        else:
+            # While the database is away, only how it was is known.
+            away = away_for(snapshot)
+            is_so = f"was {host.state} {away} ago" if away else f"{host.state} since {format_clock(host.since)}"
+            state = f"{is_so}, {host.used} of {host.record.slots} slots in use"
         resume = self.context.key("agent.resume")
         machine = ", ".join(
             part
@@ -209,7 +195,7 @@ class HostsPage(BaseScreen):
             if part
         )
         facts = [
-            ("state", _describe(host, now, away_for(snapshot))),
+            ("state", state),
             ("what helps", f"{resume} resumes {', '.join(host.lost)} where a host has room" if host.lost else ""),
             ("would wait", would_wait(host.lost, view)),
             ("machine", machine),
@@ -240,14 +226,6 @@ class HostsPage(BaseScreen):
         # Later, because the Board may be below this page, which ends only after this message.
         navigator = self.context.navigator
         navigator.call_later(navigator.open_view, "board", find=f"h:{event.key}")
-
-
-def _describe(host: HostView, now: float, away: str) -> str:
-    """Return in words how a host is, and since when; or how it was when the database was there, `away` ago."""
-    if host.is_up:
-        is_so = f"was {host.state} {away} ago" if away else f"{host.state} since {format_clock(host.since)}"
-        return f"{is_so}, {host.used} of {host.record.slots} slots in use"
-    return f"{host.state}, last seen at {format_clock(host.seen)}, {format_age(max(0, now - host.seen))} ago"
 
 
 def _agent_line(agent: AgentView, now: float, width: int) -> Line:

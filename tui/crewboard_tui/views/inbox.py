@@ -1,6 +1,6 @@
 """`2` Inbox: every mailbox, and what lies in the selected one. Looking never moves a worker's cursor."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from time import monotonic
 
@@ -19,7 +19,7 @@ from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Action, Layer, Selection, marks_layer, select
 from crewboard_tui.actions.search import MAIL_GROUPS, Search, mail_in_group
 from crewboard_tui.queries import Mailbox, MailTo, Query, Snapshot
-from crewboard_tui.render.lines import Span, clip_middle, spread, width_of
+from crewboard_tui.render.lines import Span, clip_middle, matches, spread, width_of
 from crewboard_tui.render.looks import look_of
 from crewboard_tui.views.base import AppContext, BaseScreen
 from crewboard_tui.views.message_list import (
@@ -58,10 +58,18 @@ class InboxScreen(BaseScreen):
         """True if something else on the dashboard named the mailbox to open."""
         self.search = Search(context, self.narrow, "words of a message, its author or its type", MAIL_GROUPS)
         self._messaging = Messaging(context)
-        self.back_layers = (self.panes.layer, self.search.layer, Layer(self._is_in_mail, self._leave_mail))
-        self.back_layers = (marks_layer(lambda: self.query_one("#mail", MessageList)), *self.back_layers)
+        self.back_layers = (
+            marks_layer(lambda: self.query_one("#mail", MessageList)),
+            self.panes.layer,
+            self.search.layer,
+            Layer(lambda: self.focused is not None and self.focused.id in ("mail", "letter"), self._leave_mail),
+        )
         own = (
-            Action("inbox.reply", self._reply, self._why_no_reply),
+            Action(
+                "inbox.reply",
+                self._reply,
+                lambda _: None if self._writes_to() else "its author is no agent of the team",
+            ),
             Action("inbox.broadcast", self._messaging.broadcast, self._messaging.why_no_broadcast),
             Action("inbox.unread", self._toggle_unread),
         )
@@ -93,16 +101,6 @@ class InboxScreen(BaseScreen):
         self._is_sent = True
         self.query_one("#boxes", LineList).want(key)
 
-    def _go_to_new(self) -> None:
-        """Select the operator's mailbox that has something new, if the selected one is another with nothing new."""
-        boxes, view = self.query_one("#boxes", LineList), self.context.snapshot.view
-        new = [
-            name for name in mailboxes(view.names) if is_operator_mailbox(name, view.names) and view.unread.get(name)
-        ]
-        selected = boxes.selected or OPERATOR
-        if new and selected not in new and is_operator_mailbox(selected, view.names):
-            boxes.want(new[0])
-
     def selection(self) -> Selection:
         name = self._box_name()
         view = self.context.snapshot.view
@@ -122,30 +120,24 @@ class InboxScreen(BaseScreen):
         unread = view.unread.get(name, 0)
         return MailboxInfo(name, operators=mine, unread=unread, now=self.context.now, answered=view.answered)
 
-    def _mailbox(self, snapshot: Snapshot) -> Mailbox:
-        """Return the open mailbox. While more of it is loaded, what was loaded before stays."""
-        name = self._box_name() or OPERATOR
-        found = snapshot.get(MailTo(name, self._most)) or (self._read[1] if self._read[0] == name else Mailbox())
-        self._read = name, found
-        return found
-
     def _shown(self, mailbox: Mailbox, box: MailboxInfo) -> list[MessageView]:
+        """Return the messages that pass the filter; the same list while nothing changes which."""
         made_of = (mailbox.letters, replace(box, now=0), self._unread_only, self.search.words, self.search.group)
         if made_of != self._shown_of[0]:
-            self._shown_of = made_of, self._narrow(mailbox.letters, box)
+            letters = unread_of(mailbox.letters, box) if self._unread_only else list(mailbox.letters)
+            if box.operators:
+                # That an agent is idle is its state, which the Board shows.
+                letters = [each for each in letters if not is_notice(each.message)]
+            shown = [each for each in letters if mail_in_group(each.message, self.search.group)]
+            if self.search.words:
+                texts = ((each, each.message) for each in shown)
+                shown = [
+                    each
+                    for each, said in texts
+                    if matches(f"{said.from_} {said.to} {said.type} {said.content}", self.search.words)
+                ]
+            self._shown_of = made_of, shown
         return self._shown_of[1]
-
-    def _narrow(self, found: Sequence[MessageView], box: MailboxInfo) -> list[MessageView]:
-        letters = unread_of(found, box) if self._unread_only else list(found)
-        if box.operators:
-            # That an agent is idle is its state, which the Board shows.
-            letters = [each for each in letters if not is_notice(each.message)]
-        words = self.search.words.lower().split()
-        return [
-            each
-            for each in letters
-            if all(word in _haystack(each) for word in words) and mail_in_group(each.message, self.search.group)
-        ]
 
     def _paint_mail(self, snapshot: Snapshot) -> None:
         pane = self.query_one("#mail", MessageList)
@@ -153,13 +145,27 @@ class InboxScreen(BaseScreen):
         if self.query_one("#letter") in (self.focused, self.panes.zoomed):
             # A message that is being read stays.
             pane.follow = False
-        mailbox = self._mailbox(snapshot)
+        # While more of the mailbox is loaded, what was loaded before stays.
+        before = self._read[1] if self._read[0] == box.name else Mailbox()
+        mailbox = snapshot.get(MailTo(box.name, self._most)) or before
+        self._read = box.name, mailbox
         words = f"older messages are not loaded · {self.context.key('list.top')} loads more"
         older = words if mailbox.has_older else ""
         pane.read(self._shown(mailbox, box), box, self._nothing(box), snapshot.view.asked, older)
-        title(pane, f"{_whose(box, pane.size.width - 5, snapshot.view.lead)}{pane.state}", self._below(pane))
+        # What the list leaves out of the mailbox, and the keys that show it.
+        unread = f" · unread only · {self.context.key('inbox.unread')} shows the rest" if self._unread_only else ""
+        narrowed = f"{unread}{self.search.narrowed_to}".removeprefix(" · ")
+        follow = follow_words(pane, self.context.key("list.bottom")) if pane.has_focus or pane.follow else ""
+        whose = _whose(box, pane.size.width - 5, snapshot.view.lead)
+        title(pane, f"{whose}{pane.state}", " · ".join(filter(None, (narrowed, follow))))
         self._note_seen()
-        self._paint_letter()
+        below, thread, letter = self.query_one("#letter", LineView), pane.thread, pane.letter
+        title(below, "Thread" if thread else "Message")
+        if thread is not None:
+            below.show(story_lines(thread, self.context.now, below.line_width))
+        else:
+            body = message_body(letter, self.context.now, below.line_width, pane.void_of(letter)) if letter else []
+            below.show(body)
 
     def _note_seen(self) -> None:
         """Note how far the operator's own mail was in sight; what a filter leaves out was not."""
@@ -176,16 +182,6 @@ class InboxScreen(BaseScreen):
         # What is damaged behind the last message can never be in sight.
         self._seen[name] = seen if seen < last else mailbox.end
 
-    def _below(self, pane: MessageList) -> str:
-        follow = follow_words(pane, self.context.key("list.bottom")) if pane.has_focus or pane.follow else ""
-        return " · ".join(filter(None, (self._narrowed, follow)))
-
-    @property
-    def _narrowed(self) -> str:
-        """Return what the list leaves out of a mailbox, and the keys that show it."""
-        unread = f" · unread only · {self.context.key('inbox.unread')} shows the rest" if self._unread_only else ""
-        return f"{unread}{self.search.narrowed_to}".removeprefix(" · ")
-
     def _nothing(self, box: MailboxInfo) -> str:
         """Return the line of a mailbox without mail."""
         if self.search.is_narrowed:
@@ -195,16 +191,6 @@ class InboxScreen(BaseScreen):
         if box.operators:
             return "no mail; messages to you appear here"
         return "no mail" + ("" if self.context.read_only else f"; {self.context.key('inbox.reply')} writes some")
-
-    def _paint_letter(self) -> None:
-        pane = self.query_one("#letter", LineView)
-        mail = self.query_one("#mail", MessageList)
-        thread, letter = mail.thread, mail.letter
-        title(pane, "Thread" if thread else "Message")
-        if thread is not None:
-            pane.show(story_lines(thread, self.context.now, pane.line_width))
-        else:
-            pane.show(message_body(letter, self.context.now, pane.line_width, mail.void_of(letter)) if letter else [])
 
     # ------------------------------------------------------------------------------------------------- events
 
@@ -222,20 +208,17 @@ class InboxScreen(BaseScreen):
         self._most = readmodel_mail.MOST
         self._read, self._shown_of = ("", Mailbox()), (None, [])
 
-    def _load_older(self, pane: MessageList) -> None:
-        """Load twice as many messages; the cursor stays where they begin."""
-        mailbox = self.context.snapshot.get(MailTo(self._box_name() or OPERATOR, self._most))
-        pane.select(next((key for key in pane.keys if key != OLDER), None))
-        # Else those before are not there yet.
-        if mailbox is not None and mailbox.has_older:
-            self._most *= 2
-            self.context.look_at(self.queries())
-
     @on(LineList.Moved, "#mail")
     def _other_letter(self) -> None:
         mail = self.query_one("#mail", MessageList)
         if mail.selected == OLDER:
-            self._load_older(mail)
+            # Twice as many messages are loaded; the cursor stays where they begin.
+            mailbox = self.context.snapshot.get(MailTo(self._box_name() or OPERATOR, self._most))
+            mail.select(next((key for key in mail.keys if key != OLDER), None))
+            # Else those before are not there yet.
+            if mailbox is not None and mailbox.has_older:
+                self._most *= 2
+                self.context.look_at(self.queries())
         self.query_one("#letter", LineView).restart()
         self._paint_mail(self.context.snapshot)
 
@@ -248,10 +231,18 @@ class InboxScreen(BaseScreen):
         self.panes.read_in(self.query_one("#letter"))
 
     def on_screen_resume(self) -> None:
-        if not self._seen:  # it was left, and not only covered
-            self._came_at = monotonic()
-            if not self._is_sent:
-                self._go_to_new()
+        if self._seen:  # it was not left, but only covered
+            return
+        self._came_at = monotonic()
+        if self._is_sent:
+            return
+        # The operator's mailbox that has something new, if the selected one is another of theirs with nothing new.
+        boxes, view = self.query_one("#boxes", LineList), self.context.snapshot.view
+        own = [name for name in mailboxes(view.names) if is_operator_mailbox(name, view.names)]
+        new = [name for name in own if view.unread.get(name)]
+        selected = boxes.selected or OPERATOR
+        if new and selected not in new and selected in own:
+            boxes.want(new[0])
 
     def on_screen_suspend(self, event: events.ScreenSuspend) -> None:  # noqa: ARG002
         # A palette or a help page on top still shows the mail behind it.
@@ -299,16 +290,10 @@ class InboxScreen(BaseScreen):
         authors = (letter.message.from_ for letter in mail.marked_letters or ([mail.letter] if mail.letter else []))
         return [name for name in dict.fromkeys(authors) if self.context.snapshot.view.agent(name)]
 
-    def _why_no_reply(self, _: Selection) -> str | None:
-        return None if self._writes_to() else "its author is no agent of the team"
-
     def _reply(self, _: Selection) -> None:
         mail = self.query_one("#mail", MessageList)
         if names := self._writes_to():
             self._messaging.write_to(names, lambda _: mail.unmark(mail.shown_marks))
-
-    def _is_in_mail(self) -> bool:
-        return self.focused is not None and self.focused.id in ("mail", "letter")
 
     def _leave_mail(self) -> None:
         """Give the focus back: from a message to its mailbox, from there to the mailboxes."""
@@ -347,8 +332,3 @@ def _box_row(name: str, view: TeamView, width: int) -> Row:
     left = (shape, Span(clip_middle(name, width - width_of((shape,)) - len(words) - 1), "bold" if mine else ""))
     right = Span(words, "warning" if mine or (agent and not agent.alive) else "")
     return Row(name, spread(left, (right,), width))
-
-
-def _haystack(letter: MessageView) -> str:
-    message = letter.message
-    return f"{message.from_} {message.to} {message.type} {message.content}".lower()

@@ -15,7 +15,7 @@ from crewboard.readmodel.mail import MessageView, display_name, headline, is_not
 from crewboard.readmodel.needs import summarise
 from crewboard_tui.render.formats import format_clock, format_moment, format_span, is_same_day
 from crewboard_tui.render.lines import Line, Span, clip, one_line, pad_name, say, spread, wrap
-from crewboard_tui.views.rows import mark_span
+from crewboard_tui.render.table import mark_span
 from crewboard_tui.widgets.line_list import LazyRows, LineList, Row
 
 _ABSOLUTE_FROM = 72
@@ -60,7 +60,11 @@ def find_threads(
     """
     chains = {request.id: chain for chain in _chains(asked) for request in chain}
     gathered: dict[str, list[MessageView]] = {}
-    chain_of = {each.message.id: chains.get(_request_of(each)) for each in letters if each.message.id not in apart}
+    chain_of = {
+        each.message.id: chains.get(str(each.message.metadata.get("request_id", "")))
+        for each in letters
+        if each.message.id not in apart
+    }
     for letter in letters:
         chain = chain_of.get(letter.message.id)
         if chain is not None and len(_steps(chain)) > 1:
@@ -74,10 +78,6 @@ def find_threads(
         elif inside[-1] is letter:
             found.append(Thread(chain, tuple(inside)))
     return found
-
-
-def _request_of(letter: MessageView) -> str:
-    return str(letter.message.metadata.get("request_id", ""))
 
 
 def _chains(asked: Sequence[Request]) -> list[tuple[Request, ...]]:
@@ -123,16 +123,12 @@ def story_lines(thread: Thread, now: float, width: int) -> list[Line]:
         lines += _said(asked_at, display_name(request.from_), summarise(request), width)
         replaced = request.status == "cancelled" and request is not thread.requests[-1]
         if not replaced and request.decided_at is not None and request.decided_by is not None:
-            words, decided_at = _decision(request), format_moment(request.decided_at, now)
+            question = question_in(request.feedback) if request.status == "rejected" else None
+            words = f"{request.status}{': ' + request.feedback if request.feedback else ''}"
+            words = words if question is None else f"asked back: {question}"
+            decided_at = format_moment(request.decided_at, now)
             lines += _said(decided_at, display_name(request.decided_by), words, width)
     return lines
-
-
-def _decision(request: Request) -> str:
-    asked = question_in(request.feedback) if request.status == "rejected" else None
-    if asked is not None:
-        return f"asked back: {asked}"
-    return f"{request.status}{': ' + request.feedback if request.feedback else ''}"
 
 
 def _said(moment: str, who: str, words: str, width: int) -> list[Line]:
@@ -268,17 +264,14 @@ def clock_width(width: int) -> int:
 
 def times_line(letter: MessageView, width: int) -> Line:
     """Return when a message was picked up and entered a turn; relative times if space is short."""
-    return tuple(
-        _time(at, letter.message.ts, clock_width(width)) for at in (letter.picked_up_at, letter.entered_turn_at)
-    )
-
-
-def _time(at: float | None, sent: float, width: int) -> Span:
-    if at is None:
-        return Span(f" {'—':>{width}}", "warning")
-    # 8 cells fit a time of day.
-    text = format_clock(at) if width == 8 else f"+{format_span(at - sent)}"  # noqa: PLR2004
-    return Span(f" {text:>{width}}", "dim")
+    spans, clock = [], clock_width(width)
+    for at in (letter.picked_up_at, letter.entered_turn_at):
+        text, tone = "—", "warning"
+        if at is not None:
+            text = format_clock(at) if width >= _ABSOLUTE_FROM else f"+{format_span(at - letter.message.ts)}"
+            tone = "dim"
+        spans.append(Span(f" {text:>{clock}}", tone))
+    return tuple(spans)
 
 
 def message_body(letter: MessageView, now: float, width: int, void: str | None = None) -> list[Line]:
@@ -355,8 +348,13 @@ class MessageList(LineList):
         if read_of != self._read_of or self._rows is not self._own_rows or self.is_sorted:
             self._read_of = read_of
             self._go_through(letters, box, nothing, asked, older)
-        if opens:
-            self._open_at_fresh()
+        if opens and self._entries:
+            # At the first unread message, with the one before it visible, else at the end.
+            last = len(self.rows) - 1
+            at = self._row_is_fresh.index(True) if self._box.operators and any(self._row_is_fresh) else last
+            self.select(self.rows[at].key)
+            if at < last:
+                self.scroll_to(y=at - 1, animate=False, force=True)
 
     def _go_through(
         self, letters: Sequence[MessageView], box: MailboxInfo, nothing: str, asked: Sequence[Request], older: str
@@ -375,24 +373,11 @@ class MessageList(LineList):
         self._fresh = frozenset(each.message.id for each in unread_of(letters, box))
         self._is_fresh_above = bool(older) and box.unread > len(self._fresh)
         self._threads = {entry.key: entry for entry in self._entries if isinstance(entry, Thread)}
-        self._stay_in_thread()
-        self._show_entries()
-
-    def _stay_in_thread(self) -> None:
-        """Select the thread that the selected message has become a part of."""
         for key, thread in self._threads.items():
+            # The selected message may have become a part of a thread.
             if key not in self._unfolded and self._selected in {letter.message.id for letter in thread.letters}:
                 self._selected = key
-
-    def _open_at_fresh(self) -> None:
-        """Start at the first unread message, with the one before it visible, else at the end."""
-        if not self._entries:
-            return
-        last = len(self.rows) - 1
-        at = self._row_is_fresh.index(True) if self._box.operators and any(self._row_is_fresh) else last
-        self.select(self.rows[at].key)
-        if at < last:
-            self.scroll_to(y=at - 1, animate=False, force=True)
+        self._show_entries()
 
     def shown_to(self, known: int) -> int:
         """Return the byte offset after the last visible message, if no unread message lies between it and `known`."""

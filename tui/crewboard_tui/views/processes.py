@@ -15,23 +15,29 @@ from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Selection, marks_layer, select_in
 from crewboard_tui.actions.search import AGENT_GROUPS, FINDS_AGENTS, Search, in_group, matches_agent
 from crewboard_tui.queries import CrashOf, ProcessOf, Query, Snapshot
+from crewboard_tui.render import table
 from crewboard_tui.render.formats import format_size
-from crewboard_tui.render.lines import Line, Span, clip_middle, pad, say
+from crewboard_tui.render.lines import Span, say
 from crewboard_tui.render.looks import look_of
+from crewboard_tui.render.table import Column, mark_span
 from crewboard_tui.views.agent_tabs import process_lines
 from crewboard_tui.views.base import AppContext, BaseScreen, first_hire, nothing_row
 from crewboard_tui.widgets.bars import away_for, title
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
 
-_HEAD = (("", 2), ("AGENT", 15), ("PID", 8), ("RUN", 4), ("CPU", 5), ("MEM", 6), ("CHILDREN", 9), ("SANDBOX", 11))
-"""The columns with their widths."""
+COLUMNS: tuple[Column[AgentView], ...] = (
+    Column("AGENT", 14, lambda agent: Span(agent.name), is_name=True),
+    Column("HOST", 9, lambda agent: Span(agent.host), is_name=True),
+    Column("PID", 7, lambda agent: Span(str(agent.pid) if agent.alive and agent.pid else ""), "right"),
+    Column("RUN", 3, lambda agent: Span(str(agent.run or "")), "right"),
+    Column("CPU", 4, lambda agent: Span(f"{agent.usage.cpu_percent:.0f}%" if agent.usage else ""), "right"),
+    Column("MEM", 5, lambda agent: Span(format_size(agent.usage.memory) if agent.usage else ""), "right"),
+    Column("CHILDREN", 8, lambda agent: Span(str(agent.usage.children or "") if agent.usage else ""), "right"),
+    Column("SANDBOX", 10, lambda agent: Span(agent.sandbox if agent.alive and agent.sandbox else "")),
+)
+"""The columns from left to right. How a worker is, or how it ended, takes the rest of the line."""
 
-_NUMBERS = frozenset({"PID", "RUN", "CPU", "MEM", "CHILDREN"})
-"""The columns that stand at the right of their cells."""
-
-
-_HOST = 10
 _WITH_ALL = 100
 """Terminal width from which the host does not take the place of another column."""
 
@@ -88,13 +94,24 @@ class ProcessesScreen(BaseScreen):
             for agent in snapshot.view.agents
             if matches_agent(agent, self.search.words) and in_group(agent, snapshot.view, self.search.group)
         ]
-        columns = _columns(self.size.width, with_host=bool(snapshot.view.told_apart))
-        head = "".join(_cell(name, name, width) for name, width in columns) + "HOW"
+        # On a narrow terminal the host takes the place of the sandbox, which the page of the worker shows too.
+        left_out = "HOST" if not snapshot.view.told_apart else "SANDBOX" if self.size.width < _WITH_ALL else ""
+        columns = [column for column in COLUMNS if column.title != left_out]
         shown = rows.in_order(shown, lambda agent: agent.name, SORTS[rows.order.by])
-        found = [Row(agent.name, process_line(agent, columns, marked=agent.name in rows.marked)) for agent in shown]
+        found = []
+        for agent in shown:
+            look = look_of(agent)
+            how = describe_exit(agent.exit) if agent.exit and not agent.alive else agent.state
+            line = (
+                Span(look.glyph, look.tone),
+                mark_span(marked=agent.name in rows.marked),
+                *table.cells(columns, agent, "warning" if agent.unsafe else ""),
+                say(how, look.tone),
+            )
+            found.append(Row(agent.name, line))
         rows.show(
             found or [nothing_row(self.search.nothing(first_hire(self.context)))],
-            (Span(head, "dim"),) if shown else None,
+            table.head(columns, rest="HOW") if shown else None,
         )
         living = sum(agent.alive for agent in snapshot.view.agents)
         shared = snapshot.view.supervisor.shared_bytes
@@ -121,38 +138,3 @@ class ProcessesScreen(BaseScreen):
     @on(LineList.Opened, "#processes")
     def _open(self, event: LineList.Opened) -> None:
         self.context.navigator.open_agent(event.key)
-
-
-def _columns(width: int, *, with_host: bool) -> tuple[tuple[str, int], ...]:
-    """Return the columns with their widths, if wanted with the host of each worker.
-
-    On a narrow terminal it takes the place of the last column, which the page of the worker shows too.
-    """
-    if not with_host:
-        return _HEAD
-    return (*_HEAD[:2], ("HOST", _HOST), *_HEAD[2 : len(_HEAD) - (width < _WITH_ALL)])
-
-
-def _cell(name: str, text: str, width: int) -> str:
-    """Return the cell of a column, with a blank behind it."""
-    return pad(text, width - 1, "right" if name in _NUMBERS else "left") + " "
-
-
-def process_line(agent: AgentView, columns: tuple[tuple[str, int], ...] = _HEAD, *, marked: bool = False) -> Line:
-    """Return the row of one worker: its host, pid, run, CPU, memory, children, sandbox, state."""
-    look = look_of(agent)
-    usage = agent.usage
-    cells = {
-        "AGENT": clip_middle(agent.name, 14),
-        "HOST": clip_middle(agent.host, _HOST - 1),
-        "PID": str(agent.pid) if agent.alive and agent.pid else "",
-        "RUN": str(agent.run or ""),
-        "CPU": f"{usage.cpu_percent:.0f}%" if usage else "",
-        "MEM": format_size(usage.memory) if usage else "",
-        "CHILDREN": str(usage.children or "") if usage else "",
-        "SANDBOX": agent.sandbox if agent.alive and agent.sandbox else "",
-    }
-    text = "".join(_cell(name, cells[name], width) for name, width in columns if name)
-    how = describe_exit(agent.exit) if agent.exit and not agent.alive else agent.state
-    shape = (Span(look.glyph, look.tone), Span("✓" if marked else " ", "marked"))
-    return (*shape, Span(text, "warning" if agent.unsafe else ""), say(how, look.tone))

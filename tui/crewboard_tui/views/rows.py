@@ -1,11 +1,10 @@
-"""Agents, needs and tasks as rows of a list, and the details of one: the same in every view."""
+"""Needs and tasks as rows of a list, and the details of one: the same in every view."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from crewboard import AgentView, Need, Request, Task, TeamView
@@ -14,7 +13,6 @@ from crewboard.executed_files import diff_as_run
 from crewboard.readmodel.needs import (
     format_minute,
     outage_end,
-    summarise,
     tasks_blocked_by,
     waiting_behind,
     ways_to_begin,
@@ -22,7 +20,6 @@ from crewboard.readmodel.needs import (
 from crewboard.readmodel.reader import blocked
 from crewboard.readmodel.states import why_no_host
 from crewboard.readmodel.team import describe_hosts
-from crewboard.records.base import counted
 from crewboard.records.processes import describe_exit
 from crewboard.store import tasks as store_tasks
 from crewboard.store.tasks import CLOSED, terminal_state
@@ -30,18 +27,12 @@ from crewboard.untrusted import as_run
 from crewboard_tui.queries import CrashOf, MailTo, Snapshot, WorkOf
 from crewboard_tui.render.diff import diff_lines
 from crewboard_tui.render.formats import (
-    BARS,
-    bar,
     format_age,
     format_clock,
-    format_count,
     format_long_age,
-    format_money,
     format_size,
-    format_span,
 )
 from crewboard_tui.render.lines import (
-    Align,
     Line,
     Span,
     clip,
@@ -56,356 +47,14 @@ from crewboard_tui.render.lines import (
     spread,
     wrap,
 )
-from crewboard_tui.render.looks import NEED_LOOKS, TASK_LOOKS, URGENT, Look, describe_checked, look_of, task_look
+from crewboard_tui.render.looks import NEED_LOOKS, TASK_LOOKS, Look, describe_checked, look_of, task_look
+from crewboard_tui.render.table import mark_span
+from crewboard_tui.views.base import WIDE
 from crewboard_tui.widgets.bars import away_for
 from crewboard_tui.widgets.line_list import LazyRows, Row
 
 if TYPE_CHECKING:
-    from crewboard.readmodel.activity import Cell, CellKind
     from crewboard.readmodel.crash_report import CrashReport
-
-NARROW, MEDIUM, WIDE, HUGE = 0, 60, 100, 160
-"""Terminal widths at which size classes begin (docs/reference/dashboard.md#sizes)."""
-
-SHORT, TALL, HIGH = 14, 22, 50
-"""Terminal heights: titles from SHORT on, two footer lines from TALL on, the team's cost from HIGH on."""
-
-_LONGEST_NAME = 14
-
-
-_LONGEST_HOST = 12
-_SHORT_HOST = 8
-"""Cells for the name of a host, and those on a terminal below the class WIDE."""
-
-LANE = "LANE"
-"""The column of the lanes. Its head says how many minutes they show."""
-
-_LANE_CELLS = {NARROW: 8, 110: 12, HUGE: 16}
-"""Cells of a lane from a terminal width on: 4, 6 or 8 minutes."""
-
-_LANE_LOOKS: dict[CellKind, tuple[str, str, str]] = {
-    "works": ("▁", "_", "trace"),
-    "asks": ("─", "?", "warning"),
-    "waits": ("┄", "~", "info"),
-    "rests": ("·", " ", "trace"),
-    "died": ("✖", "X", "error"),
-    "none": (" ", " ", ""),
-}
-"""Glyph, ASCII glyph and tone of each cell of a lane that is no bar. In ASCII a lane has more to tell than a rule."""
-
-_ASCII_BARS = "_.-:=+*#"
-
-_SOME_ROOM = 16
-_ROOM_OF_DOING = 26
-"""Cells for what an agent does, before longer names get the rest."""
-_SPARE = ("TYPE", LANE, "CHANGES", "STATE", "COST", "CTX", "AGE", "MODEL", "MEM", "HOST")
-"""Columns that are omitted when space is short, the first one first; peek and page show them too."""
-_SPARE_BUT_STATE = tuple(title for title in _SPARE if title != "STATE")
-"""The same without STATE, for layouts that were not widened by the user."""
-
-
-def mark_span(*, marked: bool) -> Span:
-    """Return the cell that shows whether a row is marked."""
-    return Span("✓" if marked else " ", "marked")
-
-
-class Column(Struct, frozen=True):
-    """One column. `width` 0 takes the remaining space; `since` is the first size class that shows it."""
-
-    title: str
-    width: int
-    cell: Callable[[AgentView, float], Span]
-    align: Align = "left"
-    since: int = MEDIUM
-    has: Callable[[AgentView], bool] = lambda _: True
-
-
-def doing(agent: AgentView, now: float) -> str:
-    """Return what an agent does, or why it does nothing, on one line."""
-    if agent.shown == "ask":
-        return one_line(summarise(agent.asks[0]))
-    if agent.state == "retrying" and agent.retry_at is not None:
-        error = f": {agent.last_error}" if agent.last_error else ""
-        return one_line(f"again in {format_span(agent.retry_at - now)}{error}")
-    if agent.shown == "idle":
-        # The STATE column already says that it is idle.
-        return one_line(agent.last_error or agent.setup_error or _unread_words(agent))
-    if agent.shown in ("stuck", "loop", "start", "unknown"):
-        return one_line(agent.reason)
-    if agent.state == "waiting" and agent.waiting_for:
-        return one_line(f"waits for {agent.doing or agent.waiting_for}")
-    not_set_up = "checkout not set up · " if agent.alive and agent.setup_error else ""
-    return one_line(not_set_up + (agent.doing or agent.reason or agent.state))
-
-
-def _unread_words(agent: AgentView) -> str:
-    """Return the number of messages unread by the agent, and of its results unread by the user, in words."""
-    count = agent.unread_results
-    results = f"{counted(count, 'result')} to read" if count else ""
-    return " · ".join(part for part in (f"{agent.unread} unread" if agent.unread else "", results) if part)
-
-
-def _glyph(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    look = look_of(agent)
-    return Span(look.glyph, look.tone)
-
-
-def _word(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    look = look_of(agent)
-    return Span(look.word, look.tone)
-
-
-def _collides(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    look = NEED_LOOKS["collision"]
-    return Span(look.glyph if agent.collides_with else "", look.tone)
-
-
-def _changes(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    if agent.unmerged is None:
-        return Span("")
-    return Span(f"+{format_count(agent.unmerged.added)} −{format_count(agent.unmerged.removed)}", "info")
-
-
-def _name(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    shown = one_line(f"{agent.name} {agent.title}".rstrip())
-    return Span(shown, "bold" if agent.unread_results or agent.shown in URGENT else "")
-
-
-def _why(agent: AgentView, now: float) -> Span:
-    reason = one_line(agent.reason)
-    return Span("" if agent.shown == "idle" or reason == doing(agent, now) else reason, "dim")
-
-
-def _host(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    return Span(agent.host, "error" if agent.ended_with_host and not agent.acknowledged else "dim")
-
-
-def _pid(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    if agent.alive and agent.pid:
-        return Span(str(agent.pid))
-    if agent.exit and agent.exit.signal and agent.pid:
-        return Span(f"{agent.pid}†{agent.exit.signal}", "error")
-    return Span("")
-
-
-def _doing(agent: AgentView, now: float) -> Span:
-    return Span(doing(agent, now), {"dead": "error", "unknown": "italic"}.get(agent.shown, _calm(agent)))
-
-
-def _doing_with_word(agent: AgentView, now: float) -> Span:
-    text, word = doing(agent, now), look_of(agent).word
-    words = text if text.startswith(word) else f"{word}: {text}" if text else word
-    return Span(words, _doing(agent, now).tone)
-
-
-def _calm(agent: AgentView) -> str:
-    return "dim" if agent.shown in ("idle", "done", "pause") else ""
-
-
-def _cpu(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    return Span(f"{agent.usage.cpu_percent:.0f}%") if agent.usage else Span("")
-
-
-def _memory(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    return Span(format_size(agent.usage.memory)) if agent.usage else Span("")
-
-
-def _context(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    if not agent.context.limit:
-        return Span("")
-    percent = 100 * agent.context.used // agent.context.limit
-    return Span(f"{percent}%", "warning" if percent >= 80 else "")  # noqa: PLR2004  where summaries are near
-
-
-def _cost(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    return Span(format_money(agent.cost_usd)) if agent.cost_usd is not None else Span("")
-
-
-def _mail(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    return Span(str(agent.unread or ""), "" if agent.alive else "warning")
-
-
-def _task(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    return Span(f"#{agent.task}" if agent.task else "")
-
-
-def _plan(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    """Return how many calls go beyond the plan, else that terms of its approval hold."""
-    if agent.deviations:
-        return Span(f"+{agent.deviations.count}", "warning bold")
-    return Span("terms") if agent.terms else Span("")
-
-
-def has_steps(agent: AgentView) -> bool:
-    """Return True if an agent listed steps of work that it has not ended."""
-    return agent.todo is not None and agent.shown not in ("idle", "done")
-
-
-def _steps(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    if agent.todo is None or not has_steps(agent):
-        return Span("")
-    return Span(f"{agent.todo.done}/{agent.todo.total}", "dim" if agent.todo.done == agent.todo.total else "")
-
-
-def lane_line(cells: Sequence[Cell], tone: str, *, ascii_only: bool = False) -> Line:
-    """Return the last minutes of an agent, oldest first; the newest cell of work has the `tone` of its state."""
-    spans: list[Span] = []
-    for at, cell in enumerate(cells):
-        if cell.kind == "work":
-            glyph, look = bar(cell.level, _ASCII_BARS if ascii_only else BARS), "trace"
-        else:
-            shown, in_ascii, look = _LANE_LOOKS[cell.kind]
-            glyph = in_ascii if ascii_only else shown
-        if at == len(cells) - 1 and cell.kind in ("work", "works"):
-            look = tone
-        if spans and spans[-1].tone == look:
-            glyph = spans.pop().text + glyph
-        spans.append(Span(glyph, look))
-    return tuple(spans)
-
-
-def _web(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    """Return how often an agent that may use the web did."""
-    if agent.spec is None or not agent.spec.flags.web:
-        return Span("")
-    return Span(str(agent.tokens.web_uses or "on"))
-
-
-COLUMNS: tuple[Column, ...] = (
-    Column("", 1, _glyph, since=NARROW),
-    Column("AGENT", _LONGEST_NAME, _name, since=NARROW),
-    Column(NEED_LOOKS["collision"].glyph, 1, _collides, since=NARROW, has=lambda agent: bool(agent.collides_with)),
-    Column("STATE", 7, _word),
-    Column("TYPE", 8, lambda agent, _: Span(one_line(agent.type), "dim")),
-    Column("HOST", _LONGEST_HOST, _host),
-    Column("PID", 7, _pid, since=WIDE),
-    Column("PLAN", 5, _plan, "right", has=lambda agent: agent.deviations is not None or agent.terms is not None),
-    Column("TODO", 5, _steps, "right", has=has_steps),
-    Column("WEB", 3, _web, "right", has=lambda agent: agent.spec is not None and agent.spec.flags.web),
-    Column("DOING", 0, _doing),
-    Column(LANE, _LANE_CELLS[NARROW], lambda *_: Span("")),
-    Column("WHY", 26, _why, since=HUGE, has=lambda agent: bool(agent.reason) and agent.reason != agent.doing),
-    Column("CHANGES", 11, _changes, "right", WIDE, lambda agent: agent.unmerged is not None),
-    Column("MODEL", 11, lambda agent, _: Span(one_line(agent.model).removeprefix("claude-"), "dim"), since=HUGE),
-    Column("AGE", 4, lambda agent, now: Span(format_age(now - agent.since) if agent.since else "", "dim"), "right"),
-    Column("CPU", 4, _cpu, "right", WIDE, lambda agent: agent.usage is not None),
-    Column("MEM", 5, _memory, "right", WIDE, lambda agent: agent.usage is not None),
-    Column("CTX", 4, _context, "right", has=lambda agent: agent.context.limit > 0),
-    Column("COST", 6, _cost, "right", has=lambda agent: agent.cost_usd is not None),
-    Column("✉", 3, _mail, "right", WIDE),
-    Column("TASK", 5, _task, "right", WIDE),
-)
-"""The roster's columns from left to right."""
-
-_DOING_WITH_WORD = Column("DOING", 0, _doing_with_word, since=NARROW)
-
-
-def size_class(width: int) -> int:
-    """Return the size class of a terminal of `width` columns."""
-    return max(start for start in (NARROW, MEDIUM, WIDE, HUGE) if width >= start)
-
-
-class Layout(Struct, frozen=True):
-    """Columns with their widths."""
-
-    columns: tuple[tuple[Column, int], ...]
-
-    def head(self, marker: str = "") -> Line:
-        """Return the titles; `marker` follows the title of the sort column."""
-        cells = [
-            pad(_head(column, width) + ("⌄" if column.title == marker else ""), width, column.align)
-            for column, width in self.columns
-        ]
-        return (Span(" ".join(cells), "dim"),)
-
-    @property
-    def lane_cells(self) -> int:
-        """Return how many cells a lane has; 0 if none is shown."""
-        return next((width for column, width in self.columns if column.title == LANE), 0)
-
-    def row(self, agent: AgentView, now: float, *, marked: bool, lane: Line = ()) -> Line:
-        """Return the row of one agent, with its last minutes as `lane`."""
-        (glyph, _), *rest = self.columns
-        spans: list[Span] = [glyph.cell(agent, now), mark_span(marked=marked)]
-        for column, width in rest:
-            if column.title == LANE and lane:
-                spans += [*lane, Span(" ")]
-                continue
-            text, tone, _ = column.cell(agent, now)
-            cell = pad_name(text, width) if column.title in ("AGENT", "HOST") else pad(text, width, column.align)
-            spans.append(Span(cell + " ", tone))
-        return tuple(spans)
-
-
-def _head(column: Column, width: int) -> str:
-    return f"{width // 2} min" if column.title == LANE else column.title
-
-
-def lay_out(
-    agents: list[AgentView], terminal: int, width: int, *, wide: bool = False, hosts: Sequence[str] = ()
-) -> Layout:
-    """Return the columns for a terminal of `terminal` columns and a list of `width` cells.
-
-    `wide` adds the columns of the next size class and omits others for them. With `hosts`, the host of each agent
-    is shown.
-    """
-    kind = size_class(terminal)
-    shown = _next_class(kind) if wide else kind
-    lane = _LANE_CELLS[max(start for start in _LANE_CELLS if terminal >= start)]
-    chosen = [
-        replace(column, width=lane) if column.title == LANE else column
-        for column in COLUMNS
-        if column.since <= shown and any(map(column.has, agents))
-    ]
-    chosen = _with_host_column(chosen, hosts, _SHORT_HOST if kind < WIDE else _LONGEST_HOST)
-    if shown == NARROW:
-        chosen.append(_DOING_WITH_WORD)
-    longest = max((len(agent.name) for agent in agents), default=0)
-    names = max(8, min(longest, _LONGEST_NAME if kind < HUGE else 2 * _LONGEST_NAME))
-    if shown != NARROW:
-        chosen = _make_room(chosen, width - names, _SPARE if wide else _SPARE_BUT_STATE)
-    fixed = {column.title: names if column.title == "AGENT" else column.width for column in chosen}
-    open_columns = [column for column in chosen if column.width == 0]
-    left = max(0, width - sum(fixed.values()) - len(chosen))
-    spare = left - _ROOM_OF_DOING * len(open_columns)
-    if 0 < longest - names > spare and LANE in fixed:
-        # A name tells agents apart, and comes before older minutes.
-        narrower = fixed[LANE] - _LANE_CELLS[NARROW]
-        fixed[LANE], left, spare = _LANE_CELLS[NARROW], left + narrower, spare + narrower
-    more = min(longest - names, spare)
-    if more > 0:
-        fixed["AGENT"] += more
-        left -= more
-    shares = _shares(left, len(open_columns))
-    return Layout(tuple((column, fixed[column.title] or shares.pop(0)) for column in chosen))
-
-
-def _with_host_column(columns: list[Column], hosts: Sequence[str], most: int) -> list[Column]:
-    """Return the columns with that of the hosts as wide as their names, or without it if there are none."""
-    if not hosts:
-        return [column for column in columns if column.title != "HOST"]
-    width = max(4, min(most, max(map(len, hosts))))
-    return [replace(column, width=width) if column.title == "HOST" else column for column in columns]
-
-
-def _next_class(kind: int) -> int:
-    return min((start for start in (MEDIUM, WIDE, HUGE) if start > kind), default=HUGE)
-
-
-def _make_room(columns: list[Column], width: int, spare: tuple[str, ...]) -> list[Column]:
-    """Omit spare columns until there is space to show what an agent does; `width` excludes that column."""
-    for title in spare:
-        taken = sum(column.width + 1 for column in columns if column.title != "AGENT") + 1
-        # What an agent does says more than its type.
-        if width - taken >= (_ROOM_OF_DOING if title == "TYPE" else _SOME_ROOM):
-            break
-        columns = [column for column in columns if column.title != title]
-    return columns
-
-
-def _shares(left: int, parts: int) -> list[int]:
-    return [left - left // parts * (parts - 1), *[left // parts] * (parts - 1)] if parts else []
-
 
 _LABEL = 11
 _HOLDS_UP = "holds up"
@@ -484,7 +133,11 @@ def explanation_lines(need: Need, snapshot: Snapshot, now: float, width: int, ty
         *_evidence(need, snapshot),
         *(_agent_facts(agent) if agent and need.kind not in ("result", "task_failed") else []),
     ]
-    return fact_lines(facts, width) + _result_lines(need, snapshot, width)
+    lines = fact_lines(facts, width)
+    mailbox = snapshot.get(MailTo(need.mailbox)) if need.mailbox else None
+    letters = [each.message for each in mailbox.letters] if mailbox is not None else []
+    results = [each.content for each in letters if each.type == "result" and each.from_ == need.agent]
+    return [*lines, (), *markdown_lines(results[-1], width)] if results else lines
 
 
 def _lost_host_lines(need: Need, snapshot: Snapshot, now: float, width: int) -> list[Line]:
@@ -522,20 +175,22 @@ def host_facts(need: Need, snapshot: Snapshot, typed: CommandLine) -> list[tuple
         return []
     typed = replace(typed, offline_hosts=wanted.offline)
     ways = [f"{what}: {typed(command)}" for what, command in ways_to_begin(need)]
+    # Each that takes no agents, with its state.
+    having = {
+        label: [
+            host.name + ("" if host.state == "up" else f" ({host.state})")
+            for host in snapshot.view.hosts
+            if label in host.record.labels
+        ]
+        for label in wanted.labels
+    }
     begins = "it begins by itself as soon as a host can take it"
     by_itself = "a host of this name takes its agents again" if need.host is not None else begins
     return [
         ("hosts", describe_hosts(snapshot.view.hosts, away_for(snapshot))),
-        ("labels", "; ".join(f"{label}: {_hosts_with(label, snapshot.view)}" for label in wanted.labels)),
+        ("labels", "; ".join(f"{label}: {', '.join(having[label]) or 'no host'}" for label in wanted.labels)),
         ("what helps", "\n".join([*ways, by_itself])),
     ]
-
-
-def _hosts_with(label: str, view: TeamView) -> str:
-    """Return the hosts that have a label, each that takes no agents with its state."""
-    having = [host for host in view.hosts if label in host.record.labels]
-    found = [host.name + ("" if host.state == "up" else f" ({host.state})") for host in having]
-    return ", ".join(found) or "no host"
 
 
 def _evidence(need: Need, snapshot: Snapshot) -> list[tuple[str, str]]:
@@ -563,14 +218,6 @@ _COLLISION_HELP = {
 """By whether both agents have worktrees."""
 
 
-def _result_lines(need: Need, snapshot: Snapshot, width: int) -> list[Line]:
-    """Return the text of the newest result that a need is about."""
-    mailbox = snapshot.get(MailTo(need.mailbox)) if need.mailbox else None
-    letters = mailbox.letters if mailbox is not None else ()
-    mine = [each.message for each in letters if each.message.type == "result" and each.message.from_ == need.agent]
-    return [(), *markdown_lines(mine[-1].content, width)] if mine else []
-
-
 def crash_lines(report: CrashReport, now: float, width: int) -> list[Line]:
     """Return how an agent died and what it left."""
     lived = f", {format_long_age(report.at - report.began)} old" if report.began is not None else ""
@@ -582,6 +229,10 @@ def crash_lines(report: CrashReport, now: float, width: int) -> list[Line]:
     freed = ", ".join(f"#{task.id} {task.subject}" for task in report.freed)
     unread = f"{report.unread} unread"
     unread += f" (from {', '.join(report.unread_from)})" if report.unread_from else ""
+    steps = [
+        clip(f"{format_clock(step.ts)} {step.kind:<5} {one_line(step.text)}", max(1, width - _LABEL))
+        for step in report.last_activity
+    ]
     lines: list[Line] = [(Span(piece, "error"),) for piece in wrap(head, width, "  ")]
     lines += fact_lines(
         [
@@ -590,17 +241,12 @@ def crash_lines(report: CrashReport, now: float, width: int) -> list[Line]:
             (TASK_LOOKS["orphaned"].word, freed),
             ("mail", unread if report.unread else ""),
             ("last lines", "\n".join(report.log_lines)),
-            ("last steps", "" if report.log_lines else _last_steps(report, width)),
+            # The only evidence if its log is empty.
+            ("last steps", "" if report.log_lines else "\n".join(steps) or "nothing; worker.log is empty too"),
         ],
         width,
     )
     return lines
-
-
-def _last_steps(report: CrashReport, width: int) -> str:
-    """Return its last actions, one per line: the only evidence if its log is empty."""
-    lines = (f"{format_clock(step.ts)} {step.kind:<5} {one_line(step.text)}" for step in report.last_activity)
-    return "\n".join(clip(line, max(1, width - _LABEL)) for line in lines) or "nothing; worker.log is empty too"
 
 
 def _request_lines(request: Request, view: TeamView, need: Need, width: int) -> list[Line]:
@@ -719,23 +365,15 @@ def task_line(task: Task, view: TeamView, now: float, width: int, *, marked: boo
         say(task.subject, "dim" if closed else ""),
     )
     whose = _whose(task, view, waiting, now, why=width >= _WHY_FROM)
-    shown = (Span("  "), *_checked(task, wide=width >= _WHY_FROM), *_in_review(task, wide=width >= _WHY_FROM))
+    shown = [Span("  ")]
+    if task.checked is not None:
+        # How its check ended last; if there is little space, only the glyph.
+        words = describe_checked(task, clip(one_line(as_run(task.checked.command)), _LONGEST_CHECK))
+        words = words if width >= _WHY_FROM else words[0]
+        shown.append(Span(f"{words} ", "success" if task.checked.passed else "warning"))
+    if task.in_review is not None:
+        shown.append(Span(f"in review by {task.review} " if width >= _WHY_FROM else "review ", "info"))
     return spread(left, (*shown, *whose), width)
-
-
-def _in_review(task: Task, *, wide: bool) -> Line:
-    """Return who reviews the work on a task at the moment."""
-    if task.in_review is None:
-        return ()
-    return (Span(f"in review by {task.review} " if wide else "review ", "info"),)
-
-
-def _checked(task: Task, *, wide: bool) -> Line:
-    """Return how the check of a task ended last; if there is little space, only its glyph."""
-    if task.checked is None:
-        return ()
-    words = describe_checked(task, clip(one_line(as_run(task.checked.command)), _LONGEST_CHECK))
-    return (Span(f"{words if wide else words[0]} ", "success" if task.checked.passed else "warning"),)
 
 
 def is_orphan(task: Task) -> bool:
@@ -753,7 +391,8 @@ def _whose(task: Task, view: TeamView, waiting: Sequence[int], now: float, *, wh
         return (say(_orphaned(task, view) if why else _orphaned(task), "error"),)
     parts = _blockers(view, waiting) if why else [Span(f"#{other} ", "dim") for other in waiting]
     if waiting:
-        hopeless = why and _is_hopeless(view, waiting)
+        board = {task.id: task for task in view.tasks}
+        hopeless = why and any(terminal_state(other, board) for other in waiting)
         parts.insert(0, Span("cannot start: ", "error") if hopeless else Span("after ", "dim"))
     if task.required_type:
         parts.append(Span(f"for {task.required_type} ", "dim"))
@@ -767,17 +406,14 @@ def _whose(task: Task, view: TeamView, waiting: Sequence[int], now: float, *, wh
 def _orphaned(task: Task, view: TeamView | None = None) -> str:
     """Return the last owner of an orphaned task and, given `view`, how it ended."""
     words = f"{TASK_LOOKS['orphaned'].word} by {task.last_owner}"
-    return words if view is None else f"{words}, {_end_of(task, view)}"
-
-
-def _end_of(task: Task, view: TeamView) -> str:
-    """Return how the last owner of an orphaned task ended."""
+    if view is None:
+        return words
     agent = view.agent(task.last_owner) if task.last_owner else None
     if agent is None:
-        return "who is gone"
+        return f"{words}, who is gone"
     if agent.alive:
-        return "who lives again"
-    return describe_exit(agent.exit) if agent.exit is not None else agent.reason
+        return f"{words}, who lives again"
+    return f"{words}, {describe_exit(agent.exit) if agent.exit is not None else agent.reason}"
 
 
 def _blockers(view: TeamView, waiting: Sequence[int]) -> list[Span]:
@@ -792,12 +428,6 @@ def _blockers(view: TeamView, waiting: Sequence[int]) -> list[Span]:
         look = _look(task, view)
         spans.append(Span(f"{look.word if task.status in CLOSED else look.glyph} ", look.tone))
     return spans
-
-
-def _is_hopeless(view: TeamView, waiting: Sequence[int]) -> bool:
-    """Return True if a blocker cannot complete without help."""
-    board = {task.id: task for task in view.tasks}
-    return any(terminal_state(other, board) for other in waiting)
 
 
 def _find(view: TeamView, ident: int) -> Task | None:

@@ -120,7 +120,10 @@ def working_keys(screen: Screen[Any]) -> list[tuple[Key, str]]:
     for name, active in screen.active_bindings.items():
         ident = active.binding.id
         if ident and active.enabled:
-            names.setdefault(ident, []).append(active.binding.key_display or _readable(name, ascii_only=ascii_only))
+            # The character that the key types, if it can be shown.
+            typed = name if "+" in name or name in KEY_NAMES else format_key(name)
+            readable = name if ascii_only and not typed.isascii() else typed
+            names.setdefault(ident, []).append(active.binding.key_display or readable)
     return [
         (
             replace(key, label=labels.get(key.id, key.label)),
@@ -136,12 +139,6 @@ async def press(app: App[Any], screen: Screen[Any], ident: str) -> None:
         if active.binding.id == ident and active.enabled:
             await app.run_action(active.binding.action, active.node)
             return
-
-
-def _readable(name: str, *, ascii_only: bool) -> str:
-    """Return the character that a key types if it can be shown, else the key's name."""
-    readable = name if "+" in name or name in KEY_NAMES else format_key(name)
-    return name if ascii_only and not readable.isascii() else readable
 
 
 class Footer(Struct, frozen=True):
@@ -191,18 +188,16 @@ def _side_by_side(pieces: Iterable[Line], kept: Container[Line]) -> Line:
     return tuple(span for piece in pieces if piece in kept for span in (Span(" "), *piece, Span(" ")))
 
 
-def _key_with_label(key: Key, pressed: str, *, is_filled: bool) -> Line:
-    """Return a key with its label, on a coloured background if it is filled."""
-    if is_filled:
-        return (Span(f" {pressed} {key.label} ", "success-pill", key.id),)
-    return (Span(pressed, "key", key.id), Span(f" {key.label}", "", key.id))
-
-
 def footer_of(screen: Screen[Any], in_body: Sequence[str] = (), filled: str = "") -> Footer:
     """Return the keys of a screen: those `in_body`, and those of the footer; the key `filled` stands out."""
     shown = [(key, pressed.split()[0]) for key, pressed in working_keys(screen) if key.footer is not None]
     shown.sort(key=lambda pair: pair[0].footer or 0)
-    pieces = {key.id: _key_with_label(key, pressed, is_filled=key.id == filled) for key, pressed in shown}
+    pieces: dict[str, Line] = {
+        key.id: (Span(f" {pressed} {key.label} ", "success-pill", key.id),)
+        if key.id == filled
+        else (Span(pressed, "key", key.id), Span(f" {key.label}", "", key.id))
+        for key, pressed in shown
+    }
     of_body = tuple(pieces.pop(ident) for ident in in_body if ident in pieces)
     out = next((ident for ident in _WAYS_OUT if ident in pieces), "")
     of_app = [ident for ident in (*_OF_APP, out) if ident in pieces]
@@ -300,8 +295,12 @@ def alert_line(
     Without `own_keys`, only the key for the next need is shown.
     """
     view = snapshot.view
+    unread = snapshot.problem
+    if away := away_for(snapshot):
+        # The part that fits, and first for how long its database is away.
+        unread = clip(f"database away {away}: {snapshot.problem}", width - 2)
     # A full disk stops everything else, and explains why something could not be read.
-    if problem := describe_storage(view) or _unread(snapshot, width):
+    if problem := describe_storage(view) or unread:
         return (Span(" "), say(problem, "error bold"))
     if view.needs:
         keys = (
@@ -323,12 +322,6 @@ def alert_line(
     return (Span(" nothing needs you", "dim"),)
 
 
-def _unread(snapshot: "Snapshot", width: int) -> str | None:
-    """Return why the team could not be read: the part that fits, and first for how long its database is away."""
-    away = away_for(snapshot)
-    return clip(f"database away {away}: {snapshot.problem}", width - 2) if away else snapshot.problem
-
-
 def away_for(snapshot: "Snapshot") -> str:
     """Return for how long the database of the team has not answered, `12s`; empty if it does."""
     return format_age(time.monotonic() - snapshot.away_since) if snapshot.away_since is not None else ""
@@ -345,7 +338,11 @@ def _worst(view: TeamView, now: float, width: int, pressed: Pressed, keys: Line,
     )
     right = (Span(others if wide else "", "dim"), *next_key, *keys, Span(" "))
     who = (Span(f" {look.glyph} ", look.tone), say(need.agent, look.tone), Span(" "))
-    after = (Span(f" · {format_age(now - need.since)}", "dim"), *_aftermath(view, need))
+    after: Line = (Span(f" · {format_age(now - need.since)}", "dim"),)
+    agent = view.agent(need.agent)
+    if need.kind == "death" and agent is not None:
+        freed = "".join(f" · #{task.id} {TASK_LOOKS['orphaned'].word}" for task in view.freed_by(need.agent))
+        after = (*after, Span(freed + (f" · {agent.unread} unread" if agent.unread else ""), "dim"))
     room = width - width_of((*who, *after, *right)) - 1
     summary = one_line(need.summary)
     return spread((*who, Span(clip(summary, room) if room >= _SOME_WORDS else summary), *after), right, width)
@@ -368,15 +365,6 @@ def _own_keys(need: Need, view: TeamView, pressed: Pressed, *, words: bool, acts
     return tuple(spans)
 
 
-def _aftermath(view: TeamView, need: Need) -> Line:
-    agent = view.agent(need.agent)
-    if need.kind != "death" or agent is None:
-        return ()
-    freed = "".join(f" · #{task.id} {TASK_LOOKS['orphaned'].word}" for task in view.freed_by(need.agent))
-    unread = f" · {agent.unread} unread" if agent.unread else ""
-    return (Span(freed + unread, "dim"),)
-
-
 _URGENT = tuple(LOOKS[state] for state in URGENT)
 _REST = (*(LOOKS[state] for state in URGENCY if state not in URGENT), SEEN_DEATH)
 _STATE_WORDS_FROM = 100
@@ -384,7 +372,7 @@ _FILLED = 2
 """Needs with a coloured background in the bar: only a danger has one too."""
 
 _OPERATOR_WIDTH = 12
-_BAR = Span("  ")
+_BETWEEN = "  "
 
 
 class Badges(Struct, frozen=True):
@@ -411,35 +399,33 @@ def strip_line(snapshot: "Snapshot", badges: Badges, width: int) -> Line:
     """Return the bar in `width` cells: urgent parts are kept longest, then warnings, then the rest."""
     view = snapshot.view
     counts = Counter(look_of(agent) for agent in view.agents)
+    # How many agents wait for the API, and when the first of them tries again.
+    waiting = sum(agent.waits_for_api for agent in view.agents)
+    until = outage_end(view.agents) if waiting else None
+    outage = Span(f"⏳{waiting}{f' until {format_minute(until)}' if until else ''}", "warning")
+    done, _, failed = tally(view.tasks).partition(" ")
+    tasks = (Span(f"tasks {done}"), Span(f" {failed}" if failed else "", TASK_LOOKS["failed"].tone))
     pieces = [
         _Piece(1, (say(view.name, "bold"),)),
         _Piece(0, _needs(counts, words=width >= _STATE_WORDS_FROM)),
-        _Piece(2, _outage(view)),
+        _Piece(2, (outage,) if waiting else ()),
         _Piece(3, _states(counts, _REST, words=False)),
-        _Piece(5, _tasks(view)),
+        _Piece(5, tasks if done else ()),
         _Piece(6, _cost(view)),
         *_badges(snapshot, badges),
     ]
     kept: list[_Piece] = []
     for piece in sorted((piece for piece in pieces if piece.spans), key=lambda piece: piece.rank):
-        if _needed([*kept, piece]) <= width:
+        if 1 + sum(width_of(each.spans) + len(_BETWEEN) for each in [*kept, piece]) <= width:
             kept.append(piece)
-    left = [piece for piece in pieces if piece in kept and not piece.right]
-    right = [span for piece in pieces if piece in kept and piece.right for span in (Span(" "), *piece.spans, Span(" "))]
-    return crop(spread((Span(" "), *_joined(left)), tuple(right), width), width)
-
-
-def _needed(pieces: list[_Piece]) -> int:
-    return 1 + sum(width_of(piece.spans) + (2 if piece.right else width_of((_BAR,))) for piece in pieces)
-
-
-def _joined(pieces: list[_Piece]) -> list[Span]:
-    """Join pieces with separators; none follows the team's name."""
-    spans: list[Span] = []
-    for at, piece in enumerate(pieces):
-        between = Span("  ") if at == 1 and pieces[0].rank == 1 else _BAR
-        spans += [*([between] if at else []), *piece.spans]
-    return spans
+    left: list[Span] = []
+    right: list[Span] = []
+    for piece in (piece for piece in pieces if piece in kept):
+        if piece.right:
+            right += [Span(" "), *piece.spans, Span(" ")]
+        else:
+            left += [Span(_BETWEEN if left else " "), *piece.spans]
+    return crop(spread(tuple(left) or (Span(" "),), tuple(right), width), width)
 
 
 def _needs(counts: Counter[Look], *, words: bool) -> Line:
@@ -464,18 +450,6 @@ def _states(counts: Counter[Look], looks: tuple[Look, ...], *, words: bool) -> L
     return tuple(spans)
 
 
-def _outage(view: TeamView) -> Line:
-    """Return how many agents wait for the API, and when the first of them tries again: `⏳3 until 15:00`."""
-    waiting = sum(agent.waits_for_api for agent in view.agents)
-    until = outage_end(view.agents)
-    return (Span(f"⏳{waiting}{f' until {format_minute(until)}' if until else ''}", "warning"),) if waiting else ()
-
-
-def _tasks(view: TeamView) -> Line:
-    done, _, failed = tally(view.tasks).partition(" ")
-    return (Span(f"tasks {done}"), Span(f" {failed}" if failed else "", TASK_LOOKS["failed"].tone)) if done else ()
-
-
 def _cost(view: TeamView) -> Line:
     bill = bill_team(view)
     if bill.usd is None:
@@ -487,14 +461,11 @@ def _cost(view: TeamView) -> Line:
     return (Span(f"{spent} of {bill.budget}", "warning" if full else ""), *share_bar(bill.share, 5))
 
 
-def _with(others: tuple[str, ...]) -> str:
-    """Return who else has the dashboard open, such as `with Kim`, and the number of others."""
-    more = f" +{len(others) - 1}" if len(others) > 1 else ""
-    return f"with {clip(one_line(others[0]), _OPERATOR_WIDTH)}{more}" if others else ""
-
-
 def _badges(snapshot: "Snapshot", badges: Badges) -> list[_Piece]:
-    view = snapshot.view
+    view, others = snapshot.view, badges.others
+    # Who else has the dashboard open, and the number of others.
+    more = f" +{len(others) - 1}" if len(others) > 1 else ""
+    company = f"with {clip(one_line(others[0]), _OPERATOR_WIDTH)}{more}" if others else ""
     unsafe = any(agent.unsafe for agent in view.agents)
     shown = [
         (unsafe, 2, " sandbox none ", "error-pill"),
@@ -505,7 +476,7 @@ def _badges(snapshot: "Snapshot", badges: Badges) -> list[_Piece]:
         (badges.offline or view.model_backend == "offline", 4, "OFFLINE", "warning"),
         (badges.foreign, 2, "FOREIGN", "error"),
         (badges.read_only, 4, "READ-ONLY", "warning"),
-        (bool(badges.others), 4, _with(badges.others), "info"),
+        (bool(others), 4, company, "info"),
     ]
     live = Span("live", "success") if snapshot.hinted else Span("poll", "warning")
     if snapshot.away_since is not None:

@@ -23,7 +23,7 @@ from crewboard_tui.render.diff import FileDiff, Hunk, hunk_lines
 from crewboard_tui.render.lines import Line, Span, exact_lines, matches, one_line, say, say_run, wrap
 from crewboard_tui.views.base import AppContext, BaseScreen, Query, Snapshot, nothing_row
 from crewboard_tui.views.changes.merge_page import Merging
-from crewboard_tui.views.changes.rows import (
+from crewboard_tui.views.changes.work import (
     DOT,
     behind_words,
     check_words,
@@ -38,7 +38,7 @@ from crewboard_tui.widgets.line_list import LineList, Row
 
 if TYPE_CHECKING:
     from crewboard.worktrees.changes import Changes
-    from crewboard_tui.views.changes.reader import ChangesReader
+    from crewboard_tui.views.changes.work import ChangesReader
 
 
 class ChangesPage(BaseScreen):
@@ -65,10 +65,25 @@ class ChangesPage(BaseScreen):
         own = (
             Action("changes.next", lambda _: self._go(1), self._why_no_file),
             Action("changes.previous", lambda _: self._go(-1), self._why_no_file),
-            Action("changes.note", self._write_note, self._why_no_note, self._note_label),
-            Action("changes.send", self._send_notes, self._why_no_send, self._send_label),
+            Action(
+                "changes.note",
+                self._write_note,
+                lambda _: None if self._noted_line else "go to a line of the diff first",
+                lambda _: "edit note" if self._noted_line in self._notes_here else None,
+            ),
+            Action(
+                "changes.send",
+                self._send_notes,
+                lambda _: None if self._notes else f"no notes yet: {context.key('changes.note')} writes one on a line",
+                lambda _: f"send {counted(len(self._notes), 'note')}" if self._notes else None,
+            ),
             PuttingBack(context, "changes.put_back", self._part, lambda: reader.read([name], name)).action,
-            Action("request.reveal", lambda _: self._turn_reveal(), self._why_no_keys, self._keys_label),
+            Action(
+                "request.reveal",
+                lambda _: self._turn_reveal(),
+                lambda _: None if self._reveals or self._file != self._revealed else "nothing is hidden",
+                lambda _: "hide keys" if self._reveals else None,
+            ),
             Action("changes.read", lambda _: self._reader.read([self._agent], self._agent, now=True)),
         )
         agent = (AgentActions(context).actions, Messaging(context).actions)
@@ -130,10 +145,17 @@ class ChangesPage(BaseScreen):
             for path in sorted(notes.keys() - known)
         ]
         files.show(rows or [nothing_row(self.search.nothing(self._nothing()))])
-        title(files, f"Files · {len(changes.files) if changes else 0}{self.search.narrowed_to}", self._state())
+        opens, note, send = map(self.context.key, ("list.open", "changes.note", "changes.send"))
+        state = f"{opens} diff · {note} notes a line · {send} sends"
+        if changes is not None and changes.missing:
+            state = f"not all: {', '.join(changes.missing)}"
+        elif self._reader.is_reading:
+            state = "reading …"
+        title(files, f"Files · {len(changes.files) if changes else 0}{self.search.narrowed_to}", state)
         self._paint_diff()
 
     def _nothing(self) -> str:
+        """Return the line of a list without files."""
         if self._reader.problem:
             return one_line(self._reader.problem)
         if self._changes is None and self._reader.is_reading:
@@ -144,14 +166,6 @@ class ChangesPage(BaseScreen):
     def _none(self) -> str:
         return nothing_words(self._agent, self._reader.merged)
 
-    def _state(self) -> str:
-        if self._changes is not None and self._changes.missing:
-            return f"not all: {', '.join(self._changes.missing)}"
-        if self._reader.is_reading:
-            return "reading …"
-        opens, note, send = map(self.context.key, ("list.open", "changes.note", "changes.send"))
-        return f"{opens} diff · {note} notes a line · {send} sends"
-
     @property
     def _file(self) -> FileDiff | None:
         """Return the diff of the selected file; None while it is not read, or if it has none."""
@@ -161,12 +175,6 @@ class ChangesPage(BaseScreen):
     def _revealed(self) -> FileDiff | None:
         """Return that diff with what is redacted in it."""
         return next((each for each in self._reader.revealed.get(self._agent, ()) if each.path == self._path), None)
-
-    def _why_no_keys(self, _: Selection) -> str | None:
-        return None if self._reveals or self._file != self._revealed else "nothing is hidden"
-
-    def _keys_label(self, _: Selection) -> str | None:
-        return "hide keys" if self._reveals else None
 
     def _turn_reveal(self) -> None:
         """Show what is redacted in the diff, or hide it again."""
@@ -207,7 +215,11 @@ class ChangesPage(BaseScreen):
     def _diff_rows(self, found: FileDiff | None, width: int) -> list[CollapsibleRow]:
         found = found or FileDiff(self._path)
         places = {note: place_of(note, found) for note in self._notes_here}
-        rows = [self._lost_note_row(note, width) for note, place in places.items() if place is None]
+        rows = []
+        for note in (note for note, place in places.items() if place is None):
+            # Its line is not in the diff any more.
+            head = (Span(f"✎ line {note.number} has changed since: ", "warning"), say(note.text, "dim"))
+            rows.append(CollapsibleRow(note.draft, head, tuple(note_lines(self._notes_here[note], width))))
         rows += [CollapsibleRow(fact, (say(fact, "dim"),)) for fact in found.facts]
         self._noted = {place: note for note, place in places.items() if place is not None}
         self._lines = {}
@@ -221,11 +233,6 @@ class ChangesPage(BaseScreen):
             first, *rest = exact_lines(words, width, "warning")
             rows.append(CollapsibleRow("left out", first, tuple(rest)))
         return rows
-
-    def _lost_note_row(self, note: LineNote, width: int) -> CollapsibleRow:
-        """Return the row of a note whose line is not in the diff any more."""
-        head = (Span(f"✎ line {note.number} has changed since: ", "warning"), say(note.text, "dim"))
-        return CollapsibleRow(note.draft, head, tuple(note_lines(self._notes_here[note], width)))
 
     # ----------------------------------------------------------------------------------------------- notes
 
@@ -252,11 +259,10 @@ class ChangesPage(BaseScreen):
         line = found.hunks[place[0]].lines[place[1]]
         return self._noted.get(place, LineNote(self._agent, self._path, line.kind, line.number, line.text))
 
-    def _why_no_note(self, _: Selection) -> str | None:
-        return None if self.is_ready and self._is_in_diff() and self._note else "go to a line of the diff first"
-
-    def _note_label(self, _: Selection) -> str | None:
-        return "edit note" if self.is_ready and self._is_in_diff() and self._note in self._notes_here else None
+    @property
+    def _noted_line(self) -> LineNote | None:
+        """Return the note on the line under the cursor, if the diff has the focus."""
+        return self._note if self.is_ready and self._is_in_diff() else None
 
     def _write_note(self, _: Selection) -> None:
         note = self._note
@@ -283,12 +289,6 @@ class ChangesPage(BaseScreen):
         )
         prompt.pressed = self.context.key
         self.context.navigator.ask(prompt, done)
-
-    def _why_no_send(self, _: Selection) -> str | None:
-        return None if self._notes else f"no notes yet: {self.context.key('changes.note')} writes one on a line"
-
-    def _send_label(self, _: Selection) -> str | None:
-        return f"send {counted(len(self._notes), 'note')}" if self._notes else None
 
     def _send_notes(self, _: Selection) -> None:
         """Send all notes as one message; those that were changed meanwhile are kept."""

@@ -1,11 +1,11 @@
 """The page that previews the merge of an agent's work and makes it, and the keys that lead to it or undo a merge."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from textual import on
+from textual import on, work
 from textual.widget import Widget
 
 from crewboard import CrewboardError, TryLaterError
@@ -20,15 +20,15 @@ from crewboard_tui.drafts import for_merge
 from crewboard_tui.render.lines import Line, Span, hang, one_line, plain, say, say_run, spread, wrap
 from crewboard_tui.render.sanitize import is_revealing, safe_line
 from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot
-from crewboard_tui.views.changes.rows import ID_LENGTH, file_line, nothing_words, review_words
+from crewboard_tui.views.changes.work import ID_LENGTH, file_line, nothing_words, review_words
 from crewboard_tui.widgets.bars import crumbs_line, title
 from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.reading import Passage, ReadText
 
 if TYPE_CHECKING:
     from crewboard.commands.changes import Merge
-    from crewboard.worktrees.changes import Changes, KeyLine
-    from crewboard_tui.views.changes.reader import ChangesReader
+    from crewboard.worktrees.changes import Changes
+    from crewboard_tui.views.changes.work import ChangesReader
 
 
 class Merging:
@@ -176,6 +176,16 @@ class _Terms:
     now: bool = False
 
 
+@dataclass
+class _Checked:
+    """What would be merged, into which branch, and which files are not as in the first preview; or why nothing is."""
+
+    branch: str = ""
+    preview: "Merge | None" = None
+    changed: list[str] = field(default_factory=list)
+    refused: str = ""
+
+
 class MergePage(BaseScreen):
     """The preview of a merge: its commit, or why there can be none."""
 
@@ -234,38 +244,37 @@ class MergePage(BaseScreen):
         if terms.into != self._terms.into:
             self._branch = ""
         self._terms, self._is_checking = terms, True
-        found: list[Merge | None] = []
-        changed: list[str] = []
-        refused: list[str] = []
-        branch: list[str] = []
+        self._find_out(terms)
+        self.refresh_all()
 
-        team = self.context.team
+    @work
+    async def _find_out(self, terms: _Terms) -> None:
+        team, opened = self.context.team, self._opened
 
-        def check() -> str:
+        def check() -> _Checked:
+            checked = _Checked()
             try:
-                branch.append(commands_changes.target_name(team, terms.into))
+                checked.branch = commands_changes.target_name(team, terms.into)
                 preview = self._merge(terms, dry_run=True)
-                if preview is not None and self._opened is not None:
-                    changed.extend(commands_changes.changed_since(team, self._opened.changes, preview.changes))
-                found.append(preview)
+                if preview is not None and opened is not None:
+                    checked.changed = commands_changes.changed_since(team, opened.changes, preview.changes)
+                checked.preview = preview
             except (CrewboardError, OSError) as error:
-                refused.append(str(error))
-            return ""
+                checked.refused = str(error)
+            return checked
 
-        def done(worked: bool, says: str) -> None:  # noqa: FBT001
-            if terms is not self._terms or not self.is_ready:
-                return
-            self._is_checking = False
-            before, self._branch = self._preview, "".join(branch)
-            self._preview, self._changed = found[0] if found else None, changed
-            self._opened = self._opened or self._preview
-            if before is not None and self._preview is not None and _shown_of(before) != _shown_of(self._preview):
-                self._asked.note_new()
-            nothing = f"nothing to merge: all of its work is in {self._branch or 'the branch'} already"
-            self._refused = "" if self._preview else "".join(refused) or (nothing if worked else says)
-            self.refresh_all()
-
-        self.context.jobs.start("checking what would be merged", check, done)
+        checked = await self.context.jobs.wait_for("checking what would be merged", check)
+        if terms is not self._terms or not self.is_ready:
+            return
+        self._is_checking = False
+        checked = checked or _Checked(refused="what would be merged cannot be found out")
+        before, self._branch = self._preview, checked.branch
+        self._preview, self._changed = checked.preview, checked.changed
+        self._opened = self._opened or self._preview
+        if before is not None and self._preview is not None and _shown_of(before) != _shown_of(self._preview):
+            self._asked.note_new()
+        nothing = f"nothing to merge: all of its work is in {self._branch or 'the branch'} already"
+        self._refused = "" if self._preview else checked.refused or nothing
         self.refresh_all()
 
     def _merge(self, terms: _Terms, *, dry_run: bool, seen: "Merge | None" = None) -> "Merge | None":
@@ -386,10 +395,12 @@ class MergePage(BaseScreen):
         found = hang((Span("⚠ ", "warning"), say(commands_changes.name_keys(keys), "warning")), width, 2, 3)
         for each in keys[:_MOST_KEYS]:
             # One line of a key in PEM does not look like a key: only the line in its file is redacted.
-            text = _around_key(each, each.text if is_revealing() else each.redacted)
-            found += hang(
-                (Span("  "), say_run(f"{each.path}:{each.line}", "dim"), Span("  "), say(text)), width, 4, 1000
-            )
+            text = each.text if is_revealing() else each.redacted
+            # From near its first key on.
+            pairs = enumerate(zip(each.text, each.redacted, strict=False))
+            begin = max(0, next((at for at, (one, other) in pairs if one != other), 0) - _BEFORE_KEY)
+            words = say(text[begin : begin + _MOST_OF_LINE])
+            found += hang((Span("  "), say_run(f"{each.path}:{each.line}", "dim"), Span("  "), words), width, 4, 1000)
         if len(keys) > _MOST_KEYS:
             more = counted(len(keys) - _MOST_KEYS, "more line")
             found += hang((Span("  "), Span(f"{more}: look at the diff", "warning")), width, 4, 3)
@@ -470,13 +481,6 @@ class MergePage(BaseScreen):
                 self._check(terms)
 
         self.context.do(f"merging the work of {self._agent}", merge, done)
-
-
-def _around_key(line: "KeyLine", text: str) -> str:
-    """Return the part of a line, as it is or redacted, that begins near its first key."""
-    pairs = enumerate(zip(line.text, line.redacted, strict=False))
-    begin = max(0, next((at for at, (one, other) in pairs if one != other), 0) - _BEFORE_KEY)
-    return text[begin : begin + _MOST_OF_LINE]
 
 
 def _shown_of(merge: "Merge") -> tuple[str, str, str]:

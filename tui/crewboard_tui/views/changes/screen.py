@@ -15,8 +15,7 @@ from crewboard_tui.render.lines import hang, say
 from crewboard_tui.views.base import AppContext, BaseScreen, Query, Snapshot, first_hire, nothing_row
 from crewboard_tui.views.changes.diff_page import ChangesPage
 from crewboard_tui.views.changes.merge_page import Merging
-from crewboard_tui.views.changes.reader import ChangesReader, has_worktree
-from crewboard_tui.views.changes.rows import change_rows, detail_lines
+from crewboard_tui.views.changes.work import ChangesReader, change_rows, detail_lines, has_worktree
 from crewboard_tui.widgets.bars import title
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
@@ -105,11 +104,10 @@ class ChangesScreen(BaseScreen):
         by = _ORDER[rows.order.by]
         ordered = rows.in_order(shown, lambda pair: pair[1].agent, lambda pair: (by(pair[1]), pair[1].agent))
         rows.show(change_rows(ordered, rows.row_width, self._reader.merged) or self._nothing())
-        title(
-            rows,
-            f"Changes · {counted(len(known), 'worktree')}{rows.state}{self.search.narrowed_to}",
-            self._age(),
-        )
+        age = "reading …" if self._reader.is_reading else f"{self.context.key('changes.read')} reads again"
+        if self._reader.problem and known:
+            age = f"not read: {self._reader.problem}"
+        title(rows, f"Changes · {counted(len(known), 'worktree')}{rows.state}{self.search.narrowed_to}", age)
         self._paint_work()
 
     def _nothing(self) -> list[Row]:
@@ -120,11 +118,6 @@ class ChangesScreen(BaseScreen):
             return nothing_lines(self.context)
         nothing = self.search.nothing("") if reader.known else "the work of all agents with a worktree was discarded"
         return [nothing_row(nothing if reader.is_read else "reading …")]
-
-    def _age(self) -> str:
-        if self._reader.problem and self._reader.known:
-            return f"not read: {self._reader.problem}"
-        return "reading …" if self._reader.is_reading else f"{self.context.key('changes.read')} reads again"
 
     def _paint_work(self) -> None:
         pane = self.query_one("#work", LineView)

@@ -20,8 +20,7 @@ from crewboard_tui.render.formats import format_age
 from crewboard_tui.render.lines import Line, Span, hang, markdown_blocks, markdown_lines, say, spread, width_of, wrap
 from crewboard_tui.render.sanitize import safe_line, safe_lines
 from crewboard_tui.views.activity import file_marks, shared_line
-from crewboard_tui.views.base import BaseScreen, Snapshot
-from crewboard_tui.views.rows import TALL
+from crewboard_tui.views.base import TALL, BaseScreen, Snapshot
 from crewboard_tui.widgets.bars import StaticLines, crumbs_line
 from crewboard_tui.widgets.reading import Passage, named
 

@@ -23,7 +23,7 @@ from crewboard_tui.drafts import note_on, notes_on_plan
 from crewboard_tui.queries import Query, Snapshot, TouchedFiles
 from crewboard_tui.render.formats import share_bar
 from crewboard_tui.render.lines import Line, Span, exact_lines, one_line, plain, rule_line, say
-from crewboard_tui.views.base import AppContext, BaseScreen
+from crewboard_tui.views.base import MEDIUM, SHORT, TALL, AppContext, BaseScreen
 from crewboard_tui.views.requests.base import (
     LABEL,
     RequestPage,
@@ -36,9 +36,8 @@ from crewboard_tui.views.requests.base import (
     plan_text,
     revision_text,
 )
-from crewboard_tui.views.requests.feedback import Feedback, PlanEditor
-from crewboard_tui.views.requests.terms import TermsList
-from crewboard_tui.views.rows import MEDIUM, SHORT, TALL, permission_text, review_text
+from crewboard_tui.views.requests.feedback import Feedback, PlanEditor, TermsList
+from crewboard_tui.views.rows import permission_text, review_text
 from crewboard_tui.widgets.bars import StaticLines, title
 from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.reading import Passage, ReadText, named
@@ -126,13 +125,23 @@ class ReviewScreen(BaseScreen):
         )
         own = (
             Action("edit.send", lambda _: self._send_edit(), self._why_no_send),
-            Action("request.approve", lambda _: self._approve_as_shown(), self._why_no_answer, self._approve_label),
-            Action("request.terms", lambda _: self._choose_terms(), self._why_no_terms, self._terms_label),
+            Action(
+                "request.approve",
+                lambda _: self._approve_as_shown(),
+                self._why_no_answer,
+                lambda _: None if self.terms.terms.is_empty else "approve with terms",
+            ),
+            Action(
+                "request.terms",
+                lambda _: self._choose_terms(),
+                lambda selection: self._why_no_revision(selection) or self.terms.why_none,
+                lambda _: "plan" if self._choosing else None,
+            ),
             Action("request.rule", lambda _: self._approve_rule(), self._why_no_rule),
             Action("request.rule_for", lambda _: self._widen_rule(), self._why_no_rule),
             Action("request.deny", lambda _: self._deny_with(ask=False), self._why_no_answer),
             Action("request.edit", lambda _: self._edit(), self._why_no_revision, self._edit_label),
-            Action("request.note", lambda _: self._write_note(), self._why_no_note),
+            Action("request.note", lambda _: self._write_note(), self._why_no_revision),
             Action("request.ask_back", lambda _: self._deny_with(ask=True), self._why_no_revision),
             Action("request.compare", lambda _: self._compare(), self._why_no_compare),
         )
@@ -232,14 +241,21 @@ class ReviewScreen(BaseScreen):
     def paint(self, snapshot: Snapshot) -> None:
         self.page.read(snapshot)
         self.feedback.end(over=bool(self.page.outcome))
-        self.page.show_facts([*self._kept_edit(), *self._terms_lines(), *self.page.outcome_lines()])
+        facts: list[Line] = []
+        if self.editor.rewritten and self.size.height < SHORT:
+            # The plan's pane has no title to say so.
+            edit = self.context.key("request.edit")
+            facts.append((Span(f"your edit is kept: {edit} shows it", "warning"),))
+        self.page.show_facts([*facts, *self._terms_lines(), *self.page.outcome_lines()])
         if self._choosing:
             self.terms.paint()
         is_beside = self._show_beside()
         plan = self.query_one("#plan", LineView)
         if plan.size:  # hidden, or not laid out again yet, it has no width to break lines at
             if self._comparing and (pair := self._pair):
-                self._compared.show(self._comparison(pair, plan.line_width))
+                names = [f"v{revision_of(each, snapshot.view)}" for each in pair]
+                lines = revision_text(*pair, (names[0], names[1]), plan.line_width)
+                self._compared.show([Passage(named(pair[1], f"after {pair[0].id}"), lines)])
             else:
                 self._is_apart = is_beside
                 self._asked.show(self._whole(min(plan.line_width, _MEASURE) if self._is_plan else plan.line_width))
@@ -251,7 +267,20 @@ class ReviewScreen(BaseScreen):
         One that had to be scrolled, or that another pane hides, would not be seen before a yes: such facts stand at the
         top of the text.
         """
-        passages = list(self._facts_beside()) if self._is_plan and self.size.width >= _BESIDE_FROM else []
+        passages: list[Passage] = []
+        if self._is_plan and self.size.width >= _BESIDE_FROM:
+            request, width = self.page.seen, self._impact_width - 3
+            who = hang_facts(self.page.who_lines(apart=True), width, _WHOLE)
+            binding = hang_facts([self.page.binding_line], width, _WHOLE)
+            passages = [
+                Passage(named(request, "who"), who),
+                *(
+                    Passage(named(request, f"{plain(fact)} beside"), hang_facts([fact], width, _WHOLE))
+                    for fact in [*self._answer_before(), *self._impact(lists=True)]
+                ),
+                *plan_lists(request, self._touches, self.context.now, width),
+                Passage(named(request, "binding"), [(), *binding]),
+            ]
         room = self.query_one("#text").size.height - 1
         fits = 0 < sum(len(passage.lines) for passage in passages) <= room and self.panes.zoomed is None
         if fits != self.has_class("-beside") and room > 0:
@@ -263,20 +292,6 @@ class ReviewScreen(BaseScreen):
             title(impact, "Facts")
             self._beside.show(passages)
         return fits
-
-    def _facts_beside(self) -> Iterator[Passage]:
-        request, width = self.page.seen, self._impact_width - 3
-        yield Passage(named(request, "who"), hang_facts(self.page.who_lines(apart=True), width, _WHOLE))
-        for fact in [*self._answer_before(), *self._impact(lists=True)]:
-            yield Passage(named(request, f"{plain(fact)} beside"), hang_facts([fact], width, _WHOLE))
-        yield from plan_lists(request, self._touches, self.context.now, width)
-        yield Passage(named(request, "binding"), [(), *hang_facts([self.page.binding_line], width, _WHOLE)])
-
-    def _kept_edit(self) -> list[Line]:
-        """Return a note that an edited version is kept, where the plan's pane has no title to say so."""
-        if not (self.editor.rewritten and self.size.height < SHORT):
-            return []
-        return [(Span(f"your edit is kept: {self.context.key('request.edit')} shows it", "warning"),)]
 
     def _terms_lines(self) -> list[Line]:
         """Return the terms that are chosen, or with which the plan was approved."""
@@ -337,20 +352,21 @@ class ReviewScreen(BaseScreen):
         agent = self.context.snapshot.view.agent(self.page.seen.from_)
         return agent.type if agent is not None else ""
 
-    def _facts_at_top(self, width: int) -> Iterator[Passage]:
-        """Yield the facts, at the top of the text: they scroll away, so that the text gets most of the screen."""
-        yield Passage(named(self.page.seen, "head"), hang_facts(self.page.head_lines(), width, _FACT_LINES))
-        for fact in [*self._answer_before(), *self._impact()]:
-            # Named by its words, so that a new one must be read.
-            yield Passage(named(self.page.seen, plain(fact)), hang_facts([fact], width, _FACT_LINES))
-
     def _whole(self, width: int) -> Iterator[Passage]:
+        """Yield the text of what is asked.
+
+        The facts, if they do not stand beside it, are at its top: they scroll away, so that the text gets most of the
+        screen.
+        """
         request = self.page.seen
         if self._is_apart:
             yield plan_alone(request, width, self._draft_notes)
             yield Passage("", [(), (Span(f" {_END} ".center(width, "╌"), "dim"),)])
             return
-        yield from self._facts_at_top(width)
+        yield Passage(named(request, "head"), hang_facts(self.page.head_lines(), width, _FACT_LINES))
+        for fact in [*self._answer_before(), *self._impact()]:
+            # Named by its words, so that a new one must be read.
+            yield Passage(named(request, plain(fact)), hang_facts([fact], width, _FACT_LINES))
         yield Passage("", [()])
         if self._is_plan:
             yield from plan_text(request, self._touches, self.context.now, width, self._draft_notes)
@@ -358,20 +374,20 @@ class ReviewScreen(BaseScreen):
         text = review_text if request.type == "task_review" else permission_text
         yield Passage(named(request, "call"), text(request, width))
         if self._scope is not None:
-            yield Passage(named(request, self._covers()), self._rule_text(width))
-
-    def _comparison(self, pair: tuple[Request, Request], width: int) -> Iterator[Passage]:
-        before, after = (f"v{revision_of(each, self.context.snapshot.view)}" for each in pair)
-        yield Passage(named(pair[1], f"after {pair[0].id}"), revision_text(*pair, (before, after), width))
-
-    def _rule_text(self, width: int) -> list[Line]:
-        words = f"{self.context.key('request.rule')} would say yes, now and from now on, to"
-        return [(), *exact_lines(words, width, "dim"), *exact_lines(self._covers(), width)]
+            words = f"{self.context.key('request.rule')} would say yes, now and from now on, to"
+            rule = [(), *exact_lines(words, width, "dim"), *exact_lines(self._covers(), width)]
+            yield Passage(named(request, self._covers()), rule)
 
     @on(LineView.Scrolled)
     def _show_progress(self) -> None:
         text = self._compared if self._comparing else self._asked
-        title(self.query_one("#plan", LineView), self._title(), "" if self._has_meter else text.progress)
+        edit, compare = self.context.key("request.edit"), self.context.key("request.compare")
+        what = "Plan" if self._is_plan else "Work" if self.page.seen.type == "task_review" else "Permission"
+        if self._comparing:
+            what = f"What changed · {compare} shows the plan"
+        elif self.editor.rewritten:
+            what = f"Plan, as it came · your edit of it is kept: {edit} shows it"
+        title(self.query_one("#plan", LineView), what, "" if self._has_meter else text.progress)
         self._paint_meter()
 
     def _paint_meter(self) -> None:
@@ -418,14 +434,6 @@ class ReviewScreen(BaseScreen):
     def key_labels(self) -> Mapping[str, str]:
         return {**super().key_labels, "list.open": "change"}
 
-    def _title(self) -> str:
-        """Return the title of the pane: what it shows, and whether there is more."""
-        if self._comparing:
-            return f"What changed · {self.context.key('request.compare')} shows the plan"
-        if self.editor.rewritten:
-            return f"Plan, as it came · your edit of it is kept: {self.context.key('request.edit')} shows it"
-        return "Plan" if self._is_plan else "Work" if self.page.seen.type == "task_review" else "Permission"
-
     # ------------------------------------------------------------------------------------------------ answers
 
     def _why_no_answer(self, selection: Selection) -> str | None:
@@ -434,15 +442,6 @@ class ReviewScreen(BaseScreen):
 
     def _why_no_revision(self, selection: Selection) -> str | None:
         return self._why_no_answer(selection) if self._is_plan else _NO_PLAN
-
-    def _why_no_terms(self, selection: Selection) -> str | None:
-        return self._why_no_revision(selection) or self.terms.why_none
-
-    def _terms_label(self, _: Selection) -> str | None:
-        return "plan" if self._choosing else None
-
-    def _approve_label(self, _: Selection) -> str | None:
-        return None if self.terms.terms.is_empty else "approve with terms"
 
     def _choose_terms(self) -> None:
         """Show the terms in the place of the plan, and the other way round."""
@@ -522,9 +521,6 @@ class ReviewScreen(BaseScreen):
         drafts = [Note(id="", line=each.line, end=each.end, text=each.text) for each in self._notes]
         return drafts if drafts or self._numbers else None
 
-    def _why_no_note(self, selection: Selection) -> str | None:
-        return self._why_no_revision(selection)
-
     def _problem_of_note(self, text: str) -> str | None:
         try:
             note = _note_in(text)
@@ -595,14 +591,8 @@ class ReviewScreen(BaseScreen):
 
     @on(DraftInput.Submitted, "#feedback")
     def _feedback_done(self) -> None:
-        if self.refusal("request.deny") is None:
-            self._deny()
-
-    def _deny_with(self, *, ask: bool) -> None:
-        self.panes.unzoom()
-        self.feedback.deny(ask=ask)
-
-    def _deny(self) -> None:
+        if self.refusal("request.deny") is not None:
+            return
         notes = self._notes
         if not self.feedback.with_no and not notes:
             self.context.say("say why: the agent needs a reason to continue", "warning")
@@ -610,6 +600,10 @@ class ReviewScreen(BaseScreen):
         label = "asking back about" if self.feedback.asks else "denying"
         key = "request.ask_back" if self.feedback.asks else "request.deny"
         self._answer(key, label, partial(self._reject, self.feedback.with_no, notes), no=True, notes=notes)
+
+    def _deny_with(self, *, ask: bool) -> None:
+        self.panes.unzoom()
+        self.feedback.deny(ask=ask)
 
     def _answer(
         self,

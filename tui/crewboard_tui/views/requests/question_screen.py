@@ -17,9 +17,8 @@ from crewboard_tui.compose.draft_input import DraftInput, Prose
 from crewboard_tui.keymap.bindings import Key, bindings_of
 from crewboard_tui.render.lines import Line, Span, crop, markdown_lines, one_line, say, width_of, wrap
 from crewboard_tui.render.sanitize import revealing, safe_line
-from crewboard_tui.views.base import ONLY_LOOKING, AppContext, BaseScreen, Snapshot
+from crewboard_tui.views.base import ONLY_LOOKING, TALL, AppContext, BaseScreen, Snapshot
 from crewboard_tui.views.requests.base import TOO_SOON, RequestPage
-from crewboard_tui.views.rows import TALL
 from crewboard_tui.widgets.bars import StaticLines, title
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView

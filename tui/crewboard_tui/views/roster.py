@@ -1,0 +1,413 @@
+"""The roster: the list of agents on the Board, with its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+from textual import events
+
+from crewboard import AgentView, TeamView
+from crewboard.readmodel.needs import summarise
+from crewboard.records.base import counted
+from crewboard_tui.actions.search import ALL, in_group, matches_agent
+from crewboard_tui.keymap.bindings import Pressed
+from crewboard_tui.queries import Lanes, Snapshot
+from crewboard_tui.render import table
+from crewboard_tui.render.formats import BARS, bar, format_age, format_count, format_money, format_size, format_span
+from crewboard_tui.render.lines import Line, Span, one_line
+from crewboard_tui.render.looks import NEED_LOOKS, URGENT, look_of
+from crewboard_tui.render.table import Column, mark_span
+from crewboard_tui.views.base import HUGE, MEDIUM, NARROW, SHORT, WIDE
+from crewboard_tui.widgets.line_list import LazyRows, LineList, Row
+
+if TYPE_CHECKING:
+    from crewboard.readmodel.activity import Cell, CellKind, Lane
+
+_LONGEST_NAME = 14
+
+_LONGEST_HOST = 12
+_SHORT_HOST = 8
+"""Cells for the name of a host, and those on a terminal below the class WIDE."""
+
+LANE = "LANE"
+"""The column of the lanes. Its head says how many minutes they show."""
+
+_LANE_CELLS = {NARROW: 8, 110: 12, HUGE: 16}
+"""Cells of a lane from a terminal width on: 4, 6 or 8 minutes."""
+
+_LANE_LOOKS: dict[CellKind, tuple[str, str, str]] = {
+    "works": ("▁", "_", "trace"),
+    "asks": ("─", "?", "warning"),
+    "waits": ("┄", "~", "info"),
+    "rests": ("·", " ", "trace"),
+    "died": ("✖", "X", "error"),
+    "none": (" ", " ", ""),
+}
+"""Glyph, ASCII glyph and tone of each cell of a lane that is no bar. In ASCII a lane has more to tell than a rule."""
+
+_ASCII_BARS = "_.-:=+*#"
+
+_SOME_ROOM = 16
+_ROOM_OF_DOING = 26
+"""Cells for what an agent does, before longer names get the rest."""
+
+
+class AgentRow(Struct, frozen=True):
+    """An agent with the time and its last minutes, as its row shows them."""
+
+    agent: AgentView
+    now: float = 0
+    lane: Line = ()
+
+
+def doing(agent: AgentView, now: float) -> str:
+    """Return what an agent does, or why it does nothing, on one line."""
+    if agent.shown == "ask":
+        return one_line(summarise(agent.asks[0]))
+    if agent.state == "retrying" and agent.retry_at is not None:
+        error = f": {agent.last_error}" if agent.last_error else ""
+        return one_line(f"again in {format_span(agent.retry_at - now)}{error}")
+    if agent.shown == "idle":
+        # The STATE column already says that it is idle.
+        count = agent.unread_results
+        unread = [f"{agent.unread} unread"] if agent.unread else []
+        unread += [f"{counted(count, 'result')} to read"] if count else []
+        return one_line(agent.last_error or agent.setup_error or " · ".join(unread))
+    if agent.shown in ("stuck", "loop", "start", "unknown"):
+        return one_line(agent.reason)
+    if agent.state == "waiting" and agent.waiting_for:
+        return one_line(f"waits for {agent.doing or agent.waiting_for}")
+    not_set_up = "checkout not set up · " if agent.alive and agent.setup_error else ""
+    return one_line(not_set_up + (agent.doing or agent.reason or agent.state))
+
+
+def _doing(row: AgentRow) -> Span:
+    calm = "dim" if row.agent.shown in ("idle", "done", "pause") else ""
+    return Span(doing(row.agent, row.now), {"dead": "error", "unknown": "italic"}.get(row.agent.shown, calm))
+
+
+def _doing_with_word(row: AgentRow) -> Span:
+    (text, tone, _), word = _doing(row), look_of(row.agent).word
+    return Span(text if text.startswith(word) else f"{word}: {text}" if text else word, tone)
+
+
+def _why(row: AgentRow) -> Span:
+    reason = one_line(row.agent.reason)
+    return Span("" if row.agent.shown == "idle" or reason == doing(row.agent, row.now) else reason, "dim")
+
+
+def _pid(row: AgentRow) -> Span:
+    agent = row.agent
+    if agent.alive and agent.pid:
+        return Span(str(agent.pid))
+    if agent.exit and agent.exit.signal and agent.pid:
+        return Span(f"{agent.pid}†{agent.exit.signal}", "error")
+    return Span("")
+
+
+def _changes(row: AgentRow) -> Span:
+    lines = row.agent.unmerged
+    return Span(f"+{format_count(lines.added)} −{format_count(lines.removed)}" if lines is not None else "", "info")
+
+
+def _context(row: AgentRow) -> Span:
+    if not row.agent.context.limit:
+        return Span("")
+    percent = 100 * row.agent.context.used // row.agent.context.limit
+    return Span(f"{percent}%", "warning" if percent >= 80 else "")  # noqa: PLR2004  where summaries are near
+
+
+def _plan(row: AgentRow) -> Span:
+    """Return how many calls go beyond the plan, else that terms of its approval hold."""
+    if row.agent.deviations:
+        return Span(f"+{row.agent.deviations.count}", "warning bold")
+    return Span("terms") if row.agent.terms else Span("")
+
+
+def _has_steps(row: AgentRow) -> bool:
+    """Return True if an agent listed steps of work that it has not ended."""
+    return row.agent.todo is not None and row.agent.shown not in ("idle", "done")
+
+
+def _steps(row: AgentRow) -> Span:
+    todo = row.agent.todo
+    if todo is None or not _has_steps(row):
+        return Span("")
+    return Span(f"{todo.done}/{todo.total}", "dim" if todo.done == todo.total else "")
+
+
+def _may_use_web(row: AgentRow) -> bool:
+    return row.agent.spec is not None and row.agent.spec.flags.web
+
+
+COLUMNS: tuple[Column[AgentRow], ...] = (
+    Column(
+        "AGENT", _LONGEST_NAME, is_name=True,
+        cell=lambda row: Span(
+            one_line(f"{row.agent.name} {row.agent.title}".rstrip()),
+            "bold" if row.agent.unread_results or row.agent.shown in URGENT else "",
+        ),
+    ),
+    Column(
+        NEED_LOOKS["collision"].glyph, 1, has=lambda row: bool(row.agent.collides_with),
+        cell=lambda row: Span(
+            NEED_LOOKS["collision"].glyph if row.agent.collides_with else "", NEED_LOOKS["collision"].tone
+        ),
+    ),
+    Column("STATE", 7, lambda row: Span(look_of(row.agent).word, look_of(row.agent).tone), since=MEDIUM, rank=7),
+    Column("TYPE", 8, lambda row: Span(one_line(row.agent.type), "dim"), since=MEDIUM, rank=10),
+    Column(
+        "HOST", _LONGEST_HOST, since=MEDIUM, rank=1, is_name=True,
+        cell=lambda row: Span(
+            row.agent.host, "error" if row.agent.ended_with_host and not row.agent.acknowledged else "dim"
+        ),
+    ),
+    Column("PID", 7, _pid, since=WIDE),
+    Column(
+        "PLAN", 5, _plan, "right", since=MEDIUM,
+        has=lambda row: row.agent.deviations is not None or row.agent.terms is not None,
+    ),
+    Column("TODO", 5, _steps, "right", since=MEDIUM, has=_has_steps),
+    Column(
+        "WEB", 3, align="right", since=MEDIUM, has=_may_use_web,
+        # How often an agent that may use the web did.
+        cell=lambda row: Span(str(row.agent.tokens.web_uses or "on") if _may_use_web(row) else ""),
+    ),
+    Column("DOING", 0, _doing, since=MEDIUM),
+    Column(LANE, _LANE_CELLS[NARROW], lambda row: row.lane or Span(""), since=MEDIUM, rank=9),
+    Column(
+        "WHY", 26, _why, since=HUGE, has=lambda row: bool(row.agent.reason) and row.agent.reason != row.agent.doing
+    ),
+    Column("CHANGES", 11, _changes, "right", rank=8, since=WIDE, has=lambda row: row.agent.unmerged is not None),
+    Column(
+        "MODEL", 11, lambda row: Span(one_line(row.agent.model).removeprefix("claude-"), "dim"), since=HUGE, rank=3
+    ),
+    Column(
+        "AGE", 4, align="right", since=MEDIUM, rank=4,
+        cell=lambda row: Span(format_age(row.now - row.agent.since) if row.agent.since else "", "dim"),
+    ),
+    Column(
+        "CPU", 4, align="right", since=WIDE, has=lambda row: row.agent.usage is not None,
+        cell=lambda row: Span(f"{row.agent.usage.cpu_percent:.0f}%" if row.agent.usage else ""),
+    ),
+    Column(
+        "MEM", 5, align="right", since=WIDE, rank=2, has=lambda row: row.agent.usage is not None,
+        cell=lambda row: Span(format_size(row.agent.usage.memory) if row.agent.usage else ""),
+    ),
+    Column("CTX", 4, _context, "right", since=MEDIUM, rank=5, has=lambda row: row.agent.context.limit > 0),
+    Column(
+        "COST", 6, align="right", since=MEDIUM, rank=6, has=lambda row: row.agent.cost_usd is not None,
+        cell=lambda row: Span(format_money(row.agent.cost_usd) if row.agent.cost_usd is not None else ""),
+    ),
+    Column(
+        "✉", 3, lambda row: Span(str(row.agent.unread or ""), "" if row.agent.alive else "warning"), "right", since=WIDE
+    ),
+    Column("TASK", 5, lambda row: Span(f"#{row.agent.task}" if row.agent.task else ""), "right", since=WIDE),
+)  # fmt: skip
+"""The roster's columns from left to right. The peek and the page of an agent show those that are left out, too."""
+
+_DOING_ALONE = Column("DOING", 0, _doing_with_word)
+"""What an agent does where there is no room for the word of its state."""
+
+
+def lay_out(
+    agents: list[AgentView], terminal: int, width: int, *, wide: bool = False, hosts: Sequence[str] = ()
+) -> list[Column[AgentRow]]:
+    """Return the columns for a terminal of `terminal` columns and a list of `width` cells.
+
+    `wide` adds the columns of the next size class and omits others for them. With `hosts`, the host of each agent
+    is shown.
+    """
+    kind = max(start for start in (NARROW, MEDIUM, WIDE, HUGE) if terminal >= start)
+    shown = min((start for start in (MEDIUM, WIDE, HUGE) if start > kind), default=HUGE) if wide else kind
+    longest = max((len(agent.name) for agent in agents), default=0)
+    names = max(8, min(longest, _LONGEST_NAME if kind < HUGE else 2 * _LONGEST_NAME))
+    widths = {
+        "AGENT": names,
+        "HOST": max(4, min(_SHORT_HOST if kind < WIDE else _LONGEST_HOST, max(map(len, hosts), default=0))),
+        LANE: _LANE_CELLS[max(start for start in _LANE_CELLS if terminal >= start)],
+    }
+    chosen = [
+        # Only where the user asked for other columns, one may take the place of the state.
+        replace(
+            column,
+            width=widths.get(column.title, column.width),
+            rank=column.rank if wide or column.title != "STATE" else 0,
+        )
+        for column in table.with_data(COLUMNS, [AgentRow(agent) for agent in agents])
+        if column.since <= shown and (hosts or column.title != "HOST")
+    ]
+    if shown == NARROW:
+        chosen.append(_DOING_ALONE)
+    room = width - 2
+    if table.fit(chosen, room - _ROOM_OF_DOING) != chosen:
+        # What an agent does says more than its type.
+        chosen = table.fit([column for column in chosen if column.title != "TYPE"], room - _SOME_ROOM)
+    widths = {column.title: column.width for column in chosen}
+    left = max(0, room - sum(widths.values()) - len(chosen))
+    spare = left - (_ROOM_OF_DOING if "DOING" in widths else 0)
+    if 0 < longest - names > spare and LANE in widths:
+        # A name tells agents apart, and comes before older minutes.
+        narrower = widths[LANE] - _LANE_CELLS[NARROW]
+        widths[LANE], left, spare = _LANE_CELLS[NARROW], left + narrower, spare + narrower
+    more = max(0, min(longest - names, spare))
+    widths |= {"AGENT": names + more, "DOING": left - more}
+    return [replace(column, width=widths[column.title]) for column in chosen]
+
+
+def lane_line(cells: Sequence[Cell], tone: str, *, ascii_only: bool = False) -> Line:
+    """Return the last minutes of an agent, oldest first; the newest cell of work has the `tone` of its state."""
+    spans: list[Span] = []
+    for at, cell in enumerate(cells):
+        if cell.kind == "work":
+            glyph, look = bar(cell.level, _ASCII_BARS if ascii_only else BARS), "trace"
+        else:
+            shown, in_ascii, look = _LANE_LOOKS[cell.kind]
+            glyph = in_ascii if ascii_only else shown
+        if at == len(cells) - 1 and cell.kind in ("work", "works"):
+            look = tone
+        if spans and spans[-1].tone == look:
+            glyph = spans.pop().text + glyph
+        spans.append(Span(glyph, look))
+    return tuple(spans)
+
+
+SORTS: dict[str, tuple[str, Callable[[AgentView], Any]]] = {
+    "urgency": ("STATE", lambda _: 0),
+    "name": ("AGENT", lambda agent: agent.name),
+    "age": ("AGE", lambda agent: (agent.since, agent.name)),
+    "cpu": ("CPU", lambda agent: (-agent.usage.cpu_percent if agent.usage else 0, agent.name)),
+    "memory": ("MEM", lambda agent: (-agent.usage.memory if agent.usage else 0, agent.name)),
+    "mail": ("✉", lambda agent: (-agent.unread, agent.name)),
+}
+"""Sort orders: the column that shows each, and its key; equal agents are ordered by urgency."""
+
+
+class _Seen(Struct):
+    view: TeamView | None = None
+    now: float = 0
+
+
+class Roster(LineList):
+    """The list of agents. It is reordered only while no cursor key is pressed."""
+
+    def __init__(self, pressed: Pressed, *, ascii_only: bool = False, **kwargs: Any) -> None:
+        super().__init__(marks=True, sorts=tuple(SORTS), **kwargs)
+        self._ascii_only = ascii_only
+        self._no_match = (Span(f" No matches · {pressed('view.back')} clears the filter", "dim"),)
+        self._seen = _Seen()
+        self._words, self._group = "", ALL
+        self._agents: list[AgentView] = []
+        """The agents that it shows, in their order."""
+        self._arranged_for: tuple[object, ...] = ()
+        self._columns: list[Column[AgentRow]] = []
+        self._laid_out_for: tuple[object, ...] = ()
+        self._drawn: dict[str, tuple[tuple[object, ...], Line]] = {}
+        self._lanes: dict[str, Lane] = {}
+        """The last minutes of the agents whose rows were seen."""
+        self._shown_cells: dict[str, tuple[tuple[object, ...], tuple[Cell, ...]]] = {}
+
+    @property
+    def has_lanes(self) -> bool:
+        """Return True if its rows show the last minutes of the agents."""
+        return self._lane_width > 0
+
+    @property
+    def _lane_width(self) -> int:
+        return next((column.width for column in self._columns if column.title == LANE), 0)
+
+    def note_lanes(self, snapshot: Snapshot) -> bool:
+        """Note what was read of the agents' last minutes; return True if it is something new."""
+        answers = snapshot.answers.items()
+        found: dict[str, Lane] = next((answer for query, answer in answers if isinstance(query, Lanes)), {})
+        new = {name: lane for name, lane in found.items() if self._lanes.get(name) is not lane}
+        if new:
+            self._lanes = {name: lane for name, lane in (self._lanes | new).items() if snapshot.view.agent(name)}
+        return bool(new)
+
+    def read(self, view: TeamView, now: float) -> None:
+        """Show a new state of the team."""
+        self._seen.view = view
+        self.tick(now)
+
+    def tick(self, now: float) -> None:
+        """Update times without new data."""
+        self._seen.now = now
+        view = self._seen.view
+        if view is None:
+            return
+        # The work that grows with the team is only done when the team, the filter or the order changed.
+        arranged_for = (view.agents, view.needs, self._words, self._group, self.order)
+        if arranged_for != self._arranged_for or self._is_held:
+            self._arranged_for = arranged_for
+            self.marked &= {agent.name for agent in view.agents}
+            shown = [
+                agent
+                for agent in view.urgent_first
+                if matches_agent(agent, self._words) and in_group(agent, view, self._group)
+            ]
+            self._agents = self.in_order(shown, lambda agent: agent.name, SORTS[self.order.by][1])
+        agents, terminal, hosts = self._agents, self.app.size, view.told_apart
+        laid_out_for = (self._arranged_for, terminal.width, self.row_width, self.wide, hosts)
+        if laid_out_for != self._laid_out_for:
+            self._laid_out_for = laid_out_for
+            columns = lay_out(agents, terminal.width, self.row_width, wide=self.wide, hosts=hosts)
+            # Rows that were drawn for equal columns are right for them.
+            self._columns = self._columns if columns == self._columns else columns
+        if agents or not view.agents:
+            rows: Sequence[Row] = LazyRows([agent.name for agent in agents], lambda at: self._draw(agents[at]))
+        else:
+            rows = [Row("", self._no_match)]
+        head = None
+        if agents and terminal.width >= MEDIUM and terminal.height >= SHORT:
+            minutes = f"{self._lane_width // 2} min"
+            titled = [replace(each, title=minutes) if each.title == LANE else each for each in self._columns]
+            head = table.head(titled, SORTS[self.order.by][0])
+        self.show(rows, head)
+
+    def _draw(self, agent: AgentView) -> Line:
+        """Return an agent's row; the same line while all that decides how it looks is the same."""
+        now, marked, look = self._seen.now, agent.name in self.marked, look_of(agent)
+        minutes = self._minutes(agent)
+        decides = (agent, self._columns, marked, format_age(now - agent.since), doing(agent, now), minutes)
+        known = self._drawn.get(agent.name)
+        if known is None or known[0] != decides:
+            row = AgentRow(agent, now, lane_line(minutes, look.tone, ascii_only=self._ascii_only))
+            line = (Span(look.glyph, look.tone), mark_span(marked=marked), *table.cells(self._columns, row))
+            known = self._drawn[agent.name] = (decides, line)
+        return known[1]
+
+    def _minutes(self, agent: AgentView) -> tuple[Cell, ...]:
+        """Return the last minutes of an agent, computed only if something happened or a slot has passed."""
+        lane, count = self._lanes.get(agent.name), self._lane_width
+        if lane is None or not count:
+            return ()
+        # Imported here because the first picture has no lanes yet.
+        from crewboard.readmodel.activity import SLOT
+
+        slot = int(self._seen.now // SLOT)
+        decides = (lane, count, slot, agent.state, agent.since, agent.alive, agent.is_dead)
+        known = self._shown_cells.get(agent.name)
+        if known is None or known[0] != decides:
+            known = self._shown_cells[agent.name] = (decides, lane.cells(agent, slot, count))
+        return known[1]
+
+    def narrow(self, words: str, group: str) -> None:
+        """Show only the agents that pass the filter, at once."""
+        self._words, self._group = words, group
+        self.reorder_now()
+        self.tick(self._seen.now)
+
+    def marks_changed(self) -> None:
+        self.tick(self._seen.now)
+        super().marks_changed()
+
+    def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002
+        self.tick(self._seen.now)
+
+    @property
+    def has_more_columns(self) -> bool | None:
+        return self.app.size.width < HUGE or None
