@@ -567,7 +567,7 @@ def test_a_check_prints_its_output_and_ends_with_1_if_it_fails(cli: Cli, shell: 
     ran = shell("check", "fixer", "--json")
     assert ran.code == 1, "the team's files are hidden in the sandbox"
     assert "ab␇" in ran.err
-    task = tasks.update(team.directory, 1, "operator", 3.0, edit=tasks.Edit(check="pwd"))
+    task = tasks.update(team.directory, 1, "operator", 3.0, check="pwd")
     ran = shell("check", "fixer")
     assert (ran.code, ran.out) == (0, f"$ pwd\n{team.directory.root}\n[exit code 0]\n")
     task = tasks.load(team.directory, 1)

@@ -9,7 +9,7 @@ from crewboard.records.base import convert
 from crewboard.records.team import Task, TaskStatus
 from crewboard.store import json_records, tasks
 from crewboard.store.layout import TeamDirectory
-from crewboard.store.tasks import Edit
+from crewboard.store.tasks import TaskEdit
 
 
 def claim(team: TeamDirectory, task_id: int, name: str = "a", kind: str = "code") -> Task:
@@ -218,8 +218,8 @@ def test_a_dead_agents_task_is_released_with_its_name(directory: TeamDirectory) 
 
 def test_an_edit_changes_only_what_is_given(directory: TeamDirectory) -> None:
     tasks.add(directory, "x", 1.0, description="d", priority=3, owner="a")
-    assert tasks.update(directory, 1, "a", 2.0, edit=Edit(description="")).description == ""
-    assert tasks.update(directory, 1, "lead", 3.0, edit=Edit(subject="y", priority=-1)).subject == "y"
+    assert tasks.update(directory, 1, "a", 2.0, description="").description == ""
+    assert tasks.update(directory, 1, "lead", 3.0, subject="y", priority=-1).subject == "y"
     task = tasks.load(directory, 1)
     assert (task.subject, task.description, task.priority, task.owner, task.status) == ("y", "", -1, "a", "pending")
 
@@ -227,7 +227,7 @@ def test_an_edit_changes_only_what_is_given(directory: TeamDirectory) -> None:
 def test_an_edit_of_a_failed_task_is_no_new_failure(directory: TeamDirectory) -> None:
     add(directory, "x")
     failed = tasks.update(directory, 1, "operator", 2.0, status="failed")
-    tasks.update(directory, 1, "operator", 3.0, edit=Edit(subject="y"))
+    tasks.update(directory, 1, "operator", 3.0, subject="y")
     edited = tasks.reprioritise(directory, 1, "operator", 4.0, 1)
     assert (edited.rev, edited.updated_at, edited.edited_at) == (failed.rev, 2.0, 4.0)
 
@@ -235,17 +235,17 @@ def test_an_edit_of_a_failed_task_is_no_new_failure(directory: TeamDirectory) ->
 def test_an_edit_and_a_new_status_are_one_change(directory: TeamDirectory) -> None:
     add(directory, "x")
     claim(directory, 1)
-    task = tasks.update(directory, 1, "a", 7.0, status="failed", edit=Edit(priority=2))
+    task = tasks.update(directory, 1, "a", 7.0, status="failed", priority=2)
     assert (task.status, task.priority, task.rev, task.updated_at, task.edited_at) == ("failed", 2, 2, 7.0, 7.0)
 
 
-@pytest.mark.parametrize("edit", [Edit(subject=" \n"), Edit(priority=100), Edit(priority=-100)])
-def test_a_refused_edit_changes_nothing(directory: TeamDirectory, edit: Edit) -> None:
+@pytest.mark.parametrize("edit", [{"subject": " \n"}, {"priority": 100}, {"priority": -100}])
+def test_a_refused_edit_changes_nothing(directory: TeamDirectory, edit: TaskEdit) -> None:
     (before,) = add(directory, "x")
     with pytest.raises(UsageError, match=r"needs a subject|from -99 to 99"):
-        tasks.update(directory, 1, "operator", 2.0, edit=edit)
+        tasks.update(directory, 1, "operator", 2.0, **edit)
     with pytest.raises(UsageError, match="is not b's"):
-        tasks.update(directory, 1, "b", 2.0, edit=Edit(subject="y"))
+        tasks.update(directory, 1, "b", 2.0, subject="y")
     assert tasks.load(directory, 1) == before
 
 

@@ -346,7 +346,7 @@ async def test_an_edit_keeps_what_was_changed_meanwhile(frozen: Frozen) -> None:
         await _on(stage, 30)
         await stage.press("e")
         await stage.sees("#30 › old")
-        tasks.update(frozen.directory, 30, "lead", NOW, edit=tasks.Edit(subject="the lead's"))
+        tasks.update(frozen.directory, 30, "lead", NOW, subject="the lead's")
         await stage.write(" and more")
         await stage.press("enter")
         await stage.sees("task 30 is changed", "the lead's")

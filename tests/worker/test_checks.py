@@ -220,13 +220,13 @@ def test_the_board_refuses_an_agent_without_a_passed_check(directory: TeamDirect
     run = Checked(at=2.0, command="make test", exit_code=0)
     for checked in (None, run.replace(exit_code=2), run.replace(command="true")):
         with pytest.raises(UsageError, match="before its check `make test` passes"):
-            board.complete(directory, task.id, "api", 2.0, edit=board.Edit(), checked=checked)
+            board.complete(directory, task.id, "api", 2.0, edit={}, checked=checked)
     with pytest.raises(UsageError, match="before its check `make test` passes"):
         board.update(directory, task.id, "api", 2.0, status="completed")
     with pytest.raises(UsageError, match="only the operator"):
-        board.update(directory, task.id, "api", 2.0, edit=board.Edit(check="true"))
+        board.update(directory, task.id, "api", 2.0, check="true")
     assert board.load(directory, task.id).status == "pending"
-    assert board.complete(directory, task.id, "api", 2.0, edit=board.Edit(), checked=run).status == "completed"
+    assert board.complete(directory, task.id, "api", 2.0, edit={}, checked=run).status == "completed"
 
 
 def test_a_task_that_is_closed_during_its_check_stays_closed(directory: TeamDirectory) -> None:
@@ -234,7 +234,7 @@ def test_a_task_that_is_closed_during_its_check_stays_closed(directory: TeamDire
     board.update(directory, task.id, "operator", 2.0, status="cancelled")
     checked = Checked(at=2.0, command="make test", exit_code=0)
     with pytest.raises(UsageError, match="is cancelled"):
-        board.complete(directory, task.id, "api", 2.0, edit=board.Edit(), checked=checked)
+        board.complete(directory, task.id, "api", 2.0, edit={}, checked=checked)
 
 
 def test_a_lead_cannot_switch_the_check_off(directory: TeamDirectory) -> None:
@@ -251,5 +251,5 @@ def test_failures_are_forgotten_with_the_owner_and_with_the_check(directory: Tea
     assert board.note_check(directory, task.id, "operator", failed).check_failures == 2, "a run of the operator"
     assert board.update(directory, task.id, "operator", 3.0, owner="other").check_failures == 0
     board.note_check(directory, task.id, "other", failed)
-    changed = board.update(directory, task.id, "operator", 3.0, edit=board.Edit(check="make lint"))
+    changed = board.update(directory, task.id, "operator", 3.0, check="make lint")
     assert (changed.checked, changed.check_failures) == (None, 0)

@@ -191,9 +191,7 @@ def hand_over(team: Team, task: Task, diff: str = "+x\n", shown: Shown | None = 
     """Do what the tool of the owner does before it asks."""
     ident = reviews.request_id(task)
     reviews.save_diff(team.directory, ident, diff)
-    return board.hand_over(
-        team.directory, task.id, "ann", 2.0, edit=board.Edit(), checked=None, request_id=ident, shown=shown
-    )
+    return board.hand_over(team.directory, task.id, "ann", 2.0, edit={}, checked=None, request_id=ident, shown=shown)
 
 
 def begun(team: Team, check: str | None = None) -> Task:
@@ -220,11 +218,11 @@ def test_only_a_review_or_the_operator_completes_a_reviewed_task(team: Team) -> 
     task = begun(team)
     for by in ("ann", "lead"):
         with pytest.raises(UsageError, match="is completed when rev approves"):
-            board.complete(team.directory, task.id, by, 2.0, edit=board.Edit(), unchecked=True)
+            board.complete(team.directory, task.id, by, 2.0, edit={}, unchecked=True)
         with pytest.raises(UsageError, match="is completed when rev approves"):
             board.update(team.directory, task.id, by, 2.0, status="completed")
     with pytest.raises(UsageError, match="only the operator changes who reviews"):
-        board.update(team.directory, task.id, "ann", 2.0, edit=board.Edit(review="none"))
+        board.update(team.directory, task.id, "ann", 2.0, review="none")
     handed = hand_over(team, task)
     request = reviews.ask(team.directory, handed, 3.0)
     with pytest.raises(UsageError, match="is in review by rev; approve or reject that first"):
@@ -241,7 +239,7 @@ def test_the_check_must_pass_before_the_review(team: Team) -> None:
         hand_over(team, task)
     passed = Checked(at=1.0, command="make test", exit_code=0)
     ident = reviews.request_id(task)
-    done = board.hand_over(team.directory, task.id, "ann", 2.0, edit=board.Edit(), checked=passed, request_id=ident)
+    done = board.hand_over(team.directory, task.id, "ann", 2.0, edit={}, checked=passed, request_id=ident)
     assert (done.status, done.in_review, done.checked) == ("in_progress", ident, passed)
 
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from typing import Unpack
 
 from crewboard.commands.context import Team, command_for, require_here
 from crewboard.commands.messages import post
@@ -10,30 +11,17 @@ from crewboard.names import OPERATOR
 from crewboard.protocol import reviews
 from crewboard.records.agents import Spec, Status
 from crewboard.records.processes import Exit, is_orderly
-from crewboard.records.team import Checked, Task, TaskStatus
+from crewboard.records.team import Checked, Task
 from crewboard.store import agents, files, json_records, leases, roster
 from crewboard.store import tasks as store_tasks
+from crewboard.store.tasks import TaskDraft, TaskEdit
 
 _MOST_OF_TAIL = 4096
 """Bytes from the end of a check's output that are read to show its last lines."""
 
 
-def add_task(  # noqa: PLR0913  each is a field of the task
-    team: Team,
-    subject: str,
-    *,
-    description: str = "",
-    priority: int = 0,
-    owner: str | None = None,
-    blocked_by: list[int] | None = None,
-    required_type: str | None = None,
-    check: str | None = None,
-    review: str | None = None,
-) -> Task:
+def add_task(team: Team, subject: str, **draft: Unpack[TaskDraft]) -> Task:
     """Add a task to the board and notify its owner, if it has one. Creates the team if it does not exist yet.
-
-    `check` is a command, or `store.tasks.NO_CHECK`; without it the team's check counts. `review` is an agent other than
-    the owner, or the operator, that must approve the work.
 
     Raises:
         UsageError: The subject or the check is empty; the priority is out of range; the owner, the reviewer, the type
@@ -41,43 +29,28 @@ def add_task(  # noqa: PLR0913  each is a field of the task
             check.
     """
     roster.require_own_agents(team.directory)
-    store_tasks.check_words(subject, priority)
-    if team.by != OPERATOR and check == store_tasks.NO_CHECK:
+    owner, required_type = draft.get("owner"), draft.get("required_type")
+    store_tasks.check_words(subject, draft.get("priority"))
+    if team.by != OPERATOR and draft.get("check") == store_tasks.NO_CHECK:
         raise UsageError("only the operator lets a task be completed without a check")
     if required_type is not None:
         # Imported here, and below, because the first picture of the dashboard and other commands do without.
         from crewboard import type_files
 
         type_files.find(team.directory.root, required_type)
-    review = _reviewer(team, review)
-    store_tasks.check_reviewer("the task", review, owner)
+    draft["review"] = _reviewer(team, draft.get("review"))
+    store_tasks.check_reviewer("the task", draft["review"], owner)
     if owner is not None:
         store_tasks.check_type("the task", required_type, owner, team.member(owner).type)
     team.ensure()
-    task = store_tasks.add(
-        team.directory, subject, team.now(),
-        description=description, priority=priority, owner=owner, blocked_by=blocked_by, required_type=required_type,
-        check=check, review=review, by=team.by,
-    )  # fmt: skip
+    task = store_tasks.add(team.directory, subject, team.now(), by=team.by, **draft)
     team.note("task add", f"#{task.id}", owner or "")
     if owner is not None:
         _tell_owner(team, task, owner)
     return task
 
 
-def update_task(  # noqa: PLR0913  each is a field of the task
-    team: Team,
-    task_id: int,
-    *,
-    status: TaskStatus | None = None,
-    owner: str | None = None,
-    subject: str | None = None,
-    description: str | None = None,
-    priority: int | None = None,
-    blocked_by: list[int] | None = None,
-    check: str | None = None,
-    review: str | None = None,
-) -> Task:
+def update_task(team: Team, task_id: int, **edit: Unpack[TaskEdit]) -> Task:
     """Change the given fields of a task.
 
     A new owner is notified, or the same one if a closed task is given to it again. An edit notifies no agent. A review
@@ -89,23 +62,22 @@ def update_task(  # noqa: PLR0913  each is a field of the task
             cannot be blocked by these tasks, or its review is open and would get another reviewer.
     """
     roster.require_own_agents(team.directory)
+    owner, review = edit.get("owner"), edit.get("review")
     member = team.member(owner) if owner is not None else None
     before = store_tasks.load(team.directory, task_id)
     if member is not None:
         store_tasks.check_type(f"task {task_id}", before.required_type, member.name, member.type)
-    task = store_tasks.update(
-        team.directory, task_id, team.by, team.now(),
-        status=status, owner=owner, blocked_by=blocked_by,
-        edit=store_tasks.Edit(subject, description, priority, check, _reviewer(team, review)),
-    )  # fmt: skip
+    edit["review"] = _reviewer(team, review)
+    task = store_tasks.update(team.directory, task_id, team.by, team.now(), **edit)
     if before.in_review is not None:
         reviews.reconcile(team.directory, team.now())
+    priority, blocked_by = edit.get("priority"), edit.get("blocked_by")
     done = (
-        " ".join(filter(None, (status, owner))),
-        "subject" if subject is not None else "",
-        "description" if description is not None else "",
+        " ".join(filter(None, (edit.get("status"), owner))),
+        "subject" if edit.get("subject") is not None else "",
+        "description" if edit.get("description") is not None else "",
         describe_priority(priority) if priority is not None else "",
-        "check" if check is not None else "",
+        "check" if edit.get("check") is not None else "",
         f"review {review}" if review is not None else "",
         f"blocked by {', '.join(map(str, blocked_by)) or 'none'}" if blocked_by is not None else "",
     )

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Callable
+from typing import TypedDict, Unpack
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from crewboard.errors import BadDataError, CrewboardError, StorageError, TryLaterError, UsageError
 from crewboard.names import LEAD, OPERATOR
@@ -28,27 +28,37 @@ NO_REVIEW = "none"
 """In the place of a reviewer: the task needs no review."""
 
 
-class Edit(Struct, frozen=True):
-    """A new subject, description, priority, check or reviewer of a task; None changes nothing."""
+class TaskDraft(TypedDict, total=False):
+    """What a new task has beside its subject; what is left out is as in a `Task`.
 
-    subject: str | None = None
-    description: str | None = None
-    priority: int | None = None
-    check: str | None = None
-    """A command, `NO_CHECK` or `TEAM_CHECK`. Only the operator changes it."""
-    review: str | None = None
-    """An agent, the operator, or `NO_REVIEW`. Only the operator changes it."""
+    `check` is a command, or `NO_CHECK`; without it the team's check counts. `review` is an agent other than the owner,
+    or the operator, that must approve the work.
+    """
 
-    @property
-    def given(self) -> dict[str, object]:
-        """Return the fields that are changed, with their new values."""
-        found = {field: value for field, value in asdict(self).items() if value is not None}
-        if self.check is not None:
-            # What the old check found says nothing about the new one.
-            found |= {"check": stored_check(self.check), "check_by": OPERATOR, "checked": None, "check_failures": 0}
-        if self.review == NO_REVIEW:
-            found["review"] = None
-        return found
+    description: str
+    priority: int
+    owner: str | None
+    blocked_by: list[int]
+    required_type: str | None
+    check: str | None
+    review: str | None
+
+
+class TaskEdit(TypedDict, total=False):
+    """What changes in a task; what is left out, or None, stays.
+
+    `check` is a command, `NO_CHECK` or `TEAM_CHECK`, `review` an agent, the operator, or `NO_REVIEW`. Only the operator
+    changes these two.
+    """
+
+    status: TaskStatus | None
+    owner: str | None
+    blocked_by: list[int] | None
+    subject: str | None
+    description: str | None
+    priority: int | None
+    check: str | None
+    review: str | None
 
 
 class Check(Struct, frozen=True):
@@ -117,45 +127,21 @@ def load_all(team: TeamDirectory) -> list[Task]:
 
 
 @under_lock(_LOCK)
-def add(  # noqa: PLR0913  each is a field of the task
-    team: TeamDirectory,
-    subject: str,
-    now: float,
-    *,
-    description: str = "",
-    priority: int = 0,
-    owner: str | None = None,
-    blocked_by: list[int] | None = None,
-    required_type: str | None = None,
-    check: str | None = None,
-    review: str | None = None,
-    by: str = OPERATOR,
-) -> Task:
+def add(team: TeamDirectory, subject: str, now: float, *, by: str = OPERATOR, **draft: Unpack[TaskDraft]) -> Task:
     """Add a task to the board. `by` sets its check.
 
     Raises:
         UsageError: The subject or the check is empty, the priority is out of range, or a blocking task does not exist.
     """
-    check_words(subject, priority)
-    check_reviewer("the task", review, owner)
-    blockers = blocked_by or []
+    check_words(subject, draft.get("priority"))
+    check_reviewer("the task", draft.get("review"), draft.get("owner"))
     taken = ids(team)
-    if missing := [blocker for blocker in blockers if blocker not in taken]:
+    if missing := [blocker for blocker in draft.get("blocked_by", []) if blocker not in taken]:
         raise UsageError(f"the task cannot be blocked by {missing[0]}: there is no task {missing[0]}")
-    task = Task(
-        id=max([_last_id(team), *taken]) + 1,
-        subject=subject,
-        description=description,
-        priority=priority,
-        owner=owner,
-        blocked_by=blockers,
-        required_type=required_type,
-        check=None if check is None else stored_check(check),
-        check_by=by,
-        review=review,
-        created_at=now,
-        updated_at=now,
-    )
+    if (check := draft.get("check")) is not None:
+        draft["check"] = stored_check(check)
+    ident = max([_last_id(team), *taken]) + 1
+    task = Task(id=ident, subject=subject, **draft, check_by=by, created_at=now, updated_at=now)
     team.last_task_id.put(str(task.id).encode(), durable=True)
     json_records.save(team.task(task.id), task, durable=True)
     return task
@@ -263,11 +249,7 @@ def update(
     task_id: int,
     by: str,
     now: float,
-    *,
-    status: TaskStatus | None = None,
-    owner: str | None = None,
-    blocked_by: list[int] | None = None,
-    edit: Edit | None = None,
+    **edit: Unpack[TaskEdit],
 ) -> Task:
     """Change the given fields of a task. Only its owner, the lead and the operator may do so.
 
@@ -279,6 +261,7 @@ def update(
             subject is empty, the priority is out of range, or the task cannot be blocked by these tasks.
         TryLaterError: The owner has another task in progress.
     """
+    status, owner, blocked_by = edit.get("status"), edit.get("owner"), edit.get("blocked_by")
     given = _given(edit, by)
     task = load_for(team, task_id, by)
     if status == "completed" and by != OPERATOR:
@@ -315,7 +298,7 @@ def complete(
     by: str,
     now: float,
     *,
-    edit: Edit,
+    edit: TaskEdit,
     checked: Checked | None = None,
     unchecked: bool = False,
 ) -> Task:
@@ -333,7 +316,7 @@ def complete(
     _require_reviewed(task)
     if checked is not None:
         given |= {"checked": checked, "check_failures": 0}
-    return _save(team, task, now, status="completed", **given, **({"edited_at": now} if edit.given else {}))
+    return _save(team, task, now, status="completed", **given, **({"edited_at": now} if edit else {}))
 
 
 @under_lock(_LOCK)
@@ -343,7 +326,7 @@ def hand_over(
     owner: str,
     now: float,
     *,
-    edit: Edit,
+    edit: TaskEdit,
     checked: Checked | None,
     request_id: str,
     shown: Shown | None = None,
@@ -366,7 +349,7 @@ def hand_over(
     if checked is not None:
         given |= {"checked": checked, "check_failures": 0}
     given |= {"in_review": request_id, "reviews": task.reviews + 1, "shown": shown}
-    return _save(team, task, now, status="in_progress", **given, **({"edited_at": now} if edit.given else {}))
+    return _save(team, task, now, status="in_progress", **given, **({"edited_at": now} if edit else {}))
 
 
 @under_lock(_LOCK)
@@ -408,20 +391,27 @@ def is_at_work_on(task: Task) -> bool:
     return task.status == "in_progress" and task.in_review is None
 
 
-def _given(edit: Edit | None, by: str) -> dict[str, object]:
-    """Return the fields that `by` changes with an edit.
+def _given(edit: TaskEdit, by: str) -> dict[str, object]:
+    """Return the fields of a task that `by` changes with an edit, beside its status, its owner and what blocks it.
 
     Raises:
         UsageError: The subject is empty, the priority is out of range, or `by` may not change the check.
     """
-    if edit is None:
-        return {}
-    check_words(edit.subject, edit.priority)
-    if edit.check is not None and by != OPERATOR:
+    progress = {"status", "owner", "blocked_by"}
+    given: dict[str, object] = {
+        name: value for name, value in edit.items() if value is not None and name not in progress
+    }
+    check_words(edit.get("subject"), edit.get("priority"))
+    if "check" in given and by != OPERATOR:
         raise UsageError("only the operator changes the check of a task")
-    if edit.review is not None and by != OPERATOR:
+    if "review" in given and by != OPERATOR:
         raise UsageError("only the operator changes who reviews a task")
-    return edit.given
+    if (check := edit.get("check")) is not None:
+        # What the old check found says nothing about the new one.
+        given |= {"check": stored_check(check), "check_by": OPERATOR, "checked": None, "check_failures": 0}
+    if edit.get("review") == NO_REVIEW:
+        given["review"] = None
+    return given
 
 
 def _require_passed(team: TeamDirectory, task: Task, checked: Checked | None) -> None:

@@ -1,6 +1,6 @@
 """The commands `tasks`, `task` and `check`."""
 
-from typing import get_args
+from typing import Unpack, get_args
 
 import click
 
@@ -9,7 +9,7 @@ from crewboard.commands import tasks as commands_tasks
 from crewboard.commands.context import command_for
 from crewboard.records.team import TaskStatus
 from crewboard.store import tasks as store_tasks
-from crewboard.store.tasks import CLOSED, blockers, terminal_state
+from crewboard.store.tasks import CLOSED, TaskDraft, TaskEdit, blockers, terminal_state
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import LazyGroup, Session, as_json, note, say, say_json, table
 from crewboard_tui.render.looks import describe_checked
@@ -95,18 +95,7 @@ def task() -> None:
 )
 @as_json
 @click.pass_obj
-def add(
-    session: Session,
-    subject: str,
-    description: str,
-    priority: int,
-    owner: str | None,
-    blocked_by: list[int],
-    required_type: str | None,
-    check: str | None,
-    review: str | None,
-    as_json: bool,
-) -> None:
+def add(session: Session, subject: str, as_json: bool, **draft: Unpack[TaskDraft]) -> None:
     """Add a task to the task board.
 
     The check runs in the sandbox of the agent that reports the task as completed; if it fails, the task stays open. The
@@ -116,19 +105,7 @@ def add(
 
     Example: crewboard task add "fix the parser" --check "make test"
     """
-    team = session.team
-    new = commands_tasks.add_task(
-        team,
-        subject,
-        description=description,
-        priority=priority,
-        owner=owner,
-        blocked_by=blocked_by,
-        required_type=required_type,
-        check=check,
-        review=review,
-    )
-    _tell(team, new, as_json)
+    _tell(session.team, commands_tasks.add_task(session.team, subject, **draft), as_json)
 
 
 @click.command()
@@ -148,19 +125,7 @@ def add(
 )
 @as_json
 @click.pass_obj
-def update(
-    session: Session,
-    task_id: int,
-    status: TaskStatus | None,
-    owner: str | None,
-    blocked_by: list[int] | None,
-    subject: str | None,
-    description: str | None,
-    priority: int | None,
-    check: str | None,
-    review: str | None,
-    as_json: bool,
-) -> None:
+def update(session: Session, task_id: int, as_json: bool, **edit: Unpack[TaskEdit]) -> None:
     """Change a task. Completing it unblocks the tasks that wait for it, runs no check, and asks for no review.
 
     An agent that works on the task is not told of an edit.
@@ -169,16 +134,12 @@ def update(
 
     Example: crewboard task update 3 --subject "paginate /users too" --priority 2
     """
-    if all(given is None for given in (status, owner, blocked_by, subject, description, priority, check, review)):
+    if all(given is None for given in edit.values()):
         raise UsageError(
             "nothing to change: use --status, --owner, --blocked-by, --subject, --description, --priority, --check or "
             "--review"
         )
-    changed = commands_tasks.update_task(
-        session.team, task_id, status=status, owner=owner, blocked_by=blocked_by,
-        subject=subject, description=description, priority=priority, check=check, review=review,
-    )  # fmt: skip
-    _tell(session.team, changed, as_json)
+    _tell(session.team, commands_tasks.update_task(session.team, task_id, **edit), as_json)
 
 
 @click.command()

@@ -75,27 +75,32 @@ async def task_update(context: Context, given: TaskUpdate) -> Outcome:
     """Report the outcome of your task: completed, failed, or pending to give it back. If the task has a check,
     completed runs it first. Or change its description or priority.
     """
-    edit = tasks.Edit(description=given.description, priority=given.priority)
-    if given.status is None and not edit.given:
+    edit = tasks.TaskEdit()
+    if given.description is not None:
+        edit["description"] = given.description
+    if given.priority is not None:
+        edit["priority"] = given.priority
+    if given.status is None and not edit:
         raise UsageError("nothing to change: give a status, a description or a priority")
     if given.status == "in_progress":
         claimed = await task_claim.run(context, TaskClaim(task_id=given.task_id))
-        if edit.given:
-            tasks.update(context.team, given.task_id, context.name, context.now(), edit=edit)
+        if edit:
+            tasks.update(context.team, given.task_id, context.name, context.now(), **edit)
         return claimed
     if given.status == "completed":
         return await _complete(context, given.task_id, edit)
-    task = tasks.update(context.team, given.task_id, context.name, context.now(), status=given.status, edit=edit)
+    whole: tasks.TaskEdit = {**edit, "status": given.status}
+    task = tasks.update(context.team, given.task_id, context.name, context.now(), **whole)
     return _updated(context, task, edit)
 
 
-def _updated(context: Context, task: Task, edit: tasks.Edit, note: str = "") -> Outcome:
+def _updated(context: Context, task: Task, edit: tasks.TaskEdit, note: str = "") -> Outcome:
     context.run_state.set_task(tasks.in_progress(context.team, context.name))
-    changed = " and changed" if edit.given else ""
+    changed = " and changed" if edit else ""
     return Outcome(f"task {task.id} is {task.status.replace('_', ' ')}{changed}{note}")
 
 
-async def _complete(context: Context, task_id: int, edit: tasks.Edit) -> Outcome:
+async def _complete(context: Context, task_id: int, edit: tasks.TaskEdit) -> Outcome:
     """Complete a task, after its check if it has one."""
     team, name = context.team, context.name
     before = tasks.load_for(team, task_id, name)
@@ -148,7 +153,7 @@ def _is_reviewed(context: Context, task: Task) -> bool:
     return task.review is not None and task.status not in tasks.CLOSED and task.owner == context.name
 
 
-async def _hand_over(context: Context, task_id: int, edit: tasks.Edit, checked: Checked | None) -> Outcome:
+async def _hand_over(context: Context, task_id: int, edit: tasks.TaskEdit, checked: Checked | None) -> Outcome:
     """Give the work on a task to its reviewer. The order of the steps: see `protocol.reviews`."""
     team, now = context.team, context.now()
     # The snapshot of a huge checkout takes minutes.
