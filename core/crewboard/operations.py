@@ -229,10 +229,8 @@ def interrupt(team: Team, name: str, text: str = "") -> Done:
     The agent keeps its assignment. Without TEXT it is asked to report where it stands.
     """
     from crewboard.commands import control
-    from crewboard.records.agents import Status
-    from crewboard.store import json_records
 
-    was = json_records.load_or_none(team.agent(name).status, Status)
+    was = team.agent(name).status.load_or_none()
     message = control.interrupt(team, name, text)
     if was is not None and was.state == "idle":
         return Done(f"{name} was idle, nothing to interrupt; it reads your message", message.as_dict())

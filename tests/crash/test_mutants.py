@@ -25,6 +25,7 @@ from crewboard.records.processes import Exit
 from crewboard.records.requests import Request
 from crewboard.store import agents, codec, file_store, files, journal, json_records, leases, mailbox, tasks
 from crewboard.store.interface import Held, Key
+from crewboard.store.json_records import RecordKey
 from crewboard.store.layout import AgentDirectory, TeamDirectory, key_of
 from crewboard.supervisor import finalizer
 from crewboard.worker import inbox
@@ -177,24 +178,24 @@ def closed_is_open(request: Request, status: Any, by: str, sha256: str | None) -
     _CHECK(request.replace(status="pending"), status, by, sha256)
 
 
-_SAVE, _CHANGE = json_records.save, json_records.change
+_SAVE, _EDIT = RecordKey.save, RecordKey.edit
 
 
-def not_waiting_for_the_disk(path: Key, record: Any, *, durable: bool = False) -> None:  # noqa: ANN401
-    _SAVE(path, record)
+def not_waiting_for_the_disk(key: RecordKey[Any], record: Any, *, durable: bool = False) -> None:  # noqa: ANN401
+    _SAVE(key, record)
 
 
-def damage_overwritten(path: Key, lock: Key, model: Any, edit: Any, **how: Any) -> Any:  # noqa: ANN401
+def damage_overwritten(key: RecordKey[Any], edit: Any, **how: Any) -> Any:  # noqa: ANN401
     try:
-        return _CHANGE(path, lock, model, edit)
+        return _EDIT(key, edit)
     except CrewboardError:
-        record = edit(model(name="default"))
-        _SAVE(path, record)
+        record = edit(key.model(name="default"))
+        _SAVE(key, record)
         return record
 
 
 def good_state_dropped(self: json_records.CachedFile[Any]) -> None:
-    self._record, self.damaged = json_records.load_or_none(self.key, self._model), False
+    self._record, self.damaged = self.key.load_or_none(), False
 
 
 def probing_by_taking(lease: Key) -> bool:
@@ -401,7 +402,7 @@ MUTANTS = (
     Mutant("one answers at a time", WITHOUT_LOCKS, interleaving(interleavings.two_answers)),
     Mutant(
         "damage is never overwritten",
-        replaced(json_records, "change", damage_overwritten),
+        replaced(RecordKey, "edit", damage_overwritten),
         interleaving(interleavings.damaged_roster),
     ),
     Mutant(
@@ -451,7 +452,7 @@ MUTANTS = (
     Mutant("the first answer wins (machine)", replaced(requests, "_check_answer", closed_is_open), machine(Requests)),
     Mutant(
         "an answer is on the disk before it is announced",
-        replaced(json_records, "save", not_waiting_for_the_disk),
+        replaced(RecordKey, "save", not_waiting_for_the_disk),
         unit(test_requests.test_questions_and_answers_are_synced_to_disk, patch=True),
     ),
     Mutant("asking twice sends one message", replaced(approvals, "_mail_id", random_id), scenario("ask")),

@@ -1,5 +1,6 @@
 """The paths of a team (docs/reference/files.md), the access rights of its folders, and finding it from a subfolder."""
 
+import re
 import stat
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from crewboard.store import layout, roster
 from crewboard.store.interface import Key
 from crewboard.store.layout import TeamDirectory, find_root, team_directories
 from crewboard.store.roster import find_team
+from tests.docs.pages import REFERENCE
 
 
 def made(root: Path, name: str) -> TeamDirectory:
@@ -50,6 +52,21 @@ def test_paths_are_those_of_the_reference(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert agent.team == team
     assert agent.name == "scout"
+
+
+def test_each_place_is_in_the_reference() -> None:
+    tree_and_locks = (REFERENCE / "files.md").read_text().partition("## config.json")[0]
+    words = set(re.findall(r"[\w.<>/*-]+", tree_and_locks))
+    kinds = (layout.Place, layout.LocalPlace, layout.LocalLease, layout.RecordPlace, layout.RecordFolderPlace)
+    places = [
+        folder + place.name
+        for folder, kind in (("", TeamDirectory), ("agents/<name>/", layout.AgentDirectory), ("", layout.HostDirectory))
+        for place in vars(kind).values()
+        if isinstance(place, kinds)
+    ]
+    missing = [name for name in places if not any(word.startswith(name) for word in words)]
+    assert len(places) > 40
+    assert not missing
 
 
 def test_the_nearest_ancestor_with_teams_is_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

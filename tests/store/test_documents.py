@@ -12,7 +12,7 @@ from crewboard.errors import BadDataError, StorageError, UsageError
 from crewboard.records.team import OperatorState, Task
 from crewboard.store import json_records
 from crewboard.store.interface import Key
-from crewboard.store.json_records import CachedFile
+from crewboard.store.json_records import CachedFile, RecordKey
 from crewboard.store.layout import key_of
 
 
@@ -155,7 +155,7 @@ def test_an_unchanged_file_is_read_once(path: Key, monkeypatch: pytest.MonkeyPat
     settle(path)
     reader = CachedFile(path, Task)
     first = reader.get()
-    monkeypatch.setattr(json_records, "load", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(RecordKey, "load", lambda *_: pytest.fail("read again"))
     assert reader.get() is first
 
 

@@ -16,7 +16,8 @@ from crewboard.readmodel.reader import TeamReader
 from crewboard.records.agents import Spec
 from crewboard.records.events import Retry
 from crewboard.records.team import Member
-from crewboard.store import agents, codec, files, journal, json_records, mailbox, roster
+from crewboard.store import agents, codec, files, journal, mailbox, roster
+from crewboard.store.json_records import RecordKey
 from crewboard.store.layout import TeamDirectory
 from tests.store.raw_mail import line
 
@@ -95,7 +96,7 @@ def test_following_reads_only_new_lines(large: TeamDirectory) -> None:
 
 
 def test_sending_to_a_large_mailbox_reads_nothing_of_it(large: TeamDirectory) -> None:
-    with mock.patch.object(files, "read_lines") as read, mock.patch.object(json_records, "load") as load:
+    with mock.patch.object(files, "read_lines") as read, mock.patch.object(RecordKey, "load") as load:
         mailbox.send(large, mailbox.compose("scout", "operator", "message", "news"))
     assert not read.called
     assert not load.called

@@ -10,14 +10,14 @@ import pytest
 from crewboard.records.team import Task
 from crewboard.store import codec, json_records, tasks
 from crewboard.store.file_store import FileStore
-from crewboard.store.json_records import CachedFolder
+from crewboard.store.json_records import CachedFolder, RecordKey
 from crewboard.store.layout import TeamDirectory
 
 
 @pytest.fixture
 def reads() -> Iterator[mock.Mock]:
     """Count how often a record is read from its file."""
-    with mock.patch.object(json_records, "load", side_effect=json_records.load) as load:
+    with mock.patch.object(RecordKey, "load", autospec=True, side_effect=RecordKey.load) as load:
         yield load
 
 

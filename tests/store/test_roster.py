@@ -7,8 +7,9 @@ import pytest
 from crewboard.errors import BadDataError, UsageError
 from crewboard.records.base import Record
 from crewboard.records.team import Config, Member, Rule, RuleEffect
-from crewboard.store import json_records, roster
+from crewboard.store import roster
 from crewboard.store.interface import Key
+from crewboard.store.json_records import RecordKey
 from crewboard.store.layout import TeamDirectory
 from tests.bench import large
 
@@ -97,12 +98,12 @@ def test_without_a_budget_no_other_agent_is_read(directory: TeamDirectory, monke
     for number in range(5):
         large.enlist(directory, f"agent{number}")
     read: list[Key] = []
-    load = json_records.load_or_none
+    load = RecordKey.load_or_none
 
-    def noted(path: Key, model: type[Record]) -> Record | None:
-        read.append(path)
-        return load(path, model)
+    def noted(key: RecordKey[Record]) -> Record | None:
+        read.append(key)
+        return load(key)
 
-    monkeypatch.setattr(json_records, "load_or_none", noted)
+    monkeypatch.setattr(RecordKey, "load_or_none", noted)
     assert roster.budgets(directory, "agent0", roster.Used()) == []
     assert read == [directory.agent("agent0").spec]

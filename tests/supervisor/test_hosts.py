@@ -218,7 +218,7 @@ def test_a_run_is_lost_only_if_neither_it_nor_its_host_lives(team: Hosts) -> Non
         finalizer.finalize_lost([found], 1.0)
     record = agents.exit_record(agent)
     # A worker at rest wrote long before its host did.
-    seen_at = directory.host("build1").below("host.json").changed_at()
+    seen_at = directory.host("build1").record.changed_at()
     assert record == Exit(run=1, reason="lost", at=seen_at, buried=True, evidence=found.evidence)
     assert notices(team) == [f"scout ended: its host was lost: {found.evidence}"]
     assert seen_by(directory, "build2").find_lost() == []
@@ -329,7 +329,7 @@ def test_evidence_of_a_host_that_began_again_stays_true(
     before = describe("build1", 1, [])
     hosts.make(directory, "build1")
     hosts.save(directory, before)
-    seen_at = directory.host("build1").below("host.json").changed_at()
+    seen_at = directory.host("build1").record.changed_at()
     status = Status(run=1, pid=1, state="working", since=1, boot_id=before.boot_id, host="build1")
     monkeypatch.setattr(hosts, "now", lambda _: seen_at + 34)
     again = LocalHost(directory, before, before, {}, away=away)

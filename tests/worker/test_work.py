@@ -13,12 +13,12 @@ from crewboard.commands import hire as hiring
 from crewboard.commands import messages
 from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
-from crewboard.records.agents import Cursor, HireOptions, Spec, TodoList
+from crewboard.records.agents import HireOptions, Spec, TodoList
 from crewboard.records.base import Record
 from crewboard.records.events import Answer, FileKept, Intake, ToolResult
 from crewboard.records.messages import Message
-from crewboard.store import agents, json_records, mailbox, roster
-from crewboard.store.interface import Key
+from crewboard.store import agents, mailbox, roster
+from crewboard.store.json_records import RecordKey
 from crewboard.store.layout import TeamDirectory
 from crewboard.untrusted import delimit, delimit_data, undelimit, undelimit_data
 from crewboard.worker.conversation import Conversation
@@ -379,14 +379,14 @@ def test_an_agent_is_busy_before_its_new_work_counts_as_read(
     run_state = worker(directory, "scout")
     run_state.show("idle")
     seen = []
-    save = json_records.save
+    save = RecordKey.save
 
-    def watched(path: Key, record: Record, *, durable: bool = False) -> None:
-        save(path, record, durable=durable)
-        status, cursor = agents.status(run_state.agent), json_records.load(run_state.agent.cursor, Cursor)
+    def watched(key: RecordKey[Record], record: Record, *, durable: bool = False) -> None:
+        save(key, record, durable=durable)
+        status, cursor = agents.status(run_state.agent), run_state.agent.cursor.load()
         seen.append((status.state if status else "", cursor.offset if cursor else 0))
 
-    monkeypatch.setattr(json_records, "save", watched)
+    monkeypatch.setattr(RecordKey, "save", watched)
     run_state.append(Intake(ts=1, cursor=100, assignment="work"))
     assert ("idle", 100) not in seen
     assert seen[-1] == ("working", 100)

@@ -17,6 +17,7 @@ from crewboard.sandbox.level import Level
 from crewboard.sandbox.sandbox import open_sandbox
 from crewboard.store import agents, json_records, layout, leases, roster
 from crewboard.store.file_store import FileStore
+from crewboard.store.json_records import RecordKey
 from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees import bundles, merging, snapshot, workspaces
 from crewboard.worktrees.repository import open_repository, open_workspace
@@ -327,7 +328,7 @@ def test_a_writer_that_is_killed_leaves_nothing_half(
         raise SystemExit
 
     with monkeypatch.context() as patch:
-        patch.setattr(json_records, "save", killed)
+        patch.setattr(RecordKey, "save", killed)
         with pytest.raises(SystemExit):
             carry(host, "bob", spec, a_py="a = 2\n")
     found = workspaces.newest(home, "bob")

@@ -121,12 +121,12 @@ def _claimed(file: str, holder: str, report_to: str) -> Objection:
 
 @lru_cache(maxsize=_MOST_CACHED)
 def _records(agent: AgentDirectory) -> tuple[CachedFile[Spec], CachedFile[Status], CachedFile[Undone]]:
-    return CachedFile(agent.spec, Spec), CachedFile(agent.status, Status), CachedFile(agent.undone, Undone)
+    return agent.spec.watch(), agent.status.watch(), agent.undone.watch()
 
 
 @lru_cache(maxsize=8)
 def _recorded(team: TeamDirectory) -> CachedFile[Collisions]:
-    return CachedFile(team.collisions, Collisions)
+    return team.collisions.watch()
 
 
 class _Other(Struct, frozen=True):

@@ -11,9 +11,8 @@ from collections.abc import Callable
 
 from crewboard.errors import BadDataError
 from crewboard.linux import process
-from crewboard.records.agents import Status
 from crewboard.records.team import Cooldown
-from crewboard.store import hosts, json_records, roster
+from crewboard.store import hosts, roster
 from crewboard.store.layout import AgentDirectory
 
 MAX_COOLDOWN = 60.0
@@ -37,7 +36,7 @@ TRY_INTERVAL = 10.0
 def current(agent: AgentDirectory, address: str) -> Cooldown | None:
     """Return the last cooldown of a server, which may be over, or None."""
     try:
-        return _of(json_records.load(agent.team.cooldown, Cooldown), address)
+        return _of(agent.team.cooldown.load(), address)
     except BadDataError:
         return None
 
@@ -66,7 +65,7 @@ def _change(agent: AgentDirectory, address: str, edit: Callable[[Cooldown | None
         new = new.replace(address=address, others=kept, refuses=refuses)
         return new
 
-    json_records.change(agent.team.cooldown, agent.team.lock("cooldown"), Cooldown, edit_all)
+    agent.team.cooldown.edit(edit_all)
     return new
 
 
@@ -189,6 +188,6 @@ def place_in_line(agent: AgentDirectory) -> int:
     for name in roster.load(agent.team).names:
         if name == agent.name:
             break
-        status = json_records.load_or_none(agent.team.agent(name).status, Status)
+        status = agent.team.agent(name).status.load_or_none()
         before += status is not None and status.outage_since is not None
     return before

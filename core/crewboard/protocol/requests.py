@@ -22,7 +22,6 @@ from crewboard.records.requests import (
     notes_in,
     require_shown,
 )
-from crewboard.store import json_records
 from crewboard.store.json_records import cached_folder
 from crewboard.store.layout import TeamDirectory, under_lock
 
@@ -42,7 +41,7 @@ def load(team: TeamDirectory, request_id: str) -> Request | None:
         BadDataError: Its file is damaged.
     """
     record = team.request(request_id)
-    request = json_records.load(record, Request)
+    request = record.load()
     if request is not None and request.id != request_id:
         raise BadDataError(f"{record} is damaged: it says that it is request {request.id}")
     return request
@@ -50,7 +49,7 @@ def load(team: TeamDirectory, request_id: str) -> Request | None:
 
 def load_all(team: TeamDirectory) -> list[Request]:
     """Return every readable request, oldest first."""
-    found = cached_folder(team.requests, Request).intact()
+    found = cached_folder(team.requests).intact()
     whole = (request for name, request in found.items() if name == f"{request.id}.json")
     return sorted(whole, key=lambda request: (request.created_at, request.id))
 
@@ -196,5 +195,5 @@ def cancel_requests_of(team: TeamDirectory, name: str, now: float) -> list[Reque
 
 def _save(team: TeamDirectory, request: Request, **changes: Any) -> Request:
     saved = request.replace(**changes, rev=request.rev + 1)
-    json_records.save(team.request(request.id), saved, durable=True)
+    team.request(request.id).save(saved, durable=True)
     return saved

@@ -7,11 +7,10 @@ first, and then the task changed. `reconcile` repeats what a kill left out: each
 from crewboard.errors import UsageError
 from crewboard.names import OPERATOR, SYSTEM
 from crewboard.protocol import approvals, requests
-from crewboard.records.agents import Spec
 from crewboard.records.base import JsonValue
 from crewboard.records.requests import Request
 from crewboard.records.team import Reviewed, Task
-from crewboard.store import json_records, leases, mailbox, roster, tasks
+from crewboard.store import leases, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 
 MOST_OF_DIFF = 20_000
@@ -124,7 +123,7 @@ def what_changed(team: TeamDirectory, request: Request) -> list[str]:
     Nothing is known of work in the shared tree, and of a checkout on another machine.
     """
     tree = request.payload.get("tree") if request.type == "task_review" else None
-    spec = json_records.load_or_none(team.agent(request.from_).spec, Spec) if tree else None
+    spec = team.agent(request.from_).spec.load_or_none() if tree else None
     if spec is None:
         return []
     # Imported here because few agents have a worktree.

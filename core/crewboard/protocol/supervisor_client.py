@@ -27,10 +27,9 @@ from crewboard import env
 from crewboard.errors import StorageError, TryLaterError, UntrustedError, UsageError
 from crewboard.linux import process
 from crewboard.names import is_name
-from crewboard.records.agents import Status
-from crewboard.records.processes import Exit, Lease, Supervisor
+from crewboard.records.processes import Lease, Supervisor
 from crewboard.redaction import is_secret
-from crewboard.store import agents, files, json_records, leases, roster
+from crewboard.store import agents, files, leases, roster
 from crewboard.store import hosts as store_hosts
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
@@ -329,8 +328,8 @@ def is_unfinalized(agent: AgentDirectory) -> bool:
     An agent whose files cannot be read counts as finalized: no supervisor could finalize it.
     """
     try:
-        status = json_records.load_or_none(agent.status, Status)
-        record = json_records.load_or_none(agent.exit, Exit)
+        status = agent.status.load_or_none()
+        record = agent.exit.load_or_none()
     except StorageError:
         return False
     return agents.is_unfinalized(status, record)

@@ -40,7 +40,6 @@ from crewboard.records.events import (
 from crewboard.records.processes import EXIT_REASONS, ORDERLY_REASONS, Exit, describe_exit
 from crewboard.records.team import Task
 from crewboard.store.journal import JournalTail
-from crewboard.store.json_records import CachedFile
 from crewboard.store.layout import AgentDirectory
 from crewboard.untrusted import elide_middle
 
@@ -288,7 +287,7 @@ class ActivityReader:
         self._record: Exit | None = None
         self._run = 0
         self._ended = False
-        self._exit = CachedFile(agent.exit, Exit)
+        self._exit = agent.exit.watch()
         self._tail = JournalTail(agent, TAIL)
 
     @property

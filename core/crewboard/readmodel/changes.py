@@ -22,7 +22,6 @@ from crewboard.records.requests import Request
 from crewboard.records.team import Task
 from crewboard.store import codec, operators
 from crewboard.store.interface import Key
-from crewboard.store.json_records import CachedFolder
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 Kind = Literal["roster", "message", "status", "task", "request", "result", "exit"]
@@ -50,7 +49,7 @@ class ChangeReader:
     def __init__(self, team: TeamDirectory) -> None:
         self._team = team
         self._reader = TeamReader(team)
-        self._requests = CachedFolder(team.requests, Request)
+        self._requests = team.requests.watch()
         self._mailboxes: dict[str, MailboxTail] = {}
         self._known: set[str] = set()
         self.view = self._reader.read()

@@ -8,11 +8,10 @@ from crewboard.linux import process
 from crewboard.readmodel.activity import Activity, describe
 from crewboard.readmodel.mail import MailReader
 from crewboard.readmodel.team import AgentView, Rest, TeamView
-from crewboard.records.agents import Status
 from crewboard.records.events import RunStarted, ToolResult, ToolStart, describe_call
 from crewboard.records.processes import describe_exit
 from crewboard.records.team import Task
-from crewboard.store import files, journal, json_records
+from crewboard.store import files, journal
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 _JOURNAL_TAIL = 256 * 1024
@@ -94,7 +93,7 @@ def _journal_end(agent: AgentDirectory, run: int) -> tuple[float | None, LastToo
 
 def host_of_log(agent: AgentDirectory) -> str | None:
     """Return the host that has the log of an agent's last run, None if it is on this machine, as far as is known."""
-    status = json_records.load_or_none(agent.status, Status)
+    status = agent.status.load_or_none()
     if status is None or status.boot_id == process.boot_id():
         return None
     return status.host or None

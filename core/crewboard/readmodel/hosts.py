@@ -61,10 +61,8 @@ class HostReader:
             return
         names = sorted(self._team.hosts.names()) if folder is not None else []
         known = self._files
-        self._files = {
-            name: known.get(name) or CachedFile(self._team.host(name).below("host.json"), Host) for name in names
-        }
-        self._held = {name: CachedFile(hosts.held(self._team, name), HeldStarts) for name in names}
+        self._files = {name: known.get(name) or self._team.host(name).record.watch() for name in names}
+        self._held = {name: self._team.host(name).held.watch() for name in names}
         self._folder = folder
 
     def _see(self, host: Host, *, is_up: bool) -> SeenHost:

@@ -20,7 +20,7 @@ from crewboard.readmodel.processes import KernelProbe, Probe, Usage
 from crewboard.readmodel.states import Evidence, SeenHost, find_state, show
 from crewboard.readmodel.team import AgentView, HostView, Rest, SupervisorView, TeamView, answered_by_operator
 from crewboard.records.agents import Cursor, McpState, Spec, State, Status, Undone, Work
-from crewboard.records.processes import Exit, HeldStarts, SupervisorFailure
+from crewboard.records.processes import Exit, HeldStarts
 from crewboard.records.requests import Request
 from crewboard.records.team import Collisions, Config, Member, OperatorState, Presence, Task
 from crewboard.store import agents as store_agents
@@ -29,7 +29,6 @@ from crewboard.store import hosts as store_hosts
 from crewboard.store import operators as store_operators
 from crewboard.store import tasks
 from crewboard.store.interface import Key
-from crewboard.store.json_records import CachedFile, CachedFolder
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 _RESTS: frozenset[State] = frozenset({"idle", "paused"})
@@ -44,11 +43,11 @@ class AgentReader:
     def __init__(self, team: TeamDirectory, name: str) -> None:
         self._team = team
         self.directory: AgentDirectory = team.agent(name)
-        self.spec = CachedFile(self.directory.spec, Spec)
-        self.status = CachedFile(self.directory.status, Status)
-        self.exit = CachedFile(self.directory.exit, Exit)
-        self.cursor = CachedFile(self.directory.cursor, Cursor)
-        self.undone = CachedFile(self.directory.undone, Undone)
+        self.spec = self.directory.spec.watch()
+        self.status = self.directory.status.watch()
+        self.exit = self.directory.exit.watch()
+        self.cursor = self.directory.cursor.watch()
+        self.undone = self.directory.undone.watch()
         self.seen_alive: float | None = None
         self.seen_gone: float | None = None
         self.facts: AgentFacts | None = None
@@ -261,15 +260,15 @@ class TeamReader:
         self._clock = clock if clock is not None else partial(store_hosts.now, team)
         self._between = between
         self._probe = probe or KernelProbe()
-        self._config = CachedFile(team.config, Config)
-        self._operator = CachedFile(team.operator, OperatorState)
-        self._starts = CachedFile(team.starts, HeldStarts)
-        self._failure = CachedFile(team.supervisor_failure, SupervisorFailure)
-        self._collisions = CachedFile(team.collisions, Collisions)
+        self._config = team.config.watch()
+        self._operator = team.operator.watch()
+        self._starts = team.starts.watch()
+        self._failure = team.supervisor_failure.watch()
+        self._collisions = team.collisions.watch()
         self._hosts = HostReader(team, self._probe)
         self._agents: dict[str, AgentReader] = {}
-        self._tasks = CachedFolder(team.tasks, Task)
-        self._requests = CachedFolder(team.requests, Request)
+        self._tasks = team.tasks.watch()
+        self._requests = team.requests.watch()
         self._mailboxes: dict[str, Unread] = {}
         self._usage: dict[str, Usage] = {}
         self._shared: int | None = None
@@ -409,7 +408,7 @@ class TeamReader:
     def _roster_from_files(self) -> Config:
         """Return a roster of the agents that have files, so that a damaged roster does not hide running agents."""
         names = sorted(self.team.agent_names())
-        specs = {name: CachedFile(self.team.agent(name).spec, Spec).get() for name in names}
+        specs = {name: self.team.agent(name).spec.watch().get() for name in names}
         members = [
             Member(name=name, type=spec.type, role=spec.role, model=spec.model) if spec else Member(name=name, type="")
             for name, spec in specs.items()

@@ -20,7 +20,8 @@ from crewboard.records.events import BrokenReply, Reply, Summary
 from crewboard.records.messages import Media
 from crewboard.records.processes import Exit, HeldStarts
 from crewboard.records.team import Checked, Removed
-from crewboard.store import files, hosts, journal, json_records, leases
+from crewboard.store import files, hosts, journal, leases
+from crewboard.store.json_records import RecordKey
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 LATE_AFTER = 30.0
@@ -35,17 +36,17 @@ MAX_KEPT = 256 << 20
 
 def spec(agent: AgentDirectory) -> Spec | None:
     """Return what the agent was hired for, or None if there is no such file."""
-    return json_records.load(agent.spec, Spec)
+    return agent.spec.load()
 
 
 def status(agent: AgentDirectory) -> Status | None:
     """Return the agent's present state as its worker wrote it, or None."""
-    return json_records.load(agent.status, Status)
+    return agent.status.load()
 
 
 def exit_record(agent: AgentDirectory) -> Exit | None:
     """Return how the agent's last finished run ended, or None."""
-    return json_records.load(agent.exit, Exit)
+    return agent.exit.load()
 
 
 def runs_elsewhere(worker: Status | None, ended: Exit | None, boot: str, lives: Callable[[Status], bool]) -> bool:
@@ -63,7 +64,7 @@ def is_running(agent: AgentDirectory, *, attached: bool) -> bool:
     """Return True if an agent runs. With `attached` it is one of another program, which holds no lease."""
     if not attached:
         return leases.is_held(agent.lease)
-    worker, ended = json_records.load_or_none(agent.status, Status), json_records.load_or_none(agent.exit, Exit)
+    worker, ended = agent.status.load_or_none(), agent.exit.load_or_none()
     return runs_elsewhere(worker, ended, process.boot_id(), _process_runs)
 
 
@@ -73,20 +74,20 @@ def _process_runs(worker: Status) -> bool:
 
 def cursor(agent: AgentDirectory) -> Cursor:
     """Return how far the agent has read its mailbox."""
-    return json_records.load(agent.cursor, Cursor) or Cursor()
+    return agent.cursor.load() or Cursor()
 
 
 def checked(agent: AgentDirectory) -> Checked | None:
     """Return the agent's last check, for a task or not, or None."""
-    return json_records.load(agent.checked, Checked)
+    return agent.checked.load()
 
 
 def save_checked(agent: AgentDirectory, run: Checked, team_check: str | None) -> None:
     """Record the agent's last check. The team's, once it failed, stays until it passes: no other check replaces it."""
-    before = json_records.load_or_none(agent.checked, Checked)
+    before = agent.checked.load_or_none()
     if before is not None and not before.passed and before.command == team_check != run.command and run.passed:
         return
-    json_records.save(agent.checked, run, durable=True)
+    agent.checked.save(run, durable=True)
 
 
 @contextmanager
@@ -109,7 +110,7 @@ def change_spec(agent: AgentDirectory, edit: Callable[[Spec | None], Spec]) -> S
         StorageError: The write failed, or the team is gone.
     """
     agent.team.make_folder(agent.folder.name)
-    return json_records.change(agent.spec, agent.team.lock(f"spec-{agent.name}"), Spec, edit, durable=True)
+    return agent.spec.edit(edit, durable=True)
 
 
 def want(agent: AgentDirectory, wanted: str, run: int | None = None) -> Spec:
@@ -142,7 +143,7 @@ def write_exit(agent: AgentDirectory, record: Exit) -> Exit:
     def edit(old: Exit | None) -> Exit:
         return old if old is not None and old.run >= record.run else record
 
-    return json_records.change(agent.exit, agent.team.lock(f"exit-{agent.name}"), Exit, edit, replace_damaged=True)
+    return agent.exit.edit(edit, replace_damaged=True)
 
 
 def share_notice(agent: AgentDirectory, record: Exit, notice: str) -> Exit:
@@ -151,9 +152,7 @@ def share_notice(agent: AgentDirectory, record: Exit, notice: str) -> Exit:
     def edit(old: Exit | None) -> Exit:
         return (old if old is not None and old.run >= record.run else record).replace(notice=notice)
 
-    return json_records.change(
-        agent.exit, agent.team.lock(f"exit-{agent.name}"), Exit, edit, durable=True, replace_damaged=True
-    )
+    return agent.exit.edit(edit, durable=True, replace_damaged=True)
 
 
 def mark_finalized(agent: AgentDirectory, record: Exit) -> Exit:
@@ -167,23 +166,19 @@ def mark_finalized(agent: AgentDirectory, record: Exit) -> Exit:
         found = {"reason": record.reason, "unfinished": record.unfinished, "buried": True}
         return known.replace(**found) if known.run == record.run else known
 
-    return json_records.change(agent.exit, agent.team.lock(f"exit-{agent.name}"), Exit, edit, replace_damaged=True)
+    return agent.exit.edit(edit, replace_damaged=True)
 
 
 def sum_up(agent: AgentDirectory) -> Removed:
     """Return what stays known of an agent that is removed. From its journal: the status may lack the last call."""
-    found = Removed(run=_wanted_run(agent))
+    spec = agent.spec.load_or_none()
+    found = Removed(run=spec.run if spec is not None else 0)
     for event, _ in journal.read(agent.journal):
         if event is not None:
             found.run = max(found.run, event.run)
         if isinstance(event, (Reply, BrokenReply, Summary)):
             found += Removed(tokens=event.usage, cost_usd=event.cost_usd)
     return found
-
-
-def _wanted_run(agent: AgentDirectory) -> int:
-    found = json_records.load_or_none(agent.spec, Spec)
-    return found.run if found is not None else 0
 
 
 def newest_result(team: TeamDirectory, name: str) -> int:
@@ -198,12 +193,12 @@ def newest_result(team: TeamDirectory, name: str) -> int:
 
 def last_run(agent: AgentDirectory) -> int:
     """Return the number of the newest run that began, 0 if none did. Read the journal if a file is damaged."""
-    return max(_run_of(agent, status), _run_of(agent, exit_record))
+    return max(_run_of(agent, agent.status), _run_of(agent, agent.exit))
 
 
-def _run_of(agent: AgentDirectory, read: Callable[[AgentDirectory], Status | Exit | None]) -> int:
+def _run_of(agent: AgentDirectory, place: RecordKey[Status] | RecordKey[Exit]) -> int:
     try:
-        record = read(agent)
+        record = place.load()
     except BadDataError:
         return journal.last_run(agent.journal)
     return record.run if record is not None else 0
@@ -229,9 +224,9 @@ def held_starts(team: TeamDirectory) -> HeldStarts:
 
 
 def _held_starts(team: TeamDirectory) -> HeldStarts:
-    found = json_records.load_or_none(team.starts, HeldStarts) or HeldStarts()
+    found = team.starts.load_or_none() or HeldStarts()
     for name in sorted(team.hosts.names()):
-        there = json_records.load_or_none(hosts.held(team, name), HeldStarts) or HeldStarts()
+        there = team.host(name).held.load_or_none() or HeldStarts()
         held = [each for each in there.held if found.find(each.name, each.run) is None]
         found = found.replace(held=[*found.held, *held], restarts={**found.restarts, **there.restarts})
     wanted = [run for run in hosts.wanted(team) if found.find(run.agent, run.run) is None]

@@ -14,9 +14,10 @@ from msgspec import Struct, structs
 
 from crewboard.errors import StorageError, UsageError
 from crewboard.names import is_name
-from crewboard.records.processes import HeldStart, Host, Lease, WantedRun
-from crewboard.store import json_records, leases
+from crewboard.records.processes import HeldStart, HeldStarts, Host, Lease, WantedRun
+from crewboard.store import leases
 from crewboard.store.interface import Key
+from crewboard.store.json_records import RecordFolder, RecordKey
 from crewboard.store.layout import TeamDirectory
 
 HOST_LABEL = "host:"
@@ -109,12 +110,12 @@ def exist(team: TeamDirectory) -> bool:
 
 def lease(team: TeamDirectory, name: str) -> Key:
     """Return the lease that a host holds while it lives."""
-    return team.host(name).below("lease")
+    return team.host(name).lease
 
 
 def load(team: TeamDirectory, name: str) -> Host | None:
     """Return what a host says of itself; None if there is none, or its record is damaged."""
-    return json_records.load_or_none(team.host(name).below("host.json"), Host)
+    return team.host(name).record.load_or_none()
 
 
 def load_all(team: TeamDirectory) -> list[Host]:
@@ -130,7 +131,7 @@ def save(team: TeamDirectory, host: Host) -> None:
         LostLeaseError: This process may not write any more.
         StorageError: The write failed.
     """
-    json_records.save(team.host(host.name).below("host.json"), host)
+    team.host(host.name).record.save(host)
 
 
 def is_up(team: TeamDirectory, name: str) -> bool:
@@ -153,7 +154,7 @@ def want(team: TeamDirectory, run: WantedRun) -> None:
     Raises:
         StorageError: The write failed.
     """
-    json_records.save(team.starts_queue.below(f"{run.agent}.json"), run, durable=True)
+    team.starts_queue.record(run.agent).save(run, durable=True)
 
 
 def wanted(team: TeamDirectory) -> list[WantedRun]:
@@ -170,13 +171,13 @@ def claim(team: TeamDirectory, host: Host, most: int) -> list[str]:
         LostLeaseError: The host lost its lease.
         StorageError: The store failed.
     """
-    names = team.store.claim(team.starts_queue.name, _claims(team, host.name).name, labels(host), most)
+    names = team.store.claim(team.starts_queue.name, team.host(host.name).claims.name, labels(host), most)
     return [name.removesuffix(".json") for name in names]
 
 
 def claimed(team: TeamDirectory, name: str) -> list[WantedRun]:
     """Return the runs that a host has claimed and not begun, the oldest first."""
-    return _runs(_claims(team, name))
+    return _runs(team.host(name).claims)
 
 
 def keep(team: TeamDirectory, name: str, run: WantedRun) -> None:
@@ -185,12 +186,12 @@ def keep(team: TeamDirectory, name: str, run: WantedRun) -> None:
     Raises:
         StorageError: The write failed.
     """
-    json_records.save(_claims(team, name).below(f"{run.agent}.json"), run, durable=True)
+    team.host(name).claims.record(run.agent).save(run, durable=True)
 
 
 def begun(team: TeamDirectory, name: str, agent: str) -> None:
     """Remove a claim whose run began or is not wanted any more."""
-    _claims(team, name).below(f"{agent}.json").remove()
+    team.host(name).claims.record(agent).remove()
 
 
 def give_back(team: TeamDirectory, name: str, *, but: Collection[str] = ()) -> None:
@@ -201,12 +202,11 @@ def give_back(team: TeamDirectory, name: str, *, but: Collection[str] = ()) -> N
     for run in claimed(team, name):
         if run.agent in but:
             continue
-        if not team.starts_queue.below(f"{run.agent}.json").exists():
-            team.store.move(
-                f"{_claims(team, name).name}/{run.agent}.json", f"{team.starts_queue.name}/{run.agent}.json"
-            )
+        claim, wanted = team.host(name).claims.record(run.agent), team.starts_queue.record(run.agent)
+        if not wanted.exists():
+            team.store.move(claim.name, wanted.name)
         else:
-            begun(team, name, run.agent)
+            claim.remove()
 
 
 def make(team: TeamDirectory, name: str) -> None:
@@ -215,18 +215,19 @@ def make(team: TeamDirectory, name: str) -> None:
     Raises:
         StorageError: The write failed.
     """
-    for folder in (team.hosts, team.starts_queue, team.host(name), _claims(team, name)):
+    host = team.host(name)
+    for folder in (team.hosts, team.starts_queue, host.folder, host.claims):
         team.store.make_folder(folder.name)
 
 
 def withdraw(team: TeamDirectory, name: str) -> None:
     """Remove an agent's run from the queue if it is there."""
-    team.starts_queue.below(f"{name}.json").remove()
+    team.starts_queue.record(name).remove()
 
 
 def find_queued(team: TeamDirectory, name: str, run: int) -> WantedRun | None:
     """Return a run that no host has claimed yet, None if it is not in the queue."""
-    found = json_records.load_or_none(team.starts_queue.below(f"{name}.json"), WantedRun)
+    found = team.starts_queue.record(name).load_or_none()
     return found if found is not None and found.run == run else None
 
 
@@ -248,7 +249,7 @@ def claimed_by(team: TeamDirectory, name: str, run: int) -> str | None:
     """
     with team.store.glance():
         for host in sorted(team.hosts.names()):
-            found = json_records.load_or_none(_claims(team, host).below(f"{name}.json"), WantedRun)
+            found = team.host(host).claims.record(name).load_or_none()
             if found is not None and found.run == run:
                 return host
     return None
@@ -361,17 +362,13 @@ def check(team: TeamDirectory, host: str | None, needs: Collection[str]) -> str:
     return f"no host that is up has {' and '.join(sorted(needs))} together; it waits for one" if host is None else ""
 
 
-def held(team: TeamDirectory, name: str) -> Key:
+def held(team: TeamDirectory, name: str) -> RecordKey[HeldStarts]:
     """Return the record of the starts that a host holds back, as `starts.json` of a team without hosts."""
-    return team.host(name).below("starts.json")
+    return team.host(name).held
 
 
-def _claims(team: TeamDirectory, name: str) -> Key:
-    return team.host(name).below("starts")
-
-
-def _runs(folder: Key) -> list[WantedRun]:
-    records = (json_records.load_or_none(folder.below(name), WantedRun) for name in folder.names())
+def _runs(folder: RecordFolder[WantedRun]) -> list[WantedRun]:
+    records = (folder.record(name.removesuffix(".json")).load_or_none() for name in folder.names())
     return sorted((run for run in records if run is not None), key=lambda run: (run.at, run.agent))
 
 

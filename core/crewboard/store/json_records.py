@@ -1,58 +1,146 @@
 """Records stored as one JSON object each: read whole, replaced whole, changed under a lock.
 
-A damaged record is never overwritten silently. A change of it copies the file aside and fails, so that the user can
-repair it.
+A `RecordKey` names one and knows its type; `store/layout.py` has the table of all. A damaged record is never
+overwritten silently. A change of it copies the file aside and fails, so that the user can repair it.
 """
 
 import hashlib
 import time
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from crewboard.errors import BadDataError, CrewboardError, StorageError
 from crewboard.records.base import Record
 from crewboard.store import codec
-from crewboard.store.interface import Key, Version
+from crewboard.store.interface import Key, Store, Version
 
 R = TypeVar("R", bound=Record)
 
 
-def load(record: Key, model: type[R]) -> R | None:
-    """Return a record, or None if there is none.
+class RecordKey(Key, Generic[R], frozen=True):
+    """The key of a record of a known type. Changes of it hold `lock`, a name in the same store."""
 
-    Raises:
-        BadDataError: The record is damaged.
-        StorageError: It cannot be read.
-    """
-    data = record.get()
-    if data is None:
-        return None
-    try:
-        return codec.decode(data, model)
-    except BadDataError as error:
-        raise BadDataError(f"{record} is damaged: {error}") from error
+    model: type[R]
+    lock: str = ""
+
+    def in_store(self, store: Store) -> "RecordKey[R]":
+        """Return the key of such a record in another store."""
+        return RecordKey(store, self.name, self.model, self.lock)
+
+    def load(self) -> R | None:
+        """Return the record, or None if there is none.
+
+        Raises:
+            BadDataError: It is damaged.
+            StorageError: It cannot be read.
+        """
+        data = self.get()
+        if data is None:
+            return None
+        try:
+            return codec.decode(data, self.model)
+        except BadDataError as error:
+            raise BadDataError(f"{self} is damaged: {error}") from error
+
+    def load_or_none(self) -> R | None:
+        """Return the record, or None if there is none or it is damaged: for callers that can do without it.
+
+        Raises:
+            StorageError: It cannot be read.
+        """
+        try:
+            return self.load()
+        except BadDataError:
+            return None
+
+    def save(self, record: R, *, durable: bool = False) -> None:
+        """Replace the record.
+
+        Raises:
+            StorageError: The write failed; the old record is unchanged.
+        """
+        self.put(codec.encode(record, indent=1), durable=durable)
+
+    def edit(self, edit: Callable[[R | None], R], *, replace_damaged: bool = False, durable: bool = False) -> R:
+        """Replace the record by what `edit` returns for it, while holding its lock.
+
+        `edit` may raise to leave everything as it is. It may be called again, so it changes nothing but the record.
+        With `replace_damaged`, a damaged record is copied aside and then treated as missing: for those that can be
+        rebuilt from others.
+
+        Raises:
+            BadDataError: The record is damaged and was copied aside; or the one that `edit` returned is invalid, and
+                the old one is unchanged.
+            StorageError: The write failed; the old record is unchanged.
+        """
+
+        def work() -> R:
+            try:
+                old = self.load()
+            except BadDataError as error:
+                aside = self.quarantine()
+                if not replace_damaged:
+                    name = aside.name.rpartition("/")[2]
+                    raise BadDataError(f"{error}; a copy is kept as {name}; repair the file by hand") from error
+                old = None
+            record = edit(old)
+            self.save(record, durable=durable)
+            return record
+
+        return self.store.locked(self.lock, work)
+
+    def quarantine(self) -> Key:
+        """Copy a damaged record, once, to a name that is never overwritten, and return that.
+
+        Raises:
+            StorageError: The copy could not be written.
+        """
+        data = self.get() or b""
+        aside = Key(self.store, f"{self.name}.damaged-{hashlib.sha256(data).hexdigest()[:8]}")
+        if not aside.exists():
+            aside.put(data)
+        return aside
+
+    def quarantine_if_damaged(self) -> None:
+        """Copy the record aside if it is damaged, before it is rebuilt from others."""
+        try:
+            self.load()
+        except BadDataError:
+            self.quarantine()
+
+    def watch(self) -> "CachedFile[R]":
+        """Return a reader that reads the record again only after it was changed."""
+        return CachedFile(self, self.model)
+
+
+class RecordFolder(Key, Generic[R], frozen=True):
+    """The key of a folder with records of a known type, each in a file `<name>.json`."""
+
+    model: type[R]
+
+    def record(self, name: object) -> RecordKey[R]:
+        """Return the key of the record of that name, or number."""
+        return RecordKey(self.store, f"{self.name}/{name}.json", self.model)
+
+    def watch(self) -> "CachedFolder[R]":
+        """Return a reader that reads again only what was changed."""
+        return CachedFolder(self, self.model)
+
+
+def load(record: Key, model: type[R]) -> R | None:
+    """Return the record at a key that does not know its type (`RecordKey.load`)."""
+    return RecordKey(record.store, record.name, model).load()
 
 
 def load_or_none(record: Key, model: type[R]) -> R | None:
-    """Return a record, or None if there is none or it is damaged: for callers that can do without it.
-
-    Raises:
-        StorageError: It cannot be read.
-    """
-    try:
-        return load(record, model)
-    except BadDataError:
-        return None
+    """Return the record at a key that does not know its type, None if it is damaged (`RecordKey.load_or_none`)."""
+    return RecordKey(record.store, record.name, model).load_or_none()
 
 
 def save(place: Key, record: Record, *, durable: bool = False) -> None:
-    """Replace the record at `place`.
-
-    Raises:
-        StorageError: The write failed; the old record is unchanged.
-    """
-    place.put(codec.encode(record, indent=1), durable=durable)
+    """Replace the record at a key that does not know its type (`RecordKey.save`)."""
+    RecordKey(place.store, place.name, type(record)).save(record, durable=durable)
 
 
 def change(
@@ -64,62 +152,22 @@ def change(
     replace_damaged: bool = False,
     durable: bool = False,
 ) -> R:
-    """Replace the record at `place` by what `edit` returns for it, while holding the lock.
-
-    `edit` may raise to leave everything as it is. It may be called again, so it changes nothing but the record. With
-    `replace_damaged`, a damaged record is copied aside and then treated as missing: for those that can be rebuilt from
-    others.
-
-    Raises:
-        BadDataError: The record is damaged and was copied aside; or the one that `edit` returned is invalid, and the
-            old one is unchanged.
-        StorageError: The write failed; the old record is unchanged.
-    """
-
-    def work() -> R:
-        try:
-            old = load(place, model)
-        except BadDataError as error:
-            aside = quarantine(place)
-            if not replace_damaged:
-                name = aside.name.rpartition("/")[2]
-                raise BadDataError(f"{error}; a copy is kept as {name}; repair the file by hand") from error
-            old = None
-        record = edit(old)
-        save(place, record, durable=durable)
-        return record
-
-    return lock.locked(work)
+    """Change the record at a key that does not know its type (`RecordKey.edit`)."""
+    record = RecordKey(place.store, place.name, model, lock.name)
+    return record.edit(edit, replace_damaged=replace_damaged, durable=durable)
 
 
 def quarantine_if_damaged(record: Key, model: type[Record]) -> None:
-    """Copy a record aside if it is damaged, before it is rebuilt from others."""
-    try:
-        load(record, model)
-    except BadDataError:
-        quarantine(record)
-
-
-def quarantine(record: Key) -> Key:
-    """Copy a damaged record, once, to a name that is never overwritten, and return that.
-
-    Raises:
-        StorageError: The copy could not be written.
-    """
-    data = record.get() or b""
-    aside = Key(record.store, f"{record.name}.damaged-{hashlib.sha256(data).hexdigest()[:8]}")
-    if not aside.exists():
-        aside.put(data)
-    return aside
+    """Copy the record at a key that does not know its type aside if it is damaged."""
+    RecordKey(record.store, record.name, model).quarantine_if_damaged()
 
 
 class CachedFile(Generic[R]):
     """A record that is read again only after it was changed. While it is damaged, the last good state is used."""
 
     def __init__(self, key: Key, model: type[R]) -> None:
-        self.key = key
+        self.key = key if isinstance(key, RecordKey) else RecordKey(key.store, key.name, model)
         self.damaged = False
-        self._model = model
         self._version: Version | None = None
         self._record: R | None = None
 
@@ -144,7 +192,7 @@ class CachedFile(Generic[R]):
 
     def _load(self) -> None:
         try:
-            self._record = load(self.key, self._model)
+            self._record = self.key.load()
             self.damaged = False
         except StorageError:
             self._forget()
@@ -232,6 +280,6 @@ class CachedFolder(Generic[R]):
 
 
 @lru_cache(maxsize=_MAX_CACHED_FOLDERS)
-def cached_folder(folder: Key, model: type[R]) -> CachedFolder[R]:
+def cached_folder(folder: RecordFolder[R]) -> CachedFolder[R]:
     """Return this process's shared `CachedFolder` for a folder."""
-    return CachedFolder[Any](folder, model)
+    return folder.watch()

@@ -22,18 +22,36 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, Generic, ParamSpec, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from crewboard import env
 from crewboard.errors import CrewboardError, StorageError, UntrustedError, UsageError, how_to_install
 from crewboard.names import TEAMS_FOLDER, is_name
+from crewboard.records.agents import Cursor, Spec, Status, Undone
+from crewboard.records.base import Record
+from crewboard.records.processes import Exit, HeldStarts, Host, SupervisorFailure, WantedRun
+from crewboard.records.requests import Request
+from crewboard.records.team import (
+    Acceptances,
+    Carried,
+    Checked,
+    Collisions,
+    Config,
+    Cooldown,
+    OperatorState,
+    Task,
+    ToldNeeds,
+    Workspace,
+)
 from crewboard.store import files, ownership
 from crewboard.store.file_store import FileStore
 from crewboard.store.interface import Key, Listener, Store
+from crewboard.store.json_records import RecordFolder, RecordKey
 
 P = ParamSpec("P")
+R = TypeVar("R", bound=Record)
 T = TypeVar("T")
 
 HOME: str = TEAMS_FOLDER
@@ -48,14 +66,85 @@ _WRITABLE_BY_OTHERS = 0o022
 _ONLY_OWN = "crewboard opens only a team directory that this user made"
 
 
-class AgentDirectory(Struct, frozen=True):
-    """The places of one agent's data: keys of the team's store, and paths of what belongs to this machine.
+Directory: TypeAlias = "AgentDirectory | HostDirectory | TeamDirectory"
 
-    Paths are the worker's log, the preview of its reply, and what was in files that its tools changed.
-    """
+
+class Place:
+    """A name in a directory, under which the store keeps a log, a lease, or a folder."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, owner: Directory, kind: type) -> Key:
+        return owner.key(self.name)
+
+
+class LocalPlace:
+    """A name in a directory that processes of this machine alone use: a file, or a folder."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, owner: "AgentDirectory | TeamDirectory", kind: type) -> Path:
+        return owner.path / self.name
+
+
+class LocalLease:
+    """A name in a directory of a lease that processes of this machine take, wherever the team is stored."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, owner: "TeamDirectory", kind: type) -> Key:
+        return owner.local_key(self.name)
+
+
+class RecordPlace(Generic[R]):
+    """A name in a directory, the type of the record there, and the lock of its changes, if it has one of its own."""
+
+    def __init__(self, name: str, model: type[R], lock: str = "") -> None:
+        self.name, self.model, self.lock = name, model, lock
+
+    def __get__(self, owner: Directory, kind: type) -> RecordKey[R]:
+        key = owner.key(self.name)
+        return RecordKey(key.store, key.name, self.model, self.lock and f".locks/{self.lock.format(owner)}")
+
+
+class RecordFolderPlace(Generic[R]):
+    """A name in a directory of a folder, and the type of the records in it."""
+
+    def __init__(self, name: str, model: type[R]) -> None:
+        self.name, self.model = name, model
+
+    def __get__(self, owner: Directory, kind: type) -> RecordFolder[R]:
+        key = owner.key(self.name)
+        return RecordFolder(key.store, key.name, self.model)
+
+
+class AgentDirectory(Struct, frozen=True):
+    """The places of one agent's data, below `agents/<name>/`."""
 
     team: "TeamDirectory"
     name: str
+
+    spec = RecordPlace("spec.json", Spec, lock="spec-{0.name}")
+    status = RecordPlace("status.json", Status)
+    exit = RecordPlace("exit.json", Exit, lock="exit-{0.name}")
+    cursor = RecordPlace("cursor.json", Cursor)
+    checked = RecordPlace("checked.json", Checked)
+    undone = RecordPlace("undone.json", Undone)
+    journal = Place("journal.jsonl")
+    lease = Place("lease")
+    media = Place("media")
+    """Images and documents of the conversation, of a team that is not kept in files."""
+
+    log = LocalPlace("worker.log")
+    live = LocalPlace("live")
+    """The reply that is being streamed."""
+    kept = LocalPlace("kept")
+    """What was in files before the agent's file tools changed them."""
+    engine_home = LocalPlace("engine")
+    """The home of the agent's engine, which keeps its sessions there."""
 
     @classmethod
     def at(cls, path: Path) -> "AgentDirectory":
@@ -75,64 +164,31 @@ class AgentDirectory(Struct, frozen=True):
         return self.team.key(f"agents/{self.name}/{name}")
 
     @property
-    def spec(self) -> Key:
-        return self.key("spec.json")
-
-    @property
-    def journal(self) -> Key:
-        return self.key("journal.jsonl")
-
-    @property
-    def status(self) -> Key:
-        return self.key("status.json")
-
-    @property
-    def cursor(self) -> Key:
-        return self.key("cursor.json")
-
-    @property
-    def exit(self) -> Key:
-        return self.key("exit.json")
-
-    @property
-    def checked(self) -> Key:
-        return self.key("checked.json")
-
-    @property
     def checking(self) -> Key:
         """Return the lease that is held while a check of the agent runs."""
         return self.team.key(f".locks/check-{self.name}")
 
-    @property
-    def lease(self) -> Key:
-        return self.key("lease")
+
+class HostDirectory(Struct, frozen=True):
+    """The places of one host's data, below `hosts/<name>/`."""
+
+    team: "TeamDirectory"
+    name: str
+
+    record = RecordPlace("host.json", Host)
+    lease = Place("lease")
+    held = RecordPlace("starts.json", HeldStarts)
+    """The starts that it holds back, as `starts.json` of a team without hosts."""
+    claims = RecordFolderPlace("starts", WantedRun)
+    """The runs that it claimed and has not begun."""
 
     @property
-    def log(self) -> Path:
-        return self.path / "worker.log"
+    def folder(self) -> Key:
+        return self.team.key(f"hosts/{self.name}")
 
-    @property
-    def live(self) -> Path:
-        return self.path / "live"
-
-    @property
-    def engine_home(self) -> Path:
-        """Return the home of the agent's engine, which keeps its sessions there."""
-        return self.path / "engine"
-
-    @property
-    def kept(self) -> Path:
-        """Return the folder with what was in files before the agent's file tools changed them."""
-        return self.path / "kept"
-
-    @property
-    def media(self) -> Key:
-        """Return the folder with images and documents of the conversation, of a team that is not kept in files."""
-        return self.key("media")
-
-    @property
-    def undone(self) -> Key:
-        return self.key("undone.json")
+    def key(self, name: str) -> Key:
+        """Return the key of what is stored under a name in the host's folder."""
+        return self.team.key(f"hosts/{self.name}/{name}")
 
 
 class TeamDirectory(Struct, frozen=True):
@@ -144,6 +200,56 @@ class TeamDirectory(Struct, frozen=True):
     """
 
     path: Path
+
+    config = RecordPlace("config.json", Config, lock="roster")
+    operator = RecordPlace("operator.json", OperatorState, lock="operator")
+    collisions = RecordPlace("collisions.json", Collisions)
+    """Whose work does not merge with whose."""
+    acceptances = RecordPlace("acceptances.json", Acceptances, lock="acceptances")
+    cooldown = RecordPlace("cooldown.json", Cooldown, lock="cooldown")
+    told = RecordPlace("told.json", ToldNeeds)
+    starts = RecordPlace("starts.json", HeldStarts)
+    supervisor_failure = RecordPlace("supervisor-failure.json", SupervisorFailure, lock="supervisor-failure")
+    workspace = RecordPlace("workspace.json", Workspace)
+    """What the agents of a team with hosts begin with."""
+    workspaces = RecordFolderPlace("workspaces", Carried)
+    """The newest snapshot of each agent on a host."""
+    tasks = RecordFolderPlace("tasks", Task)
+    requests = RecordFolderPlace("requests", Request)
+    starts_queue = RecordFolderPlace("starts", WantedRun)
+    """The runs that no host has claimed yet."""
+
+    hosts = Place("hosts")
+    bundles = Place("bundles")
+    """The parts of git bundles."""
+    last_task_id = Place("tasks/.last-id")
+    """The highest task id ever used."""
+    audit = Place("audit.jsonl")
+    presence = Place("presence")
+    """A lease of each open dashboard."""
+    removed = Place("removed")
+    """What is kept of removed agents."""
+    mirror = Place("mirror.json")
+    """How far a team of another program was mirrored."""
+
+    supervisor_lock = LocalLease("supervisor.lock")
+    mirror_lock = LocalLease("mirror.lock")
+    """Held by the process that mirrors a team of another program."""
+    notifier_lock = LocalLease(".locks/notifier")
+    """Held by a supervisor while it gets file events and wakes workers by them."""
+    model_lock = LocalLease("model.lock")
+    """Held by the offline model's server, with its pid and address."""
+
+    supervisor_log = LocalPlace("supervisor.log")
+    model_log = LocalPlace("model.log")
+    owners = LocalPlace(ownership.MARKS)
+    """The marks of the users who made or adopted the team."""
+    inboxes = LocalPlace("inbox")
+    results = LocalPlace("results")
+    agents = LocalPlace("agents")
+    worktrees = LocalPlace("worktrees")
+    workspace_repository = LocalPlace("workspace.git")
+    """The git repository of this machine with what was pushed, which checkouts of a host borrow from."""
 
     @property
     def store(self) -> Store:
@@ -242,154 +348,29 @@ class TeamDirectory(Struct, frozen=True):
         """Return the workspace that the agents work in."""
         return self.path.parent.parent
 
-    @property
-    def config(self) -> Key:
-        return self.key("config.json")
-
-    @property
-    def inboxes(self) -> Path:
-        return self.path / "inbox"
-
-    @property
-    def results(self) -> Path:
-        return self.path / "results"
-
-    @property
-    def tasks(self) -> Key:
-        return self.key("tasks")
-
-    @property
-    def requests(self) -> Key:
-        return self.key("requests")
-
-    @property
-    def agents(self) -> Path:
-        return self.path / "agents"
-
-    @property
-    def worktrees(self) -> Path:
-        return self.path / "worktrees"
-
     def worktree(self, name: str) -> Path:
         """Return the checkout of the agent `name`, if it was hired with one."""
         return self.worktrees / name
-
-    @property
-    def collisions(self) -> Key:
-        """Return the file that says whose work does not merge with whose."""
-        return self.key("collisions.json")
-
-    @property
-    def acceptances(self) -> Key:
-        return self.key("acceptances.json")
 
     def worktree_ready(self, name: str) -> Path:
         """Return the file that says with which command the checkout of an agent was set up."""
         return self.worktrees / f"{name}.ready"
 
-    @property
-    def workspace(self) -> Key:
-        """Return the record of what the agents of a team with hosts begin with."""
-        return self.key("workspace.json")
-
-    @property
-    def workspaces(self) -> Key:
-        """Return the folder with a record of the newest snapshot of each agent on a host."""
-        return self.key("workspaces")
-
-    def carried(self, name: str) -> Key:
+    def carried(self, name: str) -> RecordKey[Carried]:
         """Return the record of the newest snapshot of an agent on a host."""
-        return self.workspaces.below(f"{name}.json")
-
-    @property
-    def bundles(self) -> Key:
-        """Return the folder with the parts of git bundles."""
-        return self.key("bundles")
-
-    @property
-    def workspace_repository(self) -> Path:
-        """Return the git repository of this machine with what was pushed, which checkouts of a host borrow from."""
-        return self.path / "workspace.git"
+        return self.workspaces.record(name)
 
     def worktree_run(self, name: str) -> Path:
         """Return the file with the run for which a host made or kept the checkout of an agent."""
         return self.worktrees / f"{name}.run"
 
-    @property
-    def operator(self) -> Key:
-        return self.key("operator.json")
-
-    @property
-    def audit(self) -> Key:
-        return self.key("audit.jsonl")
-
-    @property
-    def presence(self) -> Key:
-        """Return the folder with a lease of each open dashboard."""
-        return self.key("presence")
-
-    @property
-    def supervisor_lock(self) -> Key:
-        return self.local_key("supervisor.lock")
-
-    @property
-    def supervisor_log(self) -> Path:
-        return self.path / "supervisor.log"
-
-    @property
-    def supervisor_failure(self) -> Key:
-        return self.key("supervisor-failure.json")
-
-    @property
-    def starts(self) -> Key:
-        return self.key("starts.json")
-
-    @property
-    def hosts(self) -> Key:
-        """Return the folder with a folder of each host."""
-        return self.key("hosts")
-
-    def host(self, name: str) -> Key:
-        """Return the folder of a host: its lease, what it says of itself, and what it claimed (`store.hosts`)."""
-        return self.key(f"hosts/{name}")
-
-    @property
-    def starts_queue(self) -> Key:
-        """Return the folder with the runs that no host has claimed yet."""
-        return self.key("starts")
-
-    @property
-    def told(self) -> Key:
-        return self.key("told.json")
-
-    @property
-    def cooldown(self) -> Key:
-        return self.key("cooldown.json")
-
-    @property
-    def mirror(self) -> Key:
-        """Return the file that says how far a team of another program was mirrored."""
-        return self.key("mirror.json")
+    def host(self, name: str) -> HostDirectory:
+        return HostDirectory(self, name)
 
     @property
     def lease_names(self) -> frozenset[str]:
         """Return the names of the files whose lock says that an agent, the supervisor or the offline model runs."""
         return frozenset({"lease", self.supervisor_lock.name, self.model_lock.name})
-
-    @property
-    def mirror_lock(self) -> Key:
-        """Return the lease of the process that mirrors a team of another program."""
-        return self.local_key("mirror.lock")
-
-    @property
-    def notifier_lock(self) -> Key:
-        """Return the lease that a supervisor holds while it gets file events and wakes workers by them."""
-        return self.lease("notifier")
-
-    @property
-    def model_lock(self) -> Key:
-        """Return the lease of the offline model's server, which holds its pid and address."""
-        return self.local_key("model.lock")
 
     def has_model_mark(self) -> bool:
         """Return True if an agent has used the offline model on this machine. False if that is unknown."""
@@ -397,10 +378,6 @@ class TeamDirectory(Struct, frozen=True):
             return self.model_lock.changed() is not None
         except StorageError:
             return False
-
-    @property
-    def model_log(self) -> Path:
-        return self.path / "model.log"
 
     def agent_names(self) -> list[str]:
         """Return the names of all agents of which something is stored, in no order; none if they cannot be listed."""
@@ -426,21 +403,11 @@ class TeamDirectory(Struct, frozen=True):
     def inbox(self, name: str) -> Key:
         return self.key(f"inbox/{name}.jsonl")
 
-    @property
-    def last_task_id(self) -> Key:
-        """Return the record of the highest task id ever used."""
-        return self.key("tasks/.last-id")
+    def task(self, task_id: int) -> RecordKey[Task]:
+        return self.tasks.record(task_id)
 
-    def task(self, task_id: int) -> Key:
-        return self.key(f"tasks/{task_id}.json")
-
-    def request(self, request_id: str) -> Key:
-        return self.key(f"requests/{request_id}.json")
-
-    @property
-    def owners(self) -> Path:
-        """The file with the marks of the users who made or adopted the team."""
-        return self.path / ownership.MARKS
+    def request(self, request_id: str) -> RecordKey[Request]:
+        return self.requests.record(request_id)
 
     def lock(self, what: str) -> Key:
         """Return the lock of changes of records."""
@@ -453,11 +420,6 @@ class TeamDirectory(Struct, frozen=True):
     def lease(self, what: str) -> Key:
         """Return the lease of something that one process of this machine does at a time for the team."""
         return self.local_key(f".locks/{what}")
-
-    @property
-    def removed(self) -> Key:
-        """Return the folder with what is kept of removed agents."""
-        return self.key("removed")
 
     def exists(self) -> bool:
         """Return True if there is such a team. One whose store is out of reach, or must not be asked, counts."""

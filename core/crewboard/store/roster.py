@@ -8,13 +8,13 @@ from typing import NamedTuple
 from crewboard.errors import BadDataError, CrewboardError, UsageError
 from crewboard.linux import process
 from crewboard.pricing import Budget, budget_or_none
-from crewboard.records.agents import Spec, State, Status, TermsInForce, Tokens
+from crewboard.records.agents import Spec, State, TermsInForce, Tokens
 from crewboard.records.team import Config, Member, Removed
-from crewboard.store import json_records
 from crewboard.store.interface import Key
+from crewboard.store.json_records import CachedFile
 from crewboard.store.layout import AgentDirectory, TeamDirectory, team_directories
 
-_CACHE: dict[Key, json_records.CachedFile[Config]] = {}
+_CACHE: dict[Key, CachedFile[Config]] = {}
 
 
 def load(team: TeamDirectory) -> Config:
@@ -29,8 +29,8 @@ def load(team: TeamDirectory) -> Config:
     """
     known = _CACHE.get(team.config)
     if known is None:
-        known = _CACHE[team.config] = json_records.CachedFile(team.config, Config)
-    config = known.get() or json_records.load(team.config, Config)
+        known = _CACHE[team.config] = team.config.watch()
+    config = known.get() or team.config.load()
     if config is None:
         raise UsageError(f"there is no team in {team.path}")
     return config
@@ -48,19 +48,13 @@ def create(team: TeamDirectory, description: str, now: float) -> Config:
             raise UsageError(f"the team {team.path.name} exists")
         return Config(name=team.path.name, description=description, created_at=now)
 
-    return json_records.change(team.config, team.lock("roster"), Config, fresh, durable=True)
+    return team.config.edit(fresh, durable=True)
 
 
 def ensure(team: TeamDirectory, now: float) -> Config:
     """Write the roster of a new team if there is none yet."""
     if not team.exists():
-        json_records.change(
-            team.config,
-            team.lock("roster"),
-            Config,
-            lambda old: old or Config(name=team.path.name, created_at=now),
-            durable=True,
-        )
+        team.config.edit(lambda old: old or Config(name=team.path.name, created_at=now), durable=True)
     return load(team)
 
 
@@ -74,7 +68,7 @@ def change(team: TeamDirectory, edit: Callable[[Config], None]) -> Config:
         config.rev += 1
         return config
 
-    return json_records.change(team.config, team.lock("roster"), Config, apply, durable=True)
+    return team.config.edit(apply, durable=True)
 
 
 def put(team: TeamDirectory, member: Member, below: str | None = None) -> Config:
@@ -198,7 +192,7 @@ def load_of(team: TeamDirectory, living: Iterable[str]) -> Load:
 
 
 def _is_at_work(agent: AgentDirectory) -> bool:
-    spec, status = json_records.load_or_none(agent.spec, Spec), json_records.load_or_none(agent.status, Status)
+    spec, status = agent.spec.load_or_none(), agent.status.load_or_none()
     # A worker that was just started has not written its status yet.
     return status is None or (spec is not None and status.run < spec.run) or status.state in _AT_WORK
 
@@ -341,14 +335,14 @@ class _Accounts:
         """Return the spec of an agent on the roster."""
         if name not in self._specs:
             known = name in self._names
-            self._specs[name] = json_records.load_or_none(self._team.agent(name).spec, Spec) if known else None
+            self._specs[name] = self._team.agent(name).spec.load_or_none() if known else None
         return self._specs[name]
 
     def used_by(self, name: str) -> Used:
         """Return what an agent used; nothing for one that is not a member."""
         if name not in self._used:
             known = name in self.members
-            status = json_records.load_or_none(self._team.agent(name).status, Status) if known else None
+            status = self._team.agent(name).status.load_or_none() if known else None
             self._used[name] = Used() if status is None else Used(status.tokens, status.cost_usd or 0.0, status.terms)
         return self._used[name]
 

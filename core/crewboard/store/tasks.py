@@ -9,7 +9,7 @@ from msgspec import Struct
 from crewboard.errors import BadDataError, CrewboardError, StorageError, TryLaterError, UsageError
 from crewboard.names import LEAD, OPERATOR
 from crewboard.records.team import Checked, Reviewed, Shown, Task, TaskStatus
-from crewboard.store import json_records, roster
+from crewboard.store import roster
 from crewboard.store.json_records import cached_folder
 from crewboard.store.layout import TeamDirectory, under_lock
 
@@ -103,7 +103,7 @@ def load(team: TeamDirectory, task_id: int) -> Task:
         BadDataError: Its file is damaged.
     """
     record = team.task(task_id)
-    task = json_records.load(record, Task)
+    task = record.load()
     if task is None:
         raise UsageError(f"there is no task {task_id}")
     if task.id != task_id:
@@ -122,7 +122,7 @@ def ids(team: TeamDirectory) -> list[int]:
 
 def load_all(team: TeamDirectory) -> list[Task]:
     """Return every readable task, sorted by id."""
-    found = cached_folder(team.tasks, Task).intact()
+    found = cached_folder(team.tasks).intact()
     return sorted((task for name, task in found.items() if name == f"{task.id}.json"), key=lambda task: task.id)
 
 
@@ -143,7 +143,7 @@ def add(team: TeamDirectory, subject: str, now: float, *, by: str = OPERATOR, **
     ident = max([_last_id(team), *taken]) + 1
     task = Task(id=ident, subject=subject, **draft, check_by=by, created_at=now, updated_at=now)
     team.last_task_id.put(str(task.id).encode(), durable=True)
-    json_records.save(team.task(task.id), task, durable=True)
+    team.task(task.id).save(task, durable=True)
     return task
 
 
@@ -585,5 +585,5 @@ def _save_edit(team: TeamDirectory, task: Task, now: float, **changes: object) -
 
 def _write(team: TeamDirectory, task: Task, changes: dict[str, object]) -> Task:
     saved = task.replace(**changes)
-    json_records.save(team.task(task.id), saved, durable=True)
+    team.task(task.id).save(saved, durable=True)
     return saved

@@ -137,7 +137,7 @@ class LocalHost:
         self._before = before
         self._away = away
         self._began_at = store_hosts.now(team)
-        self._seen_at = team.host(record.name).below("host.json").changed_at()
+        self._seen_at = team.host(record.name).record.changed_at()
         self._looked: dict[str, Looked] = {}
         self._clock_at = float("-inf")
         self._meter = UsageMeter()
@@ -381,7 +381,7 @@ class LocalHost:
             left.append(name)
             if not leases.is_held(agent.lease):
                 # By the clock of the store.
-                seen_at = self._team.host(host).below("host.json").changed_at()
+                seen_at = self._team.host(host).record.changed_at()
                 reason, evidence = self._why(status, store_hosts.load(self._team, host), seen_at)
                 found.append(LostRun(agent, status.run, host, reason, evidence, seen_at))
         self._looked[host] = Looked(left, looked.at)
