@@ -1,11 +1,12 @@
 """The readers of a team's files and of each agent's: a read returns a `TeamView`, and parses only what changed."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from crewboard.errors import BadDataError, StorageError
@@ -19,10 +20,10 @@ from crewboard.readmodel.needs import Damage, OtherEvidence, find_needs
 from crewboard.readmodel.processes import KernelProbe, Probe, Usage
 from crewboard.readmodel.states import Evidence, SeenHost, find_state, show
 from crewboard.readmodel.team import AgentView, HostView, Rest, SupervisorView, TeamView, answered_by_operator
-from crewboard.records.agents import Cursor, McpState, Spec, State, Status, Undone, Work
-from crewboard.records.processes import Exit, HeldStarts
+from crewboard.records.agents import Cursor, McpState, Spec, State, Status, Work
+from crewboard.records.processes import HeldStarts
 from crewboard.records.requests import Request
-from crewboard.records.team import Collisions, Config, Member, OperatorState, Presence, Task
+from crewboard.records.team import Collisions, Config, Member, OperatorState, Task
 from crewboard.store import agents as store_agents
 from crewboard.store import files as store_files
 from crewboard.store import hosts as store_hosts
@@ -92,18 +93,23 @@ class _Common(Struct, frozen=True, dict=True):
     supervised: bool
     hosts: Mapping[str, SeenHost]
 
-    def about(self, name: str, spec: Spec | None, now: float) -> dict[str, Any]:
+    def about(self, name: str) -> dict[str, Any]:
         """Return the fields of `AgentFacts` that follow."""
         return {
             "member": self._members[name],
             "acknowledged": self.operator.acknowledged.get(name, 0),
             "task": self._tasks.get(name),
             "asks": self._asks.get(name, ()),
+            "failure_seen": self.operator.failures.get(name, 0),
+            "unread_results": self._unread_results[name],
+        }
+
+    def around(self, name: str, spec: Spec | None, now: float) -> dict[str, Any]:
+        """Return the fields of `Evidence` that follow."""
+        return {
             "supervised": self.supervised,
             "hosts": self.hosts,
             "queued": self.starts.describe(name, spec.run, now) if spec is not None else "",
-            "failure_seen": self.operator.failures.get(name, 0),
-            "unread_results": self._unread_results[name],
         }
 
     @cached_property
@@ -131,45 +137,37 @@ class _Common(Struct, frozen=True, dict=True):
 
 
 class AgentFacts(Struct, frozen=True):
-    """The facts read about one agent, before its state is decided."""
+    """The facts read about one agent, before its state is decided; `seen` decides it."""
 
     member: Member
-    held: bool
-    spec: Spec | None
-    status: Status | None
-    exit: Exit | None
+    seen: Evidence
     unread: int
     damaged: int
     acknowledged: int
     task: int | None
     asks: tuple[Request, ...]
     usage: Usage | None
-    pid_gone: bool = False
-    is_stopped: bool = False
-    is_here: bool = True
-    supervised: bool = False
-    hosts: Mapping[str, SeenHost] = field(default_factory=dict)
-    seen_alive: float | None = None
-    seen_gone: float | None = None
-    lease_unreadable: bool = False
-    queued: str = ""
-    failure_seen: float = 0
-    unread_results: int = 0
+    is_here: bool
+    failure_seen: float
+    unread_results: int
 
 
-def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
+def project_agent(facts: AgentFacts) -> AgentView:
     """Return the view that follows from the facts about one agent."""
-    found = find_state(_evidence(facts, boot_id, now))
-    status = facts.status or Status(run=0, pid=0, state="unknown", since=0)
-    run = max(status.run, facts.exit.run if facts.exit else 0)
-    acknowledged = not facts.held and 0 < run == facts.acknowledged
-    ended = facts.exit if facts.exit and facts.exit.run == run else None
+    seen, member = facts.seen, facts.member
+    found = find_state(seen)
+    status = seen.status or Status(run=0, pid=0, state="unknown", since=0)
+    run = max(status.run, seen.exit.run if seen.exit else 0)
+    acknowledged = not seen.held and 0 < run == facts.acknowledged
+    ended = seen.exit if seen.exit and seen.exit.run == run else None
+    was_at_rest = not seen.held and status.run == run and status.state in _RESTS
+    has_new_failure = status.failed_at > facts.failure_seen
     return AgentView(
-        name=facts.member.name,
-        type=facts.member.type,
-        role=facts.member.role,
-        title=facts.member.title,
-        model=status.model or facts.member.model,
+        name=member.name,
+        type=member.type,
+        role=member.role,
+        title=member.title,
+        model=status.model or member.model,
         engine_version=status.engine_version,
         effort=status.effort,
         thinking=status.thinking,
@@ -177,21 +175,21 @@ def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
         shown=show(found.state, list(facts.asks), ended, acknowledged=acknowledged),
         reason=found.reason,
         since=found.since,
-        doing=found.reason if found.state == "unknown" or not facts.held else status.doing,
-        run=run or (facts.spec.run if facts.spec else 0),
+        doing=found.reason if found.state == "unknown" or not seen.held else status.doing,
+        run=run or (seen.spec.run if seen.spec else 0),
         pid=status.pid or None,
-        alive=facts.held,
+        alive=seen.held,
         exit=ended,
         acknowledged=acknowledged,
         unread=facts.unread,
         turn=status.turn,
         task=facts.task,
-        waiting_for=status.waiting_for if facts.held else None,
-        retry_at=status.retry_at if facts.held else None,
+        waiting_for=status.waiting_for if seen.held else None,
+        retry_at=status.retry_at if seen.held else None,
         last_error=status.last_error,
-        failed=status.failed if status.failed_at > facts.failure_seen else None,
+        failed=status.failed if has_new_failure else None,
         failed_at=status.failed_at,
-        refused_by=status.refused_by if status.failed_at > facts.failure_seen else None,
+        refused_by=status.refused_by if has_new_failure else None,
         last_tool=status.last_tool,
         deviations=status.deviations,
         todo=status.todo,
@@ -199,16 +197,16 @@ def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
         tokens=status.tokens,
         context=status.context,
         cost_usd=status.cost_usd,
-        usage=facts.usage if facts.held else None,
+        usage=facts.usage if seen.held else None,
         sandbox=status.sandbox,
         damaged=facts.damaged,
-        spec=facts.spec,
+        spec=seen.spec,
         asks=facts.asks,
-        rested=_rest(facts, status) if status.run == run else None,
+        rested=Rest(status.state, status.since) if was_at_rest else None,
         is_starting=found.is_starting,
         failed_start=found.failed_start,
         is_open=found.is_open,
-        unsafe=facts.held and status.unsafe,
+        unsafe=seen.held and status.unsafe,
         unread_results=facts.unread_results,
         outage_since=status.outage_since,
         setup_error=status.setup_error,
@@ -219,19 +217,6 @@ def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
         ended_with_host=found.ended_with_host,
         waits_for_host=found.waits_for_host,
     )
-
-
-def _evidence(facts: AgentFacts, boot_id: str, now: float) -> Evidence:
-    return Evidence(
-        facts.held, facts.spec, facts.status, facts.exit, boot_id, now,
-        pid_gone=facts.pid_gone, is_stopped=facts.is_stopped, supervised=facts.supervised,
-        seen_alive=facts.seen_alive, seen_gone=facts.seen_gone, lease_unreadable=facts.lease_unreadable,
-        queued=facts.queued, hosts=facts.hosts,
-    )  # fmt: skip
-
-
-def _rest(facts: AgentFacts, status: Status) -> Rest | None:
-    return Rest(status.state, status.since) if not facts.held and status.state in _RESTS else None
 
 
 def damaged_file(record: Key, agent: str = SYSTEM) -> Damage:
@@ -326,10 +311,19 @@ class TeamReader:
         self._hosts.read(self._is_locked)
         supervisor = self._supervisor(now)
         operator = self._operator.get() or OperatorState()
-        to_operator = self._count_mail(operators, operator, answered_by_operator(asked))
+        to_operator, answered = {}, answered_by_operator(asked)
+        for name in sorted(operators):
+            cursor = operator.read.get(name, 0)
+            mailbox = self._mailboxes.setdefault(name, Unread(self.team, name, cursor))
+            to_operator[name] = mailbox.count_for_operator(cursor, answered)
         results = tuple(found for name in sorted(operators) for found in self._mailboxes[name].results(operator.needs))
         self._follow(config)
-        held = self._look_at_leases(changed, now)
+        # Of each agent to be read, whether its lease is held: of `changed`, and of those that are new.
+        held = {
+            name: reader.note_lease(self._is_held(reader.directory), now)
+            for name, reader in self._agents.items()
+            if changed is None or name in changed or reader.view is None
+        }
         self._measure(held, now, measured, supervisor.pid)
         starts = self._hosts.held_starts(self._starts.get() or HeldStarts())
         hosts = self._hosts.seen
@@ -344,6 +338,10 @@ class TeamReader:
         unread = {agent.name: agent.unread for agent in agents} | to_operator
         shown_hosts = self._hosts.views(agents, now)
         backend = self._model_backend(shown_hosts, marked=config.offline)
+        try:
+            present = store_operators.present(self.team)
+        except StorageError:
+            present = ()
         # Last, because it reports what the reads above could not read.
         damage = self._damage()
         return TeamView(
@@ -380,7 +378,7 @@ class TeamReader:
             damage={each.place: each.count for each in damage},
             problem=f"{self.team.config} is damaged; showing {shown}" if self._config.damaged else None,
             storage=store_files.disk_state(self.team.path),
-            present=self._present(),
+            present=present,
             attached=config.attached,
             hosts=shown_hosts,
             unprovided=any(not each.provided for each in starts.held),
@@ -425,14 +423,6 @@ class TeamReader:
         self._agents = {name: self._agents.get(name) or AgentReader(self.team, name) for name in names}
         self._usage = {name: usage for name, usage in self._usage.items() if name in names}
 
-    def _look_at_leases(self, changed: Collection[str] | None, now: float) -> dict[str, bool]:
-        """Return of each agent to be read whether its lease is held: of `changed`, and of those that are new."""
-        return {
-            name: reader.note_lease(self._is_held(reader.directory), now)
-            for name, reader in self._agents.items()
-            if changed is None or name in changed or reader.view is None
-        }
-
     def _read_agents(self, held: dict[str, bool], common: _Common, now: float) -> None:
         """Read the files of some agents and decide their views; decide all views anew if `common` changed."""
         known = self._common
@@ -445,11 +435,13 @@ class TeamReader:
                 self._between()
                 facts = self._facts(reader, known, now, held=held[name])
             else:
-                facts = replace(reader.facts, **known.about(name, reader.spec.last_good, now))
+                seen = replace(reader.facts.seen, **known.around(name, reader.spec.last_good, now))
+                facts = replace(reader.facts, seen=seen, **known.about(name))
                 if facts == reader.facts:
                     continue
+                facts = replace(facts, seen=replace(seen, now=now, monotonic=time.monotonic()))
             reader.facts = facts
-            view = project_agent(facts, self._probe.boot_id(), now)
+            view = project_agent(facts)
             # The same view stays the same object, so that the screen sees at once that nothing changed.
             if view != reader.view:
                 reader.view = view
@@ -459,23 +451,32 @@ class TeamReader:
         name = reader.directory.name
         cursor, spec = reader.cursor.get() or Cursor(), reader.spec.get()
         status = reader.status.get()
-        reader.work = _own_work(name, spec, status, reader.undone.get())
+        work = status.work if status is not None and status.work is not None else Work()
+        has_worktree = spec is not None and spec.worktree is not None
+        work = protocol_collisions.without_undone(work, reader.undone.get())
+        reader.work = protocol_collisions.AgentWork(name, work, has_worktree)
         is_here = status is None or self._hosts.is_here(status)
-        return AgentFacts(
+        seen = Evidence(
             held=held or self._has_just_started(reader, now),
             spec=spec,
             status=status,
             exit=reader.exit.get(),
-            unread=reader.unread.count(cursor.offset),
-            damaged=sum(damage.count for damage in reader.find_damage()),
-            usage=self._usage.get(name),
+            boot_id=self._probe.boot_id(),
+            now=now,
             pid_gone=held and is_here and self._pid_is_gone(reader),
-            is_stopped=held and is_here and self._is_stopped(reader),
-            is_here=is_here,
+            is_stopped=held and is_here and status is not None and self._probe.is_stopped(status),
             seen_alive=reader.seen_alive,
             seen_gone=reader.seen_gone,
             lease_unreadable=reader.directory.lease in self._unreadable,
-            **common.about(name, spec, now),
+            **common.around(name, spec, now),
+        )
+        return AgentFacts(
+            seen=seen,
+            unread=reader.unread.count(cursor.offset),
+            damaged=sum(damage.count for damage in reader.find_damage()),
+            usage=self._usage.get(name),
+            is_here=is_here,
+            **common.about(name),
         )
 
     def _has_just_started(self, reader: AgentReader, now: float) -> bool:
@@ -493,10 +494,6 @@ class TeamReader:
             return False
         with self.team.store.glance():
             return self._is_held(reader.directory)
-
-    def _is_stopped(self, reader: AgentReader) -> bool:
-        status = reader.status.last_good
-        return status is not None and self._probe.is_stopped(status)
 
     def _measure(self, held: dict[str, bool], now: float, most: int | None, supervisor: int | None) -> None:
         if most == 0 or abs(now - self._measured_at) < MEASURE_EVERY:
@@ -538,14 +535,6 @@ class TeamReader:
 
         return tuple(replace(agent, mcp=tuple(each for each in agent.mcp if not is_gone(each))) for agent in agents)
 
-    def _count_mail(self, operators: frozenset[str], seen: OperatorState, answered: frozenset[str]) -> dict[str, int]:
-        """Return how many messages the operator has not read, by mailbox."""
-        counts = {}
-        for name in sorted(operators):
-            counter = self._mailboxes.setdefault(name, Unread(self.team, name, seen.read.get(name, 0)))
-            counts[name] = counter.count_for_operator(seen.read.get(name, 0), answered)
-        return counts
-
     def _supervisor(self, now: float) -> SupervisorView:
         if hosts := self._hosts.seen.values():
             up = sum(host.is_up for host in hosts)
@@ -558,13 +547,6 @@ class TeamReader:
         self._silent_since = None if silence is None else self._silent_since or now - silence
         return SupervisorView(holder.pid if holder else None, alive=True, silent_since=self._silent_since)
 
-    def _present(self) -> tuple[Presence, ...]:
-        """Return the open dashboards. Ignore those that cannot be examined."""
-        try:
-            return store_operators.present(self.team)
-        except StorageError:
-            return ()
-
     def _is_held(self, agent: AgentDirectory) -> bool:
         """Return True if a worker holds the agent's lease; note a lease that cannot be examined.
 
@@ -572,18 +554,14 @@ class TeamReader:
         """
         config = self._config.last_good
         if config is not None and config.attached is not None:
-            return self._runs_elsewhere(agent)
+            reader = self._agents.get(agent.name)
+            status, ended = (reader.status.get(), reader.exit.get()) if reader is not None else (None, None)
+            return store_agents.runs_elsewhere(status, ended, self._probe.boot_id(), self._probe.lives)
         try:
             return self._probe.is_held(agent)
         except StorageError:
             self._unreadable.add(agent.lease)
             return False
-
-    def _runs_elsewhere(self, agent: AgentDirectory) -> bool:
-        """Return True if the process of another program that an agent runs in is alive, and its run has not ended."""
-        reader = self._agents.get(agent.name)
-        status, ended = (reader.status.get(), reader.exit.get()) if reader is not None else (None, None)
-        return store_agents.runs_elsewhere(status, ended, self._probe.boot_id(), self._probe.lives)
 
     def _is_locked(self, lease: Key) -> bool:
         """Return True if a process holds a lease; note one that cannot be examined."""
@@ -596,7 +574,9 @@ class TeamReader:
     def _damage(self) -> tuple[Damage, ...]:
         """Return all files and lines of the team that cannot be read."""
         records = [record.key for record in (self._config, self._operator) if record.damaged]
-        broken = {each.directory.lease for each in self._agents.values() if each.facts and each.facts.lease_unreadable}
+        broken = {
+            each.directory.lease for each in self._agents.values() if each.facts and each.facts.seen.lease_unreadable
+        }
         leases = sorted(self._unreadable | broken, key=lambda lease: lease.name)
         broken_records = [*records, *leases, *self._tasks.damaged, *self._requests.damaged]
         boxes = self._mailboxes.items()
@@ -605,15 +585,6 @@ class TeamReader:
             *(damaged_mail(self.team, f"mail of {name}", name, box.damaged) for name, box in boxes if box.damaged),
             *(damage for reader in self._agents.values() for damage in reader.damage),
         )
-
-
-def _own_work(
-    name: str, spec: Spec | None, status: Status | None, undone: Undone | None
-) -> protocol_collisions.AgentWork:
-    """Return what an agent changed, without what was reversed."""
-    work = status.work if status is not None and status.work is not None else Work()
-    has_worktree = spec is not None and spec.worktree is not None
-    return protocol_collisions.AgentWork(name, protocol_collisions.without_undone(work, undone), has_worktree)
 
 
 def _with_changes(

@@ -170,21 +170,35 @@ def find_state(seen: Evidence) -> Finding:
     if seen.exit is not None and seen.exit.run == last_run:
         if seen.status is not None and ended_by_shutdown(seen.exit, seen.status.boot_id, seen.machine_boot_id):
             return Finding("exited", seen.exit.at, EXIT_REASONS["reboot"])
-        return _ended(seen.exit)
+        state: State = "vanished" if has_vanished(seen.exit) else "exited" if is_orderly(seen.exit) else "crashed"
+        ended_with_host = was_cut_off(seen.exit) or (seen.exit.reason == "lost" and bool(seen.exit.evidence))
+        return Finding(state, seen.exit.at, describe_exit(seen.exit), ended_with_host=ended_with_host)
     return _gone(seen)
 
 
-def _alive(seen: Evidence, last_run: int) -> Finding:
+def _alive(seen: Evidence, last_run: int) -> Finding:  # noqa: PLR0911  one for each state
     status = seen.status
     asked_at = seen.spec.at if seen.spec else 0
     if status is None or (seen.spec is not None and seen.spec.run > last_run):
         return Finding("starting", asked_at, "process is up, not ready yet")
     if seen.exit is not None and seen.exit.run >= status.run:
-        return _exiting(seen.exit, seen.now)
+        # A worker writes its exit record a moment before it ends.
+        if seen.now - seen.exit.at > EXIT_TIMEOUT:
+            reason = f"exit record says {seen.exit.reason or 'ended'} · lease still held"
+            return Finding("unknown", seen.exit.at, reason)
+        return Finding("stopping", seen.exit.at, describe_exit(seen.exit))
     if seen.pid_gone:
         return Finding("unknown", status.since, f"says {status.state} · pid {status.pid} gone · lease still held")
-    if (why := _why_stuck(status, seen)) is not None:
-        return Finding("stuck", status.since, why)
+    if seen.is_stopped:
+        stopped = f"process {status.pid} was stopped by a signal; `kill -CONT` continues it"
+        return Finding("stuck", status.since, stopped)
+    # A worker writes its status again before its deadline.
+    if status.deadline_monotonic is not None and status.boot_id == seen.boot_id:
+        is_overdue = seen.monotonic > status.deadline_monotonic
+    else:
+        is_overdue = status.deadline is not None and seen.now > status.deadline
+    if is_overdue:
+        return Finding("stuck", status.since, f"no progress past its deadline: {status.doing}")
     if status.repeats >= LOOP_LENGTH and status.state == "working":
         held = ", held until it gets mail" if status.repeats >= HELD_REPEATS else ""
         call = status.last_tool or status.doing
@@ -192,46 +206,29 @@ def _alive(seen: Evidence, last_run: int) -> Finding:
     return Finding(status.state, status.since, status.doing)
 
 
-def _why_stuck(status: Status, seen: Evidence) -> str | None:
-    if seen.is_stopped:
-        return f"process {status.pid} was stopped by a signal; `kill -CONT` continues it"
-    return f"no progress past its deadline: {status.doing}" if _is_overdue(status, seen) else None
-
-
-def _is_overdue(status: Status, seen: Evidence) -> bool:
-    """Return True if a worker should have written its status again by now."""
-    if status.deadline_monotonic is not None and status.boot_id == seen.boot_id:
-        return seen.monotonic > status.deadline_monotonic
-    return status.deadline is not None and seen.now > status.deadline
-
-
-def _exiting(record: Exit, now: float) -> Finding:
-    # A worker writes its exit record a moment before it ends.
-    if now - record.at > EXIT_TIMEOUT:
-        return Finding("unknown", record.at, f"exit record says {record.reason or 'ended'} · lease still held")
-    return Finding("stopping", record.at, describe_exit(record))
-
-
 def _not_begun(seen: Evidence, spec: Spec, last_run: int) -> Finding:
     if spec.want in ("killed", "stopped"):
         return Finding("exited", spec.at, EXIT_REASONS["killed"])
     if seen.queued:
         return Finding("queued", spec.at, seen.queued)
-    late = is_late(spec, seen.now)
+    late, starting = is_late(spec, seen.now), is_starting(spec, last_run, seen.now)
     if seen.hosts:
-        starting = is_starting(spec, last_run, seen.now)
-        wanted = _wanted_host(spec, seen.hosts) if late else None
+        wanted = None
+        if late:
+            labels, name = tuple(sorted({*spec.flags.needs})), spec.flags.host
+            taking = [host for host in seen.hosts.values() if host.state == "up"]
+            others = [host.name for host in taking if not host.is_full and host.labels.issuperset(labels)]
+            wanted = WantedHost(
+                labels,
+                name,
+                is_up=any(host.name == name for host in taking),
+                other=min(others, default=None),
+                offline=any(host.offline for host in seen.hosts.values()),
+            )
         why = why_no_host(spec.flags, seen.hosts) or "waiting for a host to start it"
         return Finding("queued", spec.at, why, is_starting=starting, waits_for_host=wanted)
     reason = "was never started: resume it or remove it" if late else "waiting for the supervisor"
-    starting = is_starting(spec, last_run, seen.now)
     return Finding("starting", spec.at, reason, failed_start=late, is_starting=starting)
-
-
-def _ended(record: Exit) -> Finding:
-    state: State = "vanished" if has_vanished(record) else "exited" if is_orderly(record) else "crashed"
-    ended_with_host = was_cut_off(record) or (record.reason == "lost" and bool(record.evidence))
-    return Finding(state, record.at, describe_exit(record), ended_with_host=ended_with_host)
 
 
 def _gone(seen: Evidence) -> Finding:
@@ -263,15 +260,6 @@ def why_no_host(flags: HireOptions, hosts: Mapping[str, SeenHost]) -> str | None
     is_down = taking and pinned is not None and pinned.state != "up"
     reason = store_hosts.reason(needs, [host.labels for host in taking])
     return f"{reason}, which is {pinned.state}" if is_down and pinned is not None else reason
-
-
-def _wanted_host(spec: Spec, hosts: Mapping[str, SeenHost]) -> WantedHost:
-    """Return the host that an agent waits for."""
-    labels, name = tuple(sorted({*spec.flags.needs})), spec.flags.host
-    taking = [host for host in hosts.values() if host.state == "up"]
-    others = [host.name for host in taking if not host.is_full and host.labels.issuperset(labels)]
-    is_up, offline = any(host.name == name for host in taking), any(host.offline for host in hosts.values())
-    return WantedHost(labels, name, is_up=is_up, other=min(others, default=None), offline=offline)
 
 
 def show(state: State, asks_operator: list[Request], ended: Exit | None = None, *, acknowledged: bool = False) -> Shown:
