@@ -85,12 +85,16 @@ class Activity(Struct, frozen=True):
         return len(self.text) + len(self.detail)
 
 
-def describe(event: Event) -> list[Activity]:
+def describe(event: Event) -> list[Activity]:  # noqa: PLR0911  one for each kind of event
     """Return the lines for an event."""
-    if isinstance(event, Intake | Opening | SnapshotTaken | FileKept | Offered | Taken):
+    if isinstance(event, Intake):
+        read = [(event.prompt_from, event.prompt)] if event.prompt else []
+        read += [(letter.from_, describe_message(letter)) for letter in event.messages]
+        return [Activity(event.ts, "mail", f"{display_name(author)}: {text}") for author, text in read]
+    if isinstance(event, Opening | SnapshotTaken | FileKept | Offered | Taken):
         # The view of changes shows what a snapshot is for, and the call itself what a kept file is for. What requests
         # begin with is for the model, and which texts an engine has is shown as the mail itself.
-        return _describe_intake(event) if isinstance(event, Intake) else []
+        return []
     if isinstance(event, Reply):
         return _describe_reply(event)
     if isinstance(event, RunStarted) and event.before is not None:
@@ -98,17 +102,14 @@ def describe(event: Event) -> list[Activity]:
     kind, text = _words(event)
     if isinstance(event, ToolStart):
         detail = elide_middle(_format_input(event.input), _MOST_DETAIL)
+        task = str(event.input.get("task_id"))
+        fails = event.name == "task_update" and event.input.get("status") == "failed" and task.isdecimal()
         return [
             Activity(
-                event.ts,
-                kind,
-                text,
-                call=event.tool_use_id,
-                detail=detail,
-                tool=event.name,
-                fails_task=_failed_task(event),
+                event.ts, kind, text, call=event.tool_use_id, detail=detail, tool=event.name,
+                fails_task=int(task) if fails else None,
             )
-        ]
+        ]  # fmt: skip
     if isinstance(event, ToolResult):
         detail = elide_middle(event.content, _MOST_DETAIL)
         return [
@@ -174,15 +175,6 @@ def _words(  # noqa: C901, PLR0911  one line for each kind of event
             return "end", f"{EXIT_REASONS.get(event.reason, event.reason)}, code {event.code}"
 
 
-def _describe_intake(event: Intake) -> list[Activity]:
-    prompt = [Activity(event.ts, "mail", f"{display_name(event.prompt_from)}: {event.prompt}")] if event.prompt else []
-    mail = [
-        Activity(event.ts, "mail", f"{display_name(letter.from_)}: {describe_message(letter)}")
-        for letter in event.messages
-    ]
-    return [*prompt, *mail]
-
-
 def _describe_reply(event: Reply) -> list[Activity]:
     lines: list[Activity] = []
     for block in event.content:
@@ -236,14 +228,6 @@ def _format_input(arguments: dict[str, Any]) -> str:
     """Return the whole input of a tool call, long values on lines of their own."""
     values = ((name, str(value)) for name, value in arguments.items())
     return "\n".join(f"{name}:" + ("\n" if "\n" in text else " ") + text for name, text in values)
-
-
-def _failed_task(event: ToolStart) -> int | None:
-    """Return the id of the task that a call marks as failed."""
-    if event.name != "task_update" or event.input.get("status") != "failed":
-        return None
-    task = str(event.input.get("task_id"))
-    return int(task) if task.isdecimal() else None
 
 
 def _describe_gate(event: Gate) -> str:
@@ -309,7 +293,9 @@ class ActivityReader:
             for line in describe(event):
                 self._add(event, line)
         if changed:
-            self._answer = (*self.lines, *self._unjournalled_end(record))
+            # The end of the journal's last run, or of a later one that wrote nothing to it.
+            is_told = record is None or record.run < self._run or (record.run == self._run and self._ended)
+            self._answer = (*self.lines, *([] if record is None or is_told else [describe_end(record)]))
         return self._answer
 
     def forget_before(self, moment: float) -> tuple[Activity, ...]:
@@ -342,12 +328,6 @@ class ActivityReader:
         while len(self.lines) > 1 and (len(self.lines) > _MOST or self._characters > MOST_TEXT):
             self._characters -= self.lines.popleft().characters
 
-    def _unjournalled_end(self, record: Exit | None) -> list[Activity]:
-        """Return the end of the journal's last run, or of a later one that wrote nothing to it."""
-        if record is None or record.run < self._run or (record.run == self._run and self._ended):
-            return []
-        return [describe_end(record)]
-
 
 def why_failed(task: Task, activity: Sequence[Activity]) -> str | None:
     """Return why a task failed, in its owner's words, if the owner's `activity` contains them.
@@ -357,24 +337,14 @@ def why_failed(task: Task, activity: Sequence[Activity]) -> str | None:
     """
     at = max((at for at, what in enumerate(activity) if what.fails_task == task.id), default=None)
     if at is None:
-        before = [what for what in activity if what.ts <= task.updated_at]
-        return before[-1].text if before and _ends_with_task(before[-1], task) else None
-    return _said_after(activity[at + 1 :]) or _said_with(activity[:at])
-
-
-def _said_with(before: Sequence[Activity]) -> str | None:
+        last = next((what for what in reversed(activity) if what.ts <= task.updated_at), None)
+        ends_with_task = last is not None and last.kind in _ENDS and task.updated_at - last.ts < _SAME_TIME
+        return last.text if last is not None and ends_with_task else None
+    # How the assignment ended, unless it goes on, or the run was over first.
+    rest_of_run = takewhile(lambda what: what.kind != "start", activity[at + 1 :])
+    said_after = next((what.text for what in rest_of_run if what.kind in _ENDS), None)
     # Text in front of another call was about that call.
-    return before[-1].text if before and before[-1].kind == "say" else None
-
-
-def _said_after(activity: Sequence[Activity]) -> str | None:
-    """Return how the assignment ended; None if it goes on, or if the run was over first."""
-    rest_of_run = takewhile(lambda what: what.kind != "start", activity)
-    return next((what.text for what in rest_of_run if what.kind in _ENDS), None)
-
-
-def _ends_with_task(what: Activity, task: Task) -> bool:
-    return what.kind in _ENDS and task.updated_at - what.ts < _SAME_TIME
+    return said_after or (activity[at - 1].text if at > 0 and activity[at - 1].kind == "say" else None)
 
 
 SLOT = 30.0
@@ -479,16 +449,13 @@ class LaneReader:
             if self._tail.restarted():
                 self._slots = {}
             for event in self._tail.read_new():
-                self._note(event)
+                before = event.before if isinstance(event, RunStarted) else None
+                if before is not None and before.reason not in ORDERLY_REASONS:
+                    self._put(before.at, died=True)
+                self._put(event.ts, *_told_by(event))
         if (self._slots, asks) != (self._lane.slots, self._lane.asks):
             self._lane = Lane(dict(self._slots), asks)
         return self._lane
-
-    def _note(self, event: Event) -> None:
-        if isinstance(event, RunStarted) and event.before is not None and event.before.reason not in ORDERLY_REASONS:
-            self._put(event.before.at, died=True)
-        work, after = _told_by(event)
-        self._put(event.ts, work, after)
 
     def _put(self, ts: float, work: float = 0, after: CellKind | None = None, *, died: bool = False) -> None:
         at = int(ts // SLOT)

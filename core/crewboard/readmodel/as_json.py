@@ -56,7 +56,8 @@ def host(view: HostView) -> dict[str, Any]:
 
 def agent(view: AgentView, team: TeamDirectory) -> dict[str, Any]:
     """Return one agent."""
-    flags = view.spec.flags if view.spec else None
+    spec = view.spec
+    flags, engine, worktree = (spec.flags, spec.engine, spec.worktree) if spec else (None, None, None)
     return {
         "name": view.name,
         "type": view.type,
@@ -91,28 +92,17 @@ def agent(view: AgentView, team: TeamDirectory) -> dict[str, Any]:
         "sandbox": view.sandbox,
         "web": {"allowed_domains": flags.allowed_domains} if flags is not None and flags.web else None,
         "model": view.model,
-        "engine": _engine(view),
+        # Its version is None until it has started.
+        "engine": {"name": engine.name, "version": view.engine_version or None} if engine else None,
         "effort": view.effort,
         "thinking": view.thinking,
         "damaged": view.damaged,
-        "worktree": _worktree(view, team),
+        "worktree": {"path": str(team.worktree(view.name)), "branch": worktree.branch, "base": worktree.base}
+        if worktree
+        else None,
         "collides_with": list(view.collides_with),
         "unmerged": {"added": view.unmerged.added, "removed": view.unmerged.removed} if view.unmerged else None,
     }
-
-
-def _engine(view: AgentView) -> dict[str, str | None] | None:
-    """Return the engine of an agent, None if it has a model. Its version is None until it has started."""
-    engine = view.spec.engine if view.spec else None
-    return {"name": engine.name, "version": view.engine_version or None} if engine is not None else None
-
-
-def _worktree(view: AgentView, team: TeamDirectory) -> dict[str, str] | None:
-    """Return the checkout of an agent, None if it works in the shared tree."""
-    worktree = view.spec.worktree if view.spec else None
-    if worktree is None:
-        return None
-    return {"path": str(team.worktree(view.name)), "branch": worktree.branch, "base": worktree.base}
 
 
 def need(each: Need, team: TeamDirectory) -> dict[str, Any]:

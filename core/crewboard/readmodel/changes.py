@@ -21,7 +21,6 @@ from crewboard.records.processes import LIMIT_REASONS, Exit, describe_exit, is_o
 from crewboard.records.requests import Request
 from crewboard.records.team import Task
 from crewboard.store import codec, operators
-from crewboard.store.interface import Key
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 Kind = Literal["roster", "message", "status", "task", "request", "result", "exit"]
@@ -55,7 +54,7 @@ class ChangeReader:
         self.view = self._reader.read()
         for name in mailboxes(self.view.names):
             self._mailboxes[name] = MailboxTail(team, name, team.inbox(name).tail_offset(0))
-        self._results = self._list_results()
+        self._results = _results(team)
         self._asked = self._read_requests()
 
     def read(self) -> list[Change]:
@@ -87,31 +86,24 @@ class ChangeReader:
         before, self._asked = self._asked, self._read_requests()
         for ident, request in self._asked.items():
             if ident not in before or before[ident].status != request.status:
-                yield _request(request)
-
-    def _list_results(self) -> set[str]:
-        return _results(self._team)
+                what = {
+                    "id": request.id,
+                    "type": request.type,
+                    "to": request.to,
+                    "status": request.status,
+                    "decided_by": request.decided_by,
+                    "feedback": request.feedback,
+                    "summary": summarise(request),
+                }
+                yield Change(request.decided_at or request.created_at, "request", request.from_, what)
 
     def _result_changes(self) -> Iterator[Change]:
-        before, self._results = self._results, self._list_results()
+        before, self._results = self._results, _results(self._team)
         for name in sorted(self._results - before):
             found = _RESULT.fullmatch(name)
             if found:
                 what = {"run": int(found["run"]), "result": f"results/{name}"}
                 yield Change(self.view.now, "result", found["agent"], what)
-
-
-def _request(request: Request) -> Change:
-    what = {
-        "id": request.id,
-        "type": request.type,
-        "to": request.to,
-        "status": request.status,
-        "decided_by": request.decided_by,
-        "feedback": request.feedback,
-        "summary": summarise(request),
-    }
-    return Change(request.decided_at or request.created_at, "request", request.from_, what)
 
 
 def _roster(before: TeamView, after: TeamView) -> Iterator[Change]:
@@ -271,7 +263,12 @@ def _finished_results(team: TeamDirectory, since: float) -> Iterator[Happening]:
         named = _RESULT.fullmatch(name)
         written = team.result(name).changed_at() if named else 0.0
         if named and written > since:
-            yield Happening(written, "result", named["agent"], _first_line(team.result(name)))
+            try:
+                head = (team.result(name).get() or b"")[:_HEAD].decode("utf-8", "replace")
+            except StorageError:
+                head = ""
+            first = next((line for line in head.splitlines() if line.strip()), "")
+            yield Happening(written, "result", named["agent"], first.strip("# ")[:MAX_HEADLINE])
 
 
 def _results(team: TeamDirectory) -> set[str]:
@@ -279,14 +276,6 @@ def _results(team: TeamDirectory) -> set[str]:
         return {name for name in team.key("results").names() if name.endswith(".md")}
     except StorageError:
         return set()
-
-
-def _first_line(result: Key) -> str:
-    try:
-        head = (result.get() or b"")[:_HEAD].decode("utf-8", "replace")
-    except StorageError:
-        return ""
-    return next((line for line in head.splitlines() if line.strip()), "").strip("# ")[:MAX_HEADLINE]
 
 
 def _ends(directory: AgentDirectory, agent: AgentView, since: float) -> Iterator[Happening]:

@@ -2,7 +2,7 @@
 
 import posixpath
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct
@@ -107,7 +107,8 @@ def _with_diff(access: FileAccess, pieces: list[tuple[str | None, str]]) -> File
     for before, after in pieces:
         hunks = edits.diff_lines(before or "", after, context=2)
         if access.kind == "edit":
-            hunks = _without_numbers(hunks)
+            # Line numbers would count from the start of the edited piece.
+            hunks = ["…" if line.startswith("@@") else line for line in hunks][1:]
         lines += [*(["…"] if lines else []), *hunks]
     removed = sum(line.startswith("-") for line in lines)
     return replace(
@@ -118,18 +119,6 @@ def _with_diff(access: FileAccess, pieces: list[tuple[str | None, str]]) -> File
     )
 
 
-def _without_numbers(lines: list[str]) -> list[str]:
-    """Return a diff without line numbers, which would count from the start of the edited piece."""
-    return ["…" if line.startswith("@@") else line for line in lines][1:]
-
-
-def _with_folders(path: str) -> Iterator[str]:
-    """Yield a path, and every folder that it is in."""
-    while path.strip("/") not in ("", "."):
-        yield path
-        path = posixpath.dirname(path)
-
-
 class FileActivity:
     """The file calls of all agents, oldest first, and the last of each agent by file and folder. Immutable."""
 
@@ -137,8 +126,11 @@ class FileActivity:
         self.all = tuple(sorted(accesses, key=lambda access: access.ts))
         self._last: dict[str, dict[tuple[str, bool], FileAccess]] = {}
         for access in self.all:
-            for place in _with_folders(access.path):
+            place = access.path
+            # The file, and every folder that it is in.
+            while place.strip("/") not in ("", "."):
                 self._last.setdefault(place, {})[access.agent, access.changed] = access
+                place = posixpath.dirname(place)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FileActivity) and self.all == other.all

@@ -41,7 +41,12 @@ class HostReader:
     def read(self, is_locked: Callable[[Key], bool]) -> None:
         """Read what the hosts say of themselves, and which ones hold their leases."""
         try:
-            self._list()
+            folder = self._team.hosts.changed()
+            if folder != self._folder:
+                names = sorted(self._team.hosts.names()) if folder is not None else []
+                self._files = {name: self._files.get(name) or self._team.host(name).record.watch() for name in names}
+                self._held = {name: self._team.host(name).held.watch() for name in names}
+                self._folder = folder
         except StorageError:
             # What was read before is better than nothing.
             return
@@ -54,16 +59,6 @@ class HostReader:
             is_up = not is_gone and is_locked(hosts.lease(self._team, name))
             found[name] = self._see(host, is_up=is_up)
         self.seen = found
-
-    def _list(self) -> None:
-        folder = self._team.hosts.changed()
-        if folder == self._folder:
-            return
-        names = sorted(self._team.hosts.names()) if folder is not None else []
-        known = self._files
-        self._files = {name: known.get(name) or self._team.host(name).record.watch() for name in names}
-        self._held = {name: self._team.host(name).held.watch() for name in names}
-        self._folder = folder
 
     def _see(self, host: Host, *, is_up: bool) -> SeenHost:
         state: HostState = ("draining" if host.draining else "up") if is_up else ("ended" if host.draining else "lost")

@@ -168,10 +168,6 @@ class _ResultsOf:
         self.ends.append(end)
         self.times.append(message.ts)
 
-    def drop(self, cursor: int) -> None:
-        read = bisect_right(self.ends, cursor)
-        del self.ends[:read], self.times[:read]
-
 
 class Unread:
     """Counts the messages of a mailbox behind a cursor, reading each byte once.
@@ -211,7 +207,14 @@ class Unread:
             self._unreadable = False
         except StorageError:
             self._unreadable = True
-        self._drop_read(cursor)
+        for ends in (self._old, self._notices, self._damage):
+            del ends[: bisect_right(ends, cursor)]
+        del self._asks[: bisect_right(self._asks, cursor, key=lambda asked: asked[0])]
+        while self._messages and (first := next(iter(self._messages.items())))[1] <= cursor:
+            del self._messages[first[0]]
+        for found in self._results.values():
+            read = bisect_right(found.ends, cursor)
+            del found.ends[:read], found.times[:read]
         return len(self._old) + len(self._messages)
 
     def _read_new(self) -> None:
@@ -268,15 +271,6 @@ class Unread:
         """Return the number of unreadable lines behind the cursor; a mailbox that cannot be read counts as one."""
         return len(self._damage) + self._unreadable
 
-    def _drop_read(self, cursor: int) -> None:
-        for ends in (self._old, self._notices, self._damage):
-            del ends[: bisect_right(ends, cursor)]
-        del self._asks[: bisect_right(self._asks, cursor, key=lambda asked: asked[0])]
-        while self._messages and (first := next(iter(self._messages.items())))[1] <= cursor:
-            del self._messages[first[0]]
-        for found in self._results.values():
-            found.drop(cursor)
-
 
 class MailReader:
     """A mailbox and the journal of its agent, read forward; with `tail`, from the last `TAIL` bytes of each on.
@@ -308,19 +302,15 @@ class MailReader:
 
     def _begin(self) -> None:
         """Begin anew, as far from the end as `_most` needs."""
-        start = self._start()
+        inbox, start = self.team.inbox(self.name), 0
+        if self.tail:
+            start = inbox.tail_offset(TAIL if self._most == MOST else self._most * 1024)
+            if self.since is not None:
+                start = min(start, max(self.since, inbox.tail_offset(UNREAD_TAIL)))
         self._mailbox.offset, self.has_older = start, start > 0
         self._views, self._answer, self.damaged = {}, None, 0
         self._journal = JournalTail(self.team.agent(self.name), TAIL * self._most // MOST if self.tail else None)
         self._forget_times()
-
-    def _start(self) -> int:
-        """Return the offset from which the mailbox is read."""
-        inbox = self.team.inbox(self.name)
-        if not self.tail:
-            return 0
-        start = inbox.tail_offset(TAIL if self._most == MOST else self._most * 1024)
-        return start if self.since is None else min(start, max(self.since, inbox.tail_offset(UNREAD_TAIL)))
 
     @property
     def offset(self) -> int:
@@ -365,7 +355,10 @@ class MailReader:
         return self._answer
 
     def _view(self, message: Message, end: int) -> MessageView:
-        return MessageView(message, self._picked_up_at(message.id), self._entered.get(message.id), end)
+        picked, entered = self._picked.get(message.id), self._entered.get(message.id)
+        # A tool call may act on a message before the next turn journals that it was picked up.
+        first = min((at for at in (picked, entered) if at is not None), default=None)
+        return MessageView(message, first, entered, end)
 
     def _keep_newest(self) -> None:
         """Drop the oldest if there are too many, and some more, so that the rows on a screen do not move each time."""
@@ -384,11 +377,6 @@ class MailReader:
         for ident in idents:
             self._picked.pop(ident, None)
             self._entered.pop(ident, None)
-
-    def _picked_up_at(self, ident: str) -> float | None:
-        # A tool call may act on a message before the next turn journals that it was picked up.
-        times = [at for at in (self._picked.get(ident), self._entered.get(ident)) if at is not None]
-        return min(times, default=None)
 
     def _forget_times(self) -> None:
         """Forget what the journal told, and read the hire prompt: that is at its start, and so not in its tail."""

@@ -149,8 +149,7 @@ def find_needs(
         sorted(group, key=lambda need: need.since) for group in (deaths, stuck, loops, failed, stopped)
     )
     return (
-        *_hung_supervisor(supervisor),
-        *_supervisor_need(failure),
+        *_supervisor_needs(supervisor, failure),
         *deaths,
         *_plans_first(asked),
         *stuck,
@@ -175,26 +174,21 @@ def _lost_host_needs(dead: Iterable[AgentView]) -> Iterator[Need]:
     for agent in dead:
         if agent.ended_with_host:
             by_host.setdefault(agent.host, []).append(agent)
-    for host, lost in by_host.items():
-        names = tuple(agent.name for agent in lost)
-        since = min(agent.since for agent in lost)
-        yield Need("death", names[0], since, _describe_lost(host, lost), agents=names, host=host)
-
-
-def _describe_lost(host: str, agents: list[AgentView]) -> str:
-    """Return what happened to the agents of a host, after the name of the first one."""
-    cut_off = [agent for agent in agents if agent.state == "exited"]
-    lost = [agent for agent in agents if agent.state != "exited"]
-    told = []
-    if lost:
-        evidence = next((agent.exit.evidence for agent in lost if agent.exit is not None), "")
-        # The host may be up again, so it is not said that it is lost.
-        others = f", with {counted(len(lost) - 1, 'other')}" if len(lost) > 1 else ""
-        told.append(f"lost on host {host}{others}" + (f": {evidence}" if evidence else ""))
-    if cut_off:
-        were = "was" if len(cut_off) == 1 else "were"
-        told.append(f"host {host} ended while {counted(len(cut_off), 'agent')} {were} at work")
-    return "; ".join(told)
+    for host, here in by_host.items():
+        names = tuple(agent.name for agent in here)
+        since = min(agent.since for agent in here)
+        cut_off = [agent for agent in here if agent.state == "exited"]
+        lost = [agent for agent in here if agent.state != "exited"]
+        told = []
+        if lost:
+            evidence = next((agent.exit.evidence for agent in lost if agent.exit is not None), "")
+            # The host may be up again, so it is not said that it is lost.
+            others = f", with {counted(len(lost) - 1, 'other')}" if len(lost) > 1 else ""
+            told.append(f"lost on host {host}{others}" + (f": {evidence}" if evidence else ""))
+        if cut_off:
+            were = "was" if len(cut_off) == 1 else "were"
+            told.append(f"host {host} ended while {counted(len(cut_off), 'agent')} {were} at work")
+        yield Need("death", names[0], since, "; ".join(told), agents=names, host=host)
 
 
 def _no_host_needs(agents: Iterable[AgentView]) -> list[Need]:
@@ -254,24 +248,20 @@ def _failed_assignment(agent: AgentView) -> Need:
     return Need("failed", agent.name, since, summary, code=code, limit=agent.limit, refused_by=agent.refused_by)
 
 
-def _hung_supervisor(supervisor: SupervisorView | None) -> list[Need]:
-    """Return the need of a supervisor that hangs: it keeps its lock, so that no other one can start."""
-    if supervisor is None or supervisor.silent_since is None:
-        return []
-    summary = "supervisor hangs: `crewboard supervisor --restart` replaces it, agents keep working"
-    return [Need("failed", SYSTEM, supervisor.silent_since, summary, code=ExitCode.TRY_LATER)]
-
-
-def _supervisor_need(failure: SupervisorFailure | None) -> list[Need]:
-    """Return the need of a supervisor that failed twice at the same place. It goes on with the other agents."""
-    if failure is None or failure.count < _FAILURES:
-        return []
-    where = f" with {failure.agent}" if failure.agent else ""
-    summary = (
-        f"supervisor failed {failure.count} times{where} at {failure.place}: {failure.error}; "
-        "look at supervisor.log, remove what it names, and report it"
-    )
-    return [Need("failed", failure.agent or SYSTEM, failure.since, summary, code=ExitCode.INTERNAL)]
+def _supervisor_needs(supervisor: SupervisorView | None, failure: SupervisorFailure | None) -> Iterator[Need]:
+    """Yield the need of a supervisor that hangs, and of one that failed twice at the same place."""
+    if supervisor is not None and supervisor.silent_since is not None:
+        # It keeps its lock, so that no other one can start.
+        summary = "supervisor hangs: `crewboard supervisor --restart` replaces it, agents keep working"
+        yield Need("failed", SYSTEM, supervisor.silent_since, summary, code=ExitCode.TRY_LATER)
+    if failure is not None and failure.count >= _FAILURES:
+        # It goes on with the other agents.
+        where = f" with {failure.agent}" if failure.agent else ""
+        summary = (
+            f"supervisor failed {failure.count} times{where} at {failure.place}: {failure.error}; "
+            "look at supervisor.log, remove what it names, and report it"
+        )
+        yield Need("failed", failure.agent or SYSTEM, failure.since, summary, code=ExitCode.INTERNAL)
 
 
 def _outage_need(agents: tuple[AgentView, ...], seen: Mapping[str, float]) -> list[Need]:
@@ -420,17 +410,13 @@ def _plans_first(asked: list[Need]) -> list[Need]:
 
 
 def _describe_death(agent: AgentView) -> str:
-    how = describe_exit(agent.exit) if agent.exit else agent.reason
-    return f"died: {how}{_circumstance(agent)}"
-
-
-def _circumstance(agent: AgentView) -> str:
-    """Return the error that ended the run, else that it was at rest, else its last tool."""
+    """Return how an agent died, and with which error; without one, that it was at rest, else its last tool."""
+    told = f"died: {describe_exit(agent.exit) if agent.exit else agent.reason}"
     if agent.exit and agent.exit.code and agent.last_error:
-        return f": {agent.last_error}"
+        return f"{told}: {agent.last_error}"
     if agent.rested is not None:
-        return f", {agent.rested.describe(agent.since)}"
-    return f", last tool {agent.last_tool}" if agent.last_tool else ""
+        return f"{told}, {agent.rested.describe(agent.since)}"
+    return f"{told}, last tool {agent.last_tool}" if agent.last_tool else told
 
 
 def summarise(request: Request) -> str:
@@ -474,7 +460,8 @@ def tasks_blocked_by(view: TeamView, need: Need) -> tuple[Task, ...]:
     # The list grows while it is read: tasks that wait for tasks that wait.
     for task in found:
         ids = {each.id for each in found}
-        found += [each for each in view.tasks if each.id not in ids and _waits_for(each, task)]
+        waiting = (each for each in view.tasks if each.status == "pending" and task.id in each.blocked_by)
+        found += [each for each in waiting if each.id not in ids]
     return tuple(task for task in found if task is not failed)
 
 
@@ -489,23 +476,15 @@ def waiting_behind(view: TeamView, need: Need) -> Waiting:
     return Waiting(tuple(names), tasks)
 
 
-def _waits_for(task: Task, other: Task) -> bool:
-    return task.status == "pending" and other.id in task.blocked_by
-
-
 def response_times_today(requests: Iterable[Request], now: float) -> ResponseTimes | None:
     """Return how the operator answered since midnight, local time; None if nothing was answered."""
     from statistics import median
 
-    midnight = _midnight(now)
+    today = time.localtime(now)
+    midnight = time.mktime((today.tm_year, today.tm_mon, today.tm_mday, 0, 0, 0, 0, 0, -1))
     waits = [
         request.decided_at - request.created_at
         for request in requests
         if request.decided_by == OPERATOR and request.decided_at is not None and midnight <= request.decided_at <= now
     ]
     return ResponseTimes(len(waits), median(waits)) if waits else None
-
-
-def _midnight(now: float) -> float:
-    today = time.localtime(now)
-    return time.mktime((today.tm_year, today.tm_mon, today.tm_mday, 0, 0, 0, 0, 0, -1))

@@ -151,7 +151,12 @@ class KernelProbe:
         ]
         for name in outdated:
             del self._resting[name]
-        children = process.children_of(self._look_at_parents() if workers.keys() - self._resting.keys() else {})
+        children: dict[int, list[int]] = {}
+        if workers.keys() - self._resting.keys():
+            now = time.monotonic()
+            self._parents = process.parents(self._parents if now - self._listed_at < _PIDS_LAST else None)
+            self._listed_at = now
+            children = process.children_of(self._parents)
         measured = {}
         for name, status in workers.items():
             before, self._known[name] = self._known.get(name, {}), {}
@@ -164,12 +169,6 @@ class KernelProbe:
                 percent = round(cpu + below.cpu_percent, 1)
                 measured[name] = Usage(percent, rss + below.rss_bytes, below.children, private)
         return measured
-
-    def _look_at_parents(self) -> dict[int, int]:
-        now = time.monotonic()
-        self._parents = process.parents(self._parents if now - self._listed_at < _PIDS_LAST else None)
-        self._listed_at = now
-        return self._parents
 
     def _measure_children(
         self, name: str, status: Status, children: dict[int, list[int]], before: dict[_ProcessKey, tuple[float, float]]
@@ -230,19 +229,12 @@ def process_tree(pid: int) -> tuple[ProcessNode, ...]:
     waiting = [(pid, 0)]
     while waiting:
         here, depth = waiting.pop()
+        used, command = process.measure(here), process.arguments(here)
         # A process may end after it was listed.
-        node = _node(here, depth)
-        if node is not None:
-            found.append(node)
+        if used is not None and command:
+            found.append(ProcessNode(here, depth, _shown(command), round(used.cpu_seconds, 1), used.rss_bytes))
             waiting += [(child, depth + 1) for child in sorted(children.get(here, []), reverse=True)]
     return tuple(found)
-
-
-def _node(pid: int, depth: int) -> ProcessNode | None:
-    used, command = process.measure(pid), process.arguments(pid)
-    if used is None or not command:
-        return None
-    return ProcessNode(pid, depth, _shown(command), round(used.cpu_seconds, 1), used.rss_bytes)
 
 
 def _shown(command: list[str]) -> str:

@@ -114,8 +114,11 @@ class Watcher:
 
     def _arm(self) -> None:
         """Watch the directory that is at the path now. It may be new, or its file events may have ended."""
-        inode = self._inode()
-        if inode is None or (inode == self._watched and (self._events is None or self.hinted)):
+        try:
+            inode = self._path.stat().st_ino
+        except OSError:
+            return
+        if inode == self._watched and (self._events is None or self.hinted):
             return
         self._disarm()
         self._watched = inode
@@ -130,12 +133,6 @@ class Watcher:
         if self._events is not None:
             self._events.stop()
             self._events = None
-
-    def _inode(self) -> int | None:
-        try:
-            return self._path.stat().st_ino
-        except OSError:
-            return None
 
     def _run(self) -> None:
         self._arm()
