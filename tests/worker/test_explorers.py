@@ -204,7 +204,7 @@ def test_two_explorers_sent_at_once_have_names_of_their_own(as_ann: Team, monkey
             name="ann", tool_use_id=call, team=as_ann.directory, environment=as_ann.environment, now=as_ann.now,
             interrupts=SimpleNamespace(run_interruptibly=run),
         )  # fmt: skip
-        return await team_tools._send_explorer(context, team_tools.SendExplorer(question="where?"))  # type: ignore[arg-type]
+        return await team_tools.send_explorer.run(context, team_tools.SendExplorer(question="where?"))  # type: ignore[arg-type]
 
     async def send_both() -> tuple[Outcome, Outcome]:
         return await asyncio.gather(send("a"), send("b"))
