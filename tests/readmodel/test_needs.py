@@ -94,18 +94,18 @@ def kinds(team: Team) -> list[tuple[str, str]]:
     return [(need.kind, need.agent) for need in read_team(team.directory).needs]
 
 
-def send_result(team: Team, author: str, text: str, to: str = "lead") -> None:
-    message = mailbox.compose(author, to, "result", text, ts=5.0, metadata={"result": f"results/{author}-1-1.md"})
+def send_result(team: Team, author: str, text: str, to: str = "lead", ts: float = 5.0) -> None:
+    message = mailbox.compose(author, to, "result", text, ts=ts, metadata={"result": f"results/{author}-1-1.md"})
     mailbox.send(team.directory, message)
 
 
 def test_an_unread_result_needs_you_until_read_or_acknowledged(team: Team) -> None:
     finish(team, "scout")
     send_result(team, "scout", "41 modules")
-    send_result(team, "scout", "\n42 modules\nand more")
+    send_result(team, "scout", "\n42 modules\nand more", ts=9.0)
     (need,) = read_team(team.directory).needs
     assert (need.kind, need.agent, need.summary) == ("result", "scout", "result (+1 more): 42 modules")
-    assert (need.file, need.mailbox, need.since) == ("results/scout-1-1.md", "lead", 5.0)
+    assert (need.file, need.mailbox, need.since) == ("results/scout-1-1.md", "lead", 9.0), "of what it shows"
     assert read_team(team.directory).agents[0].unread_results == 2
     messages.acknowledge_marks(team, dict(need.marks))
     assert kinds(team) == []

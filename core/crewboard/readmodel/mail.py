@@ -90,13 +90,12 @@ class MessageView(Struct, frozen=True):
 class UnreadResults(Struct, frozen=True):
     """The results of an agent in a mailbox that the operator has not read, and the text and file of the newest.
 
-    `since` and `newest` are the times of the first and the last of them, `end` is the offset in bytes after the last.
+    `newest` is the time of the last of them, `end` the offset in bytes after it.
     """
 
     author: str
     mailbox: str
     count: int
-    since: float
     newest: float
     end: int
     text: str
@@ -154,10 +153,10 @@ class MailboxTail:
 
 @dataclass
 class _ResultsOf:
-    """The unread results of an agent in a mailbox: where each ends, and when it was sent; 16 bytes for each."""
+    """The unread results of an agent in a mailbox: where each ends, 8 bytes for each, and the newest."""
 
     ends: "array[int]" = field(default_factory=lambda: array("Q"))
-    times: "array[float]" = field(default_factory=lambda: array("d"))
+    newest: float = 0.0
     text: str = ""
     file: str | None = None
 
@@ -166,14 +165,14 @@ class _ResultsOf:
         file = message.metadata.get("result")
         self.text, self.file = first[:MAX_HEADLINE], file if isinstance(file, str) else None
         self.ends.append(end)
-        self.times.append(message.ts)
+        self.newest = message.ts
 
 
 class Unread:
     """Counts the messages of a mailbox behind a cursor, reading each byte once.
 
     In a mailbox with very much unread mail, only the last `EXACT` bytes are parsed, and each line before counts as one.
-    Of messages before the newest `IDS` only their ends are kept, so that one takes 8 bytes, and a result 24.
+    Of messages before the newest `IDS` only their ends are kept, so that one takes 8 bytes, and a result 16.
     """
 
     def __init__(self, team: TeamDirectory, name: str, cursor: int) -> None:
@@ -213,8 +212,7 @@ class Unread:
         while self._messages and (first := next(iter(self._messages.items())))[1] <= cursor:
             del self._messages[first[0]]
         for found in self._results.values():
-            read = bisect_right(found.ends, cursor)
-            del found.ends[:read], found.times[:read]
+            del found.ends[: bisect_right(found.ends, cursor)]
         return len(self._old) + len(self._messages)
 
     def _read_new(self) -> None:
@@ -259,8 +257,7 @@ class Unread:
                     author,
                     self._name,
                     count=len(found.ends) - start,
-                    since=found.times[start],
-                    newest=found.times[-1],
+                    newest=found.newest,
                     end=found.ends[-1],
                     text=found.text,
                     file=found.file,

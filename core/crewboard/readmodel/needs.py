@@ -366,7 +366,7 @@ def _mcp_needs(agents: tuple[AgentView, ...], seen: Mapping[str, float]) -> Iter
 
 
 def _result_needs(others: OtherEvidence) -> Iterator[Need]:
-    """Yield one need for each agent with unread results; it shows the newest one."""
+    """Yield one need for each agent with unread results; it shows the newest one, and how long that is unread."""
     by_author: dict[str, list[UnreadResults]] = {}
     for found in others.results:
         by_author.setdefault(found.author, []).append(found)
@@ -377,7 +377,7 @@ def _result_needs(others: OtherEvidence) -> Iterator[Need]:
         yield Need(
             "result",
             author,
-            min(found.since for found in mailboxes),
+            newest.newest,
             f"result{more}: {newest.text}",
             file=newest.file,
             mailbox=newest.mailbox,
