@@ -72,6 +72,7 @@ def test_a_request_cancelled_by_death_reopens_when_asked_again(directory: TeamDi
     ask(directory)
     assert [request.id for request in requests.cancel_requests_of(directory, "a", 2.0)] == ["q1"]
     assert stands(directory).decided_by == "system"
+    refused(directory, "a does not wait for it any more.*asks again once it is resumed", "q1", "approved", "lead", 3.0)
     again = ask(directory)
     assert (again.status, again.decided_at, again.decided_by) == ("pending", None, None)
 

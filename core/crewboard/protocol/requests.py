@@ -129,6 +129,11 @@ def decide(  # noqa: PLR0913  each is a field of the request
 
 
 def _check_answer(request: Request, status: RequestStatus, by: str, sha256: str | None) -> None:
+    if (request.status, request.decided_by) == ("cancelled", SYSTEM):
+        raise BadDataError(
+            f"request {request.id} is cancelled: {request.from_} does not wait for it any more; nothing was changed. "
+            "An agent that ended asks again once it is resumed"
+        )
     if request.status != "pending":
         decided_by = f" by {request.decided_by}" if request.decided_by else ""
         raise BadDataError(f"request {request.id} is already {request.status}{decided_by}; nothing was changed")
