@@ -1,6 +1,7 @@
 """A Claude Code team on the board: what its files say is what the views say, once, and nothing of it is changed."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -368,6 +369,43 @@ def test_a_killed_process_is_a_death(replay: Replay, root: Path, lead: subproces
     assert "its process is gone" in view.needs[0].summary
     messages.acknowledge(Team(team), "alpha")
     assert [need.agent for need in read_team(team).needs] == ["team-lead"]
+
+
+def deaths(team: TeamDirectory) -> list[float]:
+    return [agent.exit.at for agent in read_team(team).agents if agent.exit is not None]
+
+
+def test_a_death_keeps_the_time_at_which_it_was_seen(replay: Replay, root: Path, lead: subprocess.Popen[bytes]) -> None:
+    replay.copy("in_process")
+    team = replay.attach(root)
+    first, at = mirrored(team), time.time() + 100
+    lead.kill()
+    lead.wait()
+    first._clock = lambda: at
+    first.refresh()
+    first.close()
+    seen = deaths(team)
+    assert at in seen
+    later = mirror.Mirror(team, clock=lambda: at + 1000)
+    later.refresh()
+    assert deaths(team) == seen
+
+
+def test_a_death_that_nothing_saw_has_the_time_of_the_last_sign(
+    replay: Replay, root: Path, lead: subprocess.Popen[bytes]
+) -> None:
+    replay.copy("in_process")
+    team = replay.attach(root)
+    mirrored(team).close()
+    lead.kill()
+    lead.wait()
+    (transcript,) = replay.config.glob("projects/*/*.jsonl")
+    at = time.time() + 50
+    os.utime(transcript, (at, at))
+    later = mirror.Mirror(team, clock=lambda: at + 1000)
+    later.refresh()
+    assert at in deaths(team)
+    assert max(deaths(team)) <= at
 
 
 def test_another_process_with_the_same_pid_is_not_the_lead(replay: Replay, root: Path) -> None:

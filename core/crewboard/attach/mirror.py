@@ -486,9 +486,16 @@ class Mirror:
     def _end(self, agent: AgentState, reason: str) -> None:
         agent.ended, agent.open = reason, {}
         code = None if reason == "gone" else 0
-        record = Exit(run=agent.run, code=code, reason=reason, at=self._clock(), buried=True)
-        json_records.save(self.team.agent(agent.name).exit, record)
+        # An end that nothing mirrored came after its last sign of life, and that may be long ago.
+        at = self._clock() if self._saved else self._last_sign(agent)
+        # Counted as a change: the next process that mirrors the team must not find the end again.
+        self._write(self.team.agent(agent.name).exit, Exit(run=agent.run, code=code, reason=reason, at=at, buried=True))
         requests.cancel_requests_of(self.team, agent.name, self._clock())
+
+    def _last_sign(self, agent: AgentState) -> float:
+        """Return when an agent did something for the last time that is known, in epoch seconds."""
+        written = [files.changed_at(path) for path, tail in self._state.tails.items() if tail.agent == agent.key]
+        return min(self._clock(), max([agent.since, *written]))
 
     # What a letter means for its author.
 
