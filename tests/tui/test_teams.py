@@ -213,6 +213,25 @@ async def test_who_approves_the_plans_of_an_attached_team_is_not_cut(tmp_path: P
     os.close(mirrors.descriptor)
 
 
+async def test_an_empty_board_names_a_team_of_claude_code_that_works_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = make_empty(tmp_path / "project")
+    with process() as lead:
+        replay = Replay(tmp_path / "claude", lead.pid)
+        replay.copy("in_process")
+        (roster,) = replay.config.glob("teams/*/config.json")
+        roster.write_text(roster.read_text().replace("/home/u/project", str(empty.directory.root)))
+        monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(replay.config))
+        async with opened(empty, 100, 24) as stage:
+            await stage.sees("t  shows Claude Code's team session-390111e4")
+            await stage.press("t")
+            await stage.sees("Teams · 2", "claude code  not attached  session-390111e4")
+            await stage.press("enter")
+            await stage.sees("team-lead", "alpha", "attached to session-390111e4 of Claude Code")
+        lead.kill()
+
+
 @pytest.mark.long
 async def test_the_list_offers_and_attaches_a_team_of_claude_code(
     frozen: Frozen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -513,6 +513,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self._look_at,
             self.context.key,
             read_only=self.context.read_only,
+            is_empty=not self.context.snapshot.view.agents,
             found={name: f"{each.name}, {len(each.roster.members)} members" for name, each in found.items()},
         )
         choice = await self.push_screen_wait(screen)

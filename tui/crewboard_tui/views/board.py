@@ -13,6 +13,7 @@ from textual.widget import Widget
 
 from crewboard import CredentialsError, endpoint
 from crewboard.commands.context import check_credentials, command_for
+from crewboard.store.layout import team_directories
 from crewboard_tui.actions.agents import NeedActions
 from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Action, Layer, Selection, select, select_in, select_needs
@@ -134,7 +135,21 @@ class BoardScreen(BaseScreen):
                 key = self.context.key("agent.local_model")
                 no_key = f"no API key, but {found}: {key} lets this team use it"
             lines[:0] = [(say(no_key, "warning"),), ()]
+        if self._claude_team:
+            key = self.context.key("app.teams")
+            lines += [(), (Span(f"{key}  "), say(f"shows Claude Code's team {self._claude_team}, which works here"))]
         return [piece for each in lines for piece in hang(each, width, _INDENT, _MOST_OF_ONE)]
+
+    @cached_property
+    def _claude_team(self) -> str:
+        """Return the name of a team of Claude Code that works in this root and is not attached; empty if none does."""
+        # Imported here, because only a team without agents needs it.
+        from crewboard.attach import teams as attach_teams
+
+        root = self.context.team.directory.root
+        found = () if self.context.read_only else attach_teams.find_teams_below(root)
+        known = {team.path.name for team in team_directories(root)}
+        return next((each.name for each in found if each.directory_name not in known), "")
 
     @cached_property
     def _first_steps(self) -> tuple[str, str]:

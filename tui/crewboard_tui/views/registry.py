@@ -116,9 +116,10 @@ def teams_screen(
     pressed: Pressed,
     *,
     read_only: bool,
+    is_empty: bool,
     found: Mapping[str, str],
 ) -> Screen["TeamChoice | None"]:
     """Return the list of the teams of this root, and of those `found` that can be attached."""
     from crewboard_tui.views.teams import TeamsScreen
 
-    return TeamsScreen(teams, here, look, pressed, read_only=read_only, found=found)
+    return TeamsScreen(teams, here, look, pressed, read_only=read_only, is_empty=is_empty, found=found)

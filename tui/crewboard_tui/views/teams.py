@@ -54,10 +54,15 @@ class TeamsScreen(ModalScreen[TeamChoice | None]):
         pressed: Pressed,
         *,
         read_only: bool = False,
+        is_empty: bool = False,
         found: Mapping[str, str] | None = None,
     ) -> None:
-        """Show `teams`, and the teams of another program that can be attached: what they are, by directory name."""
+        """Show `teams`, and the teams of another program that can be attached: what they are, by directory name.
+
+        `is_empty` says that the team `here` has no agents.
+        """
         super().__init__()
+        self._is_empty = is_empty
         self._found = dict(found or {})
         offered = [TeamDirectory(here.path.with_name(name)) for name in self._found]
         self._teams = {team.path.name: team for team in (*teams, *offered)}
@@ -78,7 +83,8 @@ class TeamsScreen(ModalScreen[TeamChoice | None]):
 
     def on_mount(self) -> None:
         self.bindings_updated_signal.subscribe(self, lambda _: self._paint_keys())
-        self.query_one(LineList).want(self._here)
+        # A team without agents is left for one that works.
+        self.query_one(LineList).want(next(iter(self._found), self._here) if self._is_empty else self._here)
         self._paint()
         threading.Thread(target=self._look_at_all, name="crewboard-teams", daemon=True).start()
 
