@@ -25,6 +25,7 @@ from crewboard.readmodel import as_json
 from crewboard.readmodel.activity import describe
 from crewboard.records.agents import HireOptions, Terms, Tokens
 from crewboard.records.events import Answer, EngineSession, Gate, Offered, Reply, Taken, ToolResult, ToolStart
+from crewboard.records.requests import NewNote, notes_in
 from crewboard.records.team import Config, Rule
 from crewboard.sandbox import bubblewrap
 from crewboard.sandbox.policy import Policy
@@ -307,6 +308,23 @@ def test_a_plan_opens_the_project_and_not_before(crew: Crew) -> None:
         more = messages.send(crew.team, name, "[[force a.txt again; say closed]]")
         assert crew.answer_to(name, more.id).text == "closed"
         assert not (crew.root / "a.txt").exists()
+
+
+@pytest.mark.usefixtures("known")
+def test_an_engine_answers_notes_in_the_text_of_its_plan(crew: Crew) -> None:
+    second = "1. write it\n\n**n1:** after the tests\n- n7: what?"
+    spawn(crew, "e", f"[[plan 1. write it; plan {second}; say done]]", engine="claude", network=True, plan=True)
+    first = crew.pending("plan_approval")
+    notes = [NewNote(1, 1, "when?"), NewNote(1, 1, "where?")]
+    answers.reject(crew.team, first.id, "", notes=notes)
+    eventually(lambda: crew.see("e").waiting_for not in (None, first.id), "the next version")
+    found = notes_in(crew.pending("plan_approval").payload)
+    assert [(each.id, each.answer, each.state) for each in found] == [
+        ("n1", "after the tests", "answered"), ("n2", "", "open"),
+    ]  # fmt: skip
+    assert 'begin with the id of a note, as in "n1: moved it up", say what you did about each note: n1, n2.' in told(
+        crew, "e"
+    )
 
 
 @pytest.mark.parametrize("how", ["", "--no-steering", "--declines"])

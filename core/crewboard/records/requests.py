@@ -184,6 +184,15 @@ def carry_notes(before: Request, plan: str, answers: Mapping[str, str]) -> list[
     return found
 
 
+_ANSWER_IN_TEXT = re.compile(r"^\W*(n[1-9][0-9]{0,5})\W{0,4}:\W{0,4}(\w.*)", re.MULTILINE)
+
+
+def answers_in(before: Request, plan: str) -> dict[str, str]:
+    """Return the answers to the notes on a plan in the text of its revision `plan`: lines that begin with `n1:`."""
+    known = {note.id for note in [*notes_in(before.payload), *before.notes]}
+    return {ident: answer for ident, answer in _ANSWER_IN_TEXT.findall(plan) if ident in known}
+
+
 _SIMILAR = 0.6
 """How similar a changed line is to the one before at least (0 to 1), so that a note stays on it."""
 

@@ -12,7 +12,7 @@ from crewboard.protocol import approvals, collisions, requests
 from crewboard.records.agents import Terms, TermsInForce
 from crewboard.records.base import JsonValue
 from crewboard.records.events import Gate
-from crewboard.records.requests import Request, notes_in
+from crewboard.records.requests import Request, answers_in, notes_in
 from crewboard.store import mailbox, roster
 from crewboard.worker.conversation import ApprovedPlan, Assignment
 from crewboard.worker.run_state import RunState
@@ -157,7 +157,7 @@ def ask_for_plan(
 ) -> Request:
     """Ask for approval of the next plan of an assignment, and cancel the request for the one before.
 
-    `answers` are those to the notes on the one before, by the id of the note.
+    `answers` are those to the notes on the one before, by the id of the note; those in the text of the plan if None.
 
     Raises:
         UsageError: There is no note with the id of an answer.
@@ -167,7 +167,9 @@ def ask_for_plan(
     # A call that was refused counts as a revision, and asked nothing.
     before = next(filter(None, (requests.load(run_state.team, each) for each in earlier)), None)
     # A call that is refused changes nothing: the plan before stays approved.
-    approvals.require_notes(before, answers or {})
+    if answers is None:
+        answers = answers_in(before, str(payload["plan"])) if before is not None else {}
+    approvals.require_notes(before, answers)
     if assignment.gate_open:
         # What was approved is not the plan any more.
         run_state.append(Gate(ts=run_state.now(), open=False))
@@ -183,7 +185,7 @@ def ask_for_plan(
         {**payload, "revision": revision + 1},
         run_state.now(),
         supersedes=before.id if before is not None else None,
-        answers=answers or {},
+        answers=answers,
     )
 
 
@@ -203,9 +205,10 @@ def _explain_terms(run_state: RunState) -> list[str]:
         lines.append(f"- You may use {terms.budget} for it. The work ends when that is used up.")
     if terms.hold:
         held = ", ".join(map(str, terms.hold))
+        more = "" if run_state.spec.engine is not None else "submit a plan of what is left with submit_plan, or "
         lines.append(
             f"- Approved are all steps but {held}. Do not begin {held}, nor anything that is only for it. When the "
-            "other steps are done, submit a plan of what is left with submit_plan, or end with your result."
+            f"other steps are done, {more}end with your result."
         )
     return lines
 
@@ -230,7 +233,12 @@ def plan_outcome(run_state: RunState, request: Request) -> Outcome:
         # For an agent that may act without a plan too: the answer to the one that it submitted is no.
         run_state.append(Gate(ts=run_state.now(), open=False, request_id=request.id))
         waiting = [note.id for note in [*notes_in(request.payload), *request.notes] if note.state == "open"]
-        notes = f" In answers, say what you did about each note: {', '.join(waiting)}." if waiting else ""
+        where = (
+            f'On lines of the plan that begin with the id of a note, as in "{waiting[0]}: moved it up"'
+            if waiting and run_state.spec.engine is not None
+            else "In answers"
+        )
+        notes = f" {where}, say what you did about each note: {', '.join(waiting)}." if waiting else ""
         return Outcome(
             f"The plan is rejected by {request.decided_by}.{feedback}\nRevise it and submit it again.{notes}",
             is_error=True,
