@@ -188,6 +188,18 @@ def named(engine: Engine) -> str:
     return engine.name if engine.name in KNOWN else f"{OTHER}{shlex.join(engine.command)}"
 
 
+def is_same(text: str, engine: Engine | None, workspace: Path) -> bool:
+    """Return True if a hire that names an engine means the one that an agent has.
+
+    Raises:
+        UsageError: There is none of that name, or its program cannot be used here.
+    """
+    if text in KNOWN:
+        # Its program may have moved since the agent was hired.
+        return engine is not None and engine.name == text
+    return choose(text, workspace) == engine
+
+
 def _choose_other(text: str, workspace: Path) -> Engine:
     try:
         words = shlex.split(text.removeprefix(OTHER))

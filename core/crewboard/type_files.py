@@ -112,6 +112,9 @@ _NO_EFFECT = {
 }
 """Fields of Claude Code without effect here, and what to do."""
 
+_NOT_FOR_ENGINES = ("effort", "mcp", "mcpServers", "model", "skills", "thinking")
+"""Fields without effect where an engine works: it has its own model, skills and MCP servers."""
+
 _DECORATIVE = frozenset({"color"})
 """Fields of Claude Code that change nothing that an agent does."""
 
@@ -333,6 +336,12 @@ def _parse(data: bytes, file: str) -> AgentType:
     mcp, body = _mcp_patterns(front), (found[2] or "").strip()
     made = make_type(front.name, tools.names, model or TYPES["code"].model, front.description, body, mcp)
     without_effect = [f"{name}: {why}" for name, why in _NO_EFFECT.items() if name in fields]
+    if front.engine:
+        given = [name for name in _NOT_FOR_ENGINES if name in fields]
+        given += [
+            f"tools: {each[:_MOST_OF_NAME]}" for each in _listed(front.tools) or () if each.startswith(MCP_PREFIX)
+        ]
+        without_effect += [f"{each}: not for an agent with an engine" for each in given[:_MOST_NAMED]]
     known = {*_Front.__struct_encode_fields__, *_NO_EFFECT, *_DECORATIVE}
     unknown = [f"{name[:_MOST_OF_NAME]}: there is no such field" for name in fields if name not in known]
     mode = [_NOT_OBEYED.format(front.mode)] if front.mode is not None and front.mode not in _MODES else []

@@ -327,6 +327,20 @@ def test_an_engine_answers_notes_in_the_text_of_its_plan(crew: Crew) -> None:
     )
 
 
+def test_another_command_is_another_engine(crew: Crew) -> None:
+    crew.answer(spawn(crew, "e", "[[say one]]", "--no-load"))
+    crew.wait_for("e", "idle")
+    with pytest.raises(UsageError, match=r"hired with other options \(engine\)"):
+        again(crew, command())
+    with pytest.raises(UsageError, match=r"hired with other options \(engine\)"):
+        again(crew, "claude")
+    crew.answer(again(crew, command("--no-load")))
+
+
+def again(crew: Crew, engine: str) -> hiring.Assignment:
+    return hiring.spawn(crew.team, hiring.Hire("e", "code", "[[say two]]", engine=engine, given=frozenset()))
+
+
 @pytest.mark.parametrize("how", ["", "--no-steering", "--declines"])
 def test_mail_enters_a_turn_if_the_engine_takes_it(crew: Crew, how: str) -> None:
     assignment = spawn(crew, "e", "[[say begin; wait here; say done]]", *([how] if how else []))
@@ -546,6 +560,10 @@ def test_the_engine_of_a_type_runs_once_its_file_is_accepted(crew: Crew) -> None
     type_files.trust(kind, crew.environment)
     assert crew.answer(hire()).text == "ok"
     assert "hello" in told(crew, "e")
+    (folder / "served.md").write_text("---\nname: served\ndescription: works\nmcp: time\n---\nWork.\n")
+    type_files.trust(type_files.find(crew.root, "served"), crew.environment)
+    with pytest.raises(UsageError, match="which gets no MCP servers of crewboard's"):
+        hiring.spawn(crew.team, hiring.Hire("f", "served", "hello", engine=command()))
     type_files.trust(bring("gpt"), crew.environment)
     with pytest.raises(UsageError, match="there is no engine 'gpt'; the engines are claude, codex"):
         hiring.spawn(crew.team, hiring.Hire("f", "foreign", "hello"))

@@ -113,6 +113,9 @@ def test_every_other_field_has_an_effect_or_is_named(tmp_path: Path) -> None:
     found = made(tmp_path, "color: red\nhooks: {x: y}\nmemory: user\nodd: 1\nmaxTurns: 12\nisolation: worktree")
     assert [each.partition(":")[0] for each in found.not_understood] == ["hooks", "memory", "odd"]
     assert (found.max_turns, found.worktree) == (12, True)
+    found = made(tmp_path, "engine: claude\nmodel: opus\nmcp: time\ntools: [Read, mcp__time__now]")
+    why = "not for an agent with an engine"
+    assert found.not_understood == (f"mcp: {why}", f"model: {why}", f"tools: mcp__time__now: {why}")
     (tmp_path / ".claude/skills/release").mkdir(parents=True)
     (tmp_path / ".claude/skills/release/SKILL.md").write_text("how")
     skilled = made(tmp_path, f"skills: [release, deploy, {'x' * 300}]")

@@ -321,7 +321,7 @@ def _assign_more_work(team: Team, agent: AgentDirectory, hire: Hire) -> Assignme
         doing = status.state if status else "starting"
         send = command_for(team, f"send {hire.name} TEXT")
         raise TryLaterError(f"{hire.name} is at work ({doing}); `{send}` reaches it meanwhile")
-    _check_terms(hire, spec, team.worker_environment)
+    _check_terms(team, hire, spec)
     if hire.flags.task is not None:
         assign_without_mail(team, hire.flags.task, hire.name)
     plan = True if hire.flags.plan and not spec.flags.plan else None
@@ -330,13 +330,13 @@ def _assign_more_work(team: Team, agent: AgentDirectory, hire: Hire) -> Assignme
     return Assignment(hire.name, sent.id, spec.run, fresh=False)
 
 
-def _check_terms(hire: Hire, spec: Spec, environment: Mapping[str, str]) -> None:
+def _check_terms(team: Team, hire: Hire, spec: Spec) -> None:
     given = (set(HireOptions.__struct_fields__) if hire.given is None else hire.given) - {"task"}
     differing = [name for name in sorted(given) if getattr(hire.flags, name) != getattr(spec.flags, name)]
     differing += ["role"] if hire.role and hire.role != spec.role else []
-    differing += ["model"] if hire.model and models.resolve(hire.model, environment) != spec.model else []
-    has = spec.engine.name if spec.engine is not None else None
-    differing += ["engine"] if hire.engine is not None and hire.engine.partition(":")[0] != has else []
+    differing += ["model"] if hire.model and models.resolve(hire.model, team.worker_environment) != spec.model else []
+    is_same = hire.engine is None or engines.is_same(hire.engine, spec.engine, team.directory.root)
+    differing += [] if is_same else ["engine"]
     if differing:
         terms = ", ".join(name.replace("_", "-") for name in differing)
         raise UsageError(f"{hire.name} was hired with other options ({terms}); spawn it without them, or stop it first")
@@ -386,6 +386,12 @@ def _check_engine(team: Team, hire: Hire, kind: AgentType, engine: Engine) -> No
         raise UsageError(f"{hire.name} cannot have {', '.join(wrong)} with the engine {engine.name}; leave it out")
     if store_hosts.exist(team.directory):
         raise UsageError(f"{hire.name} cannot have an engine: this team has hosts, which start none")
+    # What the file of a type with an engine says of MCP servers is listed with what has no effect.
+    named = not kind.engine and (kind.mcp_servers or set(kind.mcp) - {agent_types.ALL_MCP})
+    if named:
+        raise UsageError(
+            f"an agent of type {kind.name} cannot have an engine, which gets no MCP servers of crewboard's"
+        )
     if kind.name == LEAD or kind.only or kind.denied or kind.asks:
         raise UsageError(f"an agent of type {kind.name} cannot have an engine, which has no tools of crewboard's")
     if flags.unsafe_no_sandbox and (flags.plan or not kind.writes):
