@@ -9,7 +9,11 @@ the file `at-NAME` and waits for the file `go-NAME`.
 
 As the real ones: a session without a prompt cannot be loaded; a prompt is stored when the model is asked, not when it
 is received; the mode is reset at each start; a load replays the session first; a rejection ends the turn; the cost
-counts from the start of the process; a call that was interrupted is told as failed in the replay.
+counts from the start of the process; a call that was interrupted is told as failed in the replay; the ids of its own
+requests are numbers, and count anew in each process; the ids of the answers to a request are its own.
+
+With `--codex` as Codex: it asks for plans alone, in a call that was not told before; an edit has a diff and no input;
+what a command prints is told in pieces beside the call; a turn that was cancelled has no usage.
 """
 
 import argparse
@@ -53,9 +57,10 @@ class FakeEngine:
         self.cancelled = threading.Event()
         self.turn: threading.Thread | None = None
         self.steered: list[str] = []
-        self.answers: dict[str, Any] = {}
+        self.answers: dict[int, Any] = {}
         self.answered = threading.Condition()
         self.numbers = itertools.count()
+        self.asks = itertools.count()
         self.cost = 0.0
         self.initialized = False
 
@@ -240,6 +245,9 @@ class FakeEngine:
         if not self.options.no_usage:
             self.update("usage_update", used=120, size=1000, cost={"amount": self.cost, "currency": "USD"})
         usage = {"inputTokens": 100, "outputTokens": 20, "cachedReadTokens": 5, "cachedWriteTokens": 3}
+        if self.options.codex and reason == "cancelled":
+            self.send(id=ident, result={"stopReason": reason, "usage": None})
+            return
         # A message that came too late for the turn is told in a turn of its own, which belongs to this one.
         self.send(id=ident, result={"stopReason": reason, **({} if self.options.no_usage else {"usage": usage})})
 
@@ -336,6 +344,8 @@ class FakeEngine:
 
     def call(self, kind: str, title: str, given: dict[str, Any], *, ask: bool) -> bool:
         ident = "call-0" if self.options.same_ids else f"call-{os.getpid()}-{next(self.numbers)}"
+        if self.options.codex:
+            return self.call_of_codex(ident, kind, title, given)
         about: dict[str, Any] = {"toolCallId": ident, "title": title, "kind": kind}
         self.update("tool_call", **about, rawInput={}, status="pending")
         self.store("call", id=ident)
@@ -343,7 +353,7 @@ class FakeEngine:
         self.update("tool_call_update", toolCallId=ident, rawInput=dict([*given.items()][:1]))
         if kind == "edit":
             path, content = given["file_path"], given["content"]
-            about["content"] = [{"type": "diff", "path": path, "oldText": "", "newText": content}]
+            about["content"] = [{"type": "diff", "path": path, "oldText": None, "newText": content}]
         self.update("tool_call_update", **about, rawInput=given)
         if ask and not self.permitted({**about, "rawInput": given, "status": "pending"}):
             self.update("tool_call_update", toolCallId=ident, status="failed")
@@ -354,6 +364,23 @@ class FakeEngine:
             self.update("tool_call_update", toolCallId=ident, status="failed", rawOutput=str(error))
         else:
             self.update("tool_call_update", toolCallId=ident, status="completed", rawOutput=output)
+        return True
+
+    def call_of_codex(self, ident: str, kind: str, title: str, given: dict[str, Any]) -> bool:
+        about: dict[str, Any] = {"title": title, "rawInput": {**given, "cwd": str(Path.cwd())}}
+        if kind == "edit":
+            diff = {"type": "diff", "path": given["file_path"], "oldText": "", "newText": given["content"]}
+            about = {"title": "Editing files", "content": [diff]}
+        self.update("tool_call", toolCallId=ident, kind=kind, status="in_progress", **about)
+        self.store("call", id=ident)
+        try:
+            status, output = "completed", self.act(kind, given)
+        except (OSError, subprocess.CalledProcessError) as error:
+            status, output = "failed", str(error)
+        for piece in (output[:1], output[1:]):
+            printed = {"terminal_output_delta": {"data": piece, "terminal_id": ident}}
+            self.update("tool_call_update", toolCallId=ident, _meta=printed)
+        self.update("tool_call_update", toolCallId=ident, status=status)
         return True
 
     def act(self, kind: str, given: dict[str, str]) -> str:
@@ -370,14 +397,14 @@ class FakeEngine:
     def do_plan(self, plan: str) -> bool:
         ident = f"plan-{os.getpid()}-{next(self.numbers)}"
         about: dict[str, Any] = {"toolCallId": ident, "title": "Approve Plan", "kind": "switch_mode"}
-        self.update("tool_call", **about, rawInput={}, status="pending")
-        self.store("call", id=ident)
         if not self.options.codex:
+            self.update("tool_call", **about, rawInput={}, status="pending")
+            self.store("call", id=ident)
             # What was told of a call is not told again when it is asked for.
             self.update("tool_call_update", toolCallId=ident, rawInput={"plan": plan})
             about = {"toolCallId": ident}
         if not self.permitted({**about, "rawInput": {"plan": plan}, "status": "pending"}):
-            self.update("tool_call_update", toolCallId=ident, status="failed")
+            self.update("tool_call_update", toolCallId=ident, status="completed" if self.options.codex else "failed")
             return False
         self.mode = "default"
         self.update("tool_call_update", toolCallId=ident, status="completed")
@@ -388,23 +415,26 @@ class FakeEngine:
         return True
 
     def permitted(self, call: dict[str, Any]) -> bool:
-        ident = f"ask-{next(self.numbers)}"
+        ident = next(self.asks)
         kinds = (
             ["allow_always", "reject_once"]
             if self.options.no_allow_once
             else ["allow_always", "allow_once", "reject_once"]
         )
-        options = [{"optionId": kind.replace("_", "-"), "name": kind, "kind": kind} for kind in kinds]
+        options = [{"optionId": f"answer-{at}", "name": kind, "kind": kind} for at, kind in enumerate(kinds)]
         params = {"sessionId": self.session, "toolCall": call, "options": options}
         self.send(id=ident, method="session/request_permission", params=params)
         with self.answered:
             self.answered.wait_for(lambda: ident in self.answers)
         outcome = self.answers[ident]
-        if outcome.get("optionId") == "allow-always":
+        if outcome["outcome"] == "cancelled":
+            if self.cancelled.is_set():
+                raise CancelledError
+            return False
+        chosen = {each["optionId"]: each["kind"] for each in options}[outcome["optionId"]]
+        if chosen == "allow_always":
             (HOME / "allowed-always").touch()
-        if outcome["outcome"] == "cancelled" and self.cancelled.is_set():
-            raise CancelledError
-        return str(outcome.get("optionId", "")).startswith("allow")
+        return chosen.startswith("allow")
 
 
 def text(said: str) -> dict[str, str]:
