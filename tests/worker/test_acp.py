@@ -159,6 +159,8 @@ async def test_a_recorded_turn_of_codex_is_understood() -> None:
     run = heard.calls()["call_0004_0"]
     assert (run.kind, run.input["command"], run.status) == ("execute", "echo new > src/n.txt", "completed")
     assert not any(each.cost_usd for each in heard.updates if isinstance(each, Filled))
+    ran = (await replay("codex-p5")).calls()["call_0001_0"]
+    assert (ran.status, ran.printed) == ("failed", "/bin/bash: line 1: src/n.txt: Read-only file system\n")
 
 
 @pytest.mark.parametrize("engine", ["claude", "codex"])

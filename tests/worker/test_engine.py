@@ -311,6 +311,15 @@ def test_a_plan_opens_the_project_and_not_before(crew: Crew) -> None:
 
 
 @pytest.mark.usefixtures("known")
+def test_what_a_command_of_codex_prints_is_its_result(crew: Crew) -> None:
+    crew.answer(
+        spawn(crew, "e", "[[run echo hi; run echo no >&2; force a.txt x; say done]]", engine="codex", network=True)
+    )
+    assert [each.content for each in of(crew, "e", ToolResult)] == ["hi\n", "", "written"]
+    assert [(each.name, each.file) for each in of(crew, "e", ToolStart)][-1] == ("write_file", "a.txt")
+
+
+@pytest.mark.usefixtures("known")
 def test_an_engine_answers_notes_in_the_text_of_its_plan(crew: Crew) -> None:
     second = "1. write it\n\n**n1:** after the tests\n- n7: what?"
     spawn(crew, "e", f"[[plan 1. write it; plan {second}; say done]]", engine="claude", network=True, plan=True)

@@ -21,6 +21,9 @@ LONGEST_LINE = 32 << 20
 """Bytes. A replayed session has each file that was read on a line of its own."""
 
 _NOT_FOUND = -32601
+_MOST_PRINTED = 1 << 20
+"""The last characters that are kept of what a command printed."""
+
 _TOO_DEEP = "[nested too deeply to be shown]"
 _MOST_SHOWN = 200
 """Characters of a line that was not understood."""
@@ -65,6 +68,8 @@ class Call:
     output: str = ""
     diff: tuple[str, str, str] | None = None
     """A path, the text before and the text after."""
+    printed: str = ""
+    """What its command printed since the last update."""
 
     @property
     def plan(self) -> str | None:
@@ -77,7 +82,7 @@ class Call:
         return Call(
             self.id, later.name or self.name, later.title or self.title, later.kind or self.kind,
             later.status or self.status, later.input or self.input, later.output or self.output,
-            later.diff or self.diff,
+            later.diff or self.diff, (self.printed + later.printed)[-_MOST_PRINTED:],
         )  # fmt: skip
 
 
@@ -220,6 +225,8 @@ def read_call(update: Json) -> Call | None:
         ident, _text(update.get("name")) or named, _text(update.get("title")), kind,
         _text(update.get("status")), given, output,
         (diff["path"], _text(diff.get("oldText")), _text(diff.get("newText"))) if diff is not None else None,
+        # How Codex tells it, which has no other output.
+        _text(_object(_object(update.get("_meta")).get("terminal_output_delta")).get("data")),
     )  # fmt: skip
 
 

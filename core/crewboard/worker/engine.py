@@ -493,10 +493,12 @@ class EngineLife(Life):
         known = turn.calls.get(update.id)
         call = turn.calls[update.id] = known.merged(update) if known is not None else update
         is_over = call.status in ("completed", "failed")
+        if update.printed:
+            self._run_state.stream(update.printed)
         if update.id not in turn.began and (_is_whole(call) or is_over or call.status == "in_progress"):
             self._begin_call(call)
         if is_over and update.id in self._run_state.conversation.open_calls:
-            self._end_call(call.id, call.output, is_error=call.status == "failed")
+            self._end_call(call.id, call.output or call.printed, is_error=call.status == "failed")
 
     def _begin_call(self, call: Call) -> None:
         """Journal a call, behind what was said before it."""
