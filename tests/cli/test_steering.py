@@ -323,6 +323,7 @@ def test_the_caps_of_a_team(cli: Cli, directory: TeamDirectory) -> None:
         == caps
         + "on_outage wait\noutage_hours 12\nresult_needs on\napproval_hours none\nworktree never\ncheck none\n"
         "lead_merges off\ncollisions warn\nworktree_copy none\nworktree_setup none\nmodel none\nserver none\n"
+        "engine none\n"
     )
     assert cli("settings", "min_free_memory", "1.5G").out == "min_free_memory 1.5G\n"
     assert cli("settings", "max_agents", "8", "--json").json == {"max_agents": 8}
@@ -341,6 +342,7 @@ def test_the_caps_of_a_team(cli: Cli, directory: TeamDirectory) -> None:
         "worktree_setup": None,
         "model": None,
         "server": None,
+        "engine": None,
     }
     assert cli("settings", "--json").json == {**whole, **rest}
     assert cli("settings", "max_agents", "none").code == 0

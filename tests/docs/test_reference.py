@@ -26,6 +26,7 @@ from crewboard.records.processes import EXIT_REASONS
 from crewboard.worker.tools.registry import TOOLS
 from crewboard_tui.cli.program import crewboard
 from crewboard_tui.render.looks import LOOKS, TASK_LOOKS
+from crewboard_tui.settings import SETTINGS
 from tests.cli.shell import clean_environment
 from tests.docs.pages import REFERENCE, ROOT, generated, marked_names, marks
 from tests.docs.reference import MAN, PARTS, man
@@ -101,6 +102,7 @@ def test_every_record_has_a_table() -> None:
         ("files", "State", list(get_args(State))),
         ("json", "NeedKind", list(get_args(NeedKind))),
         ("json", "ChangeKind", list(get_args(Kind))),
+        ("configuration", "settings", list(SETTINGS)),
         ("tools", "tools", list(TOOLS)),
         ("dashboard", "looks", [look.word for look in LOOKS.values()]),
         ("dashboard", "task-looks", [look.word for look in TASK_LOOKS.values()]),

@@ -79,7 +79,7 @@ def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: s
         if not read_only and team.directory.exists() and not team.directory.is_foreign():
             threading.Thread(target=_wake_supervisor, args=(team,), name="crewboard-wake", daemon=True).start()
 
-    settings = Settings.read(os.environ)
+    settings = Settings.read(os.environ, team.directory.root)
     if on_leave is not None:
         # A demo's scratch copy is never opened again.
         settings = replace(settings, visits=None)

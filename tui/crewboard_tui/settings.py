@@ -1,26 +1,381 @@
-"""The user's settings of the dashboard, from environment variables and files, and how each team was left.
+"""Every setting that a file can hold: what new teams begin with, and how the dashboard looks; and how teams were left.
 
-Invalid settings are reported.
+`crewboard.toml` is read from the user's configuration directory and from the root of a project, whose values go before.
+The project's file may come from a stranger, or be changed by an agent: of it, only how the dashboard looks applies at
+once. The rest applies while the user has accepted the file as it is, and what chooses a program or a server never does.
+Invalid settings are reported with file and line.
 """
 
+from __future__ import annotations
+
+import contextlib
+import difflib
+import hashlib
+import json
 import logging
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from msgspec import Struct, field
 
-from crewboard import CrewboardError, env
+from crewboard import BadDataError, CrewboardError, UntrustedError, UsageError, acceptances, endpoint, env
 from crewboard.records.messages import LastVisit
-from crewboard.store import files, json_records
+from crewboard.store import files, json_records, roster
 from crewboard.store.layout import key_of
-from crewboard_tui.keymap.user_file import keymap_path, read_keymap
-from crewboard_tui.notifications import WAYS, Notify
-from crewboard_tui.render.themes import THEMES, ThemeName
+
+if TYPE_CHECKING:
+    from crewboard_tui.notifications import Notify
+    from crewboard_tui.render.themes import ThemeName
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=str)
+
+FILE = "crewboard.toml"
+
+_ACCEPTED = "settings"
+"""The folder of records of accepted files."""
+
+
+class Setting(Struct, frozen=True):
+    """A setting: the comment and the example in a new file, the variables that go before it, and how its text is read.
+
+    Without `read` it is one of teams, else of the dashboard.
+    """
+
+    says: str
+    example: object
+    variables: tuple[str, ...] = ()
+    read: Callable[[str], object] | None = None
+
+    @property
+    def of_team(self) -> bool:
+        """Return True if a new team begins with it."""
+        return self.read is None
+
+
+def _one_of(known: tuple[T, ...], text: str) -> T:
+    for value in known:
+        if value == text:
+            return value
+    raise UsageError(f"{text} is invalid; use one of {', '.join(known)}")
+
+
+# What names the values loads the screen, and the start of a team does without.
+def _theme(text: str) -> ThemeName:
+    from crewboard_tui.render.themes import THEMES
+
+    return _one_of(tuple(THEMES), text)
+
+
+def _notify(text: str) -> Notify:
+    from crewboard_tui.notifications import WAYS
+
+    return _one_of(WAYS, text)
+
+
+def _switch(text: str) -> bool:
+    return _one_of(("on", "off"), text) == "on"
+
+
+_TEAM: dict[str, tuple[str, object]] = {
+    "model": ("The model of agents, with exceptions for types.", "sonnet explore=haiku"),
+    "engine": ("The program that does their work in place of a model: claude, codex.", "claude"),
+    "budget": ("What a team may use: money or tokens.", "$5"),
+    "worktree": ("`always` gives each agent that writes files a checkout of its own.", "always"),
+    "check": ("The command that must pass before a task is completed. It runs in the agent's sandbox.", "make test"),
+    "worktree_copy": ("Files that are not in the repository and are copied into such checkouts.", ".env .venv"),
+    "worktree_setup": ("A command that then runs in them, in the agent's sandbox.", "make deps"),
+    "lead_merges": ("Whether a lead may merge work into a branch that is not checked out.", False),
+    "collisions": ("Before two agents change one file: `warn`, `hold` asks you, `claims` refuses.", "warn"),
+    "max_agents": ("How many agents may run at the same time.", 8),
+    "max_working": ("How many of them may work at the same time.", 4),
+    "min_free_memory": ("Memory of the machine that must be free for another agent.", "2G"),
+    "on_outage": ("While the API is unavailable, agents `wait` or `fail`.", "wait"),
+    "outage_hours": ("How long they wait at most.", 12),
+    "approval_hours": ("Hours after which an approved plan must be submitted anew.", 8),
+    "result_needs": ("Whether a result that you have not read needs you.", True),
+    "server": ("A server of models on this machine or its network; only in your own file.", "http://127.0.0.1:11434"),
+}
+
+_VARIABLES = {"model": (env.MODEL, "ANTHROPIC_MODEL"), "server": (endpoint.BASE_URL,)}
+
+SETTINGS: dict[str, Setting] = {
+    **{name: Setting(says, example, _VARIABLES.get(name, ())) for name, (says, example) in _TEAM.items()},
+    "theme": Setting(
+        "The colours of the dashboard. One that you chose with T goes before.", "dark", (env.THEME,), _theme
+    ),
+    "notify": Setting("How the terminal tells of a new need: off, bell, desktop.", "bell", (env.NOTIFY,), _notify),
+    "reduced_motion": Setting(
+        "One repaint a second, nothing moves by itself.", example=False, variables=(env.REDUCED_MOTION,), read=_switch
+    ),
+}
+"""The settings by name, in the order of a new file."""
+
+
+def read_setting(name: str, text: str) -> object:
+    """Return the value of a setting whose text is given as on a command line.
+
+    Raises:
+        UsageError: It has another form.
+    """
+    if (read := SETTINGS[name].read) is not None:
+        return read(text)
+    # The first picture of the dashboard does without.
+    from crewboard.commands import answers
+    from crewboard.pricing import parse_budget
+
+    if text == answers.NONE and name in (*answers.OPTIONAL, "budget"):
+        return None
+    if name == "budget":
+        parse_budget(text)
+        return text
+    return answers.SETTINGS[name](text)
+
+
+Source = Literal["default", "user", "project", "environment", "team", "dashboard"]
+
+
+class Given(Struct, frozen=True):
+    """A value that a file gives, and the file with the line."""
+
+    value: object
+    source: Source
+    where: str
+
+
+class Files(Struct, frozen=True):
+    """What the files give. `problems` are sentences about invalid lines, `unknown` about names that are no setting.
+
+    `waiting` are the settings of the project's file that apply once the user accepts it. `changed` says that it is
+    another text, or none, since the user accepted it.
+    """
+
+    given: Mapping[str, Given]
+    problems: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    changed: bool = False
+
+
+def user_file(environment: Mapping[str, str]) -> Path:
+    """Return the path of the user's file; it need not exist."""
+    return env.config_home(environment) / FILE
+
+
+def project_file(root: Path) -> Path:
+    """Return the path of a project's file; it need not exist."""
+    return root / FILE
+
+
+def read_project(root: Path) -> bytes:
+    """Return the project's file; empty if there is none. No link is followed.
+
+    Raises:
+        BadDataError: It cannot be read.
+    """
+    path = project_file(root)
+    if not os.path.lexists(path):
+        return b""
+    # The first picture of the dashboard does without.
+    from crewboard.type_files import open_folder, read_regular
+
+    try:
+        with open_folder(root, ".") as folder:
+            return read_regular(folder, FILE)
+    except (OSError, BadDataError) as error:
+        said = error.strerror if isinstance(error, OSError) else str(error)
+        raise BadDataError(f"{path} cannot be read: {said}") from error
+
+
+def sha256(content: bytes) -> str:
+    """Return what a yes to a project's file is bound to."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def accept(root: Path, content: bytes, environment: Mapping[str, str]) -> None:
+    """Accept a project's file for this user, until it changes.
+
+    Raises:
+        StorageError: It could not be recorded.
+    """
+    record = acceptances.Acceptance(FILE, os.path.realpath(root), sha256(content))
+    acceptances.accept(_ACCEPTED, record, environment)
+
+
+def read_files(root: Path | None, environment: Mapping[str, str], *, of_team: bool | None = None) -> Files:
+    """Return what the user's file and that of the project in `root` give, all or one kind of it."""
+    reading = _Reading(of_team)
+    mine = user_file(environment)
+    try:
+        reading.take(mine, mine.read_bytes(), "user")
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        reading.problems.append(f"{mine} cannot be read: {error.strerror}")
+    if root is not None:
+        reading.take_project(root, environment)
+    return Files(
+        reading.given, tuple(reading.problems), tuple(reading.unknown), tuple(reading.waiting), reading.changed
+    )
+
+
+class _Reading:
+    """What was read so far."""
+
+    def __init__(self, of_team: bool | None) -> None:  # noqa: FBT001
+        self._of_team = of_team
+        self.given: dict[str, Given] = {}
+        self.problems: list[str] = []
+        self.unknown: list[str] = []
+        self.waiting: list[str] = []
+        self.changed = False
+
+    def take_project(self, root: Path, environment: Mapping[str, str]) -> None:
+        record = acceptances.find(_ACCEPTED, FILE, root, environment)
+        try:
+            content = read_project(root)
+        except BadDataError as error:
+            self.problems.append(str(error))
+            return
+        is_accepted = record is not None and record.sha256 == sha256(content)
+        self.changed = record is not None and not is_accepted
+        self.take(project_file(root), content, "project", waits=not is_accepted)
+
+    def take(self, path: Path, content: bytes, source: Source, *, waits: bool = False) -> None:
+        """Take the settings of a file. Of one that `waits` for the user's yes, those of the dashboard alone."""
+        try:
+            text = content.decode("utf-8-sig")
+            table = _parse(text) if content else {}
+        except (ValueError, RecursionError) as error:
+            self.problems.append(_unreadable(path, error))
+            return
+        for name, value in table.items():
+            where = f"{path}:{_line(text, name)}"
+            known = SETTINGS.get(name)
+            if known is None:
+                self.unknown.append(f"{where}: there is no setting {name}{_near(name)}")
+            elif self._of_team not in (None, known.of_team):
+                continue
+            elif known.of_team and waits:
+                self.waiting.append(name)
+            else:
+                self._read(name, value, source, where)
+
+    def _read(self, name: str, value: object, source: Source, where: str) -> None:
+        text = _as_text(value)
+        try:
+            if text is None:
+                raise UsageError("give text in quotes, a number, true or false")
+            if source == "project" and (name == "server" or (name == "engine" and ":" in text)):
+                raise UsageError(f"a project does not choose that; set it in your own {FILE}")
+            found = read_setting(name, text)
+        except UsageError as error:
+            self.problems.append(f"{where}: {name}: {error}")
+        else:
+            self.given[name] = Given(found, source, where)
+
+
+def _parse(text: str) -> dict[str, object]:
+    import tomllib
+
+    return tomllib.loads(text)
+
+
+_AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
+
+
+def _unreadable(path: Path, error: Exception) -> str:
+    said = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+    line = _AT_LINE.search(said)
+    return f"{path}:{line[1]}: {said[: line.start()]}" if line else f"{path} cannot be read: {said}"
+
+
+def _line(text: str, name: str) -> int:
+    """Return the number of the line where a name of a file stands; 1 if it is written in an unusual way."""
+    begins = re.compile(rf"""\s*\[?\s*["']?{re.escape(name)}["']?\s*[=.\]]""")
+    return next((number for number, line in enumerate(text.splitlines(), 1) if begins.match(line)), 1)
+
+
+def _near(name: str) -> str:
+    near = difflib.get_close_matches(name, SETTINGS, n=1)
+    return f", did you mean {near[0]}?" if near else f"; the settings are {', '.join(SETTINGS)}"
+
+
+def _as_text(value: object) -> str | None:
+    """Return a value of a file as it is typed on a command line; None if it has another form."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int | float | str):
+        return str(value)
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return " ".join(value)
+    return None
+
+
+def as_typed(name: str, value: object) -> str:
+    """Return the value of a setting in the form in which it is set."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int) and name == "min_free_memory":
+        return roster.format_size(value)
+    if isinstance(value, list):
+        return " ".join(value)
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def for_new_team(
+    root: Path, environment: Mapping[str, str], trust: str, tell: Callable[[str], object]
+) -> dict[str, object]:
+    """Return the settings that a new team begins with, and tell what they are. `trust` is the command for a yes.
+
+    Raises:
+        BadDataError: A value is invalid: a budget that is not understood must not be left out.
+        UntrustedError: The project's file has changed since the user accepted it.
+    """
+    found = read_files(root, environment, of_team=True)
+    if found.changed:
+        raise UntrustedError(
+            f"{project_file(root)} is not as you accepted it, and says what new teams begin with: `{trust}` accepts it "
+            "as it is now"
+        )
+    if found.problems:
+        raise BadDataError(f"{found.problems[0]}; correct that line, or remove it")
+    for each in found.unknown:
+        tell(each)
+    if found.waiting:
+        tell(f"{project_file(root)} is not used for {', '.join(found.waiting)} before you accept it: `{trust}`")
+    if found.given:
+        words = (f"{name} {as_typed(name, each.value)} ({each.where})" for name, each in found.given.items())
+        tell(f"the new team begins with {', '.join(words)}")
+    return {name: each.value for name, each in found.given.items()}
+
+
+def template(chosen: Mapping[str, object]) -> str:
+    """Return a new file: the `chosen` settings, and all others as comments."""
+    lines = ["# Settings of crewboard. `crewboard config` lists them, and where each value comes from.", ""]
+    lines += [
+        "# What a new team begins with. `crewboard settings` and `crewboard budget` change a team that there is.",
+        "",
+    ]
+    for name, each in SETTINGS.items():
+        if name == "theme":
+            lines += ["# The dashboard.", ""]
+        lines += [f"# {each.says}"]
+        lines += [f"{name} = {_toml(chosen[name])}" if name in chosen else f"# {name} = {_toml(each.example)}", ""]
+    return "\n".join(lines)
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    # Strings of JSON are strings of TOML, but for this one character.
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 class Settings(Struct, frozen=True):
@@ -42,23 +397,22 @@ class Settings(Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, environment: Mapping[str, str]) -> Self:
-        """Read the settings from this environment, and from the files of the user."""
-        problems: list[str] = []
-        notify = _one_of(env.NOTIFY, WAYS, environment, problems)
-        theme = _one_of(env.THEME, tuple(THEMES), environment, problems)
-        remembers = env.state_home(environment) / "theme"
+    def read(cls, environment: Mapping[str, str], root: Path | None = None) -> Self:
+        """Read the settings from this environment, from the files of the user, and from that of a project."""
+        # Commands that only make a team do without the screen.
+        from crewboard_tui.keymap.user_file import keymap_path, read_keymap
+
         keymap = read_keymap(keymap_path())
+        found = of_dashboard(environment, root)
+        given: dict[str, Any] = {name: each.value for name, each in found.given.items()}
         return cls(
-            notify=notify or "off",
-            theme=theme or _remembered(remembers),
-            reduced_motion=env.has_reduced_motion(environment),
-            remembers=remembers,
+            **given,
+            remembers=_chosen_file(environment),
             drafts=env.state_home(environment) / "drafts",
             sent=env.state_home(environment) / "sent",
             visits=env.visits_folder(environment),
             keys=keymap.keys,
-            problems=(*problems, *keymap.problems),
+            problems=(*found.problems, *found.unknown, *keymap.problems),
         )
 
     def remember(self, theme: ThemeName) -> None:
@@ -93,20 +447,25 @@ def keep_visit(file: Path | None, visit: LastVisit) -> None:
         log.warning("how the team was left is not kept: %s", error)
 
 
-def _remembered(file: Path) -> ThemeName:
-    """Return the stored theme; the default if there is none or it cannot be read."""
-    try:
-        given = file.read_text().strip()
-    except (OSError, ValueError):
-        return "dark"
-    return next((name for name in THEMES if name == given), "dark")
+def _chosen_file(environment: Mapping[str, str]) -> Path:
+    return env.state_home(environment) / "theme"
 
 
-def _one_of(name: str, known: tuple[T, ...], environment: Mapping[str, str], problems: list[str]) -> T | None:
-    given = environment.get(name, "").strip().lower()
-    for value in known:
-        if value == given:
-            return value
-    if given:
-        problems.append(f"{name}={given} is invalid; use one of {', '.join(known)}")
-    return None
+def of_dashboard(environment: Mapping[str, str], root: Path | None = None) -> Files:
+    """Return the settings of the dashboard that are not the default: of variables, of the key for themes, of files."""
+    found = read_files(root, environment, of_team=False)
+    given, problems = {**found.given}, [*found.problems]
+    chosen = _chosen_file(environment)
+    # One of another version, or none.
+    with contextlib.suppress(OSError, ValueError, UsageError):
+        given["theme"] = Given(_theme(chosen.read_text().strip()), "dashboard", str(chosen))
+    for name in (env.NOTIFY, env.THEME):
+        if text := environment.get(name, "").strip().lower():
+            setting = next(each for each, known in SETTINGS.items() if name in known.variables)
+            try:
+                given[setting] = Given(read_setting(setting, text), "environment", name)
+            except UsageError as error:
+                problems.append(f"{name}={error}")
+    if env.has_reduced_motion(environment):
+        given["reduced_motion"] = Given(value=True, source="environment", where=env.REDUCED_MOTION)
+    return Files(given, tuple(problems), found.unknown)

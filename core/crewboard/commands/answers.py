@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal
 
-from crewboard import agent_types, endpoint, models, pricing
+from crewboard import agent_types, endpoint, engines, models, pricing
 from crewboard.agent_types import MCP_PREFIX
 from crewboard.commands.context import Team, command_for
 from crewboard.errors import BadDataError, CrewboardError, UsageError
@@ -398,6 +398,16 @@ def _server(text: str) -> str:
     return url
 
 
+def _engine(text: str) -> str:
+    if text not in engines.KNOWN and not text.removeprefix(engines.OTHER).strip():
+        raise UsageError(f"{text!r} names no command: write {engines.OTHER}COMMAND")
+    if text not in engines.KNOWN and not text.startswith(engines.OTHER):
+        raise UsageError(
+            f"there is no engine {text!r}: name one of {', '.join(engines.KNOWN)}, or {engines.OTHER}COMMAND"
+        )
+    return text
+
+
 def use_server(team: Team, server: LocalServer) -> None:
     """Let new agents of a team use a server of this machine, and the model of it that is proposed.
 
@@ -437,10 +447,11 @@ SETTINGS: dict[str, Callable[[str], object]] = {
     "worktree_setup": _command,
     "model": _models,
     "server": _server,
+    "engine": _engine,
 }
 """The settings of a team, by their field in `config.json`, and how their values are read."""
 
-OPTIONAL = (*CAPS, "approval_hours", "check", "worktree_copy", "worktree_setup", "model", "server")
+OPTIONAL = (*CAPS, "approval_hours", "check", "worktree_copy", "worktree_setup", "model", "server", "engine")
 """The settings that can be removed, with the value `NONE`."""
 
 NONE = "none"

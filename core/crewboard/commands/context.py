@@ -33,6 +33,8 @@ class Team(Struct, frozen=True):
     """The time as all machines of the team see it."""
     tell: Callable[[str], object] = lambda _: None
     """Called with what a command is about to wait for."""
+    new_settings: Callable[[], Mapping[str, object]] = dict
+    """Returns the settings that the team begins with, if a command makes it."""
 
     def __post_init__(self) -> None:
         """Take the clock of the team's store if none is given."""
@@ -110,12 +112,20 @@ class Team(Struct, frozen=True):
     def ensure(self) -> "Team":
         """Create the team if it does not exist yet."""
         if not self.directory.exists():
+            # First, because it refuses a wrong setting.
+            settings = self.new_settings()
             self.directory.make()
-            roster.ensure(self.directory, self.now())
+            roster.ensure(self.directory, self.now(), settings)
         return self
 
 
-def create(root: Path, name: str, description: str = "", url: str | None = None) -> Team:
+def create(
+    root: Path,
+    name: str,
+    description: str = "",
+    url: str | None = None,
+    new_settings: Callable[[], Mapping[str, object]] = dict,
+) -> Team:
     """Create a team. With `url`, its records are kept in the PostgreSQL database there.
 
     Raises:
@@ -125,8 +135,9 @@ def create(root: Path, name: str, description: str = "", url: str | None = None)
     directory = TeamDirectory(root / ".crewboard" / check_new_team(name))
     if find_team(root, name) is not None:
         raise UsageError(f"the team {name} exists in {root}")
+    settings = new_settings()
     directory.make(url)
-    roster.create(directory, description, time.time())
+    roster.create(directory, description, time.time(), settings)
     team = Team(directory)
     team.note("create")
     return team

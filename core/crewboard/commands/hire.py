@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from crewboard import agent_types, endpoint, engines, env, mcp_servers, models, pricing, skill_files, type_files
 from crewboard.agent_types import AgentType
 from crewboard.commands import hosts
-from crewboard.commands.answers import require_price
+from crewboard.commands.answers import NONE, require_price
 from crewboard.commands.context import Team, check_credentials, command_for, wait_until
 from crewboard.commands.messages import acknowledge_marks, post
 from crewboard.commands.tasks import assign_without_mail
@@ -57,7 +57,7 @@ class Hire:
     is_explorer: bool = False
     """True for an explorer of the agent that gives the command."""
     engine: str | None = None
-    """The program that does its work in place of the model: `claude`, `codex` or `acp:COMMAND`."""
+    """The program that does its work in place of the model: `claude`, `codex` or `acp:COMMAND`; `none`: the model."""
 
 
 @dataclass(frozen=True)
@@ -363,6 +363,30 @@ def _check_machine(team: Team, kind: AgentType, flags: HireOptions, engine: Engi
     level.check(team.directory.root, kind, flags, team.environment, has_engine=engine is not None)
 
 
+def _engine_of(team: Team, hire: Hire, kind: AgentType) -> str | None:
+    """Return the name of the engine of a new agent: of its hire, its type or the team; None for the model.
+
+    The team's is for agents that the operator hires, where one can do the work, and where no model is asked for.
+    """
+    if hire.engine is not None:
+        return None if hire.engine == NONE else hire.engine
+    if kind.engine:
+        return kind.engine
+    if team.by != OPERATOR or team.offline or hire.model is not None or store_hosts.exist(team.directory):
+        return None
+    return team.config.engine if _why_no_engine(kind) is None else None
+
+
+def _why_no_engine(kind: AgentType) -> str | None:
+    """Return what an engine lacks that agents of this type need; None if it can do their work."""
+    # What the file of a type with an engine says of MCP servers is listed with what has no effect.
+    if not kind.engine and (kind.mcp_servers or set(kind.mcp) - {agent_types.ALL_MCP}):
+        return "gets no MCP servers of crewboard's"
+    if kind.name == LEAD or kind.only or kind.denied or kind.asks:
+        return "has no tools of crewboard's"
+    return None
+
+
 def _check_engine(team: Team, hire: Hire, kind: AgentType, engine: Engine) -> None:
     """Refuse what an engine cannot do, so that no option is silently without effect.
 
@@ -383,17 +407,14 @@ def _check_engine(team: Team, hire: Hire, kind: AgentType, engine: Engine) -> No
         "--plan": flags.plan and not known.plans,
     }
     if wrong := [option for option, is_given in without.items() if is_given]:
-        raise UsageError(f"{hire.name} cannot have {', '.join(wrong)} with the engine {engine.name}; leave it out")
+        raise UsageError(
+            f"{hire.name} cannot have {', '.join(wrong)} with the engine {engine.name}: leave it out, or hire it with "
+            f"--engine {NONE}"
+        )
     if store_hosts.exist(team.directory):
         raise UsageError(f"{hire.name} cannot have an engine: this team has hosts, which start none")
-    # What the file of a type with an engine says of MCP servers is listed with what has no effect.
-    named = not kind.engine and (kind.mcp_servers or set(kind.mcp) - {agent_types.ALL_MCP})
-    if named:
-        raise UsageError(
-            f"an agent of type {kind.name} cannot have an engine, which gets no MCP servers of crewboard's"
-        )
-    if kind.name == LEAD or kind.only or kind.denied or kind.asks:
-        raise UsageError(f"an agent of type {kind.name} cannot have an engine, which has no tools of crewboard's")
+    if (why := _why_no_engine(kind)) is not None:
+        raise UsageError(f"an agent of type {kind.name} cannot have an engine, which {why}")
     if flags.unsafe_no_sandbox and (flags.plan or not kind.writes):
         what = "before its plan is approved" if flags.plan else f"which an agent of type {kind.name} may not"
         raise UsageError(
@@ -480,7 +501,7 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     accept = command_for(team, f"types trust {kind.name} {bound_to(kind.sha256)}")
     type_files.require_trusted(kind, team.environment, accept)
     placed = store_hosts.check(team.directory, hire.flags.host, hire.flags.needs)
-    named = hire.engine if hire.engine is not None else kind.engine or None
+    named = _engine_of(team, hire, kind)
     engine = engines.choose(named, team.directory.root) if named is not None else None
     if engine is not None:
         _check_engine(team, hire, kind, engine)

@@ -111,6 +111,7 @@ class Config(Record, kw_only=True):
     and then the command `worktree_setup` runs in it, in the sandbox of its agent.
     `model` is the model of new agents, with exceptions for types: `qwen3-coder explore=qwen3:8b`.
     `server` is the address of a server of models on this machine or its network, which is used without a key.
+    `engine` does the work of agents that the operator hires, in place of the model, where their type takes one.
     """
 
     schema_: Literal[1] = field(default=1, name="schema")
@@ -137,6 +138,7 @@ class Config(Record, kw_only=True):
     worktree_setup: str | None = None
     model: str | None = None
     server: str | None = None
+    engine: str | None = None
     attached: AttachedTeam | None = None
     offline: bool = False
     removed: dict[Name, Removed] = {}

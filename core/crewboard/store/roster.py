@@ -1,9 +1,9 @@
 """`config.json`: who is on the team, its settings, and how much of its budgets is used."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from crewboard.errors import BadDataError, CrewboardError, UsageError
 from crewboard.linux import process
@@ -36,8 +36,8 @@ def load(team: TeamDirectory) -> Config:
     return config
 
 
-def create(team: TeamDirectory, description: str, now: float) -> Config:
-    """Write the roster of a new team.
+def create(team: TeamDirectory, description: str, now: float, settings: Mapping[str, Any] | None = None) -> Config:
+    """Write the roster of a new team, with the `settings` that it begins with.
 
     Raises:
         UsageError: The team exists.
@@ -46,15 +46,17 @@ def create(team: TeamDirectory, description: str, now: float) -> Config:
     def fresh(old: Config | None) -> Config:
         if old is not None:
             raise UsageError(f"the team {team.path.name} exists")
-        return Config(name=team.path.name, description=description, created_at=now)
+        return Config(name=team.path.name, description=description, created_at=now, **(settings or {}))
 
     return team.config.edit(fresh, durable=True)
 
 
-def ensure(team: TeamDirectory, now: float) -> Config:
-    """Write the roster of a new team if there is none yet."""
+def ensure(team: TeamDirectory, now: float, settings: Mapping[str, Any] | None = None) -> Config:
+    """Write the roster of a new team if there is none yet, with the `settings` that it begins with."""
     if not team.exists():
-        team.config.edit(lambda old: old or Config(name=team.path.name, created_at=now), durable=True)
+        team.config.edit(
+            lambda old: old or Config(name=team.path.name, created_at=now, **(settings or {})), durable=True
+        )
     return load(team)
 
 

@@ -14,6 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, get_args
 
 import click
@@ -377,11 +378,28 @@ class Session:
                 "records: `crewboard team adopt` makes it yours"
             )
         _mirror_once(directory)
+        # The dashboard, too, may hire the first agent.
+        begins = partial(self.new_settings, directory.root)
         if self.reads:
-            return core.Team(directory, environment=environment)
+            return core.Team(directory, environment=environment, new_settings=begins)
         if not directory.exists():
             self._new = directory
-        return core.Team(directory, environment=environment, tell=note)
+        return core.Team(directory, environment=environment, tell=note, new_settings=begins)
+
+    def new_settings(self, root: Path) -> Mapping[str, object]:
+        """Return the settings that a new team in `root` begins with, and report them.
+
+        Raises:
+            BadDataError: One of them is invalid.
+            UntrustedError: The project's file has changed since the user accepted it.
+        """
+        import shlex
+
+        from crewboard.commands.context import root_options
+        from crewboard_tui import settings
+
+        trust = shlex.join(["crewboard", *root_options(root), "config", "--trust"])
+        return settings.for_new_team(root, os.environ, trust, (lambda _: None) if self.reads else note)
 
     def prepare_new(self) -> None:
         """Prepare the team for its first agent, if this command has made it."""

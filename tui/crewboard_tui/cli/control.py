@@ -37,6 +37,7 @@ from crewboard_tui.cli.common import Session, as_json, clock, note, say, say_jso
 from crewboard_tui.cli.status import used
 from crewboard_tui.render.formats import format_percent
 from crewboard_tui.render.sanitize import safe_line
+from crewboard_tui.settings import as_typed
 
 
 @click.command()
@@ -276,6 +277,10 @@ def settings(session: Session, name: str | None, value: str | None, as_json: boo
     variables CREWBOARD_MODEL and ANTHROPIC_MODEL go before it.
     server: address of a server on this machine or its network that new agents use without a key
     ('http://127.0.0.1:11434'); a shell with ANTHROPIC_BASE_URL goes before it.
+    engine: the program that does the work of agents that you hire, as with --engine, where their type takes one and no
+    --model is given.
+
+    What a new team begins with is in crewboard.toml: `crewboard init`, `crewboard config`.
 
     Example: crewboard settings max_agents 8
 
@@ -292,18 +297,7 @@ def settings(session: Session, name: str | None, value: str | None, as_json: boo
         say_json(shown)
         return
     for each, cap in shown.items():
-        say(f"{each} {_setting_as_typed(each, cap)}")
-
-
-def _setting_as_typed(name: str, value: object) -> str:
-    """Return the value of a setting in the form in which it is set."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, int) and name == "min_free_memory":
-        return roster.format_size(value)
-    if isinstance(value, list):
-        return " ".join(value)
-    return answers.NONE if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+        say(f"{each} {as_typed(each, cap)}")
 
 
 @click.command()

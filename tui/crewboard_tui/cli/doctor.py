@@ -819,13 +819,19 @@ def _paths(session: Session) -> dict[str, Path]:
     from crewboard.protocol import supervisor_client
     from crewboard.store import ownership
     from crewboard.supervisor.notifier import HOOK_FILE
+    from crewboard_tui import settings
     from crewboard_tui.keymap.user_file import keymap_path
-    from crewboard_tui.settings import Settings
 
     root = session.root
-    mine = Settings.read(os.environ)
-    own = {"drafts": mine.drafts, "sent texts": mine.sent, "last visits": mine.visits, "theme": mine.remembers}
-    accepted = {"types": "types", "skills": "skills", "MCP servers": "mcp"}
+    mine = settings.Settings.read(os.environ)
+    own = {
+        "your settings": settings.user_file(os.environ),
+        "drafts": mine.drafts,
+        "sent texts": mine.sent,
+        "last visits": mine.visits,
+        "theme": mine.remembers,
+    }
+    accepted = {"types": "types", "skills": "skills", "MCP servers": "mcp", "settings": "settings"}
     sockets = zip(("", " (2nd choice)", " (3rd choice)"), supervisor_client.socket_folders(os.environ), strict=False)
     return {
         "program": Path(sys.argv[0]).absolute(),
@@ -833,6 +839,7 @@ def _paths(session: Session) -> dict[str, Path]:
         "workspace": root,
         "teams": root / HOME,
         **{f"team {team.path.name}": team.path for team in team_directories(root)},
+        "settings": settings.project_file(root),
         "models": models.project_file(root),
         "prices": pricing.project_file(root),
         **dict(zip(("types", "types (Claude Code)"), (root / folder for folder in type_files.FOLDERS), strict=True)),

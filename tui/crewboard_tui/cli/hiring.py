@@ -134,7 +134,7 @@ def _hire_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--engine",
     metavar="E",
     shell_complete=common.complete_engine,
-    help="Let this program do its work: claude, codex, acp:COMMAND (`crewboard engines`).",
+    help="Let this program do its work: claude, codex, acp:COMMAND (`crewboard engines`); `none`: its model.",
 )
 @click.option("--base", metavar="REF", help="Begin that checkout at this commit, branch or tag, and not at HEAD.")
 @click.option("--no-wait", is_flag=True, help="Refuse (75) where a cap of the team would make it wait.")

@@ -77,6 +77,8 @@ SECTIONS = {
     },
     "Setup": {
         "demo": ("board:demo", "Show a team at work on a scratch copy of a small project."),
+        "init": ("config:init", "Write a crewboard.toml with the settings of new teams, all explained."),
+        "config": ("config:config", "List all settings, their values and where these come from, or show one."),
         "profiles": ("hiring:profiles", "List the hires that you saved, for `spawn --profile` and the hire form."),
         "types": ("hiring:types", "List the agent types and what each may do."),
         "skills": ("skills:skills", "List the skills of the project, and which of them you accepted."),
@@ -85,7 +87,7 @@ SECTIONS = {
             "List the MCP servers of the project, their tools and which you accepted.",
         ),
         "completion": ("program:completion", "Print the script by which a shell completes commands, names and IDs."),
-        "engines": ("engines:engines", "List the engines that agents can have in place of the model."),
+        "engines": ("config:engines", "List the engines that agents can have in place of the model."),
         "keys": ("board:keys", "Print all key bindings as a keys.toml that you can edit."),
         "attach": ("attach:attach", "Mirror the Claude Code team TEAM into a team here, until Ctrl-C or its end."),
         "hook": ("attach:hook", "Answer one event of Claude Code."),
@@ -109,7 +111,7 @@ _FOR_DASHBOARD = f"{', '.join(common.BOARD_OPTIONS[:-1])} and {common.BOARD_OPTI
 READING = frozenset({
     None, "board", "serve", "status", "watch", "wait", "inbox", "requests", "plan", "tasks", "changes", "journal",
     "log", "audit", "away", "export", "team", "types", "skills", "mcp", "engines", "profiles", "keys", "completion",
-    "doctor", "info", "demo", "supervisor", "attach", "hosts",
+    "config", "init", "doctor", "info", "demo", "supervisor", "attach", "hosts",
 })  # fmt: skip
 """Commands that can be used on a foreign team. The dashboard is read-only there."""
 

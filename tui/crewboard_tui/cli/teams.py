@@ -5,6 +5,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,7 +60,8 @@ def team() -> None:
 def create(session: Session, name: str, description: str, url: str | None, as_json: bool) -> None:
     """Create the team NAME in the workspace."""
     url = url or session.store_option
-    made = context.create(session.root, name, description, url)
+    root = session.root
+    made = context.create(root, name, description, url, partial(session.new_settings, root))
     if url is None:
         common.warn_of_network(made.directory)
     if as_json:

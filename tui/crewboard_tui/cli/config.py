@@ -1,0 +1,272 @@
+"""What agents are hired with here: the commands `init` and `config` for the settings, and `engines`."""
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from crewboard import UsageError
+from crewboard import engines as crewboard_engines
+from crewboard.commands.answers import NONE
+from crewboard.commands.context import root_options
+from crewboard.engines import FoundEngine
+from crewboard.records.team import Config
+from crewboard.store import files
+from crewboard.store.layout import TeamDirectory, team_directories
+from crewboard_tui import settings
+from crewboard_tui.cli import common
+from crewboard_tui.cli.common import Session, as_json, note, say, say_json, table
+from crewboard_tui.render.sanitize import safe_line
+from crewboard_tui.settings import FILE, SETTINGS, Files, Given, as_typed
+
+_WHERE = {
+    "default": "default", "user": "your file", "project": "project", "environment": "environment", "team": "team",
+    "dashboard": "chosen with T",
+}  # fmt: skip
+
+
+def _names(_: TeamDirectory) -> list[str]:
+    return list(SETTINGS)
+
+
+@click.command()
+@click.argument("name", required=False, shell_complete=common.completer(_names))
+@click.option("--trust", is_flag=True, help=f"Accept the project's {FILE} as it is now, instead.")
+@common.sha256
+@as_json
+@click.pass_obj
+def config(session: Session, name: str | None, trust: bool, sha256: str | None, reveal: bool, as_json: bool) -> None:
+    """List all settings, their values and where these come from, or show one.
+
+    A value comes from the team, else from crewboard.toml of the project, else from yours in ~/.config/crewboard; a
+    variable of the environment goes before all. A team takes what the files say when it is made: later, `crewboard
+    settings` and `crewboard budget` change it.
+
+    A project's file may come from a stranger, or be changed by an agent. What it says about agents is used after
+    `crewboard config --trust`, until the file changes; what it says about the dashboard is used at once.
+
+    Example: crewboard config budget
+    """
+    if trust:
+        _trust(session, sha256, reveal=reveal)
+        return
+    if name is not None and name not in SETTINGS:
+        raise UsageError(f"there is no setting {name!r}; settings: {', '.join(SETTINGS)}")
+    found = settings.read_files(session.root, os.environ)
+    rows = [row for row in _rows(session, found) if name in (None, row["name"])]
+    if as_json:
+        say_json(rows[0] if name is not None else rows)
+    elif name is not None:
+        _show(rows[0])
+    else:
+        told = [(row["name"], as_typed(row["name"], row["value"]), _place(row)) for row in rows]
+        for line in table(("SETTING", "VALUE", "FROM"), told):
+            say(line)
+    _note_problems(session, found)
+
+
+def _place(row: Mapping[str, Any]) -> str:
+    later = "" if row["new_teams"] is None else f", new teams: {as_typed(row['name'], row['new_teams']['value'])}"
+    where = f": {row['where']}" if row["where"] else ""
+    return safe_line(f"{_WHERE[row['source']]}{where}{later}")
+
+
+def _show(row: Mapping[str, Any]) -> None:
+    say(safe_line(f"{row['name']} {as_typed(row['name'], row['value'])}"))
+    say(f"    from: {_place(row)}")
+    say(f"    {SETTINGS[row['name']].says}")
+
+
+def _rows(session: Session, found: Files) -> Iterator[dict[str, Any]]:
+    """Yield each setting with its value, its source and the place where it stands, as `--json` prints it."""
+    team = session.team
+    exists = team.directory.exists()
+    usual, now = Config(name=team.directory.path.name), team.config
+    look = settings.of_dashboard(os.environ, session.root).given
+    for name, setting in SETTINGS.items():
+        default = Given(getattr(usual if setting.of_team else settings.Settings(), name), "default", "")
+        given = found.given.get(name, default) if setting.of_team else look.get(name, default)
+        later = None
+        if setting.of_team and exists:
+            own = getattr(now, name)
+            later = given if given.value != own and given is not default else None
+            given = default if own == default.value else Given(own, "team", team.directory.path.name)
+        variable = next((each for each in setting.variables if setting.of_team and os.environ.get(each)), None)
+        if variable is not None:
+            given = Given(os.environ[variable], "environment", variable)
+        shown = {"value": given.value, "source": given.source, "where": given.where or None}
+        new = later and {"value": later.value, "source": later.source, "where": later.where}
+        yield {"name": name, **shown, "new_teams": new}
+
+
+def _note_problems(session: Session, found: Files) -> None:
+    for each in (*found.problems, *found.unknown):
+        note(safe_line(each))
+    if found.waiting or found.changed:
+        why = "is not accepted, and new teams do not use it"
+        if found.changed:
+            why = "has changed since you accepted it, and no new team is made before you accept it again"
+        said = f"{settings.project_file(session.root)} {why}"
+        note(safe_line(f"{said}: `{_accept(session)}` shows and accepts it"))
+
+
+def _accept(session: Session) -> str:
+    return shlex.join(["crewboard", *root_options(session.root), "config", "--trust"])
+
+
+def _trust(session: Session, sha256: str | None, *, reveal: bool) -> None:
+    path = settings.project_file(session.root)
+    content = settings.read_project(session.root)
+    text = content.decode("utf-8", "replace")
+    seen = common.Shown(
+        str(path), settings.sha256(content), f"read {path}", lambda: [f"{path}:", common.quoted(text or "(no file)")]
+    )
+    common.require_yes(sha256, seen, _accept(session), reveal=reveal)
+    settings.accept(session.root, content, os.environ)
+    say(safe_line(f"{path} is accepted until it changes; it is for new teams"))
+
+
+_OPTIONS = {
+    "model": "Model of agents.",
+    "engine": "Program that does their work in place of a model.",
+    "budget": "Budget of a team, in money ('$5') or tokens (200k).",
+    "check": "Command that must pass before a task is completed.",
+    "worktree": "Checkouts of their own for agents that write files: always, never.",
+    "theme": "Colours of the dashboard: dark, light, contrast.",
+    "notify": "How a new need is told: off, bell, desktop.",
+}
+"""The settings that have an option, and its help."""
+
+
+# click decorates any kind of callable.
+def _options(command: Any) -> Any:  # noqa: ANN401
+    for name, says in reversed(_OPTIONS.items()):
+        command = click.option(f"--{name}", metavar=name[0].upper(), help=says)(command)
+    return command
+
+
+@click.command()
+@click.option("--user", "is_users", is_flag=True, help="Write your own file, for all projects.")
+@click.option("--yes", is_flag=True, help="Ask nothing; what no option says keeps its default.")
+@_options
+@click.pass_obj
+def init(session: Session, /, is_users: bool, yes: bool, **options: str | None) -> None:
+    """Write a crewboard.toml with the settings of new teams, all explained.
+
+    In a terminal it asks three questions: which model or engine works, the budget, and the check of finished work. The
+    file of a project is written into the root and is accepted as it is.
+
+    Example: crewboard init
+
+    Example: crewboard init --yes --budget '$5' --check 'make test' --worktree always
+    """
+    path = settings.user_file(os.environ) if is_users else settings.project_file(session.root)
+    if os.path.lexists(path):
+        raise UsageError(f"{path} is there already: edit it; `crewboard config` lists what it says")
+    if not yes and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(
+            "init asks questions in a terminal: in a script give --yes, and options for what should differ"
+        )
+    chosen = {name: _read(name, text) for name, text in options.items() if text is not None}
+    if str(chosen.get("engine", "")).startswith(crewboard_engines.OTHER) and not is_users:
+        raise UsageError("a project does not choose a command as its engine: write your own file, with --user")
+    if not yes:
+        _ask(session.root, chosen)
+    content = settings.template({name: value for name, value in chosen.items() if value is not None}).encode()
+    files.make_private_folders(path.parent)
+    with path.open("xb") as file:
+        file.write(content)
+    if not is_users:
+        settings.accept(session.root, content, os.environ)
+    say(f"wrote {path}: what new teams begin with; `crewboard config` lists all settings")
+    for team in team_directories(session.root):
+        note(f"the team {team.path.name} keeps its settings: `crewboard settings` and `crewboard budget` change them")
+
+
+def _read(name: str, text: str) -> object:
+    return None if text.strip() in ("", NONE) else settings.read_setting(name, text.strip())
+
+
+def _ask(root: Path, chosen: dict[str, object]) -> None:
+    """Ask the three questions, but for those that an option answers."""
+    found = [each.engine.name for each in crewboard_engines.find_all(root) if each.path is not None]
+
+    def read_worker(text: str) -> object:
+        return settings.read_setting("engine" if text in found else "model", text)
+
+    if not {"model", "engine"} & chosen.keys():
+        here = f", or {' or '.join(found)}, which you have here" if found else ""
+        worker = _prompt(f"Which model should agents use{here}? Enter: that of their type", read_worker)
+        chosen["engine" if worker in found else "model"] = worker
+    if "budget" not in chosen:
+        chosen["budget"] = _prompt(
+            "What may a team use, as $5 or 200k tokens? Enter: no limit", partial(settings.read_setting, "budget")
+        )
+    if "check" not in chosen:
+        usual = _usual_check(root)
+        enter = f"{usual}, {NONE}: no check" if usual else "no check"
+        said = f"Which command must pass before a task is completed? Enter: {enter}"
+        chosen["check"] = _prompt(said, partial(settings.read_setting, "check"), usual)
+
+
+def _prompt(question: str, read: Callable[[str], object], default: str = "") -> object:
+    def value(text: str) -> object:
+        try:
+            return None if text.strip() in ("", NONE) else read(text.strip())
+        except UsageError as error:
+            raise click.BadParameter(str(error)) from error
+
+    return click.prompt(question, default=default, show_default=False, value_proc=value)
+
+
+def _usual_check(root: Path) -> str:
+    """Return `make test` if the project has a rule for it."""
+    try:
+        with (root / "Makefile").open(encoding="utf-8", errors="replace") as file:
+            return "make test" if re.search(r"^test\s*:", file.read(_MOST_OF_MAKEFILE), re.MULTILINE) else ""
+    except OSError:
+        return ""
+
+
+_MOST_OF_MAKEFILE = 100_000
+
+
+@click.command()
+@as_json
+@click.pass_obj
+def engines(session: Session, as_json: bool) -> None:
+    """List the engines that agents can have in place of the model.
+
+    An engine is an agent program of its own, such as Claude Code: `crewboard spawn NAME --engine claude`. It uses your
+    login or key for it, and is never installed by crewboard. Any other one that speaks the Agent Client Protocol is
+    --engine 'acp:COMMAND', as an experiment.
+    """
+    found = crewboard_engines.find_all(session.root)
+    if as_json:
+        say_json([_row(each) for each in found])
+        return
+    for each in found:
+        say(safe_line(f"{each.engine.name} ({each.engine.title}): {each.describe()}"))
+        for lack in each.engine.lacks:
+            say(f"         {lack}")
+
+
+def _row(found: FoundEngine) -> dict[str, Any]:
+    return {
+        "name": found.engine.name,
+        "title": found.engine.title,
+        "path": str(found.path) if found.path is not None else None,
+        "version": found.version or None,
+        "tested": found.is_tested,
+        "tested_versions": list(found.engine.tested),
+        "plans": found.engine.plans,
+        "tells_cost": found.engine.tells_cost,
+        "lacks": list(found.engine.lacks),
+        "why_not": found.why_not or None,
+    }
