@@ -10,6 +10,7 @@ import pytest
 
 from crewboard.commands import messages
 from crewboard.store import agents, mailbox
+from tests.cli.shell import clean_environment
 from tests.crew import Crew, eventually
 from tests.model import calls, says
 from tests.terminal.screen import Terminal
@@ -155,6 +156,15 @@ def test_the_windows_title_says_how_many_wait_and_is_given_back(crew: Crew) -> N
         terminal.child.send("q")
         terminal.shows("default")
         eventually(lambda: not terminal.title, "the title gone")
+
+
+@pytest.mark.long
+def test_one_key_shows_a_team_at_work_and_comes_back(tmp_path: Path) -> None:
+    with Terminal(tmp_path, clean_environment()) as terminal:
+        terminal.shows("No agents hired yet")
+        terminal.press("O", "reviewer")
+        terminal.press("q", "No agents hired yet")
+        terminal.press("q", "opens the board again")
 
 
 def test_ctrl_z_suspends_until_the_shell_continues_it(tmp_path: Path) -> None:

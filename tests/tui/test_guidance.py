@@ -23,6 +23,7 @@ from crewboard_tui.views import board
 from crewboard_tui.views.help import HelpScreen
 from crewboard_tui.widgets.bars import StaticLines
 from crewboard_tui.widgets.line_view import LineView
+from tests.cli.test_engines import install
 from tests.frozen import NOW, Frozen
 from tests.model import listing
 from tests.tui.stage import WAIT_TIMEOUT, Stage, opened
@@ -276,6 +277,25 @@ async def test_an_empty_board_offers_a_local_model(empty: Frozen, monkeypatch: p
             await stage.until(lambda: "no API key" not in stage.all, "the key is not asked for any more")
     config = roster.load(empty.directory)
     assert (config.server, config.model) == (url, "qwen3-coder")
+
+
+async def test_an_empty_board_offers_an_engine_that_is_here(
+    empty: Frozen, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    without = Team(empty.directory, environment={"HOME": "/nonexistent"}, now=lambda: NOW)
+    monkeypatch.setattr(Frozen, "team", property(lambda _: without))
+    monkeypatch.setenv("PATH", f"{install(tmp_path / 'npm', '0.101.0')}:/usr/bin:/bin")
+    async with opened(empty, 80, 24) as stage:
+        await stage.sees("no API key", "O  shows a team at work now, offline · E  uses your Claude Code")
+        await stage.press("O")
+        await stage.sees("only in a terminal: `crewboard demo`")
+        await stage.press("E")
+        await stage.sees("new agents work with Claude Code")
+        await stage.until(lambda: "no API key" not in stage.all, "the key is not asked for any more")
+        await stage.sees("--network")
+        await stage.press("O")
+        await stage.sees("`crewboard demo` shows a team at work")
+    assert roster.load(empty.directory).engine == "claude"
 
 
 async def test_an_empty_board_finds_a_local_model_that_starts_later(

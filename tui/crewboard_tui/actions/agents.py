@@ -1,11 +1,14 @@
 """Actions on agents and needs, for every view that selects one: hire, stop, pause, resume, acknowledge, answer."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from textual.app import SuspendNotSupported
 
 from crewboard import LEAD, AgentView, HireOptions, Need, Request, Team, TeamView, TryLaterError, models, pricing
 from crewboard.commands.context import command_for
@@ -20,7 +23,10 @@ from crewboard_tui.keymap.bindings import BY_ID
 from crewboard_tui.render.lines import clip_middle, one_line
 
 if TYPE_CHECKING:
+    from textual.app import App
+
     from crewboard.commands.undo import PutBack
+    from crewboard.engines import KnownEngine
 
 _NAMED = 3
 """Files that a question names."""
@@ -554,3 +560,68 @@ def _doubled(amount: str | None) -> str:
 def _why_no_clone(selection: Selection) -> str | None:
     agent = selection.agent
     return None if agent is not None and agent.spec is not None and agent.type != LEAD else not_for(selection)
+
+
+class FirstSteps:
+    """What an empty board without a key offers, in `actions` and in words: to look around, and to use an engine.
+
+    `app` returns the app, which the demo takes the terminal of; `lacks_key` whether there is neither a key nor an
+    agent; `chosen` is called when an engine was chosen.
+    """
+
+    def __init__(
+        self,
+        context: AppContext,
+        app: Callable[[], "App[object]"],
+        lacks_key: Callable[[], bool],
+        chosen: Callable[[bool, str], None],
+    ) -> None:
+        self._context, self._app, self._lacks_key, self._chosen = context, app, lacks_key, chosen
+        self.actions = (
+            Action("agent.demo", self._show_demo, self._why_no_demo),
+            Action("agent.engine", self._use_engine, self._why_no_engine),
+        )
+
+    @cached_property
+    def _engine(self) -> "KnownEngine | None":
+        """Return the first engine that is here, looked for once."""
+        from crewboard import engines
+
+        root = self._context.team.directory.root
+        return next((each.engine for each in engines.find_all(root) if each.path is not None), None)
+
+    @property
+    def words(self) -> str:
+        """Return what can be done without a key."""
+        said = f"{self._context.key('agent.demo')}  shows a team at work now, offline"
+        if self._engine is not None:
+            said += f" · {self._context.key('agent.engine')}  uses your {self._engine.title}"
+        return said
+
+    def _why_no_demo(self, _: Selection) -> str | None:
+        return None if self._lacks_key() else "`crewboard demo` shows a team at work"
+
+    def _show_demo(self, _: Selection) -> None:
+        try:
+            with self._app().suspend():
+                subprocess.run([sys.executable, "-I", "-m", "crewboard_tui.cli", "demo"], check=False)
+        except SuspendNotSupported:
+            self._context.say("only in a terminal: `crewboard demo`", "warning")
+
+    def _why_no_engine(self, _: Selection) -> str | None:
+        if not self._lacks_key():
+            return "`crewboard settings engine` chooses one"
+        return None if self._engine is not None else "neither Claude Code nor Codex is here: `crewboard engines`"
+
+    def _use_engine(self, _: Selection) -> None:
+        engine, team = self._engine, self._context.team
+        if engine is None:
+            return
+
+        def use() -> str:
+            from crewboard.commands import answers
+
+            answers.change_setting(team.ensure(), "engine", engine.name)
+            return f"new agents work with {engine.title}: tick its network, over which it reaches its model"
+
+        self._context.do("choosing the engine", use, self._chosen)

@@ -14,7 +14,7 @@ from textual.widget import Widget
 from crewboard import CredentialsError, endpoint
 from crewboard.commands.context import check_credentials, command_for
 from crewboard.store.layout import team_directories
-from crewboard_tui.actions.agents import NeedActions
+from crewboard_tui.actions.agents import FirstSteps, NeedActions
 from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Action, Layer, Selection, select, select_in, select_needs
 from crewboard_tui.actions.search import AGENT_GROUPS, FINDS_AGENTS, Search
@@ -84,7 +84,8 @@ class BoardScreen(BaseScreen):
             lambda _: None if self._offers_local_server else "no model was found on this machine",
         )
         own = NeedActions(context).actions, self._messaging.actions
-        self.offer(*own, [local], self.search.actions, self.panes.actions)
+        self._steps = FirstSteps(context, lambda: self.app, self._lacks_key, self._chose_server)
+        self.offer(*own, [local], self._steps.actions, self.search.actions, self.panes.actions)
 
     def begin(self) -> None:
         self.panes.begin()
@@ -134,7 +135,7 @@ class BoardScreen(BaseScreen):
             if (found := self._local_server) is not None:
                 key = self.context.key("agent.local_model")
                 no_key = f"no API key, but {found}: {key} lets this team use it"
-            lines[:0] = [(say(no_key, "warning"),), ()]
+            lines[:0] = [(say(no_key, "warning"),), (Span(self._steps.words),), ()]
         if self._claude_team:
             key = self.context.key("app.teams")
             lines += [(), (Span(f"{key}  "), say(f"shows Claude Code's team {self._claude_team}, which works here"))]
@@ -158,6 +159,8 @@ class BoardScreen(BaseScreen):
         Read once, because the screen waits for the store.
         """
         spawn = command_for(self.context.team, _SPAWN)
+        if self.context.team.config.engine is not None and not self.context.team.offline:
+            return f"{spawn} --network", ""
         try:
             check_credentials(self.context.team.worker_environment)
         except CredentialsError as error:
@@ -166,7 +169,6 @@ class BoardScreen(BaseScreen):
             return spawn, str(error)
         return spawn, ""
 
-    @property
     def _lacks_key(self) -> bool:
         """Return True if there is no key for a first agent."""
         return not self.context.snapshot.view.agents and bool(self._first_steps[1])
@@ -181,14 +183,14 @@ class BoardScreen(BaseScreen):
         self._local_server = await self.context.jobs.wait_for("looking for models on this machine", find)
         if self._local_server is None:
             # It may be started while the dashboard is open.
-            self.set_timer(LOOK_AGAIN, lambda: self._look_for_servers() if self._lacks_key else None)
+            self.set_timer(LOOK_AGAIN, lambda: self._look_for_servers() if self._lacks_key() else None)
             return
         self._paint_peek(self.context.snapshot)
         self.refresh_bindings()
 
     @property
     def _offers_local_server(self) -> bool:
-        return self._lacks_key and self._local_server is not None
+        return self._lacks_key() and self._local_server is not None
 
     def _use_local_server(self, _: Selection) -> None:
         """Let the team use the server that was found."""
@@ -202,16 +204,16 @@ class BoardScreen(BaseScreen):
             answers.use_server(team.ensure(), found)
             return f"new agents use {found.best} of {found.name}: `crewboard doctor --try` tries it"
 
-        def then(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
-            # There may be no key any more that is missing.
-            del self._first_steps
-            if worked:
-                self._local_server = None
-            if self.is_mounted:
-                self._paint_peek(self.context.snapshot)
-                self.refresh_bindings()
+        self.context.do("choosing the model", use, self._chose_server)
 
-        self.context.do("choosing the model", use, then)
+    def _chose_server(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
+        # There may be no key any more that is missing.
+        del self._first_steps
+        if worked:
+            self._local_server = None
+        if self.is_mounted:
+            self._paint_peek(self.context.snapshot)
+            self.refresh_bindings()
 
     @property
     def _selected(self) -> str | None:
