@@ -449,21 +449,17 @@ class Model:
     @property
     def longest_reply(self) -> int:
         """Return how many tokens a reply may have, if the window has room for it."""
-        known = self._known_reply
-        return min(known, self._most_reply or known)
-
-    @property
-    def _known_reply(self) -> int:
-        if self._stated.reply is not None:
+        told, known = self._told.reply, self._stated.reply
+        if known is not None:
             # The API refuses more. What other servers say of themselves may be wrong.
-            return (
-                min(self._stated.reply, self._told.reply or self._stated.reply) if self.is_api else self._stated.reply
-            )
-        if self._run_state.window_is_assumed:
-            return _ASSUMED.reply or 0
-        effort = self.settings().get("output_config", {}).get("effort")
-        longest = LONGEST_THOUGHT if effort in _THINKS_LONG else LONGEST_REPLY
-        return min(longest, self._told.reply or (longest if self._has_claude else _UNTOLD_REPLY))
+            known = min(known, told or known) if self.is_api else known
+        elif self._run_state.window_is_assumed:
+            known = _ASSUMED.reply or 0
+        else:
+            effort = self.settings().get("output_config", {}).get("effort")
+            longest = LONGEST_THOUGHT if effort in _THINKS_LONG else LONGEST_REPLY
+            known = min(longest, told or (longest if self._has_claude else _UNTOLD_REPLY))
+        return min(known, self._most_reply or known)
 
     async def _get(self, path: str) -> Mapping[str, Any]:
         """Return the object that a server sends for a path; an empty one if it sends none."""
@@ -516,12 +512,6 @@ class Model:
         waits = self._run_state.spec.type == LEAD or self._run_state.conversation.pause > CACHE_SECONDS
         return self.is_api and waits
 
-    @property
-    def _diagnostics(self) -> dict[str, Any]:
-        """Return what asks the API to compare a request with the last one of the conversation; others may refuse it."""
-        previous = self._run_state.conversation.last_id or None
-        return {"diagnostics": {"previous_message_id": previous}} if self.is_api else {}
-
     def _request(
         self, system: str, tools: list[dict[str, Any]], messages: list[dict[str, Any]], longest: int
     ) -> dict[str, Any]:
@@ -535,7 +525,10 @@ class Model:
             **self.settings(),
         }
         if tools:
-            request.update(tools=tools, **self._diagnostics)
+            request["tools"] = tools
+        if tools and self.is_api:
+            # The API compares the request with the last one of the conversation; others may refuse to.
+            request["diagnostics"] = {"previous_message_id": self._run_state.conversation.last_id or None}
         if tools and _BREAKPOINTS not in self._left_out:
             request.update(with_breakpoints(system, tools, messages, an_hour=self._caches_an_hour))
         return request
@@ -640,7 +633,7 @@ class Model:
             if self._mends(outcome, request["max_tokens"]):
                 request = self._request(system, tools, messages, min(longest, self._most_reply or longest))
                 continue
-            delay = max(outcome.wait, self._delay(attempt))
+            delay = max(outcome.wait, min(FIRST_DELAY * 2.0 ** (attempt - 1), MAX_DELAY) * (0.8 + 0.4 * self._rng()))
             if not outcome.retry:
                 raise self._error(outcome, may_exceed)
             await self._check_size(outcome)
@@ -704,10 +697,6 @@ class Model:
         # While it tries, it keeps its place among the agents that wait.
         since = self._outage.since if self._outage is not None else None
         self._run_state.show("working", doing, timeout=self._progress_timeout + STUCK_GRACE, outage_since=since)
-
-    def _delay(self, attempt: int) -> float:
-        exponential = min(FIRST_DELAY * 2.0 ** (attempt - 1), MAX_DELAY)
-        return exponential * (0.8 + 0.4 * self._rng())
 
     async def _wait_for_cooldown(self) -> float:
         """Wait while the team's calls are paused, or this worker's in an outage; return for how many seconds.
@@ -794,10 +783,6 @@ class Model:
             doing = f"the API is unavailable: {outage.error}"
             await self._wait(doing, seconds, outage.error, outage, until_it_ends=until_it_ends)
 
-    def _has_ended(self) -> bool:
-        pause = cooldown.current(self._run_state.agent, self._server)
-        return pause is not None and not pause.since
-
     async def _wait(
         self, doing: str, seconds: float, error: str, outage: _Outage | None = None, *, until_it_ends: bool = False
     ) -> None:
@@ -815,7 +800,8 @@ class Model:
                 # The loop then waits until the agent is unpaused, and calls again.
                 if self._interrupts.paused:
                     raise Interrupted
-                if until_it_ends and self._has_ended():
+                pause = cooldown.current(run_state.agent, self._server) if until_it_ends else None
+                if pause is not None and not pause.since:
                     return
                 await self._interrupts.wait(min(left, SWEEP_INTERVAL))
 
@@ -859,7 +845,7 @@ class Model:
             # By chance the next one may be whole. If not, the model is told.
             return _Refusal(f"the reply was malformed: {found.malformed}", retry=True, may_be_outage=False)
         self.thinking_was_dropped = _dropped_thinking(coming.said.get("input_transformations"))
-        said, details = coming.said.get("model"), coming.said.get("stop_details")
+        said, details, ident = (coming.said.get(name) for name in ("model", "stop_details", "id"))
         model = said if isinstance(said, str) and said else run_state.spec.model
         # The API does not bill a refusal before it wrote anything.
         used = Tokens() if found.stop_reason == "refusal" and not found.content else coming.used
@@ -875,7 +861,8 @@ class Model:
             cost_usd=self._cost(model, used, in_us=coming.is_in_us),
             refused=found.refused,
             stop_details=details if isinstance(details, dict) else None,
-            id=_id_of(coming.said) if self.is_api else "",
+            # Only if the API takes it back.
+            id=ident if self.is_api and isinstance(ident, str) and len(ident) <= _LONGEST_ID else "",
             cache_miss=_cache_miss(coming.said),
         )
         if (refusal := _unstorable(reply)) is None:
@@ -975,12 +962,6 @@ def _dropped_thinking(changes: object) -> bool:
         and (change.get("type"), change.get("reason")) == ("thinking_dropped", "prefix_binding_mismatch")
         for change in changes
     )
-
-
-def _id_of(said: Mapping[str, Any]) -> str:
-    """Return the id of a reply if the API takes it back; empty otherwise."""
-    ident = said.get("id")
-    return ident if isinstance(ident, str) and len(ident) <= _LONGEST_ID else ""
 
 
 def _cache_miss(said: Mapping[str, Any]) -> CacheMiss | None:
@@ -1123,22 +1104,24 @@ def _judge_status(status: int, body: object, wait: float = 0, otherwise: str = "
             of_account=True,
         )
     is_too_long = status in _MAY_BE_TOO_LONG and models.is_too_long(f"{kind} {said.get('code')} {text}")
+    window = said.get("n_ctx")
     if is_too_long or (status == _RATE_LIMITED and _exceeds_limit(text)):
         return _Refusal(
             f"the API refused the request ({status} {kind}): {text}",
             retry=False,
             code=ExitCode.FAILED,
             kind=TooLongError,
-            window=_window_of(said, text),
+            window=window if isinstance(window, int) and window > 0 else models.window_in_text(text),
         )
     if status in _RETRIED_STATUS:
+        names_cause = named and not _NO_CAUSE.fullmatch(text.strip().lower())
         return _Refusal(
             f"during the reply, {kind}: {text}" if in_stream else f"{status} {kind}: {text}",
             retry=True,
             wait=wait,
             shared=not in_stream and status in _SHARED,
             unavailable=not in_stream and status in _UNAVAILABLE,
-            cause=_cause(text) if named and status == _FAILED else "",
+            cause=_without_numbers(text)[:_MOST_CAUSE] if names_cause and status == _FAILED else "",
             names_media=status == _FAILED and _NAMES_MEDIA.search(text) is not None,
             is_of_form=_OF_FORM.search(text) is not None,
         )
@@ -1190,16 +1173,6 @@ def _exceeds_limit(text: str) -> bool:
     return requested > limit
 
 
-def _window_of(said: Mapping[str, Any], text: str) -> int | None:
-    window = said.get("n_ctx")
-    return window if isinstance(window, int) and window > 0 else models.window_in_text(text)
-
-
-def _cause(text: str) -> str:
-    """Return the cause that a text names, its beginning without numbers; empty if it names none."""
-    return "" if _NO_CAUSE.fullmatch(text.strip().lower()) else _without_numbers(text)[:_MOST_CAUSE]
-
-
 def _without_numbers(text: str) -> str:
     return re.sub(r"\d+", "", text)
 
@@ -1238,13 +1211,14 @@ def _retry_after(error: anthropic.APIStatusError) -> float:
 
 def _seconds(text: str | None) -> float | None:
     """Return the epoch seconds of a time in a header: a number, RFC 3339 or the form of `date`; None if it is none."""
-    for parse in (float, lambda given: datetime.fromisoformat(given).timestamp(), _http_date):
+    forms: tuple[Callable[[str], float], ...] = (
+        float,
+        lambda given: datetime.fromisoformat(given).timestamp(),
+        lambda given: parsedate_to_datetime(given).timestamp(),
+    )
+    for parse in forms:
         with contextlib.suppress(ValueError, OverflowError, TypeError):
             found = parse(text or "")
             if math.isfinite(found):
                 return found
     return None
-
-
-def _http_date(text: str) -> float:
-    return parsedate_to_datetime(text).timestamp()
