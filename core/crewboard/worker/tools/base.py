@@ -14,7 +14,6 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
-from crewboard.records.requests import Request
 from crewboard.sandbox.process import Child
 from crewboard.sandbox.sandbox import Sandbox
 from crewboard.sandbox.shell import BackgroundCommand
@@ -328,10 +327,6 @@ class Context:
     def now(self) -> float:
         """Return the time."""
         return self.run_state.now()
-
-    async def wait_for_decision(self, request: Request, doing: str) -> Request:
-        """Wait until a request is closed, as `Interrupts.wait_for_decision` does."""
-        return await self.interrupts.wait_for_decision(request, doing)
 
 
 @dataclass(frozen=True)

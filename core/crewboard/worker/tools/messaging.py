@@ -73,7 +73,7 @@ async def ask_operator(context: Context, given: AskOperator) -> Outcome:
         {"question": given.question, "options": list(given.options)},
         context.now(),
     )
-    decided = await context.wait_for_decision(request, "waits for your answer")
+    decided = await context.interrupts.wait_for_decision(request, "waits for your answer")
     if decided.status == "answered":
         return Outcome(f"the operator answers: {decided.feedback}", consumed=(approvals.response_id(decided),))
     return Outcome(f"the question was {decided.status}; continue without an answer", is_error=True)

@@ -148,7 +148,7 @@ async def ask_permission(
         payload,
         context.now(),
     )
-    return await context.wait_for_decision(request, f"asks to use {tool}")
+    return await context.interrupts.wait_for_decision(request, f"asks to use {tool}")
 
 
 async def _diff(context: Context, tool: str, arguments: dict[str, Any]) -> str | None:

@@ -146,7 +146,9 @@ async def submit_plan(context: Context, given: SubmitPlan) -> Outcome:
         "risk": given.risk,
     }
     request = ask_for_plan(context.run_state, assignment, payload, given.answers)
-    outcome = plan_outcome(context.run_state, await context.wait_for_decision(request, "plan waits for approval"))
+    outcome = plan_outcome(
+        context.run_state, await context.interrupts.wait_for_decision(request, "plan waits for approval")
+    )
     if not (assignment.gate_open and assignment.terms is not None and assignment.terms.given.network):
         await context.file_tools.end_commands_with_lent_network("the approval that gave it the network is over")
     return outcome
