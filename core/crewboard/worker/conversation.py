@@ -110,11 +110,6 @@ def _tools_in(block: Block) -> list[str]:
     return [part["tool_name"] for part in parts if part["type"] == "tool_reference"]
 
 
-def _is_blank(block: Block) -> bool:
-    """Return True for a text block without text, which the API sends but does not accept."""
-    return block.get("type") == "text" and not str(block.get("text", "")).strip()
-
-
 def _body_of(message: Message) -> str:
     """Return the text of a message for the model: what it must review behind its request id, no text as its type."""
     if message.type in ASKS_FOR_REVIEW:
@@ -626,7 +621,12 @@ class Conversation:
         self.todo = self.todo if continues else []
         self.work = self.work.replace(ended=None) if continues and self.work else Work()
         self._end_loop()
-        self.assignment_texts = self._newest_texts()
+        # The texts at the end of the conversation, which the model has not answered yet.
+        self.assignment_texts = []
+        for role, block in reversed(self.entries):
+            if role != "user" or block["type"] not in _NEW_BLOCKS:
+                break
+            self.assignment_texts[:0] = [block["text"]] if block["type"] == "text" else []
 
     def _turn_gate(self, event: Gate) -> None:
         if self.assignment is None:
@@ -680,15 +680,6 @@ class Conversation:
     def _undefer(self, ident: str) -> None:
         self.deferred.pop(ident, None)
         self.put_off.pop(ident, None)
-
-    def _newest_texts(self) -> list[str]:
-        """Return the texts at the end of the conversation that the model has not answered yet."""
-        texts: list[str] = []
-        for role, block in reversed(self.entries):
-            if role != "user" or block["type"] not in _NEW_BLOCKS:
-                break
-            texts[:0] = [block["text"]] if block["type"] == "text" else []
-        return texts
 
     def _summarise(self, event: Summary) -> None:
         text = f"Summary of the conversation so far:\n\n{event.text}"
@@ -780,7 +771,8 @@ class Conversation:
                 block = block if "input" in block else {**block, "input": {}}  # noqa: PLW2901
                 self.pending.append(block)
                 self.call_ids.add(block["id"])
-            elif _is_blank(block):
+            elif block.get("type") == "text" and not str(block.get("text", "")).strip():
+                # The API sends such a block, but does not accept it.
                 continue
             elif block.get("type") == "thinking" and not block.get("signature") and event.stop_reason not in CUT_OFF:
                 block = {**block, _UNSIGNED: True}  # noqa: PLW2901

@@ -1024,15 +1024,13 @@ def _judge(error: Exception) -> _Refusal:  # noqa: PLR0911  one for each kind of
             return _Refusal(text, retry=True, may_be_outage=False, cause=_without_numbers(text))
         case httpx2.HTTPError():
             return _Refusal(f"the reply was cut off ({type(error).__name__})", retry=True)
-        case WorkloadIdentityError() if _is_passing(error):
+        # The server that hands out access tokens did not answer, or may answer another time.
+        case WorkloadIdentityError() if (
+            isinstance(error.__cause__, httpx2.HTTPError) or error.status_code in _RETRIED_STATUS
+        ):
             return _Refusal(f"no access token: {error}", retry=True, unavailable=True)
         case _:
             return _Refusal(str(error), retry=False, code=ExitCode.CREDENTIALS)
-
-
-def _is_passing(error: WorkloadIdentityError) -> bool:
-    """Return True if the server that hands out access tokens did not answer, or may answer another time."""
-    return isinstance(error.__cause__, httpx2.HTTPError) or error.status_code in _RETRIED_STATUS
 
 
 def _is_of_credentials(error: Exception) -> bool:
@@ -1114,14 +1112,14 @@ def _judge_status(status: int, body: object, wait: float = 0, otherwise: str = "
             window=window if isinstance(window, int) and window > 0 else models.window_in_text(text),
         )
     if status in _RETRIED_STATUS:
-        names_cause = named and not _NO_CAUSE.fullmatch(text.strip().lower())
+        names_cause = named and status == _FAILED and not _NO_CAUSE.fullmatch(text.strip().lower())
         return _Refusal(
             f"during the reply, {kind}: {text}" if in_stream else f"{status} {kind}: {text}",
             retry=True,
             wait=wait,
             shared=not in_stream and status in _SHARED,
             unavailable=not in_stream and status in _UNAVAILABLE,
-            cause=_without_numbers(text)[:_MOST_CAUSE] if names_cause and status == _FAILED else "",
+            cause=_without_numbers(text)[:_MOST_CAUSE] if names_cause else "",
             names_media=status == _FAILED and _NAMES_MEDIA.search(text) is not None,
             is_of_form=_OF_FORM.search(text) is not None,
         )

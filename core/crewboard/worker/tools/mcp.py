@@ -450,7 +450,8 @@ class _Connection:
         if session is None:
             text = f"the MCP server {self.server.name} has ended and does not start: {self.problem}"
             return Outcome(redaction.redact(text), is_error=True)
-        from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
+        from mcp.shared.exceptions import MCPError
+        from mcp_types import CONNECTION_CLOSED, CallToolRequest, CallToolRequestParams, CallToolResult
 
         request = CallToolRequest(params=CallToolRequestParams(name=own, arguments=dict(given.model_extra or {})))
         try:
@@ -463,7 +464,9 @@ class _Connection:
             )
         # As in `_serve`.
         except Exception as error:  # noqa: BLE001
-            if _is_closed(error):
+            said = (error.code, error.message) if isinstance(error, MCPError) else None
+            # A server may use the same code for errors of its own.
+            if said == (CONNECTION_CLOSED, "Connection closed"):
                 # The end of the program is noticed a moment later, and the next call may come before that.
                 self._session = None
             ended = self._printed() if self._service is not None and self._service.ending is not None else ""
@@ -528,14 +531,6 @@ async def _bound(response: Any) -> None:  # noqa: ANN401  of httpx2, which is lo
             await whole.aclose()
 
     response.stream = Bounded()
-
-
-def _is_closed(error: Exception) -> bool:
-    """Return True if the SDK says so of the connection; a server may use the same code for errors of its own."""
-    from mcp.shared.exceptions import MCPError
-    from mcp_types import CONNECTION_CLOSED
-
-    return isinstance(error, MCPError) and (error.code, error.message) == (CONNECTION_CLOSED, "Connection closed")
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401  what the work returns

@@ -147,13 +147,6 @@ async def create_team(context: Context, given: CreateTeam) -> Outcome:
     return Outcome(f"the team is now called {given.name}")
 
 
-def _needs_plan(context: Context, agent_type: str) -> bool:
-    """Return True if this assignment of the lead needs a plan, and an agent of that type could act without one."""
-    assignment = context.run_state.conversation.assignment
-    kind = TYPES.get(agent_type)
-    return bool(assignment and assignment.plan_wanted) and (kind is None or kind.writes or kind.executes)
-
-
 @tool(waits=True)
 async def spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
     """Start an agent of type explore, plan, code or test, or give an idle agent more work. By default you wait, and
@@ -164,6 +157,10 @@ async def spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
         raise UsageError("you have no web, so the agents that you hire have none; the operator can hire one that has")
     if given.web and narrow(check_domains(given.allowed_domains), own.allowed_domains) is None:
         raise UsageError(f"you may use the web only on {', '.join(own.allowed_domains)}, and so may those you hire")
+    assignment, kind = context.run_state.conversation.assignment, TYPES.get(given.agent_type)
+    # If this work of the lead needs a plan, so does that of an agent that could act without one.
+    acts = kind is None or kind.writes or kind.executes
+    plan = given.plan_required or (acts and assignment is not None and assignment.plan_wanted)
     request = hire.Hire(
         name=given.name,
         type=given.agent_type,
@@ -176,7 +173,7 @@ async def spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
             thinking=given.thinking,
             web=given.web,
             allowed_domains=given.allowed_domains if given.web else [],
-            plan=given.plan_required or _needs_plan(context, given.agent_type),
+            plan=plan,
             unsafe_no_sandbox=own.unsafe_no_sandbox,
             allow_hardlinks=own.allow_hardlinks,
             max_turns=own.max_turns,
@@ -189,14 +186,14 @@ async def spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
         prompt_id=mailbox.derived_id(context.name, context.tool_use_id, "prompt"),
     )
     hiring = asyncio.to_thread(hire.spawn, _team(context), request)
-    assignment = await context.interrupts.run_interruptibly(hiring)
-    if waits := hosts.queued(_team(context), given.name, assignment.run):
+    hired = await context.interrupts.run_interruptibly(hiring)
+    if waits := hosts.queued(_team(context), given.name, hired.run):
         # Do not wait here: the lead itself may occupy the place that the agent needs.
         hire.stop_waiting(_team(context), given.name)
         return Outcome(f"{given.name} is {waits}. It starts by itself later, and its result will reach you as mail")
     if given.background:
-        return Outcome(f"{given.name} is at work (run {assignment.run}); its result will reach you as mail")
-    return await _wait_for_agent(context, assignment)
+        return Outcome(f"{given.name} is at work (run {hired.run}); its result will reach you as mail")
+    return await _wait_for_agent(context, hired)
 
 
 @tool(waits=True)
