@@ -513,7 +513,7 @@ class Conversation:
 
     @property
     def untaken(self) -> dict[str, str]:
-        """Return those of them that the engine is not known to have: they have to be sent."""
+        """Return the `unsettled` texts that the engine is not known to have, which have to be sent, by id."""
         return {ident: text for ident, text in self.unsettled.items() if ident not in self._taken}
 
     @property
@@ -546,7 +546,7 @@ class Conversation:
 
     @property
     def terms(self) -> Terms | None:
-        """Return what those terms are."""
+        """Return the terms that are in force, without what was used before them; None without any."""
         found = self.terms_in_force
         return found.given if found is not None else None
 
@@ -705,7 +705,7 @@ class Conversation:
 
     @property
     def sources(self) -> list[str]:
-        """Return the sources that this text names."""
+        """Return the sources that the text of `said` names."""
         return web.sources(block for reply in self._continued for block in reply.content)
 
     @property

@@ -98,7 +98,8 @@ class Loop(Life):
         self._context_window = ContextWindow(run_state, model)
         self._executor = ToolExecutor(run_state, interrupts, self._registry, file_tools, environment, snapshots)
         self._skills_of: tuple[str, str, dict[str, str]] | None = None
-        self._learning: asyncio.Task[None] | None = None
+        self._learning: asyncio.Task[None]
+        """The question to the API for the window's size, from the beginning of the run on."""
 
     async def run(self) -> None:
         """Work until there is a reason to exit, and learn the size of the model's window meanwhile.
@@ -131,8 +132,6 @@ class Loop(Life):
 
     async def _await_window(self) -> None:
         """Wait a short time for the window's size. Assume the usual size until it comes."""
-        if self._learning is None:
-            return
         try:
             async with asyncio.timeout(WINDOW_TIMEOUT):
                 await asyncio.shield(self._learning)

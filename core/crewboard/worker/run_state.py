@@ -28,14 +28,14 @@ LIVE_INTERVAL = 0.05
 MAX_LIVE = 256 * 1024
 """Bytes of this preview, after which only its end is kept."""
 
+KEPT_LIVE = 32 * 1024
+"""Bytes of that end; readers show less."""
+
 MEMORY_INTERVAL = 60.0
 """Seconds between two readings of the worker's private memory, which take two milliseconds."""
 
 MEMORY_STEP = 1 << 20
 """Bytes by which it must have changed to be told: an agent at rest writes nothing."""
-
-KEPT_LIVE = 32 * 1024
-"""Bytes of that end; readers show less."""
 
 
 @contextmanager

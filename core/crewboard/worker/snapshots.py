@@ -65,9 +65,9 @@ class Snapshots:
         return await self._take()
 
     async def start_again(self) -> str:
-        """On a host, bring what an assignment may begin with; return what the agent should know of that.
+        """On a host, fetch what the user pushed last, and the newest state of the agent that this one starts from.
 
-        That is what the user pushed last, and the newest state of the agent that this one starts from.
+        Return what the agent is to be told of that; an empty text if there is nothing to tell.
         """
         run_state, assignment = self._run_state, self._run_state.conversation.assignment
         worktree = run_state.spec.worktree

@@ -107,7 +107,7 @@ class McpServers:
         return self._tools
 
     def index(self) -> str:
-        """Return the names of these tools, one server a line; an empty text without any."""
+        """Return the names of the agent's tools of MCP servers, one server a line; an empty text without any."""
         servers = {name.removeprefix(MCP_PREFIX).partition("__")[0]: "" for name in self._tools}
         named = {each: [name for name in self._tools if name.startswith(f"{MCP_PREFIX}{each}__")] for each in servers}
         lines = [f"- {server}: {', '.join(names)}" for server, names in named.items()]
@@ -148,7 +148,7 @@ class McpServers:
         ]
 
     async def refresh(self) -> None:
-        """Ask those servers for their tools again that reported a change."""
+        """Ask the servers that reported a change for their tools again."""
         changed = [each for each in self._connections.values() if each.changed]
         if changed:
             await asyncio.gather(*(each.learn_tools() for each in changed))

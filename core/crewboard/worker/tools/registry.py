@@ -67,7 +67,7 @@ class ToolRegistry:
         return self._servers.tools()
 
     def has_many_of_servers(self, window: int) -> bool:
-        """Return True if the tools of MCP servers are too many to be shown with each call, for a window of so much."""
+        """Return True if there are too many tools of MCP servers to show all with each call, for a window of tokens."""
         tools = self.of_servers().values()
         size = sum(len(json.dumps(tool.definition())) for tool in tools) / _CHARACTERS_PER_TOKEN
         return len(tools) > _MANY or size > window * _MANY_SHARE

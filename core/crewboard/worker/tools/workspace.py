@@ -112,7 +112,7 @@ class Place(NamedTuple):
 
     @property
     def key(self) -> tuple[int, tuple[str, ...]]:
-        """Return what identifies it."""
+        """Return what identifies the place."""
         return self.base, self.steps
 
 
