@@ -291,7 +291,7 @@ class Preloaded:
         return control
 
     def _start(self) -> socket.socket:
-        from crewboard.supervisor.prefork_launcher import _server_environment
+        from crewboard.supervisor.launcher import _server_environment
 
         (self._folder / _SOCKET).unlink(missing_ok=True)
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:

@@ -21,7 +21,7 @@ from crewboard.protocol import approvals, supervisor_client
 from crewboard.records.base import JsonValue
 from crewboard.records.team import ToldNeeds
 from crewboard.store import codec, json_records
-from crewboard.supervisor.notifier import Hook, events_due, read_hook
+from crewboard.supervisor.hook import Hook, events_due, read_hook
 from tests.crew import Crew, eventually
 from tests.docs.pages import ROOT
 

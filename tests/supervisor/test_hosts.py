@@ -33,9 +33,7 @@ from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.finalizer import LostRun
 from crewboard.supervisor.host import LocalHost, Outage, describe
-from crewboard.supervisor.launcher import Ended, Ref
-from crewboard.supervisor.offline_model import OfflineModel
-from crewboard.supervisor.prefork_launcher import PreforkLauncher
+from crewboard.supervisor.launcher import Ended, OfflineModel, PreforkLauncher, Ref
 from crewboard.supervisor.reconciler import Supervisor, Watched
 from tests import postgres
 from tests.crew import WAIT_TIMEOUT, Crew, contents, eventually

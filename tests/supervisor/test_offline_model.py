@@ -4,8 +4,7 @@ import os
 import signal
 
 from crewboard.store.layout import TeamDirectory
-from crewboard.supervisor.launcher import PopenLauncher
-from crewboard.supervisor.offline_model import OfflineModel
+from crewboard.supervisor.launcher import OfflineModel, PopenLauncher
 from tests.crew import WAIT_TIMEOUT, eventually
 
 OFFLINE = {"PATH": os.environ["PATH"], "CREWBOARD_OFFLINE": "1", "ANTHROPIC_API_KEY": "key"}

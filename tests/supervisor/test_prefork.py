@@ -29,7 +29,7 @@ from crewboard.protocol.prefork import FORK, READY, SERVER_MODULE, SpawnRequest
 from crewboard.readmodel import as_json
 from crewboard.records.events import Retry
 from crewboard.sandbox.host_paths import TOOL_VARIABLES
-from crewboard.supervisor.prefork_launcher import can_prefork
+from crewboard.supervisor.launcher import can_prefork
 from crewboard.worker import prefork_server
 from tests.crew import WAIT_TIMEOUT, Crew, eventually
 from tests.model import ModelServer, says

@@ -36,9 +36,7 @@ from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import __main__ as supervisor_main
 from crewboard.supervisor import finalizer, reconciler
 from crewboard.supervisor import server as control_server
-from crewboard.supervisor.launcher import Ended, PopenLauncher, Ref
-from crewboard.supervisor.offline_model import OfflineModel
-from crewboard.supervisor.prefork_launcher import PreforkLauncher
+from crewboard.supervisor.launcher import Ended, OfflineModel, PopenLauncher, PreforkLauncher, Ref
 from crewboard.supervisor.reconciler import Watched, drop_obsolete_request
 from tests.cli.shell import Inside
 from tests.crew import WAIT_TIMEOUT, Crew, eventually

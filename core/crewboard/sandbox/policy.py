@@ -1,11 +1,15 @@
-"""The paths and the network that the tools of one agent may reach."""
+"""The paths and the network that the tools of one agent may reach: `policy_of` decides it."""
 
+import os
 import stat
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from crewboard.agent_types import type_of
+from crewboard.records.agents import Spec
 from crewboard.sandbox.git import GitFiles, folders_below, git_files, own_teams
 from crewboard.sandbox.host_paths import HostPaths, team_folders
+from crewboard.store.layout import TeamDirectory
 
 
 @dataclass(frozen=True)
@@ -48,13 +52,30 @@ class Policy:
     def team_folders(self) -> list[Path]:
         """Return the folders of teams of the workspace, above it and below it."""
         below = list(self.git_files().teams) if self.writes else own_teams(folders_below(self.root))
-        return [path for path in (*team_folders(self.root), *below) if not self._is_concealed(path)]
-
-    def _is_concealed(self, path: Path) -> bool:
-        """Return True if a path is hidden with the team's root, and need not be hidden by itself."""
-        return self.concealed is not None and path.is_relative_to(self.concealed) and not path.is_relative_to(self.root)
+        found = [*team_folders(self.root), *below]
+        if self.concealed is None:
+            return found
+        # What is hidden with the team's root need not be hidden by itself.
+        return [path for path in found if not path.is_relative_to(self.concealed) or path.is_relative_to(self.root)]
 
     @property
     def umask(self) -> int:
         """The umask that gives other users the same rights to new files as to the workspace."""
         return 0o077 & ~stat.S_IMODE(self.root.stat().st_mode)
+
+
+def policy_of(team: TeamDirectory, name: str, spec: Spec) -> Policy:
+    """Return what an agent may reach: in the team's root, or in its own worktree and the objects that this borrows."""
+    kind, root = type_of(spec.type, spec.definition), Path(os.path.realpath(team.root))
+    owner, worktree = spec.checkout(name)
+    if worktree is None:
+        return Policy(root, writes=kind.writes, network=spec.flags.network)
+    objects = worktree.objects
+    return Policy(
+        Path(os.path.realpath(team.worktree(owner))),
+        writes=kind.writes,
+        network=spec.flags.network,
+        concealed=root,
+        borrowed=(Path(os.path.realpath(root / objects)),) if objects else (),
+        folder=worktree.folder,
+    )

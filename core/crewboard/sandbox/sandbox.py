@@ -1,4 +1,4 @@
-"""The sandbox of one agent, in which every command and the file-tool server start, and the environment they get."""
+"""The sandbox of one agent, in which every command and the file-tool server start."""
 
 import os
 import re
@@ -18,27 +18,14 @@ from crewboard.errors import StorageError
 from crewboard.linux import process, programs, syscalls
 from crewboard.records.agents import Spec
 from crewboard.sandbox import bubblewrap, landlock
+from crewboard.sandbox.environment import GIT_SETTINGS, tool_environment
 from crewboard.sandbox.git import GitFiles, GitGuard, write_git_settings
 from crewboard.sandbox.host_paths import is_below
 from crewboard.sandbox.level import Level, find, require_allowed
-from crewboard.sandbox.policy import Policy
+from crewboard.sandbox.policy import Policy, policy_of
 from crewboard.sandbox.process import Child, Start
 from crewboard.sandbox.scratch import Scratch
 from crewboard.store.layout import TeamDirectory
-
-GIT_SETTINGS = ".gitconfig"
-"""The file of git settings in a scratch folder."""
-
-_ALLOWED = frozenset({
-    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TERM", "VIRTUAL_ENV", "NVM_DIR",
-    "PYTHONPATH", "NODE_PATH", "GOPATH", "GOROOT", "CARGO_HOME", "RUSTUP_HOME", "JAVA_HOME", "PYENV_ROOT",
-})  # fmt: skip
-_ALLOWED_PREFIXES = ("LC_", "GIT_AUTHOR_", "GIT_COMMITTER_")
-
-_FOR_THE_NETWORK = frozenset({
-    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO",
-    "PIP_CERT", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY",
-})  # fmt: skip
 
 MOST_PROCESSES = 4096
 """Processes and threads of a command, where the kernel counts them apart from the user's others."""
@@ -222,21 +209,8 @@ def _at_most(which: int, most: int) -> int:
     return most if hard == resource.RLIM_INFINITY else min(hard, most)
 
 
-def policy_of(team: TeamDirectory, name: str, spec: Spec) -> Policy:
-    """Return what an agent may reach: in the team's root, or in its own worktree and the objects that this borrows."""
-    kind, root = type_of(spec.type, spec.definition), Path(os.path.realpath(team.root))
-    owner, worktree = spec.checkout(name)
-    if worktree is None:
-        return Policy(root, writes=kind.writes, network=spec.flags.network)
-    objects = worktree.objects
-    return Policy(
-        Path(os.path.realpath(team.worktree(owner))),
-        writes=kind.writes,
-        network=spec.flags.network,
-        concealed=root,
-        borrowed=(Path(os.path.realpath(root / objects)),) if objects else (),
-        folder=worktree.folder,
-    )
+_levels: dict[tuple[Path, str | None], Level] = {}
+"""The sandbox that worked for a reader of a folder, so that a worker does not try it after each tool."""
 
 
 @contextmanager
@@ -250,25 +224,14 @@ def open_reader(team: TeamDirectory, name: str, spec: Spec) -> Iterator[Sandbox]
     policy = replace(policy_of(team, name, spec), writes=False, network=False)
     scratch = _prepared(name, policy.root)
     try:
-        prepared = replace(policy, scratch=scratch.path)
-        yield Sandbox(_level_of_reader(policy), prepared, Path(os.path.realpath(team.results)))
+        key = policy.root, os.environ.get(env.SANDBOX)
+        level = _levels.get(key) or find(policy, os.environ).level
+        if level != "none":
+            # Else one that is installed later is used at once.
+            _levels[key] = level
+        yield Sandbox(level, replace(policy, scratch=scratch.path), Path(os.path.realpath(team.results)))
     finally:
         scratch.remove()
-
-
-_levels: dict[tuple[Path, str | None], Level] = {}
-"""The sandbox that worked for a reader of a folder, so that a worker does not try it after each tool."""
-
-
-def _level_of_reader(policy: Policy) -> Level:
-    key = policy.root, os.environ.get(env.SANDBOX)
-    if key not in _levels:
-        level = find(policy, os.environ).level
-        if level == "none":
-            # One that is installed later is used at once.
-            return level
-        _levels[key] = level
-    return _levels[key]
 
 
 def harden() -> None:
@@ -320,52 +283,3 @@ def _prepared(name: str, workspace: Path) -> Scratch:
     except OSError as error:
         raise StorageError(f"cannot make a private folder for commands: {error}") from error
     return scratch
-
-
-def tool_environment(scratch: Path | None = None, *, network: bool = False, own_home: bool = True) -> dict[str, str]:
-    """Return the environment of commands: an allow-list, and the mark by which the worker's processes are found.
-
-    Temporary files and caches go to `scratch`, and so do files of the home unless commands have `own_home`.
-    """
-    me = os.getpid()
-    return {
-        **{key: value for key, value in os.environ.items() if _is_allowed(key, value, network=network)},
-        **({} if scratch is None else _kept_in(scratch, own_home=own_home)),
-        "TERM": "dumb",
-        "NO_COLOR": "1",
-        env.WORKER: process.mark(me, process.start_ticks(me)),
-    }
-
-
-def _is_allowed(key: str, value: str, *, network: bool) -> bool:
-    if network and key.upper() in _FOR_THE_NETWORK:
-        # The address of a proxy may hold a password.
-        return "@" not in value
-    return key in _ALLOWED or key.startswith(_ALLOWED_PREFIXES)
-
-
-def _kept_in(scratch: Path, *, own_home: bool) -> dict[str, str]:
-    caches = {
-        "TMPDIR": "",
-        "XDG_CACHE_HOME": ".cache",
-        "RUFF_CACHE_DIR": ".cache/ruff",
-        "MYPY_CACHE_DIR": ".cache/mypy",
-        "PYTHONPYCACHEPREFIX": ".cache/python",
-        "COVERAGE_FILE": ".coverage",
-        "CARGO_TARGET_DIR": ".cache/cargo-target",
-        "npm_config_cache": ".cache/npm",
-        "GIT_CONFIG_GLOBAL": GIT_SETTINGS,
-    }
-    found = {name: str(scratch / below) for name, below in caches.items()}
-    found["PYTEST_ADDOPTS"] = f"-o cache_dir={scratch / '.cache/pytest'}"
-    # Commands that only read a repository must not write to it.
-    found["GIT_OPTIONAL_LOCKS"] = "0"
-    return found if own_home else {**found, **_home_in(scratch)}
-
-
-def _home_in(scratch: Path) -> dict[str, str]:
-    """Return a home in the scratch folder, and where tools are that would be looked for there."""
-    home = Path(os.environ.get("HOME", "/nonexistent"))
-    tools = {"RUSTUP_HOME": ".rustup", "PYENV_ROOT": ".pyenv", "NVM_DIR": ".nvm"}
-    moved = {name: os.environ.get(name) or str(home / folder) for name, folder in tools.items()}
-    return {"HOME": str(scratch), **{name: value for name, value in moved.items() if os.path.isdir(value)}}  # noqa: PTH112

@@ -35,8 +35,7 @@ from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import host as hosts
 from crewboard.supervisor import server as control_server
 from crewboard.supervisor.host import LocalHost, Outage
-from crewboard.supervisor.offline_model import OfflineModel
-from crewboard.supervisor.prefork_launcher import PreforkLauncher
+from crewboard.supervisor.launcher import OfflineModel, PreforkLauncher
 from crewboard.supervisor.reconciler import Supervisor, note_failure
 
 log = logging.getLogger(__name__)

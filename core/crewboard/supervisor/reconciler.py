@@ -30,10 +30,9 @@ from crewboard.store.interface import Held
 from crewboard.store.json_records import CachedFile
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.supervisor import finalizer
-from crewboard.supervisor.launcher import Ended, MemoryGroups, Ref
-from crewboard.supervisor.notifier import ChangeNotifier, HookRunner
-from crewboard.supervisor.offline_model import OfflineModel
-from crewboard.supervisor.prefork_launcher import PreforkLauncher
+from crewboard.supervisor.hook import HookRunner
+from crewboard.supervisor.launcher import Ended, MemoryGroups, OfflineModel, PreforkLauncher, Ref
+from crewboard.supervisor.notifier import ChangeNotifier
 from crewboard.supervisor.starts import RESTARTED, Candidate, StartQueue
 
 SWEEP_INTERVAL = 2.0

@@ -666,7 +666,7 @@ def keymap() -> list[Check]:
 
 def hook() -> list[Check]:
     """Check the user's hook, if there is one, without running it."""
-    from crewboard.supervisor.notifier import HOOK_FILE, read_hook
+    from crewboard.supervisor.hook import HOOK_FILE, read_hook
 
     path = env.config_home(os.environ) / HOOK_FILE
     try:
@@ -818,7 +818,7 @@ def _paths(session: Session) -> dict[str, Path]:
     from crewboard.commands import profiles
     from crewboard.protocol import supervisor_client
     from crewboard.store import ownership
-    from crewboard.supervisor.notifier import HOOK_FILE
+    from crewboard.supervisor.hook import HOOK_FILE
     from crewboard_tui import settings
     from crewboard_tui.keymap.user_file import keymap_path
 
