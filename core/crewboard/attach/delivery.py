@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from crewboard.attach import formats, gate, places, teams
-from crewboard.errors import BadDataError, StorageError, TryLaterError, UntrustedError, UsageError
+from crewboard.errors import BadDataError, TryLaterError, UntrustedError, UsageError
 from crewboard.linux import process
 from crewboard.names import OPERATOR
 from crewboard.records.messages import Message
@@ -135,10 +135,8 @@ def _message_id(letter: dict[str, Any]) -> str:
 
 
 def _member(here: places.Places, attached: AttachedTeam, to: str) -> formats.Member:
-    try:
+    with store_files.storage_errors(f"cannot read the roster of {attached.team}"):
         roster = formats.roster(store_files.read_file(here.roster(attached.team)) or b"")
-    except OSError as error:
-        raise StorageError(f"cannot read the roster of {attached.team}: {store_files.reason(error)}") from error
     for member in roster.members if roster is not None else ():
         if to in (gate.board_name(member.name), f"{gate.board_name(member.name)}-agent"):
             return member
@@ -178,15 +176,13 @@ def _put(folder: Path, name: str, letter: dict[str, Any]) -> None:
     if not _SAFE_NAME.fullmatch(name):
         raise UsageError(f"{name!r} has no inbox that crewboard writes to")
     path = folder / f"{name}.json"
-    try:
+    with store_files.storage_errors(f"cannot write to {path}"):
         _require_own(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
         _require_own(folder)
         with _locked(path):
             found = _letters(path, store_files.read_file(path))
             _replace(path, json.dumps([*found, letter], indent=2).encode())
-    except OSError as error:
-        raise StorageError(f"cannot write to {path}: {store_files.reason(error)}") from error
 
 
 def _letters(path: Path, content: bytes | None) -> list[Any]:

@@ -89,7 +89,7 @@ def uninstall(project: Path) -> bool:
     if before is None or not _has_hooks(settings):
         return False
     left = _without_hooks(settings)
-    try:
+    with files.storage_errors(f"cannot change {path}"):
         kept = files.read_file(_backup(path))
         if kept is not None and _parse(path, kept) == left:
             # As the user wrote it, with its own order and spaces.
@@ -103,8 +103,6 @@ def uninstall(project: Path) -> bool:
             # It stays if anything else is in it.
             with contextlib.suppress(OSError):
                 path.parent.rmdir()
-    except OSError as error:
-        raise StorageError(f"cannot change {path}: {files.reason(error)}") from error
     return True
 
 
@@ -145,10 +143,8 @@ def _read(path: Path) -> tuple[bytes | None, dict[str, Any]]:
         BadDataError: It contains something else.
         StorageError: It cannot be read.
     """
-    try:
+    with files.storage_errors(f"cannot read {path}"):
         content = files.read_file(path)
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {files.reason(error)}") from error
     return content, _parse(path, content or b"")
 
 
@@ -164,14 +160,12 @@ def _parse(path: Path, content: bytes) -> dict[str, Any]:
 
 
 def _write(path: Path, content: bytes) -> None:
-    try:
+    with files.storage_errors(f"cannot write {path}"):
         path.parent.mkdir(exist_ok=True)
         mode = path.stat().st_mode & 0o777 if path.exists() else None
         files.replace_file(path, content, durable=True)
         if mode is not None:
             path.chmod(mode)
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {files.reason(error)}") from error
 
 
 def _is_ours(hook: object) -> bool:

@@ -25,7 +25,7 @@ from crewboard.store import files as store_files
 from crewboard.store.layout import AgentDirectory
 from crewboard.untrusted import without_surrogates
 from crewboard.worktrees import put_back, snapshot
-from crewboard.worktrees.put_back import PutBackFile, Tree, storage_errors
+from crewboard.worktrees.put_back import PutBackFile, Tree
 from crewboard.worktrees.repository import Repository, open_repository
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ def undo_file_tools(
     team.directory.require_adopted()
     require_here(team, name, f"tell {name} what to put back")
     require_idle(team, name, "wait for it, or stop it")
-    with store_files.locked(team.directory.local_lock(f"undo-{name}")), storage_errors(team.directory.root):
+    failure = f"cannot put files back in {team.directory.root}"
+    with store_files.locked(team.directory.local_lock(f"undo-{name}")), store_files.storage_errors(failure):
         done = set((json_records.load(agent.undone, Undone) or Undone()).changes)
         chosen = None if assignment == LAST else assignment
         ident, changed = _chosen(name, _by_assignment(agent, done), chosen, path)

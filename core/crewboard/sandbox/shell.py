@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TextIO
 
 from crewboard import redaction
-from crewboard.errors import StorageError
 from crewboard.linux import process
 from crewboard.records.agents import Spec
 from crewboard.records.team import Checked
@@ -308,16 +307,14 @@ async def run_check(
     files.require_ownership()
     at = time.strftime("%Y%m%d-%H%M%S", time.localtime(now()))
     path = team.results / f"{name}-check-{at}-{mailbox.new_id()[:8]}.txt"
-    try:
+    with files.storage_errors(f"cannot keep the output of the check in {path}"):
         with open(path, "x", encoding="utf-8", errors="replace", opener=files.open_private) as file:
             record = _CheckRecord(file, show)
             record.write(f"$ {command}\n")
             result = await run(command, sandbox, CHECK_SECONDS, keep, record.write)
             record.end(result.content)
-    except OSError as error:
-        raise StorageError(f"cannot keep the output of the check in {path}: {error.strerror}") from error
-    if record.error is not None:
-        raise StorageError(f"cannot keep the output of the check in {path}: {record.error.strerror}") from record.error
+        if record.error is not None:
+            raise record.error
     team.share_result(path.name)
     tail = "\n".join(redaction.redact(result.content).splitlines()[-LINES_OF_CHECK:])
     checked = Checked(at=now(), command=command, exit_code=result.exit_code, result=f"results/{path.name}")

@@ -144,6 +144,15 @@ def reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
+@contextmanager
+def storage_errors(what: str) -> Iterator[None]:
+    """Raise a `StorageError` that says `what` failed for each `OSError`: a full or read-only disk, missing rights."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{what}: {reason(error)}") from error
+
+
 _TROUBLES = {
     errno.ENOSPC: "disk full",
     errno.EDQUOT: "disk quota used up",

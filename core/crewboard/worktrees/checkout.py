@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from crewboard.errors import StorageError, UsageError
+from crewboard.errors import UsageError
 from crewboard.records.agents import Worktree
 from crewboard.records.base import counted
 from crewboard.sandbox import scratch
@@ -141,7 +141,7 @@ def make_of(
     The `first` one of an agent begins at its base, which a ref then keeps.
     """
     target = Path(os.path.realpath(team.path)) / team.worktrees.name / name
-    try:
+    with store_files.storage_errors(f"cannot make the worktree {target}"):
         store_files.make_folder(target.parent)
         with store_files.locked(team.local_lock(f"worktree-{name}")):
             if target.exists():
@@ -162,8 +162,6 @@ def make_of(
                 new.rename(target)
             finally:
                 shutil.rmtree(new, ignore_errors=True)
-    except OSError as error:
-        raise StorageError(f"cannot make the worktree {target}: {store_files.reason(error)}") from error
     return objects
 
 
@@ -173,18 +171,16 @@ def remove(team: TeamDirectory, name: str) -> None:
     Raises:
         StorageError: A part of it cannot be removed.
     """
-    try:
-        with store_files.locked(team.local_lock(f"worktree-{name}")):
-            for each in (index_of, exclude_of, missing_of):
-                each(team, name).unlink(missing_ok=True)
-            team.worktree_ready(name).unlink(missing_ok=True)
-            team.worktree_run(name).unlink(missing_ok=True)
-            with contextlib.suppress(FileNotFoundError):
-                # If the removal is cut short, what is left is no checkout, and the next call removes it.
-                team.worktree(name).rename(team.worktrees / f".{name}.{secrets.token_hex(4)}")
-            remove_unfinished(team.worktree(name))
-    except OSError as error:
-        raise StorageError(f"cannot remove the worktree of {name}: {store_files.reason(error)}") from error
+    failure = f"cannot remove the worktree of {name}"
+    with store_files.storage_errors(failure), store_files.locked(team.local_lock(f"worktree-{name}")):
+        for each in (index_of, exclude_of, missing_of):
+            each(team, name).unlink(missing_ok=True)
+        team.worktree_ready(name).unlink(missing_ok=True)
+        team.worktree_run(name).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            # If the removal is cut short, what is left is no checkout, and the next call removes it.
+            team.worktree(name).rename(team.worktrees / f".{name}.{secrets.token_hex(4)}")
+        remove_unfinished(team.worktree(name))
 
 
 def remove_unfinished(target: Path) -> None:

@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crewboard.errors import BadDataError, CrewboardError, StorageError, TryLaterError, UsageError
+from crewboard.errors import BadDataError, CrewboardError, TryLaterError, UsageError
 from crewboard.records.team import Acceptance, Acceptances, How, Move
+from crewboard.store import files as store_files
 from crewboard.store import json_records, leases
 from crewboard.store.interface import Held, Key
 from crewboard.store.layout import HOME, TeamDirectory
@@ -586,14 +587,14 @@ class Mover:
     def _lock_index(self, move: Move) -> None:
         """Hold the lock by which every git knows that the index is being changed."""
         lock, ours = self._repository.directory / "index.lock", self._path(move, "mark")
-        try:
+        with store_files.storage_errors(f"cannot lock the index of {self._repository.top}"):
             ours.touch()
-            if not (lock.exists() and lock.samefile(ours)):
+            if lock.exists() and lock.samefile(ours):
+                return
+            try:
                 os.link(ours, lock)
-        except FileExistsError:
-            raise TryLaterError(_locked(self._repository, lock)) from None
-        except OSError as error:
-            raise StorageError(f"cannot lock the index of {self._repository.top}: {error.strerror}") from error
+            except FileExistsError:
+                raise TryLaterError(_locked(self._repository, lock)) from None
 
     def _git(self, *arguments: str, index: Path, stdin: str = "") -> str:
         """Run git on the working tree with an index of its own; it holds the lease as long as it runs."""

@@ -18,8 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from crewboard.errors import BadDataError, StorageError, UsageError
+from crewboard.errors import BadDataError, UsageError
 from crewboard.records.base import counted
+from crewboard.store import files as store_files
 from crewboard.worktrees.changes import (
     ABSENT,
     SUBMODULE,
@@ -186,15 +187,6 @@ def _copy(source: Path, folder: int, name: str) -> None:
     source.unlink()
 
 
-@contextmanager
-def storage_errors(top: Path) -> Iterator[None]:
-    """Raise a `StorageError` for each `OSError`: a disk that is full or read-only, missing rights."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"cannot put files back in {top}: {error.strerror or error}") from error
-
-
 @dataclass(frozen=True)
 class PutBackFile:
     """A file that is put back as it was; `removed` says that there was none."""
@@ -310,7 +302,7 @@ def plan(repository: Repository, checkout: Path, present: str, tree: str) -> Pla
     entries = entries_between(repository, present, tree)
     gone = {path for path, (_, new) in entries.items() if new[0] == ABSENT}
     hindered = []
-    with storage_errors(checkout), Tree(checkout) as files:
+    with store_files.storage_errors(f"cannot put files back in {checkout}"), Tree(checkout) as files:
         for path, (old, new) in entries.items():
             if SUBMODULE in (old[0], new[0]):
                 raise BadDataError(f"{path} is a repository of its own, and cannot be put back; nothing was put back")
@@ -343,7 +335,7 @@ def write(team: "TeamDirectory", repository: Repository, name: str, planned: Pla
         StorageError: The files cannot be written.
     """
     checkout = team.worktree(name)
-    with storage_errors(checkout):
+    with store_files.storage_errors(f"cannot put files back in {checkout}"):
         staging = _stage(team, repository, name, planned)
         try:
             with Tree(checkout) as files:

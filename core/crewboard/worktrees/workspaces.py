@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crewboard import env
-from crewboard.errors import BadDataError, StorageError, TryLaterError, UsageError
+from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.records.agents import Spec, Worktree
 from crewboard.records.team import Bundle, Carried, Workspace
 from crewboard.store import agents, files, json_records, leases, roster
@@ -451,7 +451,7 @@ def prepare(team: TeamDirectory, name: str, spec: Spec, before: int) -> None:
     worktree = spec.worktree
     if worktree is None or not worktree.carried:
         return
-    try:
+    with files.storage_errors(f"cannot make the checkout of {name}"):
         with files.locked(team.local_lock("workspace")):
             repository = _open(team)
             _bring_base(team, repository, worktree.base)
@@ -463,8 +463,6 @@ def prepare(team: TeamDirectory, name: str, spec: Spec, before: int) -> None:
         if found is None or not mine:
             _make(team, repository, name, spec, found)
         files.replace_file(team.worktree_run(name), str(spec.run).encode())
-    except OSError as error:
-        raise StorageError(f"cannot make the checkout of {name}: {files.reason(error)}") from error
 
 
 def _open(team: TeamDirectory) -> Repository:
