@@ -211,7 +211,10 @@ class CrewboardApp(App[None], inherit_bindings=False):
         if self.context.drafts:
             kept = dict.fromkeys(called(draft, self.context.snapshot.view.asked) for draft in self.context.drafts)
             self.context.say(f"not sent yet, from the last time: {one_line(', '.join(kept))}")
-        self._name_problems(self.settings.problems)
+        if problems := self.settings.problems:
+            # As far as that can be read at a glance.
+            more = f" … and {len(problems) - 2} more: `crewboard doctor`" if len(problems) > 2 else ""  # noqa: PLR2004
+            self.context.say(" · ".join(problems[:2]) + more, "error")
 
     def _terminate(self) -> None:
         try:
@@ -272,12 +275,6 @@ class CrewboardApp(App[None], inherit_bindings=False):
         reason = error.error if isinstance(error, WorkerFailed) else error
         if self.is_running or not isinstance(reason, NoMatches):
             super()._handle_exception(error)
-
-    def _name_problems(self, problems: tuple[str, ...]) -> None:
-        """Say which settings cannot be used, as far as that can be read at a glance."""
-        if problems:
-            more = f" … and {len(problems) - 2} more: `crewboard doctor`" if len(problems) > 2 else ""  # noqa: PLR2004
-            self.context.say(" · ".join(problems[:2]) + more, "error")
 
     def _write(self, sequence: str) -> None:
         """Send a sequence to the terminal, past the screen."""

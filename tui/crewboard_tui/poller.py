@@ -242,8 +242,8 @@ class TeamPoller:
     def _read_and_publish(self, changed: Collection[str] | None, *, measured: int | None = None) -> None:
         snapshot = self._snapshot(lambda: self._reader.read(changed, measured=measured))
         last = self._last
-        if last is not None and _is_same(snapshot.view, last.view):
-            # A screen sees by the object that only the answers are new.
+        if last is not None and replace(snapshot.view, now=0) == replace(last.view, now=0):
+            # Nothing but the time of reading is different: a screen sees by the object that only the answers are new.
             snapshot = replace(snapshot, view=last.view)
         if snapshot != last:
             self._last = snapshot
@@ -306,16 +306,13 @@ class TeamPoller:
         """Wake a supervisor that was killed: no other process may notice that it is gone."""
         due = time.monotonic() - self._rang_at > RING_EVERY
         gone = not view.supervisor.alive and view.supervisor.hosts is None and view.attached is None
-        gone = gone and self._is_needed(view)
-        if self._may_ring and due and (gone or view.unprovided):
-            self._rang_at = time.monotonic()
-            threading.Thread(target=self._ring, name="crewboard-ring", daemon=True).start()
-
-    def _is_needed(self, view: TeamView) -> bool:
-        return view.unprovided or any(
+        is_needed = gone and any(
             agent.alive or agent.state == "queued" or supervisor_client.is_unfinalized(self._team.agent(agent.name))
             for agent in view.agents
         )
+        if self._may_ring and due and (is_needed or view.unprovided):
+            self._rang_at = time.monotonic()
+            threading.Thread(target=self._ring, name="crewboard-ring", daemon=True).start()
 
     def _ring(self) -> None:
         try:
@@ -348,8 +345,3 @@ def is_at_rest(view: TeamView) -> bool:
         and not view.unprovided
         and all(agent.state in _RESTING and not agent.is_open for agent in view.agents)
     )
-
-
-def _is_same(new: TeamView, old: TeamView) -> bool:
-    """Return True if nothing but the time of reading is different."""
-    return replace(new, now=0) == replace(old, now=0)

@@ -97,17 +97,14 @@ class ProcessHistoryReader:
         now = view.now
         at, known = self._seen
         if known.agent != name or now - at >= readmodel_reader.MEASURE_EVERY:
-            known = self._look(view, name)
+            from crewboard.readmodel.crash_report import log_end
+
+            agent = view.agent(name)
+            lives = agent is not None and agent.alive and agent.is_here and agent.pid
+            tree = self._probe.process_tree(agent.pid) if agent is not None and lives and agent.pid else ()
+            known = ProcessHistory(name, tuple(self._history.get(name, ())), tree, log_end(self._team.agent(name)))
             self._seen = (now, known)
         return known
-
-    def _look(self, view: TeamView, name: str) -> ProcessHistory:
-        from crewboard.readmodel.crash_report import log_end
-
-        agent = view.agent(name)
-        lives = agent is not None and agent.alive and agent.is_here and agent.pid
-        tree = self._probe.process_tree(agent.pid) if agent is not None and lives and agent.pid else ()
-        return ProcessHistory(name, tuple(self._history.get(name, ())), tree, log_end(self._team.agent(name)))
 
 
 class Readers:

@@ -255,10 +255,7 @@ class PromptLine(ModalScreen[str | None]):
     def on_mount(self) -> None:
         self.query_one("#ask-input").focus()
         self._show_hint()
-        self._cover_footer()
-
-    def _cover_footer(self) -> None:
-        """Cover only the footer, whose keys are inactive meanwhile and which is as high, so that all else is seen."""
+        # Only the footer is covered, whose keys are inactive meanwhile and which is as high, so that all else is seen.
         behind = self._behind = self.app.screen_stack[-2]
         covered = 2 if behind.has_class("-short") else _LINES
         behind.query("#keys").add_class("-covered")

@@ -109,7 +109,11 @@ class WorkspacePaths:
                 # A name with a space would end the word that is being completed.
                 usable = entry.name.isprintable() and not any(map(str.isspace, entry.name))
                 known = is_folder or entry.is_file(follow_symlinks=False)
-                if usable and known and not _is_ignored(path, rules, is_folder=is_folder):
+                if not usable or not known or entry.name in _SKIPPED:
+                    continue
+                matching = [rule for rule in rules if rule.matches(path, is_folder=is_folder)]
+                # The last rule that matches decides.
+                if not matching or matching[-1].negated:
                     paths.append(path + "/" * is_folder)
         return sorted(paths)
 
@@ -142,23 +146,12 @@ def _read_rules(folder: int, base: str) -> list[_Rule]:
         return []
     finally:
         os.close(fd)
-    return [rule for line in lines if (rule := _rule(base, line.rstrip())) is not None]
-
-
-def _rule(base: str, line: str) -> _Rule | None:
-    negated = line.startswith("!")
-    pattern = line.removeprefix("!").removeprefix("**/").removesuffix("/**")
-    if not pattern or pattern.startswith("#"):
-        return None
-    return _Rule(base, pattern.removesuffix("/"), negated, pattern.endswith("/"))
-
-
-def _is_ignored(path: str, rules: Sequence[_Rule], *, is_folder: bool) -> bool:
-    """Return True if the last rule that matches ignores a path."""
-    if path.rpartition("/")[2] in _SKIPPED:
-        return True
-    matching = [rule for rule in rules if rule.matches(path, is_folder=is_folder)]
-    return bool(matching) and not matching[-1].negated
+    rules = []
+    for line in map(str.rstrip, lines):
+        pattern = line.removeprefix("!").removeprefix("**/").removesuffix("/**")
+        if pattern and not pattern.startswith("#"):
+            rules.append(_Rule(base, pattern.removesuffix("/"), line.startswith("!"), pattern.endswith("/")))
+    return rules
 
 
 class Prose(Struct, frozen=True):
@@ -466,24 +459,19 @@ def edit_in_editor(app: App[Any], text: str) -> str:
 
 def _run_editor(app: App[Any], words: list[str]) -> None:
     program = programs.find_user_program(words[0])
+    if program is None and shutil.which(words[0]):
+        raise UsageError(
+            f"the editor {words[0]!r} is in a workspace, where agents can change it: set $VISUAL or $EDITOR"
+        )
     if program is None:
-        raise UsageError(_no_editor(words[0]))
+        raise UsageError(f"there is no editor {words[0]!r}: set $VISUAL or $EDITOR")
+    # Without credentials; programs of a workspace are not found by their name.
+    kept = {name: value for name, value in os.environ.items() if not redaction.is_secret(name)}
+    environment = {**kept, "PATH": programs.path_outside_workspaces()}
     try:
         with app.suspend():
-            code = subprocess.run([str(program), *words[1:]], env=_editor_environment(), check=False).returncode
+            code = subprocess.run([str(program), *words[1:]], env=environment, check=False).returncode
     except SuspendNotSupported as error:
         raise UsageError("an editor cannot run in this terminal") from error
     if code:
         raise UsageError(f"{words[0]} ended with {code}; the draft is unchanged")
-
-
-def _no_editor(name: str) -> str:
-    if shutil.which(name):
-        return f"the editor {name!r} is in a workspace, where agents can change it: set $VISUAL or $EDITOR"
-    return f"there is no editor {name!r}: set $VISUAL or $EDITOR"
-
-
-def _editor_environment() -> dict[str, str]:
-    """Return the user's environment without credentials; programs of a workspace are not found by their name."""
-    kept = {name: value for name, value in os.environ.items() if not redaction.is_secret(name)}
-    return {**kept, "PATH": programs.path_outside_workspaces()}

@@ -44,34 +44,26 @@ def parse_line(text: str, to: Sequence[str], names: Sequence[str]) -> Note | Vis
     if first.startswith("@@"):
         return _note(tuple(to), text.replace("@@", "@", 1))
     if first in COMMANDS:
-        return _visit(COMMANDS[first], rest.strip(), names)
-    if len(first) > 1 and first.startswith("@") and not _is_path(first.removeprefix("@")):
-        return _note((_addressed(first.removeprefix("@"), names),), rest.strip())
-    return _note(tuple(to), text)
-
-
-def _is_path(word: str) -> bool:
-    """Return True if a word cannot be meant as the name of an agent: it has a slash, or an ending such as `.py`."""
-    return "/" in word or "." in word.rstrip(".")
+        view, mailbox = COMMANDS[first], rest.strip()
+        if mailbox and view != "inbox":
+            raise UsageError("only /inbox takes a name")
+        return Visit(view, _known(mailbox, [OPERATOR, LEAD, *names]) if mailbox else "")
+    word = first.removeprefix("@")
+    # With a slash, or an ending such as `.py`, it cannot be meant as the name of an agent.
+    is_path = "/" in word or "." in word.rstrip(".")
+    if not word or word == first or is_path:
+        return _note(tuple(to), text)
+    try:
+        name = _known(word, names)
+    except UsageError as error:
+        raise UsageError(f"{error}; @@{word} writes it literally") from error
+    return _note((name,), rest.strip())
 
 
 def _note(to: tuple[str, ...], text: str) -> Note:
     if not text.strip():
         raise UsageError(f"write something for {', '.join(to)}")
     return Note(to, text)
-
-
-def _visit(view: str, mailbox: str, names: Sequence[str]) -> Visit:
-    if mailbox and view != "inbox":
-        raise UsageError("only /inbox takes a name")
-    return Visit(view, _known(mailbox, [OPERATOR, LEAD, *names]) if mailbox else "")
-
-
-def _addressed(name: str, names: Sequence[str]) -> str:
-    try:
-        return _known(name, names)
-    except UsageError as error:
-        raise UsageError(f"{error}; @@{name} writes it literally") from error
 
 
 def resolve_prefix(text: str, names: Sequence[str]) -> str:

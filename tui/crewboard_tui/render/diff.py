@@ -147,15 +147,14 @@ def _read_hunk(lines: Iterator[str], head: re.Match[str], room: int, *, is_run: 
             texts.append(as_run(raw[1:]) if is_run else raw[1:])
         else:
             left_out += kind != "\\"
-    return list(_numbered(kinds, safe_hunk(kinds, texts), int(head[1]), int(head[3]))), left_out
-
-
-def _numbered(kinds: Iterable[str], texts: Iterable[str], old: int, new: int) -> Iterator[DiffLine]:
-    for kind, text in zip(kinds, texts, strict=True):
+    old, new = int(head[1]), int(head[3])
+    found: list[DiffLine] = []
+    for kind, text in zip(kinds, safe_hunk(kinds, texts), strict=True):
         before, after = kind in " -", kind in " +"
-        yield DiffLine(kind, text, old if before else None, new if after else None)
+        found.append(DiffLine(kind, text, old if before else None, new if after else None))
         old += before
         new += after
+    return found, left_out
 
 
 def _safe(text: str) -> str:
@@ -273,20 +272,16 @@ def hunk_lines(hunk: Hunk, width: int, digits: int) -> list[tuple[int, Line]]:
 def _diff_line(each: DiffLine, width: int, digits: int) -> list[Line]:
     tone = tone_of(each.kind)
     number = Span(f"{each.number or '':>{digits}} ", "dim")
-    spans = [Span(each.kind, sign_tone(each.kind)), *_marked(each, tone)]
-    if len(each.text) < width and each.text.isascii():
-        return [(number, *spans)]
-    first, *rest = _broken(spans, width, tone)
-    return [(number, *first), *((Span(" " * (digits + 1)), *row) for row in rest)]
-
-
-def _marked(each: DiffLine, tone: str) -> list[Span]:
-    spans: list[Span] = []
+    spans = [Span(each.kind, sign_tone(each.kind))]
     last = 0
     for begin, end in each.marks:
         spans += [Span(each.text[last:begin], tone), Span(each.text[begin:end], f"{tone} bold")]
         last = end
-    return [*spans, Span(each.text[last:], tone)]
+    spans.append(Span(each.text[last:], tone))
+    if len(each.text) < width and each.text.isascii():
+        return [(number, *spans)]
+    first, *rest = _broken(spans, width, tone)
+    return [(number, *first), *((Span(" " * (digits + 1)), *row) for row in rest)]
 
 
 def _broken(spans: Iterable[Span], width: int, tone: str) -> list[list[Span]]:
@@ -312,18 +307,14 @@ def _broken(spans: Iterable[Span], width: int, tone: str) -> list[list[Span]]:
 
 def diff_lines(diff: str, width: int) -> list[Line]:
     """Colour a short unified diff, in lines of at most `width` cells."""
-    return [
-        part
-        for at, raw in enumerate(safe_lines(diff))
-        for part in (tinted_lines(raw, width) if _is_content(at, raw) else exact_lines(raw, width, "bold"))
-    ]
+    found: list[Line] = []
+    for at, raw in enumerate(safe_lines(diff)):
+        # Below the head, `---` and `+++` are content, for example a removed SQL comment.
+        is_head = at < _HEAD and raw.startswith(("+++ ", "--- "))
+        found += exact_lines(raw, width, "bold") if is_head else tinted_lines(raw, width)
+    return found
 
 
 def changed(before: str, after: str, names: tuple[str, str]) -> str:
     """Return a unified diff; empty if nothing changed."""
     return "\n".join(difflib.unified_diff(before.split("\n"), after.split("\n"), *names, lineterm=""))
-
-
-def _is_content(at: int, line: str) -> bool:
-    # Below the head, `---` and `+++` are content, for example a removed SQL comment.
-    return at >= _HEAD or not line.startswith(("+++ ", "--- "))

@@ -205,11 +205,10 @@ def _bare(row: list[Span]) -> Line:
 
 def _words(text: str, width: int) -> list[str]:
     """Split text into words with the blanks after them; a word wider than a line is split too."""
-    return [piece for word in _WORD.findall(text) for piece in _pieces(word, width)]
-
-
-def _pieces(word: str, width: int) -> list[str]:
-    return [word] if cell_len(word.rstrip()) <= width else chop_cells(word, width)
+    found: list[str] = []
+    for word in _WORD.findall(text):
+        found += [word] if cell_len(word.rstrip()) <= width else chop_cells(word, width)
+    return found
 
 
 def exact_lines(text: str, width: int, tone: str = "") -> list[Line]:

@@ -90,7 +90,13 @@ class AgentPage(BaseScreen):
             Action("agent.talk", self._talk),
         ]
         if self._foreground is not None:
-            own.append(Action("foreground.leave", self._to_background, self._why_no_background))
+            own.append(
+                Action(
+                    "foreground.leave",
+                    lambda _: self.leave(),
+                    lambda _: None if self._waits_here else "no hire waits here",
+                )
+            )
         self.offer(own, AgentActions(context).actions, self._messaging.actions, self.search.actions, self.panes.actions)
 
     @property
@@ -127,7 +133,13 @@ class AgentPage(BaseScreen):
 
     def paint(self, snapshot: Snapshot) -> None:
         agent = snapshot.view.agent(self.agent_name)
-        self.query_one("#tabs", StaticLines).show([self._tabs(agent)])
+        tabs = self._tab_line(range(len(TABS)), agent)
+        if width_of(tabs) > self.size.width:
+            # Without room for all, the open one between its neighbours.
+            near = [(self._at + step) % len(TABS) for step in (-1, 0, 1)]
+            back, on = Span(" ‹", "dim", "view.tab_back"), Span("›", "dim", "view.tab")
+            tabs = (back, *self._tab_line(near, agent), on)
+        self.query_one("#tabs", StaticLines).show([tabs])
         self._messaging.follow(self.selection())
         if agent is None:
             self._paint_absent(snapshot)
@@ -166,14 +178,21 @@ class AgentPage(BaseScreen):
         tab, pane = self.tab, self._pane()
         # The heads of columns need the room.
         head = agent.name if tab.head else _head(agent, self.context.now)
-        title(pane, head, self._foot(pane))
+        # At the end its filter, and whether it follows its end.
+        follow = self.context.key("fold.follow" if isinstance(pane, CollapsibleList) else "log.follow")
+        rest = follow_words(pane, follow) if pane.follows else tab.below
+        title(pane, head, f"{self.search.narrowed_to} · {rest}".strip(" ·"))
         if not all(query in snapshot.answers for query in self.queries()):
             self._fill(pane, [], [], "")
             return
         width = pane.row_width if isinstance(pane, CollapsibleList) else pane.line_width
         typed = CommandLine.of(self.context.team)
         page = Page(agent, snapshot, self.context.now, width, typed, self._mail, caret=not self.context.reduced_motion)
-        self._fill(pane, tab.lines(page) if tab.lines else [], tab.folds(page) if tab.folds else [], self._nothing)
+        nothing = tab.nothing
+        if tab.name == "Tasks" and not self.context.read_only:
+            board, assign = self.context.key("app.tasks"), self.context.key("task.assign")
+            nothing = f"{nothing}; {board} is the board, where {assign} assigns one"
+        self._fill(pane, tab.lines(page) if tab.lines else [], tab.folds(page) if tab.folds else [], nothing)
 
     def _fill(
         self, pane: LineView | CollapsibleList, lines: list[Line], folds: Sequence[CollapsibleRow], nothing: str
@@ -185,29 +204,6 @@ class AgentPage(BaseScreen):
         else:
             shown = [line for line in lines if matches(plain(line), self.search.words)]
             pane.show(shown or [(Span(nothing, "dim"),)])
-
-    @property
-    def _nothing(self) -> str:
-        """Return the text for a tab without content: why it is empty, and how to fill it."""
-        if self.tab.name != "Tasks" or self.context.read_only:
-            return self.tab.nothing
-        board, assign = self.context.key("app.tasks"), self.context.key("task.assign")
-        return f"{self.tab.nothing}; {board} is the board, where {assign} assigns one"
-
-    def _foot(self, pane: LineView | CollapsibleList) -> str:
-        """Show the pane's filter, and whether the pane follows its end."""
-        follow = self.context.key("fold.follow" if isinstance(pane, CollapsibleList) else "log.follow")
-        rest = follow_words(pane, follow) if pane.follows else self.tab.below
-        return f"{self.search.narrowed_to} · {rest}".strip(" ·")
-
-    def _tabs(self, agent: AgentView | None) -> Line:
-        """Return all tabs; without room for all, the open one between its neighbours."""
-        full = self._tab_line(range(len(TABS)), agent)
-        if width_of(full) <= self.size.width:
-            return full
-        near = [(self._at + step) % len(TABS) for step in (-1, 0, 1)]
-        back, on = Span(" ‹", "dim", "view.tab_back"), Span("›", "dim", "view.tab")
-        return (back, *self._tab_line(near, agent), on)
 
     def _tab_line(self, places: Iterable[int], agent: AgentView | None) -> Line:
         counts = {"Mail": agent.unread if agent else 0}
@@ -250,14 +246,12 @@ class AgentPage(BaseScreen):
 
     # ---------------------------------------------------------------------------------------------- foreground
 
-    def _why_no_background(self, _: Selection) -> str | None:
-        return None if self._foreground is not None and self._foreground.outcome is None else "no hire waits here"
-
-    def _to_background(self, _: Selection) -> None:
-        self.leave()
+    @property
+    def _waits_here(self) -> bool:
+        return self._foreground is not None and self._foreground.outcome is None
 
     def leave(self) -> None:
-        if self._foreground is not None and self._foreground.outcome is None:
+        if self._waits_here:
             self.context.say(f"{self.agent_name} works in the background; its result comes by mail")
         super().leave()
 

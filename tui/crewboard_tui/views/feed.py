@@ -76,22 +76,18 @@ class FeedScreen(BaseScreen):
         newest = f" · newest {len(lines)} of {len(lines) + older}" if older else ""
         title(pane, f"Feed{newest}{self.search.narrowed_to}", follow_words(pane, self.context.key("fold.follow")))
 
-    def _load_older(self) -> None:
-        """Load more lines; the cursor stays where they begin."""
-        pane = self.query_one("#feed", CollapsibleList)
-        if self._most > len(self._read[0]):
-            return  # the lines before are not there yet
-        self._most += PAGE
-        pane.select(next((row.key for row in pane.rows if row.key != _OLDER), None))
-        self.context.look_at(self.queries())
-
     def tick(self) -> None:
         """Nothing here has an age."""
 
     @on(LineList.Moved, "#feed")
     def _moved(self) -> None:
-        if self.query_one("#feed", CollapsibleList).selected == _OLDER:
-            self._load_older()
+        pane = self.query_one("#feed", CollapsibleList)
+        # Else the lines before are not there yet.
+        if pane.selected == _OLDER and self._most <= len(self._read[0]):
+            self._most += PAGE
+            # The cursor stays where they begin.
+            pane.select(next((row.key for row in pane.rows if row.key != _OLDER), None))
+            self.context.look_at(self.queries())
         self._say_whether_it_follows()
         self.paint_keys()
 

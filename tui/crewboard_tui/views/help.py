@@ -7,7 +7,6 @@ from textual.screen import ModalScreen, Screen
 
 from crewboard.readmodel.team import describe_runner
 from crewboard_tui.keymap.bindings import GROUPS, Pressed, bindings_of, palette_commands
-from crewboard_tui.queries import Snapshot
 from crewboard_tui.render.formats import format_path, format_places
 from crewboard_tui.render.lines import Line, Span, hang, say
 from crewboard_tui.render.looks import LOOKS, SEEN_DEATH
@@ -83,16 +82,12 @@ def help_lines(screen: Screen[Any]) -> list[Line]:
     for look in (*LOOKS.values(), SEEN_DEATH):
         lines.append((Span(f"  {look.glyph} {look.word:<12}", look.tone), Span(_WORDS[look.word])))
     if isinstance(screen, BaseScreen):
-        lines += [(), (Span("Team", "bold"),), *_team_lines(screen.context.snapshot)]
+        snapshot, view = screen.context.snapshot, screen.context.snapshot.view
+        facts = (
+            ("folder", format_path(view.root)),
+            ("runs", describe_runner(view, away_for(snapshot))),
+            ("damaged", format_places(view.damage) if view.damage else ""),
+        )
+        lines += [(), (Span("Team", "bold"),)]
+        lines += [(Span(f"  {name:<14}", "dim"), say(text)) for name, text in facts if text]
     return lines
-
-
-def _team_lines(snapshot: Snapshot) -> list[Line]:
-    """Return where the team is, who runs its agents, and which of its files are damaged."""
-    view = snapshot.view
-    facts = (
-        ("folder", format_path(view.root)),
-        ("runs", describe_runner(view, away_for(snapshot))),
-        ("damaged", format_places(view.damage) if view.damage else ""),
-    )
-    return [(Span(f"  {name:<14}", "dim"), say(text)) for name, text in facts if text]

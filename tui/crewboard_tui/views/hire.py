@@ -280,19 +280,16 @@ class HireScreen(BaseScreen):
             self._hired(name)
         if not self.is_attached:
             return
-        if worked and self.is_current:
-            self._leave_for(name, since)
-            return
-        self._refused = None if worked else says
-        self._say_word()
-
-    def _leave_for(self, name: str, since: float) -> None:
-        """On to the Board, where the new agent is, or to its work."""
-        if self.form.foreground:
-            self.context.navigator.watch_agent(name, since)
+        navigator = self.context.navigator
+        if not (worked and self.is_current):
+            self._refused = None if worked else says
+            self._say_word()
+        elif self.form.foreground:
+            navigator.watch_agent(name, since)
         else:
             self.dismiss()
-            self.context.navigator.call_later(self.context.navigator.open_view, "board", name)
+            # On to the Board, where the new agent is.
+            navigator.call_later(navigator.open_view, "board", name)
 
     # ---------------------------------------------------------------------------------------------- profiles
 
@@ -332,8 +329,13 @@ class HireScreen(BaseScreen):
             self.context.say(damaged, "warning")
 
         def done(name: str | None) -> None:
-            if name is not None:
-                self._load(name.strip(), kept.profiles[name.strip()])
+            if name is None:
+                return
+            chosen, profile = self.form.agent_name, name.strip()
+            untouched = chosen in ("", self._first[0])
+            self.context.say(f"filled from the profile {profile}")
+            view = self.context.snapshot.view
+            self._fill(free_name(view, profile) if untouched else chosen, kept.profiles[profile])
 
         def check(name: str) -> str | None:
             return None if name.strip() in kept.profiles else f"the profiles are {', '.join(kept.profiles)}"
@@ -341,12 +343,6 @@ class HireScreen(BaseScreen):
         ask = PromptLine("load profile", check=check, names=list(kept.profiles))
         ask.pressed = self.context.key
         self.context.navigator.ask(ask, done)
-
-    def _load(self, name: str, profile: Profile) -> None:
-        chosen = self.form.agent_name
-        untouched = chosen in ("", self._first[0])
-        self.context.say(f"filled from the profile {name}")
-        self._fill(free_name(self.context.snapshot.view, name) if untouched else chosen, profile)
 
     def _fill(self, name: str, profile: Profile, *, is_new: bool = False) -> None:
         self.form.fill(name, profile, is_new=is_new)

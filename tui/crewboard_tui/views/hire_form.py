@@ -176,7 +176,10 @@ class HireForm(Vertical):
 
     def _places(self) -> Iterable[Widget]:
         """Yield what the agent works on, and where. On a host it has a checkout if a workspace was pushed."""
-        task = Select(_task_options(self._view), id="hire-task")
+        tasks, board = self._view.tasks, {task.id: task for task in self._view.tasks}
+        unowned = (task for task in tasks if task.status not in CLOSED and task.owner is None)
+        free = [task for task in unowned if not blockers(task, board)]
+        task = Select([("", "none"), *((str(each.id), f"#{each.id} {each.subject}") for each in free)], id="hire-task")
         own = Checkbox("own checkout", id="hire-worktree")
         restart = Checkbox("restart after a crash", id="hire-restart")
         memory = (Label(" memory ", classes="aside"), Field("hire-memory", "no limit"))
@@ -249,7 +252,9 @@ class HireForm(Vertical):
         self._warn_of_type()
         self.query_one("#hire-network").display = kind.executes
         self.query_one("#row-ask").display = kind.executes or kind.writes
-        self.query_one("#hire-model", Input).placeholder = self._usual_model(kind)
+        is_offline = env.is_offline(self._environment) or (self._on_hosts and view.model_backend == "offline")
+        usual_model = commands_hire.choose_model(kind, None, self._environment, self._config)
+        self.query_one("#hire-model", Input).placeholder = "offline model" if is_offline else one_line(usual_model)
         self._offer_what_the_model_takes()
         usual = self._usual
         for ident, had in self._had.items():
@@ -320,12 +325,6 @@ class HireForm(Vertical):
         """Return what the chosen type gets unless the user says otherwise: a checkout of its own, the web."""
         kind = self.kind
         return {"worktree": commands_hire.has_worktree_by_default(self._config, kind), "web": kind.web}
-
-    def _usual_model(self, kind: agent_types.AgentType) -> str:
-        """Return the model that is used if the form names none."""
-        if env.is_offline(self._environment) or (self._on_hosts and self._view.model_backend == "offline"):
-            return "offline model"
-        return one_line(commands_hire.choose_model(kind, None, self._environment, self._config))
 
     def mark(self, problems: Sequence[Problem]) -> list[str]:
         """Show errors below their fields; return the fields that have space for one."""
@@ -489,14 +488,6 @@ def _host_options(view: TeamView, *chosen: str) -> list[tuple[str, str]]:
     return [("", "any"), *options, *((name, name) for name in left)]
 
 
-def _task_options(view: TeamView) -> list[tuple[str, str]]:
-    board = {task.id: task for task in view.tasks}
-    free = [
-        task for task in view.tasks if task.status not in CLOSED and task.owner is None and not blockers(task, board)
-    ]
-    return [("", "none"), *((str(task.id), f"#{task.id} {task.subject}") for task in free)]
-
-
 def _row(label: str, *fields: Widget, classes: str = "", id: str | None = None) -> Horizontal:
     return Horizontal(Label(label, classes="field-label"), *fields, classes=f"field-row {classes}", id=id)
 
@@ -551,13 +542,23 @@ def _escaped(word: str) -> str:
 
 def problems(hire: Hire, view: TeamView, pressed: Pressed = default_key) -> list[Problem]:
     """Return the problems, at most one per field; empty if the agent can be hired."""
-    wrong = {
-        "name": _wrong_name(hire, view, pressed),
-        "limits": _wrong_budget(hire.flags.budget),
-        "task": _wrong_task(hire, view),
-        "prompt": None if hire.prompt.strip() else "it needs a prompt",
-    }
-    return [Problem(field, says) for field, says in wrong.items() if says is not None]
+    wrong: dict[str, str] = {}
+    if (says := _wrong_name(hire, view, pressed)) is not None:
+        wrong["name"] = says
+    try:
+        if hire.flags.budget is not None:
+            pricing.parse_budget(hire.flags.budget)
+    except UsageError as error:
+        wrong["limits"] = str(error)
+    task = next((task for task in view.tasks if task.id == hire.flags.task), None)
+    try:
+        if task is not None:
+            check_type(f"task {task.id}", task.required_type, hire.name, hire.type)
+    except UsageError as error:
+        wrong["task"] = str(error)
+    if not hire.prompt.strip():
+        wrong["prompt"] = "it needs a prompt"
+    return [Problem(field, says) for field, says in wrong.items()]
 
 
 def _wrong_name(hire: Hire, view: TeamView, pressed: Pressed) -> str | None:
@@ -570,25 +571,6 @@ def _wrong_name(hire: Hire, view: TeamView, pressed: Pressed) -> str | None:
         return f"{hire.name} is of type {member.type}; choose another name"
     if member is not None and member.alive and member.state != "idle":
         return f"{hire.name} is running; choose another name, or message it with {pressed('agent.message')}"
-    return None
-
-
-def _wrong_task(hire: Hire, view: TeamView) -> str | None:
-    task = next((task for task in view.tasks if task.id == hire.flags.task), None)
-    try:
-        if task is not None:
-            check_type(f"task {task.id}", task.required_type, hire.name, hire.type)
-    except UsageError as error:
-        return str(error)
-    return None
-
-
-def _wrong_budget(budget: str | None) -> str | None:
-    try:
-        if budget is not None:
-            pricing.parse_budget(budget)
-    except UsageError as error:
-        return str(error)
     return None
 
 

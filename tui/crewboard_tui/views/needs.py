@@ -140,10 +140,11 @@ class NeedsScreen(BaseScreen):
         # New needs come last while the view is open, so that no row moves under the cursor.
         order = " · most urgent first" if self._order == wanted else " · new ones last"
         order = "" if rows.is_sorted else order
+        quick = response_times_today(view.asked, self.context.now)
         title(
             rows,
             f"Needs you · {count}{order}{rows.state}{self.search.narrowed_to}",
-            _record(snapshot.view, self.context.now),
+            f"answered today {quick.count} · median {format_long_age(quick.median)}" if quick else "",
         )
         self._paint_why(snapshot)
 
@@ -221,12 +222,6 @@ class NeedsScreen(BaseScreen):
         return ""
 
 
-def _record(view: TeamView, now: float) -> str:
-    """Return how quickly today's requests were answered."""
-    found = response_times_today(view.asked, now)
-    return f"answered today {found.count} · median {format_long_age(found.median)}" if found else ""
-
-
 _RULE_HEAD = (("", 6), ("HITS", 6), ("LAST HIT", 12))
 
 _EFFECT_TONES: dict[RuleEffect, str] = {"allow": "success", "ask": "warning", "deny": "error"}
@@ -242,7 +237,9 @@ class RulesPage(BaseScreen):
         self.id = "rules-page"
         self.search = Search(context, self.narrow, "words of a rule")
         self.back_layers = (self.search.layer,)
-        self.offer((Action("rule.revoke", self._revoke, self._why_no_revoke),), self.search.actions)
+        why = "select a rule first"
+        revoke = Action("rule.revoke", self._revoke, lambda _: None if self._selected is not None else why)
+        self.offer((revoke,), self.search.actions)
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
         return crumbs_line([snapshot.view.name, "permission rules"], "", width)
@@ -303,9 +300,6 @@ class RulesPage(BaseScreen):
             ("by", say(rule.by).text),
         ]
         pane.show(fact_lines(facts, pane.line_width))
-
-    def _why_no_revoke(self, _: Selection) -> str | None:
-        return None if self._selected is not None else "select a rule first"
 
     def _revoke(self, _: Selection) -> None:
         if self._selected is not None:

@@ -56,7 +56,7 @@ class Commands(Provider):
 
     def _commands(self) -> list[_Command]:
         return [
-            _Command(key, pressed, self._press(key.id))
+            _Command(key, pressed, partial(press, self.app, self.screen, key.id))
             for key, pressed in working_keys(self.screen)
             if key.id not in _NOT_HERE and key.says
         ] + [
@@ -72,12 +72,11 @@ class Commands(Provider):
         for key in KEYS:
             if key.scope in WHERE and key.says and (key.label, key.says) not in found:
                 found.add((key.label, key.says))
-                why = self._why_not(key)
+                why = f"only {WHERE[key.scope]}"
+                if isinstance(self.screen, BaseScreen):
+                    why = self.screen.why_not(key)
                 others.append(_Command(key, "", partial(self._tell, command_name(key), why), why))
         return others
-
-    def _why_not(self, key: Key) -> str:
-        return self.screen.why_not(key) if isinstance(self.screen, BaseScreen) else f"only {WHERE[key.scope]}"
 
     async def _tell(self, name: str, why_not: str) -> None:
         if isinstance(self.screen, BaseScreen):
@@ -86,11 +85,5 @@ class Commands(Provider):
     def _run(self, action: str) -> Callable[[], Awaitable[None]]:
         async def run() -> None:
             await self.app.run_action(action)
-
-        return run
-
-    def _press(self, ident: str) -> Callable[[], Awaitable[None]]:
-        async def run() -> None:
-            await press(self.app, self.screen, ident)
 
         return run

@@ -71,36 +71,29 @@ def need_rows(
 ) -> list[Row]:
     """Return a row for every need that matches the filter."""
     shown = [need for need in view.needs if matches(f"{need.agent} {need.kind} {need.summary}", wanted)]
+    # What an answer unblocks: `frees #14`, `frees 2 tasks, 1 agent`; without space for the word, only the tasks.
     word = "frees " if width >= _WORD_FROM else ""
-    frees = [_frees(view, need, word) if width >= _FREES_FROM else "" for need in shown]
-    longest = max(map(len, frees), default=0)
-    return [
-        Row(need.key, _need_line(need, pad(what, longest), now, width, marked=need.key in marked))
-        for need, what in zip(shown, frees, strict=True)
-    ]
-
-
-def _need_line(need: Need, frees: str, now: float, width: int, *, marked: bool) -> Line:
-    look = NEED_LOOKS[need.kind]
-    right = (
-        Span(pad(format_age(now - need.since), 4, "right")),
-        Span(f"  {frees}" if frees else "", "dim"),
-    )
-    left = (
-        Span(look.glyph, look.tone),
-        mark_span(marked=marked),
-        Span(pad_name(need.agent, 11 if width < WIDE else 20) + " ", "bold"),
-        say(need.summary),
-    )
-    return spread(left, right, width)
-
-
-def _frees(view: TeamView, need: Need, word: str) -> str:
-    """Return what an answer unblocks, after `word`: `frees #14`, `frees 2 tasks, 1 agent`."""
-    waiting = waiting_behind(view, need)
-    # If there is no space for the word, show only the tasks.
-    what = (waiting if word else replace(waiting, agents=())).describe()
-    return f"{word}{what}" if what else ""
+    frees = dict.fromkeys((need.key for need in shown), "")
+    for need in shown if width >= _FREES_FROM else ():
+        waiting = waiting_behind(view, need)
+        what = (waiting if word else replace(waiting, agents=())).describe()
+        frees[need.key] = f"{word}{what}" if what else ""
+    longest = max(map(len, frees.values()), default=0)
+    rows = []
+    for need in shown:
+        look, what = NEED_LOOKS[need.kind], pad(frees[need.key], longest)
+        right = (
+            Span(pad(format_age(now - need.since), 4, "right")),
+            Span(f"  {what}" if what else "", "dim"),
+        )
+        left = (
+            Span(look.glyph, look.tone),
+            mark_span(marked=need.key in marked),
+            Span(pad_name(need.agent, 11 if width < WIDE else 20) + " ", "bold"),
+            say(need.summary),
+        )
+        rows.append(Row(need.key, spread(left, right, width)))
+    return rows
 
 
 def held_by(view: TeamView, need: Need) -> str:
@@ -131,8 +124,15 @@ def explanation_lines(need: Need, snapshot: Snapshot, now: float, width: int, ty
         ("agents", ", ".join(behind if len(need.agents) <= 1 else need.agents)),
         *(host_facts(need, snapshot, typed) if need.kind == "no_host" else []),
         *_evidence(need, snapshot),
-        *(_agent_facts(agent) if agent and need.kind not in ("result", "task_failed") else []),
     ]
+    if agent and need.kind not in ("result", "task_failed"):
+        usage = f", {agent.usage.cpu_percent:.0f}% CPU, {format_size(agent.usage.memory)}" if agent.usage else ""
+        facts += [
+            ("doing", agent.doing),
+            ("process", f"pid {agent.pid}, run {agent.run}{usage}" if agent.alive else "none"),
+            ("last error", agent.last_error or ""),
+            ("checkout", agent.setup_error or ""),
+        ]
     lines = fact_lines(facts, width)
     mailbox = snapshot.get(MailTo(need.mailbox)) if need.mailbox else None
     letters = [each.message for each in mailbox.letters] if mailbox is not None else []
@@ -303,16 +303,6 @@ def permission_text(request: Request, width: int) -> list[Line]:
             *exact_lines(as_run(value if isinstance(value, str) else str(value)), width),
         ]
     return lines
-
-
-def _agent_facts(agent: AgentView) -> list[tuple[str, str]]:
-    usage = f"{agent.usage.cpu_percent:.0f}% CPU, {format_size(agent.usage.memory)}" if agent.usage else ""
-    return [
-        ("doing", agent.doing),
-        ("process", f"pid {agent.pid}, run {agent.run}{', ' + usage if usage else ''}" if agent.alive else "none"),
-        ("last error", agent.last_error or ""),
-        ("checkout", agent.setup_error or ""),
-    ]
 
 
 def fact_lines(facts: list[tuple[str, str]], width: int) -> list[Line]:

@@ -107,16 +107,11 @@ class TasksScreen(BaseScreen):
         tasks = rows.in_order(shown, lambda task: str(task.id), SORTS[rows.order.by])
         keys, now, width = [str(task.id) for task in tasks], self.context.now, rows.row_width
         found = LazyRows(keys, lambda at: task_line(tasks[at], view, now, width, marked=keys[at] in rows.marked))
-        rows.show(found or [nothing_row(self.search.nothing(self._first))])
+        puts = "" if self.context.read_only else f"; {self.context.key('task.new')} puts the first one on the board"
+        rows.show(found or [nothing_row(self.search.nothing(f"no tasks yet{puts}"))])
         done = tally(snapshot.view.tasks, " completed")
         title(rows, f"Tasks{' · ' if done else ''}{done}{rows.state}{self.search.narrowed_to}")
         self._paint_task()
-
-    @property
-    def _first(self) -> str:
-        """Return what to do first on an empty board."""
-        key = self.context.key("task.new")
-        return "no tasks yet" + ("" if self.context.read_only else f"; {key} puts the first one on the board")
 
     def _paint_task(self) -> None:
         pane = self.query_one("#task", LineView)

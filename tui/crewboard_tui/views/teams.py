@@ -98,9 +98,13 @@ class TeamsScreen(ModalScreen[TeamChoice | None]):
         self.call_after_refresh(self._paint)
 
     def _look_at_all(self) -> None:
+        seen: Line
         for name, team in self._teams.items():
             try:
-                seen = _offer(self._found[name]) if name in self._found else _summary(self._look(team))
+                if name in self._found:
+                    seen = (Span(f"{BADGE}  ", "info"), Span("not attached  ", "dim"), say(self._found[name]))
+                else:
+                    seen = _summary(self._look(team))
             except (CrewboardError, OSError) as error:
                 seen = (say(str(error), "error"),)
             self.post_message(self.Seen(name, seen))
@@ -111,14 +115,12 @@ class TeamsScreen(ModalScreen[TeamChoice | None]):
         self._paint()
 
     def _paint(self) -> None:
-        rows = self.query_one(LineList)
-        rows.show([self._row(name, rows.row_width) for name in self._teams])
-
-    def _row(self, name: str, width: int) -> Row:
-        here = "  here" if name == self._here else ""
-        longest = max(map(len, self._teams))
-        left = (Span(pad(name, longest) + "  ", "bold"), *self._seen.get(name, (Span("…", "dim"),)))
-        return Row(name, spread(left, (Span(here, "dim"),), width))
+        rows, longest, found = self.query_one(LineList), max(map(len, self._teams)), []
+        for name in self._teams:
+            here = "  here" if name == self._here else ""
+            left = (Span(pad(name, longest) + "  ", "bold"), *self._seen.get(name, (Span("…", "dim"),)))
+            found.append(Row(name, spread(left, (Span(here, "dim"),), rows.row_width)))
+        rows.show(found)
 
     @on(LineList.Opened)
     def _choose(self, event: LineList.Opened) -> None:
@@ -150,7 +152,3 @@ def _summary(view: TeamView) -> Line:
         Span(f"{alive} of {len(view.agents)} alive  " if view.agents else "no agents yet  ", "dim"),
         say(view.description),
     )
-
-
-def _offer(what: str) -> Line:
-    return (Span(f"{BADGE}  ", "info"), Span("not attached  ", "dim"), say(what))

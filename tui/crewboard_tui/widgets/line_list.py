@@ -248,8 +248,16 @@ class LineList(ScrollView, can_focus=True):
         self._rows, self.rule.head = rows, head
         self._keys = rows.keys if isinstance(rows, LazyRows) else [row.key for row in rows]
         self._find_cursor()
-        self._go_to_wanted()
-        self._go_to_end()
+        if self._wanted in self._keys:
+            wanted, self._wanted = self._wanted, None
+            self._at = self._keys.index(wanted)
+            if self._selected != wanted:
+                self._selected = wanted
+                self.post_message(self.Moved(self, wanted))
+        if self.follow and self._rows and self._at != len(self._rows) - 1:
+            self._at = len(self._rows) - 1
+            self._selected = self._keys[-1]
+            self.post_message(self.Moved(self, self._selected))
         set_height(self, len(rows))
         if before_head != head:
             self.rule.paint()
@@ -269,20 +277,6 @@ class LineList(ScrollView, can_focus=True):
         """Move the cursor to `key` as soon as it is in the list."""
         self._wanted = key
         self.select(key)
-
-    def _go_to_wanted(self) -> None:
-        if self._wanted in self._keys:
-            wanted, self._wanted = self._wanted, None
-            self._at = self._keys.index(wanted)
-            if self._selected != wanted:
-                self._selected = wanted
-                self.post_message(self.Moved(self, wanted))
-
-    def _go_to_end(self) -> None:
-        if self.follow and self._rows and self._at != len(self._rows) - 1:
-            self._at = len(self._rows) - 1
-            self._selected = self._keys[-1]
-            self.post_message(self.Moved(self, self._selected))
 
     def restart(self) -> None:
         """Reset the guard against moved rows: the user chose to see something else."""

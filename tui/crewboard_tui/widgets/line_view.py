@@ -61,21 +61,18 @@ class LineView(ScrollView, can_focus=True):
         set_height(self, len(lines))
         if self.follow:
             self._to_end()
-        if self.scroll_offset.y == top:
-            self._paint_changes(before)
-
-    def restart(self) -> None:
-        """Start with new content: at the top, or at the end if it follows."""
-        self.follow = self._can_follow
-        self.scroll_to(y=0, animate=False, force=True)
-
-    def _paint_changes(self, before: list[Line]) -> None:
-        top = self.scroll_offset.y
+        if self.scroll_offset.y != top:
+            return
         for y in range(self.size.height):
             old = before[top + y] if top + y < len(before) else None
             new = self._lines[top + y] if top + y < len(self._lines) else None
             if old != new:
                 self.refresh(Region(0, y, self.size.width, 1))
+
+    def restart(self) -> None:
+        """Start with new content: at the top, or at the end if it follows."""
+        self.follow = self._can_follow
+        self.scroll_to(y=0, animate=False, force=True)
 
     def _to_end(self) -> None:
         end = max(0, len(self._lines) - self.size.height)

@@ -310,7 +310,8 @@ class Painter:
         if strip is None or line is not content or first != before or known != follows_from:
             strip = self._paint((*before, *content), width, base + self._style(under))
             # The height is only asked for where there may be one more: Textual derives it from all widgets above.
-            most = _KEPT_SCREENS * self._height()
+            on_screen = max(1, min(self._widget.size.height, self._widget.app.size.height))
+            most = _KEPT_SCREENS * on_screen
             while len(self._known) >= most:
                 del self._known[next(iter(self._known))]
         self._known[id(content)] = content, before, follows_from, strip
@@ -328,10 +329,6 @@ class Painter:
     def forget(self) -> None:
         """Drop all painted lines."""
         self._known.clear()
-
-    def _height(self) -> int:
-        """Return how many lines of the widget can be on the screen at once; 1 before it is laid out."""
-        return max(1, min(self._widget.size.height, self._widget.app.size.height))
 
     def _paint(self, content: Line, width: int, base: Style) -> Strip:
         segments = [
@@ -359,19 +356,16 @@ class Painter:
             self._styles.clear()
         style = self._styles.get(tone)
         if style is None:
-            style = self._styles[tone] = self._mix(tone)
-        return style
-
-    def _mix(self, tone: str) -> Style:
-        colours = self._widget.app.theme_variables
-        style = Style.null()
-        for word in tone.split():
-            added = TONES[word]
-            style += _style(
-                colours[added.color] if added.color else None,
-                colours[added.background] if added.background else None,
-                added,
-            )
+            colours = self._widget.app.theme_variables
+            style = Style.null()
+            for word in tone.split():
+                added = TONES[word]
+                style += _style(
+                    colours[added.color] if added.color else None,
+                    colours[added.background] if added.background else None,
+                    added,
+                )
+            self._styles[tone] = style
         return style
 
 

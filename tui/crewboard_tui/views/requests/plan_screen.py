@@ -124,7 +124,11 @@ class ReviewScreen(BaseScreen):
             self.panes.layer,
         )
         own = (
-            Action("edit.send", lambda _: self._send_edit(), self._why_no_send),
+            Action(
+                "edit.send",
+                lambda _: self._send_edit(),
+                lambda selection: self.page.why_no_answer(selection) if self._editing else self.page.why_over(),
+            ),
             Action(
                 "request.approve",
                 lambda _: self._approve_as_shown(),
@@ -454,9 +458,6 @@ class ReviewScreen(BaseScreen):
 
     def _why_no_rule(self, selection: Selection) -> str | None:
         return self.page.why_over() if self._scope is None else self._why_no_answer(selection)
-
-    def _why_no_send(self, selection: Selection) -> str | None:
-        return self.page.why_no_answer(selection) if self._editing else self.page.why_over()
 
     def _why_no_compare(self, _: Selection) -> str | None:
         if not self._is_plan:

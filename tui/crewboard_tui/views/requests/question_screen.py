@@ -48,7 +48,8 @@ class QuestionScreen(BaseScreen):
             lambda _: self.page.why_over() if self.page.outcome else None,
             lambda _: None if self.options else "answer",
         )
-        self.back_layers = (Layer(self._is_writing, self._stop_writing), self.panes.layer)
+        writing = Layer(lambda: self.query_one("#answer").has_focus, self._stop_writing)
+        self.back_layers = (writing, self.panes.layer)
         self.offer((words,), self.panes.actions, self.page.actions, unavailable(self.page.why_over, *_ABOUT_PLANS))
 
     def body(self) -> Iterable[Widget]:
@@ -66,10 +67,6 @@ class QuestionScreen(BaseScreen):
             answer.keep = self._keep
             answer.refuse = partial(self.context.say, tone="error")
             yield answer
-
-    def _how_to_choose(self) -> str:
-        down, up, answer = map(self.context.key, ("list.down", "list.up", "request.choose"))
-        return "Choices" if not self.may_answer else f"Choices · {down} {up} move, {answer} answers with the marked one"
 
     def _how_to_write(self) -> str:
         if not self.may_answer:
@@ -96,7 +93,9 @@ class QuestionScreen(BaseScreen):
         self.page.show_facts([*self.page.head_lines(), *self.page.outcome_lines()], 2 if self.page.outcome else 1)
         question = self.query_one("#question", LineView)
         choices = self.query_one("#choices", LineList)
-        title(choices, self._how_to_choose())
+        down, up, answers = map(self.context.key, ("list.down", "list.up", "request.choose"))
+        how = f" · {down} {up} move, {answers} answers with the marked one" if self.may_answer else ""
+        title(choices, f"Choices{how}")
         title(self.query_one("#answer-frame", AnswerFrame), self._how_to_write())
         # Who writes in it just now stays there: the letters on their way would be keys of the page.
         answer = self.query_one("#answer", DraftInput)
@@ -111,9 +110,17 @@ class QuestionScreen(BaseScreen):
         """Yield the question, and all choices if `rows` rows of `room` cells do not show them all, or hide a key."""
         request = self.page.seen
         yield Passage(named(request, "question"), markdown_lines(str(request.payload.get("question", "")), width))
-        hides = any(redaction.redact(option) != option or _is_cut(option, room) for option in self.options)
+        hides = any(
+            redaction.redact(option) != option
+            # A choice with blanks in it may be long, too.
+            or width_of(_choice(option)) > room
+            or one_line(option) != safe_line(option)
+            for option in self.options
+        )
         if hides or len(self.options) > rows:
-            yield Passage(named(request, "choices"), _in_full(self.options, width))
+            lines: list[Line] = [(), (Span("The choices in full", "bold"),)]
+            lines += [(Span(piece),) for option in self.options for piece in wrap(f"- {option}", width, "  ")]
+            yield Passage(named(request, "choices"), lines)
 
     @on(LineView.Scrolled)
     def _show_progress(self) -> None:
@@ -182,9 +189,6 @@ class QuestionScreen(BaseScreen):
         self.query_one("#answer", DraftInput).leave()
         self._rest()
 
-    def _is_writing(self) -> bool:
-        return self.query_one("#answer").has_focus
-
     def _keep(self, text: str) -> None:
         """Save the draft on every change, because the input is removed before the page. Delete an empty one."""
         if text:
@@ -223,14 +227,3 @@ class Choices(LineList):
 
 def _choice(option: str) -> Line:
     return (Span(" "), say(option))
-
-
-def _is_cut(option: str, room: int) -> bool:
-    """Return True if a row of so many cells does not show all of a choice: also one with blanks in it may be long."""
-    return width_of(_choice(option)) > room or one_line(option) != safe_line(option)
-
-
-def _in_full(options: list[str], width: int) -> list[Line]:
-    """Return all choices as text."""
-    lines: list[Line] = [(), (Span("The choices in full", "bold"),)]
-    return lines + [(Span(piece),) for option in options for piece in wrap(f"- {option}", width, "  ")]
