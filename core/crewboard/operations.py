@@ -1,10 +1,10 @@
-"""Operations on agents: what a user or a script can do to one, each declared once.
+"""Operations on agents and tasks: what a user or a script can do to one, each declared once.
 
-An operation is a function of the team, an agent's name and options: its docstring is the help of its command, and the
-decorator adds its other words, its keys, and which agents it fits. The commands (`cli/control.py`), the keys with the
-palette (`keymap/bindings.py`), what they do in the dashboard (`actions/agents.py`) and the reference are made from
-`OPERATIONS`; to add an operation is to declare it here. All of these load this module when they start, so it
-imports the rest of the core in its functions.
+An operation is a function of the team, an agent's name or a task's id, and options: its docstring is the help of its
+command, and the decorator adds its other words, its keys, and which agents or tasks it fits. The commands
+(`cli/control.py`), the keys with the palette (`keymap/bindings.py`), what they do in the dashboard (`actions/agents.py`
+and `actions/tasks.py`) and the reference are made from `OPERATIONS`; to add an operation is to declare it here. All of
+these load this module when they start, so it imports the rest of the core in its functions.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 if TYPE_CHECKING:
     from crewboard.commands.context import Team
     from crewboard.readmodel.team import AgentView, TeamView
+    from crewboard.records.team import Task
 
 Pressed = Callable[[str], str]
 """Returns how the key with this id is pressed."""
@@ -28,19 +29,33 @@ class Done(NamedTuple):
     can_resume: bool = False
 
 
-class Operation(NamedTuple):
-    """An operation on agents. `ident` is the id of its key; its last part is the name of its command.
+class Asks(NamedTuple):
+    """The text that an operation asks for, on one line.
 
-    - `label` is its name in the footer; `doing` is said while it runs, `done` after it ran for several agents.
-    - `fits` returns True for an agent on which it works now; `why_not` says why it works on none of those named.
+    `label` says of which agents or tasks, `hint` what to write; `text` is there already. `why_not` says why a text is
+    refused. If it is the name of an agent, its beginning is enough, and `names` returns those that fit.
+    """
+
+    label: Callable[[str], str]
+    hint: str
+    text: Callable[[Any], str] = lambda _: ""
+    why_not: Callable[[str, Any, TeamView], str | None] = lambda *_: None
+    names: Callable[[Sequence[Any], TeamView], list[str]] | None = None
+
+
+class Operation(NamedTuple):
+    """An operation on agents, or on tasks. `ident` is the id of its key; its last part is the name of its command.
+
+    - `label` is its name in the footer; `doing` is said while it runs, `done` after it ran for several at once.
+    - `fits` returns True for an agent, or a task, on which it works now; `why_not` says why it works on none of those
+      named. It works on one task at a time if it is for `one`.
     - `section` is the heading of its command in the help; without one it has no command. `all_help` describes its
       option --all, `options` its other ones.
     - `keys` are pressed, `help` tells what they do, `footer` is their rank; `keys_for_all` and `help_for_all` are those
-      for the whole team. What it `asks` is the hint where its text is written; if it `composes`, that is where messages
-      are written.
+      for the whole team. It `asks` for a text; if it `composes`, that is written where messages or tasks are.
     - With `confirm` the user presses its key again, or types yes, and is told the `consequence` before.
     - Where it fits no agent, its key does the operation `back`, which takes it back.
-    - `after` says what undoes it, where that is another key. `why_no_text` says why a text that it asks for is refused.
+    - `after` says what undoes it, where that is another key. Marks stay if it `repeats`: its key is pressed again.
     - `elsewhere` is True if it works on agents of another program, too.
     """
 
@@ -49,7 +64,7 @@ class Operation(NamedTuple):
     label: str
     doing: str
     done: str
-    fits: Callable[[AgentView], bool]
+    fits: Callable[[Any], bool]
     why_not: Callable[[str, Pressed], str] | None = None
     section: str = ""
     all_help: str = ""
@@ -59,13 +74,14 @@ class Operation(NamedTuple):
     footer: int | None = None
     keys_for_all: str = ""
     help_for_all: str = ""
-    asks: str = ""
+    asks: Asks | None = None
     composes: bool = False
+    one: bool = False
+    repeats: bool = False
     confirm: Literal["", "again", "yes"] = ""
-    consequence: Callable[[Sequence[AgentView], TeamView, Pressed], str] = lambda *_: ""
+    consequence: Callable[[Sequence[Any], TeamView, Pressed], str] = lambda *_: ""
     back: str = ""
     after: Callable[[Done, Pressed], str] = lambda *_: ""
-    why_no_text: Callable[[str], str | None] = lambda _: None
     elsewhere: bool = False
 
     @property
@@ -77,6 +93,11 @@ class Operation(NamedTuple):
     def summary(self) -> str:
         """Return the first line of the help of its command."""
         return (self.run.__doc__ or "").partition("\n")[0]
+
+    @property
+    def is_on_tasks(self) -> bool:
+        """Return True for an operation on tasks."""
+        return self.ident.startswith("task.")
 
 
 LONGEST_TITLE = 40
@@ -239,8 +260,9 @@ def interrupt(team: Team, name: str, text: str = "") -> Done:
 
 @operation(
     "agent.rename", label="rename", doing="renaming", done="are renamed", fits=lambda _: True, section="Steer",
-    keys="I", help="show words of yours beside its name", asks="shown beside the name; empty removes it",
-    why_no_text=lambda text: _why_no_title(" ".join(text.split())),
+    keys="I", help="show words of yours beside its name",
+    asks=Asks("rename {}".format, "shown beside the name; empty removes it", lambda agent: agent.title,
+              lambda text, *_: _why_no_title(" ".join(text.split()))),
 )  # fmt: skip
 def rename(team: Team, name: str, title: str = "") -> Done:
     """Show TITLE beside the name of the agent NAME; without TITLE, only the name.
@@ -269,3 +291,210 @@ def _why_no_title(words: str) -> str | None:
     if words.isprintable() and len(words) <= LONGEST_TITLE:
         return None
     return f"a title has at most {LONGEST_TITLE} characters that can be printed"
+
+
+# ---------------------------------------------------------------------------------------------------------- tasks
+
+
+def split_text(text: str) -> tuple[str, str]:
+    """Return the subject, which is the first line, and the description of a task that was written as one text."""
+    subject, _, description = text.strip().partition("\n")
+    return subject.strip(), description.strip()
+
+
+@operation(
+    "task.new", label="new task", doing="putting a task on the board", done="are on the board", fits=lambda _: True,
+    keys="A", help="add a task to the board", footer=22, composes=True,
+    after=lambda _, key: f": {key('task.assign')} assigns it, {key('task.block')} lets it wait for others",
+)  # fmt: skip
+def new_task(team: Team, text: str) -> Done:
+    """Add a task to the task board."""
+    from crewboard.commands import tasks
+
+    subject, description = split_text(text)
+    task = tasks.add_task(team, subject, description=description)
+    return Done(f"task {task.id} is on the board", task.as_dict())
+
+
+def _is_open(task: Task) -> bool:
+    from crewboard.store.tasks import CLOSED
+
+    return task.status not in CLOSED
+
+
+def _why_no_owner(name: str, task: Task, view: TeamView) -> str | None:
+    """Return why a task cannot be assigned to the agent `name`; None if it can."""
+    agent = view.agent(name)
+    if agent is None:
+        names = ", ".join(each.name for each in view.agents)
+        wrong = f"there is no agent {name!r}" if name else "type a name"
+        return f"{wrong}; " + (f"there are {names}" if names else "no agents yet")
+    if task.required_type not in (None, agent.type):
+        return f"#{task.id} is for an agent of type {task.required_type}; {agent.name} is of type {agent.type}"
+    return None
+
+
+@operation(
+    "task.assign", label="assign", doing="assigning", done="assigned",
+    fits=lambda task: _is_open(task) or task.status == "failed",
+    keys="a", help="assign the selected task to an agent", footer=24,
+    asks=Asks(
+        "{} to".format, "an agent's name, or how it begins", why_not=_why_no_owner,
+        names=lambda tasks, view: [
+            agent.name for agent in view.agents if all(task.required_type in (None, agent.type) for task in tasks)
+        ],
+    ),
+)  # fmt: skip
+def assign(team: Team, task_id: int, owner: str) -> Done:
+    """Assign a task to the agent `owner`; a failed one is open again."""
+    from crewboard.commands import tasks
+    from crewboard.store import tasks as board
+
+    was_open = _is_open(board.load(team.directory, task_id))
+    task = tasks.update_task(team, task_id, owner=owner, status=None if was_open else "pending")
+    if reasons := tasks.blocking_reasons(team, task):
+        return Done(f"task {task_id} is {owner}'s: {'; '.join(reasons)}", task.as_dict())
+    waiting = board.blockers(task, {each.id: each for each in board.load_all(team.directory)})
+    begins = f"who begins after {', '.join(f'#{other}' for other in waiting)}" if waiting else "who is told"
+    return Done(f"task {task_id} is {owner}'s, {begins}", task.as_dict())
+
+
+def _why_no_wait(text: str, task: Task, view: TeamView) -> str | None:
+    """Return why a task cannot wait for those that `text` names; None if it can."""
+    from crewboard.errors import UsageError
+    from crewboard.store.tasks import check_blockers
+
+    try:
+        check_blockers(task.id, _ids(text), {each.id: each for each in view.tasks})
+    except ValueError:
+        return "give the numbers of tasks, such as 9 11"
+    except UsageError as error:
+        return str(error)
+    return None
+
+
+def _ids(text: str) -> list[int]:
+    """Parse ids: `#9 11, 12` gives 9, 11 and 12.
+
+    Raises:
+        ValueError: One of the words is no number.
+    """
+    return [int(word.removeprefix("#")) for word in text.replace(",", " ").split()]
+
+
+@operation(
+    "task.block", label="wait for", doing="changing", done="changed", fits=lambda task: task.status == "pending",
+    keys="b", help="set the tasks that must be completed first", footer=26, one=True,
+    asks=Asks("{} waits for".format, "numbers of tasks that come first, such as 9 11 · empty: none",
+              lambda task: " ".join(f"#{other}" for other in task.blocked_by), _why_no_wait),
+)  # fmt: skip
+def block(team: Team, task_id: int, others: str) -> Done:
+    """Set the tasks that must be completed before a task may be claimed; none unblocks it."""
+    from crewboard.commands import tasks
+
+    blocked_by = _ids(others)
+    task = tasks.update_task(team, task_id, blocked_by=blocked_by)
+    waits = f"for {', '.join(f'#{other}' for other in blocked_by)}" if blocked_by else "for no other"
+    if reasons := tasks.blocking_reasons(team, task):
+        return Done(f"task {task_id} waits: {'; '.join(reasons)}", task.as_dict())
+    return Done(f"task {task_id} waits {waits}", task.as_dict())
+
+
+@operation(
+    "task.edit", label="edit", doing="editing", done="changed", fits=lambda _: True,
+    keys="e", help="edit subject and description of the selected task", footer=25, one=True, composes=True,
+    after=lambda done, key: (
+        f": {done.data['owner']} is not told, {key('agent.message')} writes to it"
+        if done.data.get("status") == "in_progress" else ""
+    ),
+)  # fmt: skip
+def edit_task(team: Team, task_id: int, shown: str, text: str) -> Done:
+    """Save what differs from the text that was shown, so that no other change is lost."""
+    from crewboard.commands import tasks
+
+    (old_subject, old_description), (subject, description) = split_text(shown), split_text(text)
+    if (subject, description) == (old_subject, old_description):
+        return Done(f"task {task_id} is as it was", {})
+    changed = tasks.update_task(
+        team, task_id,
+        subject=subject if subject != old_subject else None,
+        description=description if description != old_description else None,
+    )  # fmt: skip
+    return Done(f"task {task_id} is changed", changed.as_dict())
+
+
+def _has_a_turn(task: Task) -> bool:
+    """Return True if the priority of a task matters: a failed task may be tried again."""
+    return task.status in ("pending", "in_progress", "failed")
+
+
+@operation(
+    "task.raise", label="raise", doing="raising", done="raised", fits=_has_a_turn, repeats=True,
+    keys="+", help="raise its priority: it is claimed earlier", footer=36,
+)  # fmt: skip
+def raise_task(team: Team, task_id: int, change: int = 1) -> Done:
+    """Add `change` to the priority of a task: the higher it is, the earlier the task is claimed."""
+    from crewboard.commands.tasks import describe_priority
+    from crewboard.store import roster
+    from crewboard.store import tasks as board
+
+    roster.require_own_agents(team.directory)
+    task = board.reprioritise(team.directory, task_id, team.by, team.now(), change)
+    team.note("task update", f"#{task_id}", describe_priority(task.priority))
+    return Done(f"task {task_id}: {describe_priority(task.priority)}", task.as_dict())
+
+
+@operation(
+    "task.lower", label="lower", doing="lowering", done="lowered", fits=_has_a_turn, repeats=True,
+    keys="-", help="lower its priority: it is claimed later", footer=37,
+)  # fmt: skip
+def lower_task(team: Team, task_id: int) -> Done:
+    """Lower the priority of a task by one."""
+    return raise_task(team, task_id, -1)
+
+
+@operation(
+    "task.cancel", label="cancel", doing="cancelling", done="cancelled", fits=_is_open,
+    keys="C", help="cancel the selected task", footer=28,
+    after=lambda done, key: f": {key('task.reopen')} opens it again" + (
+        f"; {done.data['owner']} is not told: {key('agent.message')} writes to it" if done.data["was_at_work"] else ""
+    ),
+)  # fmt: skip
+def cancel(team: Team, task_id: int) -> Done:
+    """Cancel a task. An agent that works on it is not told."""
+    from crewboard.commands import tasks
+    from crewboard.store import tasks as board
+
+    was_at_work = board.load(team.directory, task_id).status == "in_progress"
+    task = tasks.update_task(team, task_id, status="cancelled")
+    return Done(f"task {task_id} is cancelled", {**task.as_dict(), "was_at_work": was_at_work})
+
+
+@operation(
+    "task.reopen", label="reopen", doing="reopening", done="open again", fits=lambda task: not _is_open(task),
+    keys="o", help="reopen the selected task for any agent", footer=29,
+    after=lambda _, key: f"; {key('task.assign')} assigns it",
+)  # fmt: skip
+def reopen(team: Team, task_id: int) -> Done:
+    """Reopen a task that failed, was completed or cancelled, for any agent."""
+    from crewboard.commands import tasks
+
+    task = tasks.reopen_task(team, task_id)
+    return Done(f"task {task_id} is open again, for any agent to take", task.as_dict())
+
+
+@operation(
+    "task.retry", label="retry", doing="retrying", done="open again", fits=lambda task: task.status == "failed",
+)  # fmt: skip
+def retry_task(team: Team, task_id: int) -> Done:
+    """Reopen a failed task for the agent that had it and tell that agent; if it was removed, for any agent."""
+    from crewboard.commands import tasks
+    from crewboard.store import roster
+    from crewboard.store import tasks as board
+
+    roster.require_own_agents(team.directory)
+    failed = board.load(team.directory, task_id)
+    had_it = team.config.member(failed.owner or failed.last_owner or "")
+    task = tasks.update_task(team, task_id, status="pending", owner=had_it.name if had_it is not None else None)
+    then = f"{task.owner} is told" if task.owner else "for any agent to take"
+    return Done(f"task {task_id} is open again, {then}", task.as_dict())

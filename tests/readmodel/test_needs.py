@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from crewboard import operations
 from crewboard.commands import answers, control, messages, stop
 from crewboard.commands import tasks as board
 from crewboard.commands.context import Team
@@ -167,7 +168,7 @@ def test_results_for_a_lead_that_is_an_agent_are_not_yours(team: Team) -> None:
 def test_a_failed_task_needs_you_until_it_is_tried_again(team: Team) -> None:
     finish(team, "fixer")
     task, waiting = board.add_task(team, "fix it", owner="fixer"), board.add_task(team, "ship it", owner="fixer")
-    board.block_task(team, waiting.id, [task.id])
+    board.update_task(team, waiting.id, blocked_by=[task.id])
     board.update_task(team, task.id, status="failed")
     view = read_team(team.directory)
     (need,) = view.needs
@@ -178,7 +179,7 @@ def test_a_failed_task_needs_you_until_it_is_tried_again(team: Team) -> None:
     board.update_task(team, task.id, status="pending")
     board.update_task(team, task.id, status="failed", owner="fixer")
     assert kinds(team) == [("task_failed", "fixer")], "another failure is another need"
-    board.retry_task(team, task.id)
+    operations.retry_task(team, task.id)
     assert kinds(team) == []
     assert [m.type for m in mailbox.read(team.directory, "fixer").messages][-1] == "task_assignment"
 
@@ -252,7 +253,7 @@ def test_a_need_names_the_agents_and_tasks_behind_it(team: Team) -> None:
     finish(team, "api")
     finish(team, "ui")
     first, second = board.add_task(team, "a", owner="api"), board.add_task(team, "b", owner="ui")
-    board.block_task(team, second.id, [first.id])
+    board.update_task(team, second.id, blocked_by=[first.id])
     board.update_task(team, first.id, status="failed")
     view = read_team(team.directory)
     waiting = waiting_behind(view, view.needs[0])

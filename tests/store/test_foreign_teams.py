@@ -13,8 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 import crewboard
-from crewboard import Hire, HireOptions, Team
-from crewboard.commands import answers, messages, tasks, transfer
+from crewboard import Hire, HireOptions, Team, operations
+from crewboard.commands import answers, messages, transfer
 from crewboard.commands.context import create
 from crewboard.errors import StorageError, UntrustedError
 from crewboard.protocol import approvals, supervisor_client
@@ -215,7 +215,9 @@ SCRIPTED: dict[str, Callable[[Team], object]] = {
     "remove": lambda team: crewboard.remove(team, "scout"),
     "update_task": lambda team: crewboard.update_task(team, 1, status="completed"),
     "mark_read": lambda team: messages.mark_read(team, "operator", 1),
-    "block_task": lambda team: tasks.block_task(team, 1, [2]),
+    "block_task": lambda team: operations.block(team, 1, "2"),
+    "raise_task": lambda team: operations.raise_task(team, 1),
+    "retry_task": lambda team: operations.retry_task(team, 1),
     "budget": lambda team: answers.set_budget(team, "$1"),
     "approve": lambda team: crewboard.approve(team, "plan-0123456789ab"),
     "delete": lambda team: crewboard.delete_team(team, purge=True),

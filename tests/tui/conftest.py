@@ -48,7 +48,7 @@ def _what_is_said_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop the clock of confirmations, so that a second press is in time however busy the machine is."""
-    for module in ("actions.agents", "context", "widgets.reading"):
+    for module in ("actions.registry", "context", "widgets.reading"):
         monkeypatch.setattr(f"crewboard_tui.{module}.monotonic", lambda: 1000.0)
 
 

@@ -13,6 +13,7 @@ from crewboard.records.events import Answer
 from crewboard.records.team import Checked, OperatorState, Reviewed, Task, TaskStatus
 from crewboard.store import journal, json_records, mailbox, tasks
 from crewboard_tui.views.tasks import TasksScreen
+from tests.cli.files import alive
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import WAIT_TIMEOUT, Stage, opened
 from tests.tui.test_agent_keys import Calls
@@ -127,8 +128,9 @@ async def test_a_task_is_given_to_an_agent_who_is_told(frozen: Frozen) -> None:
         await stage.sees("#23 to ›")
         await stage.write("rev")
         await stage.sees("reviewer · Tab completes")
-        await stage.press("tab", "enter")
-        await stage.sees("task 23 is reviewer's, who is told")
+        with alive(frozen.team, "reviewer"):
+            await stage.press("tab", "enter")
+            await stage.sees("task 23 is reviewer's, who is told")
     assert _task(frozen, 23).owner == "reviewer"
     assert mailbox.read(frozen.directory, "reviewer").messages[-1].type == "task_assignment"
 
@@ -165,8 +167,9 @@ async def test_the_beginning_of_a_name_will_do_where_it_is_one_agents(frozen: Fr
         await stage.sees("there is no agent 'p'; there are parser")
         await stage.press("backspace")
         await stage.write("rev")
-        await stage.press("enter")
-        await stage.sees("task 23 is reviewer's, who is told")
+        with alive(frozen.team, "reviewer"):
+            await stage.press("enter")
+            await stage.sees("task 23 is reviewer's, who is told")
     assert _task(frozen, 23).owner == "reviewer"
 
 

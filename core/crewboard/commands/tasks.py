@@ -97,18 +97,6 @@ def _reviewer(team: Team, name: str | None) -> str | None:
     return name if name in (None, OPERATOR, store_tasks.NO_REVIEW) else team.member(name).name
 
 
-def retry_task(team: Team, task_id: int) -> Task:
-    """Reopen a failed task for the agent that had it and notify that agent; if it was removed, for any agent.
-
-    Raises:
-        UsageError: There is no such task.
-    """
-    roster.require_own_agents(team.directory)
-    task = store_tasks.load(team.directory, task_id)
-    owner = task.owner or task.last_owner
-    return update_task(team, task_id, status="pending", owner=owner if team.config.member(owner or "") else None)
-
-
 def reopen_task(team: Team, task_id: int) -> Task:
     """Reopen a closed task for any agent: it is pending and has no owner. The audit log says how it had ended.
 
@@ -122,45 +110,20 @@ def reopen_task(team: Team, task_id: int) -> Task:
     return task
 
 
-def raise_priority(team: Team, task_id: int, change: int) -> Task:
-    """Add `change` to the priority of a task.
-
-    Raises:
-        UsageError: There is no such task, or its priority would be out of range.
-    """
-    roster.require_own_agents(team.directory)
-    task = store_tasks.reprioritise(team.directory, task_id, team.by, team.now(), change)
-    team.note("task update", f"#{task_id}", describe_priority(task.priority))
-    return task
-
-
 def describe_priority(priority: int) -> str:
     """Return `priority +2`, or `normal priority`."""
     return f"priority {priority:+d}" if priority else "normal priority"
 
 
-def block_task(team: Team, task_id: int, blocked_by: list[int]) -> Task:
-    """Set the tasks that must be completed before this one may be claimed; an empty list unblocks it.
-
-    Raises:
-        UsageError: The task does not exist or is not pending, or it cannot be blocked by these tasks.
-    """
-    roster.require_own_agents(team.directory)
-    return update_task(team, task_id, blocked_by=blocked_by)
-
-
-def blocking_reasons(team: Team, task: Task, *, owner_lives: bool | None = None) -> list[str]:
-    """Return the reasons why an open task will not start by itself, each with the command that helps.
-
-    Pass `owner_lives` if it is known already; else the owner's lease is probed.
-    """
+def blocking_reasons(team: Team, task: Task) -> list[str]:
+    """Return the reasons why an open task will not start by itself, each with the command that helps."""
     if task.status in store_tasks.CLOSED:
         return []
     board = {each.id: each for each in store_tasks.load_all(team.directory)}
     waiting = store_tasks.blockers(task, board) if task.status == "pending" else []
     never_completed = {ident: state for ident in waiting if (state := store_tasks.terminal_state(ident, board))}
     found = [_unblock_hint(team, task, never_completed)] if never_completed else []
-    problem = owner_problem(team, task.owner) if task.owner is not None and not owner_lives else None
+    problem = owner_problem(team, task.owner) if task.owner is not None else None
     if problem is not None and team.config.attached is not None:
         # No command resumes it, or gives its task to another agent.
         found.append(f"{task.owner} is {problem}")

@@ -4,7 +4,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -14,11 +13,11 @@ from crewboard import LEAD, AgentView, HireOptions, Need, Request, Team, TeamVie
 from crewboard.commands.context import command_for
 from crewboard.operations import OPERATIONS, Operation
 from crewboard.readmodel.needs import to_acknowledge
-from crewboard_tui.actions.registry import Action, Selection, aimed, either, for_fitting, not_for
+from crewboard_tui.actions.registry import Action, Operations, Selection, aimed, check_yes, either, for_fitting, not_for
 from crewboard_tui.actions.tasks import TaskActions
 from crewboard_tui.background import run_for_each
 from crewboard_tui.compose.composer import PromptLine
-from crewboard_tui.context import AGAIN_WITHIN, AppContext
+from crewboard_tui.context import AppContext
 from crewboard_tui.keymap.bindings import BY_ID
 from crewboard_tui.render.lines import clip_middle, one_line
 
@@ -40,8 +39,7 @@ class AgentActions:
 
     def __init__(self, context: AppContext) -> None:
         self._context = context
-        self._armed: tuple[tuple[str, ...], float] = ((), 0.0)
-        """The operation and the agents that the first of two presses was for, and when it was."""
+        self._operations = Operations(context)
         self.actions = (
             for_fitting("agent.answer", self._answer, lambda agent: bool(agent.asks)),
             for_fitting("agent.resume", self._resume, _is_resumable, _resume_label),
@@ -55,7 +53,12 @@ class AgentActions:
             for_fitting("agent.limit", self._raise_limit, lambda agent: agent.limit is not None),
             Action("agent.hire", self._hire),
             Action("agent.clone", self._clone, _why_no_clone),
-            *(action for each in OPERATIONS.values() if each.keys and not each.composes for action in self._of(each)),
+            *(
+                action
+                for each in OPERATIONS.values()
+                if each.keys and not each.composes and not each.is_on_tasks
+                for action in self._of(each)
+            ),
             PuttingBack(context).action,
         )
 
@@ -95,7 +98,7 @@ class AgentActions:
 
         yield for_fitting(
             operation.ident,
-            lambda selection: self._confirm(way(selection), selection, operation.ident),
+            lambda selection: self._do(way(selection), selection, operation.ident),
             lambda agent: operation.fits(agent) or back.fits(agent),
             lambda selection: None if way(selection) is operation else back.label,
             lambda who: operation.why_not and operation.why_not(who, self._context.key),
@@ -103,49 +106,14 @@ class AgentActions:
         if operation.keys_for_all:
             ident = f"{operation.ident}_all"
             yield Action(
-                ident, lambda _: self._confirm(way(Selection(agents=self._team)), Selection(agents=self._team), ident),
+                ident, lambda _: self._do(way(Selection(agents=self._team)), Selection(agents=self._team), ident),
                 lambda _: None if any(agent.alive for agent in self._team) else "no agent is running",
             )  # fmt: skip
 
-    def _confirm(self, operation: Operation, selection: Selection, ident: str) -> None:
-        """Do an operation on the agents that it fits, once the user has confirmed it where it wants that.
-
-        `ident` is the key that was pressed.
-        """
-        agents = [agent for agent in selection.agents if operation.fits(agent)]
-        names = [agent.name for agent in agents]
-
-        key, pressed = self._context.key, (ident, *sorted(names))
-        hint = f"; {key(ident)} again takes that back" if operation.back else ""
-
-        def start(text: str | None = "") -> None:
-            texts = [text] if operation.asks else []
-
-            def do(name: str) -> str:
-                done = operation.run(self._context.team, name, *texts)
-                return done.says + hint + operation.after(done, key)
-
-            if text is not None:
-                self._for_all(operation.doing, names, do, operation.done + hint, selection)
-
-        (armed, at), self._armed = self._armed, (pressed, monotonic())
-        consequence = operation.consequence(agents, self._context.snapshot.view, key)
-        if operation.confirm == "yes":
-            asks = f"Type yes · {consequence} · {key('line.leave')} {operation.label}s none"
-            prompt = PromptLine(f"{operation.label} {', '.join(names)}?", hint=asks, check=_check_yes)
-            self._context.navigator.ask(prompt, start)
-        elif operation.asks:
-            present = agents[0].title if len(agents) == 1 else ""
-            line = PromptLine(
-                f"{operation.label} {', '.join(names)}", present, hint=operation.asks, check=operation.why_no_text
-            )
-            self._context.navigator.ask(line, start)
-        elif operation.confirm == "again" and (armed != pressed or monotonic() - at > AGAIN_WITHIN):
-            words = f"{key(ident)} again within {AGAIN_WITHIN:.0f} s {consequence}"
-            self._context.say(words, "warning bold", AGAIN_WITHIN)
-        else:
-            self._armed = ((), 0.0)
-            start()
+    def _do(self, operation: Operation, selection: Selection, ident: str) -> None:
+        """Do an operation on the selected agents that it fits. `ident` is the key that was pressed."""
+        fitting = {agent.name: agent for agent in selection.agents if operation.fits(agent)}
+        self._operations.do(operation, ident, fitting, selection.unmark)
 
     # --------------------------------------------------------------------------------------------------- resuming
 
@@ -366,7 +334,7 @@ class PuttingBack:
         leave = self._context.key("line.leave")
         rest = " · what its commands changed stays" if seen.snapshot is None else ""
         hint = f"Type yes · {_files_of(seen)}{rest} · {leave} leaves it as it is"
-        self._context.navigator.ask(PromptLine(f"{agent.name}: put {what} back?", hint=hint, check=_check_yes), done)
+        self._context.navigator.ask(PromptLine(f"{agent.name}: put {what} back?", hint=hint, check=check_yes), done)
 
     def _put_back(self, agent: AgentView, part: Part | None, seen: "PutBack") -> str:
         """Put back exactly what was shown: it is found out again, and refused if something has changed."""
@@ -535,10 +503,6 @@ def _resume_label(selection: Selection) -> str | None:
         return "other model"
     found = [agent for agent in selection.agents if _is_resumable(agent)]
     return "retry" if found and all(map(_can_retry, found)) else None
-
-
-def _check_yes(text: str) -> str | None:
-    return None if text.strip() == "yes" else "type yes, or leave"
 
 
 def _check_turns(text: str) -> str | None:

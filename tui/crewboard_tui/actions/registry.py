@@ -1,12 +1,19 @@
 """An action: a key of the table, whether it can be used on a selection, and what it does."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from time import monotonic
 from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from crewboard import AgentView, Need, Task, TeamView
+from crewboard.operations import Asks, Operation
+from crewboard_tui.background import run_for_each
+from crewboard_tui.compose.composer import PromptLine
+from crewboard_tui.compose.parser import resolve_prefix
+from crewboard_tui.context import AGAIN_WITHIN, AppContext
 from crewboard_tui.keymap.bindings import BY_ID
 from crewboard_tui.render.lines import clip, one_line
 
@@ -126,6 +133,82 @@ class Layer(Struct, frozen=True):
 def unavailable(reason: Callable[[], str], *ids: str) -> tuple[Action, ...]:
     """Return actions that are never available in a view; their keys only show the reason."""
     return tuple(Action(ident, _ignore, lambda _: reason()) for ident in ids)
+
+
+# ------------------------------------------------------------------------------------------------------ operations
+
+
+class Operations:
+    """Does what the keys of operations are for, once the user wrote or confirmed what an operation wants."""
+
+    def __init__(self, context: AppContext) -> None:
+        self._context = context
+        self._armed: tuple[tuple[str, ...], float] = ((), 0.0)
+        """The key and the agents that the first of two presses was for, and when it was."""
+
+    def do(
+        self,
+        operation: Operation,
+        ident: str,
+        targets: Mapping[str, AgentView | Task],
+        unmark: Callable[[Iterable[str]], None],
+    ) -> None:
+        """Do an operation on agents or tasks, given by how they are called. `ident` is the key that was pressed."""
+        if not targets:
+            return
+        key, named, view = self._context.key, ", ".join(targets), self._context.snapshot.view
+        chosen: list[AgentView | Task] = list(targets.values())
+
+        def start(*given: str) -> None:
+            takes_back = f"; {key(ident)} again takes that back" if operation.back else ""
+
+            def run(called: str) -> str:
+                target = targets[called]
+                done = operation.run(self._context.team, target.id if isinstance(target, Task) else target.name, *given)
+                return done.says + takes_back + operation.after(done, key)
+
+            work = partial(run_for_each, list(targets), run, operation.done + takes_back)
+            self._context.do(f"{operation.doing} {named}", work)
+            if not operation.repeats:
+                unmark(called.removeprefix("#") for called in targets)
+
+        pressed = (ident, *sorted(targets))
+        (armed, at), self._armed = self._armed, (pressed, monotonic())
+        consequence = operation.consequence(chosen, view, key)
+        if operation.asks is not None:
+            self._ask(operation.asks, named, chosen, start)
+        elif operation.confirm == "yes":
+            hint = f"Type yes · {consequence} · {key('line.leave')} {operation.label}s none"
+            prompt = PromptLine(f"{operation.label} {named}?", hint=hint, check=check_yes)
+            self._context.navigator.ask(prompt, lambda text: start() if text is not None else None)
+        elif operation.confirm == "again" and (armed != pressed or monotonic() - at > AGAIN_WITHIN):
+            words = f"{key(ident)} again within {AGAIN_WITHIN:.0f} s {consequence}"
+            self._context.say(words, "warning bold", AGAIN_WITHIN)
+        else:
+            self._armed = ((), 0.0)
+            start()
+
+    def _ask(self, asks: Asks, named: str, chosen: Sequence[AgentView | Task], start: Callable[[str], None]) -> None:
+        """Ask for the text of an operation, and then start it."""
+        view = self._context.snapshot.view
+
+        def read(text: str) -> str:
+            agents = [agent.name for agent in view.agents]
+            return resolve_prefix(text.strip(), agents) if asks.names is not None else text
+
+        def check(text: str) -> str | None:
+            return next((why for each in chosen if (why := asks.why_not(read(text), each, view)) is not None), None)
+
+        present = asks.text(chosen[0]) if len(chosen) == 1 else ""
+        names = asks.names(chosen, view) if asks.names is not None else ()
+        prompt = PromptLine(asks.label(named), present, hint=asks.hint, check=check, names=names)
+        prompt.pressed = self._context.key
+        self._context.navigator.ask(prompt, lambda text: start(read(text)) if text is not None else None)
+
+
+def check_yes(text: str) -> str | None:
+    """Return why a text is not the yes that is asked for."""
+    return None if text.strip() == "yes" else "type yes, or leave"
 
 
 # ------------------------------------------------------------------------------------------------ for several agents

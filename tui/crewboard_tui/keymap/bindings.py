@@ -91,13 +91,13 @@ WHERE = {
 """The places where the keys of a scope work, shown if they are used elsewhere."""
 
 
-def _keys_of_operations() -> Iterator[Key]:
-    """Yield the keys of operations on agents."""
+def _keys_of_operations(scope: str) -> Iterator[Key]:
+    """Yield the keys of the operations on agents, or on tasks."""
     for each in OPERATIONS.values():
-        if each.keys:
-            yield Key(each.ident, each.keys, "", each.label, each.help, "agents", each.footer,
+        if each.keys and each.is_on_tasks == (scope == "tasks"):
+            yield Key(each.ident, each.keys, "", each.label, each.help, scope, each.footer,
                       changes=True, elsewhere=each.elsewhere)  # fmt: skip
-        if each.keys_for_all:
+        if each.keys_for_all and scope == "agents":
             ident, label = f"{each.ident}_all", f"{each.label} all"
             yield Key(ident, each.keys_for_all, "", label, each.help_for_all, "agents", changes=True)
 
@@ -125,7 +125,7 @@ KEYS: tuple[Key, ...] = (
         changes=True),
     Key("agent.clone", "N", "", "clone", "hire another agent like the selected one", "agents",
         changes=True),
-    *_keys_of_operations(),
+    *_keys_of_operations("agents"),
     Key("agent.talk", "l", "", "lead", "talk to the lead; hires one if needed", "agents", 75,
         changes=True),
     Key("agent.put_back", "U", "", "put back", "put files back that it changed in its last assignment", "agents",
@@ -168,17 +168,7 @@ KEYS: tuple[Key, ...] = (
     Key("inbox.reply", "m", "", "reply", "write to the owner of this mailbox", "inbox", 40, changes=True),
     Key("inbox.broadcast", "b", "", "all", "write to all agents", "inbox", 42, changes=True),
     Key("inbox.unread", "u", "", "unread only", "show only unread messages, or all", "inbox", 44),
-    Key("task.new", "A", "", "new task", "add a task to the board", "tasks", 22, changes=True),
-    Key("task.assign", "a", "", "assign", "assign the selected task to an agent", "tasks", 24,
-        changes=True),
-    Key("task.block", "b", "", "wait for", "set the tasks that must be completed first", "tasks", 26,
-        changes=True),
-    Key("task.edit", "e", "", "edit", "edit subject and description of the selected task", "tasks", 25, changes=True),
-    Key("task.raise", "+", "", "raise", "raise its priority: it is claimed earlier", "tasks", 36, changes=True),
-    Key("task.lower", "-", "", "lower", "lower its priority: it is claimed later", "tasks", 37, changes=True),
-    Key("task.cancel", "C", "", "cancel", "cancel the selected task", "tasks", 28, changes=True),
-    Key("task.reopen", "o", "", "reopen", "reopen the selected task for any agent", "tasks", 29,
-        changes=True),
+    *_keys_of_operations("tasks"),
     Key("changes.next", "]", "", "next file", "show the next file", "diff", 14),
     Key("changes.previous", "[", "", "", "show the previous file", "diff"),
     Key("changes.accept", "a", "", "merge", "see what would be committed, then merge its work", "changes", 13,
