@@ -105,18 +105,16 @@ def find_objection(
     own = own or Work()
     others = [_Other.read(team, each) for each in config.names if each != name]
     if config.collisions == "claims":
-        holder = next((each for each in others if each.claims(file, name, own)), None)
-        return _claimed(file, holder.name, config.reports_to(name)) if holder is not None else None
+        holder = next((each.name for each in others if each.claims(file, name, own)), None)
+        if holder is None:
+            return None
+        told = f"ask {holder} with send_message, or tell {config.reports_to(name)}"
+        why = f"{holder} holds {file} until its result, because its approved plan names it"
+        return Objection(f"{why}. Change another file, {told}.", asks=False)
     recorded = _recorded(team).get() or Collisions()
     lacks = [(each.name, each.lacks(file, own, last_change, recorded)) for each in others]
     said = "; ".join(f"{other} changed it in work that is not {what}" for other, what in lacks if what)
     return Objection(said, asks=True) if said else None
-
-
-def _claimed(file: str, holder: str, report_to: str) -> Objection:
-    told = f"ask {holder} with send_message, or tell {report_to}"
-    text = f"{holder} holds {file} until its result, because its approved plan names it. Change another file, {told}."
-    return Objection(text, asks=False)
 
 
 @lru_cache(maxsize=_MOST_CACHED)
@@ -244,14 +242,14 @@ def plan_overlaps(
     found = []
     for plans, is_approved in ((approved, True), (waiting, False)):
         for name, named in plans.items():
-            both = tuple(file for file in files if any(_overlap(file, each, root) for each in named))
+            both = tuple(
+                file
+                for file in files
+                if any(names_file(file, each, root) or names_file(each, file, root) for each in named)
+            )
             if name != request.from_ and both:
                 found.append(PlanOverlap(name, both, is_approved))
     return found
-
-
-def _overlap(one: str, other: str, root: str) -> bool:
-    return names_file(one, other, root) or names_file(other, one, root)
 
 
 def _strings(value: object) -> list[str]:

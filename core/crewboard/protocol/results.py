@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from crewboard.records.events import Answer, Event
 from crewboard.records.processes import Exit
-from crewboard.store import agents, journal, leases
+from crewboard.store import journal, leases
 from crewboard.store.layout import AgentDirectory
 
 
@@ -42,5 +42,5 @@ class Follower:
         """Return how the run ended, None if it has not. Call this before `read`, so that no last event is missed."""
         if leases.is_held(self.agent.lease):
             return None
-        record = agents.exit_record(self.agent)
+        record = self.agent.exit.load()
         return record if record is not None and record.run >= self.run else None

@@ -105,16 +105,13 @@ def settle(team: TeamDirectory, request: Request, now: float) -> None:
             ),
             durable=True,
         )  # fmt: skip
-    tasks.end_review(team, ident, request.id, now, approval=_approval(request), owner_lives=lives)
-
-
-def _approval(request: Request) -> Reviewed | None:
-    """Return what a review approves, as its reviewer was shown it; None if it approves nothing."""
-    if request.status != "approved":
-        return None
-    since, tree = (str(request.payload.get(each) or "") for each in ("since", "tree"))
-    by, at = request.decided_by or SYSTEM, request.decided_at or 0
-    return Reviewed(of=request.from_, by=by, at=at, since=since, tree=tree)
+    approval = None
+    if request.status == "approved":
+        # As its reviewer was shown it.
+        since, tree = (str(request.payload.get(each) or "") for each in ("since", "tree"))
+        by, at = request.decided_by or SYSTEM, request.decided_at or 0
+        approval = Reviewed(of=request.from_, by=by, at=at, since=since, tree=tree)
+    tasks.end_review(team, ident, request.id, now, approval=approval, owner_lives=lives)
 
 
 def what_changed(team: TeamDirectory, request: Request) -> list[str]:

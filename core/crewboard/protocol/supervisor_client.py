@@ -292,7 +292,7 @@ def ensure_running(team: TeamDirectory) -> None:
         return
     try:
         with team.store.glance():
-            is_needed = any(_needs_supervisor(team.agent(name)) for name in _agent_names(team))
+            is_needed = any(_needs_supervisor(team.agent(name)) for name in team.agent_names())
             is_missing = is_needed and not store_hosts.exist(team) and not _run_elsewhere(team)
     except StorageError:
         # No supervisor can help.
@@ -305,13 +305,9 @@ def _run_elsewhere(team: TeamDirectory) -> list[str]:
     """Return the agents of a team in a database whose workers live on another machine, without a host."""
     if team.store == team.local:
         return []
-    holders = ((name, leases.holder(team.agent(name).lease, Lease)) for name in _agent_names(team))
+    holders = ((name, leases.holder(team.agent(name).lease, Lease)) for name in team.agent_names())
     here = ("", process.boot_id())
     return [name for name, holder in holders if holder is not None and holder.boot_id not in here]
-
-
-def _agent_names(team: TeamDirectory) -> list[str]:
-    return team.agent_names()
 
 
 def _needs_supervisor(agent: AgentDirectory) -> bool:

@@ -65,11 +65,12 @@ def is_running(agent: AgentDirectory, *, attached: bool) -> bool:
     if not attached:
         return leases.is_held(agent.lease)
     worker, ended = agent.status.load_or_none(), agent.exit.load_or_none()
-    return runs_elsewhere(worker, ended, process.boot_id(), _process_runs)
-
-
-def _process_runs(worker: Status) -> bool:
-    return not worker.start_ticks or process.start_ticks(worker.pid) == worker.start_ticks
+    return runs_elsewhere(
+        worker,
+        ended,
+        process.boot_id(),
+        lambda status: not status.start_ticks or process.start_ticks(status.pid) == status.start_ticks,
+    )
 
 
 def cursor(agent: AgentDirectory) -> Cursor:
@@ -246,15 +247,13 @@ def keep_content(agent: AgentDirectory, data: bytes) -> str:
         StorageError: It cannot be written.
     """
     name = hashlib.sha256(data).hexdigest()
-    try:
+    with files.storage_errors(f"cannot keep old content in {agent.kept}"):
         files.make_folder(agent.kept)
         with contextlib.suppress(FileNotFoundError):
             # It is the newest again.
             os.utime(agent.kept / name)
             return name
         _make_room(agent, len(data))
-    except OSError as error:
-        raise StorageError(f"cannot keep old content in {agent.kept}: {files.reason(error)}") from error
     files.replace_file(agent.kept / name, data, durable=True)
     return name
 

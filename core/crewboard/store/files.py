@@ -145,12 +145,12 @@ def reason(error: OSError) -> str:
 
 
 @contextmanager
-def storage_errors(what: str) -> Iterator[None]:
-    """Raise a `StorageError` that says `what` failed for each `OSError`: a full or read-only disk, missing rights."""
+def storage_errors(failed: str) -> Iterator[None]:
+    """Raise a `StorageError` for each `OSError`: what `failed`, such as `cannot read /x`, and why."""
     try:
         yield
     except OSError as error:
-        raise StorageError(f"{what}: {reason(error)}") from error
+        raise StorageError(f"{failed}: {reason(error)}") from error
 
 
 _TROUBLES = {
@@ -352,16 +352,12 @@ def seal(path: StrPath) -> None:
     Raises:
         StorageError: The write failed.
     """
-    try:
+    with storage_errors(f"cannot write {path}"), contextlib.suppress(FileNotFoundError):
         fd = open_existing(path, os.O_RDWR | os.O_APPEND)
         try:
             _seal(fd)
         finally:
             os.close(fd)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {reason(error)}") from error
 
 
 def _write_some(fd: int, data: bytes) -> int:
@@ -548,20 +544,17 @@ def tail_offset(path: StrPath, tail: int) -> int:
     Raises:
         StorageError: The file exists but cannot be read.
     """
-    try:
-        fd = open_existing(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return 0
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {reason(error)}") from error
-    try:
-        end = _last_newline(fd, os.fstat(fd).st_size) + 1
-        start = end - tail
-        return 0 if start <= 0 else _first_newline(fd, start - 1, end) + 1
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {reason(error)}") from error
-    finally:
-        os.close(fd)
+    with storage_errors(f"cannot read {path}"):
+        try:
+            fd = open_existing(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return 0
+        try:
+            end = _last_newline(fd, os.fstat(fd).st_size) + 1
+            start = end - tail
+            return 0 if start <= 0 else _first_newline(fd, start - 1, end) + 1
+        finally:
+            os.close(fd)
 
 
 def _last_newline(fd: int, end: int) -> int:

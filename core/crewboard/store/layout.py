@@ -439,14 +439,12 @@ class TeamDirectory(Struct, frozen=True):
                 or can be written to by others.
             StorageError: A folder cannot be examined.
         """
-        try:
+        with files.storage_errors(f"cannot look at {self.path}"):
             for folder in (self.path.parent, self.path):
                 _require_own(folder)
             for folder in (self.path, self.agents):
                 for inside in _folders_and_links(folder):
                     _require_own(inside)
-        except OSError as error:
-            raise StorageError(f"cannot look at {self.path}: {files.reason(error)}") from error
 
     def is_own(self) -> bool:
         """Return True if every folder of the team belongs to this user and only this user can write in it."""
@@ -467,10 +465,8 @@ class TeamDirectory(Struct, frozen=True):
         """
         if not os.path.lexists(self.path):
             return False
-        try:
+        with files.storage_errors(f"cannot tell who made {self.path}"):
             return not ownership.is_marked(self.path)
-        except OSError as error:
-            raise StorageError(f"cannot tell who made {self.path}: {files.reason(error)}") from error
 
     def require_adopted(self) -> None:
         """Refuse a team that this user neither made nor adopted. Whatever starts, resumes or sends calls this first.
@@ -494,11 +490,9 @@ class TeamDirectory(Struct, frozen=True):
             UntrustedError: Another user controls the team.
         """
         self.require_own()
-        try:
+        with files.storage_errors(f"cannot mark {self.path} as yours"):
             known = (files.read_file(self.owners) or b"").split()
             files.replace_file(self.owners, _mark_lines([*known, *ownership.marks(self.path)]), durable=True)
-        except OSError as error:
-            raise StorageError(f"cannot mark {self.path} as yours: {files.reason(error)}") from error
 
     def make(self, url: str | None = None) -> None:
         """Create every folder of the team, accessible to its owner only. With `url`, its records are kept there.
@@ -512,15 +506,13 @@ class TeamDirectory(Struct, frozen=True):
         if url is not None:
             with _first_contact(url):
                 _require_free(url, self.path.name)
-        try:
+        with files.storage_errors(f"cannot create the team directory {self.path}"):
             files.make_folder(self.path.parent)
             if not os.path.lexists(self.path):
                 self._create(url)
             elif url is not None:
                 raise UsageError(f"{self.path} exists; choose another name, or remove it")
             self._make_local_folders()
-        except OSError as error:
-            raise StorageError(f"cannot create the team directory {self.path}: {files.reason(error)}") from error
         if self.store != self.local:
             for folder in _FOLDERS:
                 self.store.make_folder(folder)
@@ -557,13 +549,11 @@ class TeamDirectory(Struct, frozen=True):
             UntrustedError: A folder exists already and another user controls it.
         """
         self.visit(url)
-        try:
+        with files.storage_errors(f"cannot create the team directory {self.path}"):
             files.make_folder(self.path.parent)
             if not os.path.lexists(self.path):
                 self._create(url)
             self._make_local_folders()
-        except OSError as error:
-            raise StorageError(f"cannot create the team directory {self.path}: {files.reason(error)}") from error
 
     def _make_local_folders(self) -> None:
         for folder in _FOLDERS:
@@ -622,11 +612,9 @@ def _open_store(path: Path) -> Store:
     """
     address = TeamDirectory(path).address
     store: Store = FileStore(str(path))
-    try:
+    with files.storage_errors(f"cannot tell who made {path}"):
         if address is not None and not ownership.is_marked(path):
             return store
-    except OSError as error:
-        raise StorageError(f"cannot tell who made {path}: {files.reason(error)}") from error
     if address is not None:
         store = remote_store(address, path.name)
     # A directory has the file from its beginning, or never.

@@ -1,7 +1,6 @@
 """The task board: one file per task, ids never reused, at most one task in progress per owner."""
 
 import re
-from collections.abc import Callable
 from typing import TypedDict, Unpack
 
 from msgspec import Struct
@@ -271,7 +270,8 @@ def update(
         _check_review_edit(task, given)
         return _save_edit(team, task, now, **given)
     changed = task.replace(owner=owner or task.owner, status=status or task.status, **given)
-    changed.in_review = task.in_review if _goes_on(task, changed) else None
+    goes_on = changed.status == "in_progress" and changed.owner == task.owner
+    changed.in_review = task.in_review if goes_on else None
     _check_review_edit(changed, given)
     if given:
         changed.edited_at = now
@@ -441,11 +441,6 @@ def _check_review_edit(task: Task, given: dict[str, object]) -> None:
     check_reviewer(f"task {task.id}", str(review) if review else None, task.owner)
 
 
-def _goes_on(task: Task, changed: Task) -> bool:
-    """Return True if a task stays in progress with the same owner."""
-    return changed.status == "in_progress" and changed.owner == task.owner
-
-
 def _require_reviewed(task: Task) -> None:
     """Refuse to complete a task that another agent, or the operator, must approve.
 
@@ -568,11 +563,7 @@ def release(team: TeamDirectory, name: str, now: float) -> list[Task]:
 
 def in_progress(team: TeamDirectory, name: str) -> Task | None:
     """Return the task that `name` has in progress and that is not in review, or None."""
-    return _first(team, lambda task: task.owner == name and is_at_work_on(task))
-
-
-def _first(team: TeamDirectory, wanted: Callable[[Task], bool]) -> Task | None:
-    return next((task for task in load_all(team) if wanted(task)), None)
+    return next((task for task in load_all(team) if task.owner == name and is_at_work_on(task)), None)
 
 
 def _save(team: TeamDirectory, task: Task, now: float, **changes: object) -> Task:
