@@ -22,9 +22,11 @@ from crewboard.records.base import convert
 from crewboard.records.events import FileKept, Intake, SnapshotTaken
 from crewboard.records.messages import Message
 from crewboard.records.team import Checked, Reviewed
-from crewboard.store import agents, codec, journal, json_records, roster, tasks
+from crewboard.store import agents, codec, journal, json_records, leases, roster, tasks
+from crewboard.store.interface import Key
 from crewboard.worktrees import checkout, snapshot
 from crewboard.worktrees.changes import Changes, FileChange, LastCheck
+from crewboard_tui import app
 from crewboard_tui.render.diff import MOST_OF_FILE, changed, changed_words, hunk_lines, parse_diff
 from crewboard_tui.render.lines import plain
 from crewboard_tui.settings import Settings
@@ -35,6 +37,9 @@ from crewboard_tui.widgets.collapsible_list import CollapsibleList
 from tests.frozen import NOW, Frozen
 from tests.system import need_program
 from tests.tui.stage import WAIT_TIMEOUT, Stage, opened
+from tests.worktrees.home import Home, make_repository
+from tests.worktrees.test_interrupted import interrupt
+from tests.worktrees.test_merging import work
 
 BEFORE = "def pages(rows, size):\n    return rows[:size]\n\n\n" + "".join(f"LIMIT_{at} = {at}\n" for at in range(40))
 AFTER = BEFORE.replace("rows[:size]", "rows[: size + 1]").replace("LIMIT_30 = 30", "LIMIT_30 = 300")
@@ -982,3 +987,45 @@ async def test_file_tools_are_reversed_in_the_shared_tree_from_the_board(frozen:
         await stage.press("enter")
         await stage.sees("put back note.txt")
         assert file.read_text() == "old\n"
+
+
+async def test_the_dashboard_ends_a_killed_merge_and_frees_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    make_repository(root)
+    home = Home(root)
+    work(home)
+    interrupt(home, monkeypatch, "update-ref")
+    assert (root / ".git/index.lock").exists()
+    async with opened(Frozen(home.directory), 100, 24) as stage:
+        await stage.sees("a merge or undo was interrupted; it is finished or taken back now")
+    assert not (root / ".git/index.lock").exists()
+    home.git("commit", "-q", "--allow-empty", "-m", "mine")
+
+
+async def test_a_merge_that_is_under_way_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    make_repository(root)
+    home = Home(root)
+    work(home)
+    interrupt(home, monkeypatch, "update-ref")
+    held = leases.take(home.directory.lease("acceptance"))
+    assert held is not None
+    looked, asks = threading.Event(), leases.is_held
+
+    def look(lease: Key) -> bool:
+        is_held = asks(lease)
+        if lease == home.directory.lease("acceptance"):
+            looked.set()
+        return is_held
+
+    monkeypatch.setattr(leases, "is_held", look)
+    monkeypatch.setattr(app, "LOOK_AT_MERGE", 0.1)
+    async with opened(Frozen(home.directory), 100, 24) as stage:
+        await stage.until(looked.is_set, "a look at the merge")
+        assert (root / ".git/index.lock").exists()
+        leases.release(held)
+        await stage.sees("a merge or undo was interrupted; it is finished or taken back now")

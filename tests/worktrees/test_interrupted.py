@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from crewboard.commands import changes
+from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.records.team import Acceptances, How, Move
-from crewboard.store import json_records
+from crewboard.store import json_records, roster
+from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees import merging
 from crewboard.worktrees.repository import Repository
 from tests.cli.shell import Inside
@@ -161,6 +163,23 @@ def test_the_status_ends_a_killed_merge_and_frees_the_index(home: Home, monkeypa
     home.git("commit", "-q", "--allow-empty", "-m", "mine")
     assert merging.load(home.directory) == Acceptances()
     assert "interrupted" not in Inside(home.root)("status").err
+
+
+@pytest.mark.long
+def test_the_status_ends_a_killed_merge_of_a_team_in_a_database(
+    home: Home, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.directory = TeamDirectory(home.root / ".crewboard" / "kept")
+    home.directory.make(database)
+    roster.create(home.directory, "", 1.0)
+    home.team = Team(home.directory, environment={"USER": "user"})
+    folder = home.directory.agent("bob").folder
+    folder.store.make_folder(folder.name)
+    work(home)
+    interrupt(home, monkeypatch, "update-ref")
+    assert "a merge or undo was interrupted" in Inside(home.root)("--team", "kept", "status").err
+    assert not (home.root / ".git/index.lock").exists()
+    assert merging.load(home.directory).move is None
 
 
 def test_an_edit_after_the_kill_is_never_overwritten(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """The dashboard: it passes snapshots to the screens, opens views, and runs the keys that work everywhere."""
 
 import asyncio
+import contextlib
 import gc
 import itertools
 import os
@@ -26,14 +27,26 @@ from textual.screen import Screen
 from textual.widget import AwaitMount
 from textual.worker import WorkerFailed
 
-from crewboard import AgentView, CrewboardError, ExitCode, Request, Team, TeamReader, TeamView, UsageError, create_team
+from crewboard import (
+    AgentView,
+    CrewboardError,
+    ExitCode,
+    Request,
+    Team,
+    TeamReader,
+    TeamView,
+    TryLaterError,
+    UsageError,
+    create_team,
+)
 from crewboard.linux import process
 from crewboard.names import check_new_team
 from crewboard.protocol import supervisor_client
 from crewboard.readmodel.processes import NoUsageProbe, Probe
 from crewboard.readmodel.usage import bill_team
 from crewboard.records.messages import LastVisit
-from crewboard.store import operators
+from crewboard.records.team import Acceptances
+from crewboard.store import json_records, leases, operators
 from crewboard.store.layout import DEFAULT_TEAM, TeamDirectory, team_directories
 from crewboard.store.roster import find_team
 from crewboard_tui.background import BackgroundJobs, JobDone, TeamRead
@@ -63,6 +76,9 @@ TICK = 1.0
 
 VISIT_KEPT_EVERY = 60.0
 """Seconds between two writes of how the team was left, while something changes."""
+
+LOOK_AT_MERGE = 5.0
+"""Seconds between two looks for a merge whose process was killed."""
 
 _NEEDS = "needs"
 """The mode of the view that lists what needs the operator."""
@@ -128,6 +144,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self._unshown = self._has_news = False
         """True if a snapshot waits to be shown, and if something changed since the visit was stored."""
         self._kept_at = monotonic()
+        self._looks_at_merge = 0.0
+        """When the record of merges is read next (monotonic)."""
         self._shown_at = float("-inf")
         """When a snapshot was shown last (monotonic)."""
         self._newest_read: TeamRead | None = None
@@ -419,10 +437,41 @@ class CrewboardApp(App[None], inherit_bindings=False):
             )
             self._presenting.start()
 
+    def _end_interrupted_merge(self) -> None:
+        """Finish or take back a merge or undo whose process was killed: it holds the lock of the user's index."""
+        team, now = self.context.team, monotonic()
+        if self.context.read_only or now < self._looks_at_merge:
+            return
+        self._looks_at_merge = now + LOOK_AT_MERGE
+        # Of this machine's clone, also on a team in a database.
+        place = team.directory.local_key(team.directory.acceptances.name)
+        merges = json_records.load_or_none(place, Acceptances)
+        # One that is under way is left alone.
+        if merges is None or merges.move is None or leases.is_held(team.directory.lease("acceptance")):
+            return
+
+        def end() -> str:
+            # Imported here, because that is rare, and loads git and worktrees.
+            from crewboard.commands import changes
+
+            # Another process may begin at the same time, or the user's own git.
+            with contextlib.suppress(TryLaterError):
+                if changes.recover(team):
+                    return "a merge or undo was interrupted; it is finished or taken back now"
+            return ""
+
+        def ended(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
+            if not worked:
+                # It was said, and would fail again.
+                self._looks_at_merge = float("inf")
+
+        self.context.jobs.start("looking after a merge", end, ended)
+
     def _tick(self) -> None:
         self._keep_drafts()
         self.outside.tick()
         self._show_presence()
+        self._end_interrupted_merge()
         if self._has_news and monotonic() - self._kept_at >= VISIT_KEPT_EVERY:
             self._keep_visit()  # a killed dashboard cannot say how it was left
         self.context.reading.note_late()

@@ -43,8 +43,10 @@ def status(session: Session, as_json: bool) -> None:
 
 def _end_interrupted_merge(team: Team) -> None:
     """Finish or take back a merge or undo that was killed: it holds the lock of the user's index."""
-    merges = json_records.load_or_none(team.directory.acceptances, Acceptances)
-    if merges is not None and merges.move is not None and team.directory.is_own():
+    directory = team.directory
+    # Of this machine's clone, also on a team in a database.
+    merges = json_records.load_or_none(directory.local_key(directory.acceptances.name), Acceptances)
+    if merges is not None and merges.move is not None and directory.is_own():
         # Imported here, because that is rare, and loads git and worktrees.
         from crewboard_tui.cli.changes import recover
 
