@@ -13,7 +13,6 @@ from crewboard.commands import context, stop
 from crewboard.commands import hire as hiring
 from crewboard.linux import process
 from crewboard.protocol import requests, supervisor_client
-from crewboard.protocol.results import Follower
 from crewboard.readmodel.reader import TeamReader, read_team
 from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.records.agents import HireOptions
@@ -21,6 +20,7 @@ from crewboard.records.events import Answer, Event, Sent
 from crewboard.records.processes import Lease
 from crewboard.records.requests import Request
 from crewboard.store import agents, journal, leases
+from crewboard.store.journal import Follower
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from tests.model import ModelServer
 

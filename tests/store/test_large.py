@@ -8,7 +8,6 @@ from unittest import mock
 
 import pytest
 
-from crewboard.protocol.results import Follower
 from crewboard.readmodel.activity import ActivityReader
 from crewboard.readmodel.changes import ChangeReader
 from crewboard.readmodel.mail import MailReader
@@ -17,6 +16,7 @@ from crewboard.records.agents import Spec
 from crewboard.records.events import Retry
 from crewboard.records.team import Member
 from crewboard.store import agents, codec, files, journal, mailbox, roster
+from crewboard.store.journal import Follower
 from crewboard.store.json_records import RecordKey
 from crewboard.store.layout import TeamDirectory
 from tests.store.raw_mail import line

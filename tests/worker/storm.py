@@ -19,12 +19,12 @@ from crewboard.offline.reply import Reply
 from crewboard.offline.service import Fault
 from crewboard.offline.wire import MessagesRequest, Text
 from crewboard.protocol import requests
-from crewboard.protocol.results import Follower
 from crewboard.records.agents import Terms
 from crewboard.records.events import Intake
 from crewboard.records.messages import Message
 from crewboard.records.requests import Request
 from crewboard.store import leases, mailbox
+from crewboard.store.journal import Follower
 from crewboard.untrusted import undelimit
 from tests.crew import Crew, eventually
 from tests.model import ModelServer, calls, says

@@ -9,7 +9,8 @@ from msgspec import Struct
 
 from crewboard.errors import BadDataError, StorageError
 from crewboard.records.events import Answer, Event, FileKept, RunStarted, ToolResult, ToolStart
-from crewboard.store import codec
+from crewboard.records.processes import Exit
+from crewboard.store import codec, leases
 from crewboard.store.interface import Key
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
@@ -112,6 +113,44 @@ class JournalTail:
                 self.damaged += 1
             else:
                 yield event
+
+
+class Follower:
+    """A reader of an agent's journal from its present end on, until the answer to the prompt or message `ident`.
+
+    A foreground `spawn` follows the agent so. `answer` is the answer once it was read.
+    """
+
+    def __init__(self, agent: AgentDirectory, ident: str, run: int) -> None:
+        self.agent = agent
+        self.ident = ident
+        self.run = run
+        self.answer: Answer | None = None
+        self._offset = agent.journal.tail_offset(0)
+
+    def rewind(self) -> "Follower":
+        """Read the journal from its beginning, for an assignment that may have begun already."""
+        self._offset = 0
+        return self
+
+    def read(self) -> list[Event]:
+        """Return the events since the last call; store the answer in `answer` if it is among them."""
+        fresh = []
+        for event, end in read(self.agent.journal, self._offset):
+            self._offset = end
+            if event is None:
+                continue
+            fresh.append(event)
+            if isinstance(event, Answer) and self.ident in event.answers:
+                self.answer = event
+        return fresh
+
+    def ended(self) -> Exit | None:
+        """Return how the run ended, None if it has not. Call this before `read`, so that no last event is missed."""
+        if leases.is_held(self.agent.lease):
+            return None
+        record = self.agent.exit.load()
+        return record if record is not None and record.run >= self.run else None
 
 
 class RuleUsage(Struct, frozen=True):

@@ -41,13 +41,13 @@ from crewboard.linux import process
 from crewboard.names import check_agent
 from crewboard.protocol import requests, reviews, supervisor_client
 from crewboard.protocol.addressing import only_operator_answers
-from crewboard.protocol.results import Follower
 from crewboard.readmodel.activity import Activity, describe
 from crewboard.readmodel.needs import summarise
 from crewboard.records.agents import HELD_REPEATS, Profile, Status
 from crewboard.records.events import Answer, Event, Reply, Sent
 from crewboard.records.processes import Exit, HeldStart, describe_exit
 from crewboard.store import agents, leases, roster
+from crewboard.store.journal import Follower
 from crewboard.store.layout import AgentDirectory
 from crewboard.untrusted import on_one_line
 from crewboard_tui.cli import common

@@ -16,12 +16,12 @@ from crewboard.commands import changes as commands_changes
 from crewboard.commands.context import Team, name_team
 from crewboard.errors import CrewboardError, UsageError
 from crewboard.protocol import approvals, requests, reviews
-from crewboard.protocol.results import Follower
 from crewboard.records.agents import Effort, HireOptions, Thinking
 from crewboard.records.base import counted
 from crewboard.records.requests import Request
 from crewboard.store import agents, leases, mailbox, roster
 from crewboard.store import tasks as store_tasks
+from crewboard.store.journal import Follower
 from crewboard.web import check_domains, narrow
 from crewboard.worker.interrupts import Interrupted
 from crewboard.worker.tools.base import Context, Input, NoInput, Outcome, tool
