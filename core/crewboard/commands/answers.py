@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Literal, Unpack
 
 from crewboard import agent_types, endpoint, engines, models, pricing
 from crewboard.agent_types import MCP_PREFIX
@@ -18,6 +18,7 @@ from crewboard.local_servers import LocalServer
 from crewboard.names import OPERATOR
 from crewboard.pricing import parse_budget
 from crewboard.protocol import approvals, collisions, requests, reviews, supervisor_client
+from crewboard.protocol.requests import Decision
 from crewboard.records.agents import Spec, Terms, Tokens
 from crewboard.records.requests import REQUEST_ID_RULE, NewNote, Request, RequestStatus, steps_of
 from crewboard.records.team import Config, Rule, RuleEffect
@@ -70,16 +71,7 @@ def _list_ids(idents: list[str]) -> str:
     return " or ".join([*idents[:_MAX_LISTED], *more]) or "none"
 
 
-def approve(
-    team: Team,
-    request_id: str,
-    *,
-    feedback: str | None = None,
-    sha256: str | None = None,
-    edited: str | None = None,
-    terms: Terms | None = None,
-    notes: Sequence[NewNote] = (),
-) -> Request:
+def approve(team: Team, request_id: str, **answer: Unpack[Decision]) -> Request:
     """Approve a plan, with `terms` that hold until the result, or a permission, a shutdown, or the work on a task.
 
     Raises:
@@ -87,34 +79,23 @@ def approve(
         UsageError: The terms do not fit the plan or its agent, a note is on lines that the plan does not have, or
             there are notes on a plan that is `edited`.
     """
-    if notes and edited is not None:
+    edited, terms = answer.get("edited"), answer.get("terms")
+    if answer.get("notes") and edited is not None:
         raise UsageError("notes are on lines of the plan as it came: send them, or the edited plan, but not both")
     if terms is not None:
         request_id = find(team, request_id)
-        terms = None if terms.is_empty else _checked_terms(team, request_id, terms, edited)
-    return _respond(
-        team,
-        request_id,
-        "approved",
-        feedback=feedback,
-        sha256=sha256,
-        edited=edited,
-        terms=terms,
-        notes=notes,
-    )
-
-
-def _checked_terms(team: Team, request_id: str, terms: Terms, edited: str | None) -> Terms | None:
-    """Return terms as they are stored; None if they change nothing."""
-    request = requests.load(team.directory, request_id)
-    if request is None or request.type != "plan_approval":
-        raise BadDataError(f"request {request_id} is no plan, and only a plan is approved with terms")
-    if roster.is_attached(team.directory):
-        raise BadDataError(
-            f"request {request_id} is of Claude Code, which takes a plan with a yes or a no: approve it without terms, "
-            "or reject it with what should be different; nothing was changed"
-        )
-    return check_terms(team, request.from_, edited or str(request.payload.get("plan", "")), terms)
+        answer["terms"] = None
+    if terms is not None and not terms.is_empty:
+        request = requests.load(team.directory, request_id)
+        if request is None or request.type != "plan_approval":
+            raise BadDataError(f"request {request_id} is no plan, and only a plan is approved with terms")
+        if roster.is_attached(team.directory):
+            raise BadDataError(
+                f"request {request_id} is of Claude Code, which takes a plan with a yes or a no: approve it without "
+                "terms, or reject it with what should be different; nothing was changed"
+            )
+        answer["terms"] = check_terms(team, request.from_, edited or str(request.payload.get("plan", "")), terms)
+    return _respond(team, request_id, "approved", **answer)
 
 
 def check_terms(team: Team, name: str, plan: str, terms: Terms) -> Terms | None:
@@ -197,32 +178,19 @@ def plan_overlaps(team: Team, request: Request) -> list[str]:
     ]
 
 
-def _respond(
-    team: Team,
-    request_id: str,
-    status: RequestStatus,
-    *,
-    feedback: str | None = None,
-    sha256: str | None = None,
-    edited: str | None = None,
-    terms: Terms | None = None,
-    notes: Sequence[NewNote] = (),
-) -> Request:
+def _respond(team: Team, request_id: str, status: RequestStatus, **answer: Unpack[Decision]) -> Request:
     ident, now = find(team, request_id), team.now()
     asked = requests.load(team.directory, ident)
     if asked is not None and asked.answered_in is not None:
         raise BadDataError(f"request {ident} can be answered in Claude Code's own terminal only; nothing was changed")
     try:
-        decided = approvals.respond(
-            team.directory, ident, status, team.by, now, feedback=feedback, sha256=sha256, edited=edited, terms=terms,
-            notes=notes,
-        )  # fmt: skip
+        decided = approvals.respond(team.directory, ident, status, team.by, now, **answer)
     except BadDataError:
         # It may be decided without its effect, if the process that decided it was killed.
         reviews.reconcile(team.directory, now)
         raise
     reviews.settle(team.directory, decided, now)
-    how = ", edited" if edited is not None else ""
+    how = ", edited" if answer.get("edited") is not None else ""
     how += f", with {words}" if (words := words_of_terms(team, decided)) else ""
     team.note(_ACTS[status], decided.from_, decided.id + how)
     return decided
@@ -258,14 +226,8 @@ def reject(
     """
     if not (feedback.strip() or notes):
         raise UsageError("a rejection needs feedback: say what should be different")
-    return _respond(
-        team,
-        request_id,
-        "rejected",
-        feedback=(feedback.strip() and feedback) or None,
-        sha256=sha256,
-        notes=notes,
-    )
+    said = feedback if feedback.strip() else None
+    return _respond(team, request_id, "rejected", feedback=said, sha256=sha256, notes=notes)
 
 
 def review_plan(team: Team, request_id: str, *, approve: bool, feedback: str | None = None) -> Request:
@@ -278,12 +240,7 @@ def review_plan(team: Team, request_id: str, *, approve: bool, feedback: str | N
     request = requests.load(team.directory, find(team, request_id))
     if request is not None and request.type != "plan_approval":
         raise UsageError(f"request {request_id} is not a plan")
-    return _respond(
-        team,
-        request_id,
-        "approved" if approve else "rejected",
-        feedback=feedback,
-    )
+    return _respond(team, request_id, "approved" if approve else "rejected", feedback=feedback)
 
 
 def answer(team: Team, request_id: str, text: str) -> Request:
@@ -295,12 +252,7 @@ def answer(team: Team, request_id: str, text: str) -> Request:
     """
     if not text.strip():
         raise UsageError("the answer is empty")
-    return _respond(
-        team,
-        request_id,
-        "answered",
-        feedback=text,
-    )
+    return _respond(team, request_id, "answered", feedback=text)
 
 
 def set_approver(team: Team, who: str) -> None:

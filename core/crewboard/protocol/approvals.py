@@ -4,17 +4,18 @@ The file is written first and alone decides; the ids of the mail are derived fro
 was killed in between may do it all again.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import Unpack
 
 from crewboard.errors import UsageError
 from crewboard.names import OPERATOR
 from crewboard.protocol import requests
-from crewboard.records.agents import Terms
+from crewboard.protocol.requests import Decision
 from crewboard.records.base import JsonValue
 from crewboard.records.events import Answer
 from crewboard.records.messages import Message
-from crewboard.records.requests import NewNote, Request, RequestStatus, RequestType, carry_notes, notes_in
+from crewboard.records.requests import Request, RequestStatus, RequestType, carry_notes, notes_in
 from crewboard.store import mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.untrusted import as_run
@@ -83,18 +84,8 @@ def mail_of(request: Request, ts: float) -> Message:
     )  # fmt: skip
 
 
-def respond(  # noqa: PLR0913  each is a field of the request
-    team: TeamDirectory,
-    request_id: str,
-    status: RequestStatus,
-    by: str,
-    now: float,
-    *,
-    feedback: str | None = None,
-    sha256: str | None = None,
-    edited: str | None = None,
-    terms: Terms | None = None,
-    notes: Sequence[NewNote] = (),
+def respond(
+    team: TeamDirectory, request_id: str, status: RequestStatus, by: str, now: float, **answer: Unpack[Decision]
 ) -> Request:
     """Answer a request and notify its sender.
 
@@ -102,10 +93,7 @@ def respond(  # noqa: PLR0913  each is a field of the request
         BadDataError: The answer changed nothing; says why.
         UsageError: A note is on lines that the plan does not have.
     """
-    request = requests.decide(
-        team, request_id, status, by, now, feedback=feedback, sha256=sha256, edited=edited, terms=terms,
-        notes=notes,
-    )  # fmt: skip
+    request = requests.decide(team, request_id, status, by, now, **answer)
     if request.type == "task_review" and roster.load(team).member(request.from_) is None:
         # The owner of the work was removed meanwhile; no other request survives that.
         return request
@@ -115,7 +103,7 @@ def respond(  # noqa: PLR0913  each is a field of the request
         mailbox.compose(
             by, request.from_, f"{request.type}_response", request.said or status,
             ident=_mail_id(request_id, "answer"), ts=now,
-            metadata={"request_id": request_id, "approve": approve, "feedback": feedback},
+            metadata={"request_id": request_id, "approve": approve, "feedback": answer.get("feedback")},
         ),
         durable=True,
     )  # fmt: skip

@@ -5,7 +5,7 @@ closed or unknown changes nothing and is an error.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from crewboard import redaction
 from crewboard.errors import BadDataError, UsageError
@@ -26,6 +26,21 @@ from crewboard.store.json_records import cached_folder
 from crewboard.store.layout import TeamDirectory, under_lock
 
 _LOCK = "requests"
+
+
+class Decision(TypedDict, total=False):
+    """What an answer says beside its yes or no.
+
+    It is refused if the payload that was read is not the one of `sha256`. A plan is approved as it was `edited`, and
+    with `terms` that hold until the result; `notes` are on its lines.
+    """
+
+    feedback: str | None
+    sha256: str | None
+    edited: str | None
+    terms: Terms | None
+    notes: Sequence[NewNote]
+
 
 _ANSWERS: dict[RequestStatus, frozenset[RequestType]] = {
     "approved": frozenset({"plan_approval", "shutdown", "permission", "task_review"}),
@@ -94,18 +109,8 @@ def open_request(
 
 
 @under_lock(_LOCK)
-def decide(  # noqa: PLR0913  each is a field of the request
-    team: TeamDirectory,
-    request_id: str,
-    status: RequestStatus,
-    by: str,
-    now: float,
-    *,
-    feedback: str | None = None,
-    sha256: str | None = None,
-    edited: str | None = None,
-    terms: Terms | None = None,
-    notes: Sequence[NewNote] = (),
+def decide(
+    team: TeamDirectory, request_id: str, status: RequestStatus, by: str, now: float, **answer: Unpack[Decision]
 ) -> Request:
     """Answer a request; the first valid answer wins.
 
@@ -117,14 +122,15 @@ def decide(  # noqa: PLR0913  each is a field of the request
     request = load(team, request_id)
     if request is None:
         raise BadDataError(f"there is no request {request_id}")
-    _check_answer(request, status, by, sha256)
+    _check_answer(request, status, by, answer.get("sha256"))
+    edited, terms = answer.get("edited"), answer.get("terms")
     if edited is not None and request.type != "plan_approval":
         raise BadDataError(f"request {request_id} is a {request.type}; only a plan can be edited")
     if terms is not None and (request.type != "plan_approval" or by != OPERATOR):
         raise BadDataError(f"request {request_id}: only a plan is approved with terms, and only by the operator")
     return _save(
-        team, request, status=status, decided_at=now, decided_by=by, feedback=feedback, edited=edited, terms=terms,
-        notes=_number(request, notes),
+        team, request, status=status, decided_at=now, decided_by=by, feedback=answer.get("feedback"), edited=edited,
+        terms=terms, notes=_number(request, answer.get("notes", ())),
     )  # fmt: skip
 
 

@@ -1,12 +1,13 @@
 """Answer a request, and describe what happened to it after its page was opened."""
 
 from collections.abc import Sequence
+from typing import Unpack
 
 from crewboard import Request, TeamView
 from crewboard.commands import answers
 from crewboard.protocol import reviews
+from crewboard.protocol.requests import Decision
 from crewboard.readmodel.mail import question_in
-from crewboard.records.agents import Terms
 from crewboard.records.requests import NewNote
 from crewboard_tui.actions.registry import Action, Selection
 from crewboard_tui.context import AppContext
@@ -25,15 +26,11 @@ class RequestActions:
         self.request = request
         self.actions = (Action("request.next", self._open_next, self._why_no_next),)
 
-    def approve(
-        self, feedback: str | None, edited: str | None, terms: Terms | None = None, notes: Sequence[NewNote] = ()
-    ) -> str:
+    def approve(self, **answer: Unpack[Decision]) -> str:
         """Say yes, to the plan as it is `edited` if that is given, with `terms` and `notes` on its lines."""
-        request = self.request
-        answers.approve(
-            self._context.team, request.id, feedback=feedback, sha256=request.sha256, edited=edited, terms=terms,
-            notes=notes,
-        )  # fmt: skip
+        request, edited, terms = self.request, answer.get("edited"), answer.get("terms")
+        answer["sha256"] = request.sha256
+        answers.approve(self._context.team, request.id, **answer)
         if edited is not None and self._context.snapshot.view.attached is not None:
             return f"sent back: {request.from_} reads your version, and submits it again"
         then = f"{request.from_} continues"

@@ -414,6 +414,21 @@ def _call(request: Request) -> Iterator[tuple[str, str]]:
         yield "diff", diff_as_run(str(diff))
 
 
+def _listed(text: str) -> list[str]:
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def _numbers(text: str) -> list[int]:
+    found = _listed(text)
+    if not found or not all(each.isascii() and each.isdigit() and len(each) <= _MOST_DIGITS for each in found):
+        raise UsageError(f"{text!r} is no list of steps: give their numbers, such as 5 or 5,6")
+    return [int(each) for each in found]
+
+
+_MOST_DIGITS = 4
+"""Digits of the number of a step."""
+
+
 _notes = click.option(
     "--note", "notes", type=common.text, multiple=True, metavar="LINE:TEXT",
     help="Note on a line of the plan, or on LINE-LINE; repeatable.",
@@ -433,14 +448,19 @@ _notes = click.option(
     help="Like --rule, for this agent only (as --rule alone), for all agents of its type, or for all agents.",
 )
 @click.option("--ask", is_flag=True, help="Ask you before each write and command, until the result.")
-@click.option("--tools", metavar="A,B", help="Of the tools of its type, leave it only these until the result.")
+@click.option(
+    "--tools", type=_listed, metavar="A,B", help="Of the tools of its type, leave it only these until the result."
+)
 @click.option("--network", is_flag=True, help="Give its commands the network until the result.")
 @click.option("--budget", metavar="B", help="End the work when it used this: '$2' or 100k.")
-@click.option("--hold", metavar="N,N", help="Approve all steps of the plan but these; the agent is told so.")
+@click.option(
+    "--hold", type=_numbers, metavar="N,N", help="Approve all steps of the plan but these; the agent is told so."
+)
 @as_json
 @click.pass_obj
 def approve(
     session: Session,
+    /,
     ident: str,
     feedback: str | None,
     notes: tuple[str, ...],
@@ -448,12 +468,9 @@ def approve(
     edited_file: str | None,
     rule: bool,
     rule_for: commands_answers.RuleFor | None,
-    ask: bool,
-    tools: str | None,
-    network: bool,
-    budget: str | None,
-    hold: str | None,
     as_json: bool,
+    # The fields of `Terms` that are options.
+    **given: Any,
 ) -> None:
     """Approve the plan or permission with this ID.
 
@@ -467,13 +484,7 @@ def approve(
 
     Example: crewboard approve plan-1f3a --ask --budget '$2' --hold 5
     """
-    terms = Terms(
-        ask=ask,
-        tools=_listed(tools) if tools is not None else None,
-        network=network,
-        budget=budget,
-        hold=_numbers(hold) if hold is not None else [],
-    )
+    terms = Terms(**{name: value for name, value in given.items() if value is not None})
     edited = common.read_text(edited_file) if edited_file is not None else None
     if edited is not None and not edited.strip():
         raise UsageError(f"the plan in {edited_file} is empty")
@@ -493,7 +504,7 @@ def approve(
     decided = commands_answers.approve(
         session.team, ident, feedback=feedback, sha256=sha256, edited=edited, terms=terms, notes=written
     )
-    common.note_budget(budget)
+    common.note_budget(terms.budget)
     _note_approved(session.team, decided, edited=edited is not None)
     _report_answer(decided, as_json)
 
@@ -528,21 +539,6 @@ def _note_approved(team: Team, decided: Request, *, edited: bool) -> None:
         note(f"warning: {lacking}")
     if words := commands_answers.words_of_terms(team, decided):
         note(safe_line(f"until its result: {words}"))
-
-
-def _listed(text: str) -> list[str]:
-    return [each.strip() for each in text.split(",") if each.strip()]
-
-
-def _numbers(text: str) -> list[int]:
-    found = _listed(text)
-    if not found or not all(each.isascii() and each.isdigit() and len(each) <= _MOST_DIGITS for each in found):
-        raise UsageError(f"{text!r} is no list of steps: give their numbers, such as 5 or 5,6")
-    return [int(each) for each in found]
-
-
-_MOST_DIGITS = 4
-"""Digits of the number of a step."""
 
 
 @click.command()

@@ -627,7 +627,8 @@ class ReviewScreen(BaseScreen):
         )
 
     def _approve(self, feedback: str | None, edited: str | None, notes: Sequence[NewNote]) -> str:
-        said = self.page.commands.approve(feedback, edited, self.terms.terms if self._is_plan else None, notes)
+        terms = self.terms.terms if self._is_plan else None
+        said = self.page.commands.approve(feedback=feedback, edited=edited, terms=terms, notes=notes)
         left_out = ["your words for a no were not sent"] if self.feedback.with_no else []
         left_out += ["your edit was not sent"] if self.editor.rewritten and edited is None else []
         return "; ".join([said, *left_out])
