@@ -13,7 +13,6 @@ from crewboard.protocol.addressing import operator_mailboxes
 from crewboard.readmodel import mail
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.readmodel.mail import MessageView, describe_message, display_name, headline
-from crewboard.readmodel.processes import ProcessNode
 from crewboard.readmodel.usage import Bill, Call, bill_agent, hit_rate
 from crewboard.records.base import counted
 from crewboard.records.processes import Exit
@@ -227,7 +226,13 @@ def process_lines(agent: AgentView, snapshot: Snapshot, now: float, width: int) 
     lines = [*_history(past, width), *fact_lines(facts, width)]
     if past.family:
         head = "".join(f"{name:<{size}}" for name, size in _TREE) + "COMMAND"
-        lines += [(), (Span(head, "dim"),), *(crop(_relative(each), width) for each in past.family)]
+        lines += [(), (Span(head, "dim"),)]
+        for each in past.family:
+            numbers = (str(each.pid), f"{each.cpu_seconds:.1f}s", format_size(each.rss_bytes))
+            text = "".join(f"{cell:<{size}}" for cell, (_, size) in zip(numbers, _TREE, strict=True))
+            branch = "  " * (each.depth - 1) + "└ " if each.depth else ""
+            command = say_run(each.command, "" if each.depth else "bold")
+            lines.append(crop((Span(text), Span(branch, "dim"), command), width))
     if past.log_lines:
         log = (crop((say(line),), width) for line in past.log_lines)
         lines += [(), (Span("the end of its log", "dim"),), *log]
@@ -272,13 +277,6 @@ def _course(name: str, value: str, values: list[float], top: float, peak: str, w
         Span(bars, "info"),
         Span(f"  {peak}", "dim"),
     )
-
-
-def _relative(each: ProcessNode) -> Line:
-    numbers = (str(each.pid), f"{each.cpu_seconds:.1f}s", format_size(each.rss_bytes))
-    text = "".join(f"{cell:<{size}}" for cell, (_, size) in zip(numbers, _TREE, strict=True))
-    branch = "  " * (each.depth - 1) + "└ " if each.depth else ""
-    return (Span(text), Span(branch, "dim"), say_run(each.command, "" if each.depth else "bold"))
 
 
 def cost_lines(agent: AgentView, view: TeamView, calls: Sequence[Call], width: int) -> list[Line]:

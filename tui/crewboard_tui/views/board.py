@@ -81,7 +81,7 @@ class BoardScreen(BaseScreen):
         local = Action(
             "agent.local_model",
             self._use_local_server,
-            lambda _: None if self._offers_local_server else "no model was found on this machine",
+            lambda _: None if self._lacks_key() and self._local_server else "no model was found on this machine",
         )
         own = NeedActions(context).actions, self._messaging.actions
         self._steps = FirstSteps(context, lambda: self.app, self._lacks_key, self._chose_server)
@@ -187,10 +187,6 @@ class BoardScreen(BaseScreen):
             return
         self._paint_peek(self.context.snapshot)
         self.refresh_bindings()
-
-    @property
-    def _offers_local_server(self) -> bool:
-        return self._lacks_key() and self._local_server is not None
 
     def _use_local_server(self, _: Selection) -> None:
         """Let the team use the server that was found."""

@@ -139,23 +139,20 @@ class AbsencePage(BaseScreen):
 
     def paint(self, snapshot: Snapshot) -> None:  # noqa: ARG002  it tells of the past
         rows = self.query_one("#absence", LineList)
-        found = [
-            Row(str(at), self._line(each))
-            for at, each in enumerate(self._absence.happenings)
-            if matches(f"{each.agent} {each.kind} {each.text}", self.search.words)
-        ]
+        found = []
+        for at, each in enumerate(self._absence.happenings):
+            look = _LOOKS[each.kind]
+            line = (
+                Span(f"{format_moment(each.ts, self.context.now)} ", "dim"),
+                Span(f"{look.glyph} ", look.tone),
+                Span(pad(clip_middle(each.agent, _NAME), _NAME) + " ", "bold"),
+                say(each.text),
+            )
+            if matches(f"{each.agent} {each.kind} {each.text}", self.search.words):
+                found.append(Row(str(at), line))
         rows.show(found or [nothing_row(self.search.nothing("only money was spent"))])
         said = self._absence.describe(self.context.now)
         title(rows, f"{said[:1].upper()}{said[1:]}", self.search.narrowed_to.removeprefix(" · "))
-
-    def _line(self, each: Happening) -> Line:
-        look = _LOOKS[each.kind]
-        return (
-            Span(f"{format_moment(each.ts, self.context.now)} ", "dim"),
-            Span(f"{look.glyph} ", look.tone),
-            Span(pad(clip_middle(each.agent, _NAME), _NAME) + " ", "bold"),
-            say(each.text),
-        )
 
     def tick(self) -> None:
         """Nothing here has an age."""

@@ -262,27 +262,25 @@ class RulesPage(BaseScreen):
         if rules is None:
             rows.show([nothing_row("reading the rules …")])
             return
-        found = [
-            Row(rule.id, self._line(rule, used))
-            for rule, used in rules
-            if matches(f"{rule.id} {answers.describe_rule(rule)}", self.search.words)
-        ]
+        (_, effect), (_, hits), (_, moment) = _RULE_HEAD
+        found = []
+        for rule, used in rules:
+            says = answers.describe_rule(rule)
+            last = format_moment(used.last_hit, self.context.now) if used.last_hit is not None else ""
+            line = (
+                Span(pad(rule.effect, effect), _EFFECT_TONES[rule.effect]),
+                Span(f"{used.hits:>{hits - 2}}  ", "" if used.hits else "dim"),
+                Span(pad(last, moment), "dim"),
+                say(says),
+            )
+            if matches(f"{rule.id} {says}", self.search.words):
+                found.append(Row(rule.id, line))
         approve = self.context.key("request.rule")
         nothing = f"no permission rules; {approve} on a permission adds one, or `crewboard rules add`"
         head = "".join(pad(name, width) for name, width in _RULE_HEAD) + "RULE"
         rows.show(found or [nothing_row(self.search.nothing(nothing))], (Span(head, "dim"),) if found else None)
         title(rows, f"Permission rules · {len(found)}{self.search.narrowed_to}", "deny wins, then ask")
         self._paint_rule()
-
-    def _line(self, rule: Rule, used: journal.RuleUsage) -> Line:
-        last = format_moment(used.last_hit, self.context.now) if used.last_hit is not None else ""
-        (_, effect), (_, hits), (_, moment) = _RULE_HEAD
-        return (
-            Span(pad(rule.effect, effect), _EFFECT_TONES[rule.effect]),
-            Span(f"{used.hits:>{hits - 2}}  ", "" if used.hits else "dim"),
-            Span(pad(last, moment), "dim"),
-            say(answers.describe_rule(rule)),
-        )
 
     def _paint_rule(self) -> None:
         pane, here = self.query_one("#rule", LineView), self._selected

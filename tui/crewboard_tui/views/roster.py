@@ -230,6 +230,7 @@ def lay_out(
         "HOST": max(4, min(_SHORT_HOST if kind < WIDE else _LONGEST_HOST, max(map(len, hosts), default=0))),
         LANE: _LANE_CELLS[max(start for start in _LANE_CELLS if terminal >= start)],
     }
+    wanted = [column for column in COLUMNS if column.since <= shown and (hosts or column.title != "HOST")]
     chosen = [
         # Only where the user asked for other columns, one may take the place of the state.
         replace(
@@ -237,8 +238,7 @@ def lay_out(
             width=widths.get(column.title, column.width),
             rank=column.rank if wide or column.title != "STATE" else 0,
         )
-        for column in table.with_data(COLUMNS, [AgentRow(agent) for agent in agents])
-        if column.since <= shown and (hosts or column.title != "HOST")
+        for column in table.with_data(wanted, [AgentRow(agent) for agent in agents])
     ]
     if shown == NARROW:
         chosen.append(_DOING_ALONE)
