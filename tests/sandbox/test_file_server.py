@@ -44,6 +44,29 @@ def ask(workspace: Workspace, name: str, **given: Any) -> Outcome:
     return Outcome(reply["content"], is_error=reply["is_error"])
 
 
+@pytest.mark.parametrize("at", ["open", "scandir"])
+def test_a_folder_that_cannot_be_read_is_left_out_and_named(
+    workspace: Workspace, root: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """The user who runs the tests may read every folder, so the system's answer is made up."""
+    (root / "src/closed").mkdir()
+    (root / "src/closed/main.py").write_text("print('hello')\n")
+    ordinary, closed = getattr(os, at), (root / "src/closed").stat()
+
+    def refuse(path: str | int, *arguments: object, **options: object) -> object:
+        is_it = os.path.samestat(os.fstat(path), closed) if isinstance(path, int) else path == "closed"
+        if is_it:
+            raise PermissionError(13, "Permission denied")
+        return ordinary(path, *arguments, **options)
+
+    monkeypatch.setattr(os, at, refuse)
+    note = "\n[could not be read: src/closed/]"
+    assert ask(workspace, "glob", pattern="**/*.py") == Outcome(f"src/main.py{note}")
+    assert ask(workspace, "glob", pattern="main.py").content.endswith(note)
+    assert ask(workspace, "grep", pattern="hello") == Outcome(f"src/main.py:1:print('hello'){note}")
+    assert ask(workspace, "grep", pattern="absent") == Outcome(f"no line matches absent{note}")
+
+
 REFUSED = {
     "up and out": "../outside",
     "an absolute path": "/etc/hostname",

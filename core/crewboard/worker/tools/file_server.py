@@ -80,6 +80,9 @@ TYPES = {
 _LITERAL = frozenset(" _-=:;,<>/\"'!@#%&~`")
 """Characters of a regular expression that stand for themselves, in addition to letters and digits."""
 
+_NAMED = 5
+"""Folders that could not be read which are named."""
+
 _CHOICE = re.compile(r"(.*?)\{([^{}]*,[^{}]*)\}(.*)", re.DOTALL)
 """A pattern with alternatives, such as `*.{js,ts}`."""
 
@@ -320,8 +323,17 @@ def glob(workspace: Workspace, pattern: str, path: str = ".") -> str:
     matches = _matcher(pattern)
     found = [_named(place, file) for file in workspace.walk(place) if matches(escape_name(file.path))]
     if not found and "/" not in pattern and "**" not in pattern:
-        return f"no file matches {pattern} in {place.name} itself; **/{pattern} looks in all folders below it"
-    return _bounded(found, MAX_PATHS, "paths") or f"no file matches {pattern}"
+        hint = f"no file matches {pattern} in {place.name} itself; **/{pattern} looks in all folders below it"
+        return hint + _unread(workspace)
+    return (_bounded(found, MAX_PATHS, "paths") or f"no file matches {pattern}") + _unread(workspace)
+
+
+def _unread(workspace: Workspace) -> str:
+    """Return which folders the last search could not read, as a line of its own; empty if it read all."""
+    if not workspace.unread:
+        return ""
+    more = f" and {len(workspace.unread) - _NAMED} more" if len(workspace.unread) > _NAMED else ""
+    return f"\n[could not be read: {', '.join(map(escape_name, workspace.unread[:_NAMED]))}{more}]"
 
 
 def _named(place: Place, file: Found) -> str:
@@ -386,8 +398,9 @@ def grep(workspace: Workspace, pattern: str, path: str = ".", **options: Any) ->
             break
     if not found:
         kept = "" if how.ignored else "; files that .gitignore names were left out, ignored: true searches them"
-        return f"no line matches {pattern}{kept if workspace.left_out else ''}"
-    return _bounded(found, MAX_MATCHES * (2 * how.context + 1), "lines or more" if how.context else "matches or more")
+        return f"no line matches {pattern}{kept if workspace.left_out else ''}{_unread(workspace)}"
+    most, what = MAX_MATCHES * (2 * how.context + 1), "lines or more" if how.context else "matches or more"
+    return _bounded(found, most, what) + _unread(workspace)
 
 
 def _with_context(name: str, lines: list[str], matching: list[int], context: int) -> Iterator[str]:

@@ -214,6 +214,8 @@ class Workspace:
         self.planned: Change | None = None
         self.left_out = False
         """The last walk left out what `.gitignore` files name."""
+        self.unread: list[str] = []
+        """The folders that the last walk could not read."""
         self._base = _open_folder(Path(os.path.realpath(root)), Path(folder).parts)
         self._results: int | None = None
         self._seen: dict[tuple[int, tuple[str, ...]], tuple[int, int, int]] = {}
@@ -463,7 +465,7 @@ class Workspace:
         Leave out what `.gitignore` files name, unless `ignored`, and note in `left_out` that there is some. If `only`
         is given, it has the paths of all files that are wanted.
         """
-        self.left_out = False
+        self.left_out, self.unread = False, []
         rules = None
         if not ignored:
             rules = IgnoreRules("/".join((*place.steps, "")))
@@ -472,7 +474,7 @@ class Workspace:
                 with self.open_folder(place._replace(steps=place.steps[:count])) as fd:
                     rules = _with_file(rules, fd, place.steps[:count])
         with self.open_folder(place) as fd:
-            for found in _walk(fd, "", MAX_DEPTH, rules):
+            for found in _walk(fd, "", MAX_DEPTH, rules, self.unread):
                 if found.is_ignored:
                     self.left_out = True
                 elif (only is None or found.path in only) and (
@@ -603,9 +605,15 @@ def _read_all(fd: int) -> bytes:
         return file.read(MAX_FILE)
 
 
-def _walk(fd: int, prefix: str, depth: int, rules: IgnoreRules | None) -> Iterator[Found]:
-    with os.scandir(fd) as listing:
-        entries = sorted(listing, key=lambda entry: entry.name)
+def _walk(fd: int, prefix: str, depth: int, rules: IgnoreRules | None, unread: list[str]) -> Iterator[Found]:
+    try:
+        with os.scandir(fd) as listing:
+            entries = sorted(listing, key=lambda entry: entry.name)
+    except OSError:
+        if not prefix:
+            raise
+        unread.append(prefix)
+        return
     if rules is not None and any(entry.name == GITIGNORE for entry in entries):
         rules = _with_file(rules, fd, tuple(filter(None, f"{rules.top}{prefix}".split("/"))))
     for entry in entries:
@@ -620,9 +628,10 @@ def _walk(fd: int, prefix: str, depth: int, rules: IgnoreRules | None) -> Iterat
             try:
                 deeper = os.open(entry.name, _FOLDER, dir_fd=fd)
             except OSError:
+                unread.append(f"{prefix}{entry.name}/")
                 continue
             try:
-                yield from _walk(deeper, f"{prefix}{entry.name}/", depth - 1, rules)
+                yield from _walk(deeper, f"{prefix}{entry.name}/", depth - 1, rules, unread)
             finally:
                 os.close(deeper)
 
