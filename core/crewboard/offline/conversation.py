@@ -219,6 +219,12 @@ def _line_count(done: Done) -> str:
     return ["0", *(found[1] for found in _NUMBERED.finditer(done.text))][-1] if done.ok else "unknown"
 
 
+def _counted(done: Done, one: str, several: str) -> str:
+    """Return how many entries there are, such as `1 file` or `no files`."""
+    count = len(entries(done))
+    return f"{count or 'no'} {one if count == 1 else several}" if done.ok else f"unknown {several}"
+
+
 def _about(done: Done) -> str:
     """Say what can be said of a file without understanding it."""
     path, code = done.input.get("path"), [found[2] for found in _NUMBERED.finditer(done.text)]
@@ -227,7 +233,8 @@ def _about(done: Done) -> str:
     names = [found[1] or found[2] for line in code if (found := _DEFINED.match(line))]
     first = next((line.strip(' "#') for line in code if line.strip(' "#')), "")
     holds = f" It holds {', '.join(names[:20])}." if names else ""
-    return f"{path} has {_line_count(done)} lines, and begins: “{first}”.{holds}"
+    count = _line_count(done)
+    return f"{path} has {count} line{'s' * (count != '1')}, and begins: “{first}”.{holds}"
 
 
 def _edited(done: Done) -> str:
@@ -250,7 +257,11 @@ VIEWS: dict[str, Callable[[Done], str]] = {
     "tally": lambda done: ", ".join(line.strip(" =") for line in _body(done) if _TALLY.match(line)),
     "lines": _line_count,
     "count": lambda done: str(len(entries(done))) if done.ok else "unknown",
+    "files": lambda done: _counted(done, "file", "files"),
+    "entries": lambda done: _counted(done, "entry", "entries"),
+    "matches": lambda done: _counted(done, "line", "lines"),
     "list": lambda done: bullets(entries(done)),
+    "below": lambda done: f":\n{bullets(entries(done))}" if entries(done) else ".",
     "feedback": lambda done: (_FEEDBACK.findall(done.text) or [done.text])[0].strip(),
     "edited": _edited,
     "added": _added,
