@@ -669,6 +669,7 @@ def test_a_refusal_that_lasts_says_what_helps(
     for said in (str(answer.error), need.summary):
         assert words.rstrip(".") in said
         assert said.count(helps) == 1
+    assert need.summary.index(helps) < need.summary.index(words.rstrip(".")), "the end of a long line may not be shown"
     assert len(server.requests) == (3 if status == 500 else 1)
     assert (need.refused_by is not None) == other_model
     assert any(f" resume {name} --model" in how for _, how in answers(need, CommandLine())) == other_model

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
+from crewboard import models
 from crewboard.errors import ExitCode
 from crewboard.names import OPERATOR, SYSTEM
 from crewboard.protocol.collisions import Collision
@@ -244,7 +245,10 @@ def _failed_assignment(agent: AgentView) -> Need:
     """Return the need of an assignment that ended with an error."""
     since = agent.failed_at if agent.alive else agent.since
     code = agent.failed if agent.exit is None or agent.alive else agent.exit.code
-    summary = f"stopped: {agent.last_error or agent.reason or 'its last assignment ended with an error'}"
+    why = agent.last_error or agent.reason or "its last assignment ended with an error"
+    helps = models.remedy(why)
+    # What helps comes first: the end of a long line may not be shown.
+    summary = f"stopped: {why}" if helps is None else f"stopped; {helps}: {why.removesuffix(f'; {helps}')}"
     return Need("failed", agent.name, since, summary, code=code, limit=agent.limit, refused_by=agent.refused_by)
 
 
