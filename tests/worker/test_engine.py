@@ -21,6 +21,7 @@ from crewboard.commands import answers, control, messages, stop
 from crewboard.commands import hire as hiring
 from crewboard.errors import ExitCode, NoSandboxError, UntrustedError, UsageError
 from crewboard.linux import process
+from crewboard.protocol import requests
 from crewboard.readmodel import as_json
 from crewboard.readmodel.activity import describe
 from crewboard.records.agents import HireOptions, Terms, Tokens
@@ -532,6 +533,21 @@ def kill(crew: Crew, which: str, point: str) -> None:
     eventually(lambda: not set(before) & set(processes(crew, "e")), "the end of the engine's processes")
     if which == "worker":
         hiring.resume(crew.team, "e")
+
+
+@pytest.mark.usefixtures("loads")
+def test_what_an_engine_asked_before_it_was_killed_is_asked_no_more(crew: Crew) -> None:
+    assignment = spawn(crew, "e", "[[say begin; run touch a.txt; say done]]")
+    request = crew.pending("permission")
+    for pid in filter(is_engine, processes(crew, "e")):
+        process.send_signal(pid, signal.SIGKILL)
+    eventually(lambda: crew.see("e").waiting_for not in (None, request.id), "another request")
+    closed = requests.load(crew.directory, request.id)
+    assert closed is not None
+    assert closed.status == "cancelled"
+    answers.approve(crew.team, crew.pending("permission").id)
+    assert crew.answer(assignment).text == "done"
+    assert "was not permitted" not in told(crew, "e")
 
 
 @pytest.mark.usefixtures("loads")

@@ -635,6 +635,9 @@ class EngineLife(Life):
             why = "the terms of your plan's approval do not leave you this tool"
         elif verdict is None or verdict.effect != "allow":
             decided = await self._ask_operator(call, tool, arguments, verdict.asks if verdict is not None else "")
+            if decided is None:
+                engine.answer(ask, allow=False)
+                return
             if decided.status != "approved":
                 why = f"{decided.status} by {decided.decided_by}" + (
                     f": {decided.feedback}" if decided.feedback else ""
@@ -647,7 +650,8 @@ class EngineLife(Life):
         if why:
             self._tell(_REFUSED.format(describe_call(tool, arguments), why))
 
-    async def _ask_operator(self, call: Call, tool: str, arguments: dict[str, Any], rule: str) -> Request:
+    async def _ask_operator(self, call: Call, tool: str, arguments: dict[str, Any], rule: str) -> Request | None:
+        """Return what the operator decides; None if the engine ended meanwhile, or its turn, and waits no more."""
         payload: dict[str, JsonValue] = {
             "tool": tool,
             "input": arguments,
@@ -661,7 +665,17 @@ class EngineLife(Life):
         self._asks += 1
         ident = f"permission-{mailbox.derived_id(self._name, self._run_state.spec.run, f'ask {self._asks}')[:12]}"
         request = approvals.ask(self._team, ident, "permission", self._name, OPERATOR, payload, self._run_state.now())
-        return await self._interrupts.wait_for_decision(request, f"asks to use {tool}")
+        decision = asyncio.ensure_future(self._interrupts.wait_for_decision(request, f"asks to use {tool}"))
+        try:
+            waited_for: list[asyncio.Future[Any]] = [decision, *filter(None, [self._prompt])]
+            await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
+            if decision.done():
+                return decision.result()
+        finally:
+            decision.cancel()
+            await asyncio.gather(decision, return_exceptions=True)
+        requests.close(self._team, request.id, "cancelled", self._name, self._run_state.now())
+        return None
 
     async def _decide_plan(self, engine: Engine, ask: Ask, plan: str) -> None:
         """Ask for approval of the plan with which an engine wants to leave its plan mode.
