@@ -42,8 +42,15 @@ MATERIAL := mkdocs-material-9.8.2
 BERNSTEIN := bernstein-3.23.0
 CCMANAGER := ccmanager-4.4.3
 
+# The Debian release of the image and its Python, and what of it the image has.
+SUITE := bookworm
+SUITE_PYTHON := 3.11
+IMAGE_PACKAGES = $$(sed -n 's/^ARG PACKAGES="\(.*\)"/\1/p' container/Containerfile)
+PODMAN ?= podman
+IMAGE_BASE := .cache/image/$(SUITE).tar
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check lint words types imports docs claude ray live gateways llama screenshots recording bench peers format requirements package site release clean
+.PHONY: help demo test test-long check lint words types imports docs claude ray live gateways llama screenshots recording bench peers format requirements package image site release clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -170,6 +177,21 @@ package: $(STAMP) ## build the sdist and the wheel into dist/, check them, insta
 	@$(BIN)/pytest -m package -n 0 -q tests/cli/test_package.py
 
 # Pages link to each other as they lie in the repository, so they are copied as they lie. A link to nothing fails.
+$(IMAGE_BASE): container/Containerfile
+	@mkdir -p $(@D)
+	@mmdebstrap --quiet --variant=minbase --include="$(IMAGE_PACKAGES)" $(SUITE) $@
+
+# Without a registry of images, and without a download in the build: what is installed was checked before.
+image: $(STAMP) $(IMAGE_BASE) ## build the image `crewboard` from Debian packages, and run it; needs podman and mmdebstrap
+	@rm -rf dist/image && mkdir -p dist/image/wheels
+	@$(PIP) download --no-deps --require-hashes --only-binary :all: --python-version $(SUITE_PYTHON) \
+		-r requirements.txt -d dist/image/wheels
+	@$(PIP) wheel --no-deps --no-build-isolation -w dist/image/wheels .
+	@$(PODMAN) import --quiet $(IMAGE_BASE) localhost/crewboard-base
+	@$(PODMAN) build --quiet --isolation chroot --network host --pull=never --build-arg BASE=localhost/crewboard-base \
+		--tag crewboard --file container/Containerfile dist/image
+	@PODMAN="$(PODMAN)" $(BIN)/pytest -m image -n 0 -q tests/cli/test_image.py
+
 site: ## build the documentation as a site, dist/site, that needs no network: python3 -m http.server -d dist/site
 	@test -e .cache/$(MATERIAL)/installed || { \
 		$(PYTHON) -m venv --clear .cache/$(MATERIAL) \

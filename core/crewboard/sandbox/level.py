@@ -28,7 +28,7 @@ MEANING: dict[Level, str] = {
 REMEDY = (
     "install bubblewrap (`apt install bubblewrap`, `dnf install bubblewrap`); where it is installed, allow user "
     "namespaces for it (Ubuntu: an AppArmor profile for /usr/bin/bwrap with `userns,`; in a container: "
-    "`--security-opt seccomp=unconfined`), or use a kernel with Landlock; docs/reference/sandbox.md says more"
+    "`--security-opt unmask=ALL`), or use a kernel with Landlock; docs/reference/sandbox.md says more"
 )
 
 
